@@ -1,0 +1,396 @@
+//! What a canary saw: one dry-run write through the API server, and how to read its refusal.
+//!
+//! A refusal that names a hook is the strongest single piece of evidence there is, and also the one an
+//! attacker can write into: a hook may put any text into its denial or into the body of a 500. Only a message
+//! that *begins* with the API server's own words counts, and only the first name in it.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::time::Time;
+
+/// The objects that canaries write. They belong to hookwatch alone; nothing else reads them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CanaryTarget {
+    /// ConfigMap `hookwatch-canary` in hookwatch's own namespace: stands for a tenant's write.
+    OwnNamespace,
+    /// ConfigMap `hookwatch-canary` in kube-system: stands for the control plane's own writes.
+    KubeSystem,
+    /// Lease `hookwatch-canary` in kube-node-lease: stands for the nodes' heartbeats.
+    NodeLease,
+}
+
+impl CanaryTarget {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::OwnNamespace, Self::KubeSystem, Self::NodeLease];
+
+    /// The value of the `canary` label in metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::OwnNamespace => "own_namespace",
+            Self::KubeSystem => "kube_system",
+            Self::NodeLease => "node_lease",
+        }
+    }
+}
+
+impl fmt::Display for CanaryTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::OwnNamespace => "a ConfigMap in hookwatch's namespace",
+            Self::KubeSystem => "a ConfigMap in kube-system",
+            Self::NodeLease => "a Lease in kube-node-lease",
+        })
+    }
+}
+
+/// One finished canary.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CanaryReport {
+    /// What it wrote.
+    pub target: CanaryTarget,
+    /// When it was sent.
+    pub started: Time,
+    /// How long until the answer.
+    pub took: Duration,
+    /// How it ended.
+    pub outcome: CanaryOutcome,
+}
+
+/// A canary that is not back yet although it is past 2 s.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CanaryOverdue {
+    /// What it writes.
+    pub target: CanaryTarget,
+    /// When it was sent.
+    pub started: Time,
+    /// How long it has been under way.
+    pub waiting: Duration,
+}
+
+/// How a canary ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "outcome")]
+pub enum CanaryOutcome {
+    /// The API server would have written it.
+    Written,
+    /// A call to a hook failed and the API server refused the write for it.
+    CallFailed(CallFailure),
+    /// A hook said no. It works.
+    Denied {
+        /// The hook's name, from the beginning of the message.
+        webhook: String,
+    },
+    /// We lack the permission (401 or 403): the canary is off until that changes.
+    Forbidden {
+        /// The API server's message.
+        message: String,
+    },
+    /// The namespace or the object is not there and may not be made.
+    Missing {
+        /// The API server's message.
+        message: String,
+    },
+    /// The API server refused for another reason.
+    Refused {
+        /// The HTTP status.
+        status: u16,
+        /// The API server's message.
+        message: String,
+    },
+    /// No answer in the canary's own time.
+    TimedOut,
+    /// The API server could not be reached.
+    Unreachable {
+        /// The client's text.
+        why: String,
+    },
+}
+
+impl CanaryOutcome {
+    /// Reads an API server's non-2xx answer.
+    pub fn from_status(status: u16, message: &str) -> Self {
+        if let Some(failure) = CallFailure::parse(message) {
+            return Self::CallFailed(failure);
+        }
+        if let Some(webhook) = parse_denial(message) {
+            return Self::Denied { webhook };
+        }
+        let message = bounded(message);
+        match status {
+            401 | 403 => Self::Forbidden { message },
+            404 => Self::Missing { message },
+            _ => Self::Refused { status, message },
+        }
+    }
+
+    /// The value of the `outcome` label in metrics.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Written => "written",
+            Self::CallFailed(_) => "call_failed",
+            Self::Denied { .. } => "denied",
+            Self::Forbidden { .. } => "forbidden",
+            Self::Missing { .. } => "missing",
+            Self::Refused { .. } => "refused",
+            Self::TimedOut => "timed_out",
+            Self::Unreachable { .. } => "unreachable",
+        }
+    }
+}
+
+/// `Internal error occurred: failed calling webhook "NAME": ...`, taken apart.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CallFailure {
+    /// The webhook's name; which configuration it belongs to is not in the message.
+    pub webhook: String,
+    /// The URL that was called, without the query, when the message has it.
+    pub url: Option<String>,
+    /// Why the call failed.
+    pub reason: CallFailureReason,
+    /// The rest of the message, at most [`MAX_MESSAGE`] bytes.
+    pub text: String,
+}
+
+/// Why a call to a hook failed, in the API server's own words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CallFailureReason {
+    /// `context deadline exceeded`, also `i/o timeout` and `Client.Timeout exceeded`.
+    DeadlineExceeded,
+    /// `net/http: TLS handshake timeout`.
+    TlsHandshakeTimeout,
+    /// `connect: connection refused`.
+    ConnectionRefused,
+    /// `no route to host`, `network is unreachable` and their kin.
+    Unreachable,
+    /// `tls: failed to verify certificate`, `x509: ...` and other handshake errors.
+    Tls,
+    /// `no endpoints available for service`, `no service port ... found`, or nothing behind the ClusterIP.
+    NoEndpoints,
+    /// `service "NAME" not found`.
+    NoService,
+    /// `no such host`.
+    NoSuchHost,
+    /// The hook answered with an HTTP error.
+    ServerError,
+    /// The hook's answer is not an AdmissionReview, has the wrong uid, or an impossible patch.
+    BadAnswer,
+    /// `EOF` or `connection reset by peer`.
+    ConnectionLost,
+    /// Something else.
+    Other,
+}
+
+/// Longest text of an API server that is kept, in bytes.
+pub const MAX_MESSAGE: usize = 1_024;
+
+const CALL_FAILURE: &str = "Internal error occurred: failed calling webhook ";
+const DENIAL: &str = "admission webhook ";
+
+impl CallFailure {
+    /// Reads the message of a refused write; `None` when it does not begin as the API server's own words do.
+    pub fn parse(message: &str) -> Option<Self> {
+        let (webhook, rest) = quoted(message.strip_prefix(CALL_FAILURE)?)?;
+        let rest = rest.strip_prefix(": ")?;
+        let (url, why) = split_url(rest);
+        Some(Self {
+            webhook,
+            url,
+            reason: CallFailureReason::classify(why),
+            text: bounded(rest),
+        })
+    }
+}
+
+impl CallFailureReason {
+    /// Sorts Go's error texts. The hook controls what stands inside `an error on the server ("...")`, so that
+    /// is looked for first: nothing within it may pass for something else.
+    fn classify(why: &str) -> Self {
+        let has = |needle: &str| why.contains(needle);
+        if why.starts_with("an error on the server (") || why.starts_with("the server ") {
+            Self::ServerError
+        } else if has("expected webhook response") || has("received invalid webhook response") {
+            Self::BadAnswer
+        } else if has("TLS handshake timeout") {
+            Self::TlsHandshakeTimeout
+        } else if has("context deadline exceeded") || has("i/o timeout") || has("Client.Timeout exceeded") {
+            Self::DeadlineExceeded
+        } else if has("connection refused") {
+            Self::ConnectionRefused
+        } else if has("no route to host") || has("network is unreachable") || has("host is down") {
+            Self::Unreachable
+        } else if has("x509: ") || has("tls: ") || has("server gave HTTP response to HTTPS client") {
+            Self::Tls
+        } else if has("no endpoints available for service") || has("no service port") {
+            Self::NoEndpoints
+        } else if why.starts_with("service \"") && has("\" not found") {
+            Self::NoService
+        } else if has("no such host") {
+            Self::NoSuchHost
+        } else if has("connection reset") || has("broken pipe") || why.ends_with("EOF") {
+            Self::ConnectionLost
+        } else {
+            Self::Other
+        }
+    }
+}
+
+/// The hook named at the very beginning of a denial.
+fn parse_denial(message: &str) -> Option<String> {
+    let (webhook, rest) = quoted(message.strip_prefix(DENIAL)?)?;
+    rest.starts_with(" denied the request").then_some(webhook)
+}
+
+/// Splits `failed to call webhook: Post "URL": WHY` into the URL and WHY.
+fn split_url(rest: &str) -> (Option<String>, &str) {
+    let call = rest.strip_prefix("failed to call webhook: ").unwrap_or(rest);
+    let Some((url, why)) = call.strip_prefix("Post ").and_then(quoted) else {
+        return (None, call);
+    };
+    let url = url.split('?').next().unwrap_or_default().to_owned();
+    (Some(url), why.strip_prefix(": ").unwrap_or(why))
+}
+
+/// Reads a Go-quoted string at the beginning of `text` and returns it with what follows.
+fn quoted(text: &str) -> Option<(String, &str)> {
+    let text = text.strip_prefix('"')?;
+    let mut value = String::new();
+    let mut characters = text.char_indices();
+    while let Some((at, character)) = characters.next() {
+        match character {
+            '"' => return Some((value, &text[at + 1..])),
+            '\\' => value.push(characters.next()?.1),
+            _ => value.push(character),
+        }
+        if value.len() > MAX_MESSAGE {
+            return None;
+        }
+    }
+    None
+}
+
+/// Cuts a foreign text to [`MAX_MESSAGE`] bytes at a character boundary and drops control characters.
+pub fn bounded(text: &str) -> String {
+    let mut kept = String::new();
+    for character in text.chars().filter(|character| !character.is_control()) {
+        if kept.len() + character.len_utf8() > MAX_MESSAGE {
+            break;
+        }
+        kept.push(character);
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reason_of(why: &str) -> CallFailureReason {
+        let message = format!(
+            "Internal error occurred: failed calling webhook \"w.example\": failed to call webhook: \
+             Post \"https://opa.opa.svc:443/v0/admit?timeout=10s\": {why}"
+        );
+        let failure = CallFailure::parse(&message).expect("begins as the API server's own words do");
+        assert_eq!(failure.webhook, "w.example");
+        assert_eq!(failure.url.as_deref(), Some("https://opa.opa.svc:443/v0/admit"));
+        failure.reason
+    }
+
+    #[test]
+    fn every_reason_seen_on_a_real_api_server_is_told_apart() {
+        use CallFailureReason as R;
+        for (why, reason) in [
+            ("context deadline exceeded", R::DeadlineExceeded),
+            ("dial tcp 10.0.0.7:443: i/o timeout", R::DeadlineExceeded),
+            ("net/http: TLS handshake timeout", R::TlsHandshakeTimeout),
+            (
+                "dial tcp 10.0.0.7:443: connect: connection refused",
+                R::ConnectionRefused,
+            ),
+            ("dial tcp 10.0.0.7:443: connect: no route to host", R::Unreachable),
+            (
+                "tls: failed to verify certificate: x509: certificate signed by unknown authority",
+                R::Tls,
+            ),
+            ("no endpoints available for service \"opa\"", R::NoEndpoints),
+            ("service \"opa\" not found", R::NoService),
+            (
+                "dial tcp: lookup nowhere.example on 10.0.0.10:53: no such host",
+                R::NoSuchHost,
+            ),
+            ("EOF", R::ConnectionLost),
+            (
+                "read tcp 10.0.0.1:50000->10.0.0.7:443: read: connection reset by peer",
+                R::ConnectionLost,
+            ),
+        ] {
+            assert_eq!(reason_of(why), reason, "{why}");
+        }
+    }
+
+    #[test]
+    fn a_server_error_is_recognised_with_and_without_the_hooks_own_words() {
+        let message = "Internal error occurred: failed calling webhook \"w\": failed to call webhook: an error on \
+                       the server (\"dial tcp: connection refused\") has prevented the request from succeeding";
+        let failure = CallFailure::parse(message).expect("a call failure");
+        assert_eq!(
+            failure.reason,
+            CallFailureReason::ServerError,
+            "the hook's words must not be believed"
+        );
+    }
+
+    #[test]
+    fn an_answer_that_is_no_admission_review_is_recognised() {
+        let message = "Internal error occurred: failed calling webhook \"w\": received invalid webhook response: \
+                       expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got /, Kind=";
+        assert_eq!(
+            CallFailure::parse(message).map(|f| f.reason),
+            Some(CallFailureReason::BadAnswer)
+        );
+    }
+
+    #[test]
+    fn a_hook_cannot_accuse_another_one() {
+        let lie = "admission webhook \"liar\" denied the request: Internal error occurred: failed calling webhook \
+                   \"innocent\": failed to call webhook: context deadline exceeded";
+        assert_eq!(CallFailure::parse(lie), None);
+        assert_eq!(
+            CanaryOutcome::from_status(400, lie),
+            CanaryOutcome::Denied {
+                webhook: "liar".into()
+            }
+        );
+        let nested = "Internal error occurred: failed calling webhook \"liar\": failed to call webhook: an error on \
+                      the server (\"Internal error occurred: failed calling webhook \\\"innocent\\\": x\") has \
+                      prevented the request from succeeding";
+        assert_eq!(
+            CallFailure::parse(nested).map(|f| f.webhook).as_deref(),
+            Some("liar")
+        );
+    }
+
+    #[test]
+    fn a_message_without_end_is_cut() {
+        let message = format!("{CALL_FAILURE}\"w\": {}", "x".repeat(1 << 20));
+        let failure = CallFailure::parse(&message).expect("a call failure");
+        assert!(failure.text.len() <= MAX_MESSAGE);
+        assert_eq!(
+            CallFailure::parse(&format!("{CALL_FAILURE}\"{}", "x".repeat(1 << 20))),
+            None
+        );
+    }
+
+    #[test]
+    fn a_missing_permission_is_no_trouble_of_a_hook() {
+        let message = "configmaps \"hookwatch-canary\" is forbidden: User \"u\" cannot patch resource";
+        assert!(matches!(
+            CanaryOutcome::from_status(403, message),
+            CanaryOutcome::Forbidden { .. }
+        ));
+    }
+}

@@ -1,0 +1,415 @@
+//! What a hook is: one entry under `webhooks:` of a webhook configuration, as the API server will use it.
+//!
+//! Defaults are resolved here once (`failurePolicy`, `timeoutSeconds`, ...), so the rest of the domain never
+//! asks what an absent field means.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::probe::ProbeLevel;
+use super::time::Time;
+
+/// Labels of one object.
+pub type Labels = BTreeMap<String, String>;
+
+/// Whether a hook may change what it is shown.
+///
+/// The API server calls mutating hooks one after the other and validating ones all at once, so the time of
+/// the former adds up and of the latter only the slowest counts (kube-apiserver 1.36,
+/// `admission/plugin/webhook/{mutating,validating}/dispatcher.go`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum HookKind {
+    /// An entry of a `MutatingWebhookConfiguration`.
+    Mutating,
+    /// An entry of a `ValidatingWebhookConfiguration`.
+    Validating,
+}
+
+impl HookKind {
+    /// The Kubernetes kind of the object that holds hooks of this kind.
+    pub const fn configuration_kind(self) -> &'static str {
+        match self {
+            Self::Mutating => "MutatingWebhookConfiguration",
+            Self::Validating => "ValidatingWebhookConfiguration",
+        }
+    }
+
+    /// The value of the `type` label in `apiserver_admission_webhook_*`.
+    pub const fn metric_type(self) -> &'static str {
+        match self {
+            Self::Mutating => "admit",
+            Self::Validating => "validating",
+        }
+    }
+}
+
+impl fmt::Display for HookKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Mutating => "mutating",
+            Self::Validating => "validating",
+        })
+    }
+}
+
+/// The identity of a hook: kind, configuration and webhook name.
+///
+/// A webhook's name is unique only within its configuration.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct HookId {
+    /// Validating or mutating.
+    pub kind: HookKind,
+    /// `metadata.name` of the configuration.
+    pub configuration: Arc<str>,
+    /// `name` of the entry.
+    pub webhook: Arc<str>,
+}
+
+impl HookId {
+    /// Puts an identity together.
+    pub fn new(kind: HookKind, configuration: &str, webhook: &str) -> Self {
+        Self {
+            kind,
+            configuration: configuration.into(),
+            webhook: webhook.into(),
+        }
+    }
+}
+
+impl fmt::Display for HookId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} webhook {:?} of {:?}",
+            self.kind, self.webhook, self.configuration
+        )
+    }
+}
+
+/// What the API server does with a request when a call to the hook fails (never for a denial).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+pub enum FailurePolicy {
+    /// The request is refused. The default when the field is absent.
+    Fail,
+    /// The request goes on without the hook, after having waited for it.
+    Ignore,
+}
+
+/// `clientConfig`, resolved: where the API server sends the hook's reviews.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// `clientConfig.service`, with what is known of that Service.
+    Service(ServiceTarget),
+    /// `clientConfig.url`.
+    Url(UrlTarget),
+    /// Neither or nonsense; the API server would fail every call. The text says what is wrong.
+    Invalid(String),
+}
+
+/// A Service-backed hook's address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServiceTarget {
+    /// The Service's namespace.
+    pub namespace: String,
+    /// The Service's name.
+    pub name: String,
+    /// The Service port (not the target port); 443 when absent.
+    pub port: u16,
+    /// The path of the URL, beginning with `/`.
+    pub path: String,
+    /// What the Service resolves to now.
+    pub service: ServiceState,
+}
+
+impl ServiceTarget {
+    /// The TLS server name and HTTP host that the API server uses: `<service>.<namespace>.svc`.
+    pub fn server_name(&self) -> String {
+        format!("{}.{}.svc", self.name, self.namespace)
+    }
+}
+
+/// What is known of the Service behind a hook.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ServiceState {
+    /// Not read yet, or reading is forbidden: nothing may be concluded.
+    Unknown {
+        /// Why it is not known.
+        why: String,
+    },
+    /// There is no such Service.
+    Missing,
+    /// The Service exists but does not offer the hook's port.
+    NoSuchPort {
+        /// The ports it does offer.
+        offered: Vec<u16>,
+    },
+    /// The Service exists and offers the port.
+    Found {
+        /// Its ClusterIP and the Service port; `None` for a headless or ExternalName Service.
+        cluster_ip: Option<SocketAddr>,
+        /// Every address its EndpointSlices list for the port, ready or not, without duplicates.
+        endpoints: Vec<Endpoint>,
+    },
+}
+
+/// One address of an EndpointSlice, joined with the port the hook's Service port maps to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Where the API server would dial.
+    pub address: SocketAddr,
+    /// `conditions.ready`; absent counts as ready, as the API server reads it.
+    pub ready: bool,
+    /// `conditions.serving`; absent counts as `ready`.
+    pub serving: bool,
+    /// `conditions.terminating`; absent counts as false.
+    pub terminating: bool,
+    /// The node it runs on, when the slice says so.
+    pub node: Option<String>,
+    /// The Pod behind it, as `namespace/name`, when the slice says so.
+    pub pod: Option<String>,
+}
+
+/// A hook reached by URL.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UrlTarget {
+    /// The host as written: a name or an IP address (without brackets).
+    pub host: String,
+    /// The port; 443 when absent.
+    pub port: u16,
+    /// Path, beginning with `/`.
+    pub path: String,
+}
+
+/// One entry of `rules:`. `*` means all, as in the API.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Rule {
+    /// `CREATE`, `UPDATE`, `DELETE`, `CONNECT` or `*`.
+    pub operations: Vec<String>,
+    /// API groups; the empty string is the core group.
+    pub api_groups: Vec<String>,
+    /// API versions.
+    pub api_versions: Vec<String>,
+    /// `pods`, `pods/status`, `*`, `*/*`, `pods/*` or `*/status`.
+    pub resources: Vec<String>,
+    /// What the rule is limited to.
+    pub scope: Scope,
+}
+
+/// `scope` of a rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Scope {
+    /// `*`, the default.
+    #[default]
+    All,
+    /// Only cluster-scoped objects.
+    Cluster,
+    /// Only namespaced objects.
+    Namespaced,
+}
+
+/// A label selector, as Kubernetes defines it. Empty selects everything.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Selector {
+    /// `matchLabels`.
+    pub match_labels: Labels,
+    /// `matchExpressions`.
+    pub expressions: Vec<SelectorRequirement>,
+}
+
+/// One requirement of a selector.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SelectorRequirement {
+    /// The label's key.
+    pub key: String,
+    /// What is asked of it.
+    pub operator: SelectorOperator,
+    /// The values of `In` and `NotIn`.
+    pub values: Vec<String>,
+}
+
+/// The operators of a selector requirement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SelectorOperator {
+    /// The label is there with one of the values.
+    In,
+    /// The label is absent or has none of the values.
+    NotIn,
+    /// The label is there.
+    Exists,
+    /// The label is absent.
+    DoesNotExist,
+}
+
+/// One entry of `matchConditions:`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct MatchCondition {
+    /// Its name, unique within the hook.
+    pub name: String,
+    /// The CEL expression.
+    pub expression: String,
+}
+
+/// One hook with everything that the diagnosis and the probes need to know of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hook {
+    /// Who it is.
+    pub id: HookId,
+    /// `metadata.uid` of its configuration.
+    pub configuration_uid: String,
+    /// When its configuration was created, if the object says so.
+    pub created: Option<Time>,
+    /// Where its calls go.
+    pub target: Target,
+    /// The PEM bytes of `caBundle`; empty means the system's roots.
+    pub ca_bundle: Arc<[u8]>,
+    /// `failurePolicy`, defaulted.
+    pub failure_policy: FailurePolicy,
+    /// `timeoutSeconds`, defaulted to 10 s and held within 1 to 30 s.
+    pub timeout: Duration,
+    /// `rules`; a hook without any matches nothing.
+    pub rules: Vec<Rule>,
+    /// `namespaceSelector`.
+    pub namespace_selector: Selector,
+    /// `objectSelector`.
+    pub object_selector: Selector,
+    /// `matchConditions`.
+    pub match_conditions: Vec<MatchCondition>,
+    /// True when `sideEffects` is `None` or `NoneOnDryRun`, so that a dry run reaches the hook.
+    pub dry_run_safe: bool,
+    /// `admissionReviewVersions` in the order of preference.
+    pub review_versions: Vec<String>,
+    /// What the annotation `hookwatch.dev/probe` on the configuration asks for.
+    pub probe_level: Option<ProbeLevel>,
+    /// What is odd about the entry itself, in sentences that name the field (junk caBundle, no rules, ...).
+    pub problems: Vec<String>,
+}
+
+impl Hook {
+    /// The default of `timeoutSeconds` (kube-apiserver 1.36, `apis/admissionregistration/v1/defaults.go`).
+    pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
+
+    /// The addresses the API server may dial for this hook, without duplicates.
+    ///
+    /// Endpoints that are neither ready nor serving are left out: the API server would not pick them.
+    pub fn backends(&self) -> Vec<Backend> {
+        match &self.target {
+            Target::Invalid(_) => Vec::new(),
+            Target::Url(url) => {
+                vec![Backend {
+                    path: BackendPath::Url,
+                    address: BackendAddress::Host(url.host.clone(), url.port),
+                }]
+            }
+            Target::Service(target) => match &target.service {
+                ServiceState::Found {
+                    cluster_ip,
+                    endpoints,
+                } => {
+                    let ready = endpoints
+                        .iter()
+                        .filter(|endpoint| endpoint.ready)
+                        .map(|endpoint| Backend {
+                            path: BackendPath::Endpoint,
+                            address: BackendAddress::Socket(endpoint.address),
+                        });
+                    let cluster_ip = cluster_ip.iter().map(|address| Backend {
+                        path: BackendPath::ClusterIp,
+                        address: BackendAddress::Socket(*address),
+                    });
+                    ready.chain(cluster_ip).collect()
+                }
+                ServiceState::Unknown { .. } | ServiceState::Missing | ServiceState::NoSuchPort { .. } => {
+                    Vec::new()
+                }
+            },
+        }
+    }
+
+    /// The TLS server name and HTTP host that the API server uses for this hook.
+    pub fn server_name(&self) -> Option<String> {
+        match &self.target {
+            Target::Service(service) => Some(service.server_name()),
+            Target::Url(url) => Some(url.host.clone()),
+            Target::Invalid(_) => None,
+        }
+    }
+
+    /// The path of the hook's URL.
+    pub fn url_path(&self) -> &str {
+        match &self.target {
+            Target::Service(service) => &service.path,
+            Target::Url(url) => &url.path,
+            Target::Invalid(_) => "/",
+        }
+    }
+}
+
+/// One address the API server may dial for a hook.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct Backend {
+    /// By which way the address became known.
+    pub path: BackendPath,
+    /// The address itself.
+    pub address: BackendAddress,
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.path {
+            BackendPath::Endpoint => write!(f, "endpoint {}", self.address),
+            BackendPath::ClusterIp => write!(f, "cluster IP {}", self.address),
+            BackendPath::Url => write!(f, "url host {}", self.address),
+        }
+    }
+}
+
+/// How the API server gets to a backend.
+///
+/// By default it dials the ClusterIP; with `--enable-aggregator-routing` it picks a ready endpoint itself.
+/// Which of the two is on cannot be seen from outside, so both are probed and the path is a label.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BackendPath {
+    /// An address of an EndpointSlice.
+    Endpoint,
+    /// The Service's virtual address, served by the dataplane.
+    ClusterIp,
+    /// The host of `clientConfig.url`.
+    Url,
+}
+
+impl BackendPath {
+    /// The value of the `path` label in metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Endpoint => "endpoint",
+            Self::ClusterIp => "cluster_ip",
+            Self::Url => "url",
+        }
+    }
+}
+
+/// Where to dial.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(untagged)]
+pub enum BackendAddress {
+    /// An address and a port.
+    Socket(SocketAddr),
+    /// A host that has to be resolved first (or an IP literal of a URL), and a port.
+    Host(String, u16),
+}
+
+impl fmt::Display for BackendAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Socket(address) => address.fmt(f),
+            Self::Host(host, port) if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Host(host, port) => write!(f, "{host}:{port}"),
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! The inventory: every hook with the addresses behind it, as of one instant.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::hook::{Hook, HookId, Labels};
+use super::time::Time;
+
+/// All hooks known at one instant. Cheap to share; replaced as a whole when anything in it changes.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Inventory {
+    /// When the newest change in it was seen.
+    pub at: Time,
+    /// Every hook, ordered by identity, at most [`Inventory::MAX_HOOKS`].
+    pub hooks: Vec<Arc<Hook>>,
+    /// Labels of the namespaces, for `namespaceSelector`.
+    pub namespaces: BTreeMap<String, Labels>,
+    /// Objects that could not be taken in, each named, with what is wrong and what to do.
+    pub problems: Vec<Problem>,
+}
+
+impl Inventory {
+    /// More hooks than this are reported as a problem and not watched.
+    pub const MAX_HOOKS: usize = 2_000;
+
+    /// The hook of that identity.
+    pub fn hook(&self, id: &HookId) -> Option<&Arc<Hook>> {
+        self.hooks.iter().find(|hook| hook.id == *id)
+    }
+}
+
+/// Something in the cluster that hookwatch could not make sense of.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+pub struct Problem {
+    /// The object, as `Kind namespace/name`.
+    pub object: String,
+    /// What is wrong and what to do about it.
+    pub what: String,
+}
+
+/// How the watches that keep the inventory are doing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum InventoryHealth {
+    /// Every watch has delivered its list and is open.
+    Current,
+    /// A watch is broken; the inventory of the last good moment keeps serving.
+    Stale {
+        /// Which watch, and what it said.
+        why: String,
+    },
+    /// Reading a kind is forbidden or it does not exist; the inventory lives without it.
+    Limited {
+        /// What is missing and which permission would give it.
+        why: String,
+    },
+}

@@ -1,0 +1,94 @@
+//! The daemon's time line.
+//!
+//! Nothing in `domain` reads a clock: a [`Time`] comes in with every observation. That is what makes an
+//! incident a plain test and lets a recording replay to the same verdict.
+
+use std::fmt;
+use std::ops::Add;
+use std::time::Duration;
+
+use serde::{Serialize, Serializer};
+
+/// An instant, counted from the Unix epoch on a clock that never steps back.
+///
+/// The daemon reads the wall clock once when it starts and adds monotonic time from there, so differences
+/// are always right and the instant can still be shown to a person. A recording brings its own instants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Time(Duration);
+
+impl Time {
+    /// The instant `millis` milliseconds after the Unix epoch.
+    pub const fn from_unix_millis(millis: u64) -> Self {
+        Self(Duration::from_millis(millis))
+    }
+
+    /// The instant `since_epoch` after the Unix epoch.
+    pub const fn from_unix(since_epoch: Duration) -> Self {
+        Self(since_epoch)
+    }
+
+    /// Milliseconds since the Unix epoch.
+    pub const fn unix_millis(self) -> u64 {
+        self.0.as_millis() as u64
+    }
+
+    /// Seconds since the Unix epoch, with their fraction.
+    pub const fn unix_seconds(self) -> f64 {
+        self.0.as_secs_f64()
+    }
+
+    /// How long after `earlier` this is; zero when it is not after it.
+    pub fn since(self, earlier: Self) -> Duration {
+        self.0.saturating_sub(earlier.0)
+    }
+
+    /// The instant `ago` before this one; the epoch when that would be before it.
+    pub fn before(self, ago: Duration) -> Self {
+        Self(self.0.saturating_sub(ago))
+    }
+}
+
+impl Add<Duration> for Time {
+    type Output = Self;
+
+    fn add(self, later: Duration) -> Self {
+        Self(self.0.saturating_add(later))
+    }
+}
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let millis = i64::try_from(self.unix_millis()).unwrap_or(i64::MAX);
+        match jiff::Timestamp::from_millisecond(millis) {
+            Ok(timestamp) => write!(f, "{timestamp:.3}"),
+            // Beyond the year 9999: nothing sensible to print but the number.
+            Err(_) => write!(f, "{millis}ms"),
+        }
+    }
+}
+
+impl Serialize for Time {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shows_itself_as_an_rfc_3339_instant() {
+        assert_eq!(
+            Time::from_unix_millis(1_795_219_862_156).to_string(),
+            "2026-11-21T00:11:02.156Z"
+        );
+    }
+
+    #[test]
+    fn a_difference_never_underflows() {
+        let (early, late) = (Time::from_unix_millis(1_000), Time::from_unix_millis(3_500));
+        assert_eq!(late.since(early), Duration::from_millis(2_500));
+        assert_eq!(early.since(late), Duration::ZERO);
+    }
+}

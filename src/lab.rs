@@ -1,0 +1,1 @@
+//! The lab: a control plane in this process, made to be broken.
