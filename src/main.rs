@@ -1,1 +1,3 @@
+//! The `hookwatch` binary.
+
 fn main() {}

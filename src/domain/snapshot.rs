@@ -51,7 +51,7 @@ pub enum ScrapeFailureReason {
     Forbidden,
     /// 429 or 5xx.
     Refused,
-    /// The body is not an exposition, or not of an API server.
+    /// The body is not an exposition, or not an API server's.
     NotMetrics,
     /// The body was larger than allowed or broke off.
     Truncated,
@@ -71,7 +71,7 @@ impl ScrapeFailureReason {
     }
 }
 
-/// A sum and a count that only grow, as Prometheus histograms and summaries carry them.
+/// A sum and a count that only grow, as Prometheus histograms carry them.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Cumulative {
     /// Seconds.
@@ -80,13 +80,536 @@ pub struct Cumulative {
     pub count: f64,
 }
 
-/// Everything kept of one replica's metrics. Counters are as scraped, summed over the labels not named here.
+impl Cumulative {
+    /// Seconds per observation; `None` without any.
+    pub fn mean(&self) -> Option<f64> {
+        (self.count >= 1.0).then(|| (self.sum / self.count).max(0.0))
+    }
+
+    fn absorb(&mut self, part: Part, value: f64) {
+        match part {
+            Part::Sum => self.sum += value,
+            Part::Count => self.count += value,
+            Part::Bucket | Part::Whole => {}
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.sum += other.sum;
+        self.count += other.count;
+    }
+
+    fn since(&self, earlier: &Self) -> Self {
+        // A count that went down is a counter that began again; what it holds now was all gained since.
+        if self.count < earlier.count {
+            return *self;
+        }
+        Self {
+            sum: (self.sum - earlier.sum).max(0.0),
+            count: self.count - earlier.count,
+        }
+    }
+}
+
+/// How many calls to a hook were refused, by `error_type`.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Rejections {
+    /// `no_error`: the hook said no. It works.
+    pub denied: f64,
+    /// `calling_webhook_error`: the call failed and the policy is Fail.
+    pub calling: f64,
+    /// `apiserver_internal_error`: the API server refused to call.
+    pub internal: f64,
+}
+
+/// What the API server counted of one webhook name.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct HookSeries {
+    /// All calls.
+    pub calls: Cumulative,
+    /// The calls that ended in a refused request (`rejected="true"`): denials and failed calls.
+    pub rejected: Cumulative,
+    /// The calls for CREATE and UPDATE only.
+    pub writes: Cumulative,
+    /// Refusals by kind.
+    pub rejections: Rejections,
+    /// Failed calls that the policy Ignore let pass.
+    pub fail_open: f64,
+    /// Calls that a matchCondition kept from being made.
+    pub exclusions: f64,
+    /// Calls by the HTTP code of the outcome. A call that got no answer counts as 503.
+    pub codes: BTreeMap<u16, f64>,
+}
+
+impl HookSeries {
+    /// Calls that failed, whatever the policy made of it.
+    pub fn failed(&self) -> f64 {
+        self.rejections.calling + self.rejections.internal + self.fail_open
+    }
+}
+
+/// CREATE or UPDATE: what a person calls a write. The API server's verbs map to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Operation {
+    /// `POST`.
+    Create,
+    /// `PUT`, `PATCH` and `APPLY` (which may also create).
+    Update,
+}
+
+impl Operation {
+    /// Reads the `verb` label of a request metric.
+    fn of_verb(verb: &str) -> Option<Self> {
+        match verb {
+            "POST" => Some(Self::Create),
+            "PUT" | "PATCH" | "APPLY" => Some(Self::Update),
+            _ => None,
+        }
+    }
+}
+
+/// Which writes: the key of the per-resource differential.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WriteKey {
+    /// CREATE or UPDATE.
+    pub operation: Operation,
+    /// API group; empty for the core group.
+    pub group: String,
+    /// Resource, in the plural.
+    pub resource: String,
+    /// Subresource; empty for the object itself.
+    pub subresource: String,
+}
+
+/// The two clocks of the same writes.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct WriteSeries {
+    /// `apiserver_request_duration_seconds{dry_run=""}`.
+    pub duration: Cumulative,
+    /// `apiserver_request_sli_duration_seconds`: the same less webhook time and flow-control wait.
+    pub sli: Cumulative,
+}
+
+/// A number of requests by the result's class.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Results {
+    /// 2xx and 3xx.
+    pub ok: f64,
+    /// 4xx other than 429.
+    pub refused: f64,
+    /// 429.
+    pub throttled: f64,
+    /// 5xx.
+    pub failed: f64,
+}
+
+impl Results {
+    /// All of them.
+    pub fn total(&self) -> f64 {
+        self.ok + self.refused + self.throttled + self.failed
+    }
+}
+
+/// A gauge that the API server keeps for writes and reads.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct ByRequestKind {
+    /// `request_kind="mutating"`.
+    pub mutating: f64,
+    /// `request_kind="readOnly"`.
+    pub read_only: f64,
+}
+
+/// Everything kept of one replica's metrics. Counters are summed over the labels that are not named here.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Snapshot {
     /// `process_start_time_seconds`: tells replicas behind one address apart.
     pub process_start: Option<f64>,
+    /// `process_cpu_seconds_total`.
+    pub cpu_seconds: f64,
     /// Hooks by kind and name: the API server's metrics know no configuration.
-    pub hooks: BTreeMap<(HookKind, String), Cumulative>,
+    pub hooks: BTreeMap<(HookKind, String), HookSeries>,
+    /// Writes that are no dry runs, by what was written.
+    pub writes: BTreeMap<WriteKey, WriteSeries>,
+    /// Dry-run writes.
+    pub dry_runs: Cumulative,
+    /// Results of writes that are no dry runs.
+    pub write_results: Results,
+    /// GET and LIST.
+    pub reads: Cumulative,
+    /// `apiserver_current_inflight_requests`; `None` when the family is absent.
+    pub in_flight: Option<ByRequestKind>,
+    /// `apiserver_current_inqueue_requests`.
+    pub in_queue: ByRequestKind,
+    /// `apiserver_flowcontrol_request_wait_duration_seconds`.
+    pub queue_wait: Cumulative,
+    /// `apiserver_flowcontrol_rejected_requests_total`.
+    pub queue_rejected: f64,
+    /// `etcd_request_duration_seconds`.
+    pub etcd: Cumulative,
+    /// `apiserver_conversion_webhook_duration_seconds`.
+    pub conversion: Cumulative,
+    /// `apiserver_webhooks_x509_missing_san_total` and `..._insecure_sha1_total`, together.
+    pub x509_complaints: f64,
+    /// Whether any family of an API server was seen at all.
+    pub is_api_server: bool,
+}
+
+/// The labels of one sample.
+pub trait LabelSource {
+    /// The value of a label; the empty string when it is absent, which means the same to Prometheus.
+    fn get(&self, name: &str) -> &str;
+}
+
+/// Which series of a histogram a sample belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// `_sum`.
+    Sum,
+    /// `_count`.
+    Count,
+    /// `_bucket`.
+    Bucket,
+    /// Not a histogram: the sample itself.
+    Whole,
+}
+
+/// A family that matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Family {
+    /// `apiserver_request_duration_seconds`
+    RequestDuration,
+    /// `apiserver_request_sli_duration_seconds`, or `..._slo_...` before 1.27.
+    RequestSli,
+    /// `apiserver_request_total`
+    RequestTotal,
+    /// `apiserver_current_inflight_requests`
+    InFlight,
+    /// `apiserver_current_inqueue_requests`
+    InQueue,
+    /// `apiserver_admission_webhook_admission_duration_seconds`
+    HookDuration,
+    /// `apiserver_admission_webhook_request_total`
+    HookRequests,
+    /// `apiserver_admission_webhook_rejection_count`
+    HookRejections,
+    /// `apiserver_admission_webhook_fail_open_count`
+    HookFailOpen,
+    /// `apiserver_admission_match_condition_exclusions_total`
+    Exclusions,
+    /// `apiserver_conversion_webhook_duration_seconds`
+    Conversion,
+    /// `etcd_request_duration_seconds`
+    Etcd,
+    /// `apiserver_flowcontrol_request_wait_duration_seconds`
+    QueueWait,
+    /// `apiserver_flowcontrol_rejected_requests_total`
+    QueueRejected,
+    /// `apiserver_webhooks_x509_missing_san_total`, `apiserver_webhooks_x509_insecure_sha1_total`
+    X509,
+    /// `process_start_time_seconds`
+    ProcessStart,
+    /// `process_cpu_seconds_total`
+    Cpu,
+}
+
+impl Family {
+    /// The family and part that a series' name belongs to; `None` for a series nobody asked for.
+    ///
+    /// Buckets are not wanted: sums and counts are exact where an interpolated quantile is a guess (the
+    /// hooks' own buckets jump from 2.5 to 10 to 25 s).
+    pub fn of_series(name: &str) -> Option<(Self, Part)> {
+        let (base, part) = if let Some(base) = name.strip_suffix("_sum") {
+            (base, Part::Sum)
+        } else if let Some(base) = name.strip_suffix("_bucket") {
+            (base, Part::Bucket)
+        } else if name.ends_with("_rejection_count") || name.ends_with("_fail_open_count") {
+            (name, Part::Whole)
+        } else if let Some(base) = name.strip_suffix("_count") {
+            (base, Part::Count)
+        } else {
+            (name, Part::Whole)
+        };
+        if part == Part::Bucket {
+            return None;
+        }
+        let family = match base {
+            "apiserver_request_duration_seconds" => Self::RequestDuration,
+            "apiserver_request_sli_duration_seconds" | "apiserver_request_slo_duration_seconds" => {
+                Self::RequestSli
+            }
+            "apiserver_request_total" => Self::RequestTotal,
+            "apiserver_current_inflight_requests" => Self::InFlight,
+            "apiserver_current_inqueue_requests" => Self::InQueue,
+            "apiserver_admission_webhook_admission_duration_seconds" => Self::HookDuration,
+            "apiserver_admission_webhook_request_total" => Self::HookRequests,
+            "apiserver_admission_webhook_rejection_count" => Self::HookRejections,
+            "apiserver_admission_webhook_fail_open_count" => Self::HookFailOpen,
+            "apiserver_admission_match_condition_exclusions_total" => Self::Exclusions,
+            "apiserver_conversion_webhook_duration_seconds" => Self::Conversion,
+            "etcd_request_duration_seconds" => Self::Etcd,
+            "apiserver_flowcontrol_request_wait_duration_seconds" => Self::QueueWait,
+            "apiserver_flowcontrol_rejected_requests_total" => Self::QueueRejected,
+            "apiserver_webhooks_x509_missing_san_total" | "apiserver_webhooks_x509_insecure_sha1_total" => {
+                Self::X509
+            }
+            "process_start_time_seconds" => Self::ProcessStart,
+            "process_cpu_seconds_total" => Self::Cpu,
+            _ => return None,
+        };
+        Some((family, part))
+    }
+}
+
+impl Snapshot {
+    /// More webhook names than this are left out and complained about.
+    pub const MAX_HOOK_NAMES: usize = 4_000;
+    /// More combinations of operation, group, resource and subresource than this are left out.
+    pub const MAX_WRITE_KEYS: usize = 4_000;
+
+    /// Folds one sample in. Returns false when a bound kept it out.
+    pub fn record(&mut self, family: Family, part: Part, labels: &impl LabelSource, value: f64) -> bool {
+        self.is_api_server |= !matches!(family, Family::ProcessStart | Family::Cpu);
+        match family {
+            Family::ProcessStart => self.process_start = Some(value),
+            Family::Cpu => self.cpu_seconds = value,
+            Family::Etcd => self.etcd.absorb(part, value),
+            Family::Conversion => self.conversion.absorb(part, value),
+            Family::QueueWait => self.queue_wait.absorb(part, value),
+            Family::QueueRejected => self.queue_rejected += value,
+            Family::X509 => self.x509_complaints += value,
+            Family::InFlight => {
+                add_by_kind(
+                    self.in_flight.get_or_insert_default(),
+                    labels.get("request_kind"),
+                    value,
+                );
+            }
+            Family::InQueue => add_by_kind(&mut self.in_queue, labels.get("request_kind"), value),
+            Family::RequestDuration | Family::RequestSli => {
+                return self.record_request(family, part, labels, value);
+            }
+            Family::RequestTotal => self.record_result(labels, value),
+            Family::HookDuration
+            | Family::HookRequests
+            | Family::HookRejections
+            | Family::HookFailOpen
+            | Family::Exclusions => return self.record_hook(family, part, labels, value),
+        }
+        true
+    }
+
+    fn record_request(&mut self, family: Family, part: Part, labels: &impl LabelSource, value: f64) -> bool {
+        let verb = labels.get("verb");
+        let Some(operation) = Operation::of_verb(verb) else {
+            if family == Family::RequestDuration && matches!(verb, "GET" | "LIST") {
+                self.reads.absorb(part, value);
+            }
+            return true;
+        };
+        if !labels.get("dry_run").is_empty() {
+            self.dry_runs.absorb(part, value);
+            return true;
+        }
+        let key = WriteKey {
+            operation,
+            group: labels.get("group").to_owned(),
+            resource: labels.get("resource").to_owned(),
+            subresource: labels.get("subresource").to_owned(),
+        };
+        if self.writes.len() >= Self::MAX_WRITE_KEYS && !self.writes.contains_key(&key) {
+            return false;
+        }
+        let series = self.writes.entry(key).or_default();
+        match family {
+            Family::RequestSli => series.sli.absorb(part, value),
+            _ => series.duration.absorb(part, value),
+        }
+        true
+    }
+
+    fn record_result(&mut self, labels: &impl LabelSource, value: f64) {
+        if Operation::of_verb(labels.get("verb")).is_none() || !labels.get("dry_run").is_empty() {
+            return;
+        }
+        let results = &mut self.write_results;
+        match labels.get("code") {
+            "429" => results.throttled += value,
+            code if code.starts_with('5') => results.failed += value,
+            code if code.starts_with('4') => results.refused += value,
+            _ => results.ok += value,
+        }
+    }
+
+    fn record_hook(&mut self, family: Family, part: Part, labels: &impl LabelSource, value: f64) -> bool {
+        // match_condition_* spells the type `validate`, the webhook families `validating`; `kind` tells
+        // policies from webhooks there and is absent in the others.
+        let kind = match labels.get("type") {
+            "admit" => HookKind::Mutating,
+            "validating" | "validate" => HookKind::Validating,
+            _ => return true,
+        };
+        if family == Family::Exclusions && labels.get("kind") != "webhook" {
+            return true;
+        }
+        let key = (kind, labels.get("name").to_owned());
+        if self.hooks.len() >= Self::MAX_HOOK_NAMES && !self.hooks.contains_key(&key) {
+            return false;
+        }
+        let series = self.hooks.entry(key).or_default();
+        match family {
+            Family::HookDuration => {
+                series.calls.absorb(part, value);
+                if labels.get("rejected") == "true" {
+                    series.rejected.absorb(part, value);
+                }
+                if matches!(labels.get("operation"), "CREATE" | "UPDATE") {
+                    series.writes.absorb(part, value);
+                }
+            }
+            Family::HookRequests => {
+                let code = labels.get("code").parse().unwrap_or(0);
+                *series.codes.entry(code).or_default() += value;
+            }
+            Family::HookRejections => match labels.get("error_type") {
+                "no_error" => series.rejections.denied += value,
+                "calling_webhook_error" => series.rejections.calling += value,
+                _ => series.rejections.internal += value,
+            },
+            Family::HookFailOpen => series.fail_open += value,
+            _ => series.exclusions += value,
+        }
+        true
+    }
+
+    /// What was gained since an earlier snapshot of the same process. Gauges are as they are now.
+    ///
+    /// A series that is new counts from zero, for the API server makes a series at its first increment; one
+    /// that vanished counts for nothing.
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            process_start: self.process_start,
+            cpu_seconds: gained(self.cpu_seconds, earlier.cpu_seconds),
+            hooks: gained_by_key(&self.hooks, &earlier.hooks, HookSeries::since),
+            writes: gained_by_key(&self.writes, &earlier.writes, |now, then| WriteSeries {
+                duration: now.duration.since(&then.duration),
+                sli: now.sli.since(&then.sli),
+            }),
+            dry_runs: self.dry_runs.since(&earlier.dry_runs),
+            write_results: Results {
+                ok: gained(self.write_results.ok, earlier.write_results.ok),
+                refused: gained(self.write_results.refused, earlier.write_results.refused),
+                throttled: gained(self.write_results.throttled, earlier.write_results.throttled),
+                failed: gained(self.write_results.failed, earlier.write_results.failed),
+            },
+            reads: self.reads.since(&earlier.reads),
+            in_flight: self.in_flight,
+            in_queue: self.in_queue,
+            queue_wait: self.queue_wait.since(&earlier.queue_wait),
+            queue_rejected: gained(self.queue_rejected, earlier.queue_rejected),
+            etcd: self.etcd.since(&earlier.etcd),
+            conversion: self.conversion.since(&earlier.conversion),
+            x509_complaints: gained(self.x509_complaints, earlier.x509_complaints),
+            is_api_server: self.is_api_server,
+        }
+    }
+
+    /// Adds another replica's or interval's gains to these. Gauges add up too.
+    pub fn add(&mut self, other: &Self) {
+        self.cpu_seconds += other.cpu_seconds;
+        for (key, series) in &other.hooks {
+            self.hooks.entry(key.clone()).or_default().add(series);
+        }
+        for (key, series) in &other.writes {
+            let mine = self.writes.entry(key.clone()).or_default();
+            mine.duration.add(&series.duration);
+            mine.sli.add(&series.sli);
+        }
+        self.dry_runs.add(&other.dry_runs);
+        self.write_results.ok += other.write_results.ok;
+        self.write_results.refused += other.write_results.refused;
+        self.write_results.throttled += other.write_results.throttled;
+        self.write_results.failed += other.write_results.failed;
+        self.reads.add(&other.reads);
+        if let Some(theirs) = other.in_flight {
+            let mine = self.in_flight.get_or_insert_default();
+            mine.mutating += theirs.mutating;
+            mine.read_only += theirs.read_only;
+        }
+        self.in_queue.mutating += other.in_queue.mutating;
+        self.in_queue.read_only += other.in_queue.read_only;
+        self.queue_wait.add(&other.queue_wait);
+        self.queue_rejected += other.queue_rejected;
+        self.etcd.add(&other.etcd);
+        self.conversion.add(&other.conversion);
+        self.x509_complaints += other.x509_complaints;
+        self.is_api_server |= other.is_api_server;
+    }
+
+    /// All writes that are no dry runs, together.
+    pub fn all_writes(&self) -> WriteSeries {
+        let mut all = WriteSeries::default();
+        for series in self.writes.values() {
+            all.duration.add(&series.duration);
+            all.sli.add(&series.sli);
+        }
+        all
+    }
+}
+
+impl HookSeries {
+    fn since(&self, earlier: &Self) -> Self {
+        Self {
+            calls: self.calls.since(&earlier.calls),
+            rejected: self.rejected.since(&earlier.rejected),
+            writes: self.writes.since(&earlier.writes),
+            rejections: Rejections {
+                denied: gained(self.rejections.denied, earlier.rejections.denied),
+                calling: gained(self.rejections.calling, earlier.rejections.calling),
+                internal: gained(self.rejections.internal, earlier.rejections.internal),
+            },
+            fail_open: gained(self.fail_open, earlier.fail_open),
+            exclusions: gained(self.exclusions, earlier.exclusions),
+            codes: gained_by_key(&self.codes, &earlier.codes, |now, then| gained(*now, *then)),
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.calls.add(&other.calls);
+        self.rejected.add(&other.rejected);
+        self.writes.add(&other.writes);
+        self.rejections.denied += other.rejections.denied;
+        self.rejections.calling += other.rejections.calling;
+        self.rejections.internal += other.rejections.internal;
+        self.fail_open += other.fail_open;
+        self.exclusions += other.exclusions;
+        for (code, count) in &other.codes {
+            *self.codes.entry(*code).or_default() += count;
+        }
+    }
+}
+
+fn add_by_kind(gauge: &mut ByRequestKind, kind: &str, value: f64) {
+    match kind {
+        "mutating" => gauge.mutating += value,
+        "readOnly" => gauge.read_only += value,
+        _ => {}
+    }
+}
+
+fn gained(now: f64, then: f64) -> f64 {
+    if now < then { now } else { now - then }
+}
+
+fn gained_by_key<K: Ord + Clone, V: Default>(
+    now: &BTreeMap<K, V>,
+    then: &BTreeMap<K, V>,
+    gain: impl Fn(&V, &V) -> V,
+) -> BTreeMap<K, V> {
+    let nothing = V::default();
+    now.iter()
+        .map(|(key, value)| (key.clone(), gain(value, then.get(key).unwrap_or(&nothing))))
+        .collect()
 }
 
 /// What was odd in an exposition; each kind counted, the first of them quoted.
