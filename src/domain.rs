@@ -5,8 +5,10 @@
 
 pub mod canary;
 pub mod exposition;
+pub mod history;
 pub mod hook;
 pub mod inventory;
 pub mod probe;
 pub mod snapshot;
 pub mod time;
+pub mod verdict;

@@ -1,0 +1,358 @@
+//! What the scrapes of all replicas add up to: what happened of late, and what is usual.
+//!
+//! Deltas are taken per process only. Behind a load balancer one address leads to several processes, and the
+//! difference between the counters of two of them means nothing; `process_start_time_seconds` tells them
+//! apart.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use super::hook::HookKind;
+use super::snapshot::{ByRequestKind, Scrape, Snapshot};
+use super::time::Time;
+
+/// Intervals that ended within this time are "of late".
+const RECENT: Duration = Duration::from_secs(10);
+/// With no interval that fresh the newest one speaks for as long as this.
+const STALE: Duration = Duration::from_secs(60);
+/// A process that has not been heard of for this long is forgotten.
+const FORGET: Duration = Duration::from_secs(300);
+/// More processes than this behind all targets together are not told apart; the oldest goes.
+const MAX_REPLICAS: usize = 64;
+/// Two scrapes of one process closer together than this are one reading.
+const MIN_INTERVAL: Duration = Duration::from_millis(500);
+/// How many calm intervals make up "usual".
+const USUAL_INTERVALS: usize = 60;
+
+/// Which process answered.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct ReplicaKey {
+    target: String,
+    /// Milliseconds since the epoch; `None` when the API server does not say.
+    started: Option<i64>,
+}
+
+#[derive(Debug, Clone)]
+struct Interval {
+    from: Time,
+    to: Time,
+    gained: Snapshot,
+}
+
+#[derive(Debug, Clone)]
+struct Replica {
+    at: Time,
+    last: Snapshot,
+    intervals: VecDeque<Interval>,
+}
+
+/// What all replicas counted of late.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Window {
+    /// The beginning of the earliest interval in it.
+    pub from: Time,
+    /// The end of the newest interval in it.
+    pub to: Time,
+    /// Counters: gains of all replicas together. Gauges: as in each replica's newest scrape, added up.
+    pub gained: Snapshot,
+}
+
+impl Window {
+    /// Seconds from its beginning to its end; never zero.
+    pub fn seconds(&self) -> f64 {
+        self.to
+            .since(self.from)
+            .as_secs_f64()
+            .max(MIN_INTERVAL.as_secs_f64())
+    }
+
+    /// Writes (without dry runs) that were answered, per second.
+    pub fn write_rate(&self) -> f64 {
+        self.gained.all_writes().duration.count / self.seconds()
+    }
+
+    /// GETs and LISTs that were answered, per second.
+    pub fn read_rate(&self) -> f64 {
+        self.gained.reads.count / self.seconds()
+    }
+}
+
+/// The median of the values seen in calm times.
+#[derive(Debug, Clone, Default)]
+pub struct Usual(VecDeque<f64>);
+
+impl Usual {
+    /// Adds a value of a calm time.
+    pub fn learn(&mut self, value: Option<f64>) {
+        let Some(value) = value.filter(|value| value.is_finite()) else {
+            return;
+        };
+        if self.0.len() == USUAL_INTERVALS {
+            self.0.pop_front();
+        }
+        self.0.push_back(value);
+    }
+
+    /// The median; `None` before anything was learnt.
+    pub fn median(&self) -> Option<f64> {
+        let mut sorted: Vec<f64> = self.0.iter().copied().collect();
+        sorted.sort_by(f64::total_cmp);
+        sorted.get(sorted.len() / 2).copied()
+    }
+}
+
+/// What is usual, learnt in calm times only, so that a long outage never becomes the new normal.
+#[derive(Debug, Clone, Default)]
+pub struct Baseline {
+    /// Seconds per write.
+    pub write: Usual,
+    /// Seconds per write without webhooks and flow control.
+    pub sli: Usual,
+    /// Seconds per GET or LIST.
+    pub read: Usual,
+    /// Seconds per etcd request.
+    pub etcd: Usual,
+    /// Writes per second.
+    pub write_rate: Usual,
+    /// GETs and LISTs per second.
+    pub read_rate: Usual,
+    /// Reads being served at once.
+    pub reads_in_flight: Usual,
+    /// CPU seconds per second of all replicas.
+    pub cpu: Usual,
+    /// Seconds per call, by hook.
+    pub hooks: BTreeMap<(HookKind, String), Usual>,
+}
+
+impl Baseline {
+    fn learn(&mut self, window: &Window) {
+        let gained = &window.gained;
+        let writes = gained.all_writes();
+        self.write.learn(writes.duration.mean());
+        self.sli.learn(writes.sli.mean());
+        self.read.learn(gained.reads.mean());
+        self.etcd.learn(gained.etcd.mean());
+        self.write_rate.learn(Some(window.write_rate()));
+        self.read_rate.learn(Some(window.read_rate()));
+        self.reads_in_flight
+            .learn(gained.in_flight.map(|in_flight| in_flight.read_only));
+        self.cpu.learn(Some(gained.cpu_seconds / window.seconds()));
+        // Hooks that are gone go with their series, so this is bounded by what one snapshot holds.
+        self.hooks.retain(|key, _| gained.hooks.contains_key(key));
+        for (key, series) in &gained.hooks {
+            if let Some(mean) = series.calls.mean() {
+                self.hooks.entry(key.clone()).or_default().learn(Some(mean));
+            }
+        }
+    }
+
+    /// Seconds per call of one hook in calm times.
+    pub fn hook(&self, key: &(HookKind, String)) -> Option<f64> {
+        self.hooks.get(key).and_then(Usual::median)
+    }
+}
+
+/// All replicas' readings.
+#[derive(Debug, Clone, Default)]
+pub struct History {
+    replicas: BTreeMap<ReplicaKey, Replica>,
+    /// What is usual.
+    pub baseline: Baseline,
+    learnt_to: Time,
+}
+
+impl History {
+    /// Takes a reading in.
+    pub fn take(&mut self, scrape: Scrape) {
+        let Scrape {
+            target, at, snapshot, ..
+        } = scrape;
+        let started = snapshot
+            .process_start
+            .map(|seconds| (seconds * 1_000.0).round() as i64);
+        self.replicas.retain(|_, replica| at.since(replica.at) < FORGET);
+        let key = ReplicaKey { target, started };
+        match self.replicas.get_mut(&key) {
+            Some(replica) if at.since(replica.at) >= MIN_INTERVAL => replica.advance(at, snapshot),
+            Some(_) => {}
+            None => {
+                if self.replicas.len() >= MAX_REPLICAS {
+                    let oldest = self.replicas.iter().min_by_key(|(_, replica)| replica.at);
+                    if let Some(key) = oldest.map(|(key, _)| key.clone()) {
+                        self.replicas.remove(&key);
+                    }
+                }
+                self.replicas.insert(
+                    key,
+                    Replica {
+                        at,
+                        last: snapshot,
+                        intervals: VecDeque::new(),
+                    },
+                );
+            }
+        }
+    }
+
+    /// What happened of late: for each process the intervals that ended within the last ten seconds, or its
+    /// newest one if that is not older than a minute. `None` when no process has two readings yet.
+    pub fn recent(&self, now: Time) -> Option<Window> {
+        self.window(|replica| {
+            let newest = replica.intervals.back().map(|interval| interval.to)?;
+            (now.since(newest) <= STALE)
+                .then(|| now.before(RECENT).min(newest.before(Duration::from_millis(1))))
+        })
+    }
+
+    /// The newest interval of each process alone.
+    pub fn newest(&self, now: Time) -> Option<Window> {
+        self.window(|replica| {
+            let newest = replica.intervals.back().map(|interval| interval.to)?;
+            (now.since(newest) <= STALE).then(|| newest.before(Duration::from_millis(1)))
+        })
+    }
+
+    /// Merges, for each replica, the intervals that ended after the instant that `after` names.
+    fn window(&self, after: impl Fn(&Replica) -> Option<Time>) -> Option<Window> {
+        let mut merged: Option<Window> = None;
+        for replica in self.replicas.values() {
+            let Some(after) = after(replica) else { continue };
+            let mut gained = Snapshot::default();
+            let (mut from, mut to) = (replica.at, Time::default());
+            for interval in replica.intervals.iter().filter(|interval| interval.to > after) {
+                gained.add(&interval.gained);
+                (from, to) = (from.min(interval.from), to.max(interval.to));
+            }
+            gained.in_flight = replica.last.in_flight;
+            gained.in_queue = replica.last.in_queue;
+            match &mut merged {
+                None => merged = Some(Window { from, to, gained }),
+                Some(window) => {
+                    window.gained.add(&gained);
+                    (window.from, window.to) = (window.from.min(from), window.to.max(to));
+                }
+            }
+        }
+        merged
+    }
+
+    /// Learns from the newest interval what is usual; to be called only in calm times.
+    pub fn learn(&mut self, now: Time) {
+        if let Some(window) = self.newest(now).filter(|window| window.to > self.learnt_to) {
+            self.learnt_to = window.to;
+            self.baseline.learn(&window);
+        }
+    }
+
+    /// Processes seen behind one target.
+    pub fn replicas_behind(&self, target: &str) -> usize {
+        self.replicas.keys().filter(|key| key.target == target).count()
+    }
+
+    /// Writes and reads being served, over all replicas, as of their last scrape.
+    pub fn in_flight(&self) -> Option<ByRequestKind> {
+        self.replicas
+            .values()
+            .filter_map(|replica| replica.last.in_flight)
+            .reduce(|a, b| ByRequestKind {
+                mutating: a.mutating + b.mutating,
+                read_only: a.read_only + b.read_only,
+            })
+    }
+}
+
+impl Replica {
+    fn advance(&mut self, at: Time, snapshot: Snapshot) {
+        self.intervals.retain(|interval| at.since(interval.to) < STALE);
+        // The newest interval may serve on its own for a minute, so it stays whatever its age.
+        self.intervals.push_back(Interval {
+            from: self.at,
+            to: at,
+            gained: snapshot.since(&self.last),
+        });
+        self.at = at;
+        self.last = snapshot;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::snapshot::Complaints;
+
+    fn scrape(target: &str, start: f64, at_ms: u64, fail_open: f64) -> Scrape {
+        let mut snapshot = Snapshot {
+            process_start: Some(start),
+            ..Snapshot::default()
+        };
+        let series = snapshot
+            .hooks
+            .entry((HookKind::Mutating, "w".into()))
+            .or_default();
+        series.fail_open = fail_open;
+        Scrape {
+            target: target.into(),
+            at: Time::from_unix_millis(at_ms),
+            took: Duration::ZERO,
+            bytes: 0,
+            snapshot,
+            complaints: Complaints::default(),
+        }
+    }
+
+    fn recent_fail_open(history: &History, now_ms: u64) -> Option<f64> {
+        let window = history.recent(Time::from_unix_millis(now_ms))?;
+        Some(window.gained.hooks.values().map(|series| series.fail_open).sum())
+    }
+
+    #[test]
+    fn two_processes_behind_one_address_never_mix_their_counters() {
+        let mut history = History::default();
+        for (n, at) in (0..6u64).map(|n| (n, 1_000_000 + n * 2_000)) {
+            let (start, count) = if n % 2 == 0 { (1.0, 1_000.0) } else { (2.0, 5.0) };
+            history.take(scrape("lb", start, at, count));
+        }
+        assert_eq!(recent_fail_open(&history, 1_010_000), Some(0.0));
+        assert_eq!(history.replicas_behind("lb"), 2);
+    }
+
+    #[test]
+    fn a_counter_that_began_again_counts_what_it_holds() {
+        let mut history = History::default();
+        history.take(scrape("a", 1.0, 1_000_000, 50.0));
+        history.take(scrape("a", 1.0, 1_002_000, 3.0));
+        assert_eq!(recent_fail_open(&history, 1_002_000), Some(3.0));
+    }
+
+    #[test]
+    fn a_single_reading_says_nothing_about_what_happened() {
+        let mut history = History::default();
+        history.take(scrape("a", 1.0, 1_000_000, 50.0));
+        assert_eq!(recent_fail_open(&history, 1_000_000), None);
+    }
+
+    #[test]
+    fn an_old_interval_stops_speaking_after_a_minute() {
+        let mut history = History::default();
+        history.take(scrape("a", 1.0, 1_000_000, 0.0));
+        history.take(scrape("a", 1.0, 1_015_000, 4.0));
+        assert_eq!(
+            recent_fail_open(&history, 1_029_000),
+            Some(4.0),
+            "the newest interval stands in"
+        );
+        assert_eq!(recent_fail_open(&history, 1_080_000), None);
+    }
+
+    #[test]
+    fn the_same_interval_is_learnt_once() {
+        let mut history = History::default();
+        for n in 0..3u64 {
+            history.take(scrape("a", 1.0, 1_000_000 + n * 2_000, 0.0));
+        }
+        for _ in 0..5 {
+            history.learn(Time::from_unix_millis(1_004_000));
+        }
+        assert_eq!(history.baseline.write_rate.0.len(), 1);
+    }
+}
