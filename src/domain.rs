@@ -3,12 +3,14 @@
 //! No async, no clock, no client, no log, no metrics crate. Observations and the time they were made come in
 //! as values; assessments and wishes go out as values.
 
+pub mod canaries;
 pub mod canary;
 pub mod exposition;
 pub mod history;
 pub mod hook;
 pub mod inventory;
 pub mod probe;
+pub mod probing;
 pub mod snapshot;
 pub mod time;
 pub mod verdict;

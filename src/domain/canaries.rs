@@ -1,0 +1,291 @@
+//! What a row of canaries says about the control plane and about the hooks they name.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use super::canary::{CallFailure, CanaryOutcome, CanaryOverdue, CanaryReport, CanaryTarget};
+use super::history::Usual;
+use super::time::Time;
+use super::verdict::{CanaryView, human};
+
+/// Results kept per canary.
+const KEPT: usize = 16;
+/// A result older than this says nothing about now.
+const STALE: Duration = Duration::from_secs(60);
+/// A dry-run write slower than this is slow whatever is usual.
+const SLOW_ALWAYS: Duration = Duration::from_secs(1);
+/// One faster than this is never slow.
+const SLOW_AT_LEAST: Duration = Duration::from_millis(100);
+/// And between the two it is slow when it takes this many times the usual.
+const SLOW_FACTOR: f64 = 5.0;
+
+/// The last canaries of all targets.
+#[derive(Debug, Clone, Default)]
+pub struct Canaries(BTreeMap<CanaryTarget, CanaryMemory>);
+
+/// The last canaries of one target.
+#[derive(Debug, Clone, Default)]
+pub struct CanaryMemory {
+    finished: VecDeque<CanaryReport>,
+    /// Under way and late, by when they were sent.
+    overdue: BTreeMap<Time, Duration>,
+    usual: Usual,
+}
+
+/// A hook named by a refused canary.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Named<'a> {
+    /// Which canary.
+    pub target: CanaryTarget,
+    /// When it was sent.
+    pub started: Time,
+    /// How long until it was refused.
+    pub took: Duration,
+    /// What the API server said.
+    pub failure: &'a CallFailure,
+    /// Whether no later canary of this target got through.
+    pub current: bool,
+}
+
+impl Canaries {
+    /// Takes a finished canary in.
+    pub fn finished(&mut self, report: CanaryReport) {
+        let memory = self.0.entry(report.target).or_default();
+        memory.overdue.remove(&report.started);
+        if report.outcome == CanaryOutcome::Written && !memory.is_slow(report.took) {
+            memory.usual.learn(Some(report.took.as_secs_f64()));
+        }
+        let at = memory
+            .finished
+            .partition_point(|known| known.started <= report.started);
+        memory.finished.insert(at, report);
+        if memory.finished.len() > KEPT {
+            memory.finished.pop_front();
+        }
+    }
+
+    /// Takes the news in that a canary is late.
+    pub fn overdue(&mut self, overdue: &CanaryOverdue) {
+        let memory = self.0.entry(overdue.target).or_default();
+        if !memory
+            .finished
+            .iter()
+            .any(|report| report.started == overdue.started)
+        {
+            memory.overdue.insert(overdue.started, overdue.waiting);
+        }
+    }
+
+    /// The targets that have been tried, each with its memory.
+    pub fn iter(&self) -> impl Iterator<Item = (CanaryTarget, &CanaryMemory)> {
+        self.0.iter().map(|(target, memory)| (*target, memory))
+    }
+
+    /// Every recent refusal that names this webhook.
+    pub fn naming<'a>(&'a self, webhook: &'a str, now: Time) -> impl Iterator<Item = Named<'a>> {
+        self.0.iter().flat_map(move |(target, memory)| {
+            memory
+                .recent(now)
+                .filter_map(move |report| match &report.outcome {
+                    CanaryOutcome::CallFailed(failure) if failure.webhook == webhook => Some(Named {
+                        target: *target,
+                        started: report.started,
+                        took: report.took,
+                        failure,
+                        current: !memory.got_through_after(report.started),
+                    }),
+                    _ => None,
+                })
+        })
+    }
+
+    /// Webhook names in recent refusals.
+    pub fn named(&self, now: Time) -> impl Iterator<Item = &str> {
+        self.0.values().flat_map(move |memory| {
+            memory.recent(now).filter_map(|report| match &report.outcome {
+                CanaryOutcome::CallFailed(failure) => Some(failure.webhook.as_str()),
+                _ => None,
+            })
+        })
+    }
+
+    /// How many recent canaries this webhook denied, of those that the current state is made of.
+    pub fn denied_by(&self, webhook: &str, now: Time) -> usize {
+        self.0
+            .values()
+            .filter_map(|memory| memory.latest(now))
+            .filter(
+                |report| matches!(&report.outcome, CanaryOutcome::Denied { webhook: by } if by == webhook),
+            )
+            .count()
+    }
+
+    /// One view per canary, for people.
+    pub fn views(&self, now: Time) -> Vec<CanaryView> {
+        CanaryTarget::ALL
+            .into_iter()
+            .map(|target| {
+                let memory = self.0.get(&target);
+                let (state, detail) = memory.map_or_else(
+                    || ("untried", "not written yet".to_owned()),
+                    |memory| memory.describe(now),
+                );
+                CanaryView {
+                    canary: target,
+                    state,
+                    detail,
+                }
+            })
+            .collect()
+    }
+}
+
+impl CanaryMemory {
+    fn recent(&self, now: Time) -> impl Iterator<Item = &CanaryReport> {
+        self.finished
+            .iter()
+            .filter(move |report| now.since(report.started + report.took) < STALE)
+    }
+
+    /// The newest finished canary that is not stale.
+    pub fn latest(&self, now: Time) -> Option<&CanaryReport> {
+        self.recent(now).last()
+    }
+
+    fn got_through_after(&self, started: Time) -> bool {
+        self.finished
+            .iter()
+            .any(|report| report.started > started && report.outcome == CanaryOutcome::Written)
+    }
+
+    /// The longest that a canary has been late which no later one contradicts, with when it was sent.
+    pub fn overdue_for(&self, now: Time) -> Option<(Time, Duration)> {
+        self.overdue
+            .iter()
+            .filter(|(started, _)| now.since(**started) < STALE)
+            .find(|(started, _)| !self.got_through_after(**started))
+            .map(|(started, waiting)| (*started, now.since(*started).max(*waiting)))
+    }
+
+    /// How long the last one took, when that was slow.
+    pub fn slow(&self, now: Time) -> Option<Duration> {
+        let latest = self
+            .latest(now)
+            .filter(|report| report.outcome == CanaryOutcome::Written)?;
+        self.is_slow(latest.took).then_some(latest.took)
+    }
+
+    /// What is usual, in seconds.
+    pub fn usual(&self) -> Option<f64> {
+        self.usual.median()
+    }
+
+    fn is_slow(&self, took: Duration) -> bool {
+        took >= SLOW_ALWAYS
+            || took >= SLOW_AT_LEAST
+                && self
+                    .usual
+                    .median()
+                    .is_some_and(|usual| took.as_secs_f64() >= SLOW_FACTOR * usual)
+    }
+
+    fn describe(&self, now: Time) -> (&'static str, String) {
+        if let Some((_, waiting)) = self.overdue_for(now) {
+            return ("overdue", format!("sent {} ago and not back", human(waiting)));
+        }
+        let Some(report) = self.latest(now) else {
+            return ("untried", "not written of late".to_owned());
+        };
+        let detail = match &report.outcome {
+            CanaryOutcome::Written => format!("written in {}", human(report.took)),
+            CanaryOutcome::CallFailed(failure) => {
+                format!(
+                    "refused after {}: {:?}: {}",
+                    human(report.took),
+                    failure.webhook,
+                    failure.text
+                )
+            }
+            CanaryOutcome::Denied { webhook } => format!("denied by {webhook:?}"),
+            CanaryOutcome::Forbidden { message } | CanaryOutcome::Missing { message } => message.clone(),
+            CanaryOutcome::Refused { status, message } => format!("HTTP {status}: {message}"),
+            CanaryOutcome::TimedOut => format!("no answer within {}", human(report.took)),
+            CanaryOutcome::Unreachable { why } => why.clone(),
+        };
+        (report.outcome.as_str(), detail)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Time {
+        Time::from_unix_millis(1_000_000 + ms)
+    }
+
+    fn report(started_ms: u64, took_ms: u64, outcome: CanaryOutcome) -> CanaryReport {
+        CanaryReport {
+            target: CanaryTarget::KubeSystem,
+            started: at(started_ms),
+            took: Duration::from_millis(took_ms),
+            outcome,
+        }
+    }
+
+    fn refusal(webhook: &str) -> CanaryOutcome {
+        CanaryOutcome::from_status(
+            500,
+            &format!(
+                "Internal error occurred: failed calling webhook \"{webhook}\": failed to call webhook: Post \
+                 \"https://a.b.svc:443/?timeout=10s\": context deadline exceeded"
+            ),
+        )
+    }
+
+    #[test]
+    fn a_refusal_is_current_until_a_canary_sent_later_gets_through() {
+        let mut canaries = Canaries::default();
+        canaries.finished(report(0, 10_000, refusal("w")));
+        assert!(canaries.naming("w", at(10_000)).all(|named| named.current));
+        canaries.finished(report(12_000, 5, CanaryOutcome::Written));
+        assert_eq!(
+            canaries
+                .naming("w", at(12_005))
+                .map(|named| named.current)
+                .collect::<Vec<_>>(),
+            [false]
+        );
+        assert_eq!(canaries.naming("other", at(12_005)).count(), 0);
+    }
+
+    #[test]
+    fn a_success_that_was_sent_earlier_contradicts_nothing() {
+        let mut canaries = Canaries::default();
+        canaries.finished(report(5_000, 1, refusal("w")));
+        canaries.finished(report(4_000, 1_500, CanaryOutcome::Written));
+        assert!(canaries.naming("w", at(6_000)).all(|named| named.current));
+    }
+
+    #[test]
+    fn a_late_canary_stops_being_late_when_it_is_back_or_a_later_one_got_through() {
+        let mut canaries = Canaries::default();
+        let late = |started_ms| CanaryOverdue {
+            target: CanaryTarget::KubeSystem,
+            started: at(started_ms),
+            waiting: Duration::from_secs(2),
+        };
+        canaries.overdue(&late(0));
+        let overdue =
+            |canaries: &Canaries, now| canaries.iter().find_map(|(_, memory)| memory.overdue_for(now));
+        assert_eq!(
+            overdue(&canaries, at(4_000)).map(|(_, waiting)| waiting),
+            Some(Duration::from_secs(4))
+        );
+        canaries.finished(report(3_000, 5, CanaryOutcome::Written));
+        assert_eq!(overdue(&canaries, at(4_000)), None);
+        canaries.finished(report(0, 10_000, refusal("w")));
+        canaries.overdue(&late(0));
+        assert_eq!(overdue(&canaries, at(11_000)), None);
+    }
+}

@@ -1,0 +1,502 @@
+//! What a row of probes says about one backend.
+//!
+//! One failed attempt is not an outage: a state is claimed only when a second attempt, or the time an attempt
+//! has been hanging, says the same. An attempt that began later knows better than one that began earlier.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::history::Usual;
+use super::probe::{
+    Answer, CertificateFacts, Connection, Phase, ProbeOutcome, ProbeOverdue, ProbeReport, TlsFault,
+};
+use super::time::Time;
+use super::verdict::{Cause, human};
+
+/// Attempts kept per backend.
+const KEPT: usize = 12;
+/// An attempt that has been under way for this long counts as failed until it comes back.
+pub const HANGING: Duration = Duration::from_secs(2);
+/// A timed-out attempt this long needs no second one.
+const LONG_ENOUGH: Duration = Duration::from_secs(2);
+/// An answer slower than this is slow whatever is usual.
+const SLOW_ALWAYS: Duration = Duration::from_secs(1);
+/// An answer faster than this is never slow.
+const SLOW_AT_LEAST: Duration = Duration::from_millis(300);
+/// And between the two it is slow when it takes this many times the usual.
+const SLOW_FACTOR: f64 = 8.0;
+
+/// The last probes of one backend.
+#[derive(Debug, Clone, Default)]
+pub struct BackendMemory {
+    fresh: VecDeque<Attempt>,
+    under_way: Option<ProbeOverdue>,
+    usual: Usual,
+    last_alive: Option<Time>,
+    certificates: CertificateFacts,
+    newest: Option<ProbeReport>,
+}
+
+#[derive(Debug, Clone)]
+struct Attempt {
+    started: Time,
+    took: Duration,
+    outcome: ProbeOutcome,
+}
+
+/// How one backend is, as far as direct probes tell.
+#[derive(Debug, Clone, PartialEq)]
+pub enum BackendState {
+    /// No attempt has ended yet, or none is made.
+    Untried {
+        /// Why, when it is not for lack of time.
+        why: Option<String>,
+    },
+    /// The last answer was good.
+    Alive {
+        /// When the attempt began.
+        at: Time,
+        /// How long it took.
+        took: Duration,
+    },
+    /// The last two answers were good and late.
+    Slow {
+        /// When the first of the late attempts began.
+        since: Time,
+        /// How long the last one took.
+        took: Duration,
+        /// What is usual, in seconds.
+        usual: Option<f64>,
+    },
+    /// The last attempt failed or is late, and it is the only one.
+    Wavering {
+        /// What the attempt saw, as a sentence.
+        detail: String,
+    },
+    /// It does not serve.
+    Dead(Dead),
+}
+
+/// What is known of a backend that does not serve.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Dead {
+    /// The mechanism.
+    pub cause: Cause,
+    /// When the first of the failed attempts in a row began.
+    pub since: Time,
+    /// How many attempts in a row failed or hang.
+    pub attempts: usize,
+    /// Whether any probe from here ever reached it: if none did, the path may be at fault.
+    pub was_alive: bool,
+    /// False for an HTTP error or an odd answer given to a forged review: no verdict without other witnesses.
+    pub certain: bool,
+    /// What the last attempt saw, as a sentence without the address.
+    pub detail: String,
+}
+
+impl BackendMemory {
+    /// Takes a finished probe in.
+    pub fn finished(&mut self, report: ProbeReport) {
+        if report.certificates.served_not_after.is_some() {
+            self.certificates.served_not_after = report.certificates.served_not_after;
+        }
+        self.certificates.ca_not_after = report.certificates.ca_not_after;
+        if report.outcome.is_alive() {
+            self.last_alive = self.last_alive.max(Some(report.started));
+        }
+        if report.connection == Connection::Kept {
+            return;
+        }
+        if self
+            .under_way
+            .as_ref()
+            .is_some_and(|under_way| under_way.started <= report.started)
+        {
+            self.under_way = None;
+        }
+        let attempt = Attempt {
+            started: report.started,
+            took: report.took,
+            outcome: report.outcome.clone(),
+        };
+        if attempt.outcome.is_alive() && !self.is_slow(attempt.took) {
+            self.usual.learn(Some(attempt.took.as_secs_f64()));
+        }
+        // Attempts overlap and may come back out of order.
+        let at = self
+            .fresh
+            .partition_point(|known| known.started <= attempt.started);
+        self.fresh.insert(at, attempt);
+        if self.fresh.len() > KEPT {
+            self.fresh.pop_front();
+        }
+        self.newest = Some(report);
+    }
+
+    /// Takes the news in that a probe is late.
+    pub fn overdue(&mut self, overdue: ProbeOverdue) {
+        let came_back_meanwhile = self
+            .fresh
+            .iter()
+            .any(|attempt| attempt.started >= overdue.started);
+        if overdue.connection == Connection::Fresh && !came_back_meanwhile {
+            // Of two that hang, the one that has hung for longer says more.
+            let earlier = self
+                .under_way
+                .as_ref()
+                .is_some_and(|known| known.started < overdue.started);
+            if !earlier {
+                self.under_way = Some(overdue);
+            }
+        }
+    }
+
+    /// The newest finished fresh probe.
+    pub fn newest(&self) -> Option<&ProbeReport> {
+        self.newest.as_ref()
+    }
+
+    /// Certificates as last seen.
+    pub fn certificates(&self) -> CertificateFacts {
+        self.certificates
+    }
+
+    /// Its state now.
+    pub fn state(&self, now: Time) -> BackendState {
+        let failed_in_a_row = self
+            .fresh
+            .iter()
+            .rev()
+            .take_while(|attempt| !attempt.outcome.is_healthy())
+            .count();
+        let last = self.fresh.back();
+        if let Some(hang) = self.hang(now) {
+            return self.hanging(hang, failed_in_a_row, now);
+        }
+        let Some(last) = last else {
+            return BackendState::Untried { why: None };
+        };
+        if let ProbeOutcome::NotProbed { why } = &last.outcome {
+            return BackendState::Untried {
+                why: Some(why.clone()),
+            };
+        }
+        if failed_in_a_row == 0 {
+            return self.answering(last);
+        }
+        let detail = last.outcome.sentence(last.took);
+        let timed_out = matches!(last.outcome, ProbeOutcome::TimedOut { .. }) && last.took >= LONG_ENOUGH;
+        let Some((cause, certain)) = last.outcome.mechanism() else {
+            return BackendState::Wavering { detail };
+        };
+        if failed_in_a_row < 2 && !timed_out {
+            return BackendState::Wavering { detail };
+        }
+        BackendState::Dead(Dead {
+            cause,
+            since: self.fresh[self.fresh.len() - failed_in_a_row].started,
+            attempts: failed_in_a_row,
+            was_alive: self.last_alive.is_some(),
+            certain,
+            detail,
+        })
+    }
+
+    /// The late attempt that nothing newer contradicts, with how long it has been under way.
+    fn hang(&self, now: Time) -> Option<(&ProbeOverdue, Duration)> {
+        let under_way = self.under_way.as_ref()?;
+        Some((under_way, under_way.waiting.max(now.since(under_way.started))))
+    }
+
+    fn hanging(
+        &self,
+        (under_way, waiting): (&ProbeOverdue, Duration),
+        failed_before: usize,
+        _now: Time,
+    ) -> BackendState {
+        let detail = format!(
+            "is {} in {} and has not come back",
+            human(waiting),
+            under_way.phase
+        );
+        // A hook that lately took seconds to answer is slow until it has been silent for much longer.
+        let last_good = self.fresh.back().filter(|attempt| attempt.outcome.is_healthy());
+        if let Some(last) = last_good.filter(|last| waiting < last.took * 2 && self.is_slow(last.took)) {
+            return BackendState::Slow {
+                since: last.started,
+                took: last.took,
+                usual: self.usual.median(),
+            };
+        }
+        if waiting < HANGING {
+            // Already known to be dead: another late attempt does not make that doubtful.
+            if failed_before < 2 {
+                return BackendState::Wavering { detail };
+            }
+        }
+        let since = match failed_before {
+            0 => under_way.started,
+            n => self.fresh[self.fresh.len() - n].started,
+        };
+        BackendState::Dead(Dead {
+            cause: Cause::Hanging,
+            since,
+            attempts: failed_before + 1,
+            was_alive: self.last_alive.is_some(),
+            certain: true,
+            detail,
+        })
+    }
+
+    fn answering(&self, last: &Attempt) -> BackendState {
+        let slow_in_a_row = self
+            .fresh
+            .iter()
+            .rev()
+            .take_while(|attempt| attempt.outcome.is_healthy() && self.is_slow(attempt.took));
+        let slow: Vec<&Attempt> = slow_in_a_row.collect();
+        match slow.last() {
+            Some(first) if slow.len() >= 2 => BackendState::Slow {
+                since: first.started,
+                took: last.took,
+                usual: self.usual.median(),
+            },
+            _ => BackendState::Alive {
+                at: last.started,
+                took: last.took,
+            },
+        }
+    }
+
+    fn is_slow(&self, took: Duration) -> bool {
+        took >= SLOW_ALWAYS
+            || took >= SLOW_AT_LEAST
+                && self
+                    .usual
+                    .median()
+                    .is_some_and(|usual| took.as_secs_f64() >= SLOW_FACTOR * usual)
+    }
+}
+
+impl ProbeOutcome {
+    /// Whether it speaks for a hook that works. An HTTP error given to a review does not.
+    fn is_healthy(&self) -> bool {
+        self.is_alive() && !matches!(self.mechanism(), Some((Cause::Erroring, _)))
+    }
+
+    /// The cause it speaks for, and whether it says so with certainty.
+    fn mechanism(&self) -> Option<(Cause, bool)> {
+        match self {
+            // 401, 403 and 429 come from a living hook that does not know or like us.
+            Self::Answered(Answer::ReviewRefused {
+                status: 401 | 403 | 429,
+            }) => None,
+            Self::Answered(Answer::ReviewRefused { .. } | Answer::NotAnAdmissionReview { .. }) => {
+                Some((Cause::Erroring, false))
+            }
+            Self::Answered(_) | Self::ClientCertificateWanted | Self::VerifierDiffers { .. } => None,
+            Self::NotProbed { .. } => None,
+            Self::TimedOut { .. } => Some((Cause::Hanging, true)),
+            Self::Refused => Some((Cause::Refused, true)),
+            Self::Unreachable { .. } | Self::Unresolvable { .. } => Some((Cause::Unreachable, true)),
+            Self::TlsRejected { .. } => Some((Cause::TlsInvalid, true)),
+            Self::Lost {
+                phase: Phase::Connect,
+                ..
+            } => Some((Cause::Refused, true)),
+            Self::Lost { .. } => Some((Cause::Erroring, true)),
+        }
+    }
+
+    /// What was seen, as a sentence whose subject is the backend.
+    pub fn sentence(&self, took: Duration) -> String {
+        match self {
+            Self::Answered(Answer::Handshake) => {
+                format!("completed the TLS handshake in {}", human(took))
+            }
+            Self::Answered(Answer::Http { status }) => {
+                format!("answered with HTTP {status} in {}", human(took))
+            }
+            Self::Answered(Answer::Review { allowed }) => format!(
+                "answered a dry-run review in {} ({})",
+                human(took),
+                if *allowed { "allowed" } else { "denied" }
+            ),
+            Self::Answered(Answer::ReviewRefused { status }) => {
+                format!("answered a dry-run review with HTTP {status}")
+            }
+            Self::Answered(Answer::NotAnAdmissionReview { why }) => {
+                format!("answered a dry-run review with something the API server does not accept: {why}")
+            }
+            Self::ClientCertificateWanted => {
+                "is alive and wants a client certificate that only the API server has".to_owned()
+            }
+            Self::VerifierDiffers { why } => {
+                format!("serves a certificate that only the API server's verifier accepts ({why})")
+            }
+            Self::TimedOut { phase } => format!("timed out after {} in {phase}", human(took)),
+            Self::Refused => "refused the connection: nobody listens there".to_owned(),
+            Self::Unreachable { why } => format!("cannot be reached: {why}"),
+            Self::Unresolvable { why } => format!("has no address: {why}"),
+            Self::TlsRejected { fault, why } => format!("{}: {why}", fault.sentence()),
+            Self::Lost { phase, why } => format!("broke the connection during {phase}: {why}"),
+            Self::NotProbed { why } => format!("is not probed: {why}"),
+        }
+    }
+}
+
+impl TlsFault {
+    /// What is wrong, as a sentence whose subject is the backend.
+    const fn sentence(self) -> &'static str {
+        match self {
+            Self::Expired => "serves a certificate that has expired",
+            Self::NotYetValid => "serves a certificate that is not valid yet",
+            Self::UnknownAuthority => "serves a certificate that the hook's caBundle does not vouch for",
+            Self::WrongName => "serves a certificate for another name",
+            Self::JunkCaBundle => "cannot be verified because the caBundle holds no certificate",
+            Self::Protocol => "does not speak TLS as the API server does",
+            Self::Other => "failed the TLS handshake",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::hook::{Backend, BackendAddress, BackendPath, HookId, HookKind};
+    use crate::domain::probe::{Phases, ProbeLevel};
+
+    fn at(ms: u64) -> Time {
+        Time::from_unix_millis(1_000_000 + ms)
+    }
+
+    fn backend() -> Backend {
+        Backend {
+            path: BackendPath::Endpoint,
+            address: BackendAddress::Host("b".into(), 1),
+        }
+    }
+
+    fn hook() -> HookId {
+        HookId::new(HookKind::Validating, "c", "w")
+    }
+
+    fn report(started_ms: u64, took_ms: u64, outcome: ProbeOutcome) -> ProbeReport {
+        ProbeReport {
+            hook: hook(),
+            backend: backend(),
+            level: ProbeLevel::Http,
+            connection: Connection::Fresh,
+            started: at(started_ms),
+            took: Duration::from_millis(took_ms),
+            phases: Phases::default(),
+            outcome,
+            certificates: CertificateFacts::default(),
+        }
+    }
+
+    fn late(started_ms: u64, waiting_ms: u64) -> ProbeOverdue {
+        ProbeOverdue {
+            hook: hook(),
+            backend: backend(),
+            connection: Connection::Fresh,
+            started: at(started_ms),
+            waiting: Duration::from_millis(waiting_ms),
+            phase: Phase::Tls,
+        }
+    }
+
+    fn ok() -> ProbeOutcome {
+        ProbeOutcome::Answered(Answer::Http { status: 405 })
+    }
+
+    fn dead(state: BackendState) -> Option<(Cause, usize)> {
+        match state {
+            BackendState::Dead(dead) => Some((dead.cause, dead.attempts)),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn one_refused_attempt_is_no_outage_and_two_are() {
+        let mut memory = BackendMemory::default();
+        memory.finished(report(0, 2, ok()));
+        memory.finished(report(5_000, 1, ProbeOutcome::Refused));
+        assert!(matches!(memory.state(at(5_001)), BackendState::Wavering { .. }));
+        memory.finished(report(5_500, 1, ProbeOutcome::Refused));
+        assert_eq!(dead(memory.state(at(5_501))), Some((Cause::Refused, 2)));
+        memory.finished(report(6_000, 2, ok()));
+        assert!(matches!(memory.state(at(6_002)), BackendState::Alive { .. }));
+    }
+
+    #[test]
+    fn an_attempt_two_seconds_late_is_hanging_long_before_it_times_out() {
+        let mut memory = BackendMemory::default();
+        memory.finished(report(0, 2, ok()));
+        memory.overdue(late(5_000, 1_000));
+        assert!(matches!(memory.state(at(6_000)), BackendState::Wavering { .. }));
+        memory.overdue(late(5_000, 2_000));
+        assert_eq!(dead(memory.state(at(7_000))), Some((Cause::Hanging, 1)));
+    }
+
+    #[test]
+    fn a_hook_that_takes_three_seconds_is_slow_once_an_answer_was_seen() {
+        let mut memory = BackendMemory::default();
+        memory.finished(report(0, 2, ok()));
+        memory.overdue(late(5_000, 2_000));
+        assert_eq!(dead(memory.state(at(7_000))), Some((Cause::Hanging, 1)));
+        memory.finished(report(5_000, 3_000, ok()));
+        memory.overdue(late(10_000, 2_000));
+        assert!(matches!(memory.state(at(12_000)), BackendState::Slow { .. }));
+    }
+
+    #[test]
+    fn an_answer_to_a_later_attempt_outweighs_an_earlier_one_that_hangs() {
+        let mut memory = BackendMemory::default();
+        memory.overdue(late(5_000, 2_000));
+        memory.finished(report(6_500, 2, ok()));
+        assert!(matches!(memory.state(at(8_000)), BackendState::Alive { .. }));
+        memory.overdue(late(5_000, 4_000));
+        assert!(matches!(memory.state(at(9_000)), BackendState::Alive { .. }));
+    }
+
+    #[test]
+    fn an_http_error_given_to_a_review_is_not_certain_and_401_is_healthy() {
+        let mut memory = BackendMemory::default();
+        let refused = |status| ProbeOutcome::Answered(Answer::ReviewRefused { status });
+        memory.finished(report(0, 2, refused(500)));
+        memory.finished(report(100, 2, refused(500)));
+        assert!(matches!(
+            memory.state(at(200)),
+            BackendState::Dead(Dead {
+                certain: false,
+                cause: Cause::Erroring,
+                ..
+            })
+        ));
+        memory.finished(report(300, 2, refused(401)));
+        assert!(matches!(memory.state(at(400)), BackendState::Alive { .. }));
+    }
+
+    #[test]
+    fn two_answers_eight_times_as_slow_as_usual_are_slow_and_a_long_slowness_does_not_become_usual() {
+        let mut memory = BackendMemory::default();
+        for n in 0..5 {
+            memory.finished(report(n * 100, 3, ok()));
+        }
+        for n in 0..40 {
+            memory.finished(report(1_000 + n * 1_000, 800, ok()));
+        }
+        assert!(matches!(memory.state(at(50_000)), BackendState::Slow { .. }));
+    }
+
+    #[test]
+    fn a_single_attempt_that_timed_out_needs_no_second_one() {
+        let mut memory = BackendMemory::default();
+        memory.finished(report(0, 10_000, ProbeOutcome::TimedOut { phase: Phase::Tls }));
+        let BackendState::Dead(dead) = memory.state(at(10_001)) else {
+            panic!("expected dead")
+        };
+        assert!(!dead.was_alive);
+    }
+}
