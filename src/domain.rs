@@ -9,6 +9,7 @@ pub mod exposition;
 pub mod history;
 pub mod hook;
 pub mod inventory;
+pub mod judge;
 pub mod probe;
 pub mod probing;
 pub mod snapshot;
