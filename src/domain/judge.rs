@@ -53,6 +53,8 @@ pub struct Case<'a> {
     pub backends: Vec<(Backend, BackendState)>,
     /// What the API server counted of late, with the span of time.
     pub counted: Option<Counted<'a>>,
+    /// The same for the newest interval between two scrapes alone.
+    pub newest: Option<&'a HookSeries>,
     /// Seconds per call in calm times.
     pub usual: Option<f64>,
     /// Its part of the extra time per write.
@@ -115,6 +117,8 @@ struct Counters {
     own_errors: f64,
     denied: f64,
     mean: Option<f64>,
+    /// The same in the newest interval alone.
+    newest_mean: Option<f64>,
 }
 
 impl Counters {
@@ -145,6 +149,7 @@ impl Counters {
             own_errors: own_errors.map(|(_, count)| count).sum(),
             denied,
             mean: series.calls.mean(),
+            newest_mean: case.newest.and_then(|newest| newest.calls.mean()),
         }
     }
 
@@ -153,12 +158,16 @@ impl Counters {
         self.failed >= FEW && self.failed >= NOTABLE_PART * self.calls
     }
 
+    /// Calls are slow, in the newest interval too: when a hang ends, the calls that sat it out come back late
+    /// and weigh on the mean for a moment longer.
     fn slow(&self, usual: Option<f64>) -> Option<f64> {
-        self.mean.filter(|mean| {
-            self.calls >= 2.0
-                && (*mean >= SLOW_ALWAYS
-                    || *mean >= SLOW_AT_LEAST && usual.is_some_and(|usual| *mean >= SLOW_FACTOR * usual))
-        })
+        let is_slow = |mean: f64| {
+            mean >= SLOW_ALWAYS
+                || mean >= SLOW_AT_LEAST && usual.is_some_and(|usual| mean >= SLOW_FACTOR * usual)
+        };
+        let still = self.newest_mean.is_none_or(is_slow);
+        self.mean
+            .filter(|mean| self.calls >= 2.0 && still && is_slow(*mean))
     }
 
     /// What the counters alone let guess.

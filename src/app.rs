@@ -1,0 +1,13 @@
+//! The wiring: what a command does, made of the core and the edge.
+
+pub mod replay;
+
+/// How a command prints its result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum Output {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON document.
+    Json,
+}

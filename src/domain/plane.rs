@@ -1,0 +1,308 @@
+//! The state of the control plane as a whole, and the troubles with writes that are no hook's.
+
+use std::time::Duration;
+
+use super::canaries::Canaries;
+use super::canary::CanaryOutcome;
+use super::history::{Baseline, Usual, Window};
+use super::hook::HookKind;
+use super::snapshot::HookSeries;
+use super::time::Time;
+use super::verdict::{Elsewhere, Health, NotAHook, Verdict, Writes, human, human_seconds};
+
+/// A canary late by this much is a write that does not come back.
+const LATE: Duration = Duration::from_secs(2);
+/// Extra time per write below this is nobody's fault.
+const EXCESS_AT_LEAST: f64 = 0.02;
+/// Writes are delayed when they take this long, whatever is usual.
+const DELAYED_ALWAYS: f64 = 0.5;
+/// Or this many times the usual, with [`DELAYED_AT_LEAST`].
+const DELAYED_FACTOR: f64 = 5.0;
+/// And at least this long.
+const DELAYED_AT_LEAST: f64 = 0.05;
+/// The API server's own part of a write is slow when it takes this many times the usual.
+const OWN_FACTOR: f64 = 3.0;
+/// Without anything usual to compare with, own time above this is slow.
+const OWN_ALWAYS: f64 = 0.3;
+/// A rate of writes below this part of the usual is a standstill.
+const STANDSTILL: f64 = 0.05;
+
+/// What the scrapes of late say about the whole, with what is usual.
+#[derive(Debug, Clone, Copy)]
+pub struct Plane<'a> {
+    /// The instant.
+    pub now: Time,
+    /// What happened of late; `None` without two scrapes of one process.
+    pub recent: Option<&'a Window>,
+    /// What is usual.
+    pub baseline: &'a Baseline,
+    /// All canaries.
+    pub canaries: &'a Canaries,
+    /// No scrape succeeded of late although they were tried.
+    pub scrapes_fail: bool,
+}
+
+impl Plane<'_> {
+    /// The part of the extra time per write that one hook's calls make up, 0 to 1; `None` when writes take no
+    /// noteworthy extra time.
+    ///
+    /// What writes take without any hook is the usual time, or, before anything usual is known, what the sli
+    /// twin of the request metric says: that leaves webhooks out.
+    pub fn excess_share(&self, key: &(HookKind, String), series: &HookSeries) -> Option<f64> {
+        let gained = &self.recent?.gained;
+        let writes = gained.all_writes();
+        let count = writes.duration.count + gained.dry_runs.count;
+        let without = self
+            .baseline
+            .write
+            .median()
+            .or_else(|| writes.sli.mean())
+            .unwrap_or(0.0);
+        let excess = writes.duration.sum + gained.dry_runs.sum - count * without;
+        if count < 1.0 || excess / count < EXCESS_AT_LEAST.max(without) {
+            return None;
+        }
+        let usual = self.baseline.hook(key).unwrap_or(0.0);
+        let own = series.writes.sum - series.writes.count * usual;
+        Some((own / excess).clamp(0.0, 1.0))
+    }
+
+    /// Whether writes have all but stopped being answered where there usually is a stream of them.
+    pub fn stalled(&self) -> bool {
+        let (Some(window), Some(usual)) = (self.recent, self.baseline.write_rate.median()) else {
+            return false;
+        };
+        usual >= 2.0 && window.seconds() >= 3.0 && window.write_rate() < STANDSTILL * usual
+    }
+
+    /// Whether the control plane takes writes.
+    pub fn writes(&self) -> Writes {
+        let (mut blocked, mut slow, mut answered) = (false, false, false);
+        for (_, memory) in self.canaries.iter() {
+            blocked |= memory
+                .overdue_for(self.now)
+                .is_some_and(|(_, waiting)| waiting >= LATE);
+            slow |= memory.slow(self.now).is_some();
+            match memory.latest(self.now).map(|report| &report.outcome) {
+                Some(CanaryOutcome::Written | CanaryOutcome::Denied { .. }) => answered = true,
+                Some(CanaryOutcome::CallFailed(_) | CanaryOutcome::TimedOut) => blocked = true,
+                Some(CanaryOutcome::Refused { status, .. }) if *status >= 500 => blocked = true,
+                _ => {}
+            }
+        }
+        if let Some(window) = self.recent {
+            let results = &window.gained.write_results;
+            blocked |= results.failed >= 3.0 && results.failed >= 0.5 * results.total();
+            let mean = window.gained.all_writes().duration.mean();
+            slow |= mean.is_some_and(|mean| {
+                mean >= DELAYED_ALWAYS || above(mean, &self.baseline.write, DELAYED_FACTOR, DELAYED_AT_LEAST)
+            });
+            answered |= results.ok >= 1.0 && !self.stalled();
+        }
+        match (blocked, slow, answered) {
+            (true, ..) => Writes::Blocked,
+            (_, true, _) => Writes::Delayed,
+            (_, _, true) => Writes::Flowing,
+            _ => Writes::Unknown,
+        }
+    }
+
+    /// What the API server itself needs per write, without hooks and without waiting for a seat.
+    pub fn own_seconds(&self) -> Option<f64> {
+        let gained = &self.recent?.gained;
+        let sli = gained.all_writes().sli;
+        if sli.count >= 3.0 {
+            return sli.mean();
+        }
+        // Only canaries are about: dry runs have no sli twin, so the hooks' time is taken off by hand.
+        let hooks: f64 = gained.hooks.values().map(|series| series.writes.sum).sum();
+        (gained.dry_runs.count >= 2.0)
+            .then(|| ((gained.dry_runs.sum - hooks) / gained.dry_runs.count).max(0.0))
+    }
+
+    /// What slows or blocks writes when it is no hook.
+    pub fn elsewhere(&self, verdicts: &[Verdict]) -> Option<Elsewhere> {
+        if self.scrapes_fail && self.canaries_unreachable() {
+            return Some(Elsewhere {
+                cause: NotAHook::ApiServerDown,
+                confidence: 0.9,
+                evidence: vec!["Neither scrapes nor canaries reach the API server.".to_owned()],
+            });
+        }
+        let hook_named = verdicts.iter().any(|verdict| verdict.health == Health::Failing);
+        let Some(window) = self.recent else {
+            return self.unexplained(hook_named);
+        };
+        let gained = &window.gained;
+        let own = self.own_seconds();
+        let own_is_slow = own.is_some_and(|own| match self.baseline.sli.median() {
+            Some(usual) => own >= OWN_FACTOR * usual && own >= usual + EXCESS_AT_LEAST,
+            None => own >= OWN_ALWAYS,
+        });
+        if let Some(found) = self.queued(window) {
+            return Some(found);
+        }
+        if !own_is_slow {
+            return self.unexplained(hook_named);
+        }
+        let mut evidence = vec![format!(
+            "The API server's own part of a write, without hooks, takes {} (usually {}).",
+            human_seconds(own.unwrap_or_default()),
+            usually(&self.baseline.sli),
+        )];
+        let reads_before = self.baseline.read_rate.median();
+        let rate = window.read_rate();
+        let more_reads = reads_before.is_some_and(|usual| rate >= 2.0 * usual.max(1.0));
+        let as_many_reads = reads_before.is_some_and(|usual| rate >= 0.8 * usual);
+        let reading = gained.in_flight.map_or(0.0, |in_flight| in_flight.read_only);
+        let crowded = reading >= 10.0_f64.max(4.0 * self.baseline.reads_in_flight.median().unwrap_or(0.0));
+        let turned_away = gained.write_results.throttled + gained.queue_rejected >= 1.0
+            || gained.in_queue.read_only + gained.in_queue.mutating >= 1.0;
+        let read_mean = gained.reads.mean();
+        let slow_reads =
+            read_mean.is_some_and(|mean| above(mean, &self.baseline.read, OWN_FACTOR, EXCESS_AT_LEAST));
+        let etcd = gained.etcd.mean();
+        let etcd_is_slow = etcd.is_some_and(|etcd| match self.baseline.etcd.median() {
+            Some(usual) => etcd >= 4.0 * usual && etcd >= 0.015,
+            None => etcd >= 0.1,
+        });
+        if let Some(etcd) = etcd {
+            let usual = usually(&self.baseline.etcd);
+            evidence.push(format!(
+                "An etcd request takes {} (usually {usual}).",
+                human_seconds(etcd)
+            ));
+        }
+        // A swamped API server is slow at everything, etcd calls included; what gives it away is that it is
+        // being asked for more than usual, while behind a slow etcd everything is asked for less.
+        if (more_reads || crowded && as_many_reads || turned_away) && (slow_reads || crowded) {
+            evidence.push(format!(
+                "It answers {rate:.0} reads a second (usually {}), {} each, with {reading:.0} at once.",
+                reads_before.map_or_else(|| "unknown".to_owned(), |usual| format!("{usual:.0}")),
+                read_mean.map_or_else(|| "unknown".to_owned(), human_seconds),
+            ));
+            return Some(Elsewhere {
+                cause: NotAHook::Overloaded,
+                confidence: 0.9,
+                evidence,
+            });
+        }
+        if etcd_is_slow {
+            return Some(Elsewhere {
+                cause: NotAHook::EtcdSlow,
+                confidence: 0.9,
+                evidence,
+            });
+        }
+        Some(Elsewhere {
+            cause: NotAHook::Unexplained,
+            confidence: 0.5,
+            evidence,
+        })
+    }
+
+    fn queued(&self, window: &Window) -> Option<Elsewhere> {
+        let gained = &window.gained;
+        let writes = gained.all_writes();
+        let wait = gained.queue_wait.mean()?;
+        let excess = writes.duration.sum - writes.sli.sum;
+        let by_hooks: f64 = gained.hooks.values().map(|series| series.writes.sum).sum();
+        (wait >= 0.05 && excess - by_hooks >= 0.5 * excess && excess >= EXCESS_AT_LEAST * writes.duration.count)
+            .then(|| Elsewhere {
+                cause: NotAHook::QueuedByFlowControl,
+                confidence: 0.8,
+                evidence: vec![format!(
+                    "Requests wait {} for a seat in flow control, and hooks explain less than half of the extra \
+                     time.",
+                    human_seconds(wait)
+                )],
+            })
+    }
+
+    /// Writes are in trouble by a canary's account, and neither a hook nor anything above explains it.
+    fn unexplained(&self, hook_named: bool) -> Option<Elsewhere> {
+        /// One late or refused canary may still be explained by the next observation.
+        const PATIENCE: Duration = Duration::from_secs(8);
+        if hook_named {
+            return None;
+        }
+        let evidence = self.canaries.iter().find_map(|(target, memory)| {
+            let late = memory
+                .overdue_for(self.now)
+                .filter(|(_, waiting)| *waiting >= PATIENCE);
+            if let Some((_, waiting)) = late {
+                return Some(format!(
+                    "A dry-run write of {target} has been waiting for {}.",
+                    human(waiting)
+                ));
+            }
+            match &memory.latest(self.now)?.outcome {
+                CanaryOutcome::Refused { status, message } if *status >= 500 || *status == 429 => Some(
+                    format!("A dry-run write of {target} was answered with HTTP {status}: {message}."),
+                ),
+                CanaryOutcome::TimedOut => Some(format!("A dry-run write of {target} was never answered.")),
+                _ => None,
+            }
+        })?;
+        Some(Elsewhere {
+            cause: NotAHook::Unexplained,
+            confidence: 0.5,
+            evidence: vec![evidence],
+        })
+    }
+
+    fn canaries_unreachable(&self) -> bool {
+        self.canaries.iter().all(|(_, memory)| {
+            memory.latest(self.now).is_none_or(|report| {
+                matches!(
+                    report.outcome,
+                    CanaryOutcome::Unreachable { .. } | CanaryOutcome::TimedOut
+                )
+            })
+        })
+    }
+}
+
+/// One sentence for the top of every report.
+pub fn summary(writes: Writes, verdicts: &[Verdict], elsewhere: Option<&Elsewhere>) -> String {
+    let state = match writes {
+        Writes::Flowing => "Writes flow",
+        Writes::Delayed => "Writes are slow",
+        Writes::Blocked => "Writes are blocked",
+        Writes::Unknown => "Whether writes flow is not known",
+    };
+    let culprits: Vec<&str> = verdicts
+        .iter()
+        .filter(|verdict| verdict.health == Health::Failing)
+        .map(|verdict| verdict.summary.trim_end_matches('.'))
+        .collect();
+    match (culprits.as_slice(), elsewhere) {
+        ([], None) => format!("{state}; no hook is to blame for anything."),
+        ([], Some(found)) => format!("{state}; no hook is to blame: {}.", found.cause.sentence()),
+        (culprits, _) => format!("{state}; {}.", culprits.join("; and ")),
+    }
+}
+
+impl NotAHook {
+    /// What it is, as the rest of a sentence.
+    pub const fn sentence(self) -> &'static str {
+        match self {
+            Self::EtcdSlow => "etcd takes its time",
+            Self::Overloaded => "the API server is swamped with requests",
+            Self::QueuedByFlowControl => "requests wait for a seat in flow control",
+            Self::ApiServerDown => "the API server does not answer",
+            Self::Unexplained => "the reason is not known",
+        }
+    }
+}
+
+/// Whether a value is far above the usual; false when nothing is usual yet.
+fn above(value: f64, usual: &Usual, factor: f64, at_least: f64) -> bool {
+    usual
+        .median()
+        .is_some_and(|usual| value >= factor * usual && value >= at_least)
+}
+
+fn usually(usual: &Usual) -> String {
+    usual.median().map_or_else(|| "unknown".to_owned(), human_seconds)
+}
