@@ -1,5 +1,6 @@
 //! The wiring: what a command does, made of the core and the edge.
 
+pub mod config;
 pub mod replay;
 
 /// How a command prints its result.

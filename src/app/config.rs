@@ -1,0 +1,553 @@
+//! The configuration: what was typed, checked as a whole before anything is opened.
+//!
+//! Three sources, the later overriding the earlier: a YAML file, the environment, flags. Every mistake in them
+//! is found at once, each named by its key, so that nobody mends a file one error at a time.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use crate::domain::canary::CanaryTarget;
+use crate::domain::hook::HookId;
+use crate::domain::probe::ProbeLevel;
+
+/// A configuration file larger than this is not one.
+const MAX_FILE: usize = 1 << 20;
+
+/// What was given on the command line or in the environment; the same for every command that meets a cluster.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct ConfigArguments {
+    /// YAML file with the configuration
+    #[arg(long, env = "HOOKWATCH_CONFIG", value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Kubeconfig to use; default: as kubectl finds it, or the Pod's own account
+    #[arg(long, env = "HOOKWATCH_KUBECONFIG", value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig
+    #[arg(long, env = "HOOKWATCH_CONTEXT", value_name = "NAME")]
+    pub context: Option<String>,
+    /// Namespace that hookwatch lives in and writes its own canary to
+    #[arg(long, env = "HOOKWATCH_NAMESPACE", value_name = "NAME")]
+    pub namespace: Option<String>,
+    /// Address for /metrics, /live, /ready and the API
+    #[arg(long, env = "HOOKWATCH_LISTEN", value_name = "ADDRESS:PORT")]
+    pub listen: Option<String>,
+}
+
+/// The configuration, complete and checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// Kubeconfig file; `None` to infer it.
+    pub kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig; `None` for its current one.
+    pub context: Option<String>,
+    /// hookwatch's own namespace.
+    pub namespace: String,
+    /// Where the HTTP server listens.
+    pub listen: SocketAddr,
+    /// How the API servers are scraped.
+    pub scrapes: ScrapeConfig,
+    /// How backends are probed.
+    pub probes: ProbeConfig,
+    /// How canaries are written.
+    pub canaries: CanaryConfig,
+}
+
+/// How the API servers are scraped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScrapeConfig {
+    /// False to do without the API servers' own metrics.
+    pub enabled: bool,
+    /// Time between two scrapes of one target in calm times. 1 s to 5 min.
+    pub interval: Duration,
+    /// The same when something is odd. 1 s to 5 min.
+    pub alert_interval: Duration,
+    /// Longest time for one scrape. 1 s to 1 min.
+    pub timeout: Duration,
+    /// Largest body of one scrape, in bytes.
+    pub max_bytes: u64,
+}
+
+/// How backends are probed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProbeConfig {
+    /// How far probes go where nothing else is said.
+    pub level: ProbeLevel,
+    /// Time between two probes of one backend in calm times. 1 s to 5 min.
+    pub interval: Duration,
+    /// The same when something is odd. 500 ms to 5 min.
+    pub alert_interval: Duration,
+    /// Probes under way at once, over all hooks. 1 to 1000.
+    pub concurrency: usize,
+    /// Whether ClusterIPs are probed beside the endpoints. They can be reached only from inside the cluster.
+    pub cluster_ip: bool,
+    /// Levels for single hooks; an annotation on the object can only be overridden here.
+    pub hooks: BTreeMap<(String, String), ProbeLevel>,
+}
+
+impl ProbeConfig {
+    /// How far probes of a hook go: as configured for it, else as its object's annotation says, else as for all.
+    pub fn level_of(&self, id: &HookId, annotation: Option<ProbeLevel>) -> ProbeLevel {
+        let key = (id.configuration.to_string(), id.webhook.to_string());
+        self.hooks.get(&key).copied().or(annotation).unwrap_or(self.level)
+    }
+}
+
+/// How canaries are written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CanaryConfig {
+    /// Time between two canaries of one kind in calm times. 1 s to 5 min.
+    pub interval: Duration,
+    /// The same when something is odd. 500 ms to 5 min.
+    pub alert_interval: Duration,
+    /// Which canaries are written.
+    pub targets: Vec<CanaryTarget>,
+}
+
+/// One mistake.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{key}: {what}")]
+pub struct ConfigError {
+    /// The key or flag.
+    pub key: String,
+    /// What is wrong with it and what would be right.
+    pub what: String,
+}
+
+impl ConfigError {
+    fn new(key: impl Into<String>, what: impl Into<String>) -> Self {
+        Self {
+            key: key.into(),
+            what: what.into(),
+        }
+    }
+}
+
+impl Config {
+    /// Reads the file that the arguments name, if any, and checks everything together.
+    ///
+    /// # Errors
+    /// All mistakes found.
+    pub fn load(arguments: &ConfigArguments) -> Result<Self, Vec<ConfigError>> {
+        let text = match &arguments.config {
+            Some(path) => read(path).map_err(|error| vec![error])?,
+            None => String::new(),
+        };
+        Self::parse(&text, arguments)
+    }
+
+    /// Checks the text of a configuration file together with the arguments.
+    ///
+    /// # Errors
+    /// All mistakes found.
+    pub fn parse(text: &str, arguments: &ConfigArguments) -> Result<Self, Vec<ConfigError>> {
+        let ConfigArguments {
+            config: _,
+            kubeconfig,
+            context,
+            namespace,
+            listen,
+        } = arguments;
+        let mut errors = Vec::new();
+        let file = if text.trim().is_empty() {
+            Map::new()
+        } else {
+            match serde_saphyr::from_str::<Value>(text) {
+                Ok(Value::Object(file)) => file,
+                Ok(Value::Null) => Map::new(),
+                Ok(_) => {
+                    return Err(vec![ConfigError::new(
+                        "the file",
+                        "must be a mapping of keys to values",
+                    )]);
+                }
+                Err(error) => {
+                    return Err(vec![ConfigError::new(
+                        "the file",
+                        format!("is not valid YAML: {error}"),
+                    )]);
+                }
+            }
+        };
+        let mut file = Section {
+            path: String::new(),
+            keys: file,
+            errors: &mut errors,
+        };
+        let kubeconfig = kubeconfig.clone().or(file.text("kubeconfig").map(PathBuf::from));
+        let context = context.clone().or(file.text("context"));
+        let namespace = namespace
+            .clone()
+            .or(file.text("namespace"))
+            .unwrap_or_else(|| "hookwatch".to_owned());
+        let listen = listen
+            .clone()
+            .or(file.text("listen"))
+            .unwrap_or_else(|| "127.0.0.1:9880".to_owned());
+        let scrapes = file.section("scrapes", ScrapeConfig::read);
+        let probes = file.section("probes", ProbeConfig::read);
+        let canaries = file.section("canaries", CanaryConfig::read);
+        file.refuse_the_rest();
+        if !is_dns_label(&namespace) {
+            errors.push(ConfigError::new(
+                "namespace",
+                format!("{namespace:?} cannot be a namespace's name"),
+            ));
+        }
+        let listen = listen.parse::<SocketAddr>().map_err(|_| {
+            errors.push(ConfigError::new(
+                "listen",
+                format!("{listen:?} is not ADDRESS:PORT, for example 127.0.0.1:9880 or [::1]:9880"),
+            ));
+        });
+        match listen {
+            Ok(listen) if errors.is_empty() => Ok(Self {
+                kubeconfig,
+                context,
+                namespace,
+                listen,
+                scrapes,
+                probes,
+                canaries,
+            }),
+            _ => Err(errors),
+        }
+    }
+}
+
+impl ScrapeConfig {
+    fn read(section: &mut Section<'_>) -> Self {
+        const MIB: u64 = 1 << 20;
+        Self {
+            enabled: section.flag("enabled", true),
+            interval: section.duration("interval", Duration::from_secs(15), Duration::from_secs(1)),
+            alert_interval: section.duration("alertInterval", Duration::from_secs(2), Duration::from_secs(1)),
+            timeout: section.duration("timeout", Duration::from_secs(10), Duration::from_secs(1)),
+            max_bytes: section.number("maxMebibytes", 256, 1..=4_096) * MIB,
+        }
+    }
+}
+
+impl ProbeConfig {
+    fn read(section: &mut Section<'_>) -> Self {
+        let half_a_second = Duration::from_millis(500);
+        Self {
+            level: section.level("level", ProbeLevel::Http),
+            interval: section.duration("interval", Duration::from_secs(5), Duration::from_secs(1)),
+            alert_interval: section.duration("alertInterval", Duration::from_secs(1), half_a_second),
+            concurrency: section.number("concurrency", 64, 1..=1_000) as usize,
+            cluster_ip: section.flag("clusterIP", true),
+            hooks: section
+                .list("hooks", |entry| {
+                    let configuration = entry.required_text("configuration");
+                    let webhook = entry.required_text("webhook");
+                    let level = entry.level("level", ProbeLevel::Http);
+                    Some(((configuration?, webhook?), level))
+                })
+                .into_iter()
+                .collect(),
+        }
+    }
+}
+
+impl CanaryConfig {
+    fn read(section: &mut Section<'_>) -> Self {
+        let half_a_second = Duration::from_millis(500);
+        let targets = [
+            ("ownNamespace", CanaryTarget::OwnNamespace),
+            ("kubeSystem", CanaryTarget::KubeSystem),
+            ("nodeLease", CanaryTarget::NodeLease),
+        ];
+        Self {
+            interval: section.duration("interval", Duration::from_secs(5), Duration::from_secs(1)),
+            alert_interval: section.duration("alertInterval", Duration::from_secs(2), half_a_second),
+            targets: targets
+                .into_iter()
+                .filter(|(key, _)| section.flag(key, true))
+                .map(|(_, target)| target)
+                .collect(),
+        }
+    }
+}
+
+/// One mapping of the file. Keys are taken out as they are read; what is left is unknown.
+struct Section<'a> {
+    path: String,
+    keys: Map<String, Value>,
+    errors: &'a mut Vec<ConfigError>,
+}
+
+impl Section<'_> {
+    fn error(&mut self, key: &str, what: impl Into<String>) {
+        self.errors
+            .push(ConfigError::new(format!("{}{key}", self.path), what));
+    }
+
+    fn section<T>(&mut self, key: &str, read: impl FnOnce(&mut Section<'_>) -> T) -> T {
+        let keys = match self.keys.remove(key) {
+            None | Some(Value::Null) => Map::new(),
+            Some(Value::Object(keys)) => keys,
+            Some(_) => {
+                self.error(key, "must be a mapping of keys to values");
+                Map::new()
+            }
+        };
+        let path = format!("{}{key}.", self.path);
+        let mut section = Section {
+            path,
+            keys,
+            errors: self.errors,
+        };
+        let value = read(&mut section);
+        section.refuse_the_rest();
+        value
+    }
+
+    fn list<T>(&mut self, key: &str, read: impl Fn(&mut Section<'_>) -> Option<T>) -> Vec<T> {
+        let entries = match self.keys.remove(key) {
+            None | Some(Value::Null) => Vec::new(),
+            Some(Value::Array(entries)) => entries,
+            Some(_) => {
+                self.error(key, "must be a list");
+                Vec::new()
+            }
+        };
+        let mut values = Vec::new();
+        for (at, entry) in entries.into_iter().enumerate() {
+            let Value::Object(keys) = entry else {
+                self.error(&format!("{key}[{at}]"), "must be a mapping of keys to values");
+                continue;
+            };
+            let path = format!("{}{key}[{at}].", self.path);
+            let mut section = Section {
+                path,
+                keys,
+                errors: self.errors,
+            };
+            values.extend(read(&mut section));
+            section.refuse_the_rest();
+        }
+        values
+    }
+
+    fn text(&mut self, key: &str) -> Option<String> {
+        match self.keys.remove(key)? {
+            Value::Null => None,
+            Value::String(text) => Some(text),
+            other => {
+                self.error(key, format!("must be text, not {other}"));
+                None
+            }
+        }
+    }
+
+    fn required_text(&mut self, key: &str) -> Option<String> {
+        if self.keys.get(key).is_none_or(Value::is_null) {
+            self.error(key, "is missing");
+        }
+        self.text(key)
+    }
+
+    fn flag(&mut self, key: &str, default: bool) -> bool {
+        match self.keys.remove(key) {
+            None | Some(Value::Null) => default,
+            Some(Value::Bool(value)) => value,
+            Some(other) => {
+                self.error(key, format!("must be true or false, not {other}"));
+                default
+            }
+        }
+    }
+
+    fn number(&mut self, key: &str, default: u64, range: std::ops::RangeInclusive<u64>) -> u64 {
+        match self.keys.remove(key) {
+            None | Some(Value::Null) => default,
+            Some(value) => match value.as_u64().filter(|number| range.contains(number)) {
+                Some(number) => number,
+                None => {
+                    self.error(
+                        key,
+                        format!(
+                            "must be a whole number from {} to {}, not {value}",
+                            range.start(),
+                            range.end()
+                        ),
+                    );
+                    default
+                }
+            },
+        }
+    }
+
+    fn duration(&mut self, key: &str, default: Duration, at_least: Duration) -> Duration {
+        const AT_MOST: Duration = Duration::from_secs(300);
+        let Some(text) = self.text(key) else {
+            return default;
+        };
+        match humantime::parse_duration(&text) {
+            Ok(duration) if (at_least..=AT_MOST).contains(&duration) => duration,
+            Ok(_) => {
+                self.error(
+                    key,
+                    format!(
+                        "{text:?} is out of range, use {} to {}",
+                        humantime::format_duration(at_least),
+                        humantime::format_duration(AT_MOST)
+                    ),
+                );
+                default
+            }
+            Err(error) => {
+                self.error(key, format!("{text:?} is not a duration like 5s or 2m: {error}"));
+                default
+            }
+        }
+    }
+
+    fn level(&mut self, key: &str, default: ProbeLevel) -> ProbeLevel {
+        // YAML 1.1 readers turn a bare `off` into false; both spellings mean it.
+        if self.keys.get(key) == Some(&Value::Bool(false)) {
+            self.keys.remove(key);
+            return ProbeLevel::Off;
+        }
+        let Some(text) = self.text(key) else {
+            return default;
+        };
+        ProbeLevel::parse(&text).unwrap_or_else(|why| {
+            self.error(key, why);
+            default
+        })
+    }
+
+    fn refuse_the_rest(&mut self) {
+        let unknown: Vec<String> = self.keys.keys().cloned().collect();
+        for key in unknown {
+            self.error(&key, "is not a key of hookwatch");
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<String, ConfigError> {
+    let key = path.display().to_string();
+    let bytes =
+        std::fs::read(path).map_err(|error| ConfigError::new(&key, format!("cannot be read: {error}")))?;
+    if bytes.len() > MAX_FILE {
+        return Err(ConfigError::new(key, "is larger than 1 MiB"));
+    }
+    String::from_utf8(bytes).map_err(|_| ConfigError::new(key, "is not UTF-8"))
+}
+
+fn is_dns_label(name: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    (1..=63).contains(&name.len())
+        && name.bytes().all(inner)
+        && !name.starts_with('-')
+        && !name.ends_with('-')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys(text: &str) -> Vec<String> {
+        match Config::parse(text, &ConfigArguments::default()) {
+            Ok(_) => Vec::new(),
+            Err(errors) => errors.into_iter().map(|error| error.key).collect(),
+        }
+    }
+
+    #[test]
+    fn an_empty_file_means_the_defaults() {
+        let config = Config::parse("", &ConfigArguments::default()).expect("defaults are valid");
+        assert_eq!(config.namespace, "hookwatch");
+        assert_eq!(config.probes.interval, Duration::from_secs(5));
+        assert_eq!(config.scrapes.interval, Duration::from_secs(15));
+        assert_eq!(config.canaries.targets, CanaryTarget::ALL);
+        assert_eq!(config.probes.level, ProbeLevel::Http);
+        assert_eq!(
+            config,
+            Config::parse("# nothing\n", &ConfigArguments::default()).expect("a comment")
+        );
+    }
+
+    #[test]
+    fn every_mistake_is_found_at_once_and_named_by_its_key() {
+        let text = "
+namespace: Not_A_Name
+listen: nowhere
+color: blue
+scrapes:
+  interval: soon
+  maxMebibytes: 0
+  retries: 3
+probes:
+  level: deep
+  concurrency: many
+  hooks:
+    - configuration: a
+      level: off
+    - nonsense
+canaries:
+  interval: 1ms
+  kubeSystem: perhaps
+";
+        assert_eq!(
+            keys(text),
+            [
+                "scrapes.interval",
+                "scrapes.maxMebibytes",
+                "scrapes.retries",
+                "probes.level",
+                "probes.concurrency",
+                "probes.hooks[0].webhook",
+                "probes.hooks[1]",
+                "canaries.interval",
+                "canaries.kubeSystem",
+                "color",
+                "namespace",
+                "listen",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_no_yaml_or_no_mapping_is_one_clear_error() {
+        assert_eq!(keys("a: [1, 2"), ["the file"]);
+        assert_eq!(keys("- a\n- b\n"), ["the file"]);
+    }
+
+    #[test]
+    fn flags_override_the_file() {
+        let arguments = ConfigArguments {
+            namespace: Some("elsewhere".to_owned()),
+            listen: Some("[::1]:1".to_owned()),
+            ..ConfigArguments::default()
+        };
+        let config = Config::parse("namespace: here\nlisten: 127.0.0.1:9", &arguments).expect("valid");
+        assert_eq!(
+            (config.namespace.as_str(), config.listen.to_string().as_str()),
+            ("elsewhere", "[::1]:1")
+        );
+    }
+
+    #[test]
+    fn the_configuration_overrides_an_annotation_and_the_annotation_the_default() {
+        let text = "probes: {level: handshake, hooks: [{configuration: c, webhook: w, level: off}]}";
+        let config = Config::parse(text, &ConfigArguments::default())
+            .expect("valid")
+            .probes;
+        let id = |webhook| HookId::new(crate::domain::hook::HookKind::Validating, "c", webhook);
+        assert_eq!(
+            config.level_of(&id("w"), Some(ProbeLevel::Review)),
+            ProbeLevel::Off
+        );
+        assert_eq!(
+            config.level_of(&id("x"), Some(ProbeLevel::Review)),
+            ProbeLevel::Review
+        );
+        assert_eq!(config.level_of(&id("x"), None), ProbeLevel::Handshake);
+    }
+}
