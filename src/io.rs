@@ -1,1 +1,4 @@
 //! The edge: everything that talks to the outside.
+
+pub mod http;
+pub mod metrics;
