@@ -1,3 +1,2 @@
 //! The `hookwatch` binary.
-
 fn main() {}

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use super::canaries::{Canaries, Named};
 use super::canary::CallFailureReason;
+use super::history::Window;
 use super::hook::{Backend, FailurePolicy, Hook, HookKind, ServiceState, Target};
 use super::probing::{BackendState, Dead};
 use super::snapshot::HookSeries;
@@ -23,6 +24,8 @@ const ALONE: Duration = Duration::from_secs(5);
 const ROLLOUT: Duration = Duration::from_secs(5);
 /// Fewer failed calls than this may be a rollout's burst.
 const FEW: f64 = 3.0;
+/// With fewer calls in the newest interval a longer span is looked at.
+const ENOUGH_CALLS: f64 = 5.0;
 /// A smaller part of failed calls is no outage.
 const NOTABLE_PART: f64 = 0.05;
 /// A call slower than this is slow whatever is usual.
@@ -52,9 +55,9 @@ pub struct Case<'a> {
     /// Its backends with what probes say of each.
     pub backends: Vec<(Backend, BackendState)>,
     /// What the API server counted of late, with the span of time.
-    pub counted: Option<Counted<'a>>,
+    pub recent: Option<Counted<'a>>,
     /// The same for the newest interval between two scrapes alone.
-    pub newest: Option<&'a HookSeries>,
+    pub newest: Option<Counted<'a>>,
     /// Seconds per call in calm times.
     pub usual: Option<f64>,
     /// Its part of the extra time per write.
@@ -86,6 +89,18 @@ pub struct Counted<'a> {
     pub to: Time,
 }
 
+impl<'a> Counted<'a> {
+    /// What a window says of one webhook name, if anything.
+    pub fn of(key: &(HookKind, String), window: &'a Window) -> Option<Self> {
+        let series = window.gained.hooks.get(key)?;
+        Some(Self {
+            series,
+            from: window.from,
+            to: window.to,
+        })
+    }
+}
+
 /// What the probes of all backends add up to.
 #[derive(Debug)]
 enum Probes<'a> {
@@ -107,7 +122,7 @@ enum Probes<'a> {
     },
 }
 
-/// What the counters say.
+/// What the counters say over one span of time.
 #[derive(Debug, Default)]
 struct Counters {
     calls: f64,
@@ -117,13 +132,22 @@ struct Counters {
     own_errors: f64,
     denied: f64,
     mean: Option<f64>,
-    /// The same in the newest interval alone.
-    newest_mean: Option<f64>,
+    fail_open: f64,
+    span: Option<(Time, Time)>,
 }
 
 impl Counters {
+    /// The newest interval tells best how things are now, if enough was called in it; a burst of failures that
+    /// comes back with every timeout shows only over a longer span.
     fn of(case: &Case<'_>) -> Self {
-        let Some(Counted { series, .. }) = case.counted else {
+        let newest = Self::over(case, case.newest);
+        let recent = Self::over(case, case.recent);
+        let enough = newest.calls >= ENOUGH_CALLS && (newest.failing() || !recent.failing());
+        if enough { newest } else { recent }
+    }
+
+    fn over(case: &Case<'_>, counted: Option<Counted<'_>>) -> Self {
+        let Some(Counted { series, from, to }) = counted else {
             return Self::default();
         };
         let failed = series.failed();
@@ -149,7 +173,8 @@ impl Counters {
             own_errors: own_errors.map(|(_, count)| count).sum(),
             denied,
             mean: series.calls.mean(),
-            newest_mean: case.newest.and_then(|newest| newest.calls.mean()),
+            fail_open: series.fail_open,
+            span: Some((from, to)),
         }
     }
 
@@ -158,16 +183,16 @@ impl Counters {
         self.failed >= FEW && self.failed >= NOTABLE_PART * self.calls
     }
 
-    /// Calls are slow, in the newest interval too: when a hang ends, the calls that sat it out come back late
-    /// and weigh on the mean for a moment longer.
     fn slow(&self, usual: Option<f64>) -> Option<f64> {
-        let is_slow = |mean: f64| {
-            mean >= SLOW_ALWAYS
-                || mean >= SLOW_AT_LEAST && usual.is_some_and(|usual| mean >= SLOW_FACTOR * usual)
-        };
-        let still = self.newest_mean.is_none_or(is_slow);
-        self.mean
-            .filter(|mean| self.calls >= 2.0 && still && is_slow(*mean))
+        self.mean.filter(|mean| {
+            self.calls >= 2.0
+                && (*mean >= SLOW_ALWAYS
+                    || *mean >= SLOW_AT_LEAST && usual.is_some_and(|usual| *mean >= SLOW_FACTOR * usual))
+        })
+    }
+
+    fn from(&self) -> Option<Time> {
+        self.span.map(|(from, _)| from)
     }
 
     /// What the counters alone let guess.
@@ -353,9 +378,7 @@ fn failing(
 ) -> Finding {
     let latest = named.iter().max_by_key(|named| named.started);
     let from_canary = latest.map(|named| Cause::from(named.failure.reason));
-    let began = latest
-        .map(|named| named.started)
-        .or(case.counted.map(|counted| counted.from));
+    let began = latest.map(|named| named.started).or(counters.from());
     let both_api_witnesses = latest.is_some() && counters.failed > named.len() as f64;
     if let Some(cause) = structural {
         return Finding::new(Health::Failing, cause, 0.97).since(case.without_backends_since.or(began));
@@ -409,9 +432,8 @@ fn dead_by_probes(case: &Case<'_>, counters: &Counters, worst: &Dead, dead: &[(&
     if late && worst.cause == Cause::Hanging && (worst.was_alive || case.canary_late.is_some()) {
         return finding(Health::Failing, 0.9);
     }
-    let answered_since = case
-        .counted
-        .is_some_and(|counted| counted.from >= since && counters.calls >= 1.0 && counters.failed < 1.0);
+    let answered_since =
+        counters.from().is_some_and(|from| from >= since) && counters.calls >= 1.0 && counters.failed < 1.0;
     if answered_since {
         return finding(Health::Suspect, 0.4);
     }
@@ -437,7 +459,7 @@ fn slow(case: &Case<'_>, counters: &Counters, probes: &Probes<'_>) -> Option<Fin
         }
         (Some(mean), None) if is_the_excess && !case.ambiguous => {
             let confidence = if mean >= SLOW_ALWAYS { 0.85 } else { 0.75 };
-            Some(Finding::new(Health::Failing, Cause::Slow, confidence).since(case.counted.map(|c| c.from)))
+            Some(Finding::new(Health::Failing, Cause::Slow, confidence).since(counters.from()))
         }
         (Some(_), _) => Some(Finding::new(Health::Suspect, Cause::Slow, 0.6)),
         // Between two scrapes a slow canary that meets the hook is the API server's word.
@@ -469,9 +491,7 @@ fn timeout(case: &Case<'_>) -> Option<Duration> {
 fn fails_open(case: &Case<'_>) -> bool {
     match case.hook {
         Some(hook) => hook.failure_policy == FailurePolicy::Ignore,
-        None => case
-            .counted
-            .is_some_and(|counted| counted.series.fail_open >= 1.0),
+        None => case.recent.is_some_and(|counted| counted.series.fail_open >= 1.0),
     }
 }
 
@@ -583,9 +603,7 @@ fn evidence(
         (Some(_), Some(Target::Service(target))) => said.push(without_backends(target)),
         _ => said.extend(probes.sentences()),
     }
-    if let Some(counted) = case.counted {
-        said.extend(counters.sentences(case, counted));
-    }
+    said.extend(counters.sentences(case));
     if let Some(share) = case
         .excess_share
         .filter(|_| cause.is_some_and(|cause| cause != Cause::Denying))
@@ -677,11 +695,14 @@ impl Probes<'_> {
 }
 
 impl Counters {
-    fn sentences(&self, case: &Case<'_>, counted: Counted<'_>) -> Vec<String> {
-        let span = human(counted.to.since(counted.from));
+    fn sentences(&self, case: &Case<'_>) -> Vec<String> {
+        let Some((from, to)) = self.span else {
+            return Vec::new();
+        };
+        let span = human(to.since(from));
         let mut said = Vec::new();
         if self.failed >= 1.0 {
-            let let_pass = if counted.series.fail_open >= 1.0 {
+            let let_pass = if self.fail_open >= 1.0 {
                 " and let pass"
             } else {
                 ""

@@ -6,7 +6,6 @@ use super::canaries::Canaries;
 use super::canary::CanaryOutcome;
 use super::history::{Baseline, Usual, Window};
 use super::hook::HookKind;
-use super::snapshot::HookSeries;
 use super::time::Time;
 use super::verdict::{Elsewhere, Health, NotAHook, Verdict, Writes, human, human_seconds};
 
@@ -24,6 +23,8 @@ const DELAYED_AT_LEAST: f64 = 0.05;
 const OWN_FACTOR: f64 = 3.0;
 /// Without anything usual to compare with, own time above this is slow.
 const OWN_ALWAYS: f64 = 0.3;
+/// With fewer writes in the newest interval a longer span is looked at.
+const ENOUGH_WRITES: f64 = 5.0;
 /// A rate of writes below this part of the usual is a standstill.
 const STANDSTILL: f64 = 0.05;
 
@@ -34,6 +35,8 @@ pub struct Plane<'a> {
     pub now: Time,
     /// What happened of late; `None` without two scrapes of one process.
     pub recent: Option<&'a Window>,
+    /// The newest interval alone.
+    pub newest: Option<&'a Window>,
     /// What is usual.
     pub baseline: &'a Baseline,
     /// All canaries.
@@ -43,13 +46,22 @@ pub struct Plane<'a> {
 }
 
 impl Plane<'_> {
+    /// The newest interval if enough was written in it, else what happened of late: the shorter the span, the
+    /// less of the time before a fault is in it.
+    fn window(&self) -> Option<&Window> {
+        let newest = self.newest.filter(|window| {
+            window.gained.all_writes().duration.count + window.gained.dry_runs.count >= ENOUGH_WRITES
+        });
+        newest.or(self.recent)
+    }
     /// The part of the extra time per write that one hook's calls make up, 0 to 1; `None` when writes take no
     /// noteworthy extra time.
     ///
     /// What writes take without any hook is the usual time, or, before anything usual is known, what the sli
     /// twin of the request metric says: that leaves webhooks out.
-    pub fn excess_share(&self, key: &(HookKind, String), series: &HookSeries) -> Option<f64> {
-        let gained = &self.recent?.gained;
+    pub fn excess_share(&self, key: &(HookKind, String)) -> Option<f64> {
+        let gained = &self.window()?.gained;
+        let series = gained.hooks.get(key)?;
         let writes = gained.all_writes();
         let count = writes.duration.count + gained.dry_runs.count;
         let without = self
@@ -90,7 +102,7 @@ impl Plane<'_> {
                 _ => {}
             }
         }
-        if let Some(window) = self.recent {
+        if let Some(window) = self.window() {
             let results = &window.gained.write_results;
             blocked |= results.failed >= 3.0 && results.failed >= 0.5 * results.total();
             let mean = window.gained.all_writes().duration.mean();
@@ -107,9 +119,14 @@ impl Plane<'_> {
         }
     }
 
+    /// Mean seconds per write, dry runs left out.
+    pub fn write_seconds(&self) -> Option<f64> {
+        self.window()?.gained.all_writes().duration.mean()
+    }
+
     /// What the API server itself needs per write, without hooks and without waiting for a seat.
     pub fn own_seconds(&self) -> Option<f64> {
-        let gained = &self.recent?.gained;
+        let gained = &self.window()?.gained;
         let sli = gained.all_writes().sli;
         if sli.count >= 3.0 {
             return sli.mean();
@@ -130,7 +147,7 @@ impl Plane<'_> {
             });
         }
         let hook_named = verdicts.iter().any(|verdict| verdict.health == Health::Failing);
-        let Some(window) = self.recent else {
+        let Some(window) = self.window() else {
             return self.unexplained(hook_named);
         };
         let gained = &window.gained;

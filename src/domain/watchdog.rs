@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::canaries::Canaries;
 use super::canary::{CanaryOutcome, CanaryOverdue, CanaryReport, CanaryTarget};
-use super::history::{History, Window};
+use super::history::History;
 use super::hook::{Backend, Hook, HookId, HookKind, ServiceState, Target};
 use super::inventory::{Inventory, InventoryHealth, Problem};
 use super::judge::{Case, Counted, judge};
@@ -269,20 +269,27 @@ impl Watchdog {
 
     /// Judges everything anew.
     fn assess(&mut self, now: Time) -> Vec<Effect> {
-        let recent = self.history.recent(now);
+        let (recent, newest) = (self.history.recent(now), self.history.newest(now));
         let states = self.states(now);
         let self_doubt = self.self_doubt(&states, now);
-        let (verdicts, plane, elsewhere, problems) = {
+        let (verdicts, plane, write_seconds, elsewhere, problems) = {
             let plane = Plane {
                 now,
                 recent: recent.as_ref(),
+                newest: newest.as_ref(),
                 baseline: &self.history.baseline,
                 canaries: &self.canaries,
                 scrapes_fail: self.scrapes_fail(),
             };
-            let (verdicts, problems) = self.judge_all(&plane, recent.as_ref(), &states, self_doubt, now);
+            let (verdicts, problems) = self.judge_all(&plane, &states, self_doubt, now);
             let elsewhere = plane.elsewhere(&verdicts);
-            (verdicts, plane.writes(), elsewhere, problems)
+            (
+                verdicts,
+                plane.writes(),
+                plane.write_seconds(),
+                elsewhere,
+                problems,
+            )
         };
         let since = self
             .plane
@@ -292,9 +299,7 @@ impl Watchdog {
             writes: plane,
             since,
             summary: summary(plane, &verdicts, elsewhere.as_ref()),
-            write_seconds: recent
-                .as_ref()
-                .and_then(|window| window.gained.all_writes().duration.mean()),
+            write_seconds,
             usual_write_seconds: self.history.baseline.write.median(),
             not_a_hook: elsewhere,
             canaries: self.canaries.views(now),
@@ -380,7 +385,6 @@ impl Watchdog {
     fn judge_all(
         &self,
         plane: &Plane<'_>,
-        recent: Option<&Window>,
         states: &BTreeMap<&HookId, Vec<(Backend, BackendState)>>,
         self_doubt: bool,
         now: Time,
@@ -394,17 +398,8 @@ impl Watchdog {
         for hook in hooks {
             *listed.entry((hook.id.kind, &hook.id.webhook)).or_default() += 1;
         }
-        let newest = self.history.newest(now);
         let case = |kind, webhook: &str, hook: Option<&Hook>| -> Verdict {
             let key = (kind, webhook.to_owned());
-            let counted = recent.and_then(|window| {
-                let series = window.gained.hooks.get(&key)?;
-                Some(Counted {
-                    series,
-                    from: window.from,
-                    to: window.to,
-                })
-            });
             let met_by = hook
                 .and_then(|hook| self.met_by.get(&hook.id))
                 .map_or(&[][..], Vec::as_slice);
@@ -423,10 +418,10 @@ impl Watchdog {
                     .and_then(|hook| states.get(&hook.id))
                     .cloned()
                     .unwrap_or_default(),
-                counted,
-                newest: newest.as_ref().and_then(|window| window.gained.hooks.get(&key)),
+                recent: plane.recent.and_then(|window| Counted::of(&key, window)),
+                newest: plane.newest.and_then(|window| Counted::of(&key, window)),
                 usual: plane.baseline.hook(&key),
-                excess_share: counted.and_then(|counted| plane.excess_share(&key, counted.series)),
+                excess_share: plane.excess_share(&key),
                 ambiguous: listed.get(&(kind, webhook)).is_some_and(|count| *count > 1),
                 canaries: &self.canaries,
                 canary_late: memories()
@@ -450,7 +445,7 @@ impl Watchdog {
             .iter()
             .map(|hook| case(hook.id.kind, &hook.id.webhook, Some(hook.as_ref())))
             .collect();
-        let unlisted = recent.into_iter().flat_map(|window| &window.gained.hooks);
+        let unlisted = plane.recent.into_iter().flat_map(|window| &window.gained.hooks);
         let unlisted = unlisted.filter(|((kind, name), series)| {
             (series.calls.count >= 1.0 || series.failed() >= 1.0)
                 && !listed.contains_key(&(*kind, name.as_str()))
@@ -647,3 +642,6 @@ fn meets(hook: &Hook, target: CanaryTarget, own_namespace: &str, inventory: &Inv
             })
         })
 }
+
+#[cfg(test)]
+mod tests;

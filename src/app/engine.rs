@@ -1,0 +1,218 @@
+//! The engine: the core, and the tasks that feed it.
+//!
+//! Every observer is a task of its own that sends events into one bounded channel; the core takes them one at a
+//! time and never waits for anything. What the core wants looked at more closely goes back to the observers
+//! through a watch channel, so a hung scrape cannot hold up a probe and nothing can hold up the verdict.
+
+mod observers;
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::Context;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
+
+use super::config::Config;
+use crate::domain::hook::HookId;
+use crate::domain::time::Time;
+use crate::domain::verdict::Assessment;
+use crate::domain::watchdog::{Attention, Change, Effect, Event, Watchdog};
+use crate::io::Clock;
+use crate::io::client::{ConnectOptions, Connection};
+use crate::io::metrics::{CertificateEnd, Metrics};
+
+/// How often everything is judged anew.
+const ASSESS: Duration = Duration::from_millis(200);
+/// How often the certificates' ends are read off for the metrics.
+const CERTIFICATES: Duration = Duration::from_secs(5);
+/// Events that may wait for the core. It needs microseconds for one; past this the observers wait.
+const EVENTS: usize = 1_024;
+
+/// A clock that begins with the wall clock and never steps back.
+pub fn clock() -> Clock {
+    let began = Instant::now();
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Arc::new(move || Time::from_unix(wall + began.elapsed()))
+}
+
+/// The running core with its observers. Dropping it stops them.
+#[derive(Debug)]
+pub struct Engine {
+    /// The newest assessment; `None` before the first.
+    pub assessment: watch::Receiver<Option<Arc<Assessment>>>,
+    /// All metrics.
+    pub metrics: Arc<Metrics>,
+    /// The end of every certificate known.
+    pub certificates: Arc<Mutex<Vec<CertificateEnd>>>,
+    tasks: JoinSet<()>,
+}
+
+impl Engine {
+    /// Connects to the cluster and begins to observe it. An API server that does not answer is an observation,
+    /// not an error.
+    ///
+    /// # Errors
+    /// When the kubeconfig cannot be used, or the TLS provider.
+    pub async fn start(config: &Config) -> anyhow::Result<Self> {
+        let clock = clock();
+        let options =
+            ConnectOptions { kubeconfig: config.kubeconfig.clone(), context: config.context.clone() };
+        let connection = Connection::open(&options).await?;
+        let metrics = Arc::new(Metrics::new().context("the metrics are inconsistent")?);
+        let (events, incoming) = mpsc::channel(EVENTS);
+        let (attend, attention) = watch::channel(Attention::default());
+        let (publish, assessment) = watch::channel(None);
+        let certificates = Arc::new(Mutex::new(Vec::new()));
+        let mut tasks = JoinSet::new();
+        observers::spawn(&mut tasks, config, &connection, &clock, &events, &attention)?;
+        let core = Core {
+            watchdog: Watchdog::new(&config.namespace),
+            clock,
+            metrics: Arc::clone(&metrics),
+            certificates: Arc::clone(&certificates),
+            attend,
+            publish,
+        };
+        tasks.spawn(core.run(incoming));
+        Ok(Self { assessment, metrics, certificates, tasks })
+    }
+
+    /// Resolves when a task ends, which none does by itself; then something is broken beyond repair.
+    pub async fn ended(&mut self) {
+        self.tasks.join_next().await;
+    }
+
+    /// Stops every task and waits for it.
+    pub async fn stop(mut self) {
+        self.tasks.shutdown().await;
+    }
+}
+
+/// The core's task.
+struct Core {
+    watchdog: Watchdog,
+    clock: Clock,
+    metrics: Arc<Metrics>,
+    certificates: Arc<Mutex<Vec<CertificateEnd>>>,
+    attend: watch::Sender<Attention>,
+    publish: watch::Sender<Option<Arc<Assessment>>>,
+}
+
+impl Core {
+    async fn run(mut self, mut incoming: mpsc::Receiver<Event>) {
+        let mut assess = tokio::time::interval(ASSESS);
+        assess.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut certificates_read = Instant::now();
+        loop {
+            let event = tokio::select! {
+                event = incoming.recv() => match event {
+                    Some(event) => event,
+                    None => return,
+                },
+                _ = assess.tick() => Event::Tick,
+            };
+            self.count(&event);
+            for effect in self.watchdog.handle(event, (self.clock)()) {
+                self.carry_out(effect);
+            }
+            if certificates_read.elapsed() >= CERTIFICATES {
+                certificates_read = Instant::now();
+                self.read_certificates();
+            }
+        }
+    }
+
+    fn count(&self, event: &Event) {
+        match event {
+            Event::Probed(report) => self.metrics.probed(report),
+            Event::CanaryWritten(report) => self.metrics.canary_written(report),
+            Event::Scraped(scrape) => self.metrics.scraped(scrape),
+            Event::ScrapeFailed(failure) => self.metrics.scrape_failed(failure),
+            Event::Inventory(inventory) => {
+                let hooks: BTreeSet<HookId> = inventory.hooks.iter().map(|hook| hook.id.clone()).collect();
+                self.metrics.keep_only(&hooks);
+            }
+            Event::InventoryHealth { .. }
+            | Event::ProbeOverdue(_)
+            | Event::CanaryOverdue(_)
+            | Event::Tick => {}
+        }
+    }
+
+    fn carry_out(&self, effect: Effect) {
+        match effect {
+            Effect::Publish(assessment) => {
+                self.publish.send_replace(Some(assessment));
+            }
+            Effect::Attend(attention) => {
+                self.attend.send_replace(attention);
+            }
+            Effect::Tell(change) => {
+                if let Change::Hook { verdict, .. } = &change {
+                    self.metrics.verdict_changed(verdict);
+                }
+                log(&change);
+            }
+        }
+    }
+
+    /// The earliest end per hook, served and of the caBundle.
+    fn read_certificates(&self) {
+        let mut ends: std::collections::BTreeMap<(HookId, &'static str), Time> = Default::default();
+        for (id, _, facts) in self.watchdog.certificates() {
+            for (which, end) in [("served", facts.served_not_after), ("ca", facts.ca_not_after)] {
+                let Some(end) = end else { continue };
+                ends.entry((id.clone(), which)).and_modify(|first| *first = end.min(*first)).or_insert(end);
+            }
+        }
+        if let Ok(mut certificates) = self.certificates.lock() {
+            *certificates = ends.into_iter().map(|((id, which), end)| (id, which, end)).collect();
+        }
+    }
+}
+
+/// One line per change; nothing is logged while nothing changes.
+fn log(change: &Change) {
+    use crate::domain::inventory::InventoryHealth;
+    use crate::domain::verdict::{Health, Writes};
+    match change {
+        Change::Hook { from, verdict } => {
+            let (webhook, configuration) = (&*verdict.webhook, verdict.configuration.as_deref());
+            let (health, cause) = (verdict.health.as_str(), verdict.cause.map(|cause| cause.as_str()));
+            let evidence = verdict.evidence.join(" ");
+            let (confidence, summary) = (verdict.confidence, &verdict.summary);
+            match (verdict.health, from) {
+                (Health::Failing, _) => tracing::error!(
+                    webhook, configuration, health, cause, confidence, evidence, "{summary}"
+                ),
+                (Health::Suspect, _) => tracing::warn!(
+                    webhook, configuration, health, cause, confidence, evidence, "{summary}"
+                ),
+                // The first look at a hook that is well, or not known yet, is no news.
+                (_, None) => tracing::debug!(webhook, configuration, health, "{summary}"),
+                (_, Some(_)) => tracing::info!(webhook, configuration, health, evidence, "{summary}"),
+            }
+        }
+        Change::ControlPlane(plane) => match plane.writes {
+            Writes::Blocked => tracing::error!(writes = plane.writes.as_str(), "{}", plane.summary),
+            Writes::Delayed => tracing::warn!(writes = plane.writes.as_str(), "{}", plane.summary),
+            Writes::Flowing | Writes::Unknown => {
+                tracing::info!(writes = plane.writes.as_str(), "{}", plane.summary);
+            }
+        },
+        Change::Inventory { watch, health } => match health {
+            InventoryHealth::Current => tracing::info!(watch, "the watch is current"),
+            InventoryHealth::Stale { why } => {
+                tracing::warn!(watch, why, "the watch is broken; the last inventory keeps serving");
+            }
+            InventoryHealth::Limited { why } => {
+                tracing::warn!(watch, why, "the inventory does without this kind");
+            }
+        },
+        Change::Scrape { target, failure: Some(why) } => tracing::warn!(target, why, "a scrape failed"),
+        Change::Scrape { target, failure: None } => tracing::info!(target, "scrapes succeed again"),
+    }
+}

@@ -1,0 +1,352 @@
+//! The tasks that observe: probes, canaries and scrapes, each at its own pace.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior, sleep_until};
+
+use crate::app::config::{CanaryConfig, Config, ProbeConfig, ScrapeConfig};
+use crate::domain::canary::{CanaryOutcome, CanaryTarget};
+use crate::domain::hook::{Backend, BackendPath, Hook, HookId};
+use crate::domain::inventory::Inventory;
+use crate::domain::probe::{Connection as ConnectionUse, ProbeLevel};
+use crate::domain::watchdog::{Attention, Event};
+use crate::io::Clock;
+use crate::io::canary::Canaries;
+use crate::io::client::Connection;
+use crate::io::inventory;
+use crate::io::probe::{Limits, ProbeRequest, Prober, ReviewSubject};
+use crate::io::scrape::{ScrapeLimits, ScrapeTarget, Scraper};
+
+/// How often the probes' schedule is looked at: the finest difference between two due times.
+const SCHEDULE: Duration = Duration::from_millis(100);
+/// Canaries of one target under way at once. While one hangs for a hook's whole timeout, the next ones see
+/// whether the hook is back.
+const CANARIES_AT_ONCE: usize = 3;
+/// Fresh probes of one backend under way at once, for the same reason.
+const FRESH_AT_ONCE: usize = 2;
+/// A canary that may not be written, or has nothing to be written to, is tried this often.
+const NOT_PERMITTED: Duration = Duration::from_secs(60);
+/// How often the list of API-server replicas is read anew.
+const REFRESH: Duration = Duration::from_secs(30);
+
+/// Begins to observe.
+///
+/// # Errors
+/// When the TLS provider is of no use.
+pub(super) fn spawn(
+    tasks: &mut JoinSet<()>,
+    config: &Config,
+    connection: &Connection,
+    clock: &Clock,
+    events: &mpsc::Sender<Event>,
+    attention: &watch::Receiver<Attention>,
+) -> anyhow::Result<()> {
+    let (known, inventory) = watch::channel(Arc::new(Inventory::default()));
+    tasks.spawn(watch_inventory(
+        connection.clone(),
+        Arc::clone(clock),
+        events.clone(),
+        known,
+    ));
+    if config.scrapes.enabled {
+        let ScrapeConfig {
+            max_bytes, timeout, ..
+        } = config.scrapes;
+        let limits = ScrapeLimits { max_bytes, timeout };
+        let scraper = Scraper::new(connection.clone(), Arc::clone(clock), limits);
+        tasks.spawn(scrape(
+            Arc::new(scraper),
+            config.scrapes.clone(),
+            events.clone(),
+            attention.clone(),
+        ));
+    }
+    let canaries = Canaries::new(connection, &config.namespace, Arc::clone(clock));
+    for target in &config.canaries.targets {
+        tasks.spawn(write_canaries(
+            canaries.clone(),
+            *target,
+            config.canaries.clone(),
+            events.clone(),
+            attention.clone(),
+        ));
+    }
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let prober = Prober::new(provider, Limits::default(), Arc::clone(clock)).context("cannot probe")?;
+    let probes = Probes {
+        prober: Arc::new(prober),
+        config: config.probes.clone(),
+        subject: review_subject(&config.namespace),
+        events: events.clone(),
+        attention: attention.clone(),
+        inventory,
+        under_way: Arc::new(Semaphore::new(config.probes.concurrency)),
+        jitter: RandomState::new(),
+        schedule: HashMap::new(),
+        running: JoinSet::new(),
+    };
+    tasks.spawn(probes.run());
+    Ok(())
+}
+
+/// As whom reviews are made: the account that the daemon has in a cluster.
+fn review_subject(namespace: &str) -> ReviewSubject {
+    ReviewSubject {
+        namespace: namespace.to_owned(),
+        username: format!("system:serviceaccount:{namespace}:hookwatch"),
+        groups: vec![
+            "system:serviceaccounts".to_owned(),
+            format!("system:serviceaccounts:{namespace}"),
+            "system:authenticated".to_owned(),
+        ],
+    }
+}
+
+/// Waits until `calm` has passed since `since`, or `alert` while there is something to look at closely.
+async fn pace(attention: &mut watch::Receiver<Attention>, since: Instant, calm: Duration, alert: Duration) {
+    loop {
+        let interval = if attention.borrow_and_update().everywhere {
+            alert
+        } else {
+            calm
+        };
+        tokio::select! {
+            () = sleep_until(since + interval) => return,
+            changed = attention.changed() => {
+                if changed.is_err() {
+                    return sleep_until(since + interval).await;
+                }
+            }
+        }
+    }
+}
+
+async fn scrape(
+    scraper: Arc<Scraper>,
+    config: ScrapeConfig,
+    events: mpsc::Sender<Event>,
+    mut attention: watch::Receiver<Attention>,
+) {
+    let mut under_way: JoinSet<String> = JoinSet::new();
+    let mut names = std::collections::BTreeSet::new();
+    let mut refreshed: Option<Instant> = None;
+    loop {
+        let began = Instant::now();
+        if refreshed.is_none_or(|at| at.elapsed() >= REFRESH) {
+            refreshed = Some(began);
+            if let Err(error) = scraper.refresh().await {
+                tracing::debug!(%error, "the list of API-server replicas stays as it was");
+            }
+        }
+        while let Some(ended) = under_way.try_join_next() {
+            if let Ok(name) = ended {
+                names.remove(&name);
+            }
+        }
+        for target in scraper.targets() {
+            // A target that hangs is not asked a second time meanwhile.
+            if names.insert(target.name.clone()) {
+                under_way.spawn(scrape_one(Arc::clone(&scraper), target, events.clone()));
+            }
+        }
+        pace(&mut attention, began, config.interval, config.alert_interval).await;
+    }
+}
+
+async fn scrape_one(scraper: Arc<Scraper>, target: ScrapeTarget, events: mpsc::Sender<Event>) -> String {
+    let event = match scraper.scrape(&target).await {
+        Ok(scrape) => Event::Scraped(Box::new(scrape)),
+        Err(failure) => Event::ScrapeFailed(failure),
+    };
+    // A core that is gone has no use for it.
+    let _ = events.send(event).await;
+    target.name
+}
+
+async fn write_canaries(
+    canaries: Canaries,
+    target: CanaryTarget,
+    config: CanaryConfig,
+    events: mpsc::Sender<Event>,
+    mut attention: watch::Receiver<Attention>,
+) {
+    let mut under_way: JoinSet<bool> = JoinSet::new();
+    loop {
+        let began = Instant::now();
+        let mut permitted = true;
+        if under_way.len() < CANARIES_AT_ONCE {
+            let (canaries, events) = (canaries.clone(), events.clone());
+            under_way.spawn(async move {
+                let late = events.clone();
+                let report = canaries
+                    .write(target, move |overdue| {
+                        // A full channel means that the core is busy; the canary will come back itself.
+                        let _ = late.try_send(Event::CanaryOverdue(overdue));
+                    })
+                    .await;
+                let permitted = !matches!(
+                    report.outcome,
+                    CanaryOutcome::Forbidden { .. } | CanaryOutcome::Missing { .. }
+                );
+                let _ = events.send(Event::CanaryWritten(report)).await;
+                permitted
+            });
+        }
+        pace(&mut attention, began, config.interval, config.alert_interval).await;
+        while let Some(ended) = under_way.try_join_next() {
+            permitted &= ended.unwrap_or(true);
+        }
+        if !permitted {
+            sleep_until(began + NOT_PERMITTED).await;
+        }
+    }
+}
+
+/// The schedule of all probes.
+struct Probes {
+    prober: Arc<Prober>,
+    config: ProbeConfig,
+    subject: ReviewSubject,
+    events: mpsc::Sender<Event>,
+    attention: watch::Receiver<Attention>,
+    inventory: watch::Receiver<Arc<Inventory>>,
+    /// One permit per probe under way.
+    under_way: Arc<Semaphore>,
+    jitter: RandomState,
+    schedule: HashMap<(HookId, Backend), Due>,
+    /// Owned here so that probes end with the task that starts them.
+    running: JoinSet<()>,
+}
+
+/// When a backend was last probed, and the probes of it that are under way.
+struct Due {
+    known_since: Instant,
+    fresh: Option<Instant>,
+    kept: Option<Instant>,
+    fresh_under_way: Arc<()>,
+    kept_under_way: Arc<()>,
+    round: u64,
+}
+
+impl Due {
+    fn new(known_since: Instant) -> Self {
+        Self {
+            known_since,
+            fresh: None,
+            kept: None,
+            fresh_under_way: Arc::default(),
+            kept_under_way: Arc::default(),
+            round: 0,
+        }
+    }
+}
+
+impl Probes {
+    async fn run(mut self) {
+        let mut tick = tokio::time::interval(SCHEDULE);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tick.tick().await;
+            while self.running.try_join_next().is_some() {}
+            if self.inventory.has_changed().unwrap_or(false) {
+                self.forget_the_gone();
+            }
+            self.start_what_is_due();
+        }
+    }
+
+    fn forget_the_gone(&mut self) {
+        let inventory = Arc::clone(&self.inventory.borrow_and_update());
+        let prober = &self.prober;
+        self.schedule.retain(|(id, backend), _| {
+            let there = inventory
+                .hook(id)
+                .is_some_and(|hook| hook.backends().contains(backend));
+            if !there {
+                prober.forget(id, backend);
+            }
+            there
+        });
+        for hook in &inventory.hooks {
+            for backend in hook.backends() {
+                if backend.path != BackendPath::ClusterIp || self.config.cluster_ip {
+                    let key = (hook.id.clone(), backend);
+                    self.schedule
+                        .entry(key)
+                        .or_insert_with(|| Due::new(Instant::now()));
+                }
+            }
+        }
+    }
+
+    fn start_what_is_due(&mut self) {
+        let inventory = Arc::clone(&self.inventory.borrow());
+        let attention = self.attention.borrow().clone();
+        let hooks: HashMap<&HookId, &Arc<Hook>> =
+            inventory.hooks.iter().map(|hook| (&hook.id, hook)).collect();
+        let now = Instant::now();
+        for ((id, backend), due) in &mut self.schedule {
+            let Some(hook) = hooks.get(id) else { continue };
+            let level = self.config.level_of(id, hook.probe_level);
+            if level == ProbeLevel::Off {
+                continue;
+            }
+            let closely = attention.hooks.contains(id);
+            let interval = if closely {
+                self.config.alert_interval
+            } else {
+                self.config.interval
+            };
+            for connection in [ConnectionUse::Fresh, ConnectionUse::Kept] {
+                let (last, token, at_once) = match connection {
+                    ConnectionUse::Fresh => (&mut due.fresh, &due.fresh_under_way, FRESH_AT_ONCE),
+                    ConnectionUse::Kept => (&mut due.kept, &due.kept_under_way, 1),
+                };
+                // Up to a tenth early, by a toss that differs from round to round, so that probes of many
+                // hooks never march in step. The very first comes within half a second.
+                let toss = self.jitter.hash_one((id, backend, connection, due.round)) % 1_000;
+                let is_due = match *last {
+                    Some(last) => {
+                        now.duration_since(last) >= interval - interval.mul_f64(toss as f64 / 10_000.0)
+                    }
+                    None => now.duration_since(due.known_since) >= Duration::from_millis(toss / 2),
+                };
+                if !is_due || Arc::strong_count(token) > at_once {
+                    continue;
+                }
+                // Without a permit it stays due.
+                let Ok(permit) = Arc::clone(&self.under_way).try_acquire_owned() else {
+                    return;
+                };
+                *last = Some(now);
+                due.round += 1;
+                let request = ProbeRequest {
+                    hook: Arc::clone(hook),
+                    backend: backend.clone(),
+                    level,
+                    connection,
+                    deadline: hook.timeout,
+                    review: Some(self.subject.clone()),
+                };
+                let (prober, events) = (Arc::clone(&self.prober), self.events.clone());
+                let token = Arc::clone(token);
+                self.running.spawn(async move {
+                    let late = events.clone();
+                    let report = prober
+                        .probe(request, move |overdue| {
+                            let _ = late.try_send(Event::ProbeOverdue(Box::new(overdue)));
+                        })
+                        .await;
+                    let _ = events.send(Event::Probed(Box::new(report))).await;
+                    drop((permit, token));
+                });
+            }
+        }
+    }
+}

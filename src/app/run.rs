@@ -1,0 +1,71 @@
+//! `hookwatch run`: the daemon.
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::config::Config;
+use super::engine::Engine;
+use crate::io::http::{self, Shown};
+
+/// The running daemon.
+#[derive(Debug)]
+pub struct Daemon {
+    /// Where it listens.
+    pub address: SocketAddr,
+    engine: Engine,
+    server: JoinHandle<std::io::Result<()>>,
+    stop: watch::Sender<bool>,
+}
+
+impl Daemon {
+    /// Begins to listen, then to observe.
+    ///
+    /// # Errors
+    /// When the address is taken or the kubeconfig cannot be used.
+    pub async fn start(config: Config) -> anyhow::Result<Self> {
+        let listener = http::listen(config.listen).await?;
+        let address = listener.local_addr().context("the listening socket has no address")?;
+        let engine = Engine::start(&config).await?;
+        let shown = Shown {
+            assessment: engine.assessment.clone(),
+            metrics: engine.metrics.clone(),
+            certificates: engine.certificates.clone(),
+        };
+        let (stop, stopped) = watch::channel(false);
+        let server = tokio::spawn(http::serve(listener, shown, stopped));
+        tracing::info!(%address, version = env!("CARGO_PKG_VERSION"), "hookwatch is watching");
+        Ok(Self { address, engine, server, stop })
+    }
+
+    /// Stops observing and lets requests under way end.
+    pub async fn stop(self) {
+        self.stop.send_replace(true);
+        self.engine.stop().await;
+        // A client that never finishes its request does not hold the daemon up.
+        let _ = tokio::time::timeout(std::time::Duration::from_secs(5), self.server).await;
+    }
+}
+
+/// Runs the daemon until SIGINT or SIGTERM.
+///
+/// # Errors
+/// When it cannot start, or a part of it ends.
+pub async fn until_signal(config: Config) -> anyhow::Result<ExitCode> {
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
+    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+    let mut daemon = Daemon::start(config).await?;
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+        () = daemon.engine.ended() => bail!("a part of the daemon ended by itself"),
+        ended = &mut daemon.server => bail!("the HTTP server ended: {ended:?}"),
+    }
+    tracing::info!("hookwatch stops");
+    daemon.stop().await;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,128 @@
+//! The command line: what was asked for, and the exit code it ends with.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::app::config::{Config, ConfigArguments};
+use crate::app::replay::{ReplayArguments, replay};
+use crate::app::{Output, demo, diagnose, run};
+use crate::io::telemetry::{self, LogFormat};
+
+/// Bad usage: a flag, a key or a file that makes no sense (`EX_USAGE` of sysexits).
+const USAGE: u8 = 64;
+
+/// Keeps a Kubernetes control plane writable when an admission webhook goes bad
+#[derive(Debug, Parser)]
+#[command(name = "hookwatch", version, max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+    /// How log lines look
+    #[arg(long, global = true, env = "HOOKWATCH_LOG_FORMAT", value_enum, default_value_t)]
+    log_format: LogFormat,
+    /// What is logged, for example info or hookwatch=debug
+    #[arg(long, global = true, env = "HOOKWATCH_LOG", value_name = "FILTER")]
+    log: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Watch a cluster until told to stop
+    Run(ConfigArguments),
+    /// Look at a cluster once and say which hook, if any, is to blame
+    ///
+    /// Exit code: 0 healthy, 1 a hook is failing, 2 could not tell, 3 writes are impaired and no hook is to
+    /// blame, 64 bad usage.
+    Diagnose(diagnose::DiagnoseArguments),
+    /// Break a control plane made for it and watch the daemon find the culprit
+    Demo(demo::DemoArguments),
+    /// Diagnose a recording, offline
+    Replay(ReplayArguments),
+    /// Check a configuration without opening anything
+    CheckConfig(ConfigArguments),
+}
+
+/// Does what the command line asks for.
+pub fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            let code = if error.use_stderr() { USAGE } else { 0 };
+            // Nothing is left to do when even the terminal is gone.
+            let _ = error.print();
+            return ExitCode::from(code);
+        }
+    };
+    // A one-shot command's result is its output; only a daemon has a story to tell.
+    let quiet = !matches!(arguments.command, Command::Run(_));
+    let filter = arguments.log.unwrap_or_else(|| if quiet { "warn" } else { "info" }.to_owned());
+    if let Err(error) = telemetry::start(arguments.log_format, &filter) {
+        eprintln!("hookwatch: {error}");
+        return ExitCode::from(USAGE);
+    }
+    // Must come before anything that could open a TLS connection.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    match dispatch(arguments.command) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("hookwatch: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Run(arguments) => match checked(&arguments) {
+            Ok(config) => block_on(run::until_signal(config)),
+            Err(code) => Ok(code),
+        },
+        Command::Diagnose(arguments) => match checked(&arguments.config) {
+            Ok(config) => block_on(diagnose::diagnose(config, &arguments)),
+            Err(code) => Ok(code),
+        },
+        Command::Demo(arguments) => block_on(demo::command(arguments)),
+        Command::Replay(arguments) => {
+            let result = replay(&arguments.recording)?;
+            match arguments.output {
+                Output::Text => print!("{}", result.to_text()),
+                Output::Json => println!("{}", serde_json::to_string_pretty(&result)?),
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::CheckConfig(arguments) => Ok(match checked(&arguments) {
+            Ok(_) => {
+                println!("the configuration is valid");
+                ExitCode::SUCCESS
+            }
+            Err(code) => code,
+        }),
+    }
+}
+
+/// The checked configuration, or the exit code after every mistake was printed.
+fn checked(arguments: &ConfigArguments) -> Result<Config, ExitCode> {
+    Config::load(arguments).map_err(|errors| {
+        for error in errors {
+            eprintln!("hookwatch: {error}");
+        }
+        ExitCode::from(USAGE)
+    })
+}
+
+fn block_on(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(work)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+}

@@ -1,0 +1,708 @@
+//! Incidents as lists of events.
+
+use super::*;
+use crate::domain::hook::{
+    BackendAddress, BackendPath, Endpoint, FailurePolicy, Rule, Scope, Selector, ServiceTarget,
+};
+use crate::domain::probe::{Answer, Connection, Phase, Phases, ProbeLevel, ProbeOutcome};
+use crate::domain::snapshot::{
+    Complaints, Cumulative, HookSeries, Operation, ScrapeFailureReason, Snapshot, WriteKey, WriteSeries,
+};
+use crate::domain::verdict::{Effect as HookEffect, NotAHook};
+
+const SECOND: u64 = 1_000;
+
+/// A control plane written down event by event. Time is in milliseconds from the beginning of the incident.
+struct Incident {
+    watchdog: Watchdog,
+    last: Option<Arc<Assessment>>,
+    told: Vec<Change>,
+    attention: Attention,
+    counters: Snapshot,
+}
+
+impl Incident {
+    fn with(hooks: Vec<Hook>) -> Self {
+        let mut incident = Self {
+            watchdog: Watchdog::new("hookwatch"),
+            last: None,
+            told: Vec::new(),
+            attention: Attention::default(),
+            counters: Snapshot {
+                process_start: Some(1.0),
+                ..Snapshot::default()
+            },
+        };
+        incident.inventory(0, hooks);
+        incident
+    }
+
+    fn at(ms: u64) -> Time {
+        Time::from_unix_millis(1_000_000_000 + ms)
+    }
+
+    fn event(&mut self, ms: u64, event: Event) {
+        for effect in self.watchdog.handle(event, Self::at(ms)) {
+            match effect {
+                Effect::Publish(assessment) => self.last = Some(assessment),
+                Effect::Tell(change) => self.told.push(change),
+                Effect::Attend(attention) => self.attention = attention,
+            }
+        }
+    }
+
+    fn inventory(&mut self, ms: u64, hooks: Vec<Hook>) {
+        let inventory = Inventory {
+            at: Self::at(ms),
+            hooks: hooks.into_iter().map(Arc::new).collect(),
+            ..Inventory::default()
+        };
+        self.event(ms, Event::Inventory(Arc::new(inventory)));
+    }
+
+    fn tick(&mut self, ms: u64) -> Arc<Assessment> {
+        self.event(ms, Event::Tick);
+        self.last.clone().expect("a tick publishes")
+    }
+
+    /// The verdict on one webhook.
+    fn verdict(&mut self, ms: u64, webhook: &str) -> Verdict {
+        let assessment = self.tick(ms);
+        let verdict = assessment
+            .hooks
+            .iter()
+            .find(|verdict| &*verdict.webhook == webhook);
+        verdict
+            .cloned()
+            .unwrap_or_else(|| panic!("no verdict on {webhook}"))
+    }
+
+    fn probe(&mut self, ms: u64, hook: &Hook, backend: usize, outcome: ProbeOutcome) {
+        self.probe_taking(ms, 3, hook, backend, outcome);
+    }
+
+    fn probe_taking(&mut self, ms: u64, took: u64, hook: &Hook, backend: usize, outcome: ProbeOutcome) {
+        let report = ProbeReport {
+            hook: hook.id.clone(),
+            backend: hook.backends()[backend].clone(),
+            level: ProbeLevel::Http,
+            connection: Connection::Fresh,
+            started: Self::at(ms),
+            took: Duration::from_millis(took),
+            phases: Phases::default(),
+            outcome,
+            certificates: CertificateFacts::default(),
+        };
+        self.event(ms + took, Event::Probed(Box::new(report)));
+    }
+
+    fn probe_late(&mut self, ms: u64, hook: &Hook, backend: usize, waiting: u64) {
+        let overdue = ProbeOverdue {
+            hook: hook.id.clone(),
+            backend: hook.backends()[backend].clone(),
+            connection: Connection::Fresh,
+            started: Self::at(ms),
+            waiting: Duration::from_millis(waiting),
+            phase: Phase::Tls,
+        };
+        self.event(ms + waiting, Event::ProbeOverdue(Box::new(overdue)));
+    }
+
+    fn canary(&mut self, ms: u64, took: u64, outcome: CanaryOutcome) {
+        self.event(
+            ms + took,
+            Event::CanaryWritten(CanaryReport {
+                target: CanaryTarget::KubeSystem,
+                started: Self::at(ms),
+                took: Duration::from_millis(took),
+                outcome,
+            }),
+        );
+    }
+
+    fn canary_late(&mut self, ms: u64) {
+        let waiting = Duration::from_secs(2);
+        let overdue = CanaryOverdue {
+            target: CanaryTarget::KubeSystem,
+            started: Self::at(ms),
+            waiting,
+        };
+        self.event(ms + 2 * SECOND, Event::CanaryOverdue(overdue));
+    }
+
+    /// Writes that came back since the last scrape.
+    fn count_writes(&mut self, count: f64, seconds_each: f64, sli_each: f64) {
+        let key = WriteKey {
+            operation: Operation::Create,
+            group: String::new(),
+            resource: "configmaps".into(),
+            subresource: String::new(),
+        };
+        let series = self
+            .counters
+            .writes
+            .entry(key)
+            .or_insert_with(WriteSeries::default);
+        add(&mut series.duration, count, seconds_each);
+        add(&mut series.sli, count, sli_each);
+        self.counters.write_results.ok += count;
+    }
+
+    fn count_calls(&mut self, webhook: &str, count: f64, seconds_each: f64) -> &mut HookSeries {
+        let series = self
+            .counters
+            .hooks
+            .entry((HookKind::Validating, webhook.to_owned()))
+            .or_default();
+        add(&mut series.calls, count, seconds_each);
+        add(&mut series.writes, count, seconds_each);
+        series
+    }
+
+    fn scrape(&mut self, ms: u64) {
+        let scrape = Scrape {
+            target: "10.0.0.1:6443".into(),
+            at: Self::at(ms),
+            took: Duration::ZERO,
+            bytes: 0,
+            snapshot: self.counters.clone(),
+            complaints: Complaints::default(),
+        };
+        self.event(ms, Event::Scraped(Box::new(scrape)));
+    }
+
+    /// Ten seconds in which everything is well: every backend answers, a hundred writes a second of 5 ms.
+    fn calm(hooks: &[&Hook]) -> Self {
+        let mut incident = Self::with(hooks.iter().map(|hook| (*hook).clone()).collect());
+        for step in 0..=5 {
+            let ms = step * 2 * SECOND;
+            incident.count_writes(200.0, 0.005, 0.004);
+            for hook in hooks {
+                incident.count_calls(&hook.id.webhook, 200.0, 0.001);
+                for backend in 0..hook.backends().len() {
+                    incident.probe(ms, hook, backend, alive());
+                }
+            }
+            incident.canary(ms, 5, CanaryOutcome::Written);
+            incident.scrape(ms);
+            let assessment = incident.tick(ms + 10);
+            if step > 1 {
+                assert_eq!(assessment.control_plane.writes, Writes::Flowing);
+                assert!(
+                    assessment
+                        .hooks
+                        .iter()
+                        .all(|verdict| verdict.health == Health::Healthy)
+                );
+            }
+        }
+        incident
+    }
+}
+
+fn add(cumulative: &mut Cumulative, count: f64, seconds_each: f64) {
+    cumulative.count += count;
+    cumulative.sum += count * seconds_each;
+}
+
+fn alive() -> ProbeOutcome {
+    ProbeOutcome::Answered(Answer::Http { status: 405 })
+}
+
+fn refusal(webhook: &str, why: &str) -> CanaryOutcome {
+    CanaryOutcome::from_status(
+        500,
+        &format!(
+            "Internal error occurred: failed calling webhook \"{webhook}\": failed to call webhook: Post \
+             \"https://{webhook}.ns.svc:443/?timeout=10s\": {why}"
+        ),
+    )
+}
+
+/// A catch-all validating hook with this many endpoints.
+fn hook(webhook: &str, endpoints: u8) -> Hook {
+    let endpoint = |n: u8| Endpoint {
+        address: ([10, 0, 0, n], 8443).into(),
+        ready: true,
+        serving: true,
+        terminating: false,
+        node: None,
+        pod: None,
+    };
+    Hook {
+        id: HookId::new(HookKind::Validating, &format!("{webhook}-configuration"), webhook),
+        configuration_uid: String::new(),
+        created: None,
+        target: Target::Service(ServiceTarget {
+            namespace: "ns".into(),
+            name: webhook.into(),
+            port: 443,
+            path: "/".into(),
+            service: ServiceState::Found {
+                cluster_ip: None,
+                endpoints: (1..=endpoints).map(endpoint).collect(),
+            },
+        }),
+        ca_bundle: Arc::from(&b""[..]),
+        failure_policy: FailurePolicy::Fail,
+        timeout: Duration::from_secs(10),
+        rules: vec![Rule {
+            operations: vec!["*".into()],
+            api_groups: vec!["*".into()],
+            api_versions: vec!["*".into()],
+            resources: vec!["*/*".into()],
+            scope: Scope::All,
+        }],
+        namespace_selector: Selector::default(),
+        object_selector: Selector::default(),
+        match_conditions: Vec::new(),
+        dry_run_safe: true,
+        review_versions: vec!["v1".into()],
+        probe_level: None,
+        problems: Vec::new(),
+    }
+}
+
+fn found(verdict: &Verdict) -> (Health, Option<Cause>, HookEffect) {
+    (verdict.health, verdict.cause, verdict.effect)
+}
+
+/// Fact 2 of a real API server: for the first ten seconds of a hang no request completes and no histogram moves.
+#[test]
+fn a_hang_is_named_before_any_latency_was_measured() {
+    let opa = hook("opa", 3);
+    let mut incident = Incident::calm(&[&opa]);
+    incident.canary_late(11 * SECOND);
+    for backend in 0..3 {
+        incident.probe_late(11 * SECOND, &opa, backend, 2 * SECOND);
+    }
+    // Nothing at all was counted since the fault.
+    incident.scrape(13 * SECOND);
+    let verdict = incident.verdict(13 * SECOND + 100, "opa");
+    assert_eq!(
+        found(&verdict),
+        (Health::Failing, Some(Cause::Hanging), HookEffect::Blocking)
+    );
+    assert_eq!(
+        incident.tick(13 * SECOND + 200).control_plane.writes,
+        Writes::Blocked
+    );
+}
+
+/// Fact 3: while connections are refused, requests get faster.
+#[test]
+fn refused_backends_are_named_although_latency_falls() {
+    let opa = hook("opa", 2);
+    let mut incident = Incident::calm(&[&opa]);
+    incident.count_writes(200.0, 0.0026, 0.002);
+    let series = incident.count_calls("opa", 200.0, 0.0004);
+    series.rejections.calling += 200.0;
+    series.codes.insert(503, 200.0);
+    add(&mut series.rejected, 200.0, 0.0004);
+    for step in 0..2 {
+        for backend in 0..2 {
+            incident.probe(11 * SECOND + step * 500, &opa, backend, ProbeOutcome::Refused);
+        }
+    }
+    incident.scrape(12 * SECOND);
+    let verdict = incident.verdict(12 * SECOND + 100, "opa");
+    assert_eq!(
+        found(&verdict),
+        (Health::Failing, Some(Cause::Refused), HookEffect::Blocking)
+    );
+    assert!(verdict.confidence > 0.9, "two witnesses: {}", verdict.confidence);
+}
+
+/// Fact 4: pooled connections keep to the good backends; only direct probes see the bad one.
+#[test]
+fn one_refusing_backend_of_three_is_seen_coming_and_nobody_is_blamed() {
+    let opa = hook("opa", 3);
+    let mut incident = Incident::calm(&[&opa]);
+    for step in 0..4 {
+        let ms = 11 * SECOND + step * SECOND;
+        incident.probe(ms, &opa, 0, ProbeOutcome::Refused);
+        incident.probe(ms + 10, &opa, 1, alive());
+        incident.probe(ms + 10, &opa, 2, alive());
+        incident.count_writes(100.0, 0.005, 0.004);
+        incident.count_calls("opa", 100.0, 0.001);
+        incident.scrape(ms + 500);
+    }
+    let verdict = incident.verdict(15 * SECOND, "opa");
+    assert_eq!(
+        found(&verdict),
+        (Health::Suspect, Some(Cause::Partial), HookEffect::None)
+    );
+    assert!(
+        verdict.evidence.iter().any(|said| said.contains("10.0.0.1:8443")),
+        "{:?}",
+        verdict.evidence
+    );
+}
+
+#[test]
+fn one_backend_of_three_that_users_do_meet_is_a_culprit() {
+    let opa = hook("opa", 3);
+    let mut incident = Incident::calm(&[&opa]);
+    for step in 0..3 {
+        incident.probe(11 * SECOND + step * 500, &opa, 0, ProbeOutcome::Refused);
+        incident.probe(11 * SECOND + step * 500 + 10, &opa, 1, alive());
+    }
+    incident.count_writes(100.0, 0.005, 0.004);
+    let series = incident.count_calls("opa", 100.0, 0.001);
+    series.rejections.calling += 33.0;
+    incident.scrape(13 * SECOND);
+    let verdict = incident.verdict(13 * SECOND, "opa");
+    assert_eq!(
+        (verdict.health, verdict.cause),
+        (Health::Failing, Some(Cause::Partial))
+    );
+}
+
+#[test]
+fn a_hook_that_fails_open_and_hangs_is_named_with_its_effect() {
+    let mut mutator = hook("mutator", 2);
+    mutator.failure_policy = FailurePolicy::Ignore;
+    mutator.timeout = Duration::from_secs(5);
+    let mut incident = Incident::calm(&[&mutator]);
+    incident.count_writes(10.0, 5.005, 0.004);
+    incident.count_calls("mutator", 10.0, 5.0).fail_open += 10.0;
+    incident.scrape(20 * SECOND);
+    let verdict = incident.verdict(20 * SECOND, "mutator");
+    assert_eq!(
+        found(&verdict),
+        (Health::Failing, Some(Cause::Hanging), HookEffect::FailingOpen)
+    );
+}
+
+#[test]
+fn when_every_hook_slows_down_with_the_api_server_none_is_the_culprit() {
+    let (a, b) = (hook("a", 1), hook("b", 1));
+    let mut incident = Incident::calm(&[&a, &b]);
+    add(&mut incident.counters.reads, 1_000.0, 0.002);
+    add(&mut incident.counters.etcd, 1_000.0, 0.002);
+    incident.scrape(10 * SECOND + 500);
+    incident.tick(10 * SECOND + 600);
+    for step in 1..4 {
+        incident.count_writes(60.0, 0.095, 0.065);
+        incident.count_calls("a", 60.0, 0.015);
+        incident.count_calls("b", 60.0, 0.015);
+        add(&mut incident.counters.reads, 20_000.0, 0.080);
+        add(&mut incident.counters.etcd, 200.0, 0.037);
+        incident.counters.in_flight = Some(crate::domain::snapshot::ByRequestKind {
+            mutating: 8.0,
+            read_only: 150.0,
+        });
+        incident.scrape(10 * SECOND + step * 2 * SECOND);
+        let assessment = incident.tick(10 * SECOND + step * 2 * SECOND + 10);
+        assert_eq!(assessment.culprits().count(), 0, "{:?}", assessment.hooks);
+    }
+    let found = incident.tick(17 * SECOND).control_plane.not_a_hook.clone();
+    assert_eq!(found.map(|found| found.cause), Some(NotAHook::Overloaded));
+}
+
+#[test]
+fn when_probes_of_everything_fail_at_once_we_doubt_ourselves_first() {
+    let (a, b) = (hook("a", 1), hook("b", 1));
+    let mut incident = Incident::calm(&[&a, &b]);
+    for hook in [&a, &b] {
+        for step in 0..8 {
+            incident.probe(11 * SECOND + step * SECOND, hook, 0, ProbeOutcome::Refused);
+        }
+    }
+    let assessment = incident.tick(20 * SECOND);
+    assert!(assessment.sources.self_doubt);
+    assert_eq!(assessment.culprits().count(), 0);
+    // The API server answering us shows that our network is fine.
+    incident.scrape(20 * SECOND + 500);
+    let assessment = incident.tick(20 * SECOND + 600);
+    assert!(!assessment.sources.self_doubt);
+    assert_eq!(assessment.culprits().count(), 2);
+}
+
+#[test]
+fn probes_that_never_got_through_accuse_nobody_of_hanging() {
+    let opa = hook("opa", 2);
+    let mut incident = Incident::with(vec![opa.clone()]);
+    for step in 0..3 {
+        for backend in 0..2 {
+            let outcome = ProbeOutcome::TimedOut {
+                phase: Phase::Connect,
+            };
+            incident.probe_taking(step * 10 * SECOND, 10 * SECOND, &opa, backend, outcome);
+        }
+        incident.count_writes(100.0, 0.005, 0.004);
+        incident.count_calls("opa", 100.0, 0.001);
+        incident.scrape((step + 1) * 10 * SECOND);
+        incident.tick((step + 1) * 10 * SECOND);
+    }
+    let verdict = incident.verdict(30 * SECOND + 100, "opa");
+    assert_ne!(verdict.health, Health::Failing, "{:?}", verdict.evidence);
+    assert_ne!(verdict.health, Health::Healthy, "no data is never healthy");
+}
+
+#[test]
+fn an_odd_answer_to_a_forged_review_is_no_verdict_until_the_api_server_agrees() {
+    let opa = hook("opa", 1);
+    let mut incident = Incident::calm(&[&opa]);
+    let refused = || ProbeOutcome::Answered(Answer::ReviewRefused { status: 500 });
+    for step in 0..10 {
+        incident.probe(11 * SECOND + step * SECOND, &opa, 0, refused());
+    }
+    incident.canary(20 * SECOND, 5, CanaryOutcome::Written);
+    assert_eq!(incident.verdict(21 * SECOND, "opa").health, Health::Suspect);
+    let message = "Internal error occurred: failed calling webhook \"opa\": failed to call webhook: an error on the \
+                   server (\"boom\") has prevented the request from succeeding";
+    incident.canary(22 * SECOND, 5, CanaryOutcome::from_status(500, message));
+    let verdict = incident.verdict(22 * SECOND + 10, "opa");
+    assert_eq!(
+        found(&verdict),
+        (Health::Failing, Some(Cause::Erroring), HookEffect::Blocking)
+    );
+}
+
+#[test]
+fn a_dead_hook_that_nobody_calls_is_named_by_probes_alone_after_a_while() {
+    let rare = hook("rare", 1);
+    let mut incident = Incident::calm(&[&rare, &hook("busy", 1)]);
+    let dead_at = |step| 11 * SECOND + step * SECOND;
+    for step in 0..10 {
+        incident.probe(dead_at(step), &rare, 0, ProbeOutcome::Refused);
+        incident.probe(dead_at(step), &hook("busy", 1), 0, alive());
+        let verdict = incident.verdict(dead_at(step) + 10, "rare");
+        assert!(
+            step >= 5 || verdict.health != Health::Failing,
+            "too early: after {step} s"
+        );
+    }
+    assert_eq!(incident.verdict(22 * SECOND, "rare").health, Health::Failing);
+}
+
+#[test]
+fn missing_endpoints_are_a_rollout_at_first_and_an_outage_after_a_while() {
+    let mut opa = hook("opa", 2);
+    let mut incident = Incident::calm(&[&opa]);
+    if let Target::Service(target) = &mut opa.target {
+        target.service = ServiceState::Found {
+            cluster_ip: None,
+            endpoints: Vec::new(),
+        };
+    }
+    incident.inventory(11 * SECOND, vec![opa]);
+    let verdict = incident.verdict(12 * SECOND, "opa");
+    assert_eq!(
+        (verdict.health, verdict.cause),
+        (Health::Suspect, Some(Cause::NoEndpoints))
+    );
+    let verdict = incident.verdict(17 * SECOND, "opa");
+    assert_eq!(
+        found(&verdict),
+        (Health::Failing, Some(Cause::NoEndpoints), HookEffect::Blocking)
+    );
+    assert_eq!(verdict.since, Some(Incident::at(11 * SECOND)));
+}
+
+#[test]
+fn counters_of_a_name_that_two_configurations_share_accuse_neither() {
+    let (mut a, mut b) = (hook("same", 1), hook("same", 1));
+    a.id = HookId::new(HookKind::Validating, "a", "same");
+    b.id = HookId::new(HookKind::Validating, "b", "same");
+    let mut incident = Incident::calm(&[&a, &b]);
+    incident.count_writes(100.0, 0.005, 0.004);
+    incident.count_calls("same", 100.0, 0.001).rejections.calling += 50.0;
+    incident.scrape(13 * SECOND);
+    let assessment = incident.tick(13 * SECOND);
+    assert_eq!(assessment.culprits().count(), 0);
+    for verdict in &assessment.hooks {
+        assert_eq!(verdict.health, Health::Suspect);
+        assert!(
+            verdict
+                .evidence
+                .iter()
+                .any(|said| said.contains("Several configurations"))
+        );
+    }
+    // Probes tell the two apart.
+    for step in 0..2 {
+        incident.probe(14 * SECOND + step, &a, 0, ProbeOutcome::Refused);
+        incident.probe(14 * SECOND + step, &b, 0, alive());
+    }
+    let assessment = incident.tick(14 * SECOND + 100);
+    let named: Vec<_> = assessment
+        .culprits()
+        .filter_map(|verdict| verdict.configuration.as_deref())
+        .collect();
+    assert_eq!(named, ["a"]);
+}
+
+#[test]
+fn a_webhook_named_by_metrics_alone_is_reported_without_a_configuration() {
+    let mut incident = Incident::calm(&[&hook("known", 1)]);
+    incident.count_writes(100.0, 10.0, 0.004);
+    let series = incident.count_calls("hidden.static.k8s.io", 100.0, 10.0);
+    series.rejections.calling += 100.0;
+    add(&mut series.rejected, 100.0, 10.0);
+    incident.scrape(13 * SECOND);
+    let verdict = incident.verdict(13 * SECOND, "hidden.static.k8s.io");
+    assert_eq!(
+        (verdict.health, verdict.cause),
+        (Health::Failing, Some(Cause::Hanging))
+    );
+    assert_eq!(verdict.configuration, None);
+}
+
+#[test]
+fn a_webhook_named_by_a_refusal_alone_is_reported_as_a_problem() {
+    let mut incident = Incident::calm(&[&hook("known", 1)]);
+    incident.canary(11 * SECOND, 10, refusal("ghost", "context deadline exceeded"));
+    let assessment = incident.tick(12 * SECOND);
+    assert!(
+        assessment
+            .problems
+            .iter()
+            .any(|problem| problem.object.contains("ghost"))
+    );
+    assert_eq!(assessment.culprits().count(), 0);
+}
+
+#[test]
+fn a_hook_that_denies_is_not_failing_whatever_text_it_denies_with() {
+    let (liar, innocent) = (hook("liar", 1), hook("innocent", 1));
+    let mut incident = Incident::calm(&[&liar, &innocent]);
+    incident.count_writes(100.0, 0.003, 0.002);
+    incident.count_calls("innocent", 100.0, 0.001);
+    incident.count_calls("liar", 100.0, 0.001).rejections.denied += 100.0;
+    let lie = "admission webhook \"liar\" denied the request: Internal error occurred: failed calling webhook \
+               \"innocent\": failed to call webhook: context deadline exceeded";
+    incident.canary(12 * SECOND, 5, CanaryOutcome::from_status(400, lie));
+    incident.scrape(13 * SECOND);
+    let assessment = incident.tick(13 * SECOND);
+    assert_eq!(assessment.culprits().count(), 0);
+    let verdict = incident.verdict(13 * SECOND, "liar");
+    assert_eq!(
+        found(&verdict),
+        (Health::Suspect, Some(Cause::Denying), HookEffect::None)
+    );
+    assert_eq!(incident.verdict(13 * SECOND, "innocent").cause, None);
+}
+
+#[test]
+fn a_hook_that_recovers_is_healthy_again_and_the_way_there_was_told() {
+    let opa = hook("opa", 1);
+    let mut incident = Incident::calm(&[&opa]);
+    incident.probe(11 * SECOND, &opa, 0, ProbeOutcome::Refused);
+    incident.probe(11 * SECOND + 500, &opa, 0, ProbeOutcome::Refused);
+    incident.canary(
+        11 * SECOND,
+        3,
+        refusal("opa", "dial tcp 10.0.0.1:8443: connect: connection refused"),
+    );
+    assert_eq!(incident.verdict(12 * SECOND, "opa").health, Health::Failing);
+    assert!(incident.attention.everywhere);
+    assert!(incident.attention.hooks.contains(&opa.id));
+    incident.probe(13 * SECOND, &opa, 0, alive());
+    incident.canary(13 * SECOND, 3, CanaryOutcome::Written);
+    incident.count_writes(100.0, 0.005, 0.004);
+    incident.count_calls("opa", 100.0, 0.001);
+    incident.scrape(14 * SECOND);
+    assert_eq!(incident.verdict(14 * SECOND, "opa").health, Health::Healthy);
+    incident.tick(14 * SECOND + 100);
+    assert!(incident.attention.hooks.is_empty());
+    let healths: Vec<Health> = incident
+        .told
+        .iter()
+        .filter_map(|change| match change {
+            Change::Hook { verdict, .. } => Some(verdict.health),
+            _ => None,
+        })
+        .collect();
+    assert!(
+        healths.ends_with(&[Health::Failing, Health::Healthy]),
+        "{healths:?}"
+    );
+}
+
+#[test]
+fn an_api_server_that_answers_nothing_is_down_and_no_hook_is_to_blame() {
+    let opa = hook("opa", 1);
+    let mut incident = Incident::calm(&[&opa]);
+    for step in 0..3 {
+        let ms = 11 * SECOND + step * SECOND;
+        incident.canary(
+            ms,
+            1,
+            CanaryOutcome::Unreachable {
+                why: "connection refused".into(),
+            },
+        );
+        incident.event(
+            ms,
+            Event::ScrapeFailed(ScrapeFailure {
+                target: "10.0.0.1:6443".into(),
+                at: Incident::at(ms),
+                reason: ScrapeFailureReason::Unreachable,
+                why: "connection refused".into(),
+            }),
+        );
+        incident.probe(ms, &opa, 0, alive());
+    }
+    let assessment = incident.tick(15 * SECOND);
+    assert_eq!(
+        assessment.control_plane.not_a_hook.as_ref().map(|f| f.cause),
+        Some(NotAHook::ApiServerDown)
+    );
+    assert_eq!(assessment.culprits().count(), 0);
+    let tellings = incident
+        .told
+        .iter()
+        .filter(|change| matches!(change, Change::Scrape { .. }))
+        .count();
+    assert_eq!(tellings, 1, "a failure that goes on is told once");
+}
+
+#[test]
+fn a_cluster_ip_that_cannot_be_reached_from_here_is_no_evidence() {
+    let mut opa = hook("opa", 2);
+    if let Target::Service(ServiceTarget {
+        service: ServiceState::Found { cluster_ip, .. },
+        ..
+    }) = &mut opa.target
+    {
+        *cluster_ip = Some(([10, 96, 0, 9], 443).into());
+    }
+    let mut incident = Incident::with(vec![opa.clone()]);
+    let virtual_ip = opa
+        .backends()
+        .iter()
+        .position(|backend| backend.path == BackendPath::ClusterIp);
+    let virtual_ip = virtual_ip.expect("the cluster IP is a backend");
+    for step in 0..3 {
+        for backend in 0..2 {
+            incident.probe(step * 10 * SECOND, &opa, backend, alive());
+        }
+        let outcome = ProbeOutcome::TimedOut {
+            phase: Phase::Connect,
+        };
+        incident.probe_taking(step * 10 * SECOND, 10 * SECOND, &opa, virtual_ip, outcome);
+    }
+    let verdict = incident.verdict(31 * SECOND, "opa");
+    assert_eq!((verdict.health, verdict.cause), (Health::Healthy, None));
+    assert!(!incident.attention.hooks.contains(&opa.id));
+}
+
+#[test]
+fn a_url_hook_is_judged_like_any_other() {
+    let mut by_url = hook("by-url", 0);
+    by_url.target = Target::Url(crate::domain::hook::UrlTarget {
+        host: "h".into(),
+        port: 1,
+        path: "/".into(),
+    });
+    assert_eq!(by_url.backends()[0].address, BackendAddress::Host("h".into(), 1));
+    let mut incident = Incident::calm(&[&by_url]);
+    incident.canary_late(11 * SECOND);
+    incident.probe_late(11 * SECOND, &by_url, 0, 2 * SECOND);
+    assert_eq!(
+        incident.verdict(13 * SECOND + 100, "by-url").cause,
+        Some(Cause::Hanging)
+    );
+}
