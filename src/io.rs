@@ -1,1 +1,3 @@
 //! The edge: everything that talks to the outside.
+
+pub mod probe;
