@@ -201,3 +201,218 @@ fn labels(selector: &Selector) -> serde_json::Map<String, Value> {
     }
     labels
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::domain::hook::{FailurePolicy, HookId, SelectorRequirement, Target};
+
+    const NOW: Time = Time::from_unix_millis(1_795_219_862_156);
+
+    fn hook(rules: Vec<Rule>) -> Hook {
+        Hook {
+            id: HookId::new(HookKind::Mutating, "configuration", "hook.example.com"),
+            configuration_uid: String::new(),
+            created: None,
+            target: Target::Invalid(String::new()),
+            ca_bundle: Arc::default(),
+            failure_policy: FailurePolicy::Fail,
+            timeout: Duration::from_secs(10),
+            rules,
+            namespace_selector: Selector::default(),
+            object_selector: Selector::default(),
+            match_conditions: Vec::new(),
+            dry_run_safe: true,
+            review_versions: vec!["v1".to_owned(), "v1beta1".to_owned()],
+            probe_level: None,
+            problems: Vec::new(),
+        }
+    }
+
+    fn rule(
+        operations: &[&str],
+        groups: &[&str],
+        versions: &[&str],
+        resources: &[&str],
+        scope: Scope,
+    ) -> Rule {
+        let owned = |list: &[&str]| list.iter().map(|item| (*item).to_owned()).collect();
+        Rule {
+            operations: owned(operations),
+            api_groups: owned(groups),
+            api_versions: owned(versions),
+            resources: owned(resources),
+            scope,
+        }
+    }
+
+    fn subject() -> ReviewSubject {
+        ReviewSubject {
+            namespace: "watch".to_owned(),
+            username: "system:serviceaccount:watch:hookwatch".to_owned(),
+            groups: vec!["system:authenticated".to_owned()],
+        }
+    }
+
+    fn made(hook: &Hook) -> Value {
+        let review = build(hook, &subject(), "the-uid".to_owned(), NOW).expect("a review");
+        serde_json::from_slice(&review.body).expect("JSON")
+    }
+
+    /// What a single rule gets: kind and operation.
+    fn picked(rule: Rule) -> Option<(&'static str, &'static str)> {
+        pick(&[rule]).map(|(kind, operation)| (kind.kind, operation.as_str()))
+    }
+
+    #[test]
+    fn a_review_has_every_field_the_api_server_sends() {
+        let review = made(&hook(vec![rule(&["*"], &["*"], &["*"], &["*"], Scope::All)]));
+        let expected = json!({
+            "kind": "AdmissionReview",
+            "apiVersion": "admission.k8s.io/v1",
+            "request": {
+                "uid": "the-uid",
+                "kind": {"group": "", "version": "v1", "kind": "ConfigMap"},
+                "resource": {"group": "", "version": "v1", "resource": "configmaps"},
+                "requestKind": {"group": "", "version": "v1", "kind": "ConfigMap"},
+                "requestResource": {"group": "", "version": "v1", "resource": "configmaps"},
+                "name": "hookwatch-probe",
+                "namespace": "watch",
+                "operation": "CREATE",
+                "userInfo": {
+                    "username": "system:serviceaccount:watch:hookwatch",
+                    "groups": ["system:authenticated"],
+                },
+                "object": {
+                    "apiVersion": "v1",
+                    "kind": "ConfigMap",
+                    "metadata": {
+                        "name": "hookwatch-probe",
+                        "namespace": "watch",
+                        "uid": "the-uid",
+                        "creationTimestamp": "2026-11-21T00:11:02Z",
+                        "labels": {"app.kubernetes.io/managed-by": "hookwatch"},
+                    },
+                    "data": {"probe": "true"},
+                },
+                "oldObject": null,
+                "dryRun": true,
+                "options": {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1", "dryRun": ["All"]},
+            },
+        });
+        assert_eq!(review, expected);
+    }
+
+    #[test]
+    fn the_kind_is_one_that_the_rules_match() {
+        let all = &["*"][..];
+        let core =
+            |operations: &[&str], resources: &[&str]| rule(operations, &[""], &["v1"], resources, Scope::All);
+        assert_eq!(
+            picked(core(all, &["pods", "secrets"])),
+            Some(("Secret", "CREATE"))
+        );
+        assert_eq!(picked(core(&["UPDATE"], &["pods"])), Some(("Pod", "UPDATE")));
+        assert_eq!(
+            picked(core(&["DELETE", "CONNECT"], &["*/*"])),
+            Some(("ConfigMap", "DELETE"))
+        );
+        assert_eq!(picked(core(all, &["pods/*"])), Some(("Pod", "CREATE")));
+        let apps = rule(all, &["apps"], all, &["deployments"], Scope::Namespaced);
+        assert_eq!(picked(apps), Some(("Deployment", "CREATE")));
+        let cluster = rule(all, all, all, all, Scope::Cluster);
+        assert_eq!(picked(cluster), Some(("Namespace", "CREATE")));
+    }
+
+    #[test]
+    fn what_cannot_be_made_faithfully_is_not_made() {
+        let all = &["*"][..];
+        for rule in [
+            rule(all, &[""], &["v1"], &["pods/exec", "*/status"], Scope::All),
+            rule(&["CONNECT"], all, all, all, Scope::All),
+            rule(all, &["apps"], &["v1beta1"], &["deployments"], Scope::All),
+            rule(all, &["example.com"], all, all, Scope::All),
+            rule(all, &["apps"], all, all, Scope::Cluster),
+        ] {
+            assert_eq!(picked(rule.clone()), None, "{rule:?}");
+        }
+        assert!(pick(&[]).is_none());
+        let mut unsafe_hook = hook(vec![rule(all, all, all, all, Scope::All)]);
+        unsafe_hook.dry_run_safe = false;
+        assert!(build(&unsafe_hook, &subject(), String::new(), NOW).is_err());
+        let mut foreign = hook(vec![rule(all, all, all, all, Scope::All)]);
+        foreign.review_versions = vec!["v2".to_owned()];
+        assert!(build(&foreign, &subject(), String::new(), NOW).is_err());
+    }
+
+    #[test]
+    fn an_update_shows_both_objects_and_a_deletion_only_the_old_one() {
+        let of = |operation: &str| {
+            made(&hook(vec![rule(
+                &[operation],
+                &[""],
+                &["v1"],
+                &["configmaps"],
+                Scope::All,
+            )]))["request"]
+                .clone()
+        };
+        let update = of("UPDATE");
+        assert!(update["object"].is_object() && update["oldObject"].is_object());
+        assert_eq!(update["options"]["kind"], "UpdateOptions");
+        let delete = of("DELETE");
+        assert!(delete["object"].is_null() && delete["oldObject"].is_object());
+        assert_eq!(delete["options"]["kind"], "DeleteOptions");
+    }
+
+    #[test]
+    fn the_first_version_both_sides_know_is_spoken() {
+        let mut old = hook(vec![rule(&["*"], &["*"], &["*"], &["*"], Scope::All)]);
+        old.review_versions = vec!["v2alpha1".to_owned(), "v1beta1".to_owned(), "v1".to_owned()];
+        assert_eq!(made(&old)["apiVersion"], "admission.k8s.io/v1beta1");
+    }
+
+    #[test]
+    fn the_object_has_the_labels_the_hook_selects() {
+        let mut choosy = hook(vec![rule(&["*"], &["*"], &["*"], &["*"], Scope::All)]);
+        choosy
+            .object_selector
+            .match_labels
+            .insert("a".to_owned(), "1".to_owned());
+        choosy.object_selector.expressions = [
+            ("b", SelectorOperator::In, vec!["2", "3"]),
+            ("c", SelectorOperator::Exists, vec![]),
+            ("d", SelectorOperator::DoesNotExist, vec![]),
+            ("e", SelectorOperator::NotIn, vec!["5"]),
+        ]
+        .map(|(key, operator, values)| SelectorRequirement {
+            key: key.to_owned(),
+            operator,
+            values: values.into_iter().map(str::to_owned).collect(),
+        })
+        .to_vec();
+        let labels = &made(&choosy)["request"]["object"]["metadata"]["labels"];
+        let expected = json!({"a": "1", "b": "2", "c": "true", "app.kubernetes.io/managed-by": "hookwatch"});
+        assert_eq!(labels, &expected);
+    }
+
+    #[test]
+    fn a_namespace_lies_in_itself_and_other_cluster_objects_nowhere() {
+        let of = |resource: &str| {
+            made(&hook(vec![rule(
+                &["CREATE"],
+                &["*"],
+                &["*"],
+                &[resource],
+                Scope::Cluster,
+            )]))["request"]
+                .clone()
+        };
+        assert_eq!(of("namespaces")["namespace"], NAME);
+        assert_eq!(of("clusterroles").get("namespace"), None);
+        assert_eq!(of("nodes")["object"]["metadata"].get("namespace"), None);
+    }
+}
