@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rustls::crypto::CryptoProvider;
 use thiserror::Error;
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep, timeout};
 
 mod bundle;
 mod dial;
@@ -150,11 +150,8 @@ impl Prober {
             Ok(plan) => {
                 let trust = self.trust.of(&plan.terms.ca_bundle, plan.service);
                 certificates.ca_not_after = trust.ends();
-                let deadline = began + request.deadline.min(self.limits.longest);
-                let attempt = timeout_at(
-                    deadline,
-                    self.attempt(&request, plan, trust, &progress, &sighting),
-                );
+                let limit = request.deadline.min(self.limits.longest);
+                let attempt = timeout(limit, self.attempt(&request, plan, trust, &progress, &sighting));
                 tokio::pin!(attempt);
                 let mut marks = self.limits.overdue.into_iter().peekable();
                 let ended = loop {
@@ -164,7 +161,7 @@ impl Prober {
                     tokio::select! {
                         biased;
                         ended = &mut attempt => break ended,
-                        () = sleep_until(began + mark) => {
+                        () = sleep(mark.saturating_sub(began.elapsed())) => {
                             marks.next();
                             on_overdue(ProbeOverdue {
                                 hook: request.hook.id.clone(),

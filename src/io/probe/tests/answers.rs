@@ -127,11 +127,13 @@ async fn a_mutating_hook_may_patch_but_only_properly() {
         .await
     };
     let kind = json!("JSONPatch");
+    // [{"op":"add","path":"/a","value":1}]
+    let one_step = "W3sib3AiOiJhZGQiLCJwYXRoIjoiL2EiLCJ2YWx1ZSI6MX1d";
     let outcome = patched(json!("W10="), kind.clone()).await;
     assert_eq!(outcome, ProbeOutcome::Answered(Answer::Review { allowed: true }));
     assert!(complaint(patched(json!("W10="), Value::Null).await).contains("without response.patchType"));
     assert!(complaint(patched(Value::Null, kind.clone()).await).contains("without response.patch"));
-    assert!(complaint(patched(json!("W10="), json!("MergePatch")).await).contains("MergePatch"));
+    assert!(complaint(patched(json!(one_step), json!("MergePatch")).await).contains("MergePatch"));
     assert!(complaint(patched(json!("%%%"), kind.clone()).await).contains("base64"));
     assert!(complaint(patched(json!("e30="), kind).await).contains("JSON patch"));
 }

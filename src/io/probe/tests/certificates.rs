@@ -110,6 +110,34 @@ async fn an_authority_made_anew_under_its_old_name_is_unknown() {
 }
 
 #[tokio::test]
+async fn an_authority_made_anew_with_another_kind_of_key_is_unknown_too() {
+    let curve = Authority::new();
+    let rsa = Authority::with_key(&rcgen::PKCS_RSA_SHA256);
+    check(&rsa.leaf(), &curve.pem(), refused(TlsFault::UnknownAuthority)).await;
+    check(&curve.leaf(), &rsa.pem(), refused(TlsFault::UnknownAuthority)).await;
+    check(&rsa.leaf(), &rsa.pem(), ACCEPTED).await;
+}
+
+#[tokio::test]
+async fn a_chain_with_an_intermediate_authority_is_followed() {
+    let root = Authority::with(|params| params.distinguished_name.push(DnType::CommonName, "root"));
+    let (middle, certificate) = root.intermediate("middle");
+    let mut identity = middle.leaf();
+    check(&identity, &root.pem(), refused(TlsFault::UnknownAuthority)).await;
+    identity.intermediates.push(certificate.clone());
+    check(&identity, &root.pem(), ACCEPTED).await;
+    // A CA as leaf below an intermediate one is the one shape that is left undecided.
+    let mut odd = middle.leaf_with(authority_too);
+    odd.intermediates.push(certificate);
+    let report = shake(&odd, &root.pem()).await;
+    assert!(
+        matches!(report.outcome, ProbeOutcome::VerifierDiffers { .. }),
+        "{:?}",
+        report.outcome
+    );
+}
+
+#[tokio::test]
 async fn an_authority_nobody_heard_of_is_unknown() {
     let stranger = Authority::with(|params| params.distinguished_name.push(DnType::CommonName, "stranger"));
     check(

@@ -32,6 +32,26 @@ impl Authority {
 
     /// One that differs from the usual.
     pub(super) fn with(customise: impl FnOnce(&mut CertificateParams)) -> Self {
+        let key = KeyPair::generate().expect("a key");
+        Self(CertifiedIssuer::self_signed(Self::params(customise), key).expect("an authority"))
+    }
+
+    /// One with another kind of key.
+    pub(super) fn with_key(algorithm: &'static rcgen::SignatureAlgorithm) -> Self {
+        let key = KeyPair::generate_for(algorithm).expect("a key");
+        Self(CertifiedIssuer::self_signed(Self::params(|_| {}), key).expect("an authority"))
+    }
+
+    /// An authority below this one, and its certificate.
+    pub(super) fn intermediate(&self, name: &str) -> (Self, CertificateDer<'static>) {
+        let params = Self::params(|params| params.distinguished_name.push(DnType::CommonName, name));
+        let key = KeyPair::generate().expect("a key");
+        let below = CertifiedIssuer::signed_by(params, key, &self.0).expect("an authority");
+        let certificate = below.der().clone();
+        (Self(below), certificate)
+    }
+
+    fn params(customise: impl FnOnce(&mut CertificateParams)) -> CertificateParams {
         let mut params = CertificateParams::default();
         params
             .distinguished_name
@@ -39,8 +59,7 @@ impl Authority {
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
         customise(&mut params);
-        let key = KeyPair::generate().expect("a key");
-        Self(CertifiedIssuer::self_signed(params, key).expect("an authority"))
+        params
     }
 
     pub(super) fn pem(&self) -> String {
@@ -65,6 +84,7 @@ impl Authority {
 /// What a server shows.
 pub(super) struct Identity {
     pub(super) leaf: CertificateDer<'static>,
+    pub(super) intermediates: Vec<CertificateDer<'static>>,
     pub(super) pem: String,
     key: PrivateKeyDer<'static>,
 }
@@ -76,6 +96,7 @@ impl Identity {
         Self {
             pem: format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n"),
             leaf,
+            intermediates: Vec::new(),
             key: PrivateKeyDer::Pkcs8(key.serialize_der().into()),
         }
     }
@@ -94,9 +115,17 @@ impl Identity {
         use rustls::pki_types::pem::PemObject;
         Self {
             leaf: CertificateDer::from_pem_slice(leaf).expect("a certificate"),
+            intermediates: Vec::new(),
             pem: String::from_utf8(leaf.to_vec()).expect("text"),
             key: PrivateKeyDer::from_pem_slice(key).expect("a key"),
         }
+    }
+
+    fn chain(&self) -> Vec<CertificateDer<'static>> {
+        std::iter::once(&self.leaf)
+            .chain(&self.intermediates)
+            .cloned()
+            .collect()
     }
 
     /// The usual server: TLS 1.2 and 1.3, HTTP/1.1, no client certificate.
@@ -105,7 +134,7 @@ impl Identity {
             .with_safe_default_protocol_versions()
             .expect("versions")
             .with_no_client_auth()
-            .with_single_cert(vec![self.leaf.clone()], self.key.clone_key())
+            .with_single_cert(self.chain(), self.key.clone_key())
             .expect("a server configuration");
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         config
@@ -126,7 +155,7 @@ impl Identity {
             .with_protocol_versions(versions)
             .expect("versions")
             .with_client_cert_verifier(verifier)
-            .with_single_cert(vec![self.leaf.clone()], self.key.clone_key())
+            .with_single_cert(self.chain(), self.key.clone_key())
             .expect("a server configuration")
     }
 }
