@@ -1,0 +1,284 @@
+//! One direct attempt against one backend, as the API server would connect.
+//!
+//! What the API server does is copied where it shows: HTTP/1.1 only, TLS 1.2 or newer, trust in the hook's
+//! caBundle alone, the server name `<service>.<namespace>.svc`, no redirects, no session resumption, no
+//! retries (kube-apiserver 1.36, `apis/util/webhook/client.go`). reqwest is not used here: it cannot tell
+//! the phases apart, hides the certificate when verification fails, and resumes sessions.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::crypto::CryptoProvider;
+use thiserror::Error;
+use tokio::time::{Instant, sleep, timeout};
+
+mod bundle;
+mod dial;
+mod exchange;
+mod fault;
+mod kept;
+mod parity;
+mod plan;
+mod progress;
+mod review;
+#[cfg(test)]
+mod tests;
+mod text;
+mod trust;
+
+pub use review::ReviewSubject;
+
+use crate::domain::hook::{Backend, Hook, HookId};
+use crate::domain::probe::{
+    Answer, CertificateFacts, Connection, Phase, ProbeLevel, ProbeOutcome, ProbeOverdue, ProbeReport,
+    TlsFault,
+};
+use crate::domain::time::Time;
+
+use dial::{Dial, Patience};
+use exchange::{Link, Reply};
+use kept::{Kept, Pool};
+use plan::{Plan, Uids};
+use progress::Progress;
+use trust::{Sighting, Trust, TrustStore};
+
+/// Reads the daemon's clock.
+pub type Clock = Arc<dyn Fn() -> Time + Send + Sync>;
+
+/// The bounds of a [`Prober`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// The longest any probe may take, whatever its request says. The API server's own cap is 30 s.
+    pub longest: Duration,
+    /// The longest a TCP connection may take; 30 s as the API server's dialer.
+    pub connect: Duration,
+    /// The longest a TLS handshake may take; 10 s as the API server's transport.
+    pub tls: Duration,
+    /// When a probe under way is reported as overdue, in ascending order.
+    pub overdue: [Duration; 2],
+    /// How many connections are kept open at most, over all backends. Each is a file descriptor.
+    pub kept: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            longest: Duration::from_secs(30),
+            connect: Duration::from_secs(30),
+            tls: Duration::from_secs(10),
+            overdue: [Duration::from_secs(1), Duration::from_secs(2)],
+            kept: 512,
+        }
+    }
+}
+
+/// Why there is no [`Prober`].
+#[derive(Debug, Error)]
+pub enum ProberError {
+    /// The TLS provider can do neither TLS 1.2 nor 1.3.
+    #[error("the TLS provider is of no use for probes: {0}")]
+    Provider(#[source] rustls::Error),
+}
+
+/// What to probe, and how.
+#[derive(Debug, Clone)]
+pub struct ProbeRequest {
+    /// The hook.
+    pub hook: Arc<Hook>,
+    /// One of its backends.
+    pub backend: Backend,
+    /// How far to go.
+    pub level: ProbeLevel,
+    /// On a new connection or on the one that is kept.
+    pub connection: Connection,
+    /// How long the whole probe may take: the hook's timeout.
+    pub deadline: Duration,
+    /// As whom a review is made; needed for [`ProbeLevel::Review`] only.
+    pub review: Option<ReviewSubject>,
+}
+
+/// Probes backends. One for the whole daemon; how many probes run at once is the caller's business.
+pub struct Prober {
+    trust: TrustStore,
+    pool: Pool,
+    uids: Uids,
+    limits: Limits,
+    clock: Clock,
+}
+
+impl fmt::Debug for Prober {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Prober")
+            .field("limits", &self.limits)
+            .field("kept", &self.pool.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Prober {
+    /// Reads the system's roots once. A machine without any is no error: hooks without a caBundle are then
+    /// reported as [`ProbeOutcome::VerifierDiffers`].
+    ///
+    /// # Errors
+    /// [`ProberError`].
+    pub fn new(provider: Arc<CryptoProvider>, limits: Limits, clock: Clock) -> Result<Self, ProberError> {
+        Ok(Self {
+            trust: TrustStore::new(provider).map_err(ProberError::Provider)?,
+            pool: Pool::new(limits.kept),
+            uids: Uids::default(),
+            limits,
+            clock,
+        })
+    }
+
+    /// Makes one attempt. `on_overdue` hears of it at each mark of [`Limits::overdue`] that passes before
+    /// the attempt ends. Dropping the future ends the attempt.
+    pub async fn probe(
+        &self,
+        request: ProbeRequest,
+        mut on_overdue: impl FnMut(ProbeOverdue),
+    ) -> ProbeReport {
+        let started = (self.clock)();
+        let began = Instant::now();
+        let progress = Progress::default();
+        let sighting = Arc::new(Sighting::default());
+        let mut certificates = CertificateFacts::default();
+
+        let outcome = match Plan::new(&request, &self.uids, started) {
+            Err(why) => ProbeOutcome::NotProbed { why },
+            Ok(plan) => {
+                let trust = self.trust.of(&plan.terms.ca_bundle, plan.service);
+                certificates.ca_not_after = trust.ends();
+                let limit = request.deadline.min(self.limits.longest);
+                let attempt = timeout(limit, self.attempt(&request, plan, trust, &progress, &sighting));
+                tokio::pin!(attempt);
+                let mut marks = self.limits.overdue.into_iter().peekable();
+                let ended = loop {
+                    let Some(mark) = marks.peek().copied() else {
+                        break attempt.await;
+                    };
+                    tokio::select! {
+                        biased;
+                        ended = &mut attempt => break ended,
+                        () = sleep(mark.saturating_sub(began.elapsed())) => {
+                            marks.next();
+                            on_overdue(ProbeOverdue {
+                                hook: request.hook.id.clone(),
+                                backend: request.backend.clone(),
+                                connection: request.connection,
+                                started,
+                                waiting: began.elapsed(),
+                                phase: progress.phase(),
+                            });
+                        }
+                    }
+                };
+                ended.unwrap_or_else(|_| ProbeOutcome::TimedOut {
+                    phase: progress.phase(),
+                })
+            }
+        };
+        certificates.served_not_after = sighting.not_after();
+        ProbeReport {
+            hook: request.hook.id.clone(),
+            backend: request.backend,
+            level: request.level,
+            connection: request.connection,
+            started,
+            took: began.elapsed(),
+            phases: progress.finish(),
+            outcome,
+            certificates,
+        }
+    }
+
+    /// Closes the connection kept to a backend that is gone, if there is one.
+    pub fn forget(&self, hook: &HookId, backend: &Backend) {
+        self.pool.forget(hook, backend);
+    }
+
+    /// How many connections are kept idle now.
+    pub fn kept(&self) -> usize {
+        self.pool.len()
+    }
+
+    async fn attempt(
+        &self,
+        request: &ProbeRequest,
+        plan: Plan,
+        trust: Trust,
+        progress: &Progress,
+        sighting: &Arc<Sighting>,
+    ) -> ProbeOutcome {
+        let (hook, backend) = (&request.hook.id, &request.backend);
+        if request.connection == Connection::Kept
+            && let Some(again) = plan.message.request()
+            && let Some(mut kept) = self.pool.take(hook, backend, &plan.terms)
+        {
+            sighting.set_not_after(kept.not_after);
+            match kept.link.exchange(again, progress).await {
+                Ok(reply) => return self.settle(request, plan, kept, reply),
+                // The server has closed in the meantime, as it may: the API server dials anew as well. A
+                // connection that merely stays silent does not come here; it runs into the deadline.
+                Err(broken) if broken.phase == Phase::FirstByte => progress.restart(),
+                Err(broken) => return broken.outcome(sighting),
+            }
+            sighting.set_not_after(None);
+        }
+        match self.fresh(backend, plan, trust, progress, sighting).await {
+            Ok((_, None)) => ProbeOutcome::Answered(Answer::Handshake),
+            Ok((plan, Some((kept, reply)))) => self.settle(request, plan, kept, reply),
+            Err(outcome) => outcome,
+        }
+    }
+
+    /// Dials anew and asks what there is to ask.
+    async fn fresh(
+        &self,
+        backend: &Backend,
+        plan: Plan,
+        trust: Trust,
+        progress: &Progress,
+        sighting: &Arc<Sighting>,
+    ) -> Result<(Plan, Option<(Kept, Reply)>), ProbeOutcome> {
+        if trust.is_junk() {
+            return Err(ProbeOutcome::TlsRejected {
+                fault: TlsFault::JunkCaBundle,
+                why: "caBundle holds no certificate, so the API server cannot even dial".to_owned(),
+            });
+        }
+        let dial = Dial {
+            address: &backend.address,
+            server_name: &plan.server_name,
+            config: self.trust.config(trust, sighting),
+            patience: Patience {
+                connect: self.limits.connect,
+                tls: self.limits.tls,
+            },
+        };
+        let stream = dial.open(progress, sighting).await?;
+        let Some(request) = plan.message.request() else {
+            exchange::hang_up(stream);
+            return Ok((plan, None));
+        };
+        let mut link = Link::new(stream).await?;
+        let reply = link.exchange(request, progress).await;
+        let reply = reply.map_err(|broken| broken.outcome(sighting))?;
+        let not_after = sighting.not_after();
+        Ok((plan, Some((Kept { link, not_after }, reply))))
+    }
+
+    /// Reads the answer and decides what becomes of its connection.
+    fn settle(&self, request: &ProbeRequest, plan: Plan, kept: Kept, reply: Reply) -> ProbeOutcome {
+        let whole = reply.body.is_some();
+        let answer = plan.message.judge(reply);
+        if request.connection == Connection::Kept && whole {
+            self.pool
+                .put(&request.hook.id, &request.backend, plan.terms, kept);
+        } else {
+            kept.link.close();
+        }
+        ProbeOutcome::Answered(answer)
+    }
+}

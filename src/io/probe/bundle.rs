@@ -1,0 +1,193 @@
+//! A `caBundle`, read as the API server reads it.
+//!
+//! Go's `AppendCertsFromPEM` takes every `CERTIFICATE` block it can parse and passes over the rest in
+//! silence; only a bundle without a single certificate is an error, and then every call of the hook fails
+//! (client-go `transport.rootCertPool`). A stricter reader would call healthy hooks broken.
+
+use std::time::Duration;
+
+use base64::Engine;
+use base64::alphabet;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use rustls::RootCertStore;
+use rustls::pki_types::{CertificateDer, TrustAnchor};
+use x509_parser::prelude::{FromDer, X509Certificate, X509Version};
+
+use crate::domain::time::Time;
+
+/// At most this many certificates of one bundle are used. etcd's limit of 1.5 MiB per object allows a few
+/// thousand; real bundles hold a handful.
+const MOST_CERTIFICATES: usize = 1_000;
+
+/// One certificate of a bundle.
+#[derive(Debug, Clone)]
+pub(super) struct Anchor {
+    /// The certificate.
+    pub(super) der: CertificateDer<'static>,
+    /// What the verifier needs of it; `None` when our library cannot read what Go's can.
+    pub(super) trust: Option<TrustAnchor<'static>>,
+    /// Seconds since the epoch.
+    pub(super) not_before: i64,
+    /// Seconds since the epoch.
+    pub(super) not_after: i64,
+    /// Whether Go lets it vouch for another certificate.
+    pub(super) may_sign: bool,
+}
+
+impl Anchor {
+    /// Whether `now`, in seconds since the epoch, lies within its dates.
+    pub(super) const fn in_force(&self, now: i64) -> bool {
+        self.not_before <= now && now <= self.not_after
+    }
+}
+
+/// The certificates of a bundle in their order. Empty means junk.
+pub(super) fn read(pem: &[u8]) -> Vec<Anchor> {
+    blocks(pem)
+        .filter_map(|der| anchor(der.into()))
+        .take(MOST_CERTIFICATES)
+        .collect()
+}
+
+/// The instant at which the first certificate of the bundle runs out.
+pub(super) fn earliest_end(anchors: &[Anchor]) -> Option<Time> {
+    anchors.iter().map(|anchor| anchor.not_after).min().map(instant)
+}
+
+/// A certificate's time, which may lie before 1970, on our time line, which may not.
+pub(super) fn instant(seconds: i64) -> Time {
+    Time::from_unix(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
+}
+
+fn anchor(der: CertificateDer<'static>) -> Option<Anchor> {
+    let (_, certificate) = X509Certificate::from_der(&der).ok()?;
+    let validity = certificate.validity();
+    let (not_before, not_after) = (validity.not_before.timestamp(), validity.not_after.timestamp());
+    let may_sign = may_sign(&certificate);
+    let mut store = RootCertStore::empty();
+    let trust = match store.add(der.clone()) {
+        Ok(()) => store.roots.pop(),
+        Err(_) => None,
+    };
+    Some(Anchor {
+        der,
+        trust,
+        not_before,
+        not_after,
+        may_sign,
+    })
+}
+
+/// Go's `CheckSignatureFrom`: a version 3 issuer must be a CA, and its key usage, if given, must allow it.
+/// webpki asks nothing of an anchor.
+fn may_sign(certificate: &X509Certificate<'_>) -> bool {
+    let may_be_issuer = match certificate.basic_constraints() {
+        Ok(Some(constraints)) => constraints.value.ca,
+        Ok(None) => certificate.version() != X509Version::V3,
+        Err(_) => false,
+    };
+    let usage_allows = match certificate.key_usage() {
+        Ok(Some(usage)) => usage.value.key_cert_sign(),
+        Ok(None) => true,
+        Err(_) => false,
+    };
+    may_be_issuer && usage_allows
+}
+
+const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
+const END: &str = "-----END CERTIFICATE-----";
+
+/// Go's decoder is not strict about the bits after the last whole byte.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new()
+        .with_decode_allow_trailing_bits(true)
+        .with_decode_padding_mode(DecodePaddingMode::RequireCanonical),
+);
+
+/// The DER of every well-formed block; a malformed one ends where the next begins.
+fn blocks(pem: &[u8]) -> impl Iterator<Item = Vec<u8>> {
+    let mut open: Option<String> = None;
+    pem.split(|byte| *byte == b'\n').filter_map(move |line| {
+        // A line that is not UTF-8 is no part of any block.
+        let line = std::str::from_utf8(line).unwrap_or("?").trim_end();
+        match (line, open.as_mut()) {
+            (BEGIN, _) => {
+                open = Some(String::new());
+                None
+            }
+            (END, Some(_)) => BASE64.decode(open.take()?).ok(),
+            // A block with headers fails to decode at its colon and is passed over, as Go does.
+            (text, Some(body)) => {
+                body.extend(text.chars().filter(|c| !c.is_ascii_whitespace()));
+                None
+            }
+            (_, None) => None,
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
+
+    use super::*;
+
+    fn certificate(ca: IsCa) -> String {
+        let key = KeyPair::generate().expect("a key");
+        let mut params = CertificateParams::new(vec!["a.b.svc".to_owned()]).expect("parameters");
+        params.is_ca = ca;
+        params.self_signed(&key).expect("a certificate").pem()
+    }
+
+    fn authority() -> String {
+        certificate(IsCa::Ca(BasicConstraints::Unconstrained))
+    }
+
+    #[test]
+    fn junk_between_and_inside_blocks_is_passed_over() {
+        let (first, second) = (authority(), authority());
+        let bundle = format!(
+            "# my own notes\n{first}\n-----BEGIN CERTIFICATE-----\nbm90IGEgY2VydA==\n-----END CERTIFICATE-----\n\
+             -----BEGIN CERTIFICATE-----\n%%%\n-----END CERTIFICATE-----\n\
+             -----BEGIN CERTIFICATE-----\ncut off\n{second}\u{fffd}\n"
+        );
+        assert_eq!(read(bundle.as_bytes()).len(), 2);
+    }
+
+    #[test]
+    fn carriage_returns_do_not_matter() {
+        assert_eq!(read(authority().replace('\n', "\r\n").as_bytes()).len(), 1);
+    }
+
+    #[test]
+    fn a_block_with_headers_does_not_count() {
+        let bundle = authority().replace(BEGIN, &format!("{BEGIN}\nProc-Type: 4,ENCRYPTED\n"));
+        assert!(read(bundle.as_bytes()).is_empty());
+    }
+
+    #[test]
+    fn a_bundle_of_one_line_feed_is_junk() {
+        assert!(read(b"\n").is_empty());
+        assert!(read(b"").is_empty());
+        assert!(read(&[0xff; 100]).is_empty());
+    }
+
+    #[test]
+    fn only_an_authority_may_vouch_for_another() {
+        assert!(read(authority().as_bytes())[0].may_sign);
+        assert!(!read(certificate(IsCa::NoCa).as_bytes())[0].may_sign);
+        assert!(!read(certificate(IsCa::ExplicitNoCa).as_bytes())[0].may_sign);
+    }
+
+    #[test]
+    fn the_first_to_run_out_is_what_counts() {
+        let anchors = read(format!("{}{}", authority(), authority()).as_bytes());
+        let mut later = anchors.clone();
+        later[1].not_after = 1_000;
+        assert_eq!(earliest_end(&later), Some(Time::from_unix_millis(1_000_000)));
+        assert_eq!(earliest_end(&[]), None);
+        later[0].not_after = -5;
+        assert_eq!(earliest_end(&later), Some(Time::default()));
+    }
+}

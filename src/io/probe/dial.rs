@@ -1,0 +1,107 @@
+//! From an address to a TLS connection: resolve, connect, handshake.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use super::fault;
+use super::progress::Progress;
+use super::text::bounded;
+use super::trust::Sighting;
+use crate::domain::hook::BackendAddress;
+use crate::domain::probe::{Phase, ProbeOutcome};
+
+/// Addresses of one name that are tried, one after the other, as long as they fail at once.
+const MOST_ADDRESSES: usize = 4;
+
+/// Go's own limits, inside whatever is left of the hook's timeout (client-go `transport.tlsCache`,
+/// apimachinery `net.SetTransportDefaults`).
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience {
+    /// For the TCP connection.
+    pub(super) connect: Duration,
+    /// For the TLS handshake.
+    pub(super) tls: Duration,
+}
+
+/// What a dial needs to know.
+pub(super) struct Dial<'a> {
+    pub(super) address: &'a BackendAddress,
+    pub(super) server_name: &'a ServerName<'static>,
+    pub(super) config: Arc<ClientConfig>,
+    pub(super) patience: Patience,
+}
+
+impl Dial<'_> {
+    /// Opens a connection. The error is the probe's outcome.
+    pub(super) async fn open(
+        self,
+        progress: &Progress,
+        sighting: &Sighting,
+    ) -> Result<TlsStream<TcpStream>, ProbeOutcome> {
+        let addresses = resolve(self.address, progress).await?;
+        progress.enter(Phase::Connect);
+        let tcp = match timeout(self.patience.connect, connect(&addresses)).await {
+            Ok(connected) => connected.map_err(|error| fault::of_connect(&error))?,
+            Err(_) => {
+                return Err(ProbeOutcome::TimedOut {
+                    phase: Phase::Connect,
+                });
+            }
+        };
+        // Go does the same; without it a review in two segments would wait for a delayed ACK.
+        let _ = tcp.set_nodelay(true);
+        progress.enter(Phase::Tls);
+        let handshake = TlsConnector::from(self.config).connect(self.server_name.clone(), tcp);
+        match timeout(self.patience.tls, handshake).await {
+            Ok(shaken) => shaken.map_err(|error| fault::of_handshake(&error, sighting)),
+            Err(_) => Err(ProbeOutcome::TimedOut { phase: Phase::Tls }),
+        }
+    }
+}
+
+/// The addresses to try. An address as such needs no resolver, and has no resolve phase.
+async fn resolve(address: &BackendAddress, progress: &Progress) -> Result<Vec<SocketAddr>, ProbeOutcome> {
+    let (host, port) = match address {
+        BackendAddress::Socket(address) => return Ok(vec![*address]),
+        BackendAddress::Host(host, port) => (host.as_str(), *port),
+    };
+    if let Ok(ip) = host.parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(ip, port)]);
+    }
+    progress.enter(Phase::Resolve);
+    let found: Vec<SocketAddr> = match tokio::net::lookup_host((host, port)).await {
+        Ok(found) => found.take(MOST_ADDRESSES).collect(),
+        Err(error) => {
+            return Err(ProbeOutcome::Unresolvable {
+                why: bounded(&error.to_string()),
+            });
+        }
+    };
+    if found.is_empty() {
+        return Err(ProbeOutcome::Unresolvable {
+            why: format!("{host} has no address"),
+        });
+    }
+    Ok(found)
+}
+
+/// The first address that takes the connection; the error of the first when none does. Go too goes on to
+/// the next address of a name when one fails.
+async fn connect(addresses: &[SocketAddr]) -> std::io::Result<TcpStream> {
+    let mut first_error = None;
+    for address in addresses {
+        match TcpStream::connect(address).await {
+            Ok(stream) => return Ok(stream),
+            Err(error) => first_error = first_error.or(Some(error)),
+        }
+    }
+    Err(first_error.unwrap_or_else(|| std::io::ErrorKind::AddrNotAvailable.into()))
+}

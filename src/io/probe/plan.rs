@@ -1,0 +1,220 @@
+//! What a probe is going to say and to whom, settled before the first packet.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, CONTENT_TYPE, HOST, USER_AGENT};
+use http::uri::PathAndQuery;
+use http::{HeaderValue, Method, Request, Uri};
+use http_body_util::Full;
+use rustls::pki_types::ServerName;
+
+use super::ProbeRequest;
+use super::exchange::{LONGEST_ANSWER, Reply};
+use super::kept::Terms;
+use super::review::{self, Review};
+use crate::domain::hook::Target;
+use crate::domain::probe::{Answer, Connection, ProbeLevel};
+use crate::domain::time::Time;
+
+/// Who asks, in the hook's log.
+const AGENT: HeaderValue = HeaderValue::from_static(concat!("hookwatch/", env!("CARGO_PKG_VERSION")));
+
+/// A probe that can be made.
+#[derive(Debug)]
+pub(super) struct Plan {
+    /// For SNI and the certificate.
+    pub(super) server_name: ServerName<'static>,
+    /// Whether the hook is backed by a Service.
+    pub(super) service: bool,
+    /// What a connection for it is bound to.
+    pub(super) terms: Terms,
+    /// What is asked.
+    pub(super) message: Message,
+}
+
+/// What is asked once the connection stands.
+#[derive(Debug)]
+pub(super) enum Message {
+    /// Nothing.
+    Nothing,
+    /// Whether anybody is there.
+    Greeting(Request<Full<Bytes>>),
+    /// A review.
+    Review(Request<Full<Bytes>>, Review),
+}
+
+impl Plan {
+    /// Settles a probe.
+    ///
+    /// # Errors
+    /// Why there is nothing to probe.
+    pub(super) fn new(request: &ProbeRequest, uids: &Uids, now: Time) -> Result<Self, String> {
+        let hook = &request.hook;
+        let (name, authority, service) = match &hook.target {
+            Target::Invalid(why) => return Err(format!("the hook has no usable address: {why}")),
+            Target::Service(target) if target.namespace == "default" && target.name == "kubernetes" => {
+                return Err(
+                    "default/kubernetes is the API server itself, which it calls with credentials".into(),
+                );
+            }
+            Target::Service(target) => {
+                let name = target.server_name();
+                let authority = format!("{name}:{}", target.port);
+                (name, authority, true)
+            }
+            Target::Url(target) => {
+                let host = if target.host.contains(':') {
+                    format!("[{}]", target.host)
+                } else {
+                    target.host.clone()
+                };
+                let authority = match target.port {
+                    443 => host,
+                    port => format!("{host}:{port}"),
+                };
+                (target.host.clone(), authority, false)
+            }
+        };
+        let server_name = ServerName::try_from(name.clone())
+            .map_err(|_| format!("{name:?} cannot be a name in a certificate"))?;
+        let message = message(request, &authority, uids, now)?;
+        Ok(Self {
+            server_name,
+            service,
+            terms: Terms {
+                authority,
+                ca_bundle: hook.ca_bundle.clone(),
+            },
+            message,
+        })
+    }
+}
+
+fn message(request: &ProbeRequest, authority: &str, uids: &Uids, now: Time) -> Result<Message, String> {
+    let hook = &request.hook;
+    match request.level {
+        ProbeLevel::Off => Err("probing is off for this hook".into()),
+        ProbeLevel::Handshake if request.connection == Connection::Kept => {
+            Err("a kept connection tells something only when something is sent over it".into())
+        }
+        ProbeLevel::Handshake => Ok(Message::Nothing),
+        ProbeLevel::Http => {
+            let greeting = http(Method::GET, authority, hook.url_path(), Bytes::new())?;
+            Ok(Message::Greeting(greeting))
+        }
+        ProbeLevel::Review => {
+            let subject = request.review.as_ref();
+            let subject =
+                subject.ok_or("our own namespace and user are not known, and a review needs them")?;
+            let review = review::build(hook, subject, uids.next(now), now)?;
+            let path = format!("{}?timeout={}s", hook.url_path(), whole_seconds(hook.timeout));
+            let request = http(Method::POST, authority, &path, Bytes::from(review.body.clone()))?;
+            Ok(Message::Review(request, review))
+        }
+    }
+}
+
+impl Message {
+    /// The request, as often as it is needed.
+    pub(super) fn request(&self) -> Option<Request<Full<Bytes>>> {
+        match self {
+            Self::Nothing => None,
+            Self::Greeting(request) | Self::Review(request, _) => Some(request.clone()),
+        }
+    }
+
+    /// What an answer to this message means.
+    pub(super) fn judge(&self, reply: Reply) -> Answer {
+        let status = reply.status.as_u16();
+        match (self, reply.body) {
+            (Self::Nothing | Self::Greeting(_), _) => Answer::Http { status },
+            // What client-go takes for success.
+            (Self::Review(..), _) if !(200..=206).contains(&status) => Answer::ReviewRefused { status },
+            (Self::Review(..), None) => Answer::NotAnAdmissionReview {
+                why: format!("longer than {LONGEST_ANSWER} bytes"),
+            },
+            (Self::Review(_, review), Some(body)) => match review::answer::check(review, &body) {
+                Ok(allowed) => Answer::Review { allowed },
+                Err(why) => Answer::NotAnAdmissionReview { why },
+            },
+        }
+    }
+}
+
+fn http(method: Method, authority: &str, path: &str, body: Bytes) -> Result<Request<Full<Bytes>>, String> {
+    let target =
+        PathAndQuery::try_from(path).map_err(|error| format!("the path {path:?} is of no use: {error}"))?;
+    let host = HeaderValue::try_from(authority)
+        .map_err(|error| format!("the host {authority:?} is of no use: {error}"))?;
+    let has_body = !body.is_empty();
+    let mut request = Request::new(Full::new(body));
+    *request.method_mut() = method;
+    *request.uri_mut() = Uri::from(target);
+    let headers = request.headers_mut();
+    headers.insert(HOST, host);
+    headers.insert(USER_AGENT, AGENT);
+    headers.insert(ACCEPT, HeaderValue::from_static("application/json, */*"));
+    if has_body {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    }
+    Ok(request)
+}
+
+/// Go writes the timeout in seconds; a fraction, which no API object can have, is rounded up.
+fn whole_seconds(timeout: Duration) -> u64 {
+    timeout.as_secs() + u64::from(timeout.subsec_nanos() > 0)
+}
+
+/// Makes the uids of reviews: unique in this process and, by the keys of its hashers, beyond it.
+#[derive(Debug, Default)]
+pub(super) struct Uids {
+    made: AtomicU64,
+    keys: [RandomState; 2],
+}
+
+impl Uids {
+    /// A new one, in the form of a version 4 UUID.
+    pub(super) fn next(&self, now: Time) -> String {
+        let made = self.made.fetch_add(1, Ordering::Relaxed);
+        let seed = (now.unix_millis(), std::process::id(), made);
+        let [high, low] = self.keys.each_ref().map(|key| key.hash_one(seed));
+        format!(
+            "{:08x}-{:04x}-4{:03x}-{:04x}-{:012x}",
+            high >> 32,
+            (high >> 16) & 0xffff,
+            high & 0xfff,
+            ((low >> 48) & 0x3fff) | 0x8000,
+            low & 0xffff_ffff_ffff,
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn uids_look_like_uuids_and_never_repeat() {
+        let uids = Uids::default();
+        let now = Time::from_unix_millis(1_795_219_862_156);
+        let made: HashSet<String> = (0..1_000).map(|_| uids.next(now)).collect();
+        assert_eq!(made.len(), 1_000);
+        for uid in made {
+            let groups: Vec<usize> = uid.split('-').map(str::len).collect();
+            assert_eq!(groups, [8, 4, 4, 4, 12], "{uid}");
+            assert_eq!(&uid[14..15], "4", "{uid}");
+            assert!(matches!(&uid[19..20], "8" | "9" | "a" | "b"), "{uid}");
+        }
+    }
+
+    #[test]
+    fn a_timeout_is_written_in_whole_seconds() {
+        assert_eq!(whole_seconds(Duration::from_secs(10)), 10);
+        assert_eq!(whole_seconds(Duration::from_millis(1_200)), 2);
+    }
+}

@@ -1,0 +1,96 @@
+//! Where a probe is, readable from outside while it is under way.
+//!
+//! The whole attempt runs under one deadline. When that strikes, the attempt is dropped in mid-flight; what
+//! it was doing then has to be known all the same, because "timed out" without the phase helps nobody.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::time::Instant;
+
+use crate::domain::probe::{Phase, Phases};
+
+/// The stop-watch of one probe.
+#[derive(Debug, Default)]
+pub(super) struct Progress(Mutex<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    current: Option<(Phase, Instant)>,
+    phases: Phases,
+}
+
+impl Progress {
+    /// Ends the phase under way, if any, and begins `phase`.
+    pub(super) fn enter(&self, phase: Phase) {
+        let mut inner = self.lock();
+        inner.close();
+        inner.current = Some((phase, Instant::now()));
+    }
+
+    /// Forgets what was measured: the attempt begins anew on another connection.
+    pub(super) fn restart(&self) {
+        *self.lock() = Inner::default();
+    }
+
+    /// The phase under way; the first one that every probe has when none has begun yet.
+    pub(super) fn phase(&self) -> Phase {
+        self.lock().current.map_or(Phase::Connect, |(phase, _)| phase)
+    }
+
+    /// Ends the phase under way and hands out all durations, that of an unfinished phase included.
+    pub(super) fn finish(&self) -> Phases {
+        let mut inner = self.lock();
+        inner.close();
+        inner.phases
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn close(&mut self) {
+        let Some((phase, since)) = self.current.take() else {
+            return;
+        };
+        let spent = since.elapsed();
+        let slot = match phase {
+            Phase::Resolve => &mut self.phases.resolve,
+            Phase::Connect => &mut self.phases.connect,
+            Phase::Tls => &mut self.phases.tls,
+            Phase::FirstByte => &mut self.phases.first_byte,
+            Phase::Body => &mut self.phases.body,
+        };
+        // A phase that is entered twice (the second address of a name) adds up.
+        *slot = Some(slot.unwrap_or_default() + spent);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_phase_that_was_not_reached_has_no_duration() {
+        let progress = Progress::default();
+        progress.enter(Phase::Connect);
+        progress.enter(Phase::Tls);
+        assert_eq!(progress.phase(), Phase::Tls);
+        let phases = progress.finish();
+        assert!(phases.connect.is_some() && phases.tls.is_some());
+        assert_eq!(
+            (phases.resolve, phases.first_byte, phases.body),
+            (None, None, None)
+        );
+    }
+
+    #[test]
+    fn beginning_anew_forgets_the_connection_before() {
+        let progress = Progress::default();
+        progress.enter(Phase::FirstByte);
+        progress.restart();
+        progress.enter(Phase::Connect);
+        assert_eq!(progress.finish().first_byte, None);
+    }
+}

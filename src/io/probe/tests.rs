@@ -1,0 +1,131 @@
+//! Probes against real servers on loopback: one per way in which a backend can be, or seem, broken.
+
+mod answers;
+mod certificates;
+mod handshakes;
+mod keeping;
+mod server;
+mod waiting;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::domain::hook::{
+    Backend, BackendAddress, BackendPath, FailurePolicy, Hook, HookId, HookKind, Rule, Scope, Selector,
+    ServiceState, ServiceTarget, Target, UrlTarget,
+};
+use crate::domain::probe::{Connection, ProbeLevel, ProbeOverdue, ProbeReport};
+use crate::domain::time::Time;
+
+use super::{Limits, ProbeRequest, Prober, ReviewSubject};
+
+/// The name every Service-backed hook here is called by.
+const NAME: &str = "hook.probe.svc";
+
+/// No test waits longer for an answer that it expects.
+const AMPLE: Duration = Duration::from_secs(20);
+
+/// How long a test waits for an answer that never comes: long enough for a handshake on a busy machine.
+const SCANT: Duration = Duration::from_secs(2);
+
+fn prober_with(limits: Limits) -> Prober {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let clock = Arc::new(|| Time::from_unix_millis(1_795_219_862_156));
+    Prober::new(provider, limits, clock).expect("a prober")
+}
+
+fn prober() -> Prober {
+    prober_with(Limits::default())
+}
+
+/// A validating hook behind the Service `hook` in the namespace `probe`.
+fn hook(ca_bundle: &str) -> Hook {
+    Hook {
+        id: HookId::new(HookKind::Validating, "configuration", "hook.example.com"),
+        configuration_uid: "uid".to_owned(),
+        created: None,
+        target: Target::Service(ServiceTarget {
+            namespace: "probe".to_owned(),
+            name: "hook".to_owned(),
+            port: 443,
+            path: "/validate".to_owned(),
+            service: ServiceState::Missing,
+        }),
+        ca_bundle: ca_bundle.as_bytes().into(),
+        failure_policy: FailurePolicy::Fail,
+        timeout: Duration::from_secs(10),
+        rules: vec![rule(&["CREATE"], "", &["configmaps"])],
+        namespace_selector: Selector::default(),
+        object_selector: Selector {
+            match_labels: BTreeMap::new(),
+            expressions: Vec::new(),
+        },
+        match_conditions: Vec::new(),
+        dry_run_safe: true,
+        review_versions: vec!["v1".to_owned()],
+        probe_level: None,
+        problems: Vec::new(),
+    }
+}
+
+fn url_hook(ca_bundle: &str, host: &str, port: u16) -> Hook {
+    Hook {
+        target: Target::Url(UrlTarget {
+            host: host.to_owned(),
+            port,
+            path: "/validate".to_owned(),
+        }),
+        ..hook(ca_bundle)
+    }
+}
+
+fn rule(operations: &[&str], group: &str, resources: &[&str]) -> Rule {
+    let owned = |list: &[&str]| list.iter().map(|item| (*item).to_owned()).collect();
+    Rule {
+        operations: owned(operations),
+        api_groups: vec![group.to_owned()],
+        api_versions: vec!["*".to_owned()],
+        resources: owned(resources),
+        scope: Scope::All,
+    }
+}
+
+fn subject() -> ReviewSubject {
+    ReviewSubject {
+        namespace: "hookwatch".to_owned(),
+        username: "system:serviceaccount:hookwatch:hookwatch".to_owned(),
+        groups: vec![
+            "system:serviceaccounts".to_owned(),
+            "system:serviceaccounts:hookwatch".to_owned(),
+            "system:authenticated".to_owned(),
+        ],
+    }
+}
+
+fn endpoint(address: SocketAddr) -> Backend {
+    Backend {
+        path: BackendPath::Endpoint,
+        address: BackendAddress::Socket(address),
+    }
+}
+
+fn request(hook: Hook, address: SocketAddr, level: ProbeLevel) -> ProbeRequest {
+    ProbeRequest {
+        hook: Arc::new(hook),
+        backend: endpoint(address),
+        level,
+        connection: Connection::Fresh,
+        deadline: AMPLE,
+        review: Some(subject()),
+    }
+}
+
+/// Runs a probe to its end. That it ends in time is itself the property under test in many places.
+async fn run(prober: &Prober, request: ProbeRequest) -> ProbeReport {
+    let ignore = |_: ProbeOverdue| {};
+    tokio::time::timeout(3 * AMPLE, prober.probe(request, ignore))
+        .await
+        .expect("a probe always ends")
+}

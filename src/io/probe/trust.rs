@@ -1,0 +1,290 @@
+//! The TLS side of a probe: what a hook trusts, and a verifier that remembers what it saw.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{ResolvesClientCert, Resumption};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::sign::CertifiedKey;
+use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use super::bundle::{self, Anchor};
+use super::parity::{self, Objection, Presented};
+use crate::domain::time::Time;
+
+/// Bundles kept parsed. A cluster has a few hundred hooks at most, and many share a bundle.
+const MOST_BUNDLES: usize = 512;
+
+/// What a hook trusts.
+#[derive(Debug, Clone)]
+pub(super) enum Trust {
+    /// `caBundle` is empty: the system's roots.
+    System {
+        /// Whether the hook is backed by a Service; see [`parity::judge_by_system_roots`].
+        service: bool,
+    },
+    /// The certificates of `caBundle`; none when it is junk.
+    Bundle(Arc<[Anchor]>),
+}
+
+impl Trust {
+    /// Whether there is a bundle and not one certificate in it.
+    pub(super) fn is_junk(&self) -> bool {
+        matches!(self, Self::Bundle(anchors) if anchors.is_empty())
+    }
+
+    /// The earliest `notAfter` of the bundle.
+    pub(super) fn ends(&self) -> Option<Time> {
+        match self {
+            Self::System { .. } => None,
+            Self::Bundle(anchors) => bundle::earliest_end(anchors),
+        }
+    }
+}
+
+/// Everything about TLS that outlives one probe.
+#[derive(Debug)]
+pub(super) struct TrustStore {
+    provider: Arc<CryptoProvider>,
+    /// The configuration without a verifier of its own; cloned for each handshake.
+    base: ClientConfig,
+    /// The system's roots, or why there are none.
+    system: Result<Arc<dyn ServerCertVerifier>, Error>,
+    bundles: Mutex<Bundles>,
+}
+
+#[derive(Debug, Default)]
+struct Bundles {
+    parsed: HashMap<Arc<[u8]>, Parsed>,
+    uses: u64,
+}
+
+#[derive(Debug)]
+struct Parsed {
+    anchors: Arc<[Anchor]>,
+    last_use: u64,
+}
+
+impl TrustStore {
+    /// Reads the system's roots.
+    ///
+    /// # Errors
+    /// When the provider can do neither TLS 1.2 nor 1.3.
+    pub(super) fn new(provider: Arc<CryptoProvider>) -> Result<Self, Error> {
+        let system = rustls_platform_verifier::Verifier::new(Arc::clone(&provider));
+        let system = system.map(|verifier| Arc::new(verifier) as Arc<dyn ServerCertVerifier>);
+        let nobody = Arc::new(Witness {
+            provider: Arc::clone(&provider),
+            system: system.clone(),
+            trust: Trust::Bundle(Arc::default()),
+            sighting: Arc::default(),
+        });
+        let mut base = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::clone(&nobody) as Arc<dyn ServerCertVerifier>)
+            .with_client_cert_resolver(nobody);
+        // As the API server: HTTP/1.1 only (kubernetes#75791) and no session cache.
+        base.alpn_protocols = vec![b"http/1.1".to_vec()];
+        base.resumption = Resumption::disabled();
+        Ok(Self {
+            provider,
+            base,
+            system,
+            bundles: Mutex::default(),
+        })
+    }
+
+    /// What a hook with this `caBundle` trusts.
+    pub(super) fn of(&self, ca_bundle: &Arc<[u8]>, service: bool) -> Trust {
+        if ca_bundle.is_empty() {
+            return Trust::System { service };
+        }
+        let mut bundles = lock(&self.bundles);
+        bundles.uses += 1;
+        let now = bundles.uses;
+        if let Some(known) = bundles.parsed.get_mut(ca_bundle) {
+            known.last_use = now;
+            return Trust::Bundle(Arc::clone(&known.anchors));
+        }
+        if bundles.parsed.len() >= MOST_BUNDLES {
+            let oldest = bundles.parsed.iter().min_by_key(|(_, known)| known.last_use);
+            if let Some(key) = oldest.map(|(key, _)| Arc::clone(key)) {
+                bundles.parsed.remove(&key);
+            }
+        }
+        let anchors: Arc<[Anchor]> = bundle::read(ca_bundle).into();
+        let parsed = Parsed {
+            anchors: Arc::clone(&anchors),
+            last_use: now,
+        };
+        bundles.parsed.insert(Arc::clone(ca_bundle), parsed);
+        Trust::Bundle(anchors)
+    }
+
+    /// The configuration for one handshake, whose findings go to `sighting`.
+    pub(super) fn config(&self, trust: Trust, sighting: &Arc<Sighting>) -> Arc<ClientConfig> {
+        let witness = Arc::new(Witness {
+            provider: Arc::clone(&self.provider),
+            system: self.system.clone(),
+            trust,
+            sighting: Arc::clone(sighting),
+        });
+        let mut config = self.base.clone();
+        config
+            .dangerous()
+            .set_certificate_verifier(Arc::clone(&witness) as Arc<dyn ServerCertVerifier>);
+        config.client_auth_cert_resolver = witness;
+        Arc::new(config)
+    }
+}
+
+/// What was seen of the peer, readable also after the handshake failed.
+#[derive(Debug, Default)]
+pub(super) struct Sighting(Mutex<Seen>);
+
+#[derive(Debug, Default)]
+struct Seen {
+    not_after: Option<Time>,
+    objection: Option<Objection>,
+    asked: bool,
+}
+
+impl Sighting {
+    /// `notAfter` of the served certificate.
+    pub(super) fn not_after(&self) -> Option<Time> {
+        lock(&self.0).not_after
+    }
+
+    /// Sets what is known from an earlier handshake of the same connection, or forgets it.
+    pub(super) fn set_not_after(&self, not_after: Option<Time>) {
+        lock(&self.0).not_after = not_after;
+    }
+
+    /// Why we did not go on with the handshake, if it was us.
+    pub(super) fn objection(&self) -> Option<Objection> {
+        lock(&self.0).objection.clone()
+    }
+
+    /// Whether the server asked for a client certificate.
+    pub(super) fn asked(&self) -> bool {
+        lock(&self.0).asked
+    }
+}
+
+/// The verifier of one handshake.
+#[derive(Debug)]
+struct Witness {
+    provider: Arc<CryptoProvider>,
+    system: Result<Arc<dyn ServerCertVerifier>, Error>,
+    trust: Trust,
+    sighting: Arc<Sighting>,
+}
+
+impl Witness {
+    fn judge(&self, presented: &Presented<'_>, ocsp: &[u8]) -> Result<(), Objection> {
+        match (&self.trust, &self.system) {
+            (Trust::Bundle(anchors), _) => parity::judge(presented, anchors, &self.provider),
+            (Trust::System { .. }, Err(error)) => Err(Objection::Differs(format!(
+                "this machine has no roots to verify with: {error}"
+            ))),
+            (Trust::System { service }, Ok(system)) => system
+                .verify_server_cert(
+                    presented.leaf,
+                    presented.intermediates,
+                    presented.name,
+                    ocsp,
+                    presented.now,
+                )
+                .map(drop)
+                .map_err(|error| parity::judge_by_system_roots(presented, &error, *service)),
+        }
+    }
+
+    fn signature(
+        &self,
+        leaf: &CertificateDer<'_>,
+        verified: Result<HandshakeSignatureValid, Error>,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        if let Err(error) = &verified {
+            lock(&self.sighting.0).objection = Some(parity::judge_signature(leaf, error));
+        }
+        verified
+    }
+}
+
+impl ServerCertVerifier for Witness {
+    fn verify_server_cert(
+        &self,
+        leaf: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let presented = Presented {
+            leaf,
+            intermediates,
+            name,
+            now,
+        };
+        let judged = self.judge(&presented, ocsp);
+        let mut seen = lock(&self.sighting.0);
+        seen.not_after = X509Certificate::from_der(leaf)
+            .ok()
+            .map(|(_, certificate)| bundle::instant(certificate.validity().not_after.timestamp()));
+        match judged {
+            Ok(()) => Ok(ServerCertVerified::assertion()),
+            Err(objection) => {
+                seen.objection = Some(objection);
+                // The text is in the sighting; the server only gets the matching alert.
+                Err(CertificateError::ApplicationVerificationFailure.into())
+            }
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        leaf: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        self.signature(leaf, verify_tls12_signature(message, leaf, signed, algorithms))
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        leaf: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        self.signature(leaf, verify_tls13_signature(message, leaf, signed, algorithms))
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider
+            .signature_verification_algorithms
+            .supported_schemes()
+    }
+}
+
+/// Has no certificate to give, and remembers that one was asked for.
+impl ResolvesClientCert for Witness {
+    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        lock(&self.sighting.0).asked = true;
+        None
+    }
+
+    fn has_certs(&self) -> bool {
+        false
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
