@@ -1,1 +1,15 @@
 //! The edge: everything that talks to the outside.
+
+use std::sync::Arc;
+
+use crate::domain::time::Time;
+
+pub mod canary;
+pub mod client;
+pub mod inventory;
+pub mod scrape;
+#[cfg(test)]
+mod testing;
+
+/// Where the edge reads the time line from. The caller owns it, so one daemon has one clock.
+pub type Clock = Arc<dyn Fn() -> Time + Send + Sync>;
