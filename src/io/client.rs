@@ -1,0 +1,301 @@
+//! The way to the API server: which cluster, as whom, and over which connections.
+//!
+//! kube's own inference quietly goes on to the next source when one is broken. A watchdog that then watches
+//! another cluster than its operator thinks is worse than none, so here the first source that is *named*
+//! decides, and its error is final.
+//!
+//! kube's built-in retry (15 attempts on 429, 503 and 504) is off in every client: a canary that is silently
+//! repeated is no measurement, and everything else here has a backoff of its own.
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use http::Uri;
+use http::header::{HeaderValue, USER_AGENT};
+use kube::Client;
+use kube::config::{Config, InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use thiserror::Error;
+
+pub(crate) mod answer;
+
+/// Longest wait for a connection, TLS handshake included.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest silence on a connection that is expected to answer. Above every deadline that is kept elsewhere:
+/// a net below them, not a deadline of its own.
+const READ_TIMEOUT: Duration = Duration::from_secs(100);
+/// Longest wait until the system takes what we send.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest wait for a client to be put together; a credential plugin may be run for it.
+const BUILD_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What the operator said about the cluster to watch.
+#[derive(Debug, Clone, Default)]
+pub struct ConnectOptions {
+    /// `--kubeconfig`: this file and no other.
+    pub kubeconfig: Option<PathBuf>,
+    /// `--context`: this context of the kubeconfig instead of its current one.
+    pub context: Option<String>,
+}
+
+/// Why there is no client.
+#[derive(Debug, Error)]
+pub enum ConnectError {
+    /// The named kubeconfig cannot be used.
+    #[error(
+        "cannot use the kubeconfig {files} ({origin}): {source}; correct it or name another by --kubeconfig"
+    )]
+    Kubeconfig {
+        /// The file or files.
+        files: String,
+        /// Who named them.
+        origin: &'static str,
+        /// What is wrong.
+        source: Box<KubeconfigError>,
+    },
+    /// A context was asked for and there is no kubeconfig.
+    #[error(
+        "--context {context:?} needs a kubeconfig, and there is none: give --kubeconfig or set KUBECONFIG \
+         ({looked_for} does not exist)"
+    )]
+    ContextWithoutKubeconfig {
+        /// The context.
+        context: String,
+        /// The default file.
+        looked_for: String,
+    },
+    /// No kubeconfig and not in a Pod.
+    #[error(
+        "no cluster to watch: give --kubeconfig, set KUBECONFIG, or write {looked_for}; inside a Pod, let its \
+         service account's token be mounted ({source})"
+    )]
+    Nowhere {
+        /// The default file.
+        looked_for: String,
+        /// Why the Pod's environment does not serve.
+        source: Box<InClusterError>,
+    },
+    /// The configuration was read, but no client can be made of it.
+    #[error("cannot make a client for {server}: {why}")]
+    Build {
+        /// The API server.
+        server: String,
+        /// What is wrong, with its causes.
+        why: String,
+    },
+}
+
+/// The clients for one cluster.
+///
+/// They speak HTTP/1.1, so requests that run at the same time never share a connection, and no two clients
+/// share a pool: a hung watch never holds up a call, and a canary never gets a connection that another
+/// request left behind.
+#[derive(Clone)]
+pub struct Connection {
+    config: Config,
+    watches: Client,
+    calls: Client,
+    canaries: Client,
+}
+
+impl Connection {
+    /// Finds the cluster and makes the clients. Nothing is dialled yet.
+    ///
+    /// The order is `--kubeconfig`, `KUBECONFIG`, `~/.kube/config`, the Pod's service account.
+    ///
+    /// # Errors
+    /// When the first of these that is there cannot be used, or none is there. The message names the file.
+    pub async fn open(options: &ConnectOptions) -> Result<Self, ConnectError> {
+        let source = Source::choose(options, std::env::var_os("KUBECONFIG"), default_kubeconfig());
+        Self::from_config(source.load(options.context.as_deref()).await?).await
+    }
+
+    /// Makes the clients for a configuration that came about in another way.
+    ///
+    /// # Errors
+    /// When its certificates or credentials are unusable.
+    pub async fn from_config(config: Config) -> Result<Self, ConnectError> {
+        let config = adjusted(config);
+        Ok(Self {
+            watches: build(config.clone()).await?,
+            calls: build(config.clone()).await?,
+            canaries: build(config.clone()).await?,
+            config,
+        })
+    }
+
+    /// The client for watches, which keep a connection for minutes.
+    pub fn watches(&self) -> &Client {
+        &self.watches
+    }
+
+    /// The client for short calls.
+    pub fn calls(&self) -> &Client {
+        &self.calls
+    }
+
+    /// The client for canaries alone.
+    pub fn canaries(&self) -> &Client {
+        &self.canaries
+    }
+
+    /// The API server as configured.
+    pub fn server(&self) -> &Uri {
+        &self.config.cluster_url
+    }
+
+    /// The socket address of the API server, when it is configured by its IP address.
+    pub fn server_address(&self) -> Option<SocketAddr> {
+        let url = &self.config.cluster_url;
+        let ip = server_host(url)?.parse().ok()?;
+        let default = if url.scheme_str() == Some("http") { 80 } else { 443 };
+        Some(SocketAddr::new(ip, url.port_u16().unwrap_or(default)))
+    }
+
+    /// The namespace of the context or of the Pod.
+    pub fn namespace(&self) -> &str {
+        &self.config.default_namespace
+    }
+
+    /// A client for one API-server replica at `address`, with the same trust and credentials.
+    ///
+    /// The certificate is verified for the configured server's name: every replica has to have that one.
+    ///
+    /// # Errors
+    /// When the credentials have become unusable.
+    pub async fn direct(&self, address: SocketAddr) -> Result<Client, ConnectError> {
+        let mut config = self.config.clone();
+        let scheme = config.cluster_url.scheme_str().unwrap_or("https");
+        config.tls_server_name = config
+            .tls_server_name
+            .or_else(|| server_host(&self.config.cluster_url).map(str::to_owned));
+        config.cluster_url =
+            format!("{scheme}://{address}")
+                .parse()
+                .map_err(|error| ConnectError::Build {
+                    server: address.to_string(),
+                    why: answer::chain(&error),
+                })?;
+        build(config).await
+    }
+}
+
+impl std::fmt::Debug for Connection {
+    // Config's own Debug would print credentials that are not wrapped.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Connection({})", self.config.cluster_url)
+    }
+}
+
+/// The host of the configured server, an IPv6 address without its brackets.
+fn server_host(url: &Uri) -> Option<&str> {
+    url.host()
+        .map(|host| host.trim_start_matches('[').trim_end_matches(']'))
+}
+
+fn adjusted(mut config: Config) -> Config {
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
+    config.read_timeout = Some(READ_TIMEOUT);
+    config.write_timeout = Some(WRITE_TIMEOUT);
+    // Otherwise the time that a pooled connection lay idle counts as silence.
+    config.reset_reader_on_write = true;
+    config.default_retry = false;
+    config.disable_compression = true;
+    config.headers.push((
+        USER_AGENT,
+        HeaderValue::from_static(concat!("hookwatch/", env!("CARGO_PKG_VERSION"))),
+    ));
+    config
+}
+
+/// Credential plugins are run, and files read, while a client is built: not on a runtime thread.
+async fn build(config: Config) -> Result<Client, ConnectError> {
+    let server = config.cluster_url.to_string();
+    let failed = |why: String| ConnectError::Build { server, why };
+    let building = tokio::task::spawn_blocking(move || Client::try_from(config));
+    match tokio::time::timeout(BUILD_TIMEOUT, building).await {
+        Ok(Ok(Ok(client))) => Ok(client),
+        Ok(Ok(Err(error))) => Err(failed(answer::chain(&error))),
+        Ok(Err(error)) => Err(failed(answer::chain(&error))),
+        Err(_) => Err(failed(format!(
+            "its credentials were not there within {} s; does the credential plugin wait for input?",
+            BUILD_TIMEOUT.as_secs()
+        ))),
+    }
+}
+
+fn default_kubeconfig() -> Option<PathBuf> {
+    std::env::home_dir().map(|home| home.join(".kube").join("config"))
+}
+
+/// Where the configuration comes from.
+#[derive(Debug, PartialEq, Eq)]
+enum Source {
+    Files(Vec<PathBuf>, &'static str),
+    Pod { looked_for: String },
+}
+
+impl Source {
+    fn choose(
+        options: &ConnectOptions,
+        kubeconfig_variable: Option<OsString>,
+        default_file: Option<PathBuf>,
+    ) -> Self {
+        if let Some(file) = &options.kubeconfig {
+            return Self::Files(vec![file.clone()], "from --kubeconfig");
+        }
+        let named: Vec<PathBuf> = kubeconfig_variable
+            .iter()
+            .flat_map(std::env::split_paths)
+            .filter(|path| !path.as_os_str().is_empty())
+            .collect();
+        if !named.is_empty() {
+            return Self::Files(named, "from KUBECONFIG");
+        }
+        match default_file {
+            Some(file) if file.exists() => Self::Files(vec![file], "the default"),
+            other => Self::Pod {
+                looked_for: other
+                    .map_or_else(|| "~/.kube/config".to_owned(), |file| file.display().to_string()),
+            },
+        }
+    }
+
+    async fn load(self, context: Option<&str>) -> Result<Config, ConnectError> {
+        match (self, context) {
+            (Self::Files(files, origin), _) => {
+                let failed = |source| ConnectError::Kubeconfig {
+                    files: files
+                        .iter()
+                        .map(|file| file.display().to_string())
+                        .collect::<Vec<_>>()
+                        .join(", "),
+                    origin,
+                    source: Box::new(source),
+                };
+                let merged = files
+                    .iter()
+                    .try_fold(Kubeconfig::default(), |merged, file| {
+                        merged.merge(Kubeconfig::read_from(file)?)
+                    })
+                    .map_err(failed)?;
+                let chosen = KubeConfigOptions {
+                    context: context.map(str::to_owned),
+                    ..KubeConfigOptions::default()
+                };
+                Config::from_custom_kubeconfig(merged, &chosen)
+                    .await
+                    .map_err(failed)
+            }
+            (Self::Pod { looked_for }, Some(context)) => Err(ConnectError::ContextWithoutKubeconfig {
+                context: context.to_owned(),
+                looked_for,
+            }),
+            (Self::Pod { looked_for }, None) => Config::incluster().map_err(|source| ConnectError::Nowhere {
+                looked_for,
+                source: Box::new(source),
+            }),
+        }
+    }
+}

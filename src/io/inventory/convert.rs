@@ -1,0 +1,287 @@
+//! From a webhook configuration to hooks, with every default resolved as the API server resolves it.
+//!
+//! The Service behind a hook is filled in later, when its Service and EndpointSlices are at hand; see
+//! [`service`].
+
+use std::time::Duration;
+
+use k8s_openapi::api::admissionregistration::v1::{
+    MatchCondition as ApiMatchCondition, MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations,
+    ValidatingWebhook, ValidatingWebhookConfiguration, WebhookClientConfig,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+
+use crate::domain::hook::{
+    FailurePolicy, Hook, HookId, HookKind, MatchCondition, Rule, Scope, Selector, SelectorOperator,
+    SelectorRequirement, ServiceState, ServiceTarget, Target,
+};
+use crate::domain::probe::ProbeLevel;
+use crate::domain::time::Time;
+
+pub(super) mod service;
+mod url;
+
+/// The annotation on a configuration that says how far its hooks may be probed.
+pub const PROBE_ANNOTATION: &str = "hookwatch.dev/probe";
+/// The range of `timeoutSeconds` that the API server accepts.
+const TIMEOUT_SECONDS: std::ops::RangeInclusive<i32> = 1..=30;
+/// `clientConfig.service.port` when absent.
+const DEFAULT_SERVICE_PORT: i32 = 443;
+
+/// The hooks of a ValidatingWebhookConfiguration.
+pub fn validating(configuration: ValidatingWebhookConfiguration) -> Vec<Hook> {
+    let entries = configuration.webhooks.unwrap_or_default();
+    let entries = entries.into_iter().map(Entry::from).collect();
+    hooks(HookKind::Validating, &configuration.metadata, entries)
+}
+
+/// The hooks of a MutatingWebhookConfiguration.
+pub fn mutating(configuration: MutatingWebhookConfiguration) -> Vec<Hook> {
+    let entries = configuration.webhooks.unwrap_or_default();
+    let entries = entries.into_iter().map(Entry::from).collect();
+    hooks(HookKind::Mutating, &configuration.metadata, entries)
+}
+
+/// What the two kinds of webhook have in common, which is all that matters here.
+struct Entry {
+    name: String,
+    client_config: WebhookClientConfig,
+    failure_policy: Option<String>,
+    timeout_seconds: Option<i32>,
+    rules: Vec<RuleWithOperations>,
+    namespace_selector: Option<LabelSelector>,
+    object_selector: Option<LabelSelector>,
+    match_conditions: Vec<ApiMatchCondition>,
+    side_effects: String,
+    review_versions: Vec<String>,
+}
+
+/// The API has two types with the same fields.
+macro_rules! entry_from {
+    ($webhook:ty) => {
+        impl From<$webhook> for Entry {
+            fn from(webhook: $webhook) -> Self {
+                Self {
+                    name: webhook.name,
+                    client_config: webhook.client_config,
+                    failure_policy: webhook.failure_policy,
+                    timeout_seconds: webhook.timeout_seconds,
+                    rules: webhook.rules.unwrap_or_default(),
+                    namespace_selector: webhook.namespace_selector,
+                    object_selector: webhook.object_selector,
+                    match_conditions: webhook.match_conditions.unwrap_or_default(),
+                    side_effects: webhook.side_effects,
+                    review_versions: webhook.admission_review_versions,
+                }
+            }
+        }
+    };
+}
+entry_from!(ValidatingWebhook);
+entry_from!(MutatingWebhook);
+
+fn hooks(kind: HookKind, metadata: &ObjectMeta, entries: Vec<Entry>) -> Vec<Hook> {
+    let probe = metadata
+        .annotations
+        .as_ref()
+        .and_then(|annotations| annotations.get(PROBE_ANNOTATION))
+        .map(|value| ProbeLevel::parse(value));
+    entries
+        .into_iter()
+        .map(|entry| hook(kind, metadata, entry, probe.as_ref()))
+        .collect()
+}
+
+fn hook(
+    kind: HookKind,
+    metadata: &ObjectMeta,
+    entry: Entry,
+    probe: Option<&Result<ProbeLevel, String>>,
+) -> Hook {
+    let id = HookId::new(kind, metadata.name.as_deref().unwrap_or_default(), &entry.name);
+    let mut problems = Problems::of(&id);
+
+    let probe_level = match probe {
+        None => None,
+        Some(Ok(level)) => Some(*level),
+        Some(Err(why)) => {
+            problems.add(format!("annotation {PROBE_ANNOTATION}: {why}"));
+            None
+        }
+    };
+    let ca_bundle = entry
+        .client_config
+        .ca_bundle
+        .as_ref()
+        .map_or(&[][..], |bytes| &bytes.0);
+    if !ca_bundle.is_empty() && !holds_a_certificate(ca_bundle) {
+        problems.add(
+            "caBundle holds no PEM certificate, so every call fails; put the CA's certificate there, or leave \
+             it empty to use the system's roots",
+        );
+    }
+    if entry.rules.is_empty() {
+        problems.add("rules is empty, so the hook is never called");
+    }
+    let target = target(&entry.client_config);
+    if let Target::Invalid(why) = &target {
+        problems.add(format!("clientConfig: {why}"));
+    }
+    Hook {
+        configuration_uid: metadata.uid.clone().unwrap_or_default(),
+        created: metadata
+            .creation_timestamp
+            .as_ref()
+            .and_then(|created| u64::try_from(created.0.as_millisecond()).ok())
+            .map(Time::from_unix_millis),
+        ca_bundle: ca_bundle.into(),
+        failure_policy: match entry.failure_policy.as_deref() {
+            Some("Ignore") => FailurePolicy::Ignore,
+            _ => FailurePolicy::Fail,
+        },
+        timeout: timeout(entry.timeout_seconds, &mut problems),
+        rules: entry.rules.into_iter().map(rule).collect(),
+        namespace_selector: selector("namespaceSelector", entry.namespace_selector, &mut problems),
+        object_selector: selector("objectSelector", entry.object_selector, &mut problems),
+        match_conditions: entry
+            .match_conditions
+            .into_iter()
+            .map(|condition| MatchCondition {
+                name: condition.name,
+                expression: condition.expression,
+            })
+            .collect(),
+        dry_run_safe: matches!(entry.side_effects.as_str(), "None" | "NoneOnDryRun"),
+        review_versions: entry.review_versions,
+        probe_level,
+        target,
+        problems: problems.sentences,
+        id,
+    }
+}
+
+/// Collects sentences that name the hook, so that each stands for itself in a list.
+pub(super) struct Problems {
+    who: String,
+    sentences: Vec<String>,
+}
+
+impl Problems {
+    pub(super) fn of(id: &HookId) -> Self {
+        Self {
+            who: format!(
+                "{} {:?}, webhook {:?}",
+                id.kind.configuration_kind(),
+                id.configuration,
+                id.webhook
+            ),
+            sentences: Vec::new(),
+        }
+    }
+
+    pub(super) fn add(&mut self, what: impl AsRef<str>) {
+        self.sentences.push(format!("{}: {}", self.who, what.as_ref()));
+    }
+
+    pub(super) fn into_sentences(self) -> Vec<String> {
+        self.sentences
+    }
+}
+
+/// Whether Go would find a certificate: blocks of other kinds and unreadable ones are skipped, as it does.
+fn holds_a_certificate(bundle: &[u8]) -> bool {
+    CertificateDer::pem_slice_iter(bundle)
+        .filter_map(Result::ok)
+        .any(|certificate| x509_parser::parse_x509_certificate(&certificate).is_ok())
+}
+
+fn timeout(seconds: Option<i32>, problems: &mut Problems) -> Duration {
+    let Some(seconds) = seconds else {
+        return Hook::DEFAULT_TIMEOUT;
+    };
+    let held = seconds.clamp(*TIMEOUT_SECONDS.start(), *TIMEOUT_SECONDS.end());
+    if held != seconds {
+        problems.add(format!(
+            "timeoutSeconds {seconds} is outside 1 to 30; {held} is assumed"
+        ));
+    }
+    Duration::from_secs(u64::from(held.unsigned_abs()))
+}
+
+fn target(config: &WebhookClientConfig) -> Target {
+    match (&config.service, &config.url) {
+        (Some(_), Some(_)) => Target::Invalid("both service and url are set; keep one".to_owned()),
+        (None, None) => Target::Invalid("neither service nor url is set".to_owned()),
+        (None, Some(url)) => match url::parse(url) {
+            Ok(target) => Target::Url(target),
+            Err(why) => Target::Invalid(why),
+        },
+        (Some(service), None) => {
+            let port = service.port.unwrap_or(DEFAULT_SERVICE_PORT);
+            let Some(port) = u16::try_from(port).ok().filter(|port| *port != 0) else {
+                return Target::Invalid(format!("service.port {port} is not a port"));
+            };
+            let path = service.path.as_deref().unwrap_or_default();
+            Target::Service(ServiceTarget {
+                namespace: service.namespace.clone(),
+                name: service.name.clone(),
+                port,
+                path: if path.starts_with('/') {
+                    path.to_owned()
+                } else {
+                    format!("/{path}")
+                },
+                service: ServiceState::Unknown {
+                    why: service::NOT_READ.to_owned(),
+                },
+            })
+        }
+    }
+}
+
+fn rule(rule: RuleWithOperations) -> Rule {
+    Rule {
+        operations: rule.operations.unwrap_or_default(),
+        api_groups: rule.api_groups.unwrap_or_default(),
+        api_versions: rule.api_versions.unwrap_or_default(),
+        resources: rule.resources.unwrap_or_default(),
+        scope: match rule.scope.as_deref() {
+            Some("Cluster") => Scope::Cluster,
+            Some("Namespaced") => Scope::Namespaced,
+            _ => Scope::All,
+        },
+    }
+}
+
+fn selector(field: &str, selector: Option<LabelSelector>, problems: &mut Problems) -> Selector {
+    let selector = selector.unwrap_or_default();
+    let expressions = selector.match_expressions.unwrap_or_default();
+    Selector {
+        match_labels: selector.match_labels.unwrap_or_default(),
+        expressions: expressions
+            .into_iter()
+            .filter_map(|requirement| {
+                let operator = match requirement.operator.as_str() {
+                    "In" => SelectorOperator::In,
+                    "NotIn" => SelectorOperator::NotIn,
+                    "Exists" => SelectorOperator::Exists,
+                    "DoesNotExist" => SelectorOperator::DoesNotExist,
+                    other => {
+                        problems.add(format!(
+                            "{field}: the operator {other:?} is not known; the requirement on {:?} is left out",
+                            requirement.key
+                        ));
+                        return None;
+                    }
+                };
+                Some(SelectorRequirement {
+                    key: requirement.key,
+                    operator,
+                    values: requirement.values.unwrap_or_default(),
+                })
+            })
+            .collect(),
+    }
+}

@@ -1,0 +1,149 @@
+//! The five kinds that are watched, and what is kept of one object of each.
+//!
+//! Objects come in as JSON one by one and are cut down to the few fields that matter before the next one is
+//! read. An object that cannot be read becomes a [`Problem`] and stops nothing.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
+use k8s_openapi::api::core::v1::Service as ApiService;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::convert;
+pub(super) use super::convert::service::SERVICE_LABEL;
+use super::convert::service::{Service, Slice};
+use crate::domain::canary::bounded;
+use crate::domain::hook::{Hook, Labels};
+use crate::domain::inventory::Problem;
+
+/// A kind that is watched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum WatchedKind {
+    /// ValidatingWebhookConfigurations.
+    Validating,
+    /// MutatingWebhookConfigurations.
+    Mutating,
+    /// Services that hooks refer to.
+    Services,
+    /// EndpointSlices of these Services.
+    EndpointSlices,
+    /// Labels of namespaces.
+    Namespaces,
+}
+
+impl WatchedKind {
+    /// The path of the API group.
+    pub(super) const fn base(self) -> &'static str {
+        match self {
+            Self::Validating | Self::Mutating => "/apis/admissionregistration.k8s.io/v1",
+            Self::Services | Self::Namespaces => "/api/v1",
+            Self::EndpointSlices => "/apis/discovery.k8s.io/v1",
+        }
+    }
+
+    /// The API group, as RBAC rules name it.
+    pub(super) const fn group(self) -> &'static str {
+        match self {
+            Self::Validating | Self::Mutating => "admissionregistration.k8s.io",
+            Self::Services | Self::Namespaces => "",
+            Self::EndpointSlices => "discovery.k8s.io",
+        }
+    }
+
+    /// The resource, as RBAC rules and paths name it.
+    pub(super) const fn resource(self) -> &'static str {
+        match self {
+            Self::Validating => "validatingwebhookconfigurations",
+            Self::Mutating => "mutatingwebhookconfigurations",
+            Self::Services => "services",
+            Self::EndpointSlices => "endpointslices",
+            Self::Namespaces => "namespaces",
+        }
+    }
+
+    const fn kind(self) -> &'static str {
+        match self {
+            Self::Validating => "ValidatingWebhookConfiguration",
+            Self::Mutating => "MutatingWebhookConfiguration",
+            Self::Services => "Service",
+            Self::EndpointSlices => "EndpointSlice",
+            Self::Namespaces => "Namespace",
+        }
+    }
+}
+
+impl fmt::Display for WatchedKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}s", self.kind())
+    }
+}
+
+/// Namespace (empty for cluster-scoped objects) and name.
+pub(super) type Key = (String, String);
+
+/// What is kept of one object.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Object {
+    Hooks(Vec<Hook>),
+    Service(Service),
+    Slice(Slice),
+    Namespace(Labels),
+    Unreadable(Problem),
+}
+
+/// Cuts an object down. `None` in place of the object when nothing refers to it.
+pub(super) fn parse(
+    kind: WatchedKind,
+    mut value: Value,
+    wanted: &BTreeSet<Key>,
+) -> (Key, String, Option<Object>) {
+    let text = |field: &str| value["metadata"][field].as_str().unwrap_or_default().to_owned();
+    let (key, version) = ((text("namespace"), text("name")), text("resourceVersion"));
+    // By far the largest part of most objects, and never looked at.
+    if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("managedFields");
+    }
+    let read = match kind {
+        WatchedKind::Validating => typed::<ValidatingWebhookConfiguration>(value)
+            .map(|it| Some(Object::Hooks(convert::validating(it)))),
+        WatchedKind::Mutating => {
+            typed::<MutatingWebhookConfiguration>(value).map(|it| Some(Object::Hooks(convert::mutating(it))))
+        }
+        WatchedKind::Services if !wanted.contains(&key) => Ok(None),
+        WatchedKind::Services => {
+            typed::<ApiService>(value).map(|it| Some(Object::Service(Service::from(it))))
+        }
+        WatchedKind::EndpointSlices => {
+            let service = value["metadata"]["labels"][convert::service::SERVICE_LABEL]
+                .as_str()
+                .unwrap_or_default();
+            if wanted.contains(&(key.0.clone(), service.to_owned())) {
+                typed::<EndpointSlice>(value).map(|it| Slice::of(it).map(Object::Slice))
+            } else {
+                Ok(None)
+            }
+        }
+        WatchedKind::Namespaces => {
+            let labels = value["metadata"]["labels"].take();
+            typed::<Option<Labels>>(labels).map(|it| Some(Object::Namespace(it.unwrap_or_default())))
+        }
+    };
+    let object = read.unwrap_or_else(|why| {
+        let (namespace, name) = &key;
+        let separator = if namespace.is_empty() { "" } else { "/" };
+        Some(Object::Unreadable(Problem {
+            object: format!("{} {namespace}{separator}{name}", kind.kind()),
+            what: format!("it cannot be read and is left out: {why}"),
+        }))
+    });
+    (key, version, object)
+}
+
+fn typed<T: DeserializeOwned>(value: Value) -> Result<T, String> {
+    serde_json::from_value(value).map_err(|error| bounded(&error.to_string()))
+}

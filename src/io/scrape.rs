@@ -1,0 +1,313 @@
+//! Scrapes: reading the metrics of every API-server replica.
+//!
+//! Each replica counts for itself, and behind a load balancer every request may reach another one. So the
+//! replicas are asked by the addresses that the Service `default/kubernetes` is made of, where these can be
+//! reached; on many managed control planes they cannot, and then the configured server stands for all.
+
+use std::net::SocketAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use http::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap};
+use http::{Request, Uri};
+use http_body_util::BodyExt;
+use kube::Client;
+use kube::client::Body;
+use thiserror::Error;
+
+use super::Clock;
+use super::client::answer::{chain, error_message, is_connect, read_body};
+use super::client::{ConnectError, Connection};
+use crate::domain::canary::bounded;
+use crate::domain::exposition::Exposition;
+use crate::domain::snapshot::{Scrape, ScrapeFailure, ScrapeFailureReason};
+
+mod sniff;
+mod targets;
+
+use sniff::Sniffer;
+use targets::Targets;
+
+/// How often the caller should call [`Scraper::refresh`].
+pub const REFRESH_EVERY: Duration = Duration::from_secs(30);
+/// Longest wait for the list of replicas.
+const REFRESH_TIMEOUT: Duration = Duration::from_secs(10);
+/// Most that is read of the list of replicas.
+const MAX_REPLICAS_BODY: usize = 4 * 1024 * 1024;
+
+/// The bounds of one scrape.
+#[derive(Debug, Clone, Copy)]
+pub struct ScrapeLimits {
+    /// Most bytes of a body; beyond it the scrape counts as truncated.
+    pub max_bytes: u64,
+    /// Longest time for the whole scrape.
+    pub timeout: Duration,
+}
+
+impl Default for ScrapeLimits {
+    fn default() -> Self {
+        Self {
+            max_bytes: 256 * 1024 * 1024,
+            timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Where to scrape.
+#[derive(Clone)]
+pub struct ScrapeTarget {
+    /// What it is called in metrics and messages: host and port.
+    pub name: String,
+    /// The replica's own address; `None` for the configured server.
+    address: Option<SocketAddr>,
+    client: Client,
+}
+
+impl ScrapeTarget {
+    /// Whether this is one replica rather than the configured server, which may be a load balancer.
+    pub fn is_direct(&self) -> bool {
+        self.address.is_some()
+    }
+}
+
+/// Why the list of replicas could not be read. The list of before stays.
+#[derive(Debug, Error)]
+pub enum RefreshError {
+    /// The API server refused or did not answer.
+    #[error("cannot read the EndpointSlices of default/kubernetes: {0}")]
+    List(String),
+    /// A client could not be made.
+    #[error(transparent)]
+    Client(#[from] ConnectError),
+}
+
+/// Scrapes the API server's replicas.
+pub struct Scraper {
+    connection: Connection,
+    clock: Clock,
+    limits: ScrapeLimits,
+    targets: Mutex<Targets>,
+}
+
+impl Scraper {
+    /// A scraper that knows the configured server only, until [`refresh`](Self::refresh) succeeds.
+    pub fn new(connection: Connection, clock: Clock, limits: ScrapeLimits) -> Self {
+        let server = ScrapeTarget {
+            name: server_name(connection.server()),
+            address: None,
+            client: connection.calls().clone(),
+        };
+        let targets = Targets::new(server, connection.server_address());
+        Self {
+            connection,
+            clock,
+            limits,
+            targets: Mutex::new(targets),
+        }
+    }
+
+    /// Where to scrape now; at least one target, and no replica twice as far as can be told.
+    pub fn targets(&self) -> Vec<ScrapeTarget> {
+        self.with_targets(|targets| targets.current((self.clock)()))
+    }
+
+    /// Reads anew which replicas there are.
+    ///
+    /// # Errors
+    /// When the list cannot be read; what was known before stays.
+    pub async fn refresh(&self) -> Result<(), RefreshError> {
+        let addresses = tokio::time::timeout(REFRESH_TIMEOUT, self.replicas())
+            .await
+            .unwrap_or_else(|_| {
+                Err(RefreshError::List(format!(
+                    "no answer within {} s",
+                    REFRESH_TIMEOUT.as_secs()
+                )))
+            })?;
+        let unknown = self.with_targets(|targets| targets.keep_only(&addresses));
+        for address in unknown {
+            let target = ScrapeTarget {
+                name: address.to_string(),
+                address: Some(address),
+                client: self.connection.direct(address).await?,
+            };
+            self.with_targets(|targets| targets.add(address, target));
+        }
+        Ok(())
+    }
+
+    async fn replicas(&self) -> Result<Vec<SocketAddr>, RefreshError> {
+        const PATH: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices\
+                            ?labelSelector=kubernetes.io%2Fservice-name%3Dkubernetes&limit=50";
+        let failed = RefreshError::List;
+        let request = Request::get(PATH)
+            .header(ACCEPT, "application/json")
+            .body(Body::empty())
+            .map_err(|error| failed(chain(&error)))?;
+        let answer = self
+            .connection
+            .calls()
+            .send(request)
+            .await
+            .map_err(|error| failed(chain(&error)))?;
+        let status = answer.status();
+        if !status.is_success() {
+            let message = error_message(status.as_u16(), answer.into_body()).await;
+            return Err(failed(bounded(&format!("HTTP {}: {message}", status.as_u16()))));
+        }
+        let body = read_body(answer.into_body(), MAX_REPLICAS_BODY)
+            .await
+            .map_err(|error| failed(error.to_string()))?;
+        targets::replicas(&body).map_err(|error| failed(chain(&error)))
+    }
+
+    /// Scrapes one target.
+    ///
+    /// A replica that cannot be reached is not offered by [`targets`](Self::targets) for a minute.
+    ///
+    /// # Errors
+    /// Every way to fail, with its reason.
+    pub async fn scrape(&self, target: &ScrapeTarget) -> Result<Scrape, ScrapeFailure> {
+        let started = (self.clock)();
+        let read = tokio::time::timeout(self.limits.timeout, self.read(target)).await;
+        let at = (self.clock)();
+        let read = read.unwrap_or_else(|_| {
+            let timeout = self.limits.timeout;
+            Err(Failed(
+                ScrapeFailureReason::TimedOut,
+                format!("not back within {timeout:?}"),
+            ))
+        });
+        if let Some(address) = target.address {
+            match &read {
+                Ok(_) => self.with_targets(|targets| targets.reached(address)),
+                Err(Failed(ScrapeFailureReason::Unreachable | ScrapeFailureReason::NotMetrics, _)) => {
+                    self.with_targets(|targets| targets.out_of_reach(address, at));
+                }
+                // It answers, or is merely slow: no reason to ask somebody else.
+                Err(_) => {}
+            }
+        }
+        match read {
+            Ok((bytes, exposition)) => {
+                let (snapshot, complaints) = exposition.finish();
+                Ok(Scrape {
+                    target: target.name.clone(),
+                    at,
+                    took: at.since(started),
+                    bytes,
+                    snapshot,
+                    complaints,
+                })
+            }
+            Err(Failed(reason, why)) => Err(ScrapeFailure {
+                target: target.name.clone(),
+                at,
+                reason,
+                why,
+            }),
+        }
+    }
+
+    async fn read(&self, target: &ScrapeTarget) -> Result<(u64, Exposition), Failed> {
+        use ScrapeFailureReason as Reason;
+
+        let request = Request::get("/metrics")
+            .header(ACCEPT, "text/plain")
+            .body(Body::empty())
+            .map_err(|error| Failed(Reason::Unreachable, chain(&error)))?;
+        let answer = target.client.send(request).await.map_err(|error| {
+            // Both are "no answer"; the words tell a connection that broke from one that never was.
+            let how = if is_connect(&error) {
+                "cannot connect"
+            } else {
+                "no answer"
+            };
+            Failed(Reason::Unreachable, format!("{how}: {}", chain(&error)))
+        })?;
+        let status = answer.status().as_u16();
+        if status != 200 {
+            return Err(refused(status, &error_message(status, answer.into_body()).await));
+        }
+        check_headers(answer.headers()).map_err(|why| Failed(Reason::NotMetrics, why))?;
+
+        let mut body = answer.into_body();
+        let (mut bytes, mut exposition, mut sniffer) = (0_u64, Exposition::new(), Sniffer::new());
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| {
+                Failed(
+                    Reason::Truncated,
+                    format!("broke off after {bytes} bytes: {}", chain(&error)),
+                )
+            })?;
+            let Ok(chunk) = frame.into_data() else { continue };
+            bytes += chunk.len() as u64;
+            if bytes > self.limits.max_bytes {
+                let why = format!("larger than the {} bytes allowed", self.limits.max_bytes);
+                return Err(Failed(Reason::Truncated, why));
+            }
+            sniffer
+                .feed(&chunk)
+                .map_err(|why| Failed(Reason::NotMetrics, why))?;
+            exposition.feed(&chunk);
+        }
+        let ended_well = sniffer.finish().map_err(|why| Failed(Reason::NotMetrics, why))?;
+        if !ended_well {
+            let why = format!("broke off after {bytes} bytes, within a line");
+            return Err(Failed(Reason::Truncated, why));
+        }
+        Ok((bytes, exposition))
+    }
+
+    fn with_targets<T>(&self, work: impl FnOnce(&mut Targets) -> T) -> T {
+        // Nothing in there panics half way through a change.
+        work(&mut self.targets.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Host and port, without anything secret that a URL may hold.
+fn server_name(url: &Uri) -> String {
+    match (url.host(), url.port_u16()) {
+        (Some(host), Some(port)) => format!("{host}:{port}"),
+        (Some(host), None) => host.to_owned(),
+        (None, _) => "the configured server".to_owned(),
+    }
+}
+
+struct Failed(ScrapeFailureReason, String);
+
+fn refused(status: u16, message: &str) -> Failed {
+    use ScrapeFailureReason as Reason;
+    let (reason, why) = match status {
+        401 => (
+            Reason::Forbidden,
+            format!("HTTP 401: {message}; hookwatch's credentials are not accepted: renew them"),
+        ),
+        403 => (
+            Reason::Forbidden,
+            format!("HTTP 403: {message}; grant get on the nonResourceURL \"/metrics\""),
+        ),
+        429 | 500..=599 => (Reason::Refused, format!("HTTP {status}: {message}")),
+        _ => (
+            Reason::NotMetrics,
+            format!("HTTP {status} instead of metrics: {message}"),
+        ),
+    };
+    Failed(reason, bounded(&why))
+}
+
+fn check_headers(headers: &HeaderMap) -> Result<(), String> {
+    let value = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    match value(CONTENT_ENCODING) {
+        None | Some("" | "identity") => {}
+        Some(encoding) => return Err(format!("encoded as {encoding:?} although that was not asked for")),
+    }
+    match value(CONTENT_TYPE) {
+        // The API server always sends one, a proxy in between may have lost it; the content decides then.
+        None => Ok(()),
+        Some(kind) if kind.starts_with("text/plain") || kind.starts_with("application/openmetrics-text") => {
+            Ok(())
+        }
+        Some(kind) => Err(bounded(&format!("content of type {kind:?} instead of metrics"))),
+    }
+}

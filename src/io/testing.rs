@@ -1,0 +1,244 @@
+//! A real server on loopback that answers as a test wants, down to answers that no HTTP library would send.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use kube::Config;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
+
+use super::Clock;
+use super::client::Connection;
+use crate::domain::time::Time;
+
+/// One request as it came.
+#[derive(Debug, Clone)]
+pub(super) struct Asked {
+    pub(super) method: String,
+    /// Path and query.
+    pub(super) target: String,
+    pub(super) headers: BTreeMap<String, String>,
+    pub(super) body: String,
+}
+
+/// What to answer.
+pub(super) enum Reply {
+    /// Status, content type, body.
+    Whole(u16, &'static str, String),
+    /// These bytes, then the connection is closed.
+    Raw(Vec<u8>),
+    /// Nothing, and the connection stays open.
+    Hang,
+    /// A 200 whose body is these bytes for ever.
+    Endless(&'static str, Vec<u8>),
+    /// A 200 of JSON whose body is what is sent here, until the sender is dropped.
+    Stream(mpsc::UnboundedReceiver<String>),
+}
+
+impl Reply {
+    pub(super) fn json(status: u16, body: impl ToString) -> Self {
+        Self::Whole(status, "application/json", body.to_string())
+    }
+
+    pub(super) fn status(code: u16, message: &str) -> Self {
+        let status =
+            serde_json::json!({"kind": "Status", "status": "Failure", "message": message, "code": code});
+        Self::json(code, status)
+    }
+}
+
+type Handler = dyn Fn(&Asked) -> Reply + Send + Sync;
+
+/// The server; it ends with its connections when this is dropped.
+pub(super) struct Server {
+    pub(super) address: SocketAddr,
+    asked: Arc<Mutex<Vec<Asked>>>,
+    /// PEM-less root certificate, with TLS.
+    root: Option<Vec<u8>>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Server {
+    pub(super) async fn start(handler: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Self {
+        Self::listen("127.0.0.1:0", None, handler).await
+    }
+
+    /// With TLS and a certificate for `name`.
+    pub(super) async fn start_tls(
+        name: &str,
+        handler: impl Fn(&Asked) -> Reply + Send + Sync + 'static,
+    ) -> Self {
+        Self::listen("127.0.0.1:0", Some(name), handler).await
+    }
+
+    pub(super) async fn listen(
+        at: &str,
+        tls_name: Option<&str>,
+        handler: impl Fn(&Asked) -> Reply + Send + Sync + 'static,
+    ) -> Self {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let listener = TcpListener::bind(at).await.expect("a free port on loopback");
+        let address = listener.local_addr().expect("a bound listener");
+        let (root, acceptor) = tls_name.map(certificate).unzip();
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let (seen, handler): (_, Arc<Handler>) = (Arc::clone(&asked), Arc::new(handler));
+        let task = tokio::spawn(async move {
+            // Dropped, and with it every connection, when this task is aborted.
+            let mut connections = tokio::task::JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                let (seen, handler, acceptor) = (Arc::clone(&seen), Arc::clone(&handler), acceptor.clone());
+                connections.spawn(async move {
+                    match acceptor {
+                        None => serve(stream, &seen, &*handler).await,
+                        Some(acceptor) => {
+                            if let Ok(stream) = TlsAcceptor::from(acceptor).accept(stream).await {
+                                serve(stream, &seen, &*handler).await;
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        Self {
+            address,
+            asked,
+            root,
+            task,
+        }
+    }
+
+    /// Every request so far.
+    pub(super) fn asked(&self) -> Vec<Asked> {
+        self.asked.lock().expect("no poison").clone()
+    }
+
+    /// A configuration for this server as `host`.
+    pub(super) fn config(&self, host: &str) -> Config {
+        let scheme = if self.root.is_some() { "https" } else { "http" };
+        let url = format!("{scheme}://{host}:{}", self.address.port());
+        let mut config = Config::new(url.parse().expect("a URL"));
+        // Without any root kube wants the system's, which a bare container does not have.
+        config.root_cert = Some(self.root.clone().into_iter().collect());
+        config
+    }
+
+    pub(super) async fn connection(&self) -> Connection {
+        Connection::from_config(self.config("127.0.0.1"))
+            .await
+            .expect("a client")
+    }
+}
+
+async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin, seen: &Mutex<Vec<Asked>>, handler: &Handler) {
+    let mut stream = BufReader::new(stream);
+    let Some(asked) = read(&mut stream).await else {
+        return;
+    };
+    seen.lock().expect("no poison").push(asked.clone());
+    let reply = handler(&asked);
+    // A client that gives up in the middle is what many tests are about.
+    let _ = answer(&mut stream, reply).await;
+}
+
+async fn read(stream: &mut (impl AsyncBufReadExt + Unpin)) -> Option<Asked> {
+    let mut line = String::new();
+    stream.read_line(&mut line).await.ok().filter(|read| *read > 0)?;
+    let mut words = line.split_ascii_whitespace().map(str::to_owned);
+    let (method, target) = (words.next()?, words.next()?);
+    let mut headers = BTreeMap::new();
+    loop {
+        let mut line = String::new();
+        stream.read_line(&mut line).await.ok()?;
+        let Some((name, value)) = line.trim().split_once(':') else {
+            break;
+        };
+        headers.insert(name.to_ascii_lowercase(), value.trim().to_owned());
+    }
+    let length = headers.get("content-length").and_then(|it| it.parse().ok());
+    let mut body = vec![0; length.unwrap_or(0)];
+    stream.read_exact(&mut body).await.ok()?;
+    Some(Asked {
+        method,
+        target,
+        headers,
+        body: String::from_utf8_lossy(&body).into_owned(),
+    })
+}
+
+async fn answer(stream: &mut (impl AsyncWrite + Unpin), reply: Reply) -> std::io::Result<()> {
+    match reply {
+        Reply::Whole(status, kind, body) => {
+            let length = body.len();
+            let head = format!(
+                "HTTP/1.1 {status} X\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n"
+            );
+            stream.write_all(head.as_bytes()).await?;
+            stream.write_all(body.as_bytes()).await?;
+        }
+        Reply::Raw(bytes) => stream.write_all(&bytes).await?,
+        Reply::Hang => std::future::pending().await,
+        Reply::Endless(kind, bytes) => {
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\nconnection: close\r\n\r\n");
+            stream.write_all(head.as_bytes()).await?;
+            loop {
+                stream.write_all(&bytes).await?;
+            }
+        }
+        Reply::Stream(mut pieces) => {
+            let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n";
+            stream.write_all(head.as_bytes()).await?;
+            while let Some(piece) = pieces.recv().await {
+                stream.write_all(piece.as_bytes()).await?;
+                stream.flush().await?;
+            }
+        }
+    }
+    stream.flush().await?;
+    stream.shutdown().await
+}
+
+fn certificate(name: &str) -> (Vec<u8>, Arc<rustls::ServerConfig>) {
+    let mut authority = CertificateParams::new(Vec::new()).expect("parameters");
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate().expect("a key"))
+        .expect("a root certificate");
+    let key = KeyPair::generate().expect("a key");
+    let leaf = CertificateParams::new(vec![name.to_owned()])
+        .and_then(|parameters| parameters.signed_by(&key, &authority))
+        .expect("a certificate");
+    let chain: Vec<CertificateDer<'static>> = vec![leaf.der().clone()];
+    let key = PrivateKeyDer::try_from(key.serialize_der()).expect("a key");
+    let config = rustls::ServerConfig::builder()
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .expect("a certificate with its key");
+    (authority.der().to_vec(), Arc::new(config))
+}
+
+/// A clock that shows the wall's time.
+pub(super) fn clock() -> Clock {
+    Arc::new(|| {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        Time::from_unix(now.unwrap_or_default())
+    })
+}
+
+/// Guards a test against hanging; the time says nothing else.
+pub(super) async fn soon<T>(work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(30), work)
+        .await
+        .expect("not within 30 s")
+}
