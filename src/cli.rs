@@ -6,7 +6,7 @@ use clap::{Parser, Subcommand};
 
 use crate::app::config::{Config, ConfigArguments};
 use crate::app::replay::{ReplayArguments, replay};
-use crate::app::{Output, demo, diagnose, run};
+use crate::app::{Output, run};
 use crate::io::telemetry::{self, LogFormat};
 
 /// Bad usage: a flag, a key or a file that makes no sense (`EX_USAGE` of sysexits).
@@ -19,7 +19,13 @@ struct Arguments {
     #[command(subcommand)]
     command: Command,
     /// How log lines look
-    #[arg(long, global = true, env = "HOOKWATCH_LOG_FORMAT", value_enum, default_value_t)]
+    #[arg(
+        long,
+        global = true,
+        env = "HOOKWATCH_LOG_FORMAT",
+        value_enum,
+        default_value_t
+    )]
     log_format: LogFormat,
     /// What is logged, for example info or hookwatch=debug
     #[arg(long, global = true, env = "HOOKWATCH_LOG", value_name = "FILTER")]
@@ -30,13 +36,6 @@ struct Arguments {
 enum Command {
     /// Watch a cluster until told to stop
     Run(ConfigArguments),
-    /// Look at a cluster once and say which hook, if any, is to blame
-    ///
-    /// Exit code: 0 healthy, 1 a hook is failing, 2 could not tell, 3 writes are impaired and no hook is to
-    /// blame, 64 bad usage.
-    Diagnose(diagnose::DiagnoseArguments),
-    /// Break a control plane made for it and watch the daemon find the culprit
-    Demo(demo::DemoArguments),
     /// Diagnose a recording, offline
     Replay(ReplayArguments),
     /// Check a configuration without opening anything
@@ -56,7 +55,9 @@ pub fn main() -> ExitCode {
     };
     // A one-shot command's result is its output; only a daemon has a story to tell.
     let quiet = !matches!(arguments.command, Command::Run(_));
-    let filter = arguments.log.unwrap_or_else(|| if quiet { "warn" } else { "info" }.to_owned());
+    let filter = arguments
+        .log
+        .unwrap_or_else(|| if quiet { "warn" } else { "info" }.to_owned());
     if let Err(error) = telemetry::start(arguments.log_format, &filter) {
         eprintln!("hookwatch: {error}");
         return ExitCode::from(USAGE);
@@ -78,11 +79,6 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
             Ok(config) => block_on(run::until_signal(config)),
             Err(code) => Ok(code),
         },
-        Command::Diagnose(arguments) => match checked(&arguments.config) {
-            Ok(config) => block_on(diagnose::diagnose(config, &arguments)),
-            Err(code) => Ok(code),
-        },
-        Command::Demo(arguments) => block_on(demo::command(arguments)),
         Command::Replay(arguments) => {
             let result = replay(&arguments.recording)?;
             match arguments.output {
@@ -112,7 +108,10 @@ fn checked(arguments: &ConfigArguments) -> Result<Config, ExitCode> {
 }
 
 fn block_on(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(work)
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?
+        .block_on(work)
 }
 
 #[cfg(test)]

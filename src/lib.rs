@@ -4,6 +4,7 @@
 //! only `domain`. A test holds that.
 
 pub mod app;
+pub mod cli;
 pub mod domain;
 pub mod io;
 pub mod lab;

@@ -1,2 +1,7 @@
-//! The `hookwatch` binary.
-fn main() {}
+//! The `hookwatch` binary. Everything is in the library.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    hookwatch::cli::main()
+}

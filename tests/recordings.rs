@@ -2,6 +2,11 @@
 //!
 //! The fixtures are excerpts: one scrape in three, and only series that matter and moved.
 
+#![allow(
+    clippy::panic,
+    reason = "a test fails by panicking, and helpers of an integration test count as code"
+)]
+
 use std::path::Path;
 
 use hookwatch::app::replay::{Replay, replay};
@@ -11,12 +16,10 @@ const OPA: &str = "validating-webhook.openpolicyagent.org";
 const MUTATOR: &str = "mutate.policy.example.com";
 
 fn recording(name: &str) -> Replay {
-    replay(
-        &Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("tests/fixtures/recordings")
-            .join(name),
-    )
-    .expect("the fixture is readable")
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/fixtures/recordings")
+        .join(name);
+    replay(&folder).unwrap_or_else(|error| panic!("{error:#}"))
 }
 
 fn culprits(replay: &Replay) -> Vec<(&str, Cause, Effect)> {
@@ -86,7 +89,11 @@ fn no_recording_ends_with_a_culprit_for_each_fault_is_over_by_then() {
         "deny-storm",
         "etcd-slow",
     ] {
-        let last = recording(name).last.expect("scrapes were read");
+        let replay = recording(name);
+        let last = replay
+            .last
+            .as_ref()
+            .unwrap_or_else(|| panic!("{name} holds no scrape"));
         for verdict in &last.hooks {
             assert_ne!(verdict.health, Health::Failing, "{name}: {}", verdict.summary);
         }

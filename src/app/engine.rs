@@ -58,8 +58,10 @@ impl Engine {
     /// When the kubeconfig cannot be used, or the TLS provider.
     pub async fn start(config: &Config) -> anyhow::Result<Self> {
         let clock = clock();
-        let options =
-            ConnectOptions { kubeconfig: config.kubeconfig.clone(), context: config.context.clone() };
+        let options = ConnectOptions {
+            kubeconfig: config.kubeconfig.clone(),
+            context: config.context.clone(),
+        };
         let connection = Connection::open(&options).await?;
         let metrics = Arc::new(Metrics::new().context("the metrics are inconsistent")?);
         let (events, incoming) = mpsc::channel(EVENTS);
@@ -77,7 +79,12 @@ impl Engine {
             publish,
         };
         tasks.spawn(core.run(incoming));
-        Ok(Self { assessment, metrics, certificates, tasks })
+        Ok(Self {
+            assessment,
+            metrics,
+            certificates,
+            tasks,
+        })
     }
 
     /// Resolves when a task ends, which none does by itself; then something is broken beyond repair.
@@ -135,10 +142,7 @@ impl Core {
                 let hooks: BTreeSet<HookId> = inventory.hooks.iter().map(|hook| hook.id.clone()).collect();
                 self.metrics.keep_only(&hooks);
             }
-            Event::InventoryHealth { .. }
-            | Event::ProbeOverdue(_)
-            | Event::CanaryOverdue(_)
-            | Event::Tick => {}
+            Event::Watches(_) | Event::ProbeOverdue(_) | Event::CanaryOverdue(_) | Event::Tick => {}
         }
     }
 
@@ -165,11 +169,16 @@ impl Core {
         for (id, _, facts) in self.watchdog.certificates() {
             for (which, end) in [("served", facts.served_not_after), ("ca", facts.ca_not_after)] {
                 let Some(end) = end else { continue };
-                ends.entry((id.clone(), which)).and_modify(|first| *first = end.min(*first)).or_insert(end);
+                ends.entry((id.clone(), which))
+                    .and_modify(|first| *first = end.min(*first))
+                    .or_insert(end);
             }
         }
         if let Ok(mut certificates) = self.certificates.lock() {
-            *certificates = ends.into_iter().map(|((id, which), end)| (id, which, end)).collect();
+            *certificates = ends
+                .into_iter()
+                .map(|((id, which), end)| (id, which, end))
+                .collect();
         }
     }
 }
@@ -186,10 +195,22 @@ fn log(change: &Change) {
             let (confidence, summary) = (verdict.confidence, &verdict.summary);
             match (verdict.health, from) {
                 (Health::Failing, _) => tracing::error!(
-                    webhook, configuration, health, cause, confidence, evidence, "{summary}"
+                    webhook,
+                    configuration,
+                    health,
+                    cause,
+                    confidence,
+                    evidence,
+                    "{summary}"
                 ),
                 (Health::Suspect, _) => tracing::warn!(
-                    webhook, configuration, health, cause, confidence, evidence, "{summary}"
+                    webhook,
+                    configuration,
+                    health,
+                    cause,
+                    confidence,
+                    evidence,
+                    "{summary}"
                 ),
                 // The first look at a hook that is well, or not known yet, is no news.
                 (_, None) => tracing::debug!(webhook, configuration, health, "{summary}"),
@@ -206,13 +227,23 @@ fn log(change: &Change) {
         Change::Inventory { watch, health } => match health {
             InventoryHealth::Current => tracing::info!(watch, "the watch is current"),
             InventoryHealth::Stale { why } => {
-                tracing::warn!(watch, why, "the watch is broken; the last inventory keeps serving");
+                tracing::warn!(
+                    watch,
+                    why,
+                    "the watch is broken; the last inventory keeps serving"
+                );
             }
             InventoryHealth::Limited { why } => {
                 tracing::warn!(watch, why, "the inventory does without this kind");
             }
         },
-        Change::Scrape { target, failure: Some(why) } => tracing::warn!(target, why, "a scrape failed"),
-        Change::Scrape { target, failure: None } => tracing::info!(target, "scrapes succeed again"),
+        Change::Scrape {
+            target,
+            failure: Some(why),
+        } => tracing::warn!(target, why, "a scrape failed"),
+        Change::Scrape {
+            target,
+            failure: None,
+        } => tracing::info!(target, "scrapes succeed again"),
     }
 }

@@ -29,7 +29,9 @@ impl Daemon {
     /// When the address is taken or the kubeconfig cannot be used.
     pub async fn start(config: Config) -> anyhow::Result<Self> {
         let listener = http::listen(config.listen).await?;
-        let address = listener.local_addr().context("the listening socket has no address")?;
+        let address = listener
+            .local_addr()
+            .context("the listening socket has no address")?;
         let engine = Engine::start(&config).await?;
         let shown = Shown {
             assessment: engine.assessment.clone(),
@@ -39,7 +41,12 @@ impl Daemon {
         let (stop, stopped) = watch::channel(false);
         let server = tokio::spawn(http::serve(listener, shown, stopped));
         tracing::info!(%address, version = env!("CARGO_PKG_VERSION"), "hookwatch is watching");
-        Ok(Self { address, engine, server, stop })
+        Ok(Self {
+            address,
+            engine,
+            server,
+            stop,
+        })
     }
 
     /// Stops observing and lets requests under way end.

@@ -38,7 +38,18 @@ pub struct Problem {
     pub what: String,
 }
 
-/// How the watches that keep the inventory are doing.
+/// How one of the watches that keep the inventory is doing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WatchReport {
+    /// What it watches, for people: the kind, and the namespace unless it is the whole cluster.
+    pub watch: String,
+    /// Its state.
+    pub health: InventoryHealth,
+    /// When what it delivered was last known to be all there is.
+    pub known_good: Option<Time>,
+}
+
+/// The state of a watch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InventoryHealth {
     /// Every watch has delivered its list and is open.

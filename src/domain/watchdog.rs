@@ -12,7 +12,7 @@ use super::canaries::Canaries;
 use super::canary::{CanaryOutcome, CanaryOverdue, CanaryReport, CanaryTarget};
 use super::history::History;
 use super::hook::{Backend, Hook, HookId, HookKind, ServiceState, Target};
-use super::inventory::{Inventory, InventoryHealth, Problem};
+use super::inventory::{Inventory, InventoryHealth, Problem, WatchReport};
 use super::judge::{Case, Counted, judge};
 use super::matching::RequestShape;
 use super::plane::{Plane, summary};
@@ -32,13 +32,8 @@ const MAX_TARGETS: usize = 64;
 pub enum Event {
     /// The hooks and what is behind them, as a whole.
     Inventory(Arc<Inventory>),
-    /// How one watch of the inventory is doing.
-    InventoryHealth {
-        /// What is watched, in the plural.
-        watch: &'static str,
-        /// How it is.
-        health: InventoryHealth,
-    },
+    /// How each watch of the inventory is doing; replaces what was known of all.
+    Watches(Vec<WatchReport>),
     /// A replica's metrics.
     Scraped(Box<Scrape>),
     /// A scrape that failed.
@@ -90,7 +85,7 @@ pub enum Change {
     /// A watch of the inventory changed its state.
     Inventory {
         /// What is watched.
-        watch: &'static str,
+        watch: String,
         /// How it is now.
         health: InventoryHealth,
     },
@@ -117,7 +112,7 @@ struct TargetState {
 pub struct Watchdog {
     own_namespace: String,
     inventory: Option<Arc<Inventory>>,
-    watches: BTreeMap<&'static str, (InventoryHealth, Option<Time>)>,
+    watches: Vec<WatchReport>,
     /// Which canaries meet a hook.
     met_by: BTreeMap<HookId, Vec<CanaryTarget>>,
     backends: BTreeMap<HookId, BTreeMap<Backend, BackendMemory>>,
@@ -136,7 +131,7 @@ impl Watchdog {
         Self {
             own_namespace: own_namespace.to_owned(),
             inventory: None,
-            watches: BTreeMap::new(),
+            watches: Vec::new(),
             met_by: BTreeMap::new(),
             backends: BTreeMap::new(),
             without_backends: BTreeMap::new(),
@@ -153,7 +148,7 @@ impl Watchdog {
     pub fn handle(&mut self, event: Event, now: Time) -> Vec<Effect> {
         match event {
             Event::Inventory(inventory) => self.take_inventory(inventory, now),
-            Event::InventoryHealth { watch, health } => return self.take_watch(watch, health, now),
+            Event::Watches(watches) => return self.take_watches(watches),
             Event::Scraped(scrape) => return self.take_scrape(*scrape),
             Event::ScrapeFailed(failure) => return self.take_scrape_failure(failure),
             Event::Probed(report) => {
@@ -214,20 +209,23 @@ impl Watchdog {
         self.inventory = Some(inventory);
     }
 
-    fn take_watch(&mut self, watch: &'static str, health: InventoryHealth, now: Time) -> Vec<Effect> {
-        let known = self
-            .watches
-            .entry(watch)
-            .or_insert((InventoryHealth::Current, None));
-        let changed = known.0 != health;
-        if health == InventoryHealth::Current {
-            known.1 = Some(now);
-        }
-        known.0 = health.clone();
-        match changed {
-            true => vec![Effect::Tell(Change::Inventory { watch, health })],
-            false => Vec::new(),
-        }
+    fn take_watches(&mut self, watches: Vec<WatchReport>) -> Vec<Effect> {
+        let before = |watch: &str| {
+            let known = self.watches.iter().find(|known| known.watch == watch);
+            known.map_or(InventoryHealth::Current, |known| known.health.clone())
+        };
+        let changes = watches
+            .iter()
+            .filter(|report| before(&report.watch) != report.health)
+            .map(|report| {
+                Effect::Tell(Change::Inventory {
+                    watch: report.watch.clone(),
+                    health: report.health.clone(),
+                })
+            })
+            .collect();
+        self.watches = watches;
+        changes
     }
 
     fn take_scrape(&mut self, scrape: Scrape) -> Vec<Effect> {
@@ -557,23 +555,22 @@ impl Watchdog {
     }
 
     fn sources(&self, now: Time, self_doubt: bool) -> Sources {
+        // A watch that is refused delivers nothing that could grow old.
         let age = self
             .watches
-            .values()
-            .map(|(health, good)| match health {
-                InventoryHealth::Limited { .. } => Some(Duration::ZERO),
-                _ => good.map(|good| now.since(good)),
-            })
+            .iter()
+            .filter(|report| !matches!(report.health, InventoryHealth::Limited { .. }))
+            .map(|report| report.known_good.map(|good| now.since(good)))
             .try_fold(Duration::ZERO, |age, watch| watch.map(|watch| age.max(watch)));
         Sources {
             inventory_age_seconds: self.inventory.as_ref().and(age).map(|age| age.as_secs_f64()),
             inventory_trouble: self
                 .watches
                 .iter()
-                .filter_map(|(watch, (health, _))| match health {
+                .filter_map(|report| match &report.health {
                     InventoryHealth::Current => None,
                     InventoryHealth::Stale { why } | InventoryHealth::Limited { why } => {
-                        Some(format!("{watch}: {why}"))
+                        Some(format!("{}: {why}", report.watch))
                     }
                 })
                 .collect(),

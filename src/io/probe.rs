@@ -29,12 +29,12 @@ mod trust;
 
 pub use review::ReviewSubject;
 
+use super::Clock;
 use crate::domain::hook::{Backend, Hook, HookId};
 use crate::domain::probe::{
     Answer, CertificateFacts, Connection, Phase, ProbeLevel, ProbeOutcome, ProbeOverdue, ProbeReport,
     TlsFault,
 };
-use crate::domain::time::Time;
 
 use dial::{Dial, Patience};
 use exchange::{Link, Reply};
@@ -42,9 +42,6 @@ use kept::{Kept, Pool};
 use plan::{Plan, Uids};
 use progress::Progress;
 use trust::{Sighting, Trust, TrustStore};
-
-/// Reads the daemon's clock.
-pub type Clock = Arc<dyn Fn() -> Time + Send + Sync>;
 
 /// The bounds of a [`Prober`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,13 +13,13 @@ use tokio::time::{Instant, MissedTickBehavior, sleep_until};
 use crate::app::config::{CanaryConfig, Config, ProbeConfig, ScrapeConfig};
 use crate::domain::canary::{CanaryOutcome, CanaryTarget};
 use crate::domain::hook::{Backend, BackendPath, Hook, HookId};
-use crate::domain::inventory::Inventory;
+use crate::domain::inventory::{Inventory, InventoryHealth, WatchReport};
 use crate::domain::probe::{Connection as ConnectionUse, ProbeLevel};
 use crate::domain::watchdog::{Attention, Event};
 use crate::io::Clock;
 use crate::io::canary::Canaries;
 use crate::io::client::Connection;
-use crate::io::inventory;
+use crate::io::inventory::{InventoryWatch, View, WatchHealth, WatchState};
 use crate::io::probe::{Limits, ProbeRequest, Prober, ReviewSubject};
 use crate::io::scrape::{ScrapeLimits, ScrapeTarget, Scraper};
 
@@ -48,12 +48,8 @@ pub(super) fn spawn(
     attention: &watch::Receiver<Attention>,
 ) -> anyhow::Result<()> {
     let (known, inventory) = watch::channel(Arc::new(Inventory::default()));
-    tasks.spawn(watch_inventory(
-        connection.clone(),
-        Arc::clone(clock),
-        events.clone(),
-        known,
-    ));
+    let watches = InventoryWatch::start(connection, Arc::clone(clock));
+    tasks.spawn(pass_inventory_on(watches, events.clone(), known));
     if config.scrapes.enabled {
         let ScrapeConfig {
             max_bytes, timeout, ..
@@ -105,6 +101,50 @@ fn review_subject(namespace: &str) -> ReviewSubject {
             format!("system:serviceaccounts:{namespace}"),
             "system:authenticated".to_owned(),
         ],
+    }
+}
+
+/// Hands every change of the inventory to the core, and to the probes' schedule.
+async fn pass_inventory_on(
+    watches: InventoryWatch,
+    events: mpsc::Sender<Event>,
+    known: watch::Sender<Arc<Inventory>>,
+) {
+    let mut views = watches.subscribe();
+    while views.changed().await.is_ok() {
+        let View {
+            inventory,
+            health: _,
+            watches,
+        } = views.borrow_and_update().clone();
+        if let Some(inventory) = inventory
+            && !Arc::ptr_eq(&inventory, &known.borrow())
+        {
+            known.send_replace(Arc::clone(&inventory));
+            if events.send(Event::Inventory(inventory)).await.is_err() {
+                return;
+            }
+        }
+        let reports = watches.iter().map(report).collect();
+        if events.send(Event::Watches(reports)).await.is_err() {
+            return;
+        }
+    }
+}
+
+fn report(watch: &WatchHealth) -> WatchReport {
+    let health = match &watch.state {
+        WatchState::Open => InventoryHealth::Current,
+        WatchState::Starting => InventoryHealth::Stale {
+            why: "nothing was read yet".to_owned(),
+        },
+        WatchState::Broken { why } => InventoryHealth::Stale { why: why.clone() },
+        WatchState::Refused { why } => InventoryHealth::Limited { why: why.clone() },
+    };
+    WatchReport {
+        watch: watch.to_string(),
+        health,
+        known_good: watch.known_good,
     }
 }
 

@@ -138,11 +138,7 @@ impl Incident {
             resource: "configmaps".into(),
             subresource: String::new(),
         };
-        let series = self
-            .counters
-            .writes
-            .entry(key)
-            .or_insert_with(WriteSeries::default);
+        let series = self.counters.writes.entry(key).or_default();
         add(&mut series.duration, count, seconds_each);
         add(&mut series.sli, count, sli_each);
         self.counters.write_results.ok += count;
