@@ -225,6 +225,7 @@ fn log(change: &Change) {
             }
         },
         Change::Inventory { watch, health } => match health {
+            InventoryHealth::Starting => tracing::debug!(watch, "the watch begins"),
             InventoryHealth::Current => tracing::info!(watch, "the watch is current"),
             InventoryHealth::Stale { why } => {
                 tracing::warn!(

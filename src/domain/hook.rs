@@ -395,8 +395,7 @@ impl BackendPath {
 }
 
 /// Where to dial.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(untagged)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum BackendAddress {
     /// An address and a port.
     Socket(SocketAddr),
@@ -411,5 +410,11 @@ impl fmt::Display for BackendAddress {
             Self::Host(host, port) if host.contains(':') => write!(f, "[{host}]:{port}"),
             Self::Host(host, port) => write!(f, "{host}:{port}"),
         }
+    }
+}
+
+impl Serialize for BackendAddress {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }

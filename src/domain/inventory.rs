@@ -52,7 +52,9 @@ pub struct WatchReport {
 /// The state of a watch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InventoryHealth {
-    /// Every watch has delivered its list and is open.
+    /// Nothing was read yet.
+    Starting,
+    /// The watch has delivered its list and is open.
     Current,
     /// A watch is broken; the inventory of the last good moment keeps serving.
     Stale {

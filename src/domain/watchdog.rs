@@ -212,7 +212,7 @@ impl Watchdog {
     fn take_watches(&mut self, watches: Vec<WatchReport>) -> Vec<Effect> {
         let before = |watch: &str| {
             let known = self.watches.iter().find(|known| known.watch == watch);
-            known.map_or(InventoryHealth::Current, |known| known.health.clone())
+            known.map_or(InventoryHealth::Starting, |known| known.health.clone())
         };
         let changes = watches
             .iter()
@@ -569,6 +569,7 @@ impl Watchdog {
                 .iter()
                 .filter_map(|report| match &report.health {
                     InventoryHealth::Current => None,
+                    InventoryHealth::Starting => Some(format!("{}: nothing was read yet", report.watch)),
                     InventoryHealth::Stale { why } | InventoryHealth::Limited { why } => {
                         Some(format!("{}: {why}", report.watch))
                     }

@@ -1,5 +1,7 @@
 //! Logs.
 
+use std::io::IsTerminal;
+
 use tracing_subscriber::EnvFilter;
 
 /// How log lines look.
@@ -21,6 +23,7 @@ pub fn start(format: LogFormat, filter: &str) -> Result<(), String> {
         .map_err(|error| format!("{filter:?} is not a log filter like info or hookwatch=debug: {error}"))?;
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
     let started = match format {
         LogFormat::Text => builder.with_target(false).try_init(),

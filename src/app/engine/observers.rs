@@ -135,9 +135,7 @@ async fn pass_inventory_on(
 fn report(watch: &WatchHealth) -> WatchReport {
     let health = match &watch.state {
         WatchState::Open => InventoryHealth::Current,
-        WatchState::Starting => InventoryHealth::Stale {
-            why: "nothing was read yet".to_owned(),
-        },
+        WatchState::Starting => InventoryHealth::Starting,
         WatchState::Broken { why } => InventoryHealth::Stale { why: why.clone() },
         WatchState::Refused { why } => InventoryHealth::Limited { why: why.clone() },
     };

@@ -6,7 +6,7 @@ use crate::domain::hook::{
 };
 use crate::domain::probe::{Answer, Connection, Phase, Phases, ProbeLevel, ProbeOutcome};
 use crate::domain::snapshot::{
-    Complaints, Cumulative, HookSeries, Operation, ScrapeFailureReason, Snapshot, WriteKey, WriteSeries,
+    Complaints, Cumulative, HookSeries, Operation, ScrapeFailureReason, Snapshot, WriteKey,
 };
 use crate::domain::verdict::{Effect as HookEffect, NotAHook};
 
