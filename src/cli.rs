@@ -6,7 +6,7 @@ use clap::{Parser, Subcommand};
 
 use crate::app::config::{Config, ConfigArguments};
 use crate::app::replay::{ReplayArguments, replay};
-use crate::app::{Output, run};
+use crate::app::{Output, diagnose, run};
 use crate::io::telemetry::{self, LogFormat};
 
 /// Bad usage: a flag, a key or a file that makes no sense (`EX_USAGE` of sysexits).
@@ -36,6 +36,11 @@ struct Arguments {
 enum Command {
     /// Watch a cluster until told to stop
     Run(ConfigArguments),
+    /// Look at a cluster once and say which hook, if any, is to blame
+    ///
+    /// Exit code: 0 healthy, 1 a hook is failing, 2 could not tell, 3 writes are impaired and no hook is to
+    /// blame, 64 bad usage.
+    Diagnose(diagnose::DiagnoseArguments),
     /// Diagnose a recording, offline
     Replay(ReplayArguments),
     /// Check a configuration without opening anything
@@ -77,6 +82,10 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Run(arguments) => match checked(&arguments) {
             Ok(config) => block_on(run::until_signal(config)),
+            Err(code) => Ok(code),
+        },
+        Command::Diagnose(arguments) => match checked(&arguments.config) {
+            Ok(config) => block_on(diagnose::diagnose(config, &arguments)),
             Err(code) => Ok(code),
         },
         Command::Replay(arguments) => {

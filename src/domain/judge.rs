@@ -196,7 +196,7 @@ impl Counters {
     }
 
     /// What the counters alone let guess.
-    fn cause(&self, timeout: Option<Duration>, fails_open: bool) -> Cause {
+    fn cause(&self, timeout: Option<Duration>, usual: Option<f64>, fails_open: bool) -> Cause {
         let timeout_like = timeout.map_or(TIMEOUT_LIKE, |t| (0.8 * t.as_secs_f64()).max(TIMEOUT_LIKE));
         if self.failed_mean.is_some_and(|mean| mean >= timeout_like) {
             Cause::Hanging
@@ -204,6 +204,13 @@ impl Counters {
             Cause::Erroring
         } else if fails_open {
             Cause::FailingOpen
+        } else if self
+            .failed_mean
+            .zip(usual)
+            .is_some_and(|(mean, usual)| mean >= 0.5 * usual)
+        {
+            // A refusal comes back much faster than an answer; this took as long as an answer does.
+            Cause::Erroring
         } else {
             Cause::Refused
         }
@@ -334,7 +341,7 @@ fn conclude(
     }
     if counters.failed >= 1.0 || !current.is_empty() {
         let cause = current.first().map_or_else(
-            || counters.cause(timeout(case), fails_open(case)),
+            || counters.cause(timeout(case), case.usual, fails_open(case)),
             |named| named.failure.reason.into(),
         );
         return Finding::new(Health::Suspect, cause, 0.5);
@@ -399,7 +406,7 @@ fn failing(
         }
         Probes::Silent | Probes::Good { .. } | Probes::Slow { .. } => {}
     }
-    let cause = from_canary.unwrap_or_else(|| counters.cause(timeout(case), fails_open(case)));
+    let cause = from_canary.unwrap_or_else(|| counters.cause(timeout(case), case.usual, fails_open(case)));
     let confidence = match (both_api_witnesses, latest.is_some(), case.ambiguous) {
         (true, ..) => 0.92,
         (false, true, _) => 0.85,
@@ -586,7 +593,9 @@ fn evidence(
     cause: Option<Cause>,
 ) -> Vec<String> {
     let mut said = Vec::new();
-    if let Some(latest) = named.iter().max_by_key(|named| named.started) {
+    let latest = named.iter().max_by_key(|named| named.started);
+    // What was refused before writes got through again is no evidence any more.
+    if let Some(latest) = latest.filter(|latest| latest.current || cause.is_some()) {
         said.push(format!(
             "The API server refused a dry-run write of {} after {} and named this hook: {}.",
             latest.target,

@@ -294,6 +294,9 @@ pub fn summary(writes: Writes, verdicts: &[Verdict], elsewhere: Option<&Elsewher
         .map(|verdict| verdict.summary.trim_end_matches('.'))
         .collect();
     match (culprits.as_slice(), elsewhere) {
+        ([], None) if matches!(writes, Writes::Blocked | Writes::Delayed) => {
+            format!("{state}; what is to blame is not known yet.")
+        }
         ([], None) => format!("{state}; no hook is to blame for anything."),
         ([], Some(found)) => format!("{state}; no hook is to blame: {}.", found.cause.sentence()),
         (culprits, _) => format!("{state}; {}.", culprits.join("; and ")),

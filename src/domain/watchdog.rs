@@ -532,6 +532,13 @@ impl Watchdog {
                 });
             }
         }
+        // A canary that is late or slow speaks of one of the hooks it meets.
+        for (target, memory) in self.canaries.iter() {
+            if memory.overdue_for(now).is_some() || memory.slow(now).is_some() {
+                let met = self.met_by.iter().filter(|(_, met_by)| met_by.contains(&target));
+                hooks.extend(met.map(|(hook, _)| hook.clone()));
+            }
+        }
         let canary_is_odd = self.canaries.iter().any(|(_, memory)| {
             memory.overdue_for(now).is_some()
                 || memory.slow(now).is_some()

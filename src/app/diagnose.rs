@@ -1,0 +1,284 @@
+//! `hookwatch diagnose`: one look at a cluster, and a report that a person can act on.
+
+use std::fmt::Write as _;
+use std::io::{IsTerminal, Write as _};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, MissedTickBehavior};
+
+use super::Output;
+use super::config::{Config, ConfigArguments};
+use super::engine::Engine;
+use crate::domain::verdict::{Assessment, Health, Verdict, Writes};
+
+/// No report before this: two scrapes and two probes of everything take about as long.
+const AT_LEAST: Duration = Duration::from_secs(6);
+/// A verdict has to hold for this long.
+const SETTLED: Duration = Duration::from_secs(3);
+/// With everything well, further looking brings nothing new after this.
+const ALL_WELL: Duration = Duration::from_secs(12);
+/// With this confidence in a culprit there is nothing to wait for.
+const SURE: f64 = 0.85;
+
+/// What `diagnose` was asked for.
+#[derive(Debug, Clone, clap::Args)]
+pub struct DiagnoseArguments {
+    /// The same as for `run`
+    #[command(flatten)]
+    pub config: ConfigArguments,
+    /// Longest time to look before reporting
+    #[arg(long = "for", value_name = "DURATION", default_value = "25s", value_parser = duration)]
+    pub at_most: Duration,
+    /// How to print the report
+    #[arg(long, value_enum, default_value_t)]
+    pub output: Output,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let duration = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    match (AT_LEAST..=Duration::from_secs(600)).contains(&duration) {
+        true => Ok(duration),
+        false => Err("use 6s to 10m".to_owned()),
+    }
+}
+
+/// What a look came to; the exit code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Conclusion {
+    /// Writes flow and no hook is failing.
+    Healthy,
+    /// At least one hook is named as a culprit.
+    HookFailing,
+    /// Too little could be seen.
+    CouldNotTell,
+    /// Writes are impaired and no hook is to blame.
+    NotAHook,
+}
+
+impl Conclusion {
+    /// Reads an assessment.
+    pub fn of(assessment: &Assessment) -> Self {
+        let plane = &assessment.control_plane;
+        if assessment.culprits().next().is_some() {
+            Self::HookFailing
+        } else if assessment.sources.inventory_age_seconds.is_none() || assessment.sources.self_doubt {
+            Self::CouldNotTell
+        } else if plane.not_a_hook.is_some() || matches!(plane.writes, Writes::Blocked | Writes::Delayed) {
+            Self::NotAHook
+        } else if plane.writes == Writes::Unknown {
+            Self::CouldNotTell
+        } else {
+            Self::Healthy
+        }
+    }
+
+    /// The exit code of `diagnose`.
+    pub const fn exit_code(self) -> u8 {
+        match self {
+            Self::Healthy => 0,
+            Self::HookFailing => 1,
+            Self::CouldNotTell => 2,
+            Self::NotAHook => 3,
+        }
+    }
+
+    const fn sentence(self) -> &'static str {
+        match self {
+            Self::Healthy => "HEALTHY: writes flow and no hook is failing",
+            Self::HookFailing => "A HOOK IS FAILING",
+            Self::CouldNotTell => "COULD NOT TELL",
+            Self::NotAHook => "WRITES ARE IMPAIRED and no hook is to blame",
+        }
+    }
+}
+
+/// Looks and reports.
+///
+/// # Errors
+/// When the kubeconfig cannot be used or the report cannot be printed.
+pub async fn diagnose(mut config: Config, arguments: &DiagnoseArguments) -> anyhow::Result<ExitCode> {
+    config.scrapes.interval = config.scrapes.alert_interval;
+    config.probes.interval = config.probes.alert_interval;
+    config.canaries.interval = config.canaries.alert_interval;
+    let engine = Engine::start(&config).await?;
+    let assessment = look(&engine, arguments.at_most).await;
+    engine.stop().await;
+    let conclusion = assessment
+        .as_deref()
+        .map_or(Conclusion::CouldNotTell, Conclusion::of);
+    match arguments.output {
+        Output::Json => {
+            let report = serde_json::json!({ "conclusion": conclusion, "assessment": assessment });
+            println!("{}", serde_json::to_string_pretty(&report)?);
+        }
+        Output::Text => print!("{}", report(conclusion, assessment.as_deref())),
+    }
+    Ok(ExitCode::from(conclusion.exit_code()))
+}
+
+/// Watches the assessments until they say the same for a while.
+async fn look(engine: &Engine, at_most: Duration) -> Option<Arc<Assessment>> {
+    let (began, mut latest) = (Instant::now(), None);
+    let mut held: Option<(Conclusion, Instant)> = None;
+    let mut tick = tokio::time::interval(Duration::from_millis(250));
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut progress = Progress::new();
+    while began.elapsed() < at_most {
+        tick.tick().await;
+        latest = engine.assessment.borrow().clone();
+        let Some(assessment) = &latest else { continue };
+        let conclusion = Conclusion::of(assessment);
+        let since = held
+            .filter(|(before, _)| *before == conclusion)
+            .map_or(Instant::now(), |(_, at)| at);
+        held = Some((conclusion, since));
+        progress.show(began.elapsed(), at_most, assessment);
+        let looked = began.elapsed();
+        let settled = looked >= AT_LEAST && since.elapsed() >= SETTLED;
+        let enough = match conclusion {
+            Conclusion::HookFailing => assessment.culprits().all(|verdict| verdict.confidence >= SURE),
+            Conclusion::Healthy => looked >= ALL_WELL && !assessment.hooks.iter().any(is_suspect),
+            Conclusion::CouldNotTell | Conclusion::NotAHook => false,
+        };
+        if settled && enough {
+            break;
+        }
+    }
+    progress.clear();
+    latest
+}
+
+fn is_suspect(verdict: &Verdict) -> bool {
+    verdict.health == Health::Suspect
+}
+
+/// One line on a terminal that is written over; nothing anywhere else.
+struct Progress {
+    terminal: bool,
+}
+
+impl Progress {
+    fn new() -> Self {
+        Self {
+            terminal: std::io::stderr().is_terminal(),
+        }
+    }
+
+    fn show(&mut self, looked: Duration, at_most: Duration, assessment: &Assessment) {
+        if self.terminal {
+            let scraped = assessment
+                .sources
+                .scrapes
+                .iter()
+                .filter(|scrape| scrape.age_seconds.is_some());
+            eprint!(
+                "\r\x1b[Klooking, {:.0} of at most {:.0} s: {} hooks, {} API servers scraped, writes {}",
+                looked.as_secs_f64(),
+                at_most.as_secs_f64(),
+                assessment.hooks.len(),
+                scraped.count(),
+                assessment.control_plane.writes.as_str()
+            );
+            // A terminal that cannot be written to needs no progress.
+            let _ = std::io::stderr().flush();
+        }
+    }
+
+    fn clear(&self) {
+        if self.terminal {
+            eprint!("\r\x1b[K");
+        }
+    }
+}
+
+/// The report for people: the conclusion, then who and why, then what else was seen.
+fn report(conclusion: Conclusion, assessment: Option<&Assessment>) -> String {
+    let mut text = format!("{}\n", conclusion.sentence());
+    let Some(assessment) = assessment else { return text };
+    let plane = &assessment.control_plane;
+    let mut line = |said: &str| {
+        text.push_str(said);
+        text.push('\n');
+    };
+    line(&format!("  {}", plane.summary));
+    for verdict in &assessment.hooks {
+        if verdict.cause.is_some() {
+            line("");
+            line(&about(verdict));
+        }
+    }
+    if let Some(found) = &plane.not_a_hook {
+        line(&format!(
+            "\n{} (confidence {:.2}): {}",
+            found.cause.as_str(),
+            found.confidence,
+            found.cause.sentence()
+        ));
+        for sentence in &found.evidence {
+            line(&format!("  - {sentence}"));
+        }
+    }
+    line("\ncanaries");
+    for canary in &plane.canaries {
+        line(&format!(
+            "  {:<14} {:<12} {}",
+            canary.canary.as_str(),
+            canary.state,
+            canary.detail
+        ));
+    }
+    line("sources");
+    match assessment.sources.inventory_age_seconds {
+        Some(_) => {
+            let count = |health| {
+                assessment
+                    .hooks
+                    .iter()
+                    .filter(|verdict| verdict.health == health)
+                    .count()
+            };
+            line(&format!(
+                "  {} hooks: {} failing, {} suspect, {} healthy, {} unknown",
+                assessment.hooks.len(),
+                count(Health::Failing),
+                count(Health::Suspect),
+                count(Health::Healthy),
+                count(Health::Unknown)
+            ));
+        }
+        None => line("  the webhook configurations could not be read"),
+    }
+    for trouble in &assessment.sources.inventory_trouble {
+        line(&format!("  {trouble}"));
+    }
+    for scrape in &assessment.sources.scrapes {
+        let state = scrape.failure.clone().unwrap_or_else(|| "scraped".to_owned());
+        line(&format!("  API server {}: {state}", scrape.target));
+    }
+    for problem in &assessment.problems {
+        line(&format!("  {}: {}", problem.object, problem.what));
+    }
+    text
+}
+
+fn about(verdict: &Verdict) -> String {
+    let mut text = format!(
+        "{} {}: {} (effect {}, confidence {:.2})",
+        verdict.health.as_str().to_uppercase(),
+        verdict.cause.map_or("", |cause| cause.as_str()),
+        verdict.summary,
+        verdict.effect.as_str(),
+        verdict.confidence
+    );
+    for sentence in &verdict.evidence {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "\n  - {sentence}");
+    }
+    if let Some(advice) = verdict.advice {
+        let _ = write!(text, "\n  next: {advice}");
+    }
+    text
+}
