@@ -1,1 +1,4 @@
 //! The lab: a control plane in this process, made to be broken.
+
+pub mod backend;
+pub mod certs;
