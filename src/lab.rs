@@ -2,3 +2,5 @@
 
 pub mod backend;
 pub mod certs;
+pub mod cluster;
+pub mod workload;
