@@ -1,1 +1,6 @@
 //! The lab: a control plane in this process, made to be broken.
+
+pub mod backend;
+pub mod certs;
+pub mod cluster;
+pub mod workload;

@@ -1,0 +1,282 @@
+//! The lab cluster: three hooks with real backends, the Services they are reached by, and the canaries' objects.
+//!
+//! Everything is put into the API server by an ordinary client, so it does not matter whose API server it is.
+
+mod objects;
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use anyhow::Context;
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::Value;
+
+use super::backend::{Backend, Behaviour, Role};
+use super::certs::Authority;
+use crate::domain::hook::HookKind;
+
+/// One of the lab's hooks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LabHook {
+    /// Validating, catch-all, `Fail`, 10 s, three backends.
+    Opa,
+    /// Mutating, CREATE of Secrets and ConfigMaps outside kube-system, `Ignore`, 5 s, two backends.
+    Policy,
+    /// Validating, Services and Leases only, `Fail`, 10 s, two backends.
+    Quota,
+}
+
+impl LabHook {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Opa, Self::Policy, Self::Quota];
+
+    /// Validating or mutating.
+    pub const fn kind(self) -> HookKind {
+        match self {
+            Self::Opa | Self::Quota => HookKind::Validating,
+            Self::Policy => HookKind::Mutating,
+        }
+    }
+
+    /// The name of its configuration.
+    pub const fn configuration(self) -> &'static str {
+        match self {
+            Self::Opa => "opa-validating-webhook",
+            Self::Policy => "policy-mutator",
+            Self::Quota => "quota-guard",
+        }
+    }
+
+    /// Its own name.
+    pub const fn webhook(self) -> &'static str {
+        match self {
+            Self::Opa => "validating-webhook.openpolicyagent.org",
+            Self::Policy => "mutate.policy.example.com",
+            Self::Quota => "quota.example.com",
+        }
+    }
+
+    /// The namespace of its Service.
+    pub const fn namespace(self) -> &'static str {
+        match self {
+            Self::Opa => "opa",
+            Self::Policy | Self::Quota => "policy",
+        }
+    }
+
+    /// The name of its Service.
+    pub const fn service(self) -> &'static str {
+        match self {
+            Self::Opa => "opa",
+            Self::Policy => "policy",
+            Self::Quota => "quota",
+        }
+    }
+
+    /// How many backends it has.
+    pub const fn backends(self) -> usize {
+        match self {
+            Self::Opa => 3,
+            Self::Policy | Self::Quota => 2,
+        }
+    }
+
+    /// The TLS server name its backends' certificates are for.
+    pub fn server_name(self) -> String {
+        format!("{}.{}.svc", self.service(), self.namespace())
+    }
+
+    /// Loopback addresses, one per backend, that no other hook of the lab uses.
+    fn hosts(self) -> Vec<IpAddr> {
+        let first = match self {
+            Self::Opa => 2,
+            Self::Policy => 5,
+            Self::Quota => 7,
+        };
+        (first..)
+            .take(self.backends())
+            .map(|last| IpAddr::V4(Ipv4Addr::new(127, 0, 0, last)))
+            .collect()
+    }
+}
+
+/// A running lab cluster. Dropping it stops the backends; the objects stay in the API server.
+pub struct Cluster {
+    client: kube::Client,
+    authority: Authority,
+    other_authority: Authority,
+    backends: Vec<(LabHook, Vec<Backend>)>,
+}
+
+/// A client for the API server that a kubeconfig names.
+///
+/// # Errors
+/// When the kubeconfig cannot be read or used.
+pub async fn client_for(kubeconfig: &str) -> anyhow::Result<kube::Client> {
+    let kubeconfig = Kubeconfig::from_yaml(kubeconfig).context("reading the lab's kubeconfig")?;
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+        .await
+        .context("using the lab's kubeconfig")?;
+    kube::Client::try_from(config).context("making a client for the lab's API server")
+}
+
+impl Cluster {
+    /// Starts all backends and puts everything that belongs to the lab into the API server.
+    ///
+    /// # Errors
+    /// When a backend cannot start, or the API server refuses an object for another reason than that it is there.
+    pub async fn start(kubeconfig: &str) -> anyhow::Result<Self> {
+        let client = client_for(kubeconfig).await?;
+        let authority = Authority::new("hookwatch lab")?;
+        let mut backends = Vec::new();
+        for hook in LabHook::ALL {
+            let role = match hook.kind() {
+                HookKind::Validating => Role::Validating,
+                HookKind::Mutating => Role::Mutating,
+            };
+            let certificate = authority.issue(&hook.server_name())?;
+            let group = Backend::start_group(&hook.hosts(), role, &certificate).await?;
+            backends.push((hook, group));
+        }
+        let cluster = Self {
+            client,
+            authority,
+            other_authority: Authority::new("hookwatch lab")?,
+            backends,
+        };
+        objects::create_all(&cluster).await?;
+        Ok(cluster)
+    }
+
+    /// A client of the lab's API server.
+    pub const fn client(&self) -> &kube::Client {
+        &self.client
+    }
+
+    /// The backends of one hook.
+    pub fn backends(&self, hook: LabHook) -> &[Backend] {
+        self.backends
+            .iter()
+            .find(|(of, _)| *of == hook)
+            .map_or(&[], |(_, backends)| backends)
+    }
+
+    /// Switches the first `count` backends of a hook.
+    ///
+    /// # Errors
+    /// When one of them does not take the change.
+    pub async fn behave(&self, hook: LabHook, count: usize, behaviour: &Behaviour) -> anyhow::Result<()> {
+        for backend in self.backends(hook).iter().take(count) {
+            backend.behave(behaviour.clone()).await?;
+        }
+        Ok(())
+    }
+
+    /// Gives all backends of a hook a fresh certificate, an expired one or a valid one.
+    ///
+    /// # Errors
+    /// When it cannot be made or is not taken.
+    pub async fn renew_certificates(&self, hook: LabHook, expired: bool) -> anyhow::Result<()> {
+        let name = hook.server_name();
+        let certificate = if expired {
+            self.authority.issue_expired(&name)?
+        } else {
+            self.authority.issue(&name)?
+        };
+        for backend in self.backends(hook) {
+            backend.serve_certificate(&certificate).await?;
+        }
+        Ok(())
+    }
+
+    /// Puts a `caBundle` into the hook's configuration: the right one, or that of an authority which signed nothing
+    /// here.
+    ///
+    /// # Errors
+    /// When the configuration cannot be read or written.
+    pub async fn set_ca_bundle(&self, hook: LabHook, right: bool) -> anyhow::Result<()> {
+        let bundle = BASE64_STANDARD.encode(self.bundle(right));
+        let kind = hook.kind().configuration_kind();
+        let resource =
+            ApiResource::from_gvk(&GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind));
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
+        self.update(&api, hook.configuration(), |object| {
+            let webhooks = object.data.get_mut("webhooks").and_then(Value::as_array_mut);
+            for webhook in webhooks.into_iter().flatten() {
+                if webhook.get("name").and_then(Value::as_str) == Some(hook.webhook()) {
+                    webhook["clientConfig"]["caBundle"] = Value::from(bundle.clone());
+                }
+            }
+        })
+        .await
+        .with_context(|| format!("changing the caBundle of {kind} {:?}", hook.configuration()))
+    }
+
+    /// Empties the EndpointSlice of a hook's Service, or fills it again.
+    ///
+    /// # Errors
+    /// When the slice cannot be read or written.
+    pub async fn set_endpoints(&self, hook: LabHook, present: bool) -> anyhow::Result<()> {
+        let wanted = if present {
+            objects::endpoint_slice(self, hook)?.endpoints
+        } else {
+            Some(Vec::new())
+        };
+        let api: Api<EndpointSlice> = Api::namespaced(self.client.clone(), hook.namespace());
+        let name = objects::slice_name(hook);
+        self.update(&api, &name, |slice| slice.endpoints.clone_from(&wanted))
+            .await
+            .with_context(|| format!("changing EndpointSlice {}/{name}", hook.namespace()))
+    }
+
+    fn bundle(&self, right: bool) -> String {
+        if right {
+            self.authority.pem()
+        } else {
+            self.other_authority.pem()
+        }
+    }
+
+    /// Reads, changes and writes one object, again when somebody else wrote in between.
+    async fn update<T>(&self, api: &Api<T>, name: &str, change: impl Fn(&mut T)) -> anyhow::Result<()>
+    where
+        T: Clone + std::fmt::Debug + serde::Serialize + serde::de::DeserializeOwned,
+    {
+        const ATTEMPTS: u32 = 5;
+        for attempt in 1..=ATTEMPTS {
+            let mut object = bounded(api.get(name)).await?;
+            change(&mut object);
+            match bounded(api.replace(name, &PostParams::default(), &object)).await {
+                Ok(_) => return Ok(()),
+                Err(error) if attempt < ATTEMPTS && status_of(&error) == Some(409) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Longest wait for the lab's own requests: just above what the API server itself allows a write.
+const REQUEST_LIMIT: Duration = Duration::from_secs(40);
+
+async fn bounded<T>(request: impl Future<Output = kube::Result<T>>) -> anyhow::Result<T> {
+    match tokio::time::timeout(REQUEST_LIMIT, request).await {
+        Ok(result) => Ok(result?),
+        Err(_) => anyhow::bail!(
+            "no answer from the API server within {} s",
+            REQUEST_LIMIT.as_secs()
+        ),
+    }
+}
+
+/// The HTTP status behind an error, when the API server answered.
+fn status_of(error: &anyhow::Error) -> Option<u16> {
+    match error.downcast_ref::<kube::Error>() {
+        Some(kube::Error::Api(status)) => Some(status.code),
+        _ => None,
+    }
+}

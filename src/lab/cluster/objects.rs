@@ -1,0 +1,227 @@
+//! The objects of the lab cluster, written as the manifests that they are.
+
+use anyhow::Context;
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::api::{Api, PostParams};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::{Cluster, LabHook, bounded, status_of};
+use crate::domain::hook::HookKind;
+
+/// Namespaces of the lab; the first three exist in every real cluster already.
+const NAMESPACES: [&str; 9] = [
+    "default",
+    "kube-system",
+    "kube-node-lease",
+    "opa",
+    "policy",
+    "team-a",
+    "team-b",
+    "hookwatch",
+    ARCHIVE,
+];
+
+/// Where the old objects lie that make a LIST of everything dear.
+const ARCHIVE: &str = "archive";
+/// How many of them.
+const ARCHIVED: usize = 300;
+
+/// The name of every object that canaries write.
+const CANARY: &str = "hookwatch-canary";
+
+/// The name of the EndpointSlice behind a hook's Service.
+pub(super) fn slice_name(hook: LabHook) -> String {
+    format!("{}-lab", hook.service())
+}
+
+/// Creates everything. The hooks come last: they are to find their backends in place.
+pub(super) async fn create_all(cluster: &Cluster) -> anyhow::Result<()> {
+    let client = || cluster.client().clone();
+    for name in NAMESPACES {
+        // The label is the API server's own doing; saying it makes selectors work on any.
+        let labels = json!({"kubernetes.io/metadata.name": name});
+        let namespace: Namespace = object(json!({"metadata": {"name": name, "labels": labels}}))?;
+        create(&Api::all(client()), &namespace).await?;
+    }
+    for namespace in ["hookwatch", "kube-system"] {
+        let canary: ConfigMap = object(json!({"metadata": {"name": CANARY, "namespace": namespace}}))?;
+        create(&Api::namespaced(client(), namespace), &canary).await?;
+    }
+    let canary: Lease = object(json!({
+        "metadata": {"name": CANARY, "namespace": "kube-node-lease"},
+        "spec": {"holderIdentity": "hookwatch", "leaseDurationSeconds": 40},
+    }))?;
+    create(&Api::namespaced(client(), "kube-node-lease"), &canary).await?;
+
+    let archive: Api<ConfigMap> = Api::namespaced(client(), ARCHIVE);
+    futures::stream::iter(0..ARCHIVED)
+        .map(|number| {
+            let manifest = json!({"metadata": {"name": format!("entry-{number}"), "namespace": ARCHIVE}});
+            let archive = &archive;
+            async move { create(archive, &object(manifest)?).await }
+        })
+        .buffer_unordered(8)
+        .try_collect::<()>()
+        .await?;
+
+    for hook in LabHook::ALL {
+        create(
+            &Api::namespaced(client(), hook.namespace()),
+            &service(cluster, hook)?,
+        )
+        .await?;
+        create(
+            &Api::namespaced(client(), hook.namespace()),
+            &endpoint_slice(cluster, hook)?,
+        )
+        .await?;
+    }
+    for hook in LabHook::ALL {
+        let configuration = configuration(cluster, hook);
+        match hook.kind() {
+            HookKind::Validating => {
+                let configuration: ValidatingWebhookConfiguration = object(configuration)?;
+                create(&Api::all(client()), &configuration).await?;
+            }
+            HookKind::Mutating => {
+                let configuration: MutatingWebhookConfiguration = object(configuration)?;
+                create(&Api::all(client()), &configuration).await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The EndpointSlice behind a hook's Service, with every backend in it and ready.
+pub(super) fn endpoint_slice(cluster: &Cluster, hook: LabHook) -> anyhow::Result<EndpointSlice> {
+    let endpoints: Vec<Value> = cluster
+        .backends(hook)
+        .iter()
+        .enumerate()
+        .map(|(index, backend)| {
+            json!({
+                "addresses": [backend.address().ip()],
+                "conditions": {"ready": true, "serving": true, "terminating": false},
+                "nodeName": format!("node-{}", index + 1),
+                "targetRef": {
+                    "kind": "Pod",
+                    "namespace": hook.namespace(),
+                    "name": format!("{}-{index}", hook.service()),
+                },
+            })
+        })
+        .collect();
+    object(json!({
+        "metadata": {
+            "name": slice_name(hook),
+            "namespace": hook.namespace(),
+            "labels": {"kubernetes.io/service-name": hook.service()},
+        },
+        "addressType": "IPv4",
+        "endpoints": endpoints,
+        "ports": [{"name": "https", "port": port(cluster, hook), "protocol": "TCP"}],
+    }))
+}
+
+fn service(cluster: &Cluster, hook: LabHook) -> anyhow::Result<Service> {
+    object(json!({
+        "metadata": {"name": hook.service(), "namespace": hook.namespace()},
+        "spec": {
+            "clusterIP": "None",
+            "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": port(cluster, hook)}],
+        },
+    }))
+}
+
+fn configuration(cluster: &Cluster, hook: LabHook) -> Value {
+    let (path, policy, timeout) = match hook {
+        LabHook::Opa => ("/v0/admit", "Fail", 10),
+        LabHook::Policy => ("/mutate", "Ignore", 5),
+        LabHook::Quota => ("/validate", "Fail", 10),
+    };
+    let rules = match hook {
+        LabHook::Opa => json!([{
+            "operations": ["CREATE", "UPDATE"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*/*"],
+        }]),
+        LabHook::Policy => json!([{
+            "operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"],
+            "resources": ["secrets", "configmaps"],
+        }]),
+        LabHook::Quota => json!([
+            {
+                "operations": ["CREATE", "UPDATE"], "apiGroups": [""], "apiVersions": ["v1"],
+                "resources": ["services"],
+            },
+            {
+                "operations": ["CREATE", "UPDATE"], "apiGroups": ["coordination.k8s.io"], "apiVersions": ["v1"],
+                "resources": ["leases"],
+            },
+        ]),
+    };
+    // Opa leaves its own namespace alone, as its manual recommends: else nobody could give it its endpoints back
+    // once it has lost them.
+    let spared = match hook {
+        LabHook::Opa => Some("opa"),
+        LabHook::Policy => Some("kube-system"),
+        LabHook::Quota => None,
+    };
+    let selector = spared.map_or_else(
+        || json!({}),
+        |namespace| {
+            json!({"matchExpressions": [
+                {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": [namespace]},
+            ]})
+        },
+    );
+    json!({
+        "metadata": {"name": hook.configuration(), "annotations": {"hookwatch.dev/probe": "review"}},
+        "webhooks": [{
+            "name": hook.webhook(),
+            "clientConfig": {
+                "service": {"namespace": hook.namespace(), "name": hook.service(), "path": path, "port": 443},
+                "caBundle": BASE64_STANDARD.encode(cluster.bundle(true)),
+            },
+            "rules": rules,
+            "namespaceSelector": selector,
+            "failurePolicy": policy,
+            "timeoutSeconds": timeout,
+            "sideEffects": "None",
+            "admissionReviewVersions": ["v1"],
+        }],
+    })
+}
+
+fn port(cluster: &Cluster, hook: LabHook) -> Option<u16> {
+    cluster
+        .backends(hook)
+        .first()
+        .map(|backend| backend.address().port())
+}
+
+/// Reads a manifest as the type it is meant to be.
+fn object<T: DeserializeOwned>(manifest: Value) -> anyhow::Result<T> {
+    serde_json::from_value(manifest).context("a manifest of the lab does not fit its type")
+}
+
+/// Creates one object; one that is there already is left as it is.
+async fn create<T>(api: &Api<T>, object: &T) -> anyhow::Result<()>
+where
+    T: Clone + std::fmt::Debug + serde::Serialize + DeserializeOwned + kube::Resource<DynamicType = ()>,
+{
+    match bounded(api.create(&PostParams::default(), object)).await {
+        Err(error) if status_of(&error) != Some(409) => {
+            let name = object.meta().name.as_deref().unwrap_or_default();
+            Err(error).with_context(|| format!("creating {} {name:?} in the lab", T::kind(&())))
+        }
+        _ => Ok(()),
+    }
+}
