@@ -130,32 +130,38 @@ impl Rule {
 impl Hook {
     /// Whether the API server would ask this hook about such a request, its `matchConditions` left aside.
     ///
-    /// Cluster-scoped objects are never excluded by `namespaceSelector`, except Namespace objects by their own
-    /// labels. An `objectSelector` takes the request when it selects the new *or* the old object. A rule for an
-    /// equivalent resource of another version is not considered (`matchPolicy: Equivalent` is read as `Exact`).
+    /// See [`lets_through`].
     pub fn could_match(&self, request: &RequestShape<'_>) -> bool {
-        !request.is_exempt()
-            && self.namespace_selector_lets(request)
-            && self.object_selector_lets(request)
-            && self.rules.iter().any(|rule| rule.matches(request))
+        lets_through(
+            &self.namespace_selector,
+            &self.object_selector,
+            &self.rules,
+            request,
+        )
     }
+}
 
-    fn namespace_selector_lets(&self, request: &RequestShape<'_>) -> bool {
-        if request.namespace.is_none() && !request.is_namespace() {
-            return true;
-        }
-        request
+/// Whether selectors and rules let a request through to a hook.
+///
+/// Cluster-scoped objects are never excluded by `namespaceSelector`, except Namespace objects by their own labels.
+/// An `objectSelector` takes the request when it selects the new *or* the old object. A rule for an equivalent
+/// resource of another version is not considered (`matchPolicy: Equivalent` is read as `Exact`).
+pub fn lets_through(
+    namespace_selector: &Selector,
+    object_selector: &Selector,
+    rules: &[Rule],
+    request: &RequestShape<'_>,
+) -> bool {
+    let namespace_lets = (request.namespace.is_none() && !request.is_namespace())
+        || request
             .selected_namespace_labels()
-            .is_none_or(|labels| self.namespace_selector.matches(labels))
-    }
-
-    fn object_selector_lets(&self, request: &RequestShape<'_>) -> bool {
-        let mut known = [request.object_labels, request.old_labels]
-            .into_iter()
-            .flatten()
-            .peekable();
-        known.peek().is_none() || known.any(|labels| self.object_selector.matches(labels))
-    }
+            .is_none_or(|labels| namespace_selector.matches(labels));
+    let mut known = [request.object_labels, request.old_labels]
+        .into_iter()
+        .flatten()
+        .peekable();
+    let object_lets = known.peek().is_none() || known.any(|labels| object_selector.matches(labels));
+    !request.is_exempt() && namespace_lets && object_lets && rules.iter().any(|rule| rule.matches(request))
 }
 
 /// Whether `items` holds the requested word or `*`.
