@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::app::config::{Config, ConfigArguments};
 use crate::app::replay::{ReplayArguments, replay};
@@ -45,6 +45,11 @@ enum Command {
     Replay(ReplayArguments),
     /// Check a configuration without opening anything
     CheckConfig(ConfigArguments),
+}
+
+/// The command line as it is declared, for whoever wants to hold a document against it.
+pub fn command() -> clap::Command {
+    Arguments::command()
 }
 
 /// Does what the command line asks for.
@@ -125,12 +130,10 @@ fn block_on(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Res
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
     fn the_command_line_is_consistent() {
-        Arguments::command().debug_assert();
+        command().debug_assert();
     }
 }

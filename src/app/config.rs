@@ -3,12 +3,12 @@
 //! Three sources, the later overriding the earlier: a YAML file, the environment, flags. Every mistake in them
 //! is found at once, each named by its key, so that nobody mends a file one error at a time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::domain::canary::CanaryTarget;
 use crate::domain::hook::HookId;
@@ -65,7 +65,7 @@ pub struct ScrapeConfig {
     pub interval: Duration,
     /// The same when something is odd. 1 s to 5 min.
     pub alert_interval: Duration,
-    /// Longest time for one scrape. 1 s to 1 min.
+    /// Longest time for one scrape. 1 s to 5 min.
     pub timeout: Duration,
     /// Largest body of one scrape, in bytes.
     pub max_bytes: u64,
@@ -144,14 +144,6 @@ impl Config {
     /// # Errors
     /// All mistakes found.
     pub fn parse(text: &str, arguments: &ConfigArguments) -> Result<Self, Vec<ConfigError>> {
-        let ConfigArguments {
-            config: _,
-            kubeconfig,
-            context,
-            namespace,
-            listen,
-        } = arguments;
-        let mut errors = Vec::new();
         let file = if text.trim().is_empty() {
             Map::new()
         } else {
@@ -172,10 +164,33 @@ impl Config {
                 }
             }
         };
+        let mut notes = Notes::default();
+        let config = Self::read(file, arguments, &mut notes);
+        config.filter(|_| notes.errors.is_empty()).ok_or(notes.errors)
+    }
+
+    /// Every key that a configuration file can have, as in `probes.hooks[].level`.
+    pub fn keys() -> BTreeSet<String> {
+        let mut notes = Notes::default();
+        // What is in a list is read only where the list has an entry.
+        let file = Map::from_iter([("probes".to_owned(), json!({"hooks": [{}]}))]);
+        Self::read(file, &ConfigArguments::default(), &mut notes);
+        notes.known.iter().map(|key| key.replace("[0]", "[]")).collect()
+    }
+
+    /// Reads every key and notes what is wrong; `None` when there is no making sense of it at all.
+    fn read(file: Map<String, Value>, arguments: &ConfigArguments, notes: &mut Notes) -> Option<Self> {
+        let ConfigArguments {
+            config: _,
+            kubeconfig,
+            context,
+            namespace,
+            listen,
+        } = arguments;
         let mut file = Section {
             path: String::new(),
             keys: file,
-            errors: &mut errors,
+            notes,
         };
         let kubeconfig = kubeconfig.clone().or(file.text("kubeconfig").map(PathBuf::from));
         let context = context.clone().or(file.text("context"));
@@ -192,29 +207,24 @@ impl Config {
         let canaries = file.section("canaries", CanaryConfig::read);
         file.refuse_the_rest();
         if !is_dns_label(&namespace) {
-            errors.push(ConfigError::new(
-                "namespace",
-                format!("{namespace:?} cannot be a namespace's name"),
-            ));
+            file.error("namespace", format!("{namespace:?} cannot be a namespace's name"));
         }
-        let listen = listen.parse::<SocketAddr>().map_err(|_| {
-            errors.push(ConfigError::new(
+        let Ok(listen) = listen.parse::<SocketAddr>() else {
+            file.error(
                 "listen",
                 format!("{listen:?} is not ADDRESS:PORT, for example 127.0.0.1:9880 or [::1]:9880"),
-            ));
-        });
-        match listen {
-            Ok(listen) if errors.is_empty() => Ok(Self {
-                kubeconfig,
-                context,
-                namespace,
-                listen,
-                scrapes,
-                probes,
-                canaries,
-            }),
-            _ => Err(errors),
-        }
+            );
+            return None;
+        };
+        Some(Self {
+            kubeconfig,
+            context,
+            namespace,
+            listen,
+            scrapes,
+            probes,
+            canaries,
+        })
     }
 }
 
@@ -273,21 +283,35 @@ impl CanaryConfig {
     }
 }
 
+/// What is learnt while reading.
+#[derive(Default)]
+struct Notes {
+    errors: Vec<ConfigError>,
+    /// Every key that was looked for, whether it was there or not.
+    known: BTreeSet<String>,
+}
+
 /// One mapping of the file. Keys are taken out as they are read; what is left is unknown.
 struct Section<'a> {
     path: String,
     keys: Map<String, Value>,
-    errors: &'a mut Vec<ConfigError>,
+    notes: &'a mut Notes,
 }
 
 impl Section<'_> {
     fn error(&mut self, key: &str, what: impl Into<String>) {
-        self.errors
+        self.notes
+            .errors
             .push(ConfigError::new(format!("{}{key}", self.path), what));
     }
 
+    fn take(&mut self, key: &str) -> Option<Value> {
+        self.notes.known.insert(format!("{}{key}", self.path));
+        self.keys.remove(key)
+    }
+
     fn section<T>(&mut self, key: &str, read: impl FnOnce(&mut Section<'_>) -> T) -> T {
-        let keys = match self.keys.remove(key) {
+        let keys = match self.take(key) {
             None | Some(Value::Null) => Map::new(),
             Some(Value::Object(keys)) => keys,
             Some(_) => {
@@ -299,7 +323,7 @@ impl Section<'_> {
         let mut section = Section {
             path,
             keys,
-            errors: self.errors,
+            notes: self.notes,
         };
         let value = read(&mut section);
         section.refuse_the_rest();
@@ -307,7 +331,7 @@ impl Section<'_> {
     }
 
     fn list<T>(&mut self, key: &str, read: impl Fn(&mut Section<'_>) -> Option<T>) -> Vec<T> {
-        let entries = match self.keys.remove(key) {
+        let entries = match self.take(key) {
             None | Some(Value::Null) => Vec::new(),
             Some(Value::Array(entries)) => entries,
             Some(_) => {
@@ -325,7 +349,7 @@ impl Section<'_> {
             let mut section = Section {
                 path,
                 keys,
-                errors: self.errors,
+                notes: self.notes,
             };
             values.extend(read(&mut section));
             section.refuse_the_rest();
@@ -334,7 +358,7 @@ impl Section<'_> {
     }
 
     fn text(&mut self, key: &str) -> Option<String> {
-        match self.keys.remove(key)? {
+        match self.take(key)? {
             Value::Null => None,
             Value::String(text) => Some(text),
             other => {
@@ -352,7 +376,7 @@ impl Section<'_> {
     }
 
     fn flag(&mut self, key: &str, default: bool) -> bool {
-        match self.keys.remove(key) {
+        match self.take(key) {
             None | Some(Value::Null) => default,
             Some(Value::Bool(value)) => value,
             Some(other) => {
@@ -363,7 +387,7 @@ impl Section<'_> {
     }
 
     fn number(&mut self, key: &str, default: u64, range: std::ops::RangeInclusive<u64>) -> u64 {
-        match self.keys.remove(key) {
+        match self.take(key) {
             None | Some(Value::Null) => default,
             Some(value) => match value.as_u64().filter(|number| range.contains(number)) {
                 Some(number) => number,
@@ -410,7 +434,7 @@ impl Section<'_> {
     fn level(&mut self, key: &str, default: ProbeLevel) -> ProbeLevel {
         // YAML 1.1 readers turn a bare `off` into false; both spellings mean it.
         if self.keys.get(key) == Some(&Value::Bool(false)) {
-            self.keys.remove(key);
+            self.take(key);
             return ProbeLevel::Off;
         }
         let Some(text) = self.text(key) else {
@@ -511,6 +535,21 @@ canaries:
                 "listen",
             ]
         );
+    }
+
+    #[test]
+    fn every_key_is_known_down_to_those_within_lists() {
+        let keys = Config::keys();
+        for key in [
+            "listen",
+            "probes",
+            "probes.clusterIP",
+            "probes.hooks",
+            "probes.hooks[].webhook",
+        ] {
+            assert!(keys.contains(key), "{key} is not among {keys:?}");
+        }
+        assert!(!keys.contains("color"));
     }
 
     #[test]
