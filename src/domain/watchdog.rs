@@ -325,7 +325,7 @@ impl Watchdog {
         let mut problems = self
             .inventory
             .as_ref()
-            .map_or_else(Vec::new, |inventory| inventory.problems.clone());
+            .map_or_else(Vec::new, |inventory| inventory.all_problems());
         let hooks: &[Arc<Hook>] = self.inventory.as_ref().map_or(&[], |inventory| &inventory.hooks);
         let mut listed: BTreeMap<(HookKind, &str), usize> = BTreeMap::new();
         for hook in hooks {
