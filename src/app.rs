@@ -15,3 +15,6 @@ pub enum Output {
     /// One JSON document.
     Json,
 }
+
+/// The exit code of bad usage: a flag, a key or a file that makes no sense (`EX_USAGE` of sysexits).
+pub const BAD_USAGE: u8 = 64;

@@ -6,11 +6,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::app::config::{Config, ConfigArguments};
 use crate::app::replay::{ReplayArguments, replay};
-use crate::app::{Output, diagnose, run};
+use crate::app::{BAD_USAGE, Output, diagnose, run};
 use crate::io::telemetry::{self, LogFormat};
-
-/// Bad usage: a flag, a key or a file that makes no sense (`EX_USAGE` of sysexits).
-const USAGE: u8 = 64;
 
 /// Keeps a Kubernetes control plane writable when an admission webhook goes bad
 #[derive(Debug, Parser)]
@@ -57,7 +54,7 @@ pub fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
-            let code = if error.use_stderr() { USAGE } else { 0 };
+            let code = if error.use_stderr() { BAD_USAGE } else { 0 };
             // Nothing is left to do when even the terminal is gone.
             let _ = error.print();
             return ExitCode::from(code);
@@ -65,12 +62,14 @@ pub fn main() -> ExitCode {
     };
     // A one-shot command's result is its output; only a daemon has a story to tell.
     let quiet = !matches!(arguments.command, Command::Run(_));
+    let level = if quiet { "off" } else { "info" };
+    // A refused request and a certificate that does not verify are observations, not errors of ours.
     let filter = arguments
         .log
-        .unwrap_or_else(|| if quiet { "warn" } else { "info" }.to_owned());
+        .unwrap_or_else(|| format!("{level},kube_client=off,rustls_platform_verifier=off"));
     if let Err(error) = telemetry::start(arguments.log_format, &filter) {
         eprintln!("hookwatch: {error}");
-        return ExitCode::from(USAGE);
+        return ExitCode::from(BAD_USAGE);
     }
     // Must come before anything that could open a TLS connection.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
@@ -117,7 +116,7 @@ fn checked(arguments: &ConfigArguments) -> Result<Config, ExitCode> {
         for error in errors {
             eprintln!("hookwatch: {error}");
         }
-        ExitCode::from(USAGE)
+        ExitCode::from(BAD_USAGE)
     })
 }
 

@@ -98,12 +98,19 @@ impl Conclusion {
 /// Looks and reports.
 ///
 /// # Errors
-/// When the kubeconfig cannot be used or the report cannot be printed.
+/// When the report cannot be printed.
 pub async fn diagnose(mut config: Config, arguments: &DiagnoseArguments) -> anyhow::Result<ExitCode> {
     config.scrapes.interval = config.scrapes.alert_interval;
     config.probes.interval = config.probes.alert_interval;
     config.canaries.interval = config.canaries.alert_interval;
-    let engine = Engine::start(&config).await?;
+    let engine = match Engine::start(&config).await {
+        Ok(engine) => engine,
+        Err(error) => {
+            // Exit code 1 would accuse a hook.
+            eprintln!("hookwatch: {error:#}");
+            return Ok(ExitCode::from(super::BAD_USAGE));
+        }
+    };
     let assessment = look(&engine, arguments.at_most).await;
     engine.stop().await;
     let conclusion = assessment

@@ -79,6 +79,16 @@ impl HookId {
             webhook: webhook.into(),
         }
     }
+
+    /// The entry as a person finds it: kind and name of the object, and the webhook in it.
+    pub fn object(&self) -> String {
+        format!(
+            "{} {:?}, webhook {:?}",
+            self.kind.configuration_kind(),
+            self.configuration,
+            self.webhook
+        )
+    }
 }
 
 impl fmt::Display for HookId {
@@ -285,7 +295,7 @@ pub struct Hook {
     pub review_versions: Vec<String>,
     /// What the annotation `hookwatch.dev/probe` on the configuration asks for.
     pub probe_level: Option<ProbeLevel>,
-    /// What is odd about the entry itself, in sentences that name the field (junk caBundle, no rules, ...).
+    /// What is odd about the entry itself (junk caBundle, no rules, ...), each naming the field.
     pub problems: Vec<String>,
 }
 

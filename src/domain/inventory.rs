@@ -22,6 +22,28 @@ pub struct Inventory {
 impl Inventory {
     /// More hooks than this are reported as a problem and not watched.
     pub const MAX_HOOKS: usize = 2_000;
+    /// More problems than this are not listed.
+    pub const MAX_PROBLEMS: usize = 500;
+
+    /// What could not be made sense of: whole objects, and entries of configurations.
+    pub fn all_problems(&self) -> Vec<Problem> {
+        let entries = self.hooks.iter().flat_map(|hook| {
+            let object = hook.id.object();
+            hook.problems.iter().map(move |sentence| Problem {
+                what: sentence
+                    .strip_prefix(&format!("{object}: "))
+                    .unwrap_or(sentence)
+                    .to_owned(),
+                object: object.clone(),
+            })
+        });
+        self.problems
+            .iter()
+            .cloned()
+            .chain(entries)
+            .take(Self::MAX_PROBLEMS)
+            .collect()
+    }
 
     /// The hook of that identity.
     pub fn hook(&self, id: &HookId) -> Option<&Arc<Hook>> {

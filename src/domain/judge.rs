@@ -6,40 +6,32 @@
 //! when the API server's side says that calls fail, or when our side says so and nothing speaks against it;
 //! what exactly is wrong comes from whoever saw it closest.
 
+mod witnesses;
+mod words;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::canaries::{Canaries, Named};
 use super::canary::CallFailureReason;
-use super::history::Window;
 use super::hook::{Backend, FailurePolicy, Hook, HookKind, ServiceState, Target};
 use super::probing::{BackendState, Dead};
-use super::snapshot::HookSeries;
 use super::time::Time;
-use super::verdict::{BackendView, Cause, Effect, Health, Verdict, human, human_seconds};
+use super::verdict::{Cause, Effect, Health, Verdict};
+
+use witnesses::{Counters, Probes, SLOW_ALWAYS};
+use words::{evidence, summary, view};
+
+pub use witnesses::Counted;
 
 /// A hook that is dead by our probes alone is named after this long.
 const ALONE: Duration = Duration::from_secs(5);
 /// Endpoints that are missing for less than this may be a rollout.
 const ROLLOUT: Duration = Duration::from_secs(5);
-/// Fewer failed calls than this may be a rollout's burst.
-const FEW: f64 = 3.0;
-/// With fewer calls in the newest interval a longer span is looked at.
-const ENOUGH_CALLS: f64 = 5.0;
-/// A smaller part of failed calls is no outage.
-const NOTABLE_PART: f64 = 0.05;
-/// A call slower than this is slow whatever is usual.
-const SLOW_ALWAYS: f64 = 0.5;
-/// A call faster than this is never slow.
-const SLOW_AT_LEAST: f64 = 0.1;
-/// And between the two it is slow when it takes this many times the usual.
-const SLOW_FACTOR: f64 = 5.0;
 /// A slow hook is a culprit when this part of the extra time per write is its own.
 const CULPRIT_SHARE: f64 = 0.25;
 /// Denials are worth a word when there are this many of them.
 const MANY_DENIALS: f64 = 5.0;
-/// A failed call at least this long was ended by a timeout: `timeoutSeconds` is at least 1.
-const TIMEOUT_LIKE: f64 = 0.9;
 
 /// Everything known of one hook at one instant.
 #[derive(Debug)]
@@ -78,145 +70,6 @@ pub struct Case<'a> {
     pub self_doubt: bool,
 }
 
-/// The API server's counters of one webhook name over a span of time.
-#[derive(Debug, Clone, Copy)]
-pub struct Counted<'a> {
-    /// The gains.
-    pub series: &'a HookSeries,
-    /// The beginning of the span.
-    pub from: Time,
-    /// Its end.
-    pub to: Time,
-}
-
-impl<'a> Counted<'a> {
-    /// What a window says of one webhook name, if anything.
-    pub fn of(key: &(HookKind, String), window: &'a Window) -> Option<Self> {
-        let series = window.gained.hooks.get(key)?;
-        Some(Self {
-            series,
-            from: window.from,
-            to: window.to,
-        })
-    }
-}
-
-/// What the probes of all backends add up to.
-#[derive(Debug)]
-enum Probes<'a> {
-    Silent,
-    Good {
-        answered: usize,
-    },
-    Slow {
-        took: Duration,
-        since: Time,
-    },
-    Some {
-        dead: Vec<(&'a Backend, &'a Dead)>,
-        of: usize,
-    },
-    All {
-        worst: &'a Dead,
-        dead: Vec<(&'a Backend, &'a Dead)>,
-    },
-}
-
-/// What the counters say over one span of time.
-#[derive(Debug, Default)]
-struct Counters {
-    calls: f64,
-    failed: f64,
-    failed_mean: Option<f64>,
-    /// Failed calls to which the hook gave an HTTP error of its own.
-    own_errors: f64,
-    denied: f64,
-    mean: Option<f64>,
-    fail_open: f64,
-    span: Option<(Time, Time)>,
-}
-
-impl Counters {
-    /// The newest interval tells best how things are now, if enough was called in it; a burst of failures that
-    /// comes back with every timeout shows only over a longer span.
-    fn of(case: &Case<'_>) -> Self {
-        let newest = Self::over(case, case.newest);
-        let recent = Self::over(case, case.recent);
-        let enough = newest.calls >= ENOUGH_CALLS && (newest.failing() || !recent.failing());
-        if enough { newest } else { recent }
-    }
-
-    fn over(case: &Case<'_>, counted: Option<Counted<'_>>) -> Self {
-        let Some(Counted { series, from, to }) = counted else {
-            return Self::default();
-        };
-        let failed = series.failed();
-        let denied = series.rejections.denied;
-        // Under Fail the refused calls have their own series; under Ignore what failed hides among the rest
-        // and shows by what it adds to them.
-        let failed_mean = if failed < 1.0 {
-            None
-        } else if series.rejections.calling + series.rejections.internal >= 1.0 && denied < 1.0 {
-            series.rejected.mean()
-        } else {
-            let others = (series.calls.count - failed).max(0.0);
-            Some(((series.calls.sum - others * case.usual.unwrap_or(0.0)) / failed).max(0.0))
-        };
-        let own_errors = series
-            .codes
-            .iter()
-            .filter(|(code, _)| (500..=600).contains(*code) && **code != 503);
-        Self {
-            calls: series.calls.count,
-            failed,
-            failed_mean,
-            own_errors: own_errors.map(|(_, count)| count).sum(),
-            denied,
-            mean: series.calls.mean(),
-            fail_open: series.fail_open,
-            span: Some((from, to)),
-        }
-    }
-
-    /// Calls fail, more than a rollout's burst.
-    fn failing(&self) -> bool {
-        self.failed >= FEW && self.failed >= NOTABLE_PART * self.calls
-    }
-
-    fn slow(&self, usual: Option<f64>) -> Option<f64> {
-        self.mean.filter(|mean| {
-            self.calls >= 2.0
-                && (*mean >= SLOW_ALWAYS
-                    || *mean >= SLOW_AT_LEAST && usual.is_some_and(|usual| *mean >= SLOW_FACTOR * usual))
-        })
-    }
-
-    fn from(&self) -> Option<Time> {
-        self.span.map(|(from, _)| from)
-    }
-
-    /// What the counters alone let guess.
-    fn cause(&self, timeout: Option<Duration>, usual: Option<f64>, fails_open: bool) -> Cause {
-        let timeout_like = timeout.map_or(TIMEOUT_LIKE, |t| (0.8 * t.as_secs_f64()).max(TIMEOUT_LIKE));
-        if self.failed_mean.is_some_and(|mean| mean >= timeout_like) {
-            Cause::Hanging
-        } else if self.own_errors >= 0.5 * self.failed {
-            Cause::Erroring
-        } else if fails_open {
-            Cause::FailingOpen
-        } else if self
-            .failed_mean
-            .zip(usual)
-            .is_some_and(|(mean, usual)| mean >= 0.5 * usual)
-        {
-            // A refusal comes back much faster than an answer; this took as long as an answer does.
-            Cause::Erroring
-        } else {
-            Cause::Refused
-        }
-    }
-}
-
 impl From<CallFailureReason> for Cause {
     fn from(reason: CallFailureReason) -> Self {
         match reason {
@@ -233,7 +86,6 @@ impl From<CallFailureReason> for Cause {
         }
     }
 }
-
 /// What was concluded, before it is put into words.
 struct Finding {
     health: Health,
@@ -510,297 +362,5 @@ fn effect(case: &Case<'_>, cause: Option<Cause>, counters: &Counters, health: He
         Some(Cause::Partial) if health != Health::Failing && counters.failed < 1.0 => Effect::None,
         Some(_) if fails_open(case) => Effect::FailingOpen,
         Some(_) => Effect::Blocking,
-    }
-}
-
-impl<'a> Probes<'a> {
-    /// Adds the backends up. The ClusterIP counts only when it has ever answered or nothing else is there:
-    /// where hookwatch runs there may be no way to it at all.
-    fn of(backends: &'a [(Backend, BackendState)]) -> Self {
-        use super::hook::BackendPath::ClusterIp;
-        let direct = backends.iter().any(|(backend, _)| backend.path != ClusterIp);
-        let counted: Vec<&(Backend, BackendState)> = backends
-            .iter()
-            .filter(|(backend, state)| match state {
-                BackendState::Untried { .. } => false,
-                BackendState::Dead(dead) => backend.path != ClusterIp || !direct && dead.was_alive,
-                _ => backend.path != ClusterIp || !direct,
-            })
-            .collect();
-        let dead: Vec<(&Backend, &Dead)> = counted
-            .iter()
-            .filter_map(|(backend, state)| match state {
-                BackendState::Dead(dead) => Some((backend, dead)),
-                _ => None,
-            })
-            .collect();
-        let first_dead = dead.iter().map(|(_, dead)| dead.since).min();
-        // An answer from before the first backend died says nothing about now.
-        let good_since = counted
-            .iter()
-            .filter(|(_, state)| match state {
-                BackendState::Alive { at, .. } => first_dead.is_none_or(|since| *at >= since),
-                BackendState::Slow { .. } => true,
-                _ => false,
-            })
-            .count();
-        let worst = dead.iter().max_by_key(|(_, candidate)| {
-            let alike = dead
-                .iter()
-                .filter(|(_, other)| other.cause == candidate.cause)
-                .count();
-            (alike, candidate.attempts)
-        });
-        match worst {
-            Some((_, worst)) if dead.len() == counted.len() => return Self::All { worst, dead },
-            Some(_) if good_since > 0 => {
-                return Self::Some {
-                    of: counted.len(),
-                    dead,
-                };
-            }
-            Some(_) => return Self::Silent,
-            None => {}
-        }
-        let slow: Vec<(Duration, Time)> = counted
-            .iter()
-            .filter_map(|(_, state)| match state {
-                BackendState::Slow { took, since, .. } => Some((*took, *since)),
-                _ => None,
-            })
-            .collect();
-        let alive = counted
-            .iter()
-            .filter(|(_, state)| matches!(state, BackendState::Alive { .. }))
-            .count();
-        match slow.iter().max() {
-            Some((took, since)) => Self::Slow {
-                took: *took,
-                since: *since,
-            },
-            None if alive > 0 => Self::Good { answered: alive },
-            None => Self::Silent,
-        }
-    }
-}
-
-/// The observations, the one that weighs most first.
-fn evidence(
-    case: &Case<'_>,
-    counters: &Counters,
-    probes: &Probes<'_>,
-    named: &[Named<'_>],
-    cause: Option<Cause>,
-) -> Vec<String> {
-    let mut said = Vec::new();
-    let latest = named.iter().max_by_key(|named| named.started);
-    // What was refused before writes got through again is no evidence any more.
-    if let Some(latest) = latest.filter(|latest| latest.current || cause.is_some()) {
-        said.push(format!(
-            "The API server refused a dry-run write of {} after {} and named this hook: {}.",
-            latest.target,
-            human(latest.took),
-            latest.failure.text
-        ));
-    } else if let (Some(late), Some(Cause::Hanging)) = (case.canary_late, cause) {
-        said.push(format!(
-            "A dry-run write that meets this hook has been waiting for {}.",
-            human(late)
-        ));
-    }
-    match (structural(case), case.hook.map(|hook| &hook.target)) {
-        (Some(_), Some(Target::Service(target))) => said.push(without_backends(target)),
-        _ => said.extend(probes.sentences()),
-    }
-    said.extend(counters.sentences(case));
-    if let Some(share) = case
-        .excess_share
-        .filter(|_| cause.is_some_and(|cause| cause != Cause::Denying))
-    {
-        said.push(format!(
-            "{:.0} % of the extra time per write is spent in this hook.",
-            share * 100.0
-        ));
-    }
-    if let (Some(took), Some(Cause::Slow)) = (case.canary_slow, cause) {
-        said.push(format!(
-            "A dry-run write that meets this hook took {}.",
-            human(took)
-        ));
-    }
-    if case.self_doubt && cause.is_some() {
-        said.push("Probes of every hook fail at once: hookwatch's own network may be at fault.".to_owned());
-    }
-    if case.ambiguous {
-        said.push(
-            "Several configurations use this webhook name; the API server's counters do not tell them apart."
-                .to_owned(),
-        );
-    }
-    if case.hook.is_none() {
-        said.push("No webhook configuration that hookwatch can read has a hook of this name.".to_owned());
-    }
-    said
-}
-
-fn without_backends(target: &super::hook::ServiceTarget) -> String {
-    let service = format!("Service {}/{}", target.namespace, target.name);
-    match &target.service {
-        ServiceState::Missing => format!("{service} does not exist."),
-        ServiceState::NoSuchPort { offered } => {
-            format!(
-                "{service} does not offer port {} (it offers {offered:?}).",
-                target.port
-            )
-        }
-        ServiceState::Found { endpoints, .. } => match endpoints.len() {
-            0 => format!("{service} has no endpoint."),
-            n => format!("{service} has {n} endpoints and none of them is ready."),
-        },
-        ServiceState::Unknown { why } => format!("{service} is not known: {why}."),
-    }
-}
-
-impl Probes<'_> {
-    fn sentences(&self) -> Vec<String> {
-        /// Backends told one by one; the rest is a number.
-        const TOLD: usize = 3;
-        let list = |dead: &[(&Backend, &Dead)]| {
-            let mut said: Vec<String> = dead
-                .iter()
-                .take(TOLD)
-                .map(|(backend, dead)| format!("{backend} {}", dead.detail))
-                .collect();
-            if dead.len() > TOLD {
-                said.push(format!("{} more", dead.len() - TOLD));
-            }
-            said.join("; ")
-        };
-        match self {
-            Self::Silent => Vec::new(),
-            Self::Good { answered } => vec![match answered {
-                1 => "Its backend answers a direct probe.".to_owned(),
-                n => format!("All {n} backends answer direct probes."),
-            }],
-            Self::Slow { took, .. } => {
-                vec![format!(
-                    "Direct probes are answered late, the last one after {}.",
-                    human(*took)
-                )]
-            }
-            Self::Some { dead, of } => {
-                vec![format!(
-                    "{} of {of} backends are bad: {}.",
-                    dead.len(),
-                    list(dead)
-                )]
-            }
-            Self::All { dead, .. } => vec![match dead.len() {
-                1 => format!("Its only backend is bad: {}.", list(dead)),
-                n => format!("All {n} backends are bad: {}.", list(dead)),
-            }],
-        }
-    }
-}
-
-impl Counters {
-    fn sentences(&self, case: &Case<'_>) -> Vec<String> {
-        let Some((from, to)) = self.span else {
-            return Vec::new();
-        };
-        let span = human(to.since(from));
-        let mut said = Vec::new();
-        if self.failed >= 1.0 {
-            let let_pass = if self.fail_open >= 1.0 {
-                " and let pass"
-            } else {
-                ""
-            };
-            let after = self.failed_mean.map_or_else(String::new, |mean| {
-                format!(", after {} each", human_seconds(mean))
-            });
-            said.push(format!(
-                "The API server counted {:.0} failed calls{let_pass} of {:.0} in {span}{after}.",
-                self.failed,
-                self.calls.max(self.failed)
-            ));
-        } else if let Some(mean) = self.mean {
-            let usual = case.usual.map_or_else(String::new, |usual| {
-                format!(" (usually {})", human_seconds(usual))
-            });
-            said.push(format!(
-                "The API server counted {:.0} calls in {span}, {} each{usual}.",
-                self.calls,
-                human_seconds(mean)
-            ));
-        }
-        if self.denied >= 1.0 {
-            said.push(format!(
-                "It denied {:.0} of {:.0} requests in {span}.",
-                self.denied, self.calls
-            ));
-        }
-        said
-    }
-}
-
-fn summary(verdict: &Verdict) -> String {
-    let who = match &verdict.configuration {
-        Some(configuration) => format!("{} ({configuration})", verdict.webhook),
-        None => verdict.webhook.to_string(),
-    };
-    let Some(cause) = verdict.cause else {
-        return match verdict.health {
-            Health::Healthy => format!("{who} is healthy."),
-            _ => format!("{who}: not enough is known to tell."),
-        };
-    };
-    let what = match cause {
-        Cause::Slow => "answers late",
-        Cause::Hanging => "does not answer",
-        Cause::Refused => "refuses connections",
-        Cause::NoEndpoints => "has no ready endpoint",
-        Cause::NoService => "has no Service to be called at",
-        Cause::Erroring => "answers with errors",
-        Cause::TlsInvalid => "serves a certificate that its caBundle does not accept",
-        Cause::Partial => "has bad backends among good ones",
-        Cause::Unreachable => "cannot be reached",
-        Cause::FailingOpen => "is being skipped",
-        Cause::Denying => "denies most of what it is shown; it works",
-    };
-    let effect = match verdict.effect {
-        Effect::None => "",
-        Effect::Blocking => "; writes that match it are refused",
-        Effect::Delaying => "; writes that match it are slow",
-        Effect::FailingOpen => "; writes that match it pass unchecked, after waiting for it",
-    };
-    let seems = if verdict.health == Health::Failing {
-        ""
-    } else {
-        "perhaps: "
-    };
-    let seems = if matches!(cause, Cause::Denying | Cause::Partial) {
-        ""
-    } else {
-        seems
-    };
-    format!("{seems}{who} {what}{effect}.")
-}
-
-fn view(backend: &Backend, state: &BackendState) -> BackendView {
-    let (state, detail) = match state {
-        BackendState::Untried { why } => (
-            "untried",
-            why.clone().unwrap_or_else(|| "not probed yet".to_owned()),
-        ),
-        BackendState::Alive { took, .. } => ("alive", format!("answered in {}", human(*took))),
-        BackendState::Slow { took, .. } => ("slow", format!("answered in {}", human(*took))),
-        BackendState::Wavering { detail } => ("wavering", detail.clone()),
-        BackendState::Dead(dead) => ("dead", dead.detail.clone()),
-    };
-    BackendView {
-        backend: backend.clone(),
-        state,
-        detail,
     }
 }

@@ -297,6 +297,7 @@ pub fn summary(writes: Writes, verdicts: &[Verdict], elsewhere: Option<&Elsewher
         ([], None) if matches!(writes, Writes::Blocked | Writes::Delayed) => {
             format!("{state}; what is to blame is not known yet.")
         }
+        ([], None) if writes == Writes::Unknown => format!("{state}; no hook is known to be failing."),
         ([], None) => format!("{state}; no hook is to blame for anything."),
         ([], Some(found)) => format!("{state}; no hook is to blame: {}.", found.cause.sentence()),
         (culprits, _) => format!("{state}; {}.", culprits.join("; and ")),

@@ -3,73 +3,15 @@
 //! A busy API server serves tens of megabytes. A [`Snapshot`] folds each wanted sample into a sum the moment
 //! it is read, so its size depends on how many hooks and resources there are, never on the body.
 
+mod family;
+mod scrape;
+
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use super::hook::HookKind;
-use super::time::Time;
 
-/// One reading of one API-server replica's metrics.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Scrape {
-    /// The address that was asked.
-    pub target: String,
-    /// When the answer was complete.
-    pub at: Time,
-    /// How long it took.
-    pub took: Duration,
-    /// Bytes of the body as read.
-    pub bytes: u64,
-    /// What it said.
-    pub snapshot: Snapshot,
-    /// What could not be read in it.
-    pub complaints: Complaints,
-}
-
-/// A scrape that failed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ScrapeFailure {
-    /// The address that was asked.
-    pub target: String,
-    /// When it was given up.
-    pub at: Time,
-    /// Which kind of failure; a label value.
-    pub reason: ScrapeFailureReason,
-    /// The whole text.
-    pub why: String,
-}
-
-/// Why a scrape failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ScrapeFailureReason {
-    /// No connection.
-    Unreachable,
-    /// Not back in time.
-    TimedOut,
-    /// 401 or 403.
-    Forbidden,
-    /// 429 or 5xx.
-    Refused,
-    /// The body is not an exposition, or not an API server's.
-    NotMetrics,
-    /// The body was larger than allowed or broke off.
-    Truncated,
-}
-
-impl ScrapeFailureReason {
-    /// The value of the `reason` label in metrics.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Unreachable => "unreachable",
-            Self::TimedOut => "timed_out",
-            Self::Forbidden => "forbidden",
-            Self::Refused => "refused",
-            Self::NotMetrics => "not_metrics",
-            Self::Truncated => "truncated",
-        }
-    }
-}
+pub use family::{Family, LabelSource, Part};
+pub use scrape::{Complaints, Scrape, ScrapeFailure, ScrapeFailureReason};
 
 /// A sum and a count that only grow, as Prometheus histograms carry them.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -253,112 +195,6 @@ pub struct Snapshot {
     pub x509_complaints: f64,
     /// Whether any family of an API server was seen at all.
     pub is_api_server: bool,
-}
-
-/// The labels of one sample.
-pub trait LabelSource {
-    /// The value of a label; the empty string when it is absent, which means the same to Prometheus.
-    fn get(&self, name: &str) -> &str;
-}
-
-/// Which series of a histogram a sample belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
-    /// `_sum`.
-    Sum,
-    /// `_count`.
-    Count,
-    /// `_bucket`.
-    Bucket,
-    /// Not a histogram: the sample itself.
-    Whole,
-}
-
-/// A family that matters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Family {
-    /// `apiserver_request_duration_seconds`
-    RequestDuration,
-    /// `apiserver_request_sli_duration_seconds`, or `..._slo_...` before 1.27.
-    RequestSli,
-    /// `apiserver_request_total`
-    RequestTotal,
-    /// `apiserver_current_inflight_requests`
-    InFlight,
-    /// `apiserver_current_inqueue_requests`
-    InQueue,
-    /// `apiserver_admission_webhook_admission_duration_seconds`
-    HookDuration,
-    /// `apiserver_admission_webhook_request_total`
-    HookRequests,
-    /// `apiserver_admission_webhook_rejection_count`
-    HookRejections,
-    /// `apiserver_admission_webhook_fail_open_count`
-    HookFailOpen,
-    /// `apiserver_admission_match_condition_exclusions_total`
-    Exclusions,
-    /// `apiserver_conversion_webhook_duration_seconds`
-    Conversion,
-    /// `etcd_request_duration_seconds`
-    Etcd,
-    /// `apiserver_flowcontrol_request_wait_duration_seconds`
-    QueueWait,
-    /// `apiserver_flowcontrol_rejected_requests_total`
-    QueueRejected,
-    /// `apiserver_webhooks_x509_missing_san_total`, `apiserver_webhooks_x509_insecure_sha1_total`
-    X509,
-    /// `process_start_time_seconds`
-    ProcessStart,
-    /// `process_cpu_seconds_total`
-    Cpu,
-}
-
-impl Family {
-    /// The family and part that a series' name belongs to; `None` for a series nobody asked for.
-    ///
-    /// Buckets are not wanted: sums and counts are exact where an interpolated quantile is a guess (the
-    /// hooks' own buckets jump from 2.5 to 10 to 25 s).
-    pub fn of_series(name: &str) -> Option<(Self, Part)> {
-        let (base, part) = if let Some(base) = name.strip_suffix("_sum") {
-            (base, Part::Sum)
-        } else if let Some(base) = name.strip_suffix("_bucket") {
-            (base, Part::Bucket)
-        } else if name.ends_with("_rejection_count") || name.ends_with("_fail_open_count") {
-            (name, Part::Whole)
-        } else if let Some(base) = name.strip_suffix("_count") {
-            (base, Part::Count)
-        } else {
-            (name, Part::Whole)
-        };
-        if part == Part::Bucket {
-            return None;
-        }
-        let family = match base {
-            "apiserver_request_duration_seconds" => Self::RequestDuration,
-            "apiserver_request_sli_duration_seconds" | "apiserver_request_slo_duration_seconds" => {
-                Self::RequestSli
-            }
-            "apiserver_request_total" => Self::RequestTotal,
-            "apiserver_current_inflight_requests" => Self::InFlight,
-            "apiserver_current_inqueue_requests" => Self::InQueue,
-            "apiserver_admission_webhook_admission_duration_seconds" => Self::HookDuration,
-            "apiserver_admission_webhook_request_total" => Self::HookRequests,
-            "apiserver_admission_webhook_rejection_count" => Self::HookRejections,
-            "apiserver_admission_webhook_fail_open_count" => Self::HookFailOpen,
-            "apiserver_admission_match_condition_exclusions_total" => Self::Exclusions,
-            "apiserver_conversion_webhook_duration_seconds" => Self::Conversion,
-            "etcd_request_duration_seconds" => Self::Etcd,
-            "apiserver_flowcontrol_request_wait_duration_seconds" => Self::QueueWait,
-            "apiserver_flowcontrol_rejected_requests_total" => Self::QueueRejected,
-            "apiserver_webhooks_x509_missing_san_total" | "apiserver_webhooks_x509_insecure_sha1_total" => {
-                Self::X509
-            }
-            "process_start_time_seconds" => Self::ProcessStart,
-            "process_cpu_seconds_total" => Self::Cpu,
-            _ => return None,
-        };
-        Some((family, part))
-    }
 }
 
 impl Snapshot {
@@ -610,15 +446,4 @@ fn gained_by_key<K: Ord + Clone, V: Default>(
     now.iter()
         .map(|(key, value)| (key.clone(), gain(value, then.get(key).unwrap_or(&nothing))))
         .collect()
-}
-
-/// What was odd in an exposition; each kind counted, the first of them quoted.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Complaints {
-    /// Lines that could not be read.
-    pub unreadable: u64,
-    /// Samples left out because a bound was reached.
-    pub left_out: u64,
-    /// The first complaint, quoted.
-    pub first: Option<String>,
 }

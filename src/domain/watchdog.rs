@@ -4,99 +4,34 @@
 //! at least once a second, a [`Event::Tick`]; what it wants done comes back as [`Effect`]s. So any incident is a
 //! list of events, and a recording replays to the same verdicts.
 
+mod account;
+mod attention;
+mod messages;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::canaries::Canaries;
-use super::canary::{CanaryOutcome, CanaryOverdue, CanaryReport, CanaryTarget};
+use super::canary::{CanaryOutcome, CanaryTarget};
 use super::history::History;
 use super::hook::{Backend, Hook, HookId, HookKind, ServiceState, Target};
 use super::inventory::{Inventory, InventoryHealth, Problem, WatchReport};
 use super::judge::{Case, Counted, judge};
 use super::matching::RequestShape;
 use super::plane::{Plane, summary};
-use super::probe::{CertificateFacts, ProbeOverdue, ProbeReport};
+use super::probe::CertificateFacts;
 use super::probing::{BackendMemory, BackendState};
 use super::snapshot::{Scrape, ScrapeFailure};
 use super::time::Time;
-use super::verdict::{Assessment, Cause, ControlPlane, Health, ScrapeView, Sources, Verdict, Writes};
+use super::verdict::{Assessment, Cause, ControlPlane, Health, Verdict, Writes};
+
+pub use messages::{Attention, Change, Effect, Event};
 
 /// Hooks named by metrics alone that are reported at most.
 const MAX_UNLISTED: usize = 200;
 /// Scrape targets that are remembered at most.
 const MAX_TARGETS: usize = 64;
-
-/// Everything that can be observed.
-#[derive(Debug, Clone)]
-pub enum Event {
-    /// The hooks and what is behind them, as a whole.
-    Inventory(Arc<Inventory>),
-    /// How each watch of the inventory is doing; replaces what was known of all.
-    Watches(Vec<WatchReport>),
-    /// A replica's metrics.
-    Scraped(Box<Scrape>),
-    /// A scrape that failed.
-    ScrapeFailed(ScrapeFailure),
-    /// A probe that came back.
-    Probed(Box<ProbeReport>),
-    /// A probe that is late.
-    ProbeOverdue(Box<ProbeOverdue>),
-    /// A canary that came back.
-    CanaryWritten(CanaryReport),
-    /// A canary that is late.
-    CanaryOverdue(CanaryOverdue),
-    /// Time has passed.
-    Tick,
-}
-
-/// Everything the core can want.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Effect {
-    /// This is how things are.
-    Publish(Arc<Assessment>),
-    /// Something changed that a person would want to read about.
-    Tell(Change),
-    /// Where to look more closely; replaces the wish before it.
-    Attend(Attention),
-}
-
-/// Where to look more closely than usual.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Attention {
-    /// Something is odd: scrape and write canaries more often.
-    pub everywhere: bool,
-    /// Probe these hooks more often.
-    pub hooks: BTreeSet<HookId>,
-}
-
-/// A change worth a line in the log.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Change {
-    /// A hook's health or cause changed.
-    Hook {
-        /// The verdict before; `None` for a hook seen for the first time.
-        from: Option<(Health, Option<Cause>)>,
-        /// The verdict now.
-        verdict: Box<Verdict>,
-    },
-    /// The control plane's state changed.
-    ControlPlane(Box<ControlPlane>),
-    /// A watch of the inventory changed its state.
-    Inventory {
-        /// What is watched.
-        watch: String,
-        /// How it is now.
-        health: InventoryHealth,
-    },
-    /// Scrapes of a target began to fail or to succeed again.
-    Scrape {
-        /// The address.
-        target: String,
-        /// The failure; `None` when it succeeds again.
-        failure: Option<String>,
-    },
-}
 
 /// Who a verdict is about: kind, configuration where known, webhook.
 type Subject = (HookKind, Option<Arc<str>>, Arc<str>);
@@ -390,7 +325,7 @@ impl Watchdog {
         let mut problems = self
             .inventory
             .as_ref()
-            .map_or_else(Vec::new, |inventory| inventory.problems.clone());
+            .map_or_else(Vec::new, |inventory| inventory.all_problems());
         let hooks: &[Arc<Hook>] = self.inventory.as_ref().map_or(&[], |inventory| &inventory.hooks);
         let mut listed: BTreeMap<(HookKind, &str), usize> = BTreeMap::new();
         for hook in hooks {
@@ -477,134 +412,11 @@ impl Watchdog {
         });
         (verdicts, problems)
     }
-
-    fn changes(&self, verdicts: &[Verdict], control_plane: &ControlPlane) -> Vec<Effect> {
-        let mut effects = Vec::new();
-        for verdict in verdicts {
-            let before = self
-                .verdicts
-                .get(&subject(verdict))
-                .map(|before| (before.health, before.cause));
-            if before != Some((verdict.health, verdict.cause)) {
-                effects.push(Effect::Tell(Change::Hook {
-                    from: before,
-                    verdict: Box::new(verdict.clone()),
-                }));
-            }
-        }
-        if self
-            .plane
-            .is_none_or(|(writes, _)| writes != control_plane.writes)
-        {
-            effects.push(Effect::Tell(Change::ControlPlane(Box::new(
-                control_plane.clone(),
-            ))));
-        }
-        effects
-    }
-
-    /// Looks closer wherever something is odd, and everywhere until there is a baseline.
-    fn attend(
-        &self,
-        verdicts: &[Verdict],
-        states: &BTreeMap<&HookId, Vec<(Backend, BackendState)>>,
-        control_plane: &ControlPlane,
-        now: Time,
-    ) -> Attention {
-        let odd = |state: &BackendState| {
-            !matches!(state, BackendState::Alive { .. } | BackendState::Untried { .. })
-        };
-        let mut hooks: BTreeSet<HookId> = states
-            .iter()
-            .filter(|(_, backends)| {
-                backends
-                    .iter()
-                    .any(|(backend, state)| odd(state) && !is_unreached_cluster_ip(backend, state))
-            })
-            .map(|(hook, _)| (*hook).clone())
-            .collect();
-        for verdict in verdicts.iter().filter(|verdict| is_trouble(verdict)) {
-            if let Some(configuration) = &verdict.configuration {
-                hooks.insert(HookId {
-                    kind: verdict.kind,
-                    configuration: Arc::clone(configuration),
-                    webhook: Arc::clone(&verdict.webhook),
-                });
-            }
-        }
-        // A canary that is late or slow speaks of one of the hooks it meets.
-        for (target, memory) in self.canaries.iter() {
-            if memory.overdue_for(now).is_some() || memory.slow(now).is_some() {
-                let met = self.met_by.iter().filter(|(_, met_by)| met_by.contains(&target));
-                hooks.extend(met.map(|(hook, _)| hook.clone()));
-            }
-        }
-        let canary_is_odd = self.canaries.iter().any(|(_, memory)| {
-            memory.overdue_for(now).is_some()
-                || memory.slow(now).is_some()
-                || memory.latest(now).is_some_and(|report| {
-                    matches!(
-                        report.outcome,
-                        CanaryOutcome::CallFailed(_)
-                            | CanaryOutcome::TimedOut
-                            | CanaryOutcome::Unreachable { .. }
-                            | CanaryOutcome::Refused { .. }
-                    )
-                })
-        });
-        let everywhere = !hooks.is_empty()
-            || canary_is_odd
-            || control_plane.writes == Writes::Blocked
-            || control_plane.writes == Writes::Delayed
-            || control_plane.not_a_hook.is_some()
-            || self.history.baseline.write_rate.median().is_none();
-        Attention { everywhere, hooks }
-    }
-
-    fn sources(&self, now: Time, self_doubt: bool) -> Sources {
-        // A watch that is refused delivers nothing that could grow old.
-        let age = self
-            .watches
-            .iter()
-            .filter(|report| !matches!(report.health, InventoryHealth::Limited { .. }))
-            .map(|report| report.known_good.map(|good| now.since(good)))
-            .try_fold(Duration::ZERO, |age, watch| watch.map(|watch| age.max(watch)));
-        Sources {
-            inventory_age_seconds: self.inventory.as_ref().and(age).map(|age| age.as_secs_f64()),
-            inventory_trouble: self
-                .watches
-                .iter()
-                .filter_map(|report| match &report.health {
-                    InventoryHealth::Current => None,
-                    InventoryHealth::Starting => Some(format!("{}: nothing was read yet", report.watch)),
-                    InventoryHealth::Stale { why } | InventoryHealth::Limited { why } => {
-                        Some(format!("{}: {why}", report.watch))
-                    }
-                })
-                .collect(),
-            scrapes: self
-                .targets
-                .iter()
-                .map(|(target, state)| ScrapeView {
-                    target: target.clone(),
-                    replicas: self.history.replicas_behind(target),
-                    age_seconds: state.last_good.map(|at| now.since(at).as_secs_f64()),
-                    failure: state.failure.as_ref().map(|failure| failure.why.clone()),
-                })
-                .collect(),
-            self_doubt,
-        }
-    }
 }
 
 /// Something is wrong with the hook that a calm time would not have.
 fn is_trouble(verdict: &Verdict) -> bool {
     !matches!(verdict.cause, None | Some(Cause::Denying))
-}
-
-fn is_unreached_cluster_ip(backend: &Backend, state: &BackendState) -> bool {
-    backend.path == super::hook::BackendPath::ClusterIp
-        && !matches!(state, BackendState::Dead(dead) if dead.was_alive)
 }
 
 fn subject(verdict: &Verdict) -> Subject {

@@ -44,7 +44,7 @@ pub struct ConnectOptions {
 pub enum ConnectError {
     /// The named kubeconfig cannot be used.
     #[error(
-        "cannot use the kubeconfig {files} ({origin}): {source}; correct it or name another by --kubeconfig"
+        "cannot use the kubeconfig {files} ({origin}): {why}; correct it or name another by --kubeconfig"
     )]
     Kubeconfig {
         /// The file or files.
@@ -52,7 +52,7 @@ pub enum ConnectError {
         /// Who named them.
         origin: &'static str,
         /// What is wrong.
-        source: Box<KubeconfigError>,
+        why: Box<KubeconfigError>,
     },
     /// A context was asked for and there is no kubeconfig.
     #[error(
@@ -68,13 +68,13 @@ pub enum ConnectError {
     /// No kubeconfig and not in a Pod.
     #[error(
         "no cluster to watch: give --kubeconfig, set KUBECONFIG, or write {looked_for}; inside a Pod, let its \
-         service account's token be mounted ({source})"
+         service account's token be mounted ({why})"
     )]
     Nowhere {
         /// The default file.
         looked_for: String,
         /// Why the Pod's environment does not serve.
-        source: Box<InClusterError>,
+        why: Box<InClusterError>,
     },
     /// The configuration was read, but no client can be made of it.
     #[error("cannot make a client for {server}: {why}")]
@@ -265,14 +265,14 @@ impl Source {
     async fn load(self, context: Option<&str>) -> Result<Config, ConnectError> {
         match (self, context) {
             (Self::Files(files, origin), _) => {
-                let failed = |source| ConnectError::Kubeconfig {
+                let failed = |why| ConnectError::Kubeconfig {
                     files: files
                         .iter()
                         .map(|file| file.display().to_string())
                         .collect::<Vec<_>>()
                         .join(", "),
                     origin,
-                    source: Box::new(source),
+                    why: Box::new(why),
                 };
                 let merged = files
                     .iter()
@@ -292,9 +292,9 @@ impl Source {
                 context: context.to_owned(),
                 looked_for,
             }),
-            (Self::Pod { looked_for }, None) => Config::incluster().map_err(|source| ConnectError::Nowhere {
+            (Self::Pod { looked_for }, None) => Config::incluster().map_err(|why| ConnectError::Nowhere {
                 looked_for,
-                source: Box::new(source),
+                why: Box::new(why),
             }),
         }
     }

@@ -27,6 +27,9 @@ mod table;
 mod watch;
 mod write;
 
+#[cfg(test)]
+mod tests;
+
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;

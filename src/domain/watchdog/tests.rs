@@ -1,10 +1,12 @@
 //! Incidents as lists of events.
 
 use super::*;
+use crate::domain::canary::{CanaryOverdue, CanaryReport};
 use crate::domain::hook::{
     BackendAddress, BackendPath, Endpoint, FailurePolicy, Rule, Scope, Selector, ServiceTarget,
 };
 use crate::domain::probe::{Answer, Connection, Phase, Phases, ProbeLevel, ProbeOutcome};
+use crate::domain::probe::{ProbeOverdue, ProbeReport};
 use crate::domain::snapshot::{
     Complaints, Cumulative, HookSeries, Operation, ScrapeFailureReason, Snapshot, WriteKey,
 };

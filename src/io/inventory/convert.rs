@@ -171,12 +171,7 @@ pub(super) struct Problems {
 impl Problems {
     pub(super) fn of(id: &HookId) -> Self {
         Self {
-            who: format!(
-                "{} {:?}, webhook {:?}",
-                id.kind.configuration_kind(),
-                id.configuration,
-                id.webhook
-            ),
+            who: id.object(),
             sentences: Vec::new(),
         }
     }

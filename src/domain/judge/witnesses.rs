@@ -1,0 +1,235 @@
+//! What the two quantitative witnesses add up to: the probes of all backends, and the API server's counters.
+
+use std::time::Duration;
+
+use super::Case;
+use crate::domain::history::Window;
+use crate::domain::hook::BackendPath::ClusterIp;
+use crate::domain::hook::{Backend, HookKind};
+use crate::domain::probing::{BackendState, Dead};
+use crate::domain::snapshot::HookSeries;
+use crate::domain::time::Time;
+use crate::domain::verdict::Cause;
+
+/// Fewer failed calls than this may be a rollout's burst.
+const FEW: f64 = 3.0;
+/// With fewer calls in the newest interval a longer span is looked at.
+const ENOUGH_CALLS: f64 = 5.0;
+/// A smaller part of failed calls is no outage.
+const NOTABLE_PART: f64 = 0.05;
+/// A call faster than this is never slow.
+const SLOW_AT_LEAST: f64 = 0.1;
+/// And between the two it is slow when it takes this many times the usual.
+const SLOW_FACTOR: f64 = 5.0;
+/// A failed call at least this long was ended by a timeout: `timeoutSeconds` is at least 1.
+const TIMEOUT_LIKE: f64 = 0.9;
+/// A call slower than this is slow whatever is usual.
+pub(super) const SLOW_ALWAYS: f64 = 0.5;
+
+/// The API server's counters of one webhook name over a span of time.
+#[derive(Debug, Clone, Copy)]
+pub struct Counted<'a> {
+    /// The gains.
+    pub series: &'a HookSeries,
+    /// The beginning of the span.
+    pub from: Time,
+    /// Its end.
+    pub to: Time,
+}
+
+impl<'a> Counted<'a> {
+    /// What a window says of one webhook name, if anything.
+    pub fn of(key: &(HookKind, String), window: &'a Window) -> Option<Self> {
+        let series = window.gained.hooks.get(key)?;
+        Some(Self {
+            series,
+            from: window.from,
+            to: window.to,
+        })
+    }
+}
+
+/// What the probes of all backends add up to.
+#[derive(Debug)]
+pub(super) enum Probes<'a> {
+    Silent,
+    Good {
+        answered: usize,
+    },
+    Slow {
+        took: Duration,
+        since: Time,
+    },
+    Some {
+        dead: Vec<(&'a Backend, &'a Dead)>,
+        of: usize,
+    },
+    All {
+        worst: &'a Dead,
+        dead: Vec<(&'a Backend, &'a Dead)>,
+    },
+}
+
+/// What the counters say over one span of time.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    pub(super) calls: f64,
+    pub(super) failed: f64,
+    pub(super) failed_mean: Option<f64>,
+    /// Failed calls to which the hook gave an HTTP error of its own.
+    pub(super) own_errors: f64,
+    pub(super) denied: f64,
+    pub(super) mean: Option<f64>,
+    pub(super) fail_open: f64,
+    pub(super) span: Option<(Time, Time)>,
+}
+
+impl Counters {
+    /// The newest interval tells best how things are now, if enough was called in it; a burst of failures that
+    /// comes back with every timeout shows only over a longer span.
+    pub(super) fn of(case: &Case<'_>) -> Self {
+        let newest = Self::over(case, case.newest);
+        let recent = Self::over(case, case.recent);
+        let enough = newest.calls >= ENOUGH_CALLS && (newest.failing() || !recent.failing());
+        if enough { newest } else { recent }
+    }
+
+    fn over(case: &Case<'_>, counted: Option<Counted<'_>>) -> Self {
+        let Some(Counted { series, from, to }) = counted else {
+            return Self::default();
+        };
+        let failed = series.failed();
+        let denied = series.rejections.denied;
+        // Under Fail the refused calls have their own series; under Ignore what failed hides among the rest
+        // and shows by what it adds to them.
+        let failed_mean = if failed < 1.0 {
+            None
+        } else if series.rejections.calling + series.rejections.internal >= 1.0 && denied < 1.0 {
+            series.rejected.mean()
+        } else {
+            let others = (series.calls.count - failed).max(0.0);
+            Some(((series.calls.sum - others * case.usual.unwrap_or(0.0)) / failed).max(0.0))
+        };
+        let own_errors = series
+            .codes
+            .iter()
+            .filter(|(code, _)| (500..=600).contains(*code) && **code != 503);
+        Self {
+            calls: series.calls.count,
+            failed,
+            failed_mean,
+            own_errors: own_errors.map(|(_, count)| count).sum(),
+            denied,
+            mean: series.calls.mean(),
+            fail_open: series.fail_open,
+            span: Some((from, to)),
+        }
+    }
+
+    /// Calls fail, more than a rollout's burst.
+    pub(super) fn failing(&self) -> bool {
+        self.failed >= FEW && self.failed >= NOTABLE_PART * self.calls
+    }
+
+    pub(super) fn slow(&self, usual: Option<f64>) -> Option<f64> {
+        self.mean.filter(|mean| {
+            self.calls >= 2.0
+                && (*mean >= SLOW_ALWAYS
+                    || *mean >= SLOW_AT_LEAST && usual.is_some_and(|usual| *mean >= SLOW_FACTOR * usual))
+        })
+    }
+
+    pub(super) fn from(&self) -> Option<Time> {
+        self.span.map(|(from, _)| from)
+    }
+
+    /// What the counters alone let guess.
+    pub(super) fn cause(&self, timeout: Option<Duration>, usual: Option<f64>, fails_open: bool) -> Cause {
+        let timeout_like = timeout.map_or(TIMEOUT_LIKE, |t| (0.8 * t.as_secs_f64()).max(TIMEOUT_LIKE));
+        if self.failed_mean.is_some_and(|mean| mean >= timeout_like) {
+            Cause::Hanging
+        } else if self.own_errors >= 0.5 * self.failed {
+            Cause::Erroring
+        } else if fails_open {
+            Cause::FailingOpen
+        } else if self
+            .failed_mean
+            .zip(usual)
+            .is_some_and(|(mean, usual)| mean >= 0.5 * usual)
+        {
+            // A refusal comes back much faster than an answer; this took as long as an answer does.
+            Cause::Erroring
+        } else {
+            Cause::Refused
+        }
+    }
+}
+impl<'a> Probes<'a> {
+    /// Adds the backends up. The ClusterIP counts only when it has ever answered or nothing else is there:
+    /// where hookwatch runs there may be no way to it at all.
+    pub(super) fn of(backends: &'a [(Backend, BackendState)]) -> Self {
+        let direct = backends.iter().any(|(backend, _)| backend.path != ClusterIp);
+        let counted: Vec<&(Backend, BackendState)> = backends
+            .iter()
+            .filter(|(backend, state)| match state {
+                BackendState::Untried { .. } => false,
+                BackendState::Dead(dead) => backend.path != ClusterIp || !direct && dead.was_alive,
+                _ => backend.path != ClusterIp || !direct,
+            })
+            .collect();
+        let dead: Vec<(&Backend, &Dead)> = counted
+            .iter()
+            .filter_map(|(backend, state)| match state {
+                BackendState::Dead(dead) => Some((backend, dead)),
+                _ => None,
+            })
+            .collect();
+        let first_dead = dead.iter().map(|(_, dead)| dead.since).min();
+        // An answer from before the first backend died says nothing about now.
+        let good_since = counted
+            .iter()
+            .filter(|(_, state)| match state {
+                BackendState::Alive { at, .. } => first_dead.is_none_or(|since| *at >= since),
+                BackendState::Slow { .. } => true,
+                _ => false,
+            })
+            .count();
+        let worst = dead.iter().max_by_key(|(_, candidate)| {
+            let alike = dead
+                .iter()
+                .filter(|(_, other)| other.cause == candidate.cause)
+                .count();
+            (alike, candidate.attempts)
+        });
+        match worst {
+            Some((_, worst)) if dead.len() == counted.len() => return Self::All { worst, dead },
+            Some(_) if good_since > 0 => {
+                return Self::Some {
+                    of: counted.len(),
+                    dead,
+                };
+            }
+            Some(_) => return Self::Silent,
+            None => {}
+        }
+        let slow: Vec<(Duration, Time)> = counted
+            .iter()
+            .filter_map(|(_, state)| match state {
+                BackendState::Slow { took, since, .. } => Some((*took, *since)),
+                _ => None,
+            })
+            .collect();
+        let alive = counted
+            .iter()
+            .filter(|(_, state)| matches!(state, BackendState::Alive { .. }))
+            .count();
+        match slow.iter().max() {
+            Some((took, since)) => Self::Slow {
+                took: *took,
+                since: *since,
+            },
+            None if alive > 0 => Self::Good { answered: alive },
+            None => Self::Silent,
+        }
+    }
+}

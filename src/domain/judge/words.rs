@@ -1,0 +1,229 @@
+//! Verdicts in words: the observations as sentences, the one that weighs most first.
+
+use super::witnesses::{Counters, Probes};
+use super::{Case, structural};
+use crate::domain::canaries::Named;
+use crate::domain::hook::{Backend, ServiceState, ServiceTarget, Target};
+use crate::domain::probing::{BackendState, Dead};
+use crate::domain::verdict::{BackendView, Cause, Effect, Health, Verdict, human, human_seconds};
+
+/// The observations, the one that weighs most first.
+pub(super) fn evidence(
+    case: &Case<'_>,
+    counters: &Counters,
+    probes: &Probes<'_>,
+    named: &[Named<'_>],
+    cause: Option<Cause>,
+) -> Vec<String> {
+    let mut said = Vec::new();
+    let latest = named.iter().max_by_key(|named| named.started);
+    // What was refused before writes got through again is no evidence any more.
+    if let Some(latest) = latest.filter(|latest| latest.current || cause.is_some()) {
+        said.push(format!(
+            "The API server refused a dry-run write of {} after {} and named this hook: {}.",
+            latest.target,
+            human(latest.took),
+            latest.failure.text
+        ));
+    } else if let (Some(late), Some(Cause::Hanging)) = (case.canary_late, cause) {
+        said.push(format!(
+            "A dry-run write that meets this hook has been waiting for {}.",
+            human(late)
+        ));
+    }
+    match (structural(case), case.hook.map(|hook| &hook.target)) {
+        (Some(_), Some(Target::Service(target))) => said.push(without_backends(target)),
+        _ => said.extend(probes.sentences()),
+    }
+    said.extend(counters.sentences(case));
+    if let Some(share) = case
+        .excess_share
+        .filter(|_| cause.is_some_and(|cause| cause != Cause::Denying))
+    {
+        said.push(format!(
+            "{:.0} % of the extra time per write is spent in this hook.",
+            share * 100.0
+        ));
+    }
+    if let (Some(took), Some(Cause::Slow)) = (case.canary_slow, cause) {
+        said.push(format!(
+            "A dry-run write that meets this hook took {}.",
+            human(took)
+        ));
+    }
+    if case.self_doubt && cause.is_some() {
+        said.push("Probes of every hook fail at once: hookwatch's own network may be at fault.".to_owned());
+    }
+    if case.ambiguous {
+        said.push(
+            "Several configurations use this webhook name; the API server's counters do not tell them apart."
+                .to_owned(),
+        );
+    }
+    if case.hook.is_none() {
+        said.push("No webhook configuration that hookwatch can read has a hook of this name.".to_owned());
+    }
+    said
+}
+
+fn without_backends(target: &ServiceTarget) -> String {
+    let service = format!("Service {}/{}", target.namespace, target.name);
+    match &target.service {
+        ServiceState::Missing => format!("{service} does not exist."),
+        ServiceState::NoSuchPort { offered } => {
+            format!(
+                "{service} does not offer port {} (it offers {offered:?}).",
+                target.port
+            )
+        }
+        ServiceState::Found { endpoints, .. } => match endpoints.len() {
+            0 => format!("{service} has no endpoint."),
+            n => format!("{service} has {n} endpoints and none of them is ready."),
+        },
+        ServiceState::Unknown { why } => format!("{service} is not known: {why}."),
+    }
+}
+
+impl Probes<'_> {
+    fn sentences(&self) -> Vec<String> {
+        /// Backends told one by one; the rest is a number.
+        const TOLD: usize = 3;
+        let list = |dead: &[(&Backend, &Dead)]| {
+            let mut said: Vec<String> = dead
+                .iter()
+                .take(TOLD)
+                .map(|(backend, dead)| format!("{backend} {}", dead.detail))
+                .collect();
+            if dead.len() > TOLD {
+                said.push(format!("{} more", dead.len() - TOLD));
+            }
+            said.join("; ")
+        };
+        match self {
+            Self::Silent => Vec::new(),
+            Self::Good { answered } => vec![match answered {
+                1 => "Its backend answers a direct probe.".to_owned(),
+                n => format!("All {n} backends answer direct probes."),
+            }],
+            Self::Slow { took, .. } => {
+                vec![format!(
+                    "Direct probes are answered late, the last one after {}.",
+                    human(*took)
+                )]
+            }
+            Self::Some { dead, of } => {
+                vec![format!(
+                    "{} of {of} backends are bad: {}.",
+                    dead.len(),
+                    list(dead)
+                )]
+            }
+            Self::All { dead, .. } => vec![match dead.len() {
+                1 => format!("Its only backend is bad: {}.", list(dead)),
+                n => format!("All {n} backends are bad: {}.", list(dead)),
+            }],
+        }
+    }
+}
+
+impl Counters {
+    fn sentences(&self, case: &Case<'_>) -> Vec<String> {
+        let Some((from, to)) = self.span else {
+            return Vec::new();
+        };
+        let span = human(to.since(from));
+        let mut said = Vec::new();
+        if self.failed >= 1.0 {
+            let let_pass = if self.fail_open >= 1.0 {
+                " and let pass"
+            } else {
+                ""
+            };
+            let after = self.failed_mean.map_or_else(String::new, |mean| {
+                format!(", after {} each", human_seconds(mean))
+            });
+            said.push(format!(
+                "The API server counted {:.0} failed calls{let_pass} of {:.0} in {span}{after}.",
+                self.failed,
+                self.calls.max(self.failed)
+            ));
+        } else if let Some(mean) = self.mean {
+            let usual = case.usual.map_or_else(String::new, |usual| {
+                format!(" (usually {})", human_seconds(usual))
+            });
+            said.push(format!(
+                "The API server counted {:.0} calls in {span}, {} each{usual}.",
+                self.calls,
+                human_seconds(mean)
+            ));
+        }
+        if self.denied >= 1.0 {
+            said.push(format!(
+                "It denied {:.0} of {:.0} requests in {span}.",
+                self.denied, self.calls
+            ));
+        }
+        said
+    }
+}
+
+pub(super) fn summary(verdict: &Verdict) -> String {
+    let who = match &verdict.configuration {
+        Some(configuration) => format!("{} ({configuration})", verdict.webhook),
+        None => verdict.webhook.to_string(),
+    };
+    let Some(cause) = verdict.cause else {
+        return match verdict.health {
+            Health::Healthy => format!("{who} is healthy."),
+            _ => format!("{who}: not enough is known to tell."),
+        };
+    };
+    let what = match cause {
+        Cause::Slow => "answers late",
+        Cause::Hanging => "does not answer",
+        Cause::Refused => "refuses connections",
+        Cause::NoEndpoints => "has no ready endpoint",
+        Cause::NoService => "has no Service to be called at",
+        Cause::Erroring => "answers with errors",
+        Cause::TlsInvalid => "serves a certificate that its caBundle does not accept",
+        Cause::Partial => "has bad backends among good ones",
+        Cause::Unreachable => "cannot be reached",
+        Cause::FailingOpen => "is being skipped",
+        Cause::Denying => "denies most of what it is shown; it works",
+    };
+    let effect = match verdict.effect {
+        Effect::None => "",
+        Effect::Blocking => "; writes that match it are refused",
+        Effect::Delaying => "; writes that match it are slow",
+        Effect::FailingOpen => "; writes that match it pass unchecked, after waiting for it",
+    };
+    let seems = if verdict.health == Health::Failing {
+        ""
+    } else {
+        "perhaps: "
+    };
+    let seems = if matches!(cause, Cause::Denying | Cause::Partial) {
+        ""
+    } else {
+        seems
+    };
+    format!("{seems}{who} {what}{effect}.")
+}
+
+pub(super) fn view(backend: &Backend, state: &BackendState) -> BackendView {
+    let (state, detail) = match state {
+        BackendState::Untried { why } => (
+            "untried",
+            why.clone().unwrap_or_else(|| "not probed yet".to_owned()),
+        ),
+        BackendState::Alive { took, .. } => ("alive", format!("answered in {}", human(*took))),
+        BackendState::Slow { took, .. } => ("slow", format!("answered in {}", human(*took))),
+        BackendState::Wavering { detail } => ("wavering", detail.clone()),
+        BackendState::Dead(dead) => ("dead", dead.detail.clone()),
+    };
+    BackendView {
+        backend: backend.clone(),
+        state,
+        detail,
+    }
+}

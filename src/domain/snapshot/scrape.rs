@@ -1,0 +1,79 @@
+//! A scrape as an event: what was read, or why nothing was.
+
+use std::time::Duration;
+
+use super::Snapshot;
+use crate::domain::time::Time;
+
+/// One reading of one API-server replica's metrics.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Scrape {
+    /// The address that was asked.
+    pub target: String,
+    /// When the answer was complete.
+    pub at: Time,
+    /// How long it took.
+    pub took: Duration,
+    /// Bytes of the body as read.
+    pub bytes: u64,
+    /// What it said.
+    pub snapshot: Snapshot,
+    /// What could not be read in it.
+    pub complaints: Complaints,
+}
+
+/// A scrape that failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScrapeFailure {
+    /// The address that was asked.
+    pub target: String,
+    /// When it was given up.
+    pub at: Time,
+    /// Which kind of failure; a label value.
+    pub reason: ScrapeFailureReason,
+    /// The whole text.
+    pub why: String,
+}
+
+/// Why a scrape failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ScrapeFailureReason {
+    /// No connection.
+    Unreachable,
+    /// Not back in time.
+    TimedOut,
+    /// 401 or 403.
+    Forbidden,
+    /// 429 or 5xx.
+    Refused,
+    /// The body is not an exposition, or not an API server's.
+    NotMetrics,
+    /// The body was larger than allowed or broke off.
+    Truncated,
+}
+
+impl ScrapeFailureReason {
+    /// The value of the `reason` label in metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Unreachable => "unreachable",
+            Self::TimedOut => "timed_out",
+            Self::Forbidden => "forbidden",
+            Self::Refused => "refused",
+            Self::NotMetrics => "not_metrics",
+            Self::Truncated => "truncated",
+        }
+    }
+}
+
+/// What was odd in an exposition; each kind counted, the first of them quoted.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Complaints {
+    /// Lines that could not be read.
+    pub unreadable: u64,
+    /// Samples left out because a bound was reached.
+    pub left_out: u64,
+    /// The first complaint, quoted.
+    pub first: Option<String>,
+}

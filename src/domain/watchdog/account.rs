@@ -1,0 +1,70 @@
+//! What is told beside the verdicts: what changed, and where the knowledge comes from.
+
+use std::time::Duration;
+
+use super::{Change, Effect, Watchdog, subject};
+use crate::domain::inventory::InventoryHealth;
+use crate::domain::time::Time;
+use crate::domain::verdict::{ControlPlane, ScrapeView, Sources, Verdict};
+
+impl Watchdog {
+    pub(super) fn changes(&self, verdicts: &[Verdict], control_plane: &ControlPlane) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        for verdict in verdicts {
+            let before = self
+                .verdicts
+                .get(&subject(verdict))
+                .map(|before| (before.health, before.cause));
+            if before != Some((verdict.health, verdict.cause)) {
+                effects.push(Effect::Tell(Change::Hook {
+                    from: before,
+                    verdict: Box::new(verdict.clone()),
+                }));
+            }
+        }
+        if self
+            .plane
+            .is_none_or(|(writes, _)| writes != control_plane.writes)
+        {
+            effects.push(Effect::Tell(Change::ControlPlane(Box::new(
+                control_plane.clone(),
+            ))));
+        }
+        effects
+    }
+
+    pub(super) fn sources(&self, now: Time, self_doubt: bool) -> Sources {
+        // A watch that is refused delivers nothing that could grow old.
+        let age = self
+            .watches
+            .iter()
+            .filter(|report| !matches!(report.health, InventoryHealth::Limited { .. }))
+            .map(|report| report.known_good.map(|good| now.since(good)))
+            .try_fold(Duration::ZERO, |age, watch| watch.map(|watch| age.max(watch)));
+        Sources {
+            inventory_age_seconds: self.inventory.as_ref().and(age).map(|age| age.as_secs_f64()),
+            inventory_trouble: self
+                .watches
+                .iter()
+                .filter_map(|report| match &report.health {
+                    InventoryHealth::Current => None,
+                    InventoryHealth::Starting => Some(format!("{}: nothing was read yet", report.watch)),
+                    InventoryHealth::Stale { why } | InventoryHealth::Limited { why } => {
+                        Some(format!("{}: {why}", report.watch))
+                    }
+                })
+                .collect(),
+            scrapes: self
+                .targets
+                .iter()
+                .map(|(target, state)| ScrapeView {
+                    target: target.clone(),
+                    replicas: self.history.replicas_behind(target),
+                    age_seconds: state.last_good.map(|at| now.since(at).as_secs_f64()),
+                    failure: state.failure.as_ref().map(|failure| failure.why.clone()),
+                })
+                .collect(),
+            self_doubt,
+        }
+    }
+}

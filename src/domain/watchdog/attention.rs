@@ -1,0 +1,75 @@
+//! Where to look more closely.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::{Attention, Watchdog, is_trouble};
+use crate::domain::canary::CanaryOutcome;
+use crate::domain::hook::{Backend, BackendPath, HookId};
+use crate::domain::probing::BackendState;
+use crate::domain::time::Time;
+use crate::domain::verdict::{ControlPlane, Verdict, Writes};
+
+impl Watchdog {
+    /// Looks closer wherever something is odd, and everywhere until there is a baseline.
+    pub(super) fn attend(
+        &self,
+        verdicts: &[Verdict],
+        states: &BTreeMap<&HookId, Vec<(Backend, BackendState)>>,
+        control_plane: &ControlPlane,
+        now: Time,
+    ) -> Attention {
+        let odd = |state: &BackendState| {
+            !matches!(state, BackendState::Alive { .. } | BackendState::Untried { .. })
+        };
+        let mut hooks: BTreeSet<HookId> = states
+            .iter()
+            .filter(|(_, backends)| {
+                backends
+                    .iter()
+                    .any(|(backend, state)| odd(state) && !is_unreached_cluster_ip(backend, state))
+            })
+            .map(|(hook, _)| (*hook).clone())
+            .collect();
+        for verdict in verdicts.iter().filter(|verdict| is_trouble(verdict)) {
+            if let Some(configuration) = &verdict.configuration {
+                hooks.insert(HookId {
+                    kind: verdict.kind,
+                    configuration: Arc::clone(configuration),
+                    webhook: Arc::clone(&verdict.webhook),
+                });
+            }
+        }
+        // A canary that is late or slow speaks of one of the hooks it meets.
+        for (target, memory) in self.canaries.iter() {
+            if memory.overdue_for(now).is_some() || memory.slow(now).is_some() {
+                let met = self.met_by.iter().filter(|(_, met_by)| met_by.contains(&target));
+                hooks.extend(met.map(|(hook, _)| hook.clone()));
+            }
+        }
+        let canary_is_odd = self.canaries.iter().any(|(_, memory)| {
+            memory.overdue_for(now).is_some()
+                || memory.slow(now).is_some()
+                || memory.latest(now).is_some_and(|report| {
+                    matches!(
+                        report.outcome,
+                        CanaryOutcome::CallFailed(_)
+                            | CanaryOutcome::TimedOut
+                            | CanaryOutcome::Unreachable { .. }
+                            | CanaryOutcome::Refused { .. }
+                    )
+                })
+        });
+        let everywhere = !hooks.is_empty()
+            || canary_is_odd
+            || control_plane.writes == Writes::Blocked
+            || control_plane.writes == Writes::Delayed
+            || control_plane.not_a_hook.is_some()
+            || self.history.baseline.write_rate.median().is_none();
+        Attention { everywhere, hooks }
+    }
+}
+
+fn is_unreached_cluster_ip(backend: &Backend, state: &BackendState) -> bool {
+    backend.path == BackendPath::ClusterIp && !matches!(state, BackendState::Dead(dead) if dead.was_alive)
+}

@@ -1,0 +1,82 @@
+//! What goes into the core and what comes out of it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::domain::canary::{CanaryOverdue, CanaryReport};
+use crate::domain::hook::HookId;
+use crate::domain::inventory::{Inventory, InventoryHealth, WatchReport};
+use crate::domain::probe::{ProbeOverdue, ProbeReport};
+use crate::domain::snapshot::{Scrape, ScrapeFailure};
+use crate::domain::verdict::{Assessment, Cause, ControlPlane, Health, Verdict};
+
+/// Everything that can be observed.
+#[derive(Debug, Clone)]
+pub enum Event {
+    /// The hooks and what is behind them, as a whole.
+    Inventory(Arc<Inventory>),
+    /// How each watch of the inventory is doing; replaces what was known of all.
+    Watches(Vec<WatchReport>),
+    /// A replica's metrics.
+    Scraped(Box<Scrape>),
+    /// A scrape that failed.
+    ScrapeFailed(ScrapeFailure),
+    /// A probe that came back.
+    Probed(Box<ProbeReport>),
+    /// A probe that is late.
+    ProbeOverdue(Box<ProbeOverdue>),
+    /// A canary that came back.
+    CanaryWritten(CanaryReport),
+    /// A canary that is late.
+    CanaryOverdue(CanaryOverdue),
+    /// Time has passed.
+    Tick,
+}
+
+/// Everything the core can want.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Effect {
+    /// This is how things are.
+    Publish(Arc<Assessment>),
+    /// Something changed that a person would want to read about.
+    Tell(Change),
+    /// Where to look more closely; replaces the wish before it.
+    Attend(Attention),
+}
+
+/// Where to look more closely than usual.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Attention {
+    /// Something is odd: scrape and write canaries more often.
+    pub everywhere: bool,
+    /// Probe these hooks more often.
+    pub hooks: BTreeSet<HookId>,
+}
+
+/// A change worth a line in the log.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Change {
+    /// A hook's health or cause changed.
+    Hook {
+        /// The verdict before; `None` for a hook seen for the first time.
+        from: Option<(Health, Option<Cause>)>,
+        /// The verdict now.
+        verdict: Box<Verdict>,
+    },
+    /// The control plane's state changed.
+    ControlPlane(Box<ControlPlane>),
+    /// A watch of the inventory changed its state.
+    Inventory {
+        /// What is watched.
+        watch: String,
+        /// How it is now.
+        health: InventoryHealth,
+    },
+    /// Scrapes of a target began to fail or to succeed again.
+    Scrape {
+        /// The address.
+        target: String,
+        /// The failure; `None` when it succeeds again.
+        failure: Option<String>,
+    },
+}
