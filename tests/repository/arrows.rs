@@ -1,0 +1,236 @@
+//! The arrow rule: `domain` <- `io` <- `app` <- `cli`, with `lab` beside `io`.
+
+mod paths;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use crate::{files, read};
+use paths::{Mentions, mentions};
+
+/// What the pure part may use beside the standard library.
+const PURE_CRATES: [&str; 5] = ["serde", "serde_json", "jiff", "thiserror", "memchr"];
+
+/// What makes a function more than one of its arguments. A path is an offence if it begins with one of these.
+const IMPURE: [&str; 10] = [
+    "std::env",
+    "std::fs",
+    "std::io",
+    "std::net::TcpListener",
+    "std::net::TcpStream",
+    "std::net::UdpSocket",
+    "std::process",
+    "std::thread",
+    "std::time::Instant",
+    "std::time::SystemTime",
+];
+
+/// Words that only impure code has.
+const IMPURE_WORDS: [&str; 9] = [
+    "async",
+    "await",
+    "println",
+    "print",
+    "eprintln",
+    "eprint",
+    "dbg",
+    "Instant",
+    "SystemTime",
+];
+
+/// Everything in a file that its layer may not know. `dependencies` are the names of all crates in use.
+fn offences(module: &[&str], text: &str, dependencies: &BTreeSet<String>) -> Vec<String> {
+    let Mentions { paths, words, .. } = mentions(text, module);
+    let layer = module.first().copied().unwrap_or_default();
+    let may_know: &[&str] = match layer {
+        "domain" => &["domain"],
+        "io" => &["io", "domain"],
+        "lab" => &["lab", "domain"],
+        "app" if module.get(1) == Some(&"demo") => &["app", "io", "domain", "lab"],
+        "app" => &["app", "io", "domain"],
+        _ => return Vec::new(),
+    };
+    let mut found = Vec::new();
+    for path in paths {
+        let told = path.join("::");
+        let own = match path[0].as_str() {
+            "crate" => path.get(1).map(String::as_str),
+            // The library by its own name.
+            "hookwatch" => Some("hookwatch"),
+            _ => None,
+        };
+        let layers = ["domain", "io", "app", "lab", "cli", "hookwatch", "*"];
+        if let Some(other) = own
+            && layers.contains(&other)
+            && !may_know.contains(&other)
+        {
+            found.push(format!("{layer} must not know {told}"));
+        }
+        if layer != "domain" {
+            continue;
+        }
+        let krate = path[0].as_str();
+        if dependencies.contains(krate) && !PURE_CRATES.contains(&krate) {
+            found.push(format!("domain must not use {told}"));
+        }
+        // `core` and `alloc` have nothing impure; a glob of `std` could bring in anything.
+        let impure = IMPURE
+            .iter()
+            .any(|impure| told == *impure || told.starts_with(&format!("{impure}::")));
+        if impure || ["std::*", "std::net::*", "std::time::*"].contains(&told.as_str()) {
+            found.push(format!("domain must not use {told}"));
+        }
+    }
+    if layer == "domain" {
+        let impure = words.iter().filter(|word| IMPURE_WORDS.contains(&word.as_str()));
+        found.extend(impure.map(|word| format!("domain must do without {word}")));
+    }
+    found
+}
+
+/// The names of `[dependencies]` as code spells them.
+fn dependencies(manifest: &str) -> BTreeSet<String> {
+    let section = manifest
+        .split("\n[")
+        .find(|section| section.starts_with("dependencies]"));
+    section
+        .expect("Cargo.toml has dependencies")
+        .lines()
+        .filter_map(|line| line.split_once(" = "))
+        .map(|(name, _)| name.trim().replace('-', "_"))
+        .collect()
+}
+
+/// `src/domain/hook.rs` is the module `domain::hook`.
+fn module(path: &Path) -> Vec<String> {
+    let path = path.strip_prefix("src").unwrap().with_extension("");
+    path.iter()
+        .map(|name| name.to_string_lossy().into_owned())
+        .collect()
+}
+
+/// The modules that exist in tests only, by the files that declare them.
+fn test_modules() -> Vec<Vec<String>> {
+    let mut found = Vec::new();
+    for path in files("src", ".rs") {
+        let parent = module(&path);
+        let names: Vec<&str> = parent.iter().map(String::as_str).collect();
+        // What lib.rs declares stands beside it, not below it.
+        let parent = if names == ["lib"] {
+            Vec::new()
+        } else {
+            parent.clone()
+        };
+        for name in mentions(&read(&path), &names).test_modules {
+            found.push(parent.iter().cloned().chain([name]).collect());
+        }
+    }
+    found
+}
+
+#[test]
+fn no_layer_knows_what_it_must_not_know() {
+    let dependencies = dependencies(&read("Cargo.toml"));
+    assert!(dependencies.contains("tokio") && dependencies.contains("k8s_openapi"));
+    let tests = test_modules();
+    let mut found = Vec::new();
+    let mut looked_at = BTreeSet::new();
+    for path in files("src", ".rs") {
+        let module = module(&path);
+        if tests.iter().any(|test| module.starts_with(test)) {
+            continue;
+        }
+        let names: Vec<&str> = module.iter().map(String::as_str).collect();
+        looked_at.insert(module[0].clone());
+        for offence in offences(&names, &read(&path), &dependencies) {
+            found.push(format!("{}: {offence}", path.display()));
+        }
+    }
+    for layer in ["domain", "io", "app", "lab"] {
+        assert!(looked_at.contains(layer), "{layer} was not looked at");
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+fn offences_in(module: &[&str], text: &str) -> usize {
+    let dependencies = ["tokio", "kube", "tracing", "serde", "k8s_openapi"].map(str::to_owned);
+    offences(module, text, &dependencies.into()).len()
+}
+
+#[test]
+fn every_way_to_write_an_offence_is_seen() {
+    for text in [
+        "use crate::io::probe::Prober;",
+        "use crate::{domain::hook::Hook, io::{self, probe}};",
+        "use super::super::io;",
+        "use super::super::{io::Clock};",
+        "fn f(x: crate::app::config::Config) {}",
+        "fn f() { super::super::lab::api::serve() }",
+        "mod inner { use super::super::super::io::Clock; }",
+        "use crate as all;",
+        "use crate::*;",
+        "pub use hookwatch::domain;",
+        "use tokio::time::Duration;",
+        "use tokio;",
+        "use tokio as later;",
+        "extern crate kube;",
+        "fn f() { tracing::info!(\"said\") }",
+        "fn f() -> Option<k8s_openapi::api::core::v1::Pod> { None }",
+        "#[tokio::test] fn f() {}",
+        "fn f() -> ::tokio::time::Sleep { g() }",
+        "fn f(x: Vec<tokio::time::Sleep>) {}",
+        "use std::time::{Duration, Instant};",
+        "fn f() { let now = std::time::SystemTime::now(); }",
+        "use std::{fs, fmt};",
+        "use std::fs as files;",
+        "use std::net::TcpStream;",
+        "use std::*;",
+        "fn f() { std::thread::sleep(d) }",
+        "fn f() { std::env::var(\"HOME\") }",
+        "async fn f() {}",
+        "fn f() { println!(\"{x}\") }",
+        "/* closed /* within */ */ use crate::io;",
+        "const TEXT: &str = \"\\\"\"; use crate::io;",
+        "const TEXT: &str = r#\"\"quoted\"\"#; use crate::io;",
+        "const QUOTE: char = '\"'; use crate::io; const OTHER: char = '\"';",
+        "const QUOTE: char = '\\''; use crate::io;",
+        "fn f<'a>(x: &'a str) -> &'a str { crate::io::f(x) }",
+        "#[cfg(test)] mod tests { fn f() {} } use crate::io;",
+        "#[cfg(test)] mod tests; use crate::io;",
+    ] {
+        assert!(offences_in(&["domain", "hook"], text) > 0, "not seen in: {text}");
+    }
+    assert!(offences_in(&["io", "probe"], "use crate::app::config::Config;") > 0);
+    assert!(offences_in(&["io", "probe", "plan"], "use super::super::super::lab;") > 0);
+    assert!(offences_in(&["lab", "api"], "use crate::io::testing::Server;") > 0);
+    assert!(offences_in(&["app", "engine"], "use crate::lab::api;") > 0);
+    assert!(offences_in(&["app", "engine"], "use crate::cli;") > 0);
+}
+
+#[test]
+fn what_is_allowed_is_no_offence() {
+    for text in [
+        "use super::hook::{Hook, HookId}; use crate::domain::time::Time;",
+        "use std::{fmt, sync::Arc, time::Duration, net::{IpAddr, SocketAddr}};",
+        "use serde::Serialize; #[derive(Serialize)] struct A;",
+        "// use crate::io;\n/// as in [`crate::io::probe`]\n/* use tokio; */",
+        "const TEXT: &str = \"use crate::io; tokio::spawn\";",
+        "const TEXT: &str = r#\"use \"crate::io\"; tokio::spawn\"#;",
+        "fn f(io: u8, kube: Kube) { io.tokio(); Kube::new(); Self::lab() }",
+        "mod inner { use super::super::time::Time; }",
+        "#[cfg(test)] mod tests { use std::fs; use crate::io; #[test] fn f() { async {} } }",
+        "#[cfg(test)]\nmod tests;",
+    ] {
+        let found = offences(&["domain", "hook"], text, &["tokio".to_owned()].into());
+        assert!(found.is_empty(), "{found:?} in: {text}");
+    }
+    assert_eq!(
+        offences_in(&["io", "probe"], "use tokio::net::TcpStream; use crate::domain;"),
+        0
+    );
+    assert_eq!(
+        offences_in(&["lab", "api"], "use tokio::net::TcpStream; use crate::domain;"),
+        0
+    );
+    assert_eq!(offences_in(&["app", "demo", "stage"], "use crate::lab::api;"), 0);
+}

@@ -1,0 +1,257 @@
+//! What the binary exposes: every metric with its labels, as read off a real exposition.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use hookwatch::app::replay::replay;
+use hookwatch::domain::canary::{CanaryOutcome, CanaryReport, CanaryTarget};
+use hookwatch::domain::hook::{Backend, BackendAddress, BackendPath, HookId, HookKind};
+use hookwatch::domain::probe::{
+    CertificateFacts, Connection, Phase, Phases, ProbeLevel, ProbeOutcome, ProbeReport,
+};
+use hookwatch::domain::snapshot::{Scrape, ScrapeFailure, ScrapeFailureReason};
+use hookwatch::domain::time::Time;
+use hookwatch::domain::verdict::{
+    Assessment, BackendView, Cause, Effect, Elsewhere, Health, NotAHook, ScrapeView,
+};
+use hookwatch::io::metrics::Metrics;
+
+use crate::root;
+
+/// Every sample name with the labels it carries.
+pub static EXPOSED: LazyLock<BTreeMap<String, BTreeSet<String>>> = LazyLock::new(|| labels(&exposition()));
+
+/// The values that a label with a closed set can have; `None` for a label whose values are open.
+pub fn values_of(label: &str) -> Option<Vec<&'static str>> {
+    /// A compile error here means that a cause was added: add it to the list below, too.
+    const fn complete(cause: Cause) {
+        match cause {
+            Cause::Slow
+            | Cause::Hanging
+            | Cause::Refused
+            | Cause::NoEndpoints
+            | Cause::NoService
+            | Cause::Erroring
+            | Cause::TlsInvalid
+            | Cause::Partial
+            | Cause::Unreachable
+            | Cause::FailingOpen
+            | Cause::Denying => {}
+        }
+    }
+    complete(Cause::Slow);
+    let causes = [
+        Cause::Slow,
+        Cause::Hanging,
+        Cause::Refused,
+        Cause::NoEndpoints,
+        Cause::NoService,
+        Cause::Erroring,
+        Cause::TlsInvalid,
+        Cause::Partial,
+        Cause::Unreachable,
+        Cause::FailingOpen,
+        Cause::Denying,
+    ];
+    Some(match label {
+        "health" => Health::ALL.map(Health::as_str).to_vec(),
+        "state" => hookwatch::domain::verdict::Writes::ALL
+            .map(hookwatch::domain::verdict::Writes::as_str)
+            .to_vec(),
+        "cause" => causes
+            .map(Cause::as_str)
+            .into_iter()
+            .chain(NotAHook::ALL.map(NotAHook::as_str))
+            .collect(),
+        "effect" => [
+            Effect::None,
+            Effect::Blocking,
+            Effect::Delaying,
+            Effect::FailingOpen,
+        ]
+        .map(Effect::as_str)
+        .to_vec(),
+        "kind" => vec!["mutating", "validating"],
+        "certificate" => vec!["served", "ca"],
+        "result" => vec![
+            "success",
+            ScrapeFailureReason::Unreachable.as_str(),
+            ScrapeFailureReason::TimedOut.as_str(),
+            ScrapeFailureReason::Forbidden.as_str(),
+            ScrapeFailureReason::Refused.as_str(),
+            ScrapeFailureReason::NotMetrics.as_str(),
+            ScrapeFailureReason::Truncated.as_str(),
+        ],
+        _ => return None,
+    })
+}
+
+/// An exposition in which every metric has a sample.
+fn exposition() -> String {
+    let metrics = Metrics::new().unwrap();
+    let at = Time::from_unix_millis(1_795_219_862_156);
+    let id = HookId::new(HookKind::Validating, "policy", "p.example.com");
+    let backend = Backend {
+        path: BackendPath::Endpoint,
+        address: BackendAddress::Host("127.0.0.1".to_owned(), 443),
+    };
+    let took = Duration::from_millis(3);
+    metrics.probed(&ProbeReport {
+        hook: id.clone(),
+        backend: backend.clone(),
+        level: ProbeLevel::Http,
+        connection: Connection::Fresh,
+        started: at,
+        took,
+        phases: Phases {
+            resolve: Some(took),
+            connect: Some(took),
+            tls: Some(took),
+            first_byte: Some(took),
+            body: Some(took),
+        },
+        outcome: ProbeOutcome::TimedOut { phase: Phase::Tls },
+        certificates: CertificateFacts::default(),
+    });
+    metrics.canary_written(&CanaryReport {
+        target: CanaryTarget::KubeSystem,
+        started: at,
+        took,
+        outcome: CanaryOutcome::Written,
+    });
+    metrics.scrape_failed(&ScrapeFailure {
+        target: "127.0.0.1:6443".to_owned(),
+        at,
+        reason: ScrapeFailureReason::TimedOut,
+        why: "no answer within 10 s".to_owned(),
+    });
+    metrics.scraped(&Scrape {
+        target: "127.0.0.1:6443".to_owned(),
+        at,
+        took,
+        bytes: 1,
+        snapshot: Default::default(),
+        complaints: Default::default(),
+    });
+    let mut assessment = an_assessment();
+    let verdict = &mut assessment.hooks[0];
+    (verdict.health, verdict.cause, verdict.effect) =
+        (Health::Failing, Some(Cause::Hanging), Effect::Blocking);
+    verdict.configuration = Some("policy".into());
+    verdict.excess_share = Some(0.5);
+    verdict.backends = vec![BackendView {
+        backend,
+        state: "dead",
+        detail: String::new(),
+    }];
+    metrics.verdict_changed(verdict);
+    assessment.control_plane.not_a_hook = Some(Elsewhere {
+        cause: NotAHook::EtcdSlow,
+        confidence: 0.9,
+        evidence: Vec::new(),
+    });
+    assessment.sources.scrapes = vec![ScrapeView {
+        target: "127.0.0.1:6443".to_owned(),
+        replicas: 1,
+        age_seconds: Some(1.0),
+        failure: None,
+    }];
+    String::from_utf8(metrics.gather(Some(&assessment), &[(id, "served", at)]).unwrap()).unwrap()
+}
+
+/// An assessment as the core makes it; with hooks, for a recording names some.
+fn an_assessment() -> Assessment {
+    let recording = root().join("tests/fixtures/recordings/quiet");
+    let assessment = replay(&recording).unwrap().last.unwrap();
+    Assessment::clone(&assessment)
+}
+
+fn labels(exposition: &str) -> BTreeMap<String, BTreeSet<String>> {
+    let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for line in exposition.lines().filter(|line| !line.starts_with('#')) {
+        let (name, labels) = selector(line);
+        found
+            .entry(name.to_owned())
+            .or_default()
+            .extend(labels.into_iter().map(|label| label.name));
+    }
+    found
+}
+
+/// One `name="value"` within braces, with its operator.
+pub struct Label {
+    pub name: String,
+    pub operator: String,
+    pub value: String,
+}
+
+/// Splits `name{label="value",...}`, whatever follows it. Values hold no quotes.
+pub fn selector(text: &str) -> (&str, Vec<Label>) {
+    let end = text
+        .find(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
+        .unwrap_or(text.len());
+    let (name, rest) = text.split_at(end);
+    let mut labels = Vec::new();
+    let Some(mut rest) = rest.strip_prefix('{') else {
+        return (name, labels);
+    };
+    while let Some((before, after)) = rest.split_once('"') {
+        let (value, after) = after.split_once('"').expect("a closed value");
+        let before = before.trim_matches([',', ' ']);
+        let split = before.find(['=', '!']).expect("an operator");
+        labels.push(Label {
+            name: before[..split].to_owned(),
+            operator: before[split..].to_owned(),
+            value: value.to_owned(),
+        });
+        if after.starts_with('}') {
+            break;
+        }
+        rest = after;
+    }
+    (name, labels)
+}
+
+/// Every name in a text that begins as ours do.
+pub fn names_in(text: &str) -> BTreeSet<String> {
+    let ours = |word: &&str| word.starts_with("hookwatch_") && word.len() > "hookwatch_".len();
+    text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
+        .filter(ours)
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn every_metric_that_is_declared_has_a_sample_here() {
+    let source = crate::read("src/io/metrics.rs");
+    let declared = source.split("make.").skip(1).filter_map(|call| {
+        let (kind, rest) = call.split_once('(')?;
+        Some((kind, rest.split('"').nth(1)?))
+    });
+    let mut count = 0;
+    for (kind, name) in declared {
+        let ending = if kind.starts_with("histogram") {
+            "_bucket"
+        } else {
+            ""
+        };
+        let name = format!("hookwatch_{name}{ending}");
+        assert!(EXPOSED.contains_key(&name), "{name} has no sample");
+        count += 1;
+    }
+    assert!(count >= 20, "only {count} declarations were found");
+}
+
+#[test]
+fn every_metric_in_a_document_exists() {
+    for path in crate::files("", ".md") {
+        for name in names_in(&crate::read(&path)) {
+            assert!(
+                EXPOSED.contains_key(&name),
+                "{}: there is no {name}",
+                path.display()
+            );
+        }
+    }
+}
