@@ -299,3 +299,108 @@ impl Source {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io::testing::{Reply, Server, soon};
+
+    fn path(text: &str) -> PathBuf {
+        PathBuf::from(text)
+    }
+
+    #[test]
+    fn the_first_source_that_is_named_decides() {
+        let default = Some(path(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml"));
+        let flag = ConnectOptions {
+            kubeconfig: Some(path("/flag")),
+            context: None,
+        };
+        let none = ConnectOptions::default();
+        let variable = || Some(OsString::from("/a::/b"));
+        assert_eq!(
+            Source::choose(&flag, variable(), default.clone()),
+            Source::Files(vec![path("/flag")], "from --kubeconfig")
+        );
+        assert_eq!(
+            Source::choose(&none, variable(), default.clone()),
+            Source::Files(vec![path("/a"), path("/b")], "from KUBECONFIG")
+        );
+        assert_eq!(
+            Source::choose(&none, Some(OsString::new()), default.clone()),
+            Source::Files(vec![default.expect("set above")], "the default")
+        );
+        assert_eq!(
+            Source::choose(&none, None, Some(path("/nowhere/config"))),
+            Source::Pod {
+                looked_for: "/nowhere/config".to_owned()
+            }
+        );
+    }
+
+    #[tokio::test]
+    async fn a_kubeconfig_that_cannot_be_used_is_named() {
+        let open = |file: &str, context: Option<&str>| {
+            let options = ConnectOptions {
+                kubeconfig: Some(path(file)),
+                context: context.map(str::to_owned),
+            };
+            async move {
+                Connection::open(&options)
+                    .await
+                    .expect_err("unusable")
+                    .to_string()
+            }
+        };
+        let said = open("/nowhere/config", None).await;
+        assert!(
+            said.contains("/nowhere/config") && said.contains("--kubeconfig"),
+            "{said}"
+        );
+        // Any file that is no kubeconfig.
+        let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+        let said = open(manifest, None).await;
+        assert!(said.contains("Cargo.toml"), "{said}");
+    }
+
+    #[tokio::test]
+    async fn a_context_needs_a_kubeconfig() {
+        let pod = Source::Pod {
+            looked_for: "/home/u/.kube/config".to_owned(),
+        };
+        let said = pod.load(Some("prod")).await.expect_err("no file").to_string();
+        assert!(
+            said.contains("prod") && said.contains("/home/u/.kube/config"),
+            "{said}"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_replica_is_trusted_under_the_configured_servers_name_only() {
+        let server = Server::start_tls("api.example", |_| Reply::json(200, "{}")).await;
+        let ask = async |config| {
+            let connection = Connection::from_config(config).await.expect("a client");
+            let client = connection.direct(server.address).await.expect("a client");
+            let request = http::Request::get("/version").body(kube::client::Body::empty());
+            soon(client.send(request.expect("a request"))).await
+        };
+        let answered = ask(server.config("api.example")).await;
+        assert_eq!(answered.expect("the name fits").status(), 200);
+
+        let mut named = server.config("127.0.0.1");
+        named.tls_server_name = Some("api.example".to_owned());
+        assert_eq!(ask(named).await.expect("the name fits").status(), 200);
+
+        let error = ask(server.config("other.example"))
+            .await
+            .expect_err("another name");
+        assert!(answer::is_connect(&error), "{error}");
+    }
+
+    #[tokio::test]
+    async fn debugging_a_connection_shows_no_credentials() {
+        let server = Server::start(|_| Reply::Hang).await;
+        let shown = format!("{:?}", server.connection().await);
+        assert_eq!(shown, format!("Connection(http://{}/)", server.address));
+    }
+}
