@@ -5,7 +5,8 @@
 //! decides, and its error is final.
 //!
 //! kube's built-in retry (15 attempts on 429, 503 and 504) is off in every client: a canary that is silently
-//! repeated is no measurement, and everything else here has a backoff of its own.
+//! repeated is no measurement, and everything else here has a backoff of its own. No client has a timeout for
+//! answers; whoever asks keeps the time.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -19,14 +20,10 @@ use kube::config::{Config, InClusterError, KubeConfigOptions, Kubeconfig, Kubeco
 use thiserror::Error;
 
 pub(crate) mod answer;
+mod stack;
 
 /// Longest wait for a connection, TLS handshake included.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Longest silence on a connection that is expected to answer. Above every deadline that is kept elsewhere:
-/// a net below them, not a deadline of its own.
-const READ_TIMEOUT: Duration = Duration::from_secs(100);
-/// Longest wait until the system takes what we send.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest wait for a client to be put together; a credential plugin may be run for it.
 const BUILD_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -196,10 +193,6 @@ fn server_host(url: &Uri) -> Option<&str> {
 
 fn adjusted(mut config: Config) -> Config {
     config.connect_timeout = Some(CONNECT_TIMEOUT);
-    config.read_timeout = Some(READ_TIMEOUT);
-    config.write_timeout = Some(WRITE_TIMEOUT);
-    // Otherwise the time that a pooled connection lay idle counts as silence.
-    config.reset_reader_on_write = true;
     config.default_retry = false;
     config.disable_compression = true;
     config.headers.push((
@@ -213,7 +206,7 @@ fn adjusted(mut config: Config) -> Config {
 async fn build(config: Config) -> Result<Client, ConnectError> {
     let server = config.cluster_url.to_string();
     let failed = |why: String| ConnectError::Build { server, why };
-    let building = tokio::task::spawn_blocking(move || Client::try_from(config));
+    let building = tokio::task::spawn_blocking(move || stack::client(config));
     match tokio::time::timeout(BUILD_TIMEOUT, building).await {
         Ok(Ok(Ok(client))) => Ok(client),
         Ok(Ok(Err(error))) => Err(failed(answer::chain(&error))),
@@ -311,7 +304,7 @@ mod tests {
 
     #[test]
     fn the_first_source_that_is_named_decides() {
-        let default = Some(path(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml"));
+        let default = path(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
         let flag = ConnectOptions {
             kubeconfig: Some(path("/flag")),
             context: None,
@@ -319,16 +312,16 @@ mod tests {
         let none = ConnectOptions::default();
         let variable = || Some(OsString::from("/a::/b"));
         assert_eq!(
-            Source::choose(&flag, variable(), default.clone()),
+            Source::choose(&flag, variable(), Some(default.clone())),
             Source::Files(vec![path("/flag")], "from --kubeconfig")
         );
         assert_eq!(
-            Source::choose(&none, variable(), default.clone()),
+            Source::choose(&none, variable(), Some(default.clone())),
             Source::Files(vec![path("/a"), path("/b")], "from KUBECONFIG")
         );
         assert_eq!(
-            Source::choose(&none, Some(OsString::new()), default.clone()),
-            Source::Files(vec![default.expect("set above")], "the default")
+            Source::choose(&none, Some(OsString::new()), Some(default.clone())),
+            Source::Files(vec![default], "the default")
         );
         assert_eq!(
             Source::choose(&none, None, Some(path("/nowhere/config"))),

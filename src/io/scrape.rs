@@ -358,121 +358,88 @@ mod tests {
         assert!(scrape.target.starts_with("127.0.0.1:"));
     }
 
+    /// An answer as it goes over the wire, of which nothing is corrected.
+    fn raw(status: u16, headers: &str, body: &str) -> String {
+        format!("HTTP/1.1 {status} X\r\nconnection: close\r\n{headers}\r\n\r\n{body}")
+    }
+
+    fn text(status: u16, body: &str) -> String {
+        raw(status, &format!("content-type: {TEXT}"), body)
+    }
+
     #[tokio::test]
     async fn every_failure_has_its_reason() {
         use ScrapeFailureReason as Reason;
-        let raw = |text: &str| text.as_bytes().to_vec();
-        let cases: Vec<(&str, fn(Vec<u8>) -> Reply, Vec<u8>, Reason, &str)> = vec![
-            (
-                "401",
-                |_| Reply::status(401, "Unauthorized"),
-                vec![],
-                Reason::Forbidden,
-                "credentials",
-            ),
+        let rbac = r#"{"message": "forbidden: User \"u\" cannot get path \"/metrics\""}"#;
+        let chunked = "transfer-encoding: chunked";
+        for (what, answer, reason, says) in [
+            ("401", text(401, "Unauthorized"), Reason::Forbidden, "credentials"),
             (
                 "403",
-                |_| Reply::status(403, "forbidden: User \"u\" cannot get path \"/metrics\""),
-                vec![],
+                text(403, rbac),
                 Reason::Forbidden,
                 "grant get on the nonResourceURL",
             ),
-            (
-                "429",
-                |_| Reply::status(429, "Too many requests"),
-                vec![],
-                Reason::Refused,
-                "429",
-            ),
-            (
-                "500",
-                |_| Reply::Whole(500, TEXT, METRICS.to_owned()),
-                vec![],
-                Reason::Refused,
-                "500",
-            ),
-            (
-                "404",
-                |_| Reply::status(404, "no"),
-                vec![],
-                Reason::NotMetrics,
-                "404",
-            ),
+            ("429", text(429, "Too many requests"), Reason::Refused, "429"),
+            ("500", text(500, METRICS), Reason::Refused, "500"),
+            ("404", text(404, "no"), Reason::NotMetrics, "404"),
             (
                 "a redirect",
-                |body| Reply::Raw(body),
-                raw("HTTP/1.1 302 X\r\nlocation: /login\r\ncontent-length: 0\r\n\r\n"),
+                raw(302, "location: /login", ""),
                 Reason::NotMetrics,
                 "302",
             ),
             (
-                "a login page",
-                |_| Reply::Whole(200, "text/html", "<html>".to_owned()),
-                vec![],
+                "a page",
+                raw(200, "content-type: text/html", METRICS),
                 Reason::NotMetrics,
                 "text/html",
             ),
             (
-                "a page that claims to be text",
-                |_| Reply::Whole(200, TEXT, "<html>".to_owned()),
-                vec![],
+                "a disguised page",
+                text(200, "<html>"),
                 Reason::NotMetrics,
                 "HTML",
             ),
             (
                 "gzip",
-                |body| Reply::Raw(body),
-                raw("HTTP/1.1 200 X\r\ncontent-encoding: gzip\r\ncontent-length: 1\r\n\r\nx"),
+                raw(200, "content-encoding: gzip", METRICS),
                 Reason::NotMetrics,
                 "gzip",
             ),
             (
                 "the metrics of something else",
-                |_| Reply::Whole(200, TEXT, "# TYPE go_x gauge\ngo_x 1\n".to_owned()),
-                vec![],
+                text(200, "# TYPE go_x gauge\ngo_x 1\n"),
                 Reason::NotMetrics,
                 "none of an API server",
             ),
-            (
-                "nothing",
-                |_| Reply::Whole(200, TEXT, String::new()),
-                vec![],
-                Reason::NotMetrics,
-                "empty",
-            ),
+            ("nothing", text(200, ""), Reason::NotMetrics, "empty"),
             (
                 "a body shorter than announced",
-                |body| Reply::Raw(body),
-                raw(&format!(
-                    "HTTP/1.1 200 X\r\ncontent-length: 9999\r\n\r\n{METRICS}"
-                )),
+                raw(200, "content-length: 9999", METRICS),
                 Reason::Truncated,
                 "broke off",
             ),
             (
                 "a chunked body without its end",
-                |body| Reply::Raw(body),
-                raw("HTTP/1.1 200 X\r\ntransfer-encoding: chunked\r\n\r\n8\r\n# TYPE a\r\n"),
+                raw(200, chunked, "8\r\n# TYPE a\r\n"),
                 Reason::Truncated,
                 "broke off",
             ),
             (
                 "a last line without its end",
-                |_| Reply::Whole(200, TEXT, format!("{METRICS}apiserver_request_total 1")),
-                vec![],
+                text(200, &format!("{METRICS}apiserver_request_total 1")),
                 Reason::Truncated,
                 "within a line",
             ),
             (
                 "no HTTP",
-                |body| Reply::Raw(body),
-                raw("hello\r\n\r\n"),
+                "hello\r\n\r\n".to_owned(),
                 Reason::Unreachable,
                 "no answer",
             ),
-        ];
-        for (what, reply, body, reason, says) in cases {
-            let failure = scrape(limits(), move |_| reply(body.clone()))
+        ] {
+            let failure = scrape(limits(), move |_| Reply::Raw(answer.clone().into()))
                 .await
                 .expect_err(what);
             assert_eq!(failure.reason, reason, "{what}: {}", failure.why);
