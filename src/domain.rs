@@ -7,6 +7,7 @@ pub mod canary;
 pub mod exposition;
 pub mod hook;
 pub mod inventory;
+pub mod matching;
 pub mod probe;
 pub mod snapshot;
 pub mod time;

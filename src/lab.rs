@@ -1,5 +1,6 @@
 //! The lab: a control plane in this process, made to be broken.
 
+pub mod api;
 pub mod backend;
 pub mod certs;
 pub mod cluster;

@@ -1,0 +1,214 @@
+//! The lab's API server: a control plane in this process, with the semantics of kube-apiserver 1.36 wherever
+//! hookwatch, kubectl and a webhook touch it.
+//!
+//! Real HTTPS, real admission calls over TLS to real backends, and the API server's own metrics; no etcd, no
+//! controllers, no authorization. Where it and a real API server disagree, it is wrong.
+
+mod admission;
+mod call;
+mod cel;
+mod defaults;
+mod discovery;
+mod identity;
+mod kinds;
+mod knobs;
+mod metrics;
+mod patch;
+mod random;
+mod read;
+mod reply;
+mod request;
+mod seed;
+mod select;
+mod serve;
+mod status;
+mod store;
+mod table;
+mod watch;
+mod write;
+
+#[cfg(test)]
+mod tests;
+
+use std::convert::Infallible;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, interval, timeout};
+use tokio_rustls::TlsAcceptor;
+
+use admission::Admission;
+use call::Caller;
+use identity::Identity;
+pub use knobs::Knobs;
+use metrics::Metrics;
+use store::Store;
+
+/// Most connections open at once.
+const MAX_CONNECTIONS: usize = 1_024;
+/// How long a client may take for its handshake and for the headers of a request.
+const CLIENT_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How to start an [`ApiServer`].
+#[derive(Debug, Clone)]
+pub struct ApiServerOptions {
+    /// Where to listen; `None` for a free port of 127.0.0.1.
+    pub listen: Option<SocketAddr>,
+    /// When a write is given up. 34 s in a real API server, whatever its `--request-timeout`.
+    pub request_limit: Duration,
+    /// When a TLS handshake with a backend is given up. 10 s in a real API server.
+    pub handshake_timeout: Duration,
+}
+
+impl Default for ApiServerOptions {
+    fn default() -> Self {
+        Self {
+            listen: None,
+            request_limit: Duration::from_secs(34),
+            handshake_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// A running API server. Dropping it stops everything it started, open connections included.
+#[derive(Debug)]
+pub struct ApiServer {
+    state: Arc<State>,
+    kubeconfig: String,
+    _tasks: JoinSet<()>,
+}
+
+/// What every request works with.
+#[derive(Debug)]
+struct State {
+    store: Store,
+    knobs: Knobs,
+    metrics: Metrics,
+    admission: Admission,
+    address: SocketAddr,
+    token: String,
+    request_limit: Duration,
+}
+
+impl State {
+    /// Takes the time of one etcd operation and counts it.
+    async fn etcd(&self, kind: &kinds::Kind, operation: &str) {
+        let begin = Instant::now();
+        self.knobs.storage_operation().await;
+        self.metrics.etcd_done(kind, operation, begin.elapsed());
+    }
+}
+
+impl ApiServer {
+    /// Starts listening, with the namespaces and the `kubernetes` Service that every cluster has.
+    ///
+    /// # Errors
+    /// When the address cannot be listened on or the certificates cannot be made.
+    pub async fn start(options: ApiServerOptions) -> anyhow::Result<Self> {
+        let listen = options
+            .listen
+            .unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+        let listener = TcpListener::bind(listen)
+            .await
+            .with_context(|| format!("cannot listen on {listen}"))?;
+        let address = listener.local_addr().context("the listener has no address")?;
+        let identity =
+            Identity::new(address).context("cannot make the certificates of the lab's API server")?;
+        let metrics = Metrics::new().context("cannot register metrics")?;
+        let caller = Caller::new(metrics.missing_san.clone(), options.handshake_timeout);
+        let state = Arc::new(State {
+            store: Store::new(),
+            knobs: Knobs::new(),
+            metrics,
+            admission: Admission::new(caller),
+            address,
+            token: random::uuid(),
+            request_limit: options.request_limit,
+        });
+        seed::seed(&state.store, address);
+        let kubeconfig = identity.kubeconfig(address, &state.token);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(accept(listener, identity.acceptor, Arc::clone(&state)));
+        tasks.spawn(tick(Arc::clone(&state)));
+        Ok(Self {
+            state,
+            kubeconfig,
+            _tasks: tasks,
+        })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.state.address
+    }
+
+    /// A kubeconfig (YAML) of a user that may do everything, with the lab's own CA in it.
+    pub fn kubeconfig(&self) -> String {
+        self.kubeconfig.clone()
+    }
+
+    /// What can be made worse about it.
+    pub fn knobs(&self) -> &Knobs {
+        &self.state.knobs
+    }
+
+    /// Forgets the history of all changes: every watch is told `410 Expired` and has to list anew.
+    pub fn expire_watches(&self) {
+        self.state.store.forget_history();
+    }
+}
+
+/// Takes connections in. All of them end with this task.
+async fn accept(listener: TcpListener, acceptor: TlsAcceptor, state: Arc<State>) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            Some(_) = connections.join_next() => {}
+            accepted = listener.accept(), if connections.len() < MAX_CONNECTIONS => match accepted {
+                Ok((tcp, _)) => {
+                    connections.spawn(connection(tcp, acceptor.clone(), Arc::clone(&state)));
+                }
+                // Out of file descriptors, most likely: those of open connections come back.
+                Err(error) => {
+                    tracing::warn!(%error, "the lab's API server could not accept a connection");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            },
+        }
+    }
+}
+
+async fn connection(tcp: TcpStream, acceptor: TlsAcceptor, state: Arc<State>) {
+    let _ = tcp.set_nodelay(true);
+    let Ok(Ok(stream)) = timeout(CLIENT_PATIENCE, acceptor.accept(tcp)).await else {
+        return;
+    };
+    let service = service_fn(move |request| {
+        let state = Arc::clone(&state);
+        async move { Ok::<_, Infallible>(serve::answer(state, request).await) }
+    });
+    let mut server = auto::Builder::new(TokioExecutor::new());
+    server.http1().timer(TokioTimer::new()).header_read_timeout(None);
+    server
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(250);
+    // A client that hangs up in the middle is its own business.
+    let _ = server.serve_connection(TokioIo::new(stream), service).await;
+}
+
+/// Publishes once a second what is measured per second.
+async fn tick(state: Arc<State>) {
+    let mut seconds = interval(Duration::from_secs(1));
+    loop {
+        seconds.tick().await;
+        state.metrics.roll_inflight();
+    }
+}

@@ -1,0 +1,556 @@
+//! The webhook phases of a write, as kube-apiserver 1.36 runs them.
+//!
+//! Mutating hooks one after the other, validating ones all at once; what each outcome says to the client and to the
+//! metrics follows `admission/plugin/webhook/{mutating,validating}/dispatcher.go`.
+
+mod hooks;
+mod review;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::call::{CallError, Caller};
+use super::cel::Variables;
+use super::kinds::{Kind, NAMESPACE};
+use super::knobs::{Knobs, cost};
+use super::metrics::{CallEnd, HookLabels, Metrics};
+use super::select::labels_of;
+use super::status::Failure;
+use super::store::{Store, Stored};
+use super::{defaults, patch, random};
+use crate::domain::matching::{RequestShape, lets_through};
+use hooks::{Compiled, Hook};
+use review::Unacceptable;
+
+/// Who asks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct User {
+    pub name: String,
+    pub groups: Vec<String>,
+}
+
+/// One write on its way through admission.
+#[derive(Debug)]
+pub(super) struct Attributes {
+    pub kind: &'static Kind,
+    /// `CREATE`, `UPDATE` or `DELETE`.
+    pub operation: &'static str,
+    pub subresource: String,
+    /// Empty for cluster-scoped objects; for a Namespace its own name, as the API server has it.
+    pub namespace: String,
+    pub name: String,
+    pub user: User,
+    pub dry_run: bool,
+    /// CreateOptions, UpdateOptions, ... as sent.
+    pub options: Value,
+    pub object: Option<Value>,
+    pub old: Option<Arc<Stored>>,
+    /// When the whole request is given up.
+    pub deadline: Instant,
+}
+
+/// Time a request spent waiting for hooks, and what they wanted the client to be told.
+#[derive(Debug, Default)]
+pub(super) struct HookTime {
+    inner: Mutex<Waited>,
+}
+
+#[derive(Debug, Default)]
+struct Waited {
+    mutating: Duration,
+    validating: Duration,
+    warnings: Vec<String>,
+}
+
+impl HookTime {
+    /// What does not count against the API server's own latency: the sum of mutating calls and the longest validating.
+    pub(super) fn total(&self) -> Duration {
+        let waited = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        waited.mutating + waited.validating
+    }
+
+    /// The hooks' warnings, taken away.
+    pub(super) fn take_warnings(&self) -> Vec<String> {
+        let mut waited = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut waited.warnings)
+    }
+
+    fn add(&self, mutating: bool, took: Duration) {
+        let mut waited = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        if mutating {
+            waited.mutating += took;
+        } else {
+            waited.validating = waited.validating.max(took);
+        }
+    }
+
+    fn warn(&self, warnings: Vec<String>) {
+        let mut waited = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        waited.warnings.extend(warnings);
+    }
+}
+
+/// What admission works with.
+#[derive(Debug)]
+pub(super) struct Admission {
+    compiled: Compiled,
+    caller: Caller,
+}
+
+/// The surroundings of one request.
+#[derive(Clone, Copy)]
+pub(super) struct Surroundings<'a> {
+    pub store: &'a Store,
+    pub knobs: &'a Knobs,
+    pub metrics: &'a Metrics,
+    pub time: &'a HookTime,
+}
+
+/// How one hook's part ended badly.
+enum Refused {
+    /// The call failed; the policy decides. The code is the metrics' one.
+    Failed { code: u16, why: String },
+    /// The hook said no.
+    Denied(Failure),
+    /// The API server itself could not go on.
+    Internal(Failure),
+}
+
+impl Admission {
+    pub(super) fn new(caller: Caller) -> Self {
+        Self {
+            compiled: Compiled::default(),
+            caller,
+        }
+    }
+
+    /// Asks the mutating hooks, each with the object as the ones before it left it.
+    pub(super) async fn mutate(
+        &self,
+        around: Surroundings<'_>,
+        attributes: &mut Attributes,
+    ) -> Result<(), Failure> {
+        let begin = Instant::now();
+        let outcome = self.mutate_twice(around, attributes).await;
+        let operation = attributes.operation;
+        around
+            .metrics
+            .phase_done(true, operation, outcome.is_err(), begin.elapsed());
+        outcome
+    }
+
+    async fn mutate_twice(
+        &self,
+        around: Surroundings<'_>,
+        attributes: &mut Attributes,
+    ) -> Result<(), Failure> {
+        let hooks = self.compiled.now(around.store);
+        // Hooks called so far that may be asked again, and those that now have to be.
+        let (mut asked, mut again) = (Vec::new(), Vec::new());
+        for round in 0..2 {
+            for (index, hook) in hooks.mutating.iter().enumerate() {
+                let due = round == 0 || again.contains(&index);
+                if !due || !should_call(hook, around, attributes)? {
+                    continue;
+                }
+                let before = attributes.object.clone();
+                self.call(hook, around, attributes).await?.apply(attributes);
+                if attributes.object != before {
+                    again.append(&mut asked);
+                }
+                if hook.reinvocable && round == 0 {
+                    asked.push(index);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks the validating hooks all at once and waits for all of them; the first refusal counts.
+    pub(super) async fn validate(
+        &self,
+        around: Surroundings<'_>,
+        attributes: &Attributes,
+    ) -> Result<(), Failure> {
+        let begin = Instant::now();
+        let outcome = self.validate_all(around, attributes).await;
+        let operation = attributes.operation;
+        around
+            .metrics
+            .phase_done(false, operation, outcome.is_err(), begin.elapsed());
+        outcome
+    }
+
+    async fn validate_all(&self, around: Surroundings<'_>, attributes: &Attributes) -> Result<(), Failure> {
+        let hooks = self.compiled.now(around.store);
+        let mut calls = FuturesUnordered::new();
+        for hook in &hooks.validating {
+            if should_call(hook, around, attributes)? {
+                calls.push(self.call(hook, around, attributes));
+            }
+        }
+        let mut first = Ok(());
+        while let Some(outcome) = calls.next().await {
+            first = first.and(outcome.map(|_| ()));
+        }
+        first
+    }
+
+    /// Asks one hook and settles what its outcome means.
+    async fn call(
+        &self,
+        hook: &Hook,
+        around: Surroundings<'_>,
+        attributes: &Attributes,
+    ) -> Result<Change, Failure> {
+        let mut counted = Counted {
+            metrics: around.metrics,
+            hook,
+            operation: attributes.operation,
+            begin: Instant::now(),
+            end: None,
+        };
+        let outcome = self.ask(hook, around, attributes).await;
+        let plain = CallEnd {
+            code: 200,
+            rejected: false,
+            error_type: None,
+            failed_open: false,
+        };
+        let (end, settled) = match outcome {
+            Ok(change) => (plain, Ok(change)),
+            Err(Refused::Denied(failure)) => {
+                let end = CallEnd {
+                    code: failure.code,
+                    rejected: true,
+                    error_type: Some("no_error"),
+                    ..plain
+                };
+                (end, Err(failure))
+            }
+            Err(Refused::Internal(failure)) => {
+                let end = CallEnd {
+                    code: 0,
+                    rejected: true,
+                    error_type: Some("apiserver_internal_error"),
+                    ..plain
+                };
+                (end, Err(failure))
+            }
+            Err(Refused::Failed { code, .. }) if hook.ignores_failures => {
+                let end = CallEnd {
+                    code,
+                    failed_open: true,
+                    ..plain
+                };
+                // Nothing is left to go on with when the request's own time is over. Only mutating hooks look at that.
+                let over = hook.mutating && Instant::now() >= attributes.deadline;
+                (
+                    end,
+                    if over {
+                        Err(Failure::timeout())
+                    } else {
+                        Ok(Change::None)
+                    },
+                )
+            }
+            Err(Refused::Failed { code, why }) => {
+                let end = CallEnd {
+                    code,
+                    rejected: true,
+                    error_type: Some("calling_webhook_error"),
+                    ..plain
+                };
+                let why = format!("failed calling webhook {:?}: {why}", hook.name);
+                (end, Err(Failure::internal(&why)))
+            }
+        };
+        counted.end = Some(end);
+        settled
+    }
+
+    async fn ask(
+        &self,
+        hook: &Hook,
+        around: Surroundings<'_>,
+        attributes: &Attributes,
+    ) -> Result<Change, Refused> {
+        if attributes.dry_run && !hook.dry_run_safe {
+            let why = format!("admission webhook {:?} does not support dry run", hook.name);
+            return Err(Refused::Internal(Failure::bad_request(why)));
+        }
+        let Some(version) = hook.review_version else {
+            let why = "could not create admission objects: webhook does not accept known AdmissionReview versions \
+                       (v1, v1beta1)";
+            return Err(Refused::Failed {
+                code: 400,
+                why: why.to_owned(),
+            });
+        };
+        let uid = random::uuid();
+        let review = Bytes::from(review::review(attributes, version, &uid).to_string());
+        let begin = Instant::now();
+        around.knobs.spend(cost::CALL).await;
+        let deadline = attributes.deadline.min(begin + hook.timeout);
+        let posted = self
+            .caller
+            .post(around.store, &hook.target, review, deadline)
+            .await;
+        around.time.add(hook.mutating, begin.elapsed());
+        let body = posted.map_err(|error| match error {
+            CallError::NoClient(why) => Refused::Failed {
+                code: 500,
+                why: format!("could not get REST client: {why}"),
+            },
+            CallError::Post(why) | CallError::Other(why) => Refused::Failed {
+                code: 503,
+                why: format!("failed to call webhook: {why}"),
+            },
+            CallError::Status { code, message } => Refused::Failed {
+                code,
+                why: format!("failed to call webhook: {message}"),
+            },
+        })?;
+        let failed = |why| Refused::Failed { code: 503, why };
+        let answer = review::verify(&body, version, &uid, hook.mutating).map_err(|error| match error {
+            Unacceptable::Undecodable(why) => failed(format!("failed to call webhook: {why}")),
+            Unacceptable::Invalid(why) => failed(format!("received invalid webhook response: {why}")),
+        })?;
+        around.time.warn(answer.warnings);
+        if !answer.allowed {
+            return Err(Refused::Denied(denial(&hook.name, answer.result)));
+        }
+        match answer.patch {
+            None => Ok(Change::None),
+            Some(patch) => patched(hook, attributes, &patch),
+        }
+    }
+}
+
+/// What a mutating hook makes of the object.
+enum Change {
+    None,
+    Object(Value),
+}
+
+impl Change {
+    fn apply(self, attributes: &mut Attributes) {
+        if let Self::Object(object) = self {
+            attributes.object = Some(object);
+        }
+    }
+}
+
+fn patched(hook: &Hook, attributes: &Attributes, patch: &Value) -> Result<Change, Refused> {
+    if !patch.is_array() {
+        return Err(Refused::Failed {
+            code: 503,
+            why: "received undecodable patch in webhook response: no JSON patch".to_owned(),
+        });
+    }
+    let Some(object) = &attributes.object else {
+        let why = format!(
+            "admission webhook {:?} attempted to modify the object, which is not supported for this operation",
+            hook.name
+        );
+        return Err(Refused::Internal(Failure::internal(&why)));
+    };
+    let mut object = object.clone();
+    if let Err(failure) = patch::apply_json_patch(&mut object, patch) {
+        return Err(Refused::Internal(Failure::internal(failure.message())));
+    }
+    defaults::default(attributes.kind, &mut object);
+    Ok(Change::Object(object))
+}
+
+/// A hook's `status` as the answer to the client (`ToStatusErr`).
+fn denial(name: &str, result: Value) -> Failure {
+    let mut status = if result.is_object() {
+        result
+    } else {
+        Value::Object(serde_json::Map::new())
+    };
+    let code = status["code"].as_u64().unwrap_or_default();
+    let code = u16::try_from(code)
+        .ok()
+        .filter(|code| (400..1_000).contains(code));
+    let code = code.unwrap_or(400);
+    let said = |field: &str| status[field].as_str().filter(|said| !said.is_empty());
+    let message = match (said("message"), said("reason")) {
+        (Some(message), _) => format!("admission webhook {name:?} denied the request: {message}"),
+        (None, Some(reason)) => format!("admission webhook {name:?} denied the request: {reason}"),
+        (None, None) => format!("admission webhook {name:?} denied the request without explanation"),
+    };
+    status["kind"] = "Status".into();
+    status["apiVersion"] = "v1".into();
+    status["status"] = "Failure".into();
+    status["message"] = message.into();
+    status["code"] = code.into();
+    if status["metadata"].is_null() {
+        status["metadata"] = Value::Object(serde_json::Map::new());
+    }
+    Failure {
+        code,
+        status: Box::new(status),
+    }
+}
+
+/// Selectors, rules and match conditions.
+fn should_call(hook: &Hook, around: Surroundings<'_>, attributes: &Attributes) -> Result<bool, Failure> {
+    let new_labels = attributes.object.as_ref().map(labels_of);
+    let old_labels = attributes.old.as_ref().map(|old| labels_of(&old.object));
+    let namespace = around.store.get(NAMESPACE, "", &attributes.namespace);
+    let namespace_labels = namespace.map(|namespace| labels_of(&namespace.object));
+    let shape = RequestShape {
+        operation: attributes.operation,
+        group: attributes.kind.group,
+        version: attributes.kind.version,
+        resource: attributes.kind.resource,
+        subresource: &attributes.subresource,
+        namespace: Some(attributes.namespace.as_str()).filter(|_| attributes.kind.namespaced),
+        namespace_labels: namespace_labels.as_ref(),
+        object_labels: new_labels.as_ref(),
+        old_labels: old_labels.as_ref(),
+    };
+    if !lets_through(
+        &hook.namespace_selector,
+        &hook.object_selector,
+        &hook.rules,
+        &shape,
+    ) {
+        return Ok(false);
+    }
+    conditions_let(hook, around, attributes)
+}
+
+fn conditions_let(hook: &Hook, around: Surroundings<'_>, attributes: &Attributes) -> Result<bool, Failure> {
+    if hook.conditions.is_empty() {
+        return Ok(true);
+    }
+    let begin = Instant::now();
+    let request = review::request(attributes);
+    let variables = Variables {
+        request: &request,
+        object: attributes.object.as_ref().unwrap_or(&Value::Null),
+        old_object: attributes.old.as_ref().map_or(&Value::Null, |old| &old.object),
+    };
+    let mut errors = Vec::new();
+    let mut excluded = false;
+    for condition in &hook.conditions {
+        let outcome = match condition {
+            Ok(program) => program.evaluate(variables),
+            Err(why) => Err(why.clone()),
+        };
+        match outcome {
+            Ok(true) => {}
+            // One that is false wins over any number that cannot be evaluated.
+            Ok(false) => {
+                excluded = true;
+                break;
+            }
+            Err(why) => errors.push(why),
+        }
+    }
+    if !excluded && errors.is_empty() {
+        return Ok(true);
+    }
+    let labels = HookLabels {
+        name: &hook.name,
+        mutating: hook.mutating,
+        operation: attributes.operation,
+    };
+    let failed = u64::try_from(errors.len()).unwrap_or_default();
+    let skipped = excluded || hook.ignores_failures;
+    around
+        .metrics
+        .conditions_evaluated(labels, failed, skipped, begin.elapsed());
+    if skipped {
+        return Ok(false);
+    }
+    let why = match errors.as_slice() {
+        [one] => one.clone(),
+        more => format!("[{}]", more.join(", ")),
+    };
+    Err(Failure::forbidden(attributes.kind, &attributes.name, &why))
+}
+
+/// Counts a call when it is over, also when the client went away and the call was dropped.
+struct Counted<'a> {
+    metrics: &'a Metrics,
+    hook: &'a Hook,
+    operation: &'a str,
+    begin: Instant,
+    end: Option<CallEnd>,
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        // A call that nobody waits for any more counts as a call, neither as a rejection nor as failing open.
+        let gone = CallEnd {
+            code: 503,
+            rejected: !self.hook.ignores_failures,
+            error_type: None,
+            failed_open: false,
+        };
+        let labels = HookLabels {
+            name: &self.hook.name,
+            mutating: self.hook.mutating,
+            operation: self.operation,
+        };
+        self.metrics
+            .called(labels, self.end.unwrap_or(gone), self.begin.elapsed());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_denial_keeps_the_hooks_words_and_a_code_of_at_least_400() {
+        for (result, code, message) in [
+            (
+                json!(null),
+                400,
+                "admission webhook \"w\" denied the request without explanation",
+            ),
+            (
+                json!({"code": 200}),
+                400,
+                "admission webhook \"w\" denied the request without explanation",
+            ),
+            (
+                json!({"code": 403, "message": "no"}),
+                403,
+                "admission webhook \"w\" denied the request: no",
+            ),
+            (
+                json!({"reason": "Because"}),
+                400,
+                "admission webhook \"w\" denied the request: Because",
+            ),
+        ] {
+            let failure = denial("w", result);
+            assert_eq!((failure.code, failure.message()), (code, message));
+            assert_eq!(failure.status["status"], "Failure");
+        }
+    }
+
+    #[test]
+    fn time_with_mutating_hooks_adds_up_and_of_validating_ones_the_longest_counts() {
+        let time = HookTime::default();
+        let ms = Duration::from_millis;
+        for (mutating, took) in [(true, 10), (true, 20), (false, 7), (false, 40), (false, 5)] {
+            time.add(mutating, ms(took));
+        }
+        assert_eq!(time.total(), ms(70));
+    }
+}

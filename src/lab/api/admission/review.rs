@@ -1,0 +1,182 @@
+//! AdmissionReview objects: what is sent to a hook and what may come back.
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use serde_json::{Value, json};
+
+use super::Attributes;
+
+/// The AdmissionRequest without its objects and uid: what match conditions see. Fields that are not set are absent.
+pub(super) fn request(attributes: &Attributes) -> Value {
+    let kind = attributes.kind;
+    let of_kind = json!({"group": kind.group, "version": kind.version, "kind": kind.kind});
+    let resource = json!({"group": kind.group, "version": kind.version, "resource": kind.resource});
+    let mut user = json!({"username": attributes.user.name});
+    if !attributes.user.groups.is_empty() {
+        user["groups"] = json!(attributes.user.groups);
+    }
+    let mut request = json!({
+        "kind": of_kind,
+        "resource": resource,
+        "requestKind": of_kind,
+        "requestResource": resource,
+        "operation": attributes.operation,
+        "userInfo": user,
+        "dryRun": attributes.dry_run,
+        "options": attributes.options,
+    });
+    for (field, value) in [
+        ("name", &attributes.name),
+        ("namespace", &attributes.namespace),
+        ("subResource", &attributes.subresource),
+        ("requestSubResource", &attributes.subresource),
+    ] {
+        if !value.is_empty() {
+            request[field] = json!(value);
+        }
+    }
+    request
+}
+
+/// The whole AdmissionReview for one hook, in its preferred version.
+pub(super) fn review(attributes: &Attributes, version: &str, uid: &str) -> Value {
+    let mut request = request(attributes);
+    request["uid"] = json!(uid);
+    request["object"] = attributes.object.clone().unwrap_or_default();
+    request["oldObject"] = attributes
+        .old
+        .as_ref()
+        .map(|old| old.object.clone())
+        .unwrap_or_default();
+    json!({
+        "kind": "AdmissionReview",
+        "apiVersion": format!("admission.k8s.io/{version}"),
+        "request": request,
+    })
+}
+
+/// A valid answer.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Answer {
+    pub allowed: bool,
+    /// `response.status`.
+    pub result: Value,
+    /// The decoded JSON patch.
+    pub patch: Option<Value>,
+    pub warnings: Vec<String>,
+}
+
+/// Why an answer is not accepted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Unacceptable {
+    /// Not decodable at all: the call counts as failed.
+    Undecodable(String),
+    /// Decodable, but not the answer to what was asked.
+    Invalid(String),
+}
+
+/// Checks an answer the way `VerifyAdmissionResponse` does, and in its order.
+pub(super) fn verify(body: &[u8], version: &str, uid: &str, mutating: bool) -> Result<Answer, Unacceptable> {
+    let invalid = |why: &str| Err(Unacceptable::Invalid(why.to_owned()));
+    let answer: Value = serde_json::from_slice(body).map_err(|error| {
+        Unacceptable::Undecodable(format!("couldn't get version/kind; json parse error: {error}"))
+    })?;
+    if !answer.is_object() {
+        let why = "couldn't get version/kind; json parse error: json: cannot unmarshal into Go value of type struct";
+        return Err(Unacceptable::Undecodable(why.to_owned()));
+    }
+    let response = &answer["response"];
+    if !response.is_object() {
+        return invalid("webhook response was absent");
+    }
+    let text = |field: &str| response[field].as_str().unwrap_or_default();
+    let patch_type = response["patchType"].as_str();
+    let patch = text("patch");
+    if version == "v1" {
+        if text("uid") != uid {
+            let got = text("uid");
+            return invalid(&format!("expected response.uid={uid:?}, got {got:?}"));
+        }
+        let api_version = answer["apiVersion"].as_str().unwrap_or_default();
+        let kind = answer["kind"].as_str().unwrap_or_default();
+        if (api_version, kind) != ("admission.k8s.io/v1", "AdmissionReview") {
+            let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+            return invalid(&format!(
+                "expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got {group}/{version}, Kind={kind}"
+            ));
+        }
+        match (mutating, patch.is_empty(), patch_type) {
+            (true, false, None) => {
+                return invalid("webhook returned response.patch but not response.patchType");
+            }
+            (true, true, Some(_)) => {
+                return invalid("webhook returned response.patchType but not response.patch");
+            }
+            (false, false, _) => return invalid("validating webhook may not return response.patch"),
+            (false, _, Some(_)) => return invalid("validating webhook may not return response.patchType"),
+            _ => {}
+        }
+    }
+    let decoded = if mutating && !patch.is_empty() {
+        let bytes = BASE64_STANDARD.decode(patch).ok();
+        let patch = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        Some(patch.unwrap_or(Value::Null))
+    } else {
+        None
+    };
+    let warnings = response["warnings"].as_array().into_iter().flatten();
+    Ok(Answer {
+        allowed: response["allowed"].as_bool().unwrap_or_default(),
+        result: response["status"].clone(),
+        patch: decoded,
+        warnings: warnings
+            .filter_map(|warning| Some(warning.as_str()?.to_owned()))
+            .collect(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn invalid(body: &Value, mutating: bool) -> String {
+        match verify(body.to_string().as_bytes(), "v1", "u", mutating) {
+            Err(Unacceptable::Invalid(why)) => why,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_breach_of_the_protocol_is_named_in_the_api_servers_words() {
+        assert_eq!(invalid(&json!({}), false), "webhook response was absent");
+        assert_eq!(
+            invalid(&json!({"response": {"uid": "x"}}), false),
+            "expected response.uid=\"u\", got \"x\""
+        );
+        assert_eq!(
+            invalid(&json!({"response": {"uid": "u"}}), false),
+            "expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got /, Kind="
+        );
+        let with = |more: Value| {
+            let mut response = more;
+            response["uid"] = json!("u");
+            json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
+        };
+        assert_eq!(
+            invalid(&with(json!({"patch": "W10="})), false),
+            "validating webhook may not return response.patch"
+        );
+        assert_eq!(
+            invalid(&with(json!({"patch": "W10="})), true),
+            "webhook returned response.patch but not response.patchType"
+        );
+    }
+
+    #[test]
+    fn what_is_no_json_cannot_be_decoded() {
+        assert!(matches!(
+            verify(b"<html>", "v1", "u", false),
+            Err(Unacceptable::Undecodable(_))
+        ));
+    }
+}

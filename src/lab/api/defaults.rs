@@ -1,0 +1,221 @@
+//! Defaulting and validation: what the API server adds to an object and what it does not take.
+//!
+//! Webhook configurations get the whole treatment (`apis/admissionregistration/v1/defaults.go` and `validation/` of
+//! Kubernetes 1.36, less what concerns beta fields); of the other kinds only what hookwatch and the lab rest on.
+
+mod webhooks;
+
+use serde_json::{Map, Value, json};
+
+use super::kinds::Kind;
+use super::status::{Failure, FieldError};
+
+/// Adds what the API server adds to an object that was sent in.
+pub(super) fn default(kind: &Kind, object: &mut Value) {
+    if kind.is_webhook_configuration() {
+        webhooks::default(object, kind.kind == "MutatingWebhookConfiguration");
+    }
+    match (kind.group, kind.kind) {
+        ("", "Service") => default_service(object),
+        ("", "Namespace") => default_namespace(object),
+        ("", "Secret") => fill(object, "type", json!("Opaque")),
+        ("", "Pod") => default_pod(object),
+        ("discovery.k8s.io", "EndpointSlice") => default_endpoint_slice(object),
+        _ => {}
+    }
+}
+
+/// Checks an object that is to be stored; `old` is what it replaces.
+pub(super) fn validate(kind: &Kind, name: &str, object: &Value, old: Option<&Value>) -> Result<(), Failure> {
+    let mut errors = Vec::new();
+    validate_name(kind, name, &mut errors);
+    if kind.is_webhook_configuration() {
+        webhooks::validate(object, old, &mut errors);
+    }
+    if kind.kind == "ConfigMap" || kind.kind == "Secret" {
+        validate_data(object, old, &mut errors);
+    }
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(Failure::invalid(kind, name, &errors))
+    }
+}
+
+/// Sets a field that is absent.
+fn fill(object: &mut Value, field: &str, value: Value) {
+    if let Some(fields) = object.as_object_mut() {
+        fields.entry(field).or_insert(value);
+    }
+}
+
+/// The object in a field, made when absent.
+fn inner<'a>(object: &'a mut Value, field: &str) -> Option<&'a mut Map<String, Value>> {
+    object
+        .as_object_mut()?
+        .entry(field)
+        .or_insert_with(|| json!({}))
+        .as_object_mut()
+}
+
+fn default_service(object: &mut Value) {
+    let Some(spec) = inner(object, "spec") else {
+        return;
+    };
+    spec.entry("type").or_insert_with(|| json!("ClusterIP"));
+    spec.entry("sessionAffinity").or_insert_with(|| json!("None"));
+    // No dataplane serves virtual addresses here, so none is given out: a Service is headless unless it says
+    // otherwise, and nobody is led to dial an address that does not exist.
+    spec.entry("clusterIP").or_insert_with(|| json!("None"));
+    for port in spec
+        .get_mut("ports")
+        .and_then(Value::as_array_mut)
+        .into_iter()
+        .flatten()
+    {
+        fill(port, "protocol", json!("TCP"));
+        if let Some(number) = port.get("port").cloned() {
+            fill(port, "targetPort", number);
+        }
+    }
+}
+
+fn default_namespace(object: &mut Value) {
+    let name = object.pointer("/metadata/name").cloned();
+    if let Some(metadata) = object.get_mut("metadata")
+        && let Some(labels) = inner(metadata, "labels")
+        && let Some(name) = name
+    {
+        labels.insert("kubernetes.io/metadata.name".into(), name);
+    }
+    if let Some(spec) = inner(object, "spec") {
+        spec.entry("finalizers").or_insert_with(|| json!(["kubernetes"]));
+    }
+    if let Some(status) = inner(object, "status") {
+        status.entry("phase").or_insert_with(|| json!("Active"));
+    }
+}
+
+fn default_pod(object: &mut Value) {
+    if let Some(status) = inner(object, "status") {
+        status.entry("phase").or_insert_with(|| json!("Pending"));
+    }
+}
+
+fn default_endpoint_slice(object: &mut Value) {
+    for port in object
+        .get_mut("ports")
+        .and_then(Value::as_array_mut)
+        .into_iter()
+        .flatten()
+    {
+        fill(port, "name", json!(""));
+        fill(port, "protocol", json!("TCP"));
+    }
+}
+
+/// Names are DNS subdomains (RFC 1123), of Namespaces and Services labels.
+fn validate_name(kind: &Kind, name: &str, errors: &mut Vec<FieldError>) {
+    if name.is_empty() {
+        errors.push(FieldError::required(
+            "metadata.name",
+            "name or generateName is required",
+        ));
+        return;
+    }
+    let limit = match kind.kind {
+        "Namespace" | "Service" => 63,
+        _ => 253,
+    };
+    let labels_too = name.split('.').all(|label| {
+        let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
+        edge(label.chars().next())
+            && edge(label.chars().last())
+            && label
+                .chars()
+                .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+    });
+    if name.len() > limit || !labels_too || (limit == 63 && name.contains('.')) {
+        errors.push(FieldError::invalid(
+            "metadata.name",
+            &json!(name),
+            "a lowercase RFC 1123 name must consist of lower case alphanumeric characters, '-' or '.', and must \
+             start and end with an alphanumeric character",
+        ));
+    }
+}
+
+/// `data` of ConfigMaps and Secrets maps names to strings; `immutable` is what it says.
+fn validate_data(object: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+    let entries = object
+        .get("data")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten();
+    for (key, value) in entries {
+        if !value.is_string() {
+            errors.push(FieldError::invalid(
+                format!("data[{key}]"),
+                value,
+                "must be a string",
+            ));
+        }
+    }
+    if let Some(old) = old
+        && old.get("immutable") == Some(&Value::Bool(true))
+        && old.get("data") != object.get("data")
+    {
+        errors.push(FieldError::invalid(
+            "data",
+            &Value::Null,
+            "field is immutable when `immutable` is set",
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lab::api::kinds::{KINDS, NAMESPACE, SERVICE};
+
+    #[test]
+    fn a_namespace_carries_its_own_name_as_a_label() {
+        let mut object =
+            json!({"metadata": {"name": "x", "labels": {"kubernetes.io/metadata.name": "forged"}}});
+        default(NAMESPACE, &mut object);
+        assert_eq!(object["metadata"]["labels"]["kubernetes.io/metadata.name"], "x");
+        assert_eq!(object["status"]["phase"], "Active");
+    }
+
+    #[test]
+    fn a_service_is_headless_unless_it_says_otherwise() {
+        let mut object = json!({"spec": {"ports": [{"port": 443}]}});
+        default(SERVICE, &mut object);
+        assert_eq!(
+            object["spec"],
+            json!({
+                "type": "ClusterIP", "sessionAffinity": "None", "clusterIP": "None",
+                "ports": [{"port": 443, "targetPort": 443, "protocol": "TCP"}],
+            })
+        );
+    }
+
+    #[test]
+    fn a_name_that_is_no_dns_name_is_refused() {
+        for (name, fine) in [
+            ("ok", true),
+            ("a.b-c", true),
+            ("", false),
+            ("Upper", false),
+            ("-a", false),
+            ("a..b", false),
+        ] {
+            assert_eq!(
+                validate(&KINDS[1], name, &json!({}), None).is_ok(),
+                fine,
+                "{name:?}"
+            );
+        }
+        assert!(validate(SERVICE, "a.b", &json!({}), None).is_err());
+    }
+}

@@ -1,0 +1,157 @@
+//! The kinds that the lab's API server serves. Everything else answers 404, as an unknown kind does.
+
+/// One served kind.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Kind {
+    /// API group; empty for the core group.
+    pub group: &'static str,
+    /// API version.
+    pub version: &'static str,
+    /// The plural name in URLs.
+    pub resource: &'static str,
+    /// The kind's name.
+    pub kind: &'static str,
+    /// What kubectl may abbreviate it to.
+    pub short: &'static [&'static str],
+    /// Whether its objects live in namespaces.
+    pub namespaced: bool,
+    /// Whether `/status` is served.
+    pub status: bool,
+}
+
+const fn kind(
+    group: &'static str,
+    resource: &'static str,
+    kind: &'static str,
+    short: &'static [&'static str],
+    namespaced: bool,
+    status: bool,
+) -> Kind {
+    Kind {
+        group,
+        version: "v1",
+        resource,
+        kind,
+        short,
+        namespaced,
+        status,
+    }
+}
+
+/// All of them. CustomResourceDefinitions and APIServices are stored and served, and have no effect.
+pub(super) static KINDS: [Kind; 14] = [
+    kind("", "namespaces", "Namespace", &["ns"], false, true),
+    kind("", "configmaps", "ConfigMap", &["cm"], true, false),
+    kind("", "secrets", "Secret", &[], true, false),
+    kind("", "services", "Service", &["svc"], true, true),
+    kind("", "pods", "Pod", &["po"], true, true),
+    kind("", "nodes", "Node", &["no"], false, true),
+    kind("", "events", "Event", &["ev"], true, false),
+    kind("events.k8s.io", "events", "Event", &["ev"], true, false),
+    kind(
+        "discovery.k8s.io",
+        "endpointslices",
+        "EndpointSlice",
+        &[],
+        true,
+        false,
+    ),
+    kind("coordination.k8s.io", "leases", "Lease", &[], true, false),
+    kind(
+        "admissionregistration.k8s.io",
+        "validatingwebhookconfigurations",
+        "ValidatingWebhookConfiguration",
+        &[],
+        false,
+        false,
+    ),
+    kind(
+        "admissionregistration.k8s.io",
+        "mutatingwebhookconfigurations",
+        "MutatingWebhookConfiguration",
+        &[],
+        false,
+        false,
+    ),
+    kind(
+        "apiextensions.k8s.io",
+        "customresourcedefinitions",
+        "CustomResourceDefinition",
+        &["crd", "crds"],
+        false,
+        true,
+    ),
+    kind(
+        "apiregistration.k8s.io",
+        "apiservices",
+        "APIService",
+        &[],
+        false,
+        true,
+    ),
+];
+
+pub(super) static NAMESPACE: &Kind = &KINDS[0];
+pub(super) static SERVICE: &Kind = &KINDS[3];
+pub(super) static ENDPOINT_SLICE: &Kind = &KINDS[8];
+pub(super) static VALIDATING: &Kind = &KINDS[10];
+pub(super) static MUTATING: &Kind = &KINDS[11];
+
+impl Kind {
+    /// The kind of a URL.
+    pub(super) fn find(group: &str, version: &str, resource: &str) -> Option<&'static Self> {
+        KINDS
+            .iter()
+            .find(|kind| kind.group == group && kind.version == version && kind.resource == resource)
+    }
+
+    /// `apiVersion` of its objects.
+    pub(super) fn api_version(&self) -> String {
+        if self.group.is_empty() {
+            self.version.to_owned()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
+    }
+
+    /// `resource.group`, or the bare resource for the core group, as error messages name it.
+    pub(super) fn qualified(&self) -> String {
+        qualify(self.resource, self.group)
+    }
+
+    /// `Kind.group`, or the bare kind for the core group, as validation errors name it.
+    pub(super) fn qualified_kind(&self) -> String {
+        qualify(self.kind, self.group)
+    }
+
+    /// Whether it is one of the two webhook configuration kinds.
+    pub(super) fn is_webhook_configuration(&self) -> bool {
+        self == VALIDATING || self == MUTATING
+    }
+}
+
+fn qualify(name: &str, group: &str) -> String {
+    if group.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{name}.{group}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_named_kinds_are_the_ones_they_say() {
+        for (kind, name) in [
+            (NAMESPACE, "Namespace"),
+            (SERVICE, "Service"),
+            (ENDPOINT_SLICE, "EndpointSlice"),
+            (VALIDATING, "ValidatingWebhookConfiguration"),
+            (MUTATING, "MutatingWebhookConfiguration"),
+        ] {
+            assert_eq!(kind.kind, name);
+        }
+    }
+}

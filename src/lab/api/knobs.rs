@@ -1,0 +1,221 @@
+//! What can be made worse about the control plane while it runs: a slow etcd, too little CPU, forbidden changes.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
+
+use super::random;
+
+/// Everything that can be turned while the API server runs. Changes take effect on the next step of every request.
+#[derive(Debug)]
+pub struct Knobs {
+    storage: Mutex<Storage>,
+    cpu: Cpu,
+    refusal: Mutex<Option<String>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Storage {
+    latency: Duration,
+    jitter: f64,
+}
+
+/// CPU that parts of a request cost, in the time of one core. Chosen so that an idle API server is as quick as the
+/// recorded one and a flood of LISTs slows it as much.
+pub(super) mod cost {
+    use std::time::Duration;
+
+    /// Reading a request and writing its answer.
+    pub const REQUEST: Duration = Duration::from_micros(100);
+    /// Decoding, defaulting and validating an object, on top of that.
+    pub const WRITE: Duration = Duration::from_micros(200);
+    /// Encoding one object of a list.
+    pub const LISTED: Duration = Duration::from_micros(20);
+    /// Encoding a review, the client's part of TLS, decoding the answer.
+    pub const CALL: Duration = Duration::from_micros(150);
+    /// One of the [`STORAGE_TURNS`] turns of an etcd operation.
+    pub const STORAGE: Duration = Duration::from_micros(30);
+    /// An etcd operation waits for a core more than once: in its client, in etcd and for the answer. That is why
+    /// starvation slows it more than it slows hooks.
+    pub const STORAGE_TURNS: u32 = 3;
+    /// One scrape of the metrics.
+    pub const SCRAPE: Duration = Duration::from_millis(5);
+}
+
+impl Knobs {
+    /// A quick etcd and two cores.
+    pub(super) fn new() -> Self {
+        Self {
+            storage: Mutex::new(Storage {
+                latency: Duration::from_millis(1),
+                jitter: 0.3,
+            }),
+            cpu: Cpu::new(2),
+            refusal: Mutex::new(None),
+        }
+    }
+
+    /// "etcd is slow": every operation from now on takes `latency`, give or take the fraction `jitter` (0 to 1) of it.
+    ///
+    /// A create is one operation; an update, a patch or a delete two; a GET or a LIST one, unless the client is
+    /// content with any version (`resourceVersion=0`). Timers have a granularity of 1 ms.
+    pub fn set_storage_latency(&self, latency: Duration, jitter: f64) {
+        *lock(&self.storage) = Storage {
+            latency,
+            jitter: jitter.clamp(0.0, 1.0),
+        };
+    }
+
+    /// How many cores the API server and etcd share; 0 for as many as are needed. The default is 2.
+    ///
+    /// No real CPU is burnt. Every request costs simulated core time, a LIST in proportion to what it returns, and
+    /// waits for its turn, so a flood of LISTs slows writes, reads, etcd and calls to hooks alike.
+    pub fn set_cpu(&self, cores: usize) {
+        self.cpu.set_cores(cores);
+    }
+
+    /// Refuses (403, with this reason) every change of a webhook configuration, as a ValidatingAdmissionPolicy or
+    /// missing rights would; `None` ends it.
+    pub fn refuse_configuration_writes(&self, reason: Option<&str>) {
+        *lock(&self.refusal) = reason.map(str::to_owned);
+    }
+
+    /// The reason set by [`Self::refuse_configuration_writes`].
+    pub(super) fn refusal(&self) -> Option<String> {
+        lock(&self.refusal).clone()
+    }
+
+    /// Waits for and then uses up core time.
+    pub(super) async fn spend(&self, cost: Duration) {
+        self.cpu.spend(cost).await;
+    }
+
+    /// Core time used so far.
+    pub(super) fn cpu_used(&self) -> Duration {
+        lock(&self.cpu.inner).used
+    }
+
+    /// Takes as long as one etcd operation takes now.
+    pub(super) async fn storage_operation(&self) {
+        let Storage { latency, jitter } = *lock(&self.storage);
+        for _ in 0..cost::STORAGE_TURNS {
+            self.spend(cost::STORAGE).await;
+        }
+        let factor = random::signed().mul_add(jitter, 1.0);
+        let latency = latency.mul_f64(factor.max(0.0));
+        if !latency.is_zero() {
+            sleep_until(Instant::now() + latency).await;
+        }
+    }
+}
+
+/// Cores, as a queue in virtual time.
+///
+/// Work costs microseconds and timers have milliseconds, so nobody holds a core while sleeping: each piece of work is
+/// booked on the core that is free first, and its owner sleeps only when that is in the future by more than a timer
+/// can resolve. However coarse the timers, the cores never do more than one second of work per second.
+#[derive(Debug)]
+struct Cpu {
+    inner: Mutex<Cores>,
+}
+
+#[derive(Debug)]
+struct Cores {
+    /// When each core has done what is booked on it.
+    free: Vec<Instant>,
+    used: Duration,
+}
+
+/// Long work gives way to others after this much, as a scheduler makes it.
+const SLICE: Duration = Duration::from_millis(2);
+/// What a timer cannot resolve.
+const GRAIN: Duration = Duration::from_millis(1);
+
+impl Cpu {
+    fn new(cores: usize) -> Self {
+        Self {
+            inner: Mutex::new(Cores {
+                free: vec![Instant::now(); cores],
+                used: Duration::ZERO,
+            }),
+        }
+    }
+
+    fn set_cores(&self, cores: usize) {
+        let mut inner = lock(&self.inner);
+        inner.free.sort();
+        inner.free.resize(cores, Instant::now());
+    }
+
+    async fn spend(&self, cost: Duration) {
+        let mut left = cost;
+        while !left.is_zero() {
+            let slice = left.min(SLICE);
+            left -= slice;
+            let done = lock(&self.inner).book(Instant::now(), slice);
+            if let Some(done) = done
+                && done > Instant::now() + GRAIN
+            {
+                // Rounds down: the time owed stays on the core's account and is slept by whoever comes next.
+                sleep_until(done - GRAIN / 2).await;
+            }
+        }
+    }
+}
+
+impl Cores {
+    /// Books work and says when it will be done; `None` when there are as many cores as needed.
+    fn book(&mut self, now: Instant, work: Duration) -> Option<Instant> {
+        self.used += work;
+        let core = self.free.iter_mut().min()?;
+        *core = now.max(*core) + work;
+        Some(*core)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_is_booked_on_the_core_that_is_free_first() {
+        let now = Instant::now();
+        let mut cores = Cores {
+            free: vec![now; 2],
+            used: Duration::ZERO,
+        };
+        let ms = Duration::from_millis;
+        assert_eq!(cores.book(now, ms(10)), Some(now + ms(10)));
+        assert_eq!(cores.book(now, ms(4)), Some(now + ms(4)));
+        assert_eq!(cores.book(now, ms(4)), Some(now + ms(8)));
+        assert_eq!(cores.book(now, ms(4)), Some(now + ms(12)));
+        assert_eq!(cores.book(now + ms(100), ms(1)), Some(now + ms(101)));
+        assert_eq!(cores.used, ms(23));
+    }
+
+    #[test]
+    fn a_flood_takes_as_long_as_its_work_divided_by_the_cores() {
+        let now = Instant::now();
+        let mut cores = Cores {
+            free: vec![now; 2],
+            used: Duration::ZERO,
+        };
+        let done = (0..1_000)
+            .filter_map(|_| cores.book(now, Duration::from_millis(2)))
+            .max();
+        assert_eq!(done, Some(now + Duration::from_secs(1)));
+    }
+
+    #[tokio::test]
+    async fn without_cores_nothing_waits_and_all_of_it_counts() {
+        let knobs = Knobs::new();
+        knobs.set_cpu(0);
+        knobs.spend(Duration::from_secs(3_600)).await;
+        assert_eq!(knobs.cpu_used(), Duration::from_secs(3_600));
+    }
+}

@@ -1,0 +1,79 @@
+//! GET and LIST.
+
+use bytes::Bytes;
+use http::Response;
+
+use super::State;
+use super::knobs::cost;
+use super::reply::{self, Body};
+use super::request::ResourceRequest;
+use super::select::Selection;
+use super::status::Failure;
+use super::table;
+
+/// One object.
+pub(super) async fn get(
+    state: &State,
+    request: &ResourceRequest,
+    accept: &str,
+) -> Result<Response<Body>, Failure> {
+    state.knobs.spend(cost::REQUEST).await;
+    // A client that takes any version is served from the cache.
+    if request.query.get("resourceVersion") != Some("0") {
+        state.etcd(request.kind, "get").await;
+    }
+    let stored = state
+        .store
+        .get(request.kind, &request.namespace, &request.name)
+        .ok_or_else(|| Failure::not_found(request.kind, &request.name))?;
+    if table::wanted(accept) {
+        let table = table::table(request.kind, stored.revision, &[stored]);
+        return Ok(reply::value(200, &table));
+    }
+    Ok(reply::object(200, request.kind, &stored))
+}
+
+/// All objects of a namespace or of the cluster. `limit` is taken and not needed: there is never a next page.
+pub(super) async fn list(
+    state: &State,
+    request: &ResourceRequest,
+    accept: &str,
+) -> Result<Response<Body>, Failure> {
+    let selection = Selection::parse(&request.query)?;
+    if request.query.get("continue").is_some() {
+        return Err(Failure::expired(
+            "The provided continue parameter is too old to display a consistent list result.",
+        ));
+    }
+    let kind = request.kind;
+    state.knobs.spend(cost::REQUEST).await;
+    if request.query.get("resourceVersion") != Some("0") {
+        state.etcd(kind, "list").await;
+    }
+    let namespace = Some(request.namespace.as_str()).filter(|namespace| !namespace.is_empty());
+    let (revision, mut objects) = state.store.list(kind, namespace);
+    if !selection.is_everything() {
+        objects.retain(|stored| selection.matches(&stored.object));
+    }
+    let count = u32::try_from(objects.len()).unwrap_or(u32::MAX);
+    state.knobs.spend(cost::LISTED * count).await;
+    if table::wanted(accept) {
+        return Ok(reply::value(200, &table::table(kind, revision, &objects)));
+    }
+    let head = format!(
+        "{{\"kind\":\"{}List\",\"apiVersion\":\"{}\",\"metadata\":{{\"resourceVersion\":\"{revision}\"}},\"items\":[",
+        kind.kind,
+        kind.api_version(),
+    );
+    let size: usize = objects.iter().map(|stored| stored.item.len() + 1).sum();
+    let mut body = Vec::with_capacity(head.len() + size + 2);
+    body.extend_from_slice(head.as_bytes());
+    for (index, stored) in objects.iter().enumerate() {
+        if index > 0 {
+            body.push(b',');
+        }
+        body.extend_from_slice(&stored.item);
+    }
+    body.extend_from_slice(b"]}");
+    Ok(reply::json(200, Bytes::from(body)))
+}

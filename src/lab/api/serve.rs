@@ -1,0 +1,287 @@
+//! From an HTTP request to its answer: who asks, how much is under way, what the metrics say about it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, USER_AGENT};
+use http::request::Parts;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+use serde_json::Value;
+use tokio::time::{Instant, timeout_at};
+
+use super::State;
+use super::admission::{HookTime, User};
+use super::knobs::cost;
+use super::reply::{self, Body};
+use super::request::{ResourceRequest, Route, Verb};
+use super::status::Failure;
+use super::write::Write;
+use super::{discovery, read, watch};
+
+/// Largest body taken, as the API server has it.
+const MAX_BODY: usize = 3 * 1_024 * 1_024;
+/// Most requests of one sort under way, watches left aside: `--max-requests-inflight` and its mutating sibling.
+const MAX_READING: i64 = 400;
+const MAX_MUTATING: i64 = 200;
+/// What storage and bookkeeping may take after the hooks have used up a request's time.
+const GRACE: Duration = Duration::from_millis(250);
+
+/// Answers one request.
+pub(super) async fn answer(state: Arc<State>, request: Request<Incoming>) -> Response<Body> {
+    let (parts, body) = request.into_parts();
+    let content_type = header(&parts, CONTENT_TYPE).to_owned();
+    let query = parts.uri.query().unwrap_or_default();
+    let route = Route::parse(&parts.method, parts.uri.path(), query, &content_type);
+    if matches!(route, Route::Health) {
+        return reply::whole(200, "text/plain; charset=utf-8", "ok");
+    }
+    let Some(user) = authenticate(&state, &parts) else {
+        return reply::failure(&Failure::unauthorized());
+    };
+    match route {
+        Route::Resource(request) => resource(state, parts, request, user, body, &content_type).await,
+        other => plain(&state, &parts, &other).await,
+    }
+}
+
+/// Requests for anything but objects.
+async fn plain(state: &State, parts: &Parts, route: &Route) -> Response<Body> {
+    let begin = Instant::now();
+    let path = parts.uri.path();
+    let response = match route {
+        Route::Metrics => {
+            state.knobs.spend(cost::SCRAPE).await;
+            let text = state.metrics.expose(&state.knobs);
+            let mut response = reply::whole(200, "text/plain; version=0.0.4; charset=utf-8", text);
+            if let Ok(started) = HeaderValue::from_str(&state.metrics.started.to_string()) {
+                let name = HeaderName::from_static("process-start-time-unix");
+                response.headers_mut().insert(name, started);
+            }
+            response
+        }
+        Route::Discovery => match discovery::document(path, &state.address.to_string()) {
+            Some(document) => reply::value(200, &document),
+            None => reply::failure(&Failure::no_such_path()),
+        },
+        _ => reply::failure(&Failure::no_such_path()),
+    };
+    if response.status().is_success() {
+        state.metrics.other_done(
+            parts.method.as_str(),
+            path,
+            response.status().as_u16(),
+            begin.elapsed(),
+        );
+    }
+    response
+}
+
+async fn resource(
+    state: Arc<State>,
+    parts: Parts,
+    request: ResourceRequest,
+    user: User,
+    body: Incoming,
+    content_type: &str,
+) -> Response<Body> {
+    let mut recorder = Recorder::new(Arc::clone(&state), &parts, &request);
+    if request.verb == Verb::Watch {
+        return watch::start(state, request, recorder).await;
+    }
+    let reads = request.verb.reads();
+    let limit = if reads { MAX_READING } else { MAX_MUTATING };
+    let Some(_in_flight) = state.metrics.enter(reads, limit) else {
+        state.metrics.request_terminated(&request, 429);
+        recorder.finish(429);
+        return reply::failure(&Failure::too_many_requests());
+    };
+    let accept = header(&parts, ACCEPT);
+    let time = Arc::clone(&recorder.time);
+    let outcome = match request.verb {
+        Verb::Get => read::get(&state, &request, accept).await,
+        Verb::List => read::list(&state, &request, accept).await,
+        _ => {
+            let deadline = recorder.begin + request_time(&state, &request);
+            let written = write(&state, &request, &user, content_type, body, &time, deadline);
+            timeout_at(deadline + GRACE, written)
+                .await
+                .unwrap_or_else(|_| Err(Failure::timeout()))
+        }
+    };
+    let mut response = outcome.unwrap_or_else(|failure| {
+        if failure.code == 504 {
+            state.metrics.request_terminated(&request, 504);
+        }
+        reply::failure(&failure)
+    });
+    reply::warn(&mut response, &time.take_warnings());
+    recorder.finish(response.status().as_u16());
+    response
+}
+
+async fn write(
+    state: &State,
+    request: &ResourceRequest,
+    user: &User,
+    content_type: &str,
+    body: Incoming,
+    time: &HookTime,
+    deadline: Instant,
+) -> Result<Response<Body>, Failure> {
+    let body = match Limited::new(body, MAX_BODY).collect().await {
+        Ok(body) => body.to_bytes(),
+        Err(error) if error.is::<http_body_util::LengthLimitError>() => {
+            return Err(Failure::too_large(MAX_BODY));
+        }
+        Err(error) => return Err(Failure::bad_request(format!("the body broke off: {error}"))),
+    };
+    let body = parse(&body, content_type, request.verb)?;
+    let write = Write {
+        state,
+        request,
+        user,
+        content_type,
+        body: &body,
+        time,
+        deadline,
+    };
+    write.run().await
+}
+
+/// Reads a body: JSON, or YAML where the content type says so.
+fn parse(body: &Bytes, content_type: &str, verb: Verb) -> Result<Value, Failure> {
+    if body.is_empty() && verb == Verb::Delete {
+        return Ok(Value::Null);
+    }
+    if content_type.contains("protobuf") || content_type.contains("cbor") {
+        return Err(Failure::unsupported_media_type(
+            "the body of the request was in an unknown format - accepted media types include: application/json, \
+             application/yaml",
+        ));
+    }
+    // JSON is YAML, and most of what is sent as YAML is JSON.
+    match serde_json::from_slice(body) {
+        Ok(value) => Ok(value),
+        Err(_) if content_type.contains("yaml") => std::str::from_utf8(body)
+            .ok()
+            .and_then(|text| serde_saphyr::from_str(text).ok())
+            .ok_or_else(|| Failure::bad_request("couldn't get version/kind; yaml parse error")),
+        Err(error) => {
+            let why = format!("couldn't get version/kind; json parse error: {error}");
+            Err(Failure::bad_request(why))
+        }
+    }
+}
+
+/// How long a write may take: the API server's limit, or less when the client says so.
+fn request_time(state: &State, request: &ResourceRequest) -> Duration {
+    let asked = request.query.get("timeout");
+    asked
+        .and_then(|asked| humantime::parse_duration(asked).ok())
+        .filter(|asked| !asked.is_zero())
+        .map_or(state.request_limit, |asked| asked.min(state.request_limit))
+}
+
+/// The one user there is, or whom it impersonates.
+fn authenticate(state: &State, parts: &Parts) -> Option<User> {
+    let token = header(parts, AUTHORIZATION).strip_prefix("Bearer ")?;
+    if token != state.token {
+        return None;
+    }
+    let impersonated = header(parts, HeaderName::from_static("impersonate-user"));
+    let (name, mut groups) = if impersonated.is_empty() {
+        ("lab-admin", vec!["system:masters".to_owned()])
+    } else {
+        let groups = parts.headers.get_all("impersonate-group");
+        let groups = groups.iter().filter_map(|group| group.to_str().ok());
+        (impersonated, groups.map(str::to_owned).collect())
+    };
+    groups.push("system:authenticated".to_owned());
+    Some(User {
+        name: name.to_owned(),
+        groups,
+    })
+}
+
+fn header(parts: &Parts, name: HeaderName) -> &str {
+    parts
+        .headers
+        .get(name)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default()
+}
+
+/// Counts a request when it is over, also when the client went away before.
+pub(super) struct Recorder {
+    state: Arc<State>,
+    request: ResourceRequest,
+    dry_run: &'static str,
+    system_client: &'static str,
+    begin: Instant,
+    code: Option<u16>,
+    long_running: bool,
+    pub time: Arc<HookTime>,
+}
+
+impl Recorder {
+    fn new(state: Arc<State>, parts: &Parts, request: &ResourceRequest) -> Self {
+        let agent = header(parts, USER_AGENT).split_once('/').map(|(name, _)| name);
+        let system_clients = [
+            "kube-apiserver",
+            "kube-controller-manager",
+            "kube-scheduler",
+            "cluster-policy-controller",
+        ];
+        let dry_run = match request.query.get("dryRun") {
+            None => "",
+            Some("All") => "All",
+            Some(_) => "invalid",
+        };
+        Self {
+            state,
+            request: request.clone(),
+            dry_run,
+            system_client: system_clients
+                .into_iter()
+                .find(|name| Some(*name) == agent)
+                .unwrap_or_default(),
+            begin: Instant::now(),
+            code: None,
+            long_running: false,
+            time: Arc::default(),
+        }
+    }
+
+    /// The answer's code is known.
+    pub(super) fn finish(&mut self, code: u16) {
+        self.code = Some(code);
+    }
+
+    /// The request is a watch that has begun.
+    pub(super) fn long_running(&mut self) {
+        self.long_running = true;
+        self.code = Some(200);
+        self.state.metrics.long_running(&self.request, 1);
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        if self.long_running {
+            self.state.metrics.long_running(&self.request, -1);
+        }
+        // Nobody waits for the answer any more: the API server ends such a request as timed out.
+        let code = self.code.unwrap_or(504);
+        self.state.metrics.request_done(
+            &self.request,
+            self.dry_run,
+            code,
+            self.system_client,
+            self.begin.elapsed(),
+            self.time.total(),
+        );
+    }
+}

@@ -1,0 +1,410 @@
+//! Every object of the control plane, with one resourceVersion for all of them and a bounded history for watches.
+//!
+//! Plays etcd and the watch cache in one. It knows nothing of admission or validation, and it takes no time: how
+//! long etcd would have taken is the business of [`super::knobs`].
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use serde_json::Value;
+use tokio::sync::watch;
+
+use super::kinds::Kind;
+
+/// How many changes are remembered. A watch that falls further behind is told that its version has expired.
+const HISTORY: usize = 8_192;
+
+/// An object as stored.
+#[derive(Debug)]
+pub(super) struct Stored {
+    /// The whole object, with `apiVersion` and `kind`.
+    pub object: Value,
+    /// The same as JSON without `apiVersion` and `kind`, as it stands in a list. Kept because a flood of LISTs
+    /// would otherwise burn real CPU on encoding the same objects again.
+    pub item: Bytes,
+    /// Its resourceVersion.
+    pub revision: u64,
+}
+
+/// What happened to an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Happened {
+    Added,
+    Modified,
+    Deleted,
+}
+
+/// One entry of the history.
+#[derive(Debug)]
+pub(super) struct Change {
+    pub kind: &'static Kind,
+    pub happened: Happened,
+    /// The object after the change; for a deletion as it was, with the deletion's resourceVersion.
+    pub object: Arc<Stored>,
+    /// The object before the change.
+    pub previous: Option<Arc<Stored>>,
+}
+
+/// Why a write was not done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unwritten {
+    /// There is such an object already.
+    Exists,
+    /// There is no such object.
+    Missing,
+    /// The object has another resourceVersion by now.
+    Moved,
+}
+
+/// A watch asked for changes that are no longer remembered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Forgotten {
+    /// The oldest version a watch can still begin after.
+    pub oldest: u64,
+}
+
+type Key = (&'static str, &'static str, String, String);
+
+#[derive(Debug, Default)]
+struct Inner {
+    revision: u64,
+    objects: BTreeMap<Key, Arc<Stored>>,
+    history: VecDeque<Arc<Change>>,
+    /// Changes up to this version are forgotten.
+    oldest: u64,
+    /// The version of the newest change of each kind.
+    touched: BTreeMap<(&'static str, &'static str), u64>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Store {
+    inner: Mutex<Inner>,
+    revision: watch::Sender<u64>,
+}
+
+fn key(kind: &'static Kind, namespace: &str, name: &str) -> Key {
+    (kind.group, kind.resource, namespace.to_owned(), name.to_owned())
+}
+
+impl Store {
+    /// An empty store.
+    pub(super) fn new() -> Self {
+        // Version 0 has a meaning of its own in requests, so the first object gets 2, as with a fresh etcd.
+        let inner = Inner {
+            revision: 1,
+            oldest: 1,
+            ..Inner::default()
+        };
+        Self {
+            inner: Mutex::new(inner),
+            revision: watch::Sender::new(1),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The newest resourceVersion.
+    pub(super) fn revision(&self) -> u64 {
+        self.lock().revision
+    }
+
+    /// The version of the newest change to any object of that kind; 0 when there was none.
+    pub(super) fn touched(&self, kind: &'static Kind) -> u64 {
+        self.lock()
+            .touched
+            .get(&(kind.group, kind.resource))
+            .copied()
+            .unwrap_or_default()
+    }
+
+    /// Tells of every new resourceVersion.
+    pub(super) fn subscribe(&self) -> watch::Receiver<u64> {
+        self.revision.subscribe()
+    }
+
+    /// One object.
+    pub(super) fn get(&self, kind: &'static Kind, namespace: &str, name: &str) -> Option<Arc<Stored>> {
+        self.lock().objects.get(&key(kind, namespace, name)).cloned()
+    }
+
+    /// All objects of a kind, of one namespace or of all, and the version this is true at.
+    pub(super) fn list(&self, kind: &'static Kind, namespace: Option<&str>) -> (u64, Vec<Arc<Stored>>) {
+        let inner = self.lock();
+        let from = key(kind, namespace.unwrap_or_default(), "");
+        let objects = inner
+            .objects
+            .range((Bound::Included(from), Bound::Unbounded))
+            .take_while(|((group, resource, of, _), _)| {
+                *group == kind.group
+                    && *resource == kind.resource
+                    && namespace.is_none_or(|namespace| namespace == of)
+            })
+            .map(|(_, stored)| Arc::clone(stored))
+            .collect();
+        (inner.revision, objects)
+    }
+
+    /// Adds an object.
+    pub(super) fn create(
+        &self,
+        kind: &'static Kind,
+        namespace: &str,
+        name: &str,
+        object: Value,
+    ) -> Result<Arc<Stored>, Unwritten> {
+        let mut inner = self.lock();
+        let key = key(kind, namespace, name);
+        if inner.objects.contains_key(&key) {
+            return Err(Unwritten::Exists);
+        }
+        let stored = inner.next(object);
+        inner.objects.insert(key, Arc::clone(&stored));
+        self.remember(&mut inner, kind, Happened::Added, &stored, None);
+        Ok(stored)
+    }
+
+    /// Replaces an object that still has the version `expected`.
+    pub(super) fn replace(
+        &self,
+        kind: &'static Kind,
+        namespace: &str,
+        name: &str,
+        expected: u64,
+        object: Value,
+    ) -> Result<Arc<Stored>, Unwritten> {
+        let mut inner = self.lock();
+        let key = key(kind, namespace, name);
+        let previous = inner.expect(&key, expected)?;
+        let stored = inner.next(object);
+        inner.objects.insert(key, Arc::clone(&stored));
+        self.remember(&mut inner, kind, Happened::Modified, &stored, Some(previous));
+        Ok(stored)
+    }
+
+    /// Removes an object that still has the version `expected`; gives it back with the version of its deletion.
+    pub(super) fn remove(
+        &self,
+        kind: &'static Kind,
+        namespace: &str,
+        name: &str,
+        expected: u64,
+    ) -> Result<Arc<Stored>, Unwritten> {
+        let mut inner = self.lock();
+        let key = key(kind, namespace, name);
+        let previous = inner.expect(&key, expected)?;
+        inner.objects.remove(&key);
+        let stored = inner.next(previous.object.clone());
+        self.remember(&mut inner, kind, Happened::Deleted, &stored, Some(previous));
+        Ok(stored)
+    }
+
+    /// The changes of one kind after a version, at most `limit`, and the version up to which they are told.
+    pub(super) fn changes(
+        &self,
+        kind: &'static Kind,
+        after: u64,
+        limit: usize,
+    ) -> Result<(Vec<Arc<Change>>, u64), Forgotten> {
+        let inner = self.lock();
+        if after < inner.oldest {
+            return Err(Forgotten { oldest: inner.oldest });
+        }
+        let begin = inner
+            .history
+            .partition_point(|change| change.object.revision <= after);
+        let mut found = Vec::new();
+        for change in inner.history.range(begin..) {
+            if change.kind == kind {
+                found.push(Arc::clone(change));
+                if found.len() == limit {
+                    return Ok((found, change.object.revision));
+                }
+            }
+        }
+        Ok((found, inner.revision.max(after)))
+    }
+
+    /// Forgets all history, so that every watch that has to catch up is told 410 Expired.
+    pub(super) fn forget_history(&self) {
+        let mut inner = self.lock();
+        // A version of its own, so that even a watch that had seen everything is behind.
+        inner.revision += 1;
+        inner.oldest = inner.revision;
+        inner.history.clear();
+        self.revision.send_replace(inner.revision);
+    }
+
+    fn remember(
+        &self,
+        inner: &mut Inner,
+        kind: &'static Kind,
+        happened: Happened,
+        object: &Arc<Stored>,
+        previous: Option<Arc<Stored>>,
+    ) {
+        if inner.history.len() == HISTORY
+            && let Some(dropped) = inner.history.pop_front()
+        {
+            inner.oldest = dropped.object.revision;
+        }
+        inner.touched.insert((kind.group, kind.resource), object.revision);
+        inner.history.push_back(Arc::new(Change {
+            kind,
+            happened,
+            object: Arc::clone(object),
+            previous,
+        }));
+        self.revision.send_replace(inner.revision);
+    }
+}
+
+impl Inner {
+    /// Gives the object the next version.
+    fn next(&mut self, mut object: Value) -> Arc<Stored> {
+        self.revision += 1;
+        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.insert("resourceVersion".into(), self.revision.to_string().into());
+        }
+        Arc::new(Stored::new(object, self.revision))
+    }
+
+    fn expect(&self, key: &Key, revision: u64) -> Result<Arc<Stored>, Unwritten> {
+        let current = self.objects.get(key).ok_or(Unwritten::Missing)?;
+        if current.revision == revision {
+            Ok(Arc::clone(current))
+        } else {
+            Err(Unwritten::Moved)
+        }
+    }
+}
+
+impl Stored {
+    /// An object with its encoding.
+    pub(super) fn new(object: Value, revision: u64) -> Self {
+        let item = match object.as_object() {
+            Some(fields) => {
+                let mut bare = fields.clone();
+                bare.remove("apiVersion");
+                bare.remove("kind");
+                Bytes::from(Value::Object(bare).to_string())
+            }
+            None => Bytes::from_static(b"{}"),
+        };
+        Self {
+            object,
+            item,
+            revision,
+        }
+    }
+
+    /// The whole object as JSON.
+    pub(super) fn encode(&self, kind: &Kind) -> Bytes {
+        let head = format!(
+            "{{\"kind\":\"{}\",\"apiVersion\":\"{}\",",
+            kind.kind,
+            kind.api_version()
+        );
+        let mut whole = Vec::with_capacity(head.len() + self.item.len());
+        whole.extend_from_slice(head.as_bytes());
+        whole.extend_from_slice(self.item.get(1..).unwrap_or(b"}"));
+        Bytes::from(whole)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::lab::api::kinds::{NAMESPACE, SERVICE};
+
+    fn object(name: &str) -> Value {
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}})
+    }
+
+    #[test]
+    fn every_write_gets_the_next_version_of_the_whole_store() {
+        let store = Store::new();
+        let a = store.create(SERVICE, "x", "a", object("a")).expect("created");
+        let b = store.create(NAMESPACE, "", "b", object("b")).expect("created");
+        assert_eq!((a.revision, b.revision), (2, 3));
+        assert_eq!(b.object["metadata"]["resourceVersion"], "3");
+        assert_eq!(store.touched(SERVICE), 2);
+    }
+
+    #[test]
+    fn a_write_with_an_old_version_does_nothing() {
+        let store = Store::new();
+        let first = store.create(SERVICE, "x", "a", object("a")).expect("created");
+        let second = store
+            .replace(SERVICE, "x", "a", first.revision, object("a"))
+            .expect("replaced");
+        let stale = store.replace(SERVICE, "x", "a", first.revision, object("a"));
+        assert_eq!(stale.err(), Some(Unwritten::Moved));
+        assert_eq!(
+            store.remove(SERVICE, "x", "a", first.revision).err(),
+            Some(Unwritten::Moved)
+        );
+        assert_eq!(
+            store.get(SERVICE, "x", "a").map(|stored| stored.revision),
+            Some(second.revision)
+        );
+    }
+
+    #[test]
+    fn a_list_holds_one_kind_of_one_namespace_or_of_all() {
+        let store = Store::new();
+        for (namespace, name) in [("a", "one"), ("b", "two"), ("ab", "three")] {
+            store
+                .create(SERVICE, namespace, name, object(name))
+                .expect("created");
+        }
+        store.create(NAMESPACE, "", "a", object("a")).expect("created");
+        assert_eq!(store.list(SERVICE, None).1.len(), 3);
+        assert_eq!(store.list(SERVICE, Some("a")).1.len(), 1);
+        assert_eq!(store.list(NAMESPACE, None).1.len(), 1);
+    }
+
+    #[test]
+    fn changes_are_told_in_order_from_where_the_watch_left_off() {
+        let store = Store::new();
+        let a = store.create(SERVICE, "x", "a", object("a")).expect("created");
+        store.create(NAMESPACE, "", "n", object("n")).expect("created");
+        store.remove(SERVICE, "x", "a", a.revision).expect("removed");
+        let (changes, upto) = store.changes(SERVICE, 1, 1).expect("remembered");
+        assert_eq!(
+            changes.iter().map(|c| c.happened).collect::<Vec<_>>(),
+            [Happened::Added]
+        );
+        let (changes, upto) = store.changes(SERVICE, upto, 10).expect("remembered");
+        assert_eq!(
+            changes.iter().map(|c| c.happened).collect::<Vec<_>>(),
+            [Happened::Deleted]
+        );
+        assert_eq!(upto, store.revision());
+    }
+
+    #[test]
+    fn history_is_bounded_and_says_where_it_begins() {
+        let store = Store::new();
+        let mut revision = store
+            .create(SERVICE, "x", "a", object("a"))
+            .expect("created")
+            .revision;
+        for _ in 0..HISTORY {
+            revision = store
+                .replace(SERVICE, "x", "a", revision, object("a"))
+                .expect("replaced")
+                .revision;
+        }
+        assert_eq!(store.changes(SERVICE, 1, 1).err(), Some(Forgotten { oldest: 2 }));
+        assert!(store.changes(SERVICE, 2, 1).is_ok());
+        store.forget_history();
+        assert!(store.changes(SERVICE, revision, 1).is_err());
+    }
+}

@@ -1,0 +1,312 @@
+//! POST, PUT, PATCH and DELETE: everything that passes through admission.
+
+mod object;
+
+pub(super) use object::prepare_new;
+
+use std::sync::Arc;
+
+use http::Response;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::State;
+use super::admission::{Attributes, HookTime, Surroundings, User};
+use super::defaults;
+use super::kinds::{Kind, NAMESPACE};
+use super::knobs::cost;
+use super::patch::PatchKind;
+use super::reply::{self, Body};
+use super::request::{ResourceRequest, Verb};
+use super::status::Failure;
+use super::store::{Stored, Unwritten};
+
+/// How often a write whose object moved under it is tried again, admission included.
+const ATTEMPTS: u32 = 10;
+
+/// One write and its surroundings.
+pub(super) struct Write<'a> {
+    pub state: &'a State,
+    pub request: &'a ResourceRequest,
+    pub user: &'a User,
+    pub content_type: &'a str,
+    pub body: &'a Value,
+    pub time: &'a HookTime,
+    /// When the whole request is given up.
+    pub deadline: Instant,
+}
+
+impl Write<'_> {
+    /// Does it.
+    pub(super) async fn run(&self) -> Result<Response<Body>, Failure> {
+        let kind = self.request.kind;
+        self.dry_run()?;
+        self.state.knobs.spend(cost::REQUEST + cost::WRITE).await;
+        if kind.is_webhook_configuration()
+            && let Some(reason) = self.state.knobs.refusal()
+        {
+            return Err(Failure::forbidden(kind, &self.request.name, &reason));
+        }
+        let outcome = match self.request.verb {
+            Verb::Post => self.create(self.body.clone()).await,
+            Verb::Put => self.update(None).await,
+            Verb::Patch | Verb::Apply => self.update(Some(PatchKind::of(self.content_type)?)).await,
+            Verb::Delete => self.delete().await,
+            _ => Err(Failure::method_not_allowed()),
+        };
+        // Whatever came of it: when the request's time is over, that is the answer.
+        match outcome {
+            Err(_) if Instant::now() >= self.deadline => Err(Failure::timeout()),
+            outcome => outcome,
+        }
+    }
+
+    /// Whether nothing is to be stored.
+    fn dry_run(&self) -> Result<bool, Failure> {
+        let in_body = self.body.get("dryRun").and_then(Value::as_array);
+        let in_body = in_body
+            .filter(|_| self.request.verb == Verb::Delete)
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str);
+        let mut dry = false;
+        for value in self.request.query.all("dryRun").chain(in_body) {
+            if value != "All" {
+                let message = format!("dryRun: Unsupported value: {value:?}: supported values: \"All\"");
+                return Err(Failure::new(422, "Invalid", message, None));
+            }
+            dry = true;
+        }
+        Ok(dry)
+    }
+
+    fn attributes(&self, operation: &'static str, name: &str) -> Result<Attributes, Failure> {
+        let dry_run = self.dry_run()?;
+        let kind = self.request.kind;
+        let options = match (operation, self.request.verb) {
+            ("CREATE", _) => "CreateOptions",
+            ("DELETE", _) => "DeleteOptions",
+            (_, Verb::Put) => "UpdateOptions",
+            _ => "PatchOptions",
+        };
+        let mut options = json!({"kind": options, "apiVersion": "meta.k8s.io/v1"});
+        if dry_run {
+            options["dryRun"] = json!(["All"]);
+        }
+        for field in ["fieldManager", "fieldValidation"] {
+            if let Some(value) = self.request.query.get(field) {
+                options[field] = json!(value);
+            }
+        }
+        // A Namespace is in itself.
+        let namespace = if kind == NAMESPACE {
+            name
+        } else {
+            &self.request.namespace
+        };
+        Ok(Attributes {
+            kind,
+            operation,
+            subresource: self.request.subresource.clone(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            user: self.user.clone(),
+            dry_run,
+            options,
+            object: None,
+            old: None,
+            deadline: self.deadline,
+        })
+    }
+
+    fn around(&self) -> Surroundings<'_> {
+        Surroundings {
+            store: &self.state.store,
+            knobs: &self.state.knobs,
+            metrics: &self.state.metrics,
+            time: self.time,
+        }
+    }
+
+    async fn create(&self, mut sent: Value) -> Result<Response<Body>, Failure> {
+        let (kind, namespace) = (self.request.kind, self.request.namespace.as_str());
+        let name = object::prepare_new(kind, namespace, &mut sent)?;
+        if kind.namespaced && self.state.store.get(NAMESPACE, "", namespace).is_none() {
+            return Err(Failure::not_found(NAMESPACE, namespace));
+        }
+        defaults::default(kind, &mut sent);
+        let mut attributes = self.attributes("CREATE", &name)?;
+        attributes.object = Some(sent);
+        self.state
+            .admission
+            .mutate(self.around(), &mut attributes)
+            .await?;
+        let mut object = attributes.object.take().unwrap_or_default();
+        defaults::default(kind, &mut object);
+        defaults::validate(kind, &name, &object, None)?;
+        attributes.object = Some(object);
+        self.state.admission.validate(self.around(), &attributes).await?;
+        let object = attributes.object.take().unwrap_or_default();
+        if attributes.dry_run {
+            if self.state.store.get(kind, namespace, &name).is_some() {
+                return Err(Failure::already_exists(kind, &name));
+            }
+            return Ok(reply::value(201, &object));
+        }
+        self.state.etcd(kind, "create").await;
+        let stored = self
+            .state
+            .store
+            .create(kind, namespace, &name, object)
+            .map_err(|_| Failure::already_exists(kind, &name))?;
+        Ok(reply::object(201, kind, &stored))
+    }
+
+    /// PUT, or PATCH when `patch` says how.
+    async fn update(&self, patch: Option<PatchKind>) -> Result<Response<Body>, Failure> {
+        let (kind, name) = (self.request.kind, self.request.name.as_str());
+        if patch == Some(PatchKind::Apply) && self.request.query.get("fieldManager").is_none() {
+            let message = "PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Required value: is required for \
+                           apply patch";
+            return Err(Failure::new(422, "Invalid", message, None));
+        }
+        for _ in 0..ATTEMPTS {
+            self.state.etcd(kind, "get").await;
+            let Some(current) = self.state.store.get(kind, &self.request.namespace, name) else {
+                if patch == Some(PatchKind::Apply) && self.request.subresource.is_empty() {
+                    return self.create_applied().await;
+                }
+                return Err(Failure::not_found(kind, name));
+            };
+            let sent = match patch {
+                Some(patch) => patch.apply(&current.object, self.body)?,
+                None => self.body.clone(),
+            };
+            match self.update_once(&current, sent).await? {
+                Some(response) => return Ok(response),
+                None => continue,
+            }
+        }
+        Err(object::moved(kind, name))
+    }
+
+    /// Server-side apply of an object that is not there makes it.
+    async fn create_applied(&self) -> Result<Response<Body>, Failure> {
+        let mut object = self.body.clone();
+        if object.pointer("/metadata/name").is_none()
+            && let Some(metadata) = object.get_mut("metadata")
+        {
+            metadata["name"] = json!(self.request.name);
+        }
+        self.create(object).await
+    }
+
+    /// One attempt; `None` when the object moved and nothing says that it must not have.
+    async fn update_once(
+        &self,
+        current: &Arc<Stored>,
+        sent: Value,
+    ) -> Result<Option<Response<Body>>, Failure> {
+        let (kind, name) = (self.request.kind, self.request.name.as_str());
+        let mut object = object::prepare_update(self.request, sent, &current.object)?;
+        defaults::default(kind, &mut object);
+        let mut attributes = self.attributes("UPDATE", name)?;
+        attributes.object = Some(object);
+        attributes.old = Some(Arc::clone(current));
+        self.state
+            .admission
+            .mutate(self.around(), &mut attributes)
+            .await?;
+        let mut object = attributes.object.take().unwrap_or_default();
+        object::check_version(
+            kind,
+            name,
+            &object,
+            current.revision,
+            self.request.verb == Verb::Put,
+        )?;
+        defaults::default(kind, &mut object);
+        object::finish_update(kind, &mut object, &current.object);
+        defaults::validate(kind, name, &object, Some(&current.object))?;
+        attributes.object = Some(object);
+        self.state.admission.validate(self.around(), &attributes).await?;
+        let object = attributes.object.take().unwrap_or_default();
+        if object == current.object {
+            return Ok(Some(reply::object(200, kind, current)));
+        }
+        if attributes.dry_run {
+            return Ok(Some(reply::value(200, &object)));
+        }
+        self.state.etcd(kind, "update").await;
+        let replaced =
+            self.state
+                .store
+                .replace(kind, &self.request.namespace, name, current.revision, object);
+        match replaced {
+            Ok(stored) => Ok(Some(reply::object(200, kind, &stored))),
+            Err(Unwritten::Moved) => Ok(None),
+            Err(Unwritten::Missing | Unwritten::Exists) => Err(Failure::not_found(kind, name)),
+        }
+    }
+
+    async fn delete(&self) -> Result<Response<Body>, Failure> {
+        let (kind, name) = (self.request.kind, self.request.name.as_str());
+        let namespace = self.request.namespace.as_str();
+        for _ in 0..ATTEMPTS {
+            self.state.etcd(kind, "get").await;
+            let current = self
+                .state
+                .store
+                .get(kind, namespace, name)
+                .ok_or_else(|| Failure::not_found(kind, name))?;
+            object::check_preconditions(kind, name, self.body, &current.object)?;
+            if kind == NAMESPACE && matches!(name, "default" | "kube-system" | "kube-public") {
+                return Err(Failure::forbidden(
+                    kind,
+                    name,
+                    "this namespace may not be deleted",
+                ));
+            }
+            let mut attributes = self.attributes("DELETE", name)?;
+            attributes.old = Some(Arc::clone(&current));
+            self.state
+                .admission
+                .mutate(self.around(), &mut attributes)
+                .await?;
+            self.state.admission.validate(self.around(), &attributes).await?;
+            if attributes.dry_run {
+                return Ok(reply::value(200, &deleted(kind, &current.object)));
+            }
+            self.state.etcd(kind, "delete").await;
+            match self.state.store.remove(kind, namespace, name, current.revision) {
+                Ok(removed) => {
+                    if kind == NAMESPACE {
+                        object::empty_namespace(&self.state.store, name);
+                    }
+                    return Ok(reply::value(200, &deleted(kind, &removed.object)));
+                }
+                Err(Unwritten::Moved) => {}
+                Err(Unwritten::Missing | Unwritten::Exists) => return Err(Failure::not_found(kind, name)),
+            }
+        }
+        Err(object::moved(kind, name))
+    }
+}
+
+fn deleted(kind: &Kind, object: &Value) -> Value {
+    let mut details = json!({
+        "name": object["metadata"]["name"],
+        "kind": kind.resource,
+        "uid": object["metadata"]["uid"],
+    });
+    if !kind.group.is_empty() {
+        details["group"] = json!(kind.group);
+    }
+    json!({
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Success",
+        "details": details,
+    })
+}

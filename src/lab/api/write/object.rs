@@ -1,0 +1,268 @@
+//! What the API server itself writes into objects and checks about them, whoever sent them.
+
+use serde_json::{Map, Value, json};
+
+use super::super::kinds::{KINDS, Kind};
+use super::super::random;
+use super::super::request::ResourceRequest;
+use super::super::status::Failure;
+use super::super::store::Store;
+
+/// Metadata that clients cannot set: it is the store's, or this lab does not keep it.
+const SYSTEM_FIELDS: [&str; 4] = [
+    "resourceVersion",
+    "managedFields",
+    "selfLink",
+    "deletionTimestamp",
+];
+
+/// Checks a new object and gives it its name, uid, time and generation.
+pub(in super::super) fn prepare_new(
+    kind: &Kind,
+    namespace: &str,
+    object: &mut Value,
+) -> Result<String, Failure> {
+    check_type(kind, object)?;
+    let metadata = metadata(object)?;
+    if metadata
+        .get("resourceVersion")
+        .and_then(Value::as_str)
+        .is_some_and(|version| !version.is_empty() && version != "0")
+    {
+        return Err(Failure::bad_request(
+            "resourceVersion should not be set on objects to be created",
+        ));
+    }
+    place(metadata, kind, namespace)?;
+    for field in SYSTEM_FIELDS {
+        metadata.remove(field);
+    }
+    let text = |field: &str| metadata.get(field).and_then(Value::as_str).unwrap_or_default();
+    let name = match (text("name"), text("generateName")) {
+        ("", "") => String::new(),
+        ("", prefix) => format!("{prefix}{}", random::suffix()),
+        (name, _) => name.to_owned(),
+    };
+    metadata.insert("name".into(), json!(name));
+    metadata.insert("uid".into(), json!(random::uuid()));
+    metadata.insert("creationTimestamp".into(), json!(now()));
+    if counts_generations(kind) {
+        metadata.insert("generation".into(), json!(1));
+    }
+    Ok(name)
+}
+
+/// Checks an object that is to replace `current` and carries over what clients cannot change.
+pub(super) fn prepare_update(
+    request: &ResourceRequest,
+    mut object: Value,
+    current: &Value,
+) -> Result<Value, Failure> {
+    let kind = request.kind;
+    check_type(kind, &mut object)?;
+    let metadata = metadata(&mut object)?;
+    place(metadata, kind, &request.namespace)?;
+    let name = metadata
+        .get("name")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned();
+    if name != request.name {
+        return Err(Failure::bad_request(format!(
+            "the name of the object ({name}) does not match the name on the URL ({})",
+            request.name
+        )));
+    }
+    let old = &current["metadata"];
+    let uid = metadata.get("uid").and_then(Value::as_str).unwrap_or_default();
+    if !uid.is_empty() && json!(uid) != old["uid"] {
+        let why = format!(
+            "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+            old["uid"].as_str().unwrap_or_default()
+        );
+        return Err(Failure::conflict(kind, &name, &why));
+    }
+    for field in [
+        "uid",
+        "creationTimestamp",
+        "generateName",
+        "generation",
+        "deletionTimestamp",
+    ] {
+        match old.get(field) {
+            Some(value) => metadata.insert(field.into(), value.clone()),
+            None => metadata.remove(field),
+        };
+    }
+    metadata.remove("managedFields");
+    metadata.remove("selfLink");
+    if request.subresource == "status" {
+        // Only the status is taken, and annotations and labels with it as for most kinds.
+        let mut kept = current.clone();
+        kept["status"] = object["status"].take();
+        kept["metadata"]["resourceVersion"] = object["metadata"]["resourceVersion"].take();
+        return Ok(kept);
+    }
+    Ok(object)
+}
+
+/// Holds the version a client wrote against against the one that is stored.
+pub(super) fn check_version(
+    kind: &Kind,
+    name: &str,
+    object: &Value,
+    current: u64,
+    put: bool,
+) -> Result<(), Failure> {
+    let version = object
+        .pointer("/metadata/resourceVersion")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    if version.is_empty() || version == "0" {
+        // These kinds never let a client overwrite what it has not seen.
+        let blind = put
+            && matches!(
+                kind.group,
+                "coordination.k8s.io"
+                    | "admissionregistration.k8s.io"
+                    | "apiextensions.k8s.io"
+                    | "apiregistration.k8s.io"
+            );
+        if blind {
+            let message = format!(
+                "{} {name:?} is invalid: metadata.resourceVersion: Invalid value: 0: must be specified for an update",
+                kind.qualified()
+            );
+            return Err(Failure::new(422, "Invalid", message, None));
+        }
+        return Ok(());
+    }
+    if version == current.to_string() {
+        Ok(())
+    } else {
+        Err(moved(kind, name))
+    }
+}
+
+/// What is left to do before an update is compared with what is stored.
+pub(super) fn finish_update(kind: &Kind, object: &mut Value, current: &Value) {
+    let changed =
+        object.get("webhooks") != current.get("webhooks") || object.get("spec") != current.get("spec");
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        // The stored version: equal objects then compare as equal, and a write that changes nothing is none.
+        metadata.insert(
+            "resourceVersion".into(),
+            current["metadata"]["resourceVersion"].clone(),
+        );
+        if counts_generations(kind) && changed {
+            let generation = current["metadata"]["generation"].as_u64().unwrap_or_default();
+            metadata.insert("generation".into(), json!(generation + 1));
+        }
+    }
+}
+
+/// Holds DeleteOptions against what is stored.
+pub(super) fn check_preconditions(
+    kind: &Kind,
+    name: &str,
+    options: &Value,
+    current: &Value,
+) -> Result<(), Failure> {
+    for (field, label) in [("uid", "UID"), ("resourceVersion", "ResourceVersion")] {
+        let wanted = &options["preconditions"][field];
+        let found = &current["metadata"][field];
+        if !wanted.is_null() && wanted != found {
+            let why = format!(
+                "Precondition failed: {label} in precondition: {}, {label} in object meta: {}",
+                wanted.as_str().unwrap_or_default(),
+                found.as_str().unwrap_or_default()
+            );
+            return Err(Failure::conflict(kind, name, &why));
+        }
+    }
+    Ok(())
+}
+
+/// The refusal of a write whose object has moved on.
+pub(super) fn moved(kind: &Kind, name: &str) -> Failure {
+    let why = "the object has been modified; please apply your changes to the latest version and try again";
+    Failure::conflict(kind, name, why)
+}
+
+/// Removes everything in a namespace that is gone. There is no controller here that would.
+pub(super) fn empty_namespace(store: &Store, namespace: &str) {
+    for kind in KINDS.iter().filter(|kind| kind.namespaced) {
+        for stored in store.list(kind, Some(namespace)).1 {
+            let name = stored.object["metadata"]["name"].as_str().unwrap_or_default();
+            // Whoever changes it at this moment has removed it or keeps an orphan; neither hurts a lab.
+            let _ = store.remove(kind, namespace, name, stored.revision);
+        }
+    }
+}
+
+/// The time as objects carry it.
+pub(super) fn now() -> String {
+    let now = jiff::Timestamp::now();
+    jiff::Timestamp::from_second(now.as_second())
+        .unwrap_or(now)
+        .to_string()
+}
+
+/// Kinds whose `generation` counts changes of what they ask for.
+fn counts_generations(kind: &Kind) -> bool {
+    matches!(
+        kind.group,
+        "admissionregistration.k8s.io" | "apiextensions.k8s.io" | "discovery.k8s.io"
+    )
+}
+
+/// An object may leave its type out and may not be of another.
+fn check_type(kind: &Kind, object: &mut Value) -> Result<(), Failure> {
+    let Some(fields) = object.as_object_mut() else {
+        return Err(Failure::bad_request("the object provided is unrecognized"));
+    };
+    for (field, wanted) in [("apiVersion", kind.api_version()), ("kind", kind.kind.to_owned())] {
+        match fields.get(field).and_then(Value::as_str) {
+            Some(found) if found != wanted => {
+                return Err(Failure::bad_request(format!(
+                    "the {field} in the data ({found}) does not match the expected {field} ({wanted})"
+                )));
+            }
+            _ => {
+                fields.insert(field.into(), json!(wanted));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn metadata(object: &mut Value) -> Result<&mut Map<String, Value>, Failure> {
+    object
+        .as_object_mut()
+        .and_then(|object| {
+            object
+                .entry("metadata")
+                .or_insert_with(|| json!({}))
+                .as_object_mut()
+        })
+        .ok_or_else(|| Failure::bad_request("metadata is no object"))
+}
+
+/// Puts an object into the namespace of the URL.
+fn place(metadata: &mut Map<String, Value>, kind: &Kind, namespace: &str) -> Result<(), Failure> {
+    let said = metadata
+        .get("namespace")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    if !said.is_empty() && said != namespace {
+        return Err(Failure::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    if kind.namespaced {
+        metadata.insert("namespace".into(), json!(namespace));
+    } else {
+        metadata.remove("namespace");
+    }
+    Ok(())
+}
