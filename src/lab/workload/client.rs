@@ -84,7 +84,11 @@ impl Tenant {
         Self {
             client,
             number,
-            namespace: if number % 2 == 0 { "team-a" } else { "team-b" },
+            namespace: if number.is_multiple_of(2) {
+                "team-a"
+            } else {
+                "team-b"
+            },
             pace: interval(pace),
             requests: Requests {
                 record,
