@@ -154,7 +154,8 @@ impl Injected {
     pub async fn clear(self, target: &Target<'_>) -> anyhow::Result<()> {
         drop(self.floods);
         let mut first_error = Ok(());
-        for fault in self.scenario.faults {
+        // Backwards, so that no state appears that was not there on the way in.
+        for fault in self.scenario.faults.iter().rev() {
             let cleared = fault.clear(target).await;
             first_error = first_error.and(cleared);
         }

@@ -101,11 +101,16 @@ pub static SCENARIOS: [Scenario; 15] = [
     },
     Scenario {
         name: "no-endpoints",
-        summary: "The EndpointSlice behind the catch-all validating hook is emptied.",
-        symptom: "every create and update fails at once; the backends are well",
+        summary: "The Deployment behind the catch-all validating hook is scaled to zero: no endpoints, no backends.",
+        symptom: "every create and update fails at once",
         expected: &[failing(LabHook::Opa, "NoEndpoints")],
         not_a_hook: None,
-        faults: &[Fault::NoEndpoints(LabHook::Opa)],
+        // The API server resolves only when it dials: as long as backends live, its pooled connections hide that
+        // the slice is empty.
+        faults: &[
+            Fault::NoEndpoints(LabHook::Opa),
+            all_of(LabHook::Opa, Behaviour::Refused),
+        ],
     },
     Scenario {
         name: "deny-storm",
