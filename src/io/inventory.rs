@@ -714,12 +714,14 @@ mod tests {
         cluster.set(&endpoint_slices("n"), &[slice(false)]);
         cluster.refuse(&endpoint_slices("n"), 410);
         let _server = serve(&address, &cluster).await;
+        // Only a feed that was told so lists again; one that still pauses would go on from where it was.
         until(&mut views, |view| {
-            let others = view
-                .watches
-                .iter()
-                .filter(|it| it.kind != WatchedKind::EndpointSlices);
-            others.map(|it| &it.state).all(|state| *state == WatchState::Open)
+            view.watches.iter().all(|watch| match &watch.state {
+                WatchState::Broken { why } => {
+                    watch.kind == WatchedKind::EndpointSlices && why.contains("410")
+                }
+                state => *state == WatchState::Open && watch.kind != WatchedKind::EndpointSlices,
+            })
         })
         .await;
         cluster.refused.lock().expect("no poison").clear();
