@@ -230,6 +230,11 @@ impl Judge {
 
     fn remember(&mut self, after: Duration, hook: &HookVerdict) {
         let Some(cause) = &hook.cause else { return };
+        // A mere suspicion accuses nobody, unless it is all that the scenario calls for.
+        let called_for = |expected: &Expected| is_about(expected, hook) && has_verdict(expected, hook);
+        if hook.health != "Failing" && !self.scenario.expected.iter().any(called_for) {
+            return;
+        }
         let seen = SeenVerdict {
             webhook: hook.webhook.clone(),
             configuration: hook.configuration.clone(),

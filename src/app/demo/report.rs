@@ -15,7 +15,7 @@ pub struct DemoReport {
     pub scenario: &'static str,
     /// Which hooks were to be named, and why.
     pub expected: Vec<ExpectedVerdict>,
-    /// Every hook that got a cause while the fault lasted, with its last one.
+    /// Every hook that was named while the fault lasted, with its last cause.
     pub verdicts: Vec<SeenVerdict>,
     /// The worst state of writes while the fault lasted.
     pub control_plane: String,
