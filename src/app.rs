@@ -1,6 +1,7 @@
 //! The wiring: what a command does, made of the core and the edge.
 
 pub mod config;
+pub mod demo;
 pub mod diagnose;
 pub mod engine;
 pub mod replay;

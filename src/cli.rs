@@ -6,7 +6,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::app::config::{Config, ConfigArguments};
 use crate::app::replay::{ReplayArguments, replay};
-use crate::app::{BAD_USAGE, Output, diagnose, run};
+use crate::app::{BAD_USAGE, Output, demo, diagnose, run};
 use crate::io::telemetry::{self, LogFormat};
 
 /// Keeps a Kubernetes control plane writable when an admission webhook goes bad
@@ -38,6 +38,10 @@ enum Command {
     /// Exit code: 0 healthy, 1 a hook is failing, 2 could not tell, 3 writes are impaired and no hook is to
     /// blame, 64 bad usage.
     Diagnose(diagnose::DiagnoseArguments),
+    /// Break a control plane made for it, and see whether the daemon finds the culprit
+    ///
+    /// Exit code: 0 when the verdict was right, 1 when it was not.
+    Demo(demo::DemoArguments),
     /// Diagnose a recording, offline
     Replay(ReplayArguments),
     /// Check a configuration without opening anything
@@ -92,6 +96,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
             Ok(config) => block_on(diagnose::diagnose(config, &arguments)),
             Err(code) => Ok(code),
         },
+        Command::Demo(arguments) => block_on(demo::command(arguments, run::for_demo)),
         Command::Replay(arguments) => {
             let result = replay(&arguments.recording)?;
             match arguments.output {

@@ -13,5 +13,8 @@ pub mod probe;
 pub mod scrape;
 pub mod telemetry;
 
+#[cfg(test)]
+mod testing;
+
 /// Where the edge reads the time line from. The caller owns it, so one daemon has one clock.
 pub type Clock = Arc<dyn Fn() -> Time + Send + Sync>;

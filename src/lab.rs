@@ -4,4 +4,5 @@ pub mod api;
 pub mod backend;
 pub mod certs;
 pub mod cluster;
+pub mod scenario;
 pub mod workload;

@@ -1,7 +1,9 @@
 //! hookwatch keeps a Kubernetes control plane writable when an admission webhook goes bad.
 //!
-//! Dependencies point inward: [`domain`] knows nothing of the others, [`io`] talks to the outside and knows
-//! only `domain`. A test holds that.
+//! Dependencies point inward: [`domain`] decides and knows nothing of the others, [`io`] talks to the outside
+//! and knows only `domain`, [`app`] wires them together for each command, [`cli`] reads the command line. The
+//! [`lab`] is a control plane of our own to break things in; neither `domain` nor `io` knows of it. A test
+//! holds that.
 
 pub mod app;
 pub mod cli;

@@ -8,7 +8,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::config::Config;
+use super::config::{Config, ConfigArguments};
+use super::demo::{DaemonArguments, DaemonHandle, StartingDaemon};
 use super::engine::Engine;
 use crate::io::http::{self, Shown};
 
@@ -56,6 +57,29 @@ impl Daemon {
         // A client that never finishes its request does not hold the daemon up.
         let _ = tokio::time::timeout(std::time::Duration::from_secs(5), self.server).await;
     }
+}
+
+/// Starts the daemon as a stranger would start it against the demo's cluster: with a kubeconfig, an address to
+/// listen on, and nothing else.
+pub fn for_demo(arguments: DaemonArguments) -> StartingDaemon {
+    Box::pin(async move {
+        let DaemonArguments { kubeconfig, listen } = arguments;
+        let arguments = ConfigArguments {
+            kubeconfig: Some(kubeconfig),
+            listen: Some(listen),
+            ..ConfigArguments::default()
+        };
+        let config = Config::parse("", &arguments)
+            .map_err(|errors| anyhow::anyhow!("the demo's own arguments are refused: {errors:?}"))?;
+        let daemon = Daemon::start(config).await?;
+        Ok(DaemonHandle {
+            address: daemon.address,
+            stop: Box::pin(async move {
+                daemon.stop().await;
+                Ok(())
+            }),
+        })
+    })
 }
 
 /// Runs the daemon until SIGINT or SIGTERM.

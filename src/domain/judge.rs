@@ -113,8 +113,8 @@ impl Finding {
 /// Judges one hook. `previous` is the verdict on it a moment ago: a cause once found stays while the evidence
 /// merely thins out, and the instant it began is carried on.
 pub fn judge(case: &Case<'_>, previous: Option<&Verdict>) -> Verdict {
-    let counters = Counters::of(case);
     let probes = Probes::of(&case.backends);
+    let counters = Counters::of(case, &probes);
     let named: Vec<Named<'_>> = case.canaries.naming(case.webhook, case.now).collect();
     let finding = conclude(case, &counters, &probes, &named, previous);
     let cause = finding.cause;

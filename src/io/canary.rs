@@ -269,3 +269,265 @@ fn request(
         .header(CONNECTION, "close")
         .body(Body::from(body.to_string().into_bytes()))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::domain::canary::CallFailureReason;
+    use crate::io::testing::{Asked, Reply, Server, clock, soon};
+
+    const RBAC: &str = "configmaps \"hookwatch-canary\" is forbidden: User \"system:serviceaccount:h:h\" cannot \
+                        patch resource \"configmaps\" in API group \"\" in the namespace \"hookwatch\"";
+
+    async fn canaries(server: &Server) -> Canaries {
+        Canaries::new(&server.connection().await, "hookwatch", clock())
+    }
+
+    async fn outcome(handler: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> CanaryOutcome {
+        let server = Server::start(handler).await;
+        let canaries = canaries(&server).await;
+        soon(canaries.write(CanaryTarget::OwnNamespace, |_| {}))
+            .await
+            .outcome
+    }
+
+    fn update_only(reply: impl Fn() -> Reply + Send + Sync + 'static) -> impl Fn(&Asked) -> Reply {
+        move |asked| {
+            assert_eq!(asked.method, "PATCH", "nothing but a 404 leads to a creation");
+            reply()
+        }
+    }
+
+    #[tokio::test]
+    async fn each_target_is_an_update_that_changes_something_and_stores_nothing() {
+        let server = Server::start(|_| Reply::json(200, "{}")).await;
+        let canaries = canaries(&server).await;
+        for target in CanaryTarget::ALL {
+            let report = soon(canaries.write(target, |_| {})).await;
+            assert_eq!(report.outcome, CanaryOutcome::Written);
+            assert_eq!(report.target, target);
+        }
+        let asked = server.asked();
+        let paths: Vec<_> = asked
+            .iter()
+            .map(|asked| asked.target.split_once('?').expect("a query"))
+            .collect();
+        assert_eq!(
+            paths.iter().map(|(path, _)| *path).collect::<Vec<_>>(),
+            [
+                "/api/v1/namespaces/hookwatch/configmaps/hookwatch-canary",
+                "/api/v1/namespaces/kube-system/configmaps/hookwatch-canary",
+                "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/hookwatch-canary",
+            ]
+        );
+        for (asked, (_, query)) in asked.iter().zip(&paths) {
+            assert_eq!(*query, "dryRun=All&fieldManager=hookwatch&timeout=34s");
+            assert_eq!(asked.headers["content-type"], "application/merge-patch+json");
+            assert_eq!(
+                asked.headers["connection"], "close",
+                "a kept connection may be dead"
+            );
+            assert!(asked.headers["user-agent"].starts_with("hookwatch/"));
+        }
+        let renewed = asked[2].body.split('"').find(|word| word.ends_with('Z'));
+        assert_eq!(
+            renewed.map(str::len),
+            Some("2026-11-21T00:11:02.156000Z".len()),
+            "MicroTime has six digits"
+        );
+    }
+
+    #[tokio::test]
+    async fn an_object_that_is_not_there_is_created_without_being_stored() {
+        let server = Server::start(|asked| match asked.method.as_str() {
+            "PATCH" => Reply::status(404, "configmaps \"hookwatch-canary\" not found"),
+            _ => Reply::json(201, "{}"),
+        })
+        .await;
+        let canaries = canaries(&server).await;
+        let report = soon(canaries.write(CanaryTarget::NodeLease, |_| {})).await;
+        assert_eq!(report.outcome, CanaryOutcome::Written);
+        let created = &server.asked()[1];
+        assert_eq!(created.method, "POST");
+        assert!(
+            created
+                .target
+                .ends_with("/kube-node-lease/leases?dryRun=All&fieldManager=hookwatch&timeout=34s")
+        );
+        let object: Value = serde_json::from_str(&created.body).expect("JSON");
+        assert_eq!(object["kind"], "Lease");
+        assert_eq!(object["metadata"]["name"], OBJECT);
+    }
+
+    #[tokio::test]
+    async fn a_refusal_that_names_a_hook_is_a_call_failure_also_on_creation() {
+        const MESSAGE: &str = "Internal error occurred: failed calling webhook \"w.example\": failed to call \
+                               webhook: Post \"https://s.n.svc:443/?timeout=10s\": context deadline exceeded";
+        let named = |outcome| match outcome {
+            CanaryOutcome::CallFailed(failure) => (failure.webhook, failure.reason),
+            other => panic!("{other:?}"),
+        };
+        let expected = ("w.example".to_owned(), CallFailureReason::DeadlineExceeded);
+        let updated = outcome(update_only(|| Reply::status(500, MESSAGE))).await;
+        assert_eq!(named(updated), expected);
+        let created = outcome(|asked| match asked.method.as_str() {
+            "PATCH" => Reply::status(404, "not found"),
+            _ => Reply::status(500, MESSAGE),
+        })
+        .await;
+        assert_eq!(named(created), expected);
+        let denied = outcome(update_only(|| {
+            Reply::status(403, "admission webhook \"w\" denied the request: no")
+        }));
+        assert_eq!(denied.await, CanaryOutcome::Denied { webhook: "w".into() });
+    }
+
+    #[tokio::test]
+    async fn a_missing_permission_says_what_to_grant() {
+        let CanaryOutcome::Forbidden { message } = outcome(update_only(|| Reply::status(403, RBAC))).await
+        else {
+            panic!("not forbidden");
+        };
+        assert!(
+            message.contains("grant patch on configmaps \"hookwatch-canary\" in namespace \"hookwatch\""),
+            "{message}"
+        );
+        let CanaryOutcome::Forbidden { message } =
+            outcome(update_only(|| Reply::status(401, "Unauthorized"))).await
+        else {
+            panic!("not forbidden");
+        };
+        assert!(message.contains("credentials"), "{message}");
+    }
+
+    #[tokio::test]
+    async fn what_is_missing_is_named_with_what_to_create() {
+        let on_creation = |code, message: &'static str| {
+            outcome(move |asked| match asked.method.as_str() {
+                "PATCH" => Reply::status(404, "configmaps \"hookwatch-canary\" not found"),
+                _ => Reply::status(code, message),
+            })
+        };
+        let CanaryOutcome::Missing { message } = on_creation(403, RBAC).await else {
+            panic!("not missing");
+        };
+        assert!(
+            message.starts_with(
+                "ConfigMap \"hookwatch-canary\" in namespace \"hookwatch\" does not exist; create it"
+            ),
+            "{message}"
+        );
+        let CanaryOutcome::Missing { message } = on_creation(404, "namespaces \"hookwatch\" not found").await
+        else {
+            panic!("not missing");
+        };
+        assert!(message.starts_with("create namespace \"hookwatch\""), "{message}");
+    }
+
+    #[tokio::test]
+    async fn a_403_that_is_no_missing_permission_does_not_switch_the_canary_off() {
+        let message = "configmaps \"hookwatch-canary\" is forbidden: expression 'request.namespace' resulted in \
+                       error: no such key: namespace";
+        let outcome = outcome(update_only(move || Reply::status(403, message))).await;
+        assert!(
+            matches!(outcome, CanaryOutcome::Refused { status: 403, .. }),
+            "{outcome:?}"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_body_that_is_no_status_keeps_the_code() {
+        let page = "<html>\u{1F4A5}</html>".to_owned();
+        let html = outcome(update_only(move || Reply::Whole(502, "text/html", page.clone()))).await;
+        assert_eq!(
+            html,
+            CanaryOutcome::Refused {
+                status: 502,
+                message: "<html>\u{1F4A5}</html>".into()
+            }
+        );
+        let empty = outcome(update_only(|| Reply::json(503, ""))).await;
+        assert!(
+            matches!(empty, CanaryOutcome::Refused { status: 503, .. }),
+            "{empty:?}"
+        );
+        let cut = b"HTTP/1.1 500 X\r\ncontent-length: 500\r\n\r\n{\"message\":\"half".to_vec();
+        let cut = outcome(update_only(move || Reply::Raw(cut.clone()))).await;
+        assert!(
+            matches!(&cut, CanaryOutcome::Refused { status: 500, message } if message.contains("half")),
+            "{cut:?}"
+        );
+        let huge = "x".repeat(1 << 22);
+        let huge = outcome(update_only(move || Reply::Whole(500, "text/plain", huge.clone()))).await;
+        assert!(
+            matches!(huge, CanaryOutcome::Refused { status: 500, .. }),
+            "{huge:?}"
+        );
+    }
+
+    #[tokio::test]
+    async fn retries_and_throttling_are_the_callers_business() {
+        let server = Server::start(|_| {
+            let head = "HTTP/1.1 429 X\r\nretry-after: 1\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+            Reply::Raw(head.into())
+        })
+        .await;
+        let canaries = canaries(&server).await;
+        let report = soon(canaries.write(CanaryTarget::KubeSystem, |_| {})).await;
+        assert!(matches!(
+            report.outcome,
+            CanaryOutcome::Refused { status: 429, .. }
+        ));
+        assert_eq!(server.asked().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_canary_that_hangs_is_reported_once_as_overdue_and_then_given_up() {
+        let server = Server::start(|_| Reply::Hang).await;
+        let canaries = canaries(&server)
+            .await
+            .with_deadline(OVERDUE_AFTER + Duration::from_millis(50));
+        let calls = AtomicUsize::new(0);
+        let mut overdue_since = None;
+        let report = soon(canaries.write(CanaryTarget::KubeSystem, |overdue| {
+            calls.fetch_add(1, Ordering::Relaxed);
+            assert!(overdue.waiting >= OVERDUE_AFTER);
+            overdue_since = Some(overdue.started);
+        }))
+        .await;
+        assert_eq!(report.outcome, CanaryOutcome::TimedOut);
+        assert_eq!(calls.load(Ordering::Relaxed), 1);
+        assert_eq!(
+            overdue_since,
+            Some(report.started),
+            "both have to speak of the same canary"
+        );
+    }
+
+    #[tokio::test]
+    async fn an_api_server_that_is_gone_is_unreachable() {
+        let server = Server::start(|_| Reply::Hang).await;
+        let canaries = canaries(&server).await;
+        let address = server.address;
+        server.stop().await;
+        let report = soon(canaries.write(CanaryTarget::KubeSystem, |_| {})).await;
+        let CanaryOutcome::Unreachable { why } = report.outcome else {
+            panic!("{report:?}");
+        };
+        assert!(why.to_lowercase().contains("refused"), "{address}: {why}");
+    }
+
+    #[tokio::test]
+    async fn a_namespace_cannot_leave_its_place_in_the_path() {
+        let server = Server::start(|_| Reply::json(200, "{}")).await;
+        let canaries = Canaries::new(&server.connection().await, "a/../b?x", clock());
+        soon(canaries.write(CanaryTarget::OwnNamespace, |_| {})).await;
+        let target = &server.asked()[0].target;
+        assert!(
+            target.starts_with("/api/v1/namespaces/a%2F..%2Fb%3Fx/configmaps/"),
+            "{target}"
+        );
+    }
+}

@@ -5,7 +5,8 @@
 //! decides, and its error is final.
 //!
 //! kube's built-in retry (15 attempts on 429, 503 and 504) is off in every client: a canary that is silently
-//! repeated is no measurement, and everything else here has a backoff of its own.
+//! repeated is no measurement, and everything else here has a backoff of its own. No client has a timeout for
+//! answers; whoever asks keeps the time.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -19,14 +20,10 @@ use kube::config::{Config, InClusterError, KubeConfigOptions, Kubeconfig, Kubeco
 use thiserror::Error;
 
 pub(crate) mod answer;
+mod stack;
 
 /// Longest wait for a connection, TLS handshake included.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Longest silence on a connection that is expected to answer. Above every deadline that is kept elsewhere:
-/// a net below them, not a deadline of its own.
-const READ_TIMEOUT: Duration = Duration::from_secs(100);
-/// Longest wait until the system takes what we send.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest wait for a client to be put together; a credential plugin may be run for it.
 const BUILD_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -196,10 +193,6 @@ fn server_host(url: &Uri) -> Option<&str> {
 
 fn adjusted(mut config: Config) -> Config {
     config.connect_timeout = Some(CONNECT_TIMEOUT);
-    config.read_timeout = Some(READ_TIMEOUT);
-    config.write_timeout = Some(WRITE_TIMEOUT);
-    // Otherwise the time that a pooled connection lay idle counts as silence.
-    config.reset_reader_on_write = true;
     config.default_retry = false;
     config.disable_compression = true;
     config.headers.push((
@@ -213,7 +206,7 @@ fn adjusted(mut config: Config) -> Config {
 async fn build(config: Config) -> Result<Client, ConnectError> {
     let server = config.cluster_url.to_string();
     let failed = |why: String| ConnectError::Build { server, why };
-    let building = tokio::task::spawn_blocking(move || Client::try_from(config));
+    let building = tokio::task::spawn_blocking(move || stack::client(config));
     match tokio::time::timeout(BUILD_TIMEOUT, building).await {
         Ok(Ok(Ok(client))) => Ok(client),
         Ok(Ok(Err(error))) => Err(failed(answer::chain(&error))),
@@ -297,5 +290,110 @@ impl Source {
                 why: Box::new(why),
             }),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io::testing::{Reply, Server, soon};
+
+    fn path(text: &str) -> PathBuf {
+        PathBuf::from(text)
+    }
+
+    #[test]
+    fn the_first_source_that_is_named_decides() {
+        let default = path(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+        let flag = ConnectOptions {
+            kubeconfig: Some(path("/flag")),
+            context: None,
+        };
+        let none = ConnectOptions::default();
+        let variable = || Some(OsString::from("/a::/b"));
+        assert_eq!(
+            Source::choose(&flag, variable(), Some(default.clone())),
+            Source::Files(vec![path("/flag")], "from --kubeconfig")
+        );
+        assert_eq!(
+            Source::choose(&none, variable(), Some(default.clone())),
+            Source::Files(vec![path("/a"), path("/b")], "from KUBECONFIG")
+        );
+        assert_eq!(
+            Source::choose(&none, Some(OsString::new()), Some(default.clone())),
+            Source::Files(vec![default], "the default")
+        );
+        assert_eq!(
+            Source::choose(&none, None, Some(path("/nowhere/config"))),
+            Source::Pod {
+                looked_for: "/nowhere/config".to_owned()
+            }
+        );
+    }
+
+    #[tokio::test]
+    async fn a_kubeconfig_that_cannot_be_used_is_named() {
+        let open = |file: &str, context: Option<&str>| {
+            let options = ConnectOptions {
+                kubeconfig: Some(path(file)),
+                context: context.map(str::to_owned),
+            };
+            async move {
+                Connection::open(&options)
+                    .await
+                    .expect_err("unusable")
+                    .to_string()
+            }
+        };
+        let said = open("/nowhere/config", None).await;
+        assert!(
+            said.contains("/nowhere/config") && said.contains("--kubeconfig"),
+            "{said}"
+        );
+        // Any file that is no kubeconfig.
+        let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+        let said = open(manifest, None).await;
+        assert!(said.contains("Cargo.toml"), "{said}");
+    }
+
+    #[tokio::test]
+    async fn a_context_needs_a_kubeconfig() {
+        let pod = Source::Pod {
+            looked_for: "/home/u/.kube/config".to_owned(),
+        };
+        let said = pod.load(Some("prod")).await.expect_err("no file").to_string();
+        assert!(
+            said.contains("prod") && said.contains("/home/u/.kube/config"),
+            "{said}"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_replica_is_trusted_under_the_configured_servers_name_only() {
+        let server = Server::start_tls("api.example", |_| Reply::json(200, "{}")).await;
+        let ask = async |config| {
+            let connection = Connection::from_config(config).await.expect("a client");
+            let client = connection.direct(server.address).await.expect("a client");
+            let request = http::Request::get("/version").body(kube::client::Body::empty());
+            soon(client.send(request.expect("a request"))).await
+        };
+        let answered = ask(server.config("api.example")).await;
+        assert_eq!(answered.expect("the name fits").status(), 200);
+
+        let mut named = server.config("127.0.0.1");
+        named.tls_server_name = Some("api.example".to_owned());
+        assert_eq!(ask(named).await.expect("the name fits").status(), 200);
+
+        let error = ask(server.config("other.example"))
+            .await
+            .expect_err("another name");
+        assert!(answer::is_connect(&error), "{error}");
+    }
+
+    #[tokio::test]
+    async fn debugging_a_connection_shows_no_credentials() {
+        let server = Server::start(|_| Reply::Hang).await;
+        let shown = format!("{:?}", server.connection().await);
+        assert_eq!(shown, format!("Connection(http://{}/)", server.address));
     }
 }

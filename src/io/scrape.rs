@@ -311,3 +311,260 @@ fn check_headers(headers: &HeaderMap) -> Result<(), String> {
         Some(kind) => Err(bounded(&format!("content of type {kind:?} instead of metrics"))),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+    use super::*;
+    use crate::domain::time::Time;
+    use crate::io::testing::{Asked, Reply, Server, clock, soon};
+
+    const METRICS: &str = "# HELP process_start_time_seconds x\n# TYPE process_start_time_seconds gauge\n\
+                           process_start_time_seconds 1.5e+09\n# TYPE apiserver_request_total counter\n";
+    const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+    fn limits() -> ScrapeLimits {
+        ScrapeLimits {
+            max_bytes: 4 * 1024 * 1024,
+            timeout: Duration::from_secs(20),
+        }
+    }
+
+    async fn scrape(
+        limits: ScrapeLimits,
+        handler: impl Fn(&Asked) -> Reply + Send + Sync + 'static,
+    ) -> Result<Scrape, ScrapeFailure> {
+        let server = Server::start(handler).await;
+        let scraper = Scraper::new(server.connection().await, clock(), limits);
+        let targets = scraper.targets();
+        assert_eq!(targets.len(), 1);
+        let result = soon(scraper.scrape(&targets[0])).await;
+        let asked = server.asked();
+        assert_eq!(asked[0].target, "/metrics");
+        assert_eq!(asked[0].headers["accept"], "text/plain");
+        assert!(!asked[0].headers.contains_key("accept-encoding"));
+        result
+    }
+
+    #[tokio::test]
+    async fn an_exposition_is_read() {
+        let scrape = scrape(limits(), |_| Reply::Whole(200, TEXT, METRICS.to_owned()))
+            .await
+            .expect("metrics");
+        assert_eq!(scrape.bytes, METRICS.len() as u64);
+        assert_eq!(scrape.snapshot.process_start, Some(1.5e9));
+        assert!(scrape.target.starts_with("127.0.0.1:"));
+    }
+
+    /// An answer as it goes over the wire, of which nothing is corrected.
+    fn raw(status: u16, headers: &str, body: &str) -> String {
+        format!("HTTP/1.1 {status} X\r\nconnection: close\r\n{headers}\r\n\r\n{body}")
+    }
+
+    fn text(status: u16, body: &str) -> String {
+        raw(status, &format!("content-type: {TEXT}"), body)
+    }
+
+    #[tokio::test]
+    async fn every_failure_has_its_reason() {
+        use ScrapeFailureReason as Reason;
+        let rbac = r#"{"message": "forbidden: User \"u\" cannot get path \"/metrics\""}"#;
+        let chunked = "transfer-encoding: chunked";
+        for (what, answer, reason, says) in [
+            ("401", text(401, "Unauthorized"), Reason::Forbidden, "credentials"),
+            (
+                "403",
+                text(403, rbac),
+                Reason::Forbidden,
+                "grant get on the nonResourceURL",
+            ),
+            ("429", text(429, "Too many requests"), Reason::Refused, "429"),
+            ("500", text(500, METRICS), Reason::Refused, "500"),
+            ("404", text(404, "no"), Reason::NotMetrics, "404"),
+            (
+                "a redirect",
+                raw(302, "location: /login", ""),
+                Reason::NotMetrics,
+                "302",
+            ),
+            (
+                "a page",
+                raw(200, "content-type: text/html", METRICS),
+                Reason::NotMetrics,
+                "text/html",
+            ),
+            (
+                "a disguised page",
+                text(200, "<html>"),
+                Reason::NotMetrics,
+                "HTML",
+            ),
+            (
+                "gzip",
+                raw(200, "content-encoding: gzip", METRICS),
+                Reason::NotMetrics,
+                "gzip",
+            ),
+            (
+                "the metrics of something else",
+                text(200, "# TYPE go_x gauge\ngo_x 1\n"),
+                Reason::NotMetrics,
+                "none of an API server",
+            ),
+            ("nothing", text(200, ""), Reason::NotMetrics, "empty"),
+            (
+                "a body shorter than announced",
+                raw(200, "content-length: 9999", METRICS),
+                Reason::Truncated,
+                "broke off",
+            ),
+            (
+                "a chunked body without its end",
+                raw(200, chunked, "8\r\n# TYPE a\r\n"),
+                Reason::Truncated,
+                "broke off",
+            ),
+            (
+                "a last line without its end",
+                text(200, &format!("{METRICS}apiserver_request_total 1")),
+                Reason::Truncated,
+                "within a line",
+            ),
+            (
+                "no HTTP",
+                "hello\r\n\r\n".to_owned(),
+                Reason::Unreachable,
+                "no answer",
+            ),
+        ] {
+            let failure = scrape(limits(), move |_| Reply::Raw(answer.clone().into()))
+                .await
+                .expect_err(what);
+            assert_eq!(failure.reason, reason, "{what}: {}", failure.why);
+            assert!(failure.why.contains(says), "{what}: {}", failure.why);
+        }
+    }
+
+    #[tokio::test]
+    async fn an_endless_body_ends_at_the_bound() {
+        let metrics = METRICS.as_bytes();
+        let failure = scrape(limits(), move |_| Reply::Endless(TEXT, metrics.to_vec()))
+            .await
+            .expect_err("endless");
+        assert_eq!(failure.reason, ScrapeFailureReason::Truncated);
+        assert!(failure.why.contains("4194304 bytes allowed"), "{}", failure.why);
+        let failure = scrape(limits(), |_| Reply::Endless(TEXT, vec![b'x'; 4096]))
+            .await
+            .expect_err("endless");
+        assert_eq!(failure.reason, ScrapeFailureReason::NotMetrics);
+    }
+
+    #[tokio::test]
+    async fn a_server_that_hangs_is_given_up() {
+        let short = ScrapeLimits {
+            timeout: Duration::from_millis(100),
+            ..limits()
+        };
+        let failure = scrape(short, |_| Reply::Hang).await.expect_err("no answer");
+        assert_eq!(failure.reason, ScrapeFailureReason::TimedOut);
+    }
+
+    fn slices(addresses: &[SocketAddr]) -> String {
+        let items: Vec<_> = addresses
+            .iter()
+            .map(|address| {
+                serde_json::json!({
+                    "metadata": {"name": "kubernetes", "labels": {"kubernetes.io/service-name": "kubernetes"}},
+                    "addressType": "IPv4",
+                    "ports": [{"name": "https", "port": address.port(), "protocol": "TCP"}],
+                    "endpoints": [{"addresses": [address.ip().to_string()], "conditions": {"ready": true}},
+                                  {"addresses": ["10.0.0.9"], "conditions": {"ready": false}}],
+                })
+            })
+            .collect();
+        serde_json::json!({"metadata": {}, "items": items}).to_string()
+    }
+
+    fn names(scraper: &Scraper) -> Vec<(String, bool)> {
+        let targets = scraper.targets();
+        targets
+            .into_iter()
+            .map(|target| (target.name.clone(), target.is_direct()))
+            .collect()
+    }
+
+    #[tokio::test]
+    async fn replicas_are_asked_one_by_one_and_the_server_stands_in_for_those_out_of_reach() {
+        let replica = Server::start(|_| Reply::Whole(200, TEXT, METRICS.to_owned())).await;
+        let gone = Server::start(|_| Reply::Hang).await;
+        let list = slices(&[replica.address, gone.address]);
+        let server = Server::start(move |asked| {
+            assert!(asked.target.starts_with(
+                "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices?labelSelector=kubernetes.io%2F"
+            ));
+            Reply::json(200, &list)
+        })
+        .await;
+        let now = Arc::new(AtomicU64::new(1_000));
+        let ticking = Arc::clone(&now);
+        let scraper = Scraper::new(
+            server.connection().await,
+            Arc::new(move || Time::from_unix_millis(ticking.load(Ordering::Relaxed))),
+            limits(),
+        );
+        let direct = |server: &Server| (server.address.to_string(), true);
+        let configured = (server.address.to_string(), false);
+        let (ok, lost) = (direct(&replica), direct(&gone));
+        assert_eq!(names(&scraper), std::slice::from_ref(&configured));
+
+        soon(scraper.refresh()).await.expect("a list");
+        let mut both = vec![ok.clone(), lost.clone()];
+        both.sort();
+        let mut found = names(&scraper);
+        found.sort();
+        assert_eq!(found, both);
+
+        gone.stop().await;
+        for target in scraper.targets() {
+            let result = soon(scraper.scrape(&target)).await;
+            assert_eq!(result.is_ok(), target.name == ok.0);
+        }
+        assert_eq!(names(&scraper), [ok.clone(), configured.clone()]);
+        soon(scraper.refresh()).await.expect("a list");
+        assert_eq!(names(&scraper), [ok, configured], "a refresh forgets nothing");
+
+        now.fetch_add(60_000, Ordering::Relaxed);
+        let mut found = names(&scraper);
+        found.sort();
+        assert_eq!(found, both, "tried again after a minute");
+    }
+
+    #[tokio::test]
+    async fn a_configured_server_that_is_a_replica_is_asked_once() {
+        let refuses = Arc::new(AtomicBool::new(false));
+        let address = Arc::new(std::sync::OnceLock::<SocketAddr>::new());
+        let (own, no) = (Arc::clone(&address), Arc::clone(&refuses));
+        let server = Server::start(move |_| {
+            if no.load(Ordering::Relaxed) {
+                return Reply::status(403, "endpointslices is forbidden");
+            }
+            Reply::json(200, slices(&[*own.get().expect("set below")]))
+        })
+        .await;
+        address.set(server.address).expect("set once");
+        let scraper = Scraper::new(server.connection().await, clock(), limits());
+        soon(scraper.refresh()).await.expect("a list");
+        let expected = [(server.address.to_string(), true)];
+        assert_eq!(names(&scraper), expected);
+
+        refuses.store(true, Ordering::Relaxed);
+        let error = soon(scraper.refresh()).await.expect_err("403").to_string();
+        assert!(
+            error.contains("403") && error.contains("default/kubernetes"),
+            "{error}"
+        );
+        assert_eq!(names(&scraper), expected, "what was known stays");
+    }
+}

@@ -120,6 +120,12 @@ impl Server {
         }
     }
 
+    /// Ends the server; afterwards its port refuses connections.
+    pub(super) async fn stop(mut self) {
+        self.task.abort();
+        let _ = (&mut self.task).await;
+    }
+
     /// Every request so far.
     pub(super) fn asked(&self) -> Vec<Asked> {
         self.asked.lock().expect("no poison").clone()

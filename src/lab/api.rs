@@ -89,7 +89,7 @@ pub struct ApiServer {
 #[derive(Debug)]
 struct State {
     store: Store,
-    knobs: Knobs,
+    knobs: Arc<Knobs>,
     metrics: Metrics,
     admission: Admission,
     address: SocketAddr,
@@ -125,7 +125,7 @@ impl ApiServer {
         let caller = Caller::new(metrics.missing_san.clone(), options.handshake_timeout);
         let state = Arc::new(State {
             store: Store::new(),
-            knobs: Knobs::new(),
+            knobs: Arc::new(Knobs::new()),
             metrics,
             admission: Admission::new(caller),
             address,
@@ -154,8 +154,8 @@ impl ApiServer {
         self.kubeconfig.clone()
     }
 
-    /// What can be made worse about it.
-    pub fn knobs(&self) -> &Knobs {
+    /// What can be made worse about it; shared, so that a scenario can keep it.
+    pub fn knobs(&self) -> &Arc<Knobs> {
         &self.state.knobs
     }
 

@@ -97,3 +97,46 @@ impl ReadFlood {
         Self { _readers: readers }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lab::api::{ApiServer, ApiServerOptions};
+    use crate::lab::cluster::Cluster;
+
+    /// A guard against a test that hangs, not a measurement.
+    const GUARD: Duration = Duration::from_secs(30);
+
+    async fn until(condition: impl Fn() -> bool) {
+        let wait = async {
+            while !condition() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(GUARD, wait).await.expect("the test hangs");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_healthy_lab_fails_no_request_and_a_stopped_workload_sends_none() {
+        // The lab's clients take the process's provider; a second test installing it is no error.
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let api = ApiServer::start(ApiServerOptions::default()).await.unwrap();
+        let kubeconfig = api.kubeconfig();
+        let _cluster = Cluster::start(&kubeconfig).await.unwrap();
+        let options = WorkloadOptions {
+            pace: Duration::from_millis(5),
+            ..WorkloadOptions::default()
+        };
+        let workload = Workload::start(&kubeconfig, &options).await.unwrap();
+        until(|| workload.totals().written > 200 && workload.totals().listed > 20).await;
+        assert_eq!(workload.first_failure(), None);
+        assert_eq!(workload.totals().failed, 0);
+        assert!(workload.recent(Duration::from_secs(30)).median.is_some());
+
+        let record = Arc::clone(&workload.record);
+        workload.stop().await;
+        let totals = record.totals();
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        assert_eq!(record.totals(), totals);
+    }
+}

@@ -87,11 +87,14 @@ pub(super) struct Counters {
 impl Counters {
     /// The newest interval tells best how things are now, if enough was called in it; a burst of failures that
     /// comes back with every timeout shows only over a longer span.
-    pub(super) fn of(case: &Case<'_>) -> Self {
+    ///
+    /// When calls succeed again and every backend answers, the failures of a moment ago are over.
+    pub(super) fn of(case: &Case<'_>, probes: &Probes<'_>) -> Self {
         let newest = Self::over(case, case.newest);
         let recent = Self::over(case, case.recent);
-        let enough = newest.calls >= ENOUGH_CALLS && (newest.failing() || !recent.failing());
-        if enough { newest } else { recent }
+        let healed = newest.failed < 1.0 && matches!(probes, Probes::Good { .. });
+        let speaks = newest.calls >= ENOUGH_CALLS && (newest.failing() || !recent.failing() || healed);
+        if speaks { newest } else { recent }
     }
 
     fn over(case: &Case<'_>, counted: Option<Counted<'_>>) -> Self {

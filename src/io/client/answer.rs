@@ -101,7 +101,8 @@ pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
         }
         cause = error.source();
     }
-    bounded(&text)
+    // kube's name for "something below me".
+    bounded(text.strip_prefix("ServiceError: ").unwrap_or(&text))
 }
 
 /// Whether the request never left because there was no connection.

@@ -280,3 +280,207 @@ fn selector(field: &str, selector: Option<LabelSelector>, problems: &mut Problem
             .collect(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::domain::hook::UrlTarget;
+
+    /// The one hook of a ValidatingWebhookConfiguration whose entry is `entry`, laid over the least one.
+    fn hook_of(entry: Value) -> Hook {
+        let mut webhook = json!({
+            "name": "w.example",
+            "clientConfig": {"service": {"namespace": "n", "name": "s"}},
+            "sideEffects": "None",
+            "admissionReviewVersions": ["v1"],
+            "rules": [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}],
+        });
+        for (field, value) in entry.as_object().expect("an object") {
+            webhook[field] = value.clone();
+        }
+        let configuration = json!({
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "ValidatingWebhookConfiguration",
+            "metadata": {"name": "c", "uid": "u-1", "creationTimestamp": "2026-11-21T00:11:02Z"},
+            "webhooks": [webhook],
+        });
+        let mut hooks = validating(serde_json::from_value(configuration).expect("a configuration"));
+        assert_eq!(hooks.len(), 1);
+        hooks.remove(0)
+    }
+
+    fn base64(bytes: &[u8]) -> String {
+        use base64::Engine as _;
+        base64::engine::general_purpose::STANDARD.encode(bytes)
+    }
+
+    #[test]
+    fn absent_fields_get_the_api_servers_defaults() {
+        let hook = hook_of(json!({}));
+        assert_eq!(hook.id, HookId::new(HookKind::Validating, "c", "w.example"));
+        assert_eq!(hook.configuration_uid, "u-1");
+        assert_eq!(hook.created, Some(Time::from_unix_millis(1_795_219_862_000)));
+        assert_eq!(hook.failure_policy, FailurePolicy::Fail);
+        assert_eq!(hook.timeout, Duration::from_secs(10));
+        assert_eq!(hook.rules[0].scope, Scope::All);
+        assert_eq!(hook.namespace_selector, Selector::default());
+        assert_eq!(hook.probe_level, None);
+        assert!(hook.ca_bundle.is_empty() && hook.dry_run_safe);
+        assert_eq!(hook.problems, Vec::<String>::new());
+        let Target::Service(target) = &hook.target else {
+            panic!("{:?}", hook.target);
+        };
+        assert_eq!((target.port, target.path.as_str()), (443, "/"));
+        assert!(matches!(target.service, ServiceState::Unknown { .. }));
+    }
+
+    #[test]
+    fn every_field_is_taken_as_written() {
+        let hook = hook_of(json!({
+            "failurePolicy": "Ignore",
+            "timeoutSeconds": 3,
+            "clientConfig": {"service": {"namespace": "n", "name": "s", "port": 8443, "path": "/v"}},
+            "rules": [{"operations": ["*"], "apiGroups": ["apps"], "apiVersions": ["v1"],
+                       "resources": ["*/*"], "scope": "Namespaced"}],
+            "namespaceSelector": {"matchLabels": {"a": "b"}},
+            "objectSelector": {"matchExpressions": [{"key": "k", "operator": "NotIn", "values": ["x"]}]},
+            "matchConditions": [{"name": "m", "expression": "true"}],
+            "sideEffects": "Some",
+            "admissionReviewVersions": ["v1", "v1beta1"],
+        }));
+        assert_eq!(hook.failure_policy, FailurePolicy::Ignore);
+        assert_eq!(hook.timeout, Duration::from_secs(3));
+        assert_eq!(hook.rules[0].scope, Scope::Namespaced);
+        assert_eq!(hook.rules[0].resources, ["*/*"]);
+        assert_eq!(hook.namespace_selector.match_labels["a"], "b");
+        assert_eq!(
+            hook.object_selector.expressions,
+            [SelectorRequirement {
+                key: "k".into(),
+                operator: SelectorOperator::NotIn,
+                values: vec!["x".into()]
+            }]
+        );
+        assert_eq!(hook.match_conditions[0].expression, "true");
+        assert!(!hook.dry_run_safe);
+        assert_eq!(hook.review_versions, ["v1", "v1beta1"]);
+        let Target::Service(target) = &hook.target else {
+            panic!("{:?}", hook.target);
+        };
+        assert_eq!((target.port, target.path.as_str()), (8443, "/v"));
+    }
+
+    #[test]
+    fn a_hook_by_url_is_no_different() {
+        let hook = hook_of(json!({"clientConfig": {"url": "https://hooks.example:8443/v"}}));
+        let url = UrlTarget {
+            host: "hooks.example".into(),
+            port: 8443,
+            path: "/v".into(),
+        };
+        assert_eq!(hook.target, Target::Url(url));
+    }
+
+    #[test]
+    fn what_is_odd_is_said_in_a_sentence_that_names_the_hook() {
+        let junk = base64(b"\n");
+        let key = base64(b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
+        let service = json!({"namespace": "n", "name": "s"});
+        for (entry, says) in [
+            (
+                json!({"clientConfig": {"service": service, "caBundle": junk}}),
+                "caBundle holds no PEM certificate",
+            ),
+            (
+                json!({"clientConfig": {"service": service, "caBundle": key}}),
+                "caBundle holds no PEM certificate",
+            ),
+            (json!({"rules": []}), "rules is empty"),
+            (json!({"timeoutSeconds": 31}), "timeoutSeconds 31 is outside"),
+            (json!({"timeoutSeconds": 0}), "timeoutSeconds 0 is outside"),
+            (json!({"clientConfig": {}}), "neither service nor url"),
+            (
+                json!({"clientConfig": {"service": service, "url": "https://h"}}),
+                "both service and url",
+            ),
+            (json!({"clientConfig": {"url": "http://h"}}), "only https"),
+            (
+                json!({"clientConfig": {"service": {"namespace": "n", "name": "s", "port": 70000}}}),
+                "service.port 70000",
+            ),
+            (
+                json!({"objectSelector": {"matchExpressions": [{"key": "k", "operator": "Near"}]}}),
+                "objectSelector: the operator \"Near\"",
+            ),
+        ] {
+            let hook = hook_of(entry.clone());
+            let [problem] = &hook.problems[..] else {
+                panic!("{entry}: {:?}", hook.problems);
+            };
+            assert!(
+                problem.starts_with("ValidatingWebhookConfiguration \"c\", webhook \"w.example\": "),
+                "{problem}"
+            );
+            assert!(problem.contains(says), "{problem}");
+        }
+    }
+
+    #[test]
+    fn timeouts_are_held_within_the_api_servers_range() {
+        for (seconds, held) in [(i32::MIN, 1), (0, 1), (1, 1), (30, 30), (i32::MAX, 30)] {
+            let hook = hook_of(json!({"timeoutSeconds": seconds}));
+            assert_eq!(hook.timeout, Duration::from_secs(held));
+        }
+    }
+
+    #[test]
+    fn one_good_certificate_makes_a_bundle_good_whatever_surrounds_it() {
+        let certificate = rcgen::generate_simple_self_signed(["s.n.svc".to_owned()]).expect("a certificate");
+        let pem = certificate.cert.pem();
+        let junk = "hello\n-----BEGIN RSA PRIVATE KEY-----\nAAAA\n-----END RSA PRIVATE KEY-----\n";
+        for bundle in [pem.clone(), format!("{junk}{pem}"), format!("{pem}{junk}")] {
+            let hook = hook_of(json!({"clientConfig":
+                {"service": {"namespace": "n", "name": "s"}, "caBundle": base64(bundle.as_bytes())}}));
+            assert_eq!(hook.problems, Vec::<String>::new(), "{bundle}");
+            assert_eq!(&*hook.ca_bundle, bundle.as_bytes());
+        }
+    }
+
+    #[test]
+    fn the_probe_annotation_goes_for_all_hooks_of_a_configuration_and_junk_is_reported() {
+        let configured = |value: &str| {
+            let webhook = json!({"name": "w", "clientConfig": {"url": "https://h"}, "sideEffects": "None",
+                "admissionReviewVersions": ["v1"], "rules": [{"operations": ["CREATE"]}]});
+            let mut second = webhook.clone();
+            second["name"] = json!("w2");
+            let configuration = json!({
+                "metadata": {"name": "c", "annotations": {PROBE_ANNOTATION: value}},
+                "webhooks": [webhook, second],
+            });
+            mutating(serde_json::from_value(configuration).expect("a configuration"))
+        };
+        let hooks = configured("handshake");
+        assert_eq!(hooks.len(), 2);
+        assert!(
+            hooks
+                .iter()
+                .all(|hook| hook.probe_level == Some(ProbeLevel::Handshake) && hook.problems.is_empty())
+        );
+        let hooks = configured("maybe");
+        assert_eq!(hooks[1].probe_level, None);
+        assert!(
+            hooks[1].problems[0]
+                .starts_with("MutatingWebhookConfiguration \"c\", webhook \"w2\": annotation"),
+            "{:?}",
+            hooks[1].problems
+        );
+    }
+
+    #[test]
+    fn a_configuration_without_webhooks_holds_no_hooks() {
+        let configuration = json!({"metadata": {"name": "hookwatch-ledger"}, "webhooks": []});
+        assert!(validating(serde_json::from_value(configuration).expect("a configuration")).is_empty());
+    }
+}

@@ -293,3 +293,262 @@ fn bounded(mut problems: Vec<Problem>) -> Vec<Problem> {
     }
     problems
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::object::parse;
+    use super::*;
+
+    fn configuration(name: &str, webhooks: &[(&str, &str, &str)]) -> Value {
+        let webhooks: Vec<_> = webhooks
+            .iter()
+            .map(|(name, namespace, service)| {
+                json!({"name": name, "clientConfig": {"service": {"namespace": namespace, "name": service}},
+                    "sideEffects": "None", "admissionReviewVersions": ["v1"], "rules": [{"operations": ["*"]}]})
+            })
+            .collect();
+        json!({"metadata": {"name": name}, "webhooks": webhooks})
+    }
+
+    fn service(namespace: &str, name: &str) -> Value {
+        json!({"metadata": {"namespace": namespace, "name": name},
+            "spec": {"clusterIP": "10.96.0.7", "ports": [{"port": 443}]}})
+    }
+
+    fn slice(namespace: &str, name: &str, service: &str, ip: &str) -> Value {
+        json!({"metadata": {"namespace": namespace, "name": name, "labels": {"kubernetes.io/service-name": service}},
+            "addressType": "IPv4", "ports": [{"name": "", "port": 9443}], "endpoints": [{"addresses": [ip]}]})
+    }
+
+    /// A list of everything in the cluster, as the feed of that kind would hand it over.
+    fn list(store: &mut Store, kind: WatchedKind, namespace: Option<&str>, objects: &[Value]) -> bool {
+        let wanted = store.wanted();
+        let objects = objects
+            .iter()
+            .filter_map(|value| {
+                let (key, _, object) = parse(kind, value.clone(), &wanted);
+                Some((key, object?))
+            })
+            .collect();
+        store.listed(kind, namespace, &wanted, objects)
+    }
+
+    fn inventory(store: &Store) -> Inventory {
+        store.inventory(Time::default(), None, |kind, namespace| {
+            format!("{kind} of {namespace}: why")
+        })
+    }
+
+    fn state(inventory: &Inventory, at: usize) -> &ServiceState {
+        match &inventory.hooks[at].target {
+            Target::Service(target) => &target.service,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn only_what_a_hook_refers_to_is_kept() {
+        let mut store = Store::default();
+        list(
+            &mut store,
+            WatchedKind::Validating,
+            None,
+            &[configuration("c", &[("w", "n", "s")])],
+        );
+        list(
+            &mut store,
+            WatchedKind::Services,
+            None,
+            &[service("n", "s"), service("n", "other"), service("other", "s")],
+        );
+        list(
+            &mut store,
+            WatchedKind::EndpointSlices,
+            None,
+            &[
+                slice("n", "s-1", "s", "10.0.0.1"),
+                slice("n", "x", "other", "10.0.0.2"),
+            ],
+        );
+        assert_eq!(store.objects[&WatchedKind::Services].len(), 1);
+        assert_eq!(store.objects[&WatchedKind::EndpointSlices].len(), 1);
+        let inventory = inventory(&store);
+        let ServiceState::Found { endpoints, .. } = state(&inventory, 0) else {
+            panic!("{inventory:?}");
+        };
+        assert_eq!(endpoints.len(), 1);
+        assert_eq!(inventory.problems, []);
+
+        list(&mut store, WatchedKind::Validating, None, &[]);
+        store.keep_only(&store.wanted());
+        assert!(store.objects[&WatchedKind::Services].is_empty());
+        assert!(store.objects[&WatchedKind::EndpointSlices].is_empty());
+        assert!(store.covered.values().all(BTreeSet::is_empty));
+    }
+
+    #[test]
+    fn absence_means_something_only_where_a_list_was_finished() {
+        let mut store = Store::default();
+        let webhooks = [("a", "n", "s"), ("b", "default", "kubernetes")];
+        list(
+            &mut store,
+            WatchedKind::Mutating,
+            None,
+            &[configuration("c", &webhooks)],
+        );
+        let unread = |store: &Store| match state(&inventory(store), 0) {
+            ServiceState::Unknown { why } => why.clone(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(unread(&store), "Services of n: why");
+        list(&mut store, WatchedKind::Services, Some("n"), &[]);
+        assert_eq!(unread(&store), "EndpointSlices of n: why");
+        list(&mut store, WatchedKind::EndpointSlices, Some("n"), &[]);
+        let inventory = inventory(&store);
+        assert_eq!(*state(&inventory, 0), ServiceState::Missing);
+        assert!(inventory.hooks[0].problems[0].contains("Service n/s does not exist"));
+        assert!(
+            matches!(state(&inventory, 1), ServiceState::Unknown { why } if why.contains("API server itself"))
+        );
+    }
+
+    #[test]
+    fn a_list_of_one_namespace_leaves_the_others_alone() {
+        let mut store = Store::default();
+        let webhooks = [("a", "n1", "s"), ("b", "n2", "s")];
+        list(
+            &mut store,
+            WatchedKind::Mutating,
+            None,
+            &[configuration("c", &webhooks)],
+        );
+        assert!(list(
+            &mut store,
+            WatchedKind::Services,
+            Some("n1"),
+            &[service("n1", "s")]
+        ));
+        assert!(list(
+            &mut store,
+            WatchedKind::Services,
+            Some("n2"),
+            &[service("n2", "s")]
+        ));
+        assert!(
+            !list(
+                &mut store,
+                WatchedKind::Services,
+                Some("n2"),
+                &[service("n2", "s")]
+            ),
+            "no news"
+        );
+        assert!(list(&mut store, WatchedKind::Services, Some("n1"), &[]));
+        let names: Vec<_> = store.objects[&WatchedKind::Services].keys().collect();
+        assert_eq!(names, [&("n2".to_owned(), "s".to_owned())]);
+    }
+
+    #[test]
+    fn an_unreadable_object_is_reported_and_stops_nothing() {
+        let mut store = Store::default();
+        let bad = json!({"metadata": {"name": "bad"}, "webhooks": [{"name": 7}]});
+        list(
+            &mut store,
+            WatchedKind::Validating,
+            None,
+            &[bad, configuration("good", &[("w", "n", "s")])],
+        );
+        let inventory = inventory(&store);
+        assert_eq!(inventory.hooks.len(), 1);
+        assert_eq!(inventory.problems[0].object, "ValidatingWebhookConfiguration bad");
+    }
+
+    #[test]
+    fn a_name_used_twice_is_reported_because_metrics_cannot_tell_them_apart() {
+        let mut store = Store::default();
+        let both = [
+            configuration("a", &[("w", "n", "s")]),
+            configuration("b", &[("w", "n", "s"), ("x", "n", "s")]),
+        ];
+        list(&mut store, WatchedKind::Validating, None, &both);
+        list(
+            &mut store,
+            WatchedKind::Mutating,
+            None,
+            &[configuration("m", &[("w", "n", "s")])],
+        );
+        let inventory = inventory(&store);
+        assert_eq!(inventory.hooks.len(), 4);
+        let [problem] = &inventory.problems[..] else {
+            panic!("{:?}", inventory.problems);
+        };
+        assert_eq!(problem.object, "ValidatingWebhookConfiguration a");
+        assert!(
+            problem.what.contains("used 2 times (in \"a\", \"b\")"),
+            "{problem:?}"
+        );
+    }
+
+    #[test]
+    fn hooks_beyond_the_bound_are_reported_and_those_within_are_sorted() {
+        let mut store = Store::default();
+        let names: Vec<_> = (0..Inventory::MAX_HOOKS + 5)
+            .map(|n| format!("w{n:05}"))
+            .collect();
+        let webhooks: Vec<_> = names.iter().rev().map(|name| (name.as_str(), "n", "s")).collect();
+        list(
+            &mut store,
+            WatchedKind::Validating,
+            None,
+            &[configuration("c", &webhooks)],
+        );
+        let inventory = inventory(&store);
+        assert_eq!(inventory.hooks.len(), Inventory::MAX_HOOKS);
+        assert!(inventory.hooks.is_sorted_by(|a, b| a.id < b.id));
+        assert!(inventory.problems[0].what.contains("2005 webhooks"));
+    }
+
+    #[test]
+    fn hooks_that_did_not_change_are_shared_with_the_inventory_before() {
+        let mut store = Store::default();
+        let webhooks = [("a", "n", "s"), ("b", "n", "t")];
+        list(
+            &mut store,
+            WatchedKind::Validating,
+            None,
+            &[configuration("c", &webhooks)],
+        );
+        list(
+            &mut store,
+            WatchedKind::Services,
+            None,
+            &[service("n", "s"), service("n", "t")],
+        );
+        list(&mut store, WatchedKind::EndpointSlices, None, &[]);
+        let before = inventory(&store);
+        let (key, _, object) = parse(
+            WatchedKind::EndpointSlices,
+            slice("n", "t-1", "t", "10.0.0.1"),
+            &store.wanted(),
+        );
+        assert!(store.changed(WatchedKind::EndpointSlices, key, object.expect("wanted")));
+        let after = store.inventory(Time::default(), Some(&before), |_, _| String::new());
+        assert!(Arc::ptr_eq(&before.hooks[0], &after.hooks[0]));
+        assert!(!Arc::ptr_eq(&before.hooks[1], &after.hooks[1]));
+    }
+
+    #[test]
+    fn namespaces_keep_their_labels_only() {
+        let mut store = Store::default();
+        let namespaces = [
+            json!({"metadata": {"name": "a", "labels": {"team": "x"}, "annotations": {"big": "..."}}}),
+            json!({"metadata": {"name": "b"}}),
+        ];
+        list(&mut store, WatchedKind::Namespaces, None, &namespaces);
+        let inventory = inventory(&store);
+        assert_eq!(inventory.namespaces["a"]["team"], "x");
+        assert!(inventory.namespaces["b"].is_empty());
+    }
+}

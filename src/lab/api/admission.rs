@@ -3,6 +3,7 @@
 //! Mutating hooks one after the other, validating ones all at once; what each outcome says to the client and to the
 //! metrics follows `admission/plugin/webhook/{mutating,validating}/dispatcher.go`.
 
+mod filter;
 mod hooks;
 mod review;
 
@@ -16,15 +17,13 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::call::{CallError, Caller};
-use super::cel::Variables;
-use super::kinds::{Kind, NAMESPACE};
+use super::kinds::Kind;
 use super::knobs::{Knobs, cost};
 use super::metrics::{CallEnd, HookLabels, Metrics};
-use super::select::labels_of;
 use super::status::Failure;
 use super::store::{Store, Stored};
 use super::{defaults, patch, random};
-use crate::domain::matching::{RequestShape, lets_through};
+use filter::should_call;
 use hooks::{Compiled, Hook};
 use review::Unacceptable;
 
@@ -362,8 +361,8 @@ fn patched(hook: &Hook, attributes: &Attributes, patch: &Value) -> Result<Change
         return Err(Refused::Internal(Failure::internal(&why)));
     };
     let mut object = object.clone();
-    if let Err(failure) = patch::apply_json_patch(&mut object, patch) {
-        return Err(Refused::Internal(Failure::internal(failure.message())));
+    if let Err(why) = patch::apply_json_patch(&mut object, patch) {
+        return Err(Refused::Internal(Failure::internal(&why)));
     }
     defaults::default(attributes.kind, &mut object);
     Ok(Change::Object(object))
@@ -399,85 +398,6 @@ fn denial(name: &str, result: Value) -> Failure {
         code,
         status: Box::new(status),
     }
-}
-
-/// Selectors, rules and match conditions.
-fn should_call(hook: &Hook, around: Surroundings<'_>, attributes: &Attributes) -> Result<bool, Failure> {
-    let new_labels = attributes.object.as_ref().map(labels_of);
-    let old_labels = attributes.old.as_ref().map(|old| labels_of(&old.object));
-    let namespace = around.store.get(NAMESPACE, "", &attributes.namespace);
-    let namespace_labels = namespace.map(|namespace| labels_of(&namespace.object));
-    let shape = RequestShape {
-        operation: attributes.operation,
-        group: attributes.kind.group,
-        version: attributes.kind.version,
-        resource: attributes.kind.resource,
-        subresource: &attributes.subresource,
-        namespace: Some(attributes.namespace.as_str()).filter(|_| attributes.kind.namespaced),
-        namespace_labels: namespace_labels.as_ref(),
-        object_labels: new_labels.as_ref(),
-        old_labels: old_labels.as_ref(),
-    };
-    if !lets_through(
-        &hook.namespace_selector,
-        &hook.object_selector,
-        &hook.rules,
-        &shape,
-    ) {
-        return Ok(false);
-    }
-    conditions_let(hook, around, attributes)
-}
-
-fn conditions_let(hook: &Hook, around: Surroundings<'_>, attributes: &Attributes) -> Result<bool, Failure> {
-    if hook.conditions.is_empty() {
-        return Ok(true);
-    }
-    let begin = Instant::now();
-    let request = review::request(attributes);
-    let variables = Variables {
-        request: &request,
-        object: attributes.object.as_ref().unwrap_or(&Value::Null),
-        old_object: attributes.old.as_ref().map_or(&Value::Null, |old| &old.object),
-    };
-    let mut errors = Vec::new();
-    let mut excluded = false;
-    for condition in &hook.conditions {
-        let outcome = match condition {
-            Ok(program) => program.evaluate(variables),
-            Err(why) => Err(why.clone()),
-        };
-        match outcome {
-            Ok(true) => {}
-            // One that is false wins over any number that cannot be evaluated.
-            Ok(false) => {
-                excluded = true;
-                break;
-            }
-            Err(why) => errors.push(why),
-        }
-    }
-    if !excluded && errors.is_empty() {
-        return Ok(true);
-    }
-    let labels = HookLabels {
-        name: &hook.name,
-        mutating: hook.mutating,
-        operation: attributes.operation,
-    };
-    let failed = u64::try_from(errors.len()).unwrap_or_default();
-    let skipped = excluded || hook.ignores_failures;
-    around
-        .metrics
-        .conditions_evaluated(labels, failed, skipped, begin.elapsed());
-    if skipped {
-        return Ok(false);
-    }
-    let why = match errors.as_slice() {
-        [one] => one.clone(),
-        more => format!("[{}]", more.join(", ")),
-    };
-    Err(Failure::forbidden(attributes.kind, &attributes.name, &why))
 }
 
 /// Counts a call when it is over, also when the client went away and the call was dropped.

@@ -22,6 +22,7 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use prometheus::IntCounter;
 use rustls::pki_types::ServerName;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_rustls::TlsConnector;
 
@@ -101,6 +102,8 @@ struct Idle {
 
 struct Connection {
     sender: http1::SendRequest<Full<Bytes>>,
+    /// Ends with the connection and says what ended it.
+    driver: JoinHandle<hyper::Result<()>>,
     local: Option<SocketAddr>,
     peer: SocketAddr,
 }
@@ -130,9 +133,8 @@ impl Caller {
         let mut retries = 0;
         loop {
             let sent = self.send(store, &client, target, &query, review.clone(), deadline);
-            let (answer, connection) = sent
-                .await
-                .map_err(|why| CallError::Post(format!("Post \"{}?{query}\": {why}", target.url)))?;
+            let post = |why: String| CallError::Post(format!("Post \"{}?{query}\": {why}", target.url));
+            let (answer, connection) = sent.await.map_err(post)?;
             let (parts, body) = answer.into_parts();
             let body = timeout_at(deadline, Limited::new(body, MAX_ANSWER).collect()).await;
             let body = match body {
@@ -158,7 +160,7 @@ impl Caller {
                     retries += 1;
                     let pause = sleep(Duration::from_secs(seconds));
                     if timeout_at(deadline, pause).await.is_err() {
-                        return Err(CallError::Other(DEADLINE.to_owned()));
+                        return Err(post(DEADLINE.to_owned()));
                     }
                 }
                 None => return Err(refusal(code, header(&parts, CONTENT_TYPE), &body)),
@@ -188,7 +190,7 @@ impl Caller {
             .map_err(|error| error.to_string())?;
         match timeout_at(deadline, connection.sender.send_request(request)).await {
             Ok(Ok(answer)) => Ok((answer, connection)),
-            Ok(Err(error)) => Err(http_text(&error, connection.local, connection.peer)),
+            Ok(Err(error)) => Err(connection.fate(error, deadline).await),
             Err(_) => Err(DEADLINE.to_owned()),
         }
     }
@@ -215,9 +217,12 @@ impl Caller {
         let (sender, driver) = shaken
             .map_err(|_| DEADLINE.to_owned())?
             .map_err(|error| http_text(&error, local, peer))?;
-        // Ends by itself when the sender is dropped or the peer hangs up.
-        tokio::spawn(driver);
-        Ok(Connection { sender, local, peer })
+        Ok(Connection {
+            sender,
+            driver: tokio::spawn(driver),
+            local,
+            peer,
+        })
     }
 
     /// The client of a clientConfig, made when it is new; the one least recently used makes room.
@@ -240,6 +245,26 @@ impl Caller {
         }
         clients.push_back((target.clone(), Arc::clone(&client)));
         Ok(client)
+    }
+}
+
+impl Connection {
+    /// Why a request on it came to nothing.
+    async fn fate(self, mut error: hyper::Error, deadline: Instant) -> String {
+        let Self {
+            sender,
+            driver,
+            local,
+            peer,
+        } = self;
+        drop(sender);
+        // A connection that broke before the request was on its way tells only its driver why.
+        if (error.is_canceled() || error.is_closed())
+            && let Ok(Ok(Err(earlier))) = timeout_at(deadline, driver).await
+        {
+            error = earlier;
+        }
+        http_text(&error, local, peer)
     }
 }
 

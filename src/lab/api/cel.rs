@@ -39,7 +39,13 @@ impl Program {
         if text.len() > MAX_LENGTH {
             return Err(format!("expression is longer than {MAX_LENGTH} bytes"));
         }
-        parse::parse(text).map(Self)
+        parse::parse(text).map(Self).map_err(|why| {
+            if why == parse::NOT_BOOL {
+                why
+            } else {
+                format!("compilation failed: ERROR: <input>:1:1: {why}")
+            }
+        })
     }
 
     /// Evaluates it to a truth value.

@@ -10,8 +10,9 @@ use serde_json::{Map, Value, json};
 use super::kinds::Kind;
 use super::status::{Failure, FieldError};
 
-/// Adds what the API server adds to an object that was sent in.
+/// Brings an object that was sent in into the form the API server stores: adds what is absent, drops what is empty.
 pub(super) fn default(kind: &Kind, object: &mut Value) {
+    drop_empty(object);
     if kind.is_webhook_configuration() {
         webhooks::default(object, kind.kind == "MutatingWebhookConfiguration");
     }
@@ -42,6 +43,43 @@ pub(super) fn validate(kind: &Kind, name: &str, object: &Value, old: Option<&Val
     }
 }
 
+/// Drops what the API server's types leave out when it is empty. JSON patches notice: adding a first annotation below
+/// `/metadata/annotations/` fails there, and has to fail here.
+fn drop_empty(object: &mut Value) {
+    drop_nulls(object);
+    let empty = |value: &Value| match value {
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        Value::String(text) => text.is_empty(),
+        _ => false,
+    };
+    if let Some(fields) = object.as_object_mut() {
+        fields.retain(|field, value| !(matches!(field.as_str(), "data" | "webhooks") && empty(value)));
+    }
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.retain(|_, value| !empty(value));
+    }
+    let webhooks = object.get_mut("webhooks").and_then(Value::as_array_mut);
+    for webhook in webhooks.into_iter().flatten().filter_map(Value::as_object_mut) {
+        webhook
+            .retain(|field, value| !(matches!(field.as_str(), "rules" | "matchConditions") && empty(value)));
+        if let Some(client) = webhook.get_mut("clientConfig").and_then(Value::as_object_mut) {
+            client.retain(|_, value| !empty(value));
+        }
+    }
+}
+
+fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, value| !value.is_null());
+            fields.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(drop_nulls),
+        _ => {}
+    }
+}
+
 /// Sets a field that is absent.
 fn fill(object: &mut Value, field: &str, value: Value) {
     if let Some(fields) = object.as_object_mut() {
@@ -66,7 +104,13 @@ fn default_service(object: &mut Value) {
     spec.entry("sessionAffinity").or_insert_with(|| json!("None"));
     // No dataplane serves virtual addresses here, so none is given out: a Service is headless unless it says
     // otherwise, and nobody is led to dial an address that does not exist.
-    spec.entry("clusterIP").or_insert_with(|| json!("None"));
+    let address = spec.entry("clusterIP").or_insert_with(|| json!("None")).clone();
+    spec.entry("clusterIPs").or_insert_with(|| json!([address]));
+    spec.entry("ipFamilies").or_insert_with(|| json!(["IPv4"]));
+    spec.entry("ipFamilyPolicy")
+        .or_insert_with(|| json!("SingleStack"));
+    spec.entry("internalTrafficPolicy")
+        .or_insert_with(|| json!("Cluster"));
     for port in spec
         .get_mut("ports")
         .and_then(Value::as_array_mut)
@@ -103,6 +147,10 @@ fn default_pod(object: &mut Value) {
 }
 
 fn default_endpoint_slice(object: &mut Value) {
+    let endpoints = object.get_mut("endpoints").and_then(Value::as_array_mut);
+    for endpoint in endpoints.into_iter().flatten() {
+        fill(endpoint, "conditions", json!({}));
+    }
     for port in object
         .get_mut("ports")
         .and_then(Value::as_array_mut)
@@ -176,7 +224,7 @@ fn validate_data(object: &Value, old: Option<&Value>, errors: &mut Vec<FieldErro
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::api::kinds::{KINDS, NAMESPACE, SERVICE};
+    use crate::lab::api::kinds::{KINDS, NAMESPACE, SERVICE, VALIDATING};
 
     #[test]
     fn a_namespace_carries_its_own_name_as_a_label() {
@@ -194,10 +242,21 @@ mod tests {
         assert_eq!(
             object["spec"],
             json!({
-                "type": "ClusterIP", "sessionAffinity": "None", "clusterIP": "None",
+                "type": "ClusterIP", "sessionAffinity": "None", "clusterIP": "None", "clusterIPs": ["None"],
+                "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack", "internalTrafficPolicy": "Cluster",
                 "ports": [{"port": 443, "targetPort": 443, "protocol": "TCP"}],
             })
         );
+    }
+
+    #[test]
+    fn what_is_empty_is_not_stored() {
+        let mut object = json!({
+            "metadata": {"name": "x", "annotations": {}, "labels": {"a": ""}},
+            "webhooks": [],
+        });
+        default(VALIDATING, &mut object);
+        assert_eq!(object, json!({"metadata": {"name": "x", "labels": {"a": ""}}}));
     }
 
     #[test]

@@ -119,18 +119,14 @@ impl Kind {
         qualify(self.resource, self.group)
     }
 
-    /// `Kind.group`, or the bare kind for the core group, as validation errors name it.
-    pub(super) fn qualified_kind(&self) -> String {
-        qualify(self.kind, self.group)
-    }
-
     /// Whether it is one of the two webhook configuration kinds.
     pub(super) fn is_webhook_configuration(&self) -> bool {
         self == VALIDATING || self == MUTATING
     }
 }
 
-fn qualify(name: &str, group: &str) -> String {
+/// `name.group`, or the bare name for the core group.
+pub(super) fn qualify(name: &str, group: &str) -> String {
     if group.is_empty() {
         name.to_owned()
     } else {

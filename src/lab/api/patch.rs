@@ -57,7 +57,15 @@ impl PatchKind {
     pub(super) fn apply(self, object: &Value, patch: &Value) -> Result<Value, Failure> {
         let mut patched = object.clone();
         match self {
-            Self::Json => apply_json_patch(&mut patched, patch)?,
+            Self::Json => {
+                let operations = patch
+                    .as_array()
+                    .ok_or_else(|| Failure::bad_request("error decoding patch: it is no list"))?;
+                if operations.len() > MAX_OPERATIONS {
+                    return Err(Failure::too_large(MAX_OPERATIONS));
+                }
+                apply_json_patch(&mut patched, patch).map_err(|_| Failure::unprocessable_patch())?;
+            }
             Self::Merge => json_patch::merge(&mut patched, patch),
             Self::Strategic | Self::Apply => merge(&mut patched, patch),
         }
@@ -70,13 +78,13 @@ impl PatchKind {
 }
 
 /// Applies a JSON patch.
-pub(super) fn apply_json_patch(object: &mut Value, patch: &Value) -> Result<(), Failure> {
-    let operations: json_patch::Patch = serde_json::from_value(patch.clone())
-        .map_err(|error| Failure::bad_request(format!("error decoding patch: {error}")))?;
-    if operations.0.len() > MAX_OPERATIONS {
-        return Err(Failure::too_large(MAX_OPERATIONS));
-    }
-    json_patch::patch(object, &operations).map_err(|_| Failure::unprocessable_patch())
+///
+/// # Errors
+/// What cannot be done, for people.
+pub(super) fn apply_json_patch(object: &mut Value, patch: &Value) -> Result<(), String> {
+    let operations: json_patch::Patch =
+        serde_json::from_value(patch.clone()).map_err(|error| error.to_string())?;
+    json_patch::patch(object, &operations).map_err(|error| error.to_string())
 }
 
 fn merge(into: &mut Value, patch: &Value) {
@@ -183,7 +191,9 @@ mod tests {
         let refused = PatchKind::Json.apply(&object, &wrong);
         assert_eq!(refused.map_err(|failure| failure.code), Err(422));
         let nonsense = PatchKind::Json.apply(&object, &json!([{"op": "burn", "path": "/"}]));
-        assert_eq!(nonsense.map_err(|failure| failure.code), Err(400));
+        assert_eq!(nonsense.map_err(|failure| failure.code), Err(422));
+        let no_list = PatchKind::Json.apply(&object, &json!({}));
+        assert_eq!(no_list.map_err(|failure| failure.code), Err(400));
     }
 
     #[test]

@@ -41,8 +41,8 @@ pub(super) async fn list(
 ) -> Result<Response<Body>, Failure> {
     let selection = Selection::parse(&request.query)?;
     if request.query.get("continue").is_some() {
-        return Err(Failure::expired(
-            "The provided continue parameter is too old to display a consistent list result.",
+        return Err(Failure::bad_request(
+            "invalid continue token: no token was ever given out",
         ));
     }
     let kind = request.kind;

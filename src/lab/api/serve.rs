@@ -64,9 +64,12 @@ async fn plain(state: &State, parts: &Parts, route: &Route) -> Response<Body> {
         }
         Route::Discovery => match discovery::document(path, &state.address.to_string()) {
             Some(document) => reply::value(200, &document),
-            None => reply::failure(&Failure::no_such_path()),
+            None => nothing_there(),
         },
-        _ => reply::failure(&Failure::no_such_path()),
+        _ if path.starts_with("/api/") || path.starts_with("/apis/") => {
+            reply::failure(&Failure::no_such_path())
+        }
+        _ => nothing_there(),
     };
     if response.status().is_success() {
         state.metrics.other_done(
@@ -77,6 +80,10 @@ async fn plain(state: &State, parts: &Parts, route: &Route) -> Response<Body> {
         );
     }
     response
+}
+
+fn nothing_there() -> Response<Body> {
+    reply::whole(404, "text/plain; charset=utf-8", "404 page not found\n")
 }
 
 async fn resource(
@@ -157,9 +164,10 @@ fn parse(body: &Bytes, content_type: &str, verb: Verb) -> Result<Value, Failure>
         return Ok(Value::Null);
     }
     if content_type.contains("protobuf") || content_type.contains("cbor") {
+        // `kubectl create configmap` and its siblings speak protobuf; `kubectl create -f` and `apply` do not.
         return Err(Failure::unsupported_media_type(
-            "the body of the request was in an unknown format - accepted media types include: application/json, \
-             application/yaml",
+            "the lab speaks JSON and YAML only (with kubectl: create -f, apply, patch) - accepted media types \
+             include: application/json, application/yaml",
         ));
     }
     // JSON is YAML, and most of what is sent as YAML is JSON.

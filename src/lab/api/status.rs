@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::kinds::Kind;
+use super::kinds::{Kind, qualify};
 
 /// A refused request: the HTTP code and the `Status` object of the answer.
 #[derive(Debug, Clone, PartialEq)]
@@ -76,9 +76,11 @@ impl Failure {
             "metadata": {},
             "status": "Failure",
             "message": message.into(),
-            "reason": reason,
             "code": code,
         });
+        if !reason.is_empty() {
+            status["reason"] = json!(reason);
+        }
         if let Some(details) = details {
             status["details"] = details;
         }
@@ -89,6 +91,7 @@ impl Failure {
     }
 
     /// The sentence for people.
+    #[cfg(test)]
     pub(super) fn message(&self) -> &str {
         self.status["message"].as_str().unwrap_or_default()
     }
@@ -134,7 +137,13 @@ impl Failure {
         Self::new(403, "Forbidden", message, Some(details(kind, name)))
     }
 
+    /// An object that does not pass validation.
     pub(super) fn invalid(kind: &Kind, name: &str, errors: &[FieldError]) -> Self {
+        Self::invalid_as(kind.kind, kind.group, name, errors)
+    }
+
+    /// An object of any kind, or the options of a request, that do not pass validation.
+    pub(super) fn invalid_as(kind: &str, group: &str, name: &str, errors: &[FieldError]) -> Self {
         let listed: Vec<String> = errors
             .iter()
             .map(|error| format!("{}: {}", error.field, error.message))
@@ -147,11 +156,14 @@ impl Failure {
             .iter()
             .map(|error| json!({"reason": error.reason, "message": error.message, "field": error.field}))
             .collect();
-        let mut details = json!({"name": name, "kind": kind.kind, "causes": causes});
-        if !kind.group.is_empty() {
-            details["group"] = json!(kind.group);
+        let mut details = json!({"kind": kind, "causes": causes});
+        if !name.is_empty() {
+            details["name"] = json!(name);
         }
-        let message = format!("{} {name:?} is invalid: {listed}", kind.qualified_kind());
+        if !group.is_empty() {
+            details["group"] = json!(group);
+        }
+        let message = format!("{} {name:?} is invalid: {listed}", qualify(kind, group));
         Self::new(422, "Invalid", message, Some(details))
     }
 

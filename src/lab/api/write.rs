@@ -18,7 +18,7 @@ use super::knobs::cost;
 use super::patch::PatchKind;
 use super::reply::{self, Body};
 use super::request::{ResourceRequest, Verb};
-use super::status::Failure;
+use super::status::{Failure, FieldError};
 use super::store::{Stored, Unwritten};
 
 /// How often a write whose object moved under it is tried again, admission included.
@@ -72,8 +72,9 @@ impl Write<'_> {
         let mut dry = false;
         for value in self.request.query.all("dryRun").chain(in_body) {
             if value != "All" {
-                let message = format!("dryRun: Unsupported value: {value:?}: supported values: \"All\"");
-                return Err(Failure::new(422, "Invalid", message, None));
+                let error = FieldError::unsupported("dryRun", &json!([value]), &["All"]);
+                let options = self.options_kind();
+                return Err(Failure::invalid_as(options, "meta.k8s.io", "", &[error]));
             }
             dry = true;
         }
@@ -83,13 +84,7 @@ impl Write<'_> {
     fn attributes(&self, operation: &'static str, name: &str) -> Result<Attributes, Failure> {
         let dry_run = self.dry_run()?;
         let kind = self.request.kind;
-        let options = match (operation, self.request.verb) {
-            ("CREATE", _) => "CreateOptions",
-            ("DELETE", _) => "DeleteOptions",
-            (_, Verb::Put) => "UpdateOptions",
-            _ => "PatchOptions",
-        };
-        let mut options = json!({"kind": options, "apiVersion": "meta.k8s.io/v1"});
+        let mut options = json!({"kind": self.options_kind(), "apiVersion": "meta.k8s.io/v1"});
         if dry_run {
             options["dryRun"] = json!(["All"]);
         }
@@ -117,6 +112,15 @@ impl Write<'_> {
             old: None,
             deadline: self.deadline,
         })
+    }
+
+    fn options_kind(&self) -> &'static str {
+        match self.request.verb {
+            Verb::Post => "CreateOptions",
+            Verb::Put => "UpdateOptions",
+            Verb::Delete => "DeleteOptions",
+            _ => "PatchOptions",
+        }
     }
 
     fn around(&self) -> Surroundings<'_> {
@@ -148,6 +152,8 @@ impl Write<'_> {
         self.state.admission.validate(self.around(), &attributes).await?;
         let object = attributes.object.take().unwrap_or_default();
         if attributes.dry_run {
+            // Instead of writing, a dry run looks whether the name is taken.
+            self.state.etcd(kind, "get").await;
             if self.state.store.get(kind, namespace, &name).is_some() {
                 return Err(Failure::already_exists(kind, &name));
             }
@@ -166,9 +172,8 @@ impl Write<'_> {
     async fn update(&self, patch: Option<PatchKind>) -> Result<Response<Body>, Failure> {
         let (kind, name) = (self.request.kind, self.request.name.as_str());
         if patch == Some(PatchKind::Apply) && self.request.query.get("fieldManager").is_none() {
-            let message = "PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Required value: is required for \
-                           apply patch";
-            return Err(Failure::new(422, "Invalid", message, None));
+            let error = FieldError::required("fieldManager", "is required for apply patch");
+            return Err(Failure::invalid_as("PatchOptions", "meta.k8s.io", "", &[error]));
         }
         for _ in 0..ATTEMPTS {
             self.state.etcd(kind, "get").await;

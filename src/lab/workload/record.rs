@@ -80,7 +80,10 @@ impl Record {
         state.totals.failed += 1;
         state.remember(now, took, false);
         if state.first_failure.is_none() {
-            let end = text.floor_char_boundary(MAX_TEXT);
+            let mut end = text.len().min(MAX_TEXT);
+            while !text.is_char_boundary(end) {
+                end -= 1;
+            }
             state.first_failure = Some(FirstFailure {
                 at: Timestamp::now(),
                 instant: now,

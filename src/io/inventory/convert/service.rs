@@ -233,3 +233,237 @@ fn endpoints<'a>(
     }
     endpoints
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::domain::hook::{HookId, HookKind};
+
+    fn service(spec: Value) -> Service {
+        let service: ApiService =
+            serde_json::from_value(json!({"metadata": {"name": "s"}, "spec": spec})).expect("a Service");
+        Service::from(service)
+    }
+
+    fn slice(ports: Value, endpoints: Value) -> Slice {
+        let slice = json!({"metadata": {"name": "s-1", "labels": {SERVICE_LABEL: "s"}},
+            "addressType": "IPv4", "ports": ports, "endpoints": endpoints});
+        Slice::of(serde_json::from_value(slice).expect("an EndpointSlice")).expect("a slice of a Service")
+    }
+
+    fn resolve_port(port: u16, service: &Service, slices: &[Slice]) -> (ServiceState, Vec<String>) {
+        let target = ServiceTarget {
+            namespace: "n".into(),
+            name: "s".into(),
+            port,
+            path: "/".into(),
+            service: ServiceState::Missing,
+        };
+        let mut problems = Problems::of(&HookId::new(HookKind::Mutating, "c", "w"));
+        let state = resolve(&target, service, slices.iter(), &mut problems);
+        (state, problems.into_sentences())
+    }
+
+    fn found(port: u16, service: &Service, slices: &[Slice]) -> (Option<String>, Vec<Endpoint>) {
+        match resolve_port(port, service, slices).0 {
+            ServiceState::Found {
+                cluster_ip,
+                endpoints,
+            } => (cluster_ip.map(|it| it.to_string()), endpoints),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn addresses(endpoints: &[Endpoint]) -> Vec<String> {
+        endpoints
+            .iter()
+            .map(|endpoint| endpoint.address.to_string())
+            .collect()
+    }
+
+    #[test]
+    fn a_service_port_leads_to_the_target_port_of_the_same_name_in_each_slice() {
+        let service = service(json!({"clusterIP": "10.96.0.7", "ports": [
+            {"name": "metrics", "port": 8080, "targetPort": 9999},
+            {"name": "https", "port": 443, "targetPort": "named"}]}));
+        let slices = [
+            slice(
+                json!([{"name": "metrics", "port": 9090}, {"name": "https", "port": 9443}]),
+                json!([{"addresses": ["10.0.0.1", "10.0.0.99"]}]),
+            ),
+            // A Deployment in transition: its new Pods call the named port by another number.
+            slice(
+                json!([{"name": "https", "port": 10443}]),
+                json!([{"addresses": ["10.0.0.2"]}]),
+            ),
+            slice(
+                json!([{"name": "metrics", "port": 9090}]),
+                json!([{"addresses": ["10.0.0.3"]}]),
+            ),
+        ];
+        let (cluster_ip, endpoints) = found(443, &service, &slices);
+        assert_eq!(cluster_ip.as_deref(), Some("10.96.0.7:443"));
+        assert_eq!(addresses(&endpoints), ["10.0.0.1:9443", "10.0.0.2:10443"]);
+    }
+
+    #[test]
+    fn a_port_without_a_name_matches_one_without_a_name() {
+        let service = service(json!({"clusterIP": "10.96.0.7", "ports": [{"port": 443}]}));
+        for name in [json!(""), json!(null)] {
+            let slices = [slice(
+                json!([{"name": name, "port": 9443}]),
+                json!([{"addresses": ["10.0.0.1"]}]),
+            )];
+            assert_eq!(addresses(&found(443, &service, &slices).1), ["10.0.0.1:9443"]);
+        }
+    }
+
+    #[test]
+    fn only_tcp_counts() {
+        let both = service(json!({"clusterIP": "10.96.0.7", "ports": [
+            {"name": "u", "port": 443, "protocol": "UDP"}, {"name": "t", "port": 443, "protocol": "TCP"}]}));
+        let slices = [slice(
+            json!([{"name": "t", "port": 1, "protocol": "UDP"}, {"name": "t", "port": 2, "protocol": "TCP"}]),
+            json!([{"addresses": ["10.0.0.1"]}]),
+        )];
+        assert_eq!(addresses(&found(443, &both, &slices).1), ["10.0.0.1:2"]);
+        let udp = service(json!({"clusterIP": "10.96.0.7", "ports": [{"port": 443, "protocol": "UDP"}]}));
+        let (state, problems) = resolve_port(443, &udp, &[]);
+        assert_eq!(state, ServiceState::NoSuchPort { offered: vec![] });
+        assert!(problems[0].contains("not over TCP"), "{problems:?}");
+    }
+
+    #[test]
+    fn conditions_are_read_as_the_api_server_reads_them() {
+        let service = service(json!({"clusterIP": "10.96.0.7", "ports": [{"port": 443}]}));
+        let with = |conditions: Value| {
+            let endpoint = json!({"addresses": ["10.0.0.1"], "conditions": conditions, "nodeName": "node-1",
+                "targetRef": {"kind": "Pod", "namespace": "n", "name": "p"}});
+            let slices = [slice(json!([{"name": "", "port": 1}]), json!([endpoint]))];
+            found(443, &service, &slices).1.remove(0)
+        };
+        for (conditions, ready, serving, terminating) in [
+            (json!(null), true, true, false),
+            (json!({}), true, true, false),
+            (json!({"ready": false}), false, false, false),
+            (
+                json!({"ready": false, "serving": true, "terminating": true}),
+                false,
+                true,
+                true,
+            ),
+        ] {
+            let endpoint = with(conditions.clone());
+            assert_eq!(
+                (endpoint.ready, endpoint.serving, endpoint.terminating),
+                (ready, serving, terminating),
+                "{conditions}"
+            );
+            assert_eq!(endpoint.node.as_deref(), Some("node-1"));
+            assert_eq!(endpoint.pod.as_deref(), Some("n/p"));
+        }
+    }
+
+    #[test]
+    fn an_address_in_two_slices_counts_once_and_both_families_count() {
+        let service = service(json!({"clusterIP": "fd00::7", "ports": [{"port": 443}]}));
+        let port = json!([{"name": "", "port": 9443}]);
+        let slices = [
+            slice(
+                port.clone(),
+                json!([{"addresses": ["fd00:1::1"]}, {"addresses": ["not an address"]}, {"addresses": []}]),
+            ),
+            slice(
+                port.clone(),
+                json!([{"addresses": ["10.0.0.1"], "conditions": {"ready": false}}]),
+            ),
+            slice(
+                port,
+                json!([{"addresses": ["10.0.0.1"], "conditions": {"ready": true}}]),
+            ),
+        ];
+        let (cluster_ip, endpoints) = found(443, &service, &slices);
+        assert_eq!(cluster_ip.as_deref(), Some("[fd00::7]:443"));
+        assert_eq!(addresses(&endpoints), ["10.0.0.1:9443", "[fd00:1::1]:9443"]);
+        assert!(
+            endpoints[0].ready,
+            "the API server would find it in the better slice"
+        );
+    }
+
+    #[test]
+    fn a_port_that_is_not_offered_is_said_with_those_that_are() {
+        let two = service(json!({"clusterIP": "10.96.0.7", "ports": [
+            {"name": "b", "port": 8443}, {"name": "a", "port": 443}]}));
+        let (state, problems) = resolve_port(9443, &two, &[]);
+        assert_eq!(
+            state,
+            ServiceState::NoSuchPort {
+                offered: vec![443, 8443]
+            }
+        );
+        assert_eq!(
+            problems,
+            [
+                "MutatingWebhookConfiguration \"c\", webhook \"w\": Service n/s does not offer port 9443; correct \
+              clientConfig.service.port or the Service"
+            ]
+        );
+        let (state, problems) = resolve_port(443, &service(json!({"clusterIP": "10.96.0.7"})), &[]);
+        assert_eq!(state, ServiceState::NoSuchPort { offered: vec![] });
+        assert!(problems[0].contains("has no ports"), "{problems:?}");
+    }
+
+    #[test]
+    fn services_without_a_cluster_ip_have_none() {
+        let ports = json!([{"port": 443}]);
+        let slices = [slice(
+            json!([{"name": "", "port": 1}]),
+            json!([{"addresses": ["10.0.0.1"]}]),
+        )];
+        let headless = service(json!({"clusterIP": "None", "ports": ports}));
+        let (cluster_ip, endpoints) = found(443, &headless, &slices);
+        assert_eq!((cluster_ip, endpoints.len()), (None, 1));
+        assert!(
+            resolve_port(443, &headless, &slices).1[0].contains("headless"),
+            "only one way of routing takes it"
+        );
+        let pending = service(json!({"ports": ports}));
+        assert_eq!(found(443, &pending, &slices).0, None);
+        let external = service(json!({"type": "ExternalName", "externalName": "h.example", "ports": ports}));
+        let (state, problems) = resolve_port(443, &external, &[]);
+        assert!(
+            matches!(&state, ServiceState::Unknown { why } if why.contains("h.example")),
+            "no endpoints may be concluded from it: {state:?}"
+        );
+        assert_eq!(problems.len(), 1);
+    }
+
+    #[test]
+    fn endpoints_beyond_the_bound_are_reported_and_ready_ones_stay() {
+        let service = service(json!({"clusterIP": "10.96.0.7", "ports": [{"port": 443}]}));
+        let endpoints: Vec<_> = (0..MAX_ENDPOINTS + 10)
+            .map(|n| {
+                json!({"addresses": [format!("10.1.{}.{}", n / 256, n % 256)],
+                "conditions": {"ready": n >= 10}})
+            })
+            .collect();
+        let slices = [slice(json!([{"name": "", "port": 1}]), json!(endpoints))];
+        let (state, problems) = resolve_port(443, &service, &slices);
+        let ServiceState::Found { endpoints, .. } = state else {
+            panic!("{state:?}");
+        };
+        assert_eq!(endpoints.len(), MAX_ENDPOINTS);
+        assert!(endpoints.iter().all(|endpoint| endpoint.ready));
+        assert!(endpoints.is_sorted_by_key(|endpoint| endpoint.address));
+        assert!(problems[0].contains("1010 endpoints"), "{problems:?}");
+    }
+
+    #[test]
+    fn a_slice_of_no_service_is_not_kept() {
+        let slice = json!({"metadata": {"name": "x"}, "addressType": "IPv4", "endpoints": []});
+        assert_eq!(Slice::of(serde_json::from_value(slice).expect("a slice")), None);
+    }
+}

@@ -24,7 +24,8 @@ pub(super) struct Hook {
     pub rules: Vec<Rule>,
     pub namespace_selector: Selector,
     pub object_selector: Selector,
-    pub conditions: Vec<Result<Program, String>>,
+    /// The text of each match condition and what it compiles to.
+    pub conditions: Vec<(String, Result<Program, String>)>,
     /// `sideEffects` is None or NoneOnDryRun.
     pub dry_run_safe: bool,
     /// `reinvocationPolicy: IfNeeded`.
@@ -91,7 +92,10 @@ fn hook(webhook: &Value, mutating: bool) -> Hook {
         namespace_selector: selector(&webhook["namespaceSelector"]),
         object_selector: selector(&webhook["objectSelector"]),
         conditions: conditions
-            .map(|condition| Program::compile(condition["expression"].as_str().unwrap_or_default()))
+            .map(|condition| {
+                let text = condition["expression"].as_str().unwrap_or_default();
+                (text.to_owned(), Program::compile(text))
+            })
             .collect(),
         dry_run_safe: matches!(text("sideEffects"), "None" | "NoneOnDryRun"),
         reinvocable: text("reinvocationPolicy") == "IfNeeded",

@@ -78,12 +78,20 @@ pub(super) enum Unacceptable {
 /// Checks an answer the way `VerifyAdmissionResponse` does, and in its order.
 pub(super) fn verify(body: &[u8], version: &str, uid: &str, mutating: bool) -> Result<Answer, Unacceptable> {
     let invalid = |why: &str| Err(Unacceptable::Invalid(why.to_owned()));
-    let answer: Value = serde_json::from_slice(body).map_err(|error| {
-        Unacceptable::Undecodable(format!("couldn't get version/kind; json parse error: {error}"))
-    })?;
-    if !answer.is_object() {
-        let why = "couldn't get version/kind; json parse error: json: cannot unmarshal into Go value of type struct";
-        return Err(Unacceptable::Undecodable(why.to_owned()));
+    // The API server reads answers as YAML: what is no JSON is a string to it.
+    let answer = match serde_json::from_slice(body) {
+        Ok(answer @ Value::Object(_)) => answer,
+        other => return Err(Unacceptable::Undecodable(no_object(&other.unwrap_or_default()))),
+    };
+    let text_of = |field: &str| answer[field].as_str().unwrap_or_default();
+    let (api_version, kind) = (text_of("apiVersion"), text_of("kind"));
+    let typed = !api_version.is_empty() && !kind.is_empty();
+    if typed && (api_version, kind) != (&format!("admission.k8s.io/{version}"), "AdmissionReview") {
+        return Err(Unacceptable::Undecodable(unknown_type(
+            api_version,
+            kind,
+            version,
+        )));
     }
     let response = &answer["response"];
     if !response.is_object() {
@@ -97,8 +105,6 @@ pub(super) fn verify(body: &[u8], version: &str, uid: &str, mutating: bool) -> R
             let got = text("uid");
             return invalid(&format!("expected response.uid={uid:?}, got {got:?}"));
         }
-        let api_version = answer["apiVersion"].as_str().unwrap_or_default();
-        let kind = answer["kind"].as_str().unwrap_or_default();
         if (api_version, kind) != ("admission.k8s.io/v1", "AdmissionReview") {
             let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
             return invalid(&format!(
@@ -133,6 +139,33 @@ pub(super) fn verify(body: &[u8], version: &str, uid: &str, mutating: bool) -> R
             .filter_map(|warning| Some(warning.as_str()?.to_owned()))
             .collect(),
     })
+}
+
+/// Go's words for a JSON value that is no object.
+fn no_object(found: &Value) -> String {
+    let found = match found {
+        Value::Array(_) => "array",
+        Value::Number(_) => "number",
+        Value::Bool(_) => "bool",
+        _ => "string",
+    };
+    format!(
+        "couldn't get version/kind; json parse error: json: cannot unmarshal {found} into Go value of type struct {{ \
+         APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}"
+    )
+}
+
+/// The API server's words for an object of another type than the one it asked for.
+fn unknown_type(api_version: &str, kind: &str, version: &str) -> String {
+    match (api_version.strip_prefix("admission.k8s.io/"), kind) {
+        (Some(found @ ("v1" | "v1beta1")), "AdmissionReview") => {
+            format!("converting ({found}.AdmissionReview) to ({version}.AdmissionReview): unknown conversion")
+        }
+        _ => format!(
+            "no kind {kind:?} is registered for version {api_version:?} in scheme \
+             \"k8s.io/apiserver/pkg/util/webhook/client.go:71\""
+        ),
+    }
 }
 
 #[cfg(test)]

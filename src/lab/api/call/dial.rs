@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use rustls::AlertDescription;
 use rustls::pki_types::ServerName;
 use serde_json::Value;
 use tokio::net::TcpStream;
@@ -98,31 +99,29 @@ pub(super) async fn connect(
     let handshake_ends = begin + handshake_timeout;
     match timeout_at(deadline.min(handshake_ends), connector.connect(server_name, tcp)).await {
         Ok(Ok(stream)) => Ok(stream),
-        Ok(Err(error)) => Err(tls_text(&error, local, address)),
+        Ok(Err(error)) => Err(connection_text(&error, local, address)),
         Err(_) if handshake_ends <= deadline + PHOTO_FINISH => Err(HANDSHAKE_TIMEOUT.to_owned()),
         Err(_) => Err(DEADLINE.to_owned()),
     }
 }
 
-/// What went wrong on an open connection.
+/// What went wrong on a connection, in its handshake or later.
 pub(super) fn connection_text(error: &io::Error, local: Option<SocketAddr>, peer: SocketAddr) -> String {
-    match error.kind() {
-        io::ErrorKind::UnexpectedEof => "EOF".to_owned(),
-        _ => {
+    let tls = error
+        .get_ref()
+        .and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    match (tls, error.kind()) {
+        (Some(tls), _) => tls_text(tls),
+        (None, io::ErrorKind::UnexpectedEof) => "EOF".to_owned(),
+        (None, _) => {
             let local = local.map_or_else(|| "127.0.0.1:0".to_owned(), |local| local.to_string());
             format!("read tcp {local}->{peer}: read: {}", system_text(error))
         }
     }
 }
 
-fn tls_text(error: &io::Error, local: Option<SocketAddr>, peer: SocketAddr) -> String {
-    let Some(tls) = error
-        .get_ref()
-        .and_then(|inner| inner.downcast_ref::<rustls::Error>())
-    else {
-        return connection_text(error, local, peer);
-    };
-    match tls {
+fn tls_text(error: &rustls::Error) -> String {
+    match error {
         rustls::Error::InvalidCertificate(rustls::CertificateError::Other(rustls::OtherError(other))) => {
             match other.downcast_ref::<Distrust>() {
                 Some(distrust) => format!("tls: failed to verify certificate: {distrust}"),
@@ -131,7 +130,13 @@ fn tls_text(error: &io::Error, local: Option<SocketAddr>, peer: SocketAddr) -> S
         }
         rustls::Error::InvalidMessage(_) => "tls: first record does not look like a TLS handshake".to_owned(),
         rustls::Error::AlertReceived(alert) => {
-            format!("remote error: tls: {}", words(&format!("{alert:?}")))
+            let words = match alert {
+                AlertDescription::ProtocolVersion => "protocol version not supported".to_owned(),
+                AlertDescription::UnknownCA => "unknown certificate authority".to_owned(),
+                AlertDescription::InsufficientSecurity => "insufficient security level".to_owned(),
+                other => words(&format!("{other:?}")),
+            };
+            format!("remote error: tls: {words}")
         }
         other => format!("tls: {other}"),
     }

@@ -167,27 +167,52 @@ fn instant(seconds: i64) -> String {
     jiff::Timestamp::from_second(seconds).map_or_else(|_| seconds.to_string(), |at| at.to_string())
 }
 
-/// The DNS names and addresses a certificate is for.
-fn names(leaf: &X509Certificate<'_>) -> Vec<String> {
-    let names = leaf.subject_alternative_name().ok().flatten();
-    let names = names.iter().flat_map(|names| &names.value.general_names);
-    names
-        .filter_map(|name| match name {
-            GeneralName::DNSName(name) => Some((*name).to_owned()),
-            GeneralName::IPAddress(bytes) => match bytes.len() {
-                4 => <[u8; 4]>::try_from(*bytes)
-                    .ok()
-                    .map(|ip| IpAddr::from(ip).to_string()),
-                _ => <[u8; 16]>::try_from(*bytes)
-                    .ok()
-                    .map(|ip| IpAddr::from(ip).to_string()),
-            },
-            _ => None,
-        })
-        .collect()
+/// What a certificate is for.
+#[derive(Debug, Default)]
+struct Names {
+    dns: Vec<String>,
+    addresses: Vec<IpAddr>,
 }
 
-fn check_name(leaf: &X509Certificate<'_>, names: &[String], wanted: &ServerName<'_>) -> Result<(), String> {
+impl Names {
+    fn is_empty(&self) -> bool {
+        self.dns.is_empty() && self.addresses.is_empty()
+    }
+}
+
+fn names(leaf: &X509Certificate<'_>) -> Names {
+    let extension = leaf.subject_alternative_name().ok().flatten();
+    let mut names = Names::default();
+    for name in extension.iter().flat_map(|names| &names.value.general_names) {
+        match name {
+            GeneralName::DNSName(name) => names.dns.push((*name).to_owned()),
+            GeneralName::IPAddress(bytes) => {
+                let v4 = <[u8; 4]>::try_from(*bytes).map(IpAddr::from);
+                let address = v4.or_else(|_| <[u8; 16]>::try_from(*bytes).map(IpAddr::from));
+                names.addresses.extend(address);
+            }
+            _ => {}
+        }
+    }
+    names
+}
+
+fn check_name(leaf: &X509Certificate<'_>, names: &Names, wanted: &ServerName<'_>) -> Result<(), String> {
+    if let ServerName::IpAddress(wanted) = wanted {
+        let wanted = IpAddr::from(*wanted);
+        if names.addresses.contains(&wanted) {
+            return Ok(());
+        }
+        return Err(if names.addresses.is_empty() {
+            format!("x509: cannot validate certificate for {wanted} because it doesn't contain any IP SANs")
+        } else {
+            let listed: Vec<String> = names.addresses.iter().map(IpAddr::to_string).collect();
+            format!(
+                "x509: certificate is valid for {}, not {wanted}",
+                listed.join(", ")
+            )
+        });
+    }
     let wanted = wanted.to_str();
     let covers = |name: &String| {
         name.eq_ignore_ascii_case(&wanted)
@@ -197,11 +222,11 @@ fn check_name(leaf: &X509Certificate<'_>, names: &[String], wanted: &ServerName<
                     .is_some_and(|(_, rest)| rest.eq_ignore_ascii_case(domain))
             })
     };
-    if names.iter().any(covers) {
+    if names.dns.iter().any(covers) {
         return Ok(());
     }
-    if !names.is_empty() {
-        let listed = names.join(", ");
+    if !names.dns.is_empty() {
+        let listed = names.dns.join(", ");
         return Err(format!("x509: certificate is valid for {listed}, not {wanted}"));
     }
     let common_name = leaf
@@ -209,11 +234,13 @@ fn check_name(leaf: &X509Certificate<'_>, names: &[String], wanted: &ServerName<
         .iter_common_name()
         .next()
         .and_then(|name| name.as_str().ok());
-    Err(if common_name.is_some_and(|name| name.contains('.')) {
-        "x509: certificate relies on legacy Common Name field, use SANs instead".to_owned()
-    } else {
-        format!("x509: certificate is not valid for any names, but wanted to match {wanted}")
-    })
+    Err(
+        if names.is_empty() && common_name.is_some_and(|name| name.contains('.')) {
+            "x509: certificate relies on legacy Common Name field, use SANs instead".to_owned()
+        } else {
+            format!("x509: certificate is not valid for any names, but wanted to match {wanted}")
+        },
+    )
 }
 
 /// rustls's objections in Go's words.
@@ -236,9 +263,8 @@ fn explain(error: &CertificateError, leaf: &X509Certificate<'_>) -> String {
         E::InvalidPurpose | E::InvalidPurposeContext { .. } => {
             "x509: certificate specifies an incompatible key usage".to_owned()
         }
-        E::Expired | E::ExpiredContext { .. } => {
-            "x509: certificate has expired or is not yet valid: ".to_owned()
-        }
+        // What is left is webpki's own: a CA as a leaf that is not in the bundle, most likely.
+        E::Other(_) => UNKNOWN_AUTHORITY.to_owned(),
         other => format!("x509: {other}"),
     }
 }

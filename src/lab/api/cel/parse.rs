@@ -23,6 +23,9 @@ const REQUEST_FIELDS: [&str; 12] = [
     "options",
 ];
 
+/// The complaint about an expression that is no truth value.
+pub(super) const NOT_BOOL: &str = "must evaluate to bool";
+
 /// Names an expression may begin with.
 const VARIABLES: [&str; 4] = ["request", "object", "oldObject", "namespaceObject"];
 
@@ -71,7 +74,7 @@ pub(super) fn parse(text: &str) -> Result<Expression, String> {
     if matches!(&expression, Expression::Literal(value) if !value.is_boolean())
         || matches!(expression, Expression::List(_))
     {
-        return Err("must evaluate to bool".to_owned());
+        return Err(NOT_BOOL.to_owned());
     }
     Ok(expression)
 }

@@ -247,7 +247,6 @@ fn validate_conditions(conditions: &Value, at: &str, errors: &mut Vec<FieldError
         if expression.is_empty() {
             errors.push(FieldError::required(format!("{at}.expression"), ""));
         } else if let Err(why) = Program::compile(expression) {
-            let why = format!("compilation failed: ERROR: <input>:1:1: {why}");
             errors.push(FieldError::invalid(
                 format!("{at}.expression"),
                 &json!(expression),

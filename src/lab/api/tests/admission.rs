@@ -226,7 +226,9 @@ async fn a_condition_that_cannot_be_evaluated_forbids_or_skips() {
     let outcome = nodes.create(&parameters, &node).await;
     assert_eq!(
         refusal(outcome),
-        (403, "nodes \"n\" is forbidden: no such key: namespace".to_owned())
+        (403, "nodes \"n\" is forbidden: expression 'request.namespace != 'kube-system'' resulted in error: no such \
+             key: namespace"
+                .to_owned())
     );
     let family = "apiserver_admission_match_condition_evaluation_errors_total";
     assert_eq!(lab.metric(family, &[]).await, 1.0);

@@ -223,7 +223,7 @@ async fn an_answer_that_is_none_fails_the_call() {
         ),
         (
             "<html>",
-            "failed to call webhook: couldn't get version/kind; json parse error: ",
+            "failed to call webhook: couldn't get version/kind; json parse error: json: cannot unmarshal string into",
         ),
         (
             "",

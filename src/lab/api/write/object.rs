@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::super::kinds::{KINDS, Kind};
 use super::super::random;
 use super::super::request::ResourceRequest;
-use super::super::status::Failure;
+use super::super::status::{Failure, FieldError};
 use super::super::store::Store;
 
 /// Metadata that clients cannot set: it is the store's, or this lab does not keep it.
@@ -29,9 +29,8 @@ pub(in super::super) fn prepare_new(
         .and_then(Value::as_str)
         .is_some_and(|version| !version.is_empty() && version != "0")
     {
-        return Err(Failure::bad_request(
-            "resourceVersion should not be set on objects to be created",
-        ));
+        let message = "resourceVersion should not be set on objects to be created";
+        return Err(Failure::new(500, "", message, None));
     }
     place(metadata, kind, namespace)?;
     for field in SYSTEM_FIELDS {
@@ -129,11 +128,10 @@ pub(super) fn check_version(
                     | "apiregistration.k8s.io"
             );
         if blind {
-            let message = format!(
-                "{} {name:?} is invalid: metadata.resourceVersion: Invalid value: 0: must be specified for an update",
-                kind.qualified()
-            );
-            return Err(Failure::new(422, "Invalid", message, None));
+            let why = "must be specified for an update";
+            let error = FieldError::invalid("metadata.resourceVersion", &json!(0), why);
+            // The plural name stands where other errors have the kind; so it does in the real one.
+            return Err(Failure::invalid_as(kind.resource, kind.group, name, &[error]));
         }
         return Ok(());
     }
@@ -173,7 +171,8 @@ pub(super) fn check_preconditions(
         let found = &current["metadata"][field];
         if !wanted.is_null() && wanted != found {
             let why = format!(
-                "Precondition failed: {label} in precondition: {}, {label} in object meta: {}",
+                "the {label} in the precondition ({}) does not match the {label} in record ({}). The object might \
+                 have been deleted and then recreated",
                 wanted.as_str().unwrap_or_default(),
                 found.as_str().unwrap_or_default()
             );

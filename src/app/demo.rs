@@ -1,0 +1,498 @@
+//! `hookwatch demo`: the unchanged daemon against a control plane in this process, which is then broken.
+//!
+//! The daemon gets a kubeconfig and nothing else; the demo learns what it thinks by asking it over HTTP, as any
+//! stranger could.
+
+mod assessment;
+mod director;
+mod judge;
+mod report;
+mod stage;
+mod timeline;
+
+use std::io::{IsTerminal, Write};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::Context;
+use clap::ValueEnum;
+use clap::builder::PossibleValuesParser;
+use futures::future::BoxFuture;
+use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
+
+use self::director::{Account, Director};
+use self::stage::Stage;
+use crate::lab::scenario::{SCENARIOS, Scenario, by_name};
+
+pub use self::director::Timing;
+pub use self::judge::SeenVerdict;
+pub use self::report::{DemoReport, ExpectedVerdict};
+
+/// The scenario of a demo that was not asked for another: the one that latency alone sees last.
+const DEFAULT_SCENARIO: &str = "validating-hang";
+
+/// The options of `hookwatch demo`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct DemoArguments {
+    /// List the scenarios and exit
+    #[arg(long)]
+    pub list: bool,
+    /// What to break [default: validating-hang; with --hold: nothing]
+    #[arg(long, value_name = "NAME", hide_possible_values = true, value_parser = scenario_names())]
+    pub scenario: Option<String>,
+    /// How to print the outcome
+    #[arg(long, value_enum, default_value_t)]
+    pub output: DemoOutput,
+    /// Leave everything running, the fault included, until interrupted
+    #[arg(long)]
+    pub hold: bool,
+    /// Whether to use colours
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t)]
+    pub color: DemoColor,
+}
+
+fn scenario_names() -> PossibleValuesParser {
+    PossibleValuesParser::new(SCENARIOS.iter().map(|scenario| scenario.name))
+}
+
+/// How a demo prints its outcome.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum DemoOutput {
+    /// A timeline, as it happens.
+    #[default]
+    Text,
+    /// One JSON document at the end.
+    Json,
+}
+
+/// Whether a timeline has colours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum DemoColor {
+    /// On a terminal, unless NO_COLOR is set.
+    #[default]
+    Auto,
+    /// Yes.
+    Always,
+    /// No.
+    Never,
+}
+
+/// What the daemon is started with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DaemonArguments {
+    /// A kubeconfig for the lab's API server.
+    pub kubeconfig: PathBuf,
+    /// Where to serve HTTP: a loopback address and port 0.
+    pub listen: String,
+}
+
+/// A daemon that serves.
+pub struct DaemonHandle {
+    /// Where its HTTP server listens.
+    pub address: SocketAddr,
+    /// Stops it when awaited, and says how it ended.
+    pub stop: BoxFuture<'static, anyhow::Result<()>>,
+}
+
+/// A daemon that is about to serve.
+pub type StartingDaemon = BoxFuture<'static, anyhow::Result<DaemonHandle>>;
+
+/// What one demo is to do.
+pub struct DemoOptions {
+    /// What to break.
+    pub scenario: &'static Scenario,
+    /// How long its parts take.
+    pub timing: Timing,
+    /// Where the timeline goes; `None` for no timeline.
+    pub timeline: Option<Box<dyn Write + Send>>,
+    /// Whether the timeline has colours.
+    pub colour: bool,
+}
+
+/// Plays one scenario from the start of the lab to its end.
+///
+/// # Errors
+/// When the lab or the daemon fails, or a signal interrupts it. A wrong verdict is no error but a report.
+pub async fn run(
+    options: DemoOptions,
+    start_daemon: impl FnOnce(DaemonArguments) -> StartingDaemon,
+) -> anyhow::Result<DemoReport> {
+    let started = Instant::now();
+    let stage = tokio::select! {
+        stage = Stage::set_up(start_daemon) => stage?,
+        interrupted = interruption() => return interrupted.and_then(|()| anyhow::bail!(INTERRUPTED)),
+    };
+    let account = Account {
+        out: options.timeline,
+        colour: options.colour,
+    };
+    let director = Director::new(&stage, options.scenario, options.timing, started, account);
+    let report = tokio::select! {
+        report = director.play() => report,
+        interrupted = interruption() => interrupted.and_then(|()| anyhow::bail!(INTERRUPTED)),
+    };
+    let left = stage.leave().await;
+    // What went wrong first says more than what came of it.
+    let report = report?;
+    left?;
+    Ok(report)
+}
+
+const INTERRUPTED: &str = "interrupted";
+
+/// The whole of `hookwatch demo`; the exit code is 0 when the daemon was right and 1 when it was not.
+///
+/// # Errors
+/// When the lab or the daemon fails, or a signal interrupts a demo that is not held.
+pub async fn command(
+    arguments: DemoArguments,
+    start_daemon: impl FnOnce(DaemonArguments) -> StartingDaemon,
+) -> anyhow::Result<ExitCode> {
+    if arguments.list {
+        print(&list(arguments.output))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let colour = match arguments.color {
+        DemoColor::Always => true,
+        DemoColor::Never => false,
+        DemoColor::Auto => std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none(),
+    };
+    if arguments.hold {
+        hold(&arguments, colour, start_daemon).await?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let name = arguments.scenario.as_deref().unwrap_or(DEFAULT_SCENARIO);
+    let options = DemoOptions {
+        scenario: by_name(name)?,
+        timing: Timing::default(),
+        timeline: timeline(arguments.output),
+        colour,
+    };
+    let report = run(options, start_daemon).await?;
+    if arguments.output == DemoOutput::Json {
+        let document = serde_json::to_string_pretty(&report).context("writing the report")?;
+        print(&format!("{document}\n"))?;
+    }
+    Ok(if report.correct {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(1)
+    })
+}
+
+/// Keeps the lab, its users and the daemon running until a signal comes.
+async fn hold(
+    arguments: &DemoArguments,
+    colour: bool,
+    start_daemon: impl FnOnce(DaemonArguments) -> StartingDaemon,
+) -> anyhow::Result<()> {
+    let started = Instant::now();
+    let stage = tokio::select! {
+        stage = Stage::set_up(start_daemon) => stage?,
+        interrupted = interruption() => return interrupted,
+    };
+    let held = tokio::select! {
+        held = keep(&stage, arguments, colour, started) => held,
+        interrupted = interruption() => interrupted,
+    };
+    let left = stage.leave().await;
+    held?;
+    left
+}
+
+/// Breaks what is to be broken, and then goes on for ever.
+async fn keep(
+    stage: &Stage,
+    arguments: &DemoArguments,
+    colour: bool,
+    started: Instant,
+) -> anyhow::Result<()> {
+    print(&held(stage, arguments))?;
+    let _injected = match arguments.scenario.as_deref() {
+        None => None,
+        Some(name) => {
+            let account = Account {
+                out: timeline(arguments.output),
+                colour,
+            };
+            let director = Director::new(stage, by_name(name)?, Timing::default(), started, account);
+            Some(director.play_until_broken().await?)
+        }
+    };
+    std::future::pending().await
+}
+
+fn timeline(output: DemoOutput) -> Option<Box<dyn Write + Send>> {
+    match output {
+        DemoOutput::Text => Some(Box::new(std::io::stdout())),
+        DemoOutput::Json => None,
+    }
+}
+
+/// What a person needs to look around in a held demo.
+fn held(stage: &Stage, arguments: &DemoArguments) -> String {
+    let kubeconfig = stage.kubeconfig_path().display().to_string();
+    let (api_server, daemon) = (stage.api_url(), stage.daemon_url());
+    match arguments.output {
+        DemoOutput::Json => {
+            let document = json!({
+                "scenario": arguments.scenario, "kubeconfig": kubeconfig, "api_server": api_server,
+                "daemon": daemon,
+            });
+            format!("{document}\n")
+        }
+        DemoOutput::Text => format!(
+            "kubeconfig  {kubeconfig}\n\
+             daemon      {daemon}\n\
+             API server  {api_server}\n\
+             try         kubectl --kubeconfig {kubeconfig} get validatingwebhookconfigurations\n\
+             Ctrl-C ends it all.\n\n"
+        ),
+    }
+}
+
+/// The table of scenarios.
+fn list(output: DemoOutput) -> String {
+    match output {
+        DemoOutput::Text => SCENARIOS
+            .iter()
+            .map(|scenario| format!("{:<24}  {}\n", scenario.name, scenario.summary))
+            .collect(),
+        DemoOutput::Json => {
+            let rows: Vec<_> = SCENARIOS
+                .iter()
+                .map(|scenario| json!({"name": scenario.name, "summary": scenario.summary}))
+                .collect();
+            format!("{}\n", json!(rows))
+        }
+    }
+}
+
+fn print(text: &str) -> anyhow::Result<()> {
+    let mut stdout = std::io::stdout();
+    stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush())
+        .context("writing to stdout")
+}
+
+/// Ends when SIGINT or SIGTERM comes.
+async fn interruption() -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate()).context("listening for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("listening for SIGINT")?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::{Arc, Mutex};
+    use std::time::Duration;
+
+    use axum::routing::get;
+    use axum::{Json, Router};
+    use clap::Parser;
+    use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+    use kube::Api;
+    use serde_json::Value;
+    use tokio::sync::oneshot;
+
+    use super::*;
+    use crate::lab::cluster::{LabHook, client_for};
+
+    #[derive(Debug, Parser)]
+    struct Cli {
+        #[command(flatten)]
+        demo: DemoArguments,
+    }
+
+    #[test]
+    fn the_options_are_read_and_an_unknown_scenario_is_refused_with_the_known_ones() {
+        let cli = Cli::try_parse_from([
+            "demo",
+            "--scenario",
+            "quiet",
+            "--output",
+            "json",
+            "--color",
+            "never",
+        ]);
+        let demo = cli.unwrap().demo;
+        assert_eq!(demo.scenario.as_deref(), Some("quiet"));
+        assert_eq!(
+            (demo.output, demo.color, demo.hold),
+            (DemoOutput::Json, DemoColor::Never, false)
+        );
+        let error = Cli::try_parse_from(["demo", "--scenario", "nonsense"]).unwrap_err();
+        assert!(error.to_string().contains("two-culprits"), "{error}");
+    }
+
+    #[test]
+    fn the_list_has_a_line_for_every_scenario() {
+        assert_eq!(list(DemoOutput::Text).lines().count(), SCENARIOS.len());
+        let rows: Vec<Value> = serde_json::from_str(&list(DemoOutput::Json)).unwrap();
+        assert_eq!(rows.len(), SCENARIOS.len());
+    }
+
+    /// What a fake daemon noted, for the test to look at.
+    #[derive(Debug, Default)]
+    struct Noted {
+        kubeconfig: Mutex<PathBuf>,
+        stopped: Mutex<bool>,
+    }
+
+    /// A daemon that knows one thing: opa's caBundle is not what it was at the start. Then it says `cause`.
+    fn fake_daemon(noted: Arc<Noted>, cause: &'static str) -> impl FnOnce(DaemonArguments) -> StartingDaemon {
+        move |arguments| {
+            Box::pin(async move {
+                *noted.kubeconfig.lock().unwrap() = arguments.kubeconfig.clone();
+                let client = client_for(&std::fs::read_to_string(&arguments.kubeconfig)?).await?;
+                let api: Api<ValidatingWebhookConfiguration> = Api::all(client);
+                let first = ca_bundle(&api).await;
+                let app = Router::new().route(
+                    "/api/v1/assessment",
+                    get(move || {
+                        let (api, first) = (api.clone(), first.clone());
+                        async move { Json(fake_assessment(ca_bundle(&api).await != first, cause)) }
+                    }),
+                );
+                let listener = tokio::net::TcpListener::bind(&arguments.listen).await?;
+                let address = listener.local_addr()?;
+                let (stop, stopped) = oneshot::channel::<()>();
+                let server = tokio::spawn(async move {
+                    axum::serve(listener, app)
+                        .with_graceful_shutdown(async move { drop(stopped.await) })
+                        .await
+                });
+                let stop = Box::pin(async move {
+                    *noted.stopped.lock().unwrap() = true;
+                    drop(stop);
+                    Ok(server.await??)
+                });
+                Ok(DaemonHandle { address, stop })
+            })
+        }
+    }
+
+    async fn ca_bundle(api: &Api<ValidatingWebhookConfiguration>) -> Option<Vec<u8>> {
+        let configuration = api.get(LabHook::Opa.configuration()).await.unwrap();
+        let webhook = configuration.webhooks.unwrap_or_default().remove(0);
+        webhook.client_config.ca_bundle.map(|bundle| bundle.0)
+    }
+
+    fn fake_assessment(broken: bool, cause: &str) -> Value {
+        let hooks: Vec<_> = LabHook::ALL
+            .iter()
+            .map(|hook| {
+                let failing = broken && *hook == LabHook::Opa;
+                json!({
+                    "kind": format!("{:?}", hook.kind()), "configuration": hook.configuration(),
+                    "webhook": hook.webhook(), "health": if failing { "Failing" } else { "Healthy" },
+                    "cause": failing.then_some(cause), "effect": if failing { "Blocking" } else { "None" },
+                    "confidence": 0.9, "evidence": ["the certificate is signed by nobody we know"],
+                })
+            })
+            .collect();
+        let writes = if broken { "Blocked" } else { "Flowing" };
+        json!({"control_plane": {"writes": writes, "not_a_hook": null}, "hooks": hooks})
+    }
+
+    /// A writer whose text can still be read when it is gone.
+    #[derive(Clone, Default)]
+    struct Shared(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Shared {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn hasty() -> Timing {
+        Timing {
+            poll: Duration::from_millis(20),
+            baseline: Duration::from_millis(300),
+            linger: Duration::from_millis(300),
+            verdict: Duration::from_secs(2),
+            recovery: Duration::from_secs(30),
+            ..Timing::default()
+        }
+    }
+
+    async fn demo(cause: &'static str) -> (DemoReport, String, Arc<Noted>) {
+        // The lab's clients take the process's provider; a second test installing it is no error.
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let (noted, out) = (Arc::new(Noted::default()), Shared::default());
+        let options = DemoOptions {
+            scenario: by_name("ca-mismatch").unwrap(),
+            timing: hasty(),
+            timeline: Some(Box::new(out.clone())),
+            colour: false,
+        };
+        let report = run(options, fake_daemon(Arc::clone(&noted), cause))
+            .await
+            .unwrap();
+        let text = String::from_utf8(out.0.lock().unwrap().clone()).unwrap();
+        (report, text, noted)
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_daemon_that_is_right_is_told_so_and_everything_is_cleared_away() {
+        let (report, text, noted) = demo("TlsInvalid").await;
+        assert!(report.correct, "{text}\n{report:?}");
+        assert_eq!(report.verdicts.len(), 1);
+        assert_eq!(report.control_plane, "Blocked");
+        assert!(report.time_to_verdict_seconds.is_some());
+        assert!(report.recovered_after_seconds.is_some());
+        // Blocked writes are waited for until one has failed.
+        assert!(report.first_failure_at.is_some(), "{text}");
+
+        let labels = ["started", "quiet", "fault injected", "first evidence", "verdict"];
+        let labels = labels.into_iter().chain(["fault removed", "recovered", "right"]);
+        let places: Vec<_> = labels
+            .map(|label| text.find(label).unwrap_or_else(|| panic!("no {label}: {text}")))
+            .collect();
+        assert!(places.is_sorted(), "{text}");
+        assert!(text.contains("x509") || text.contains("certificate"), "{text}");
+
+        assert!(*noted.stopped.lock().unwrap());
+        assert!(
+            !noted.kubeconfig.lock().unwrap().exists(),
+            "the kubeconfig stays behind"
+        );
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_daemon_that_names_another_cause_is_wrong() {
+        let (report, text, _) = demo("Slow").await;
+        assert!(!report.correct, "{text}");
+        assert_eq!(report.verdicts[0].cause, "Slow");
+        assert_eq!(report.time_to_verdict_seconds, None);
+        assert!(text.contains("verdict wrong"), "{text}");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_daemon_that_does_not_start_ends_the_demo() {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let options = DemoOptions {
+            scenario: by_name("quiet").unwrap(),
+            timing: hasty(),
+            timeline: None,
+            colour: false,
+        };
+        let error = run(options, |_| Box::pin(async { anyhow::bail!("no such daemon") }))
+            .await
+            .unwrap_err();
+        assert!(format!("{error:#}").contains("no such daemon"), "{error:#}");
+    }
+}

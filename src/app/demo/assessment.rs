@@ -1,0 +1,115 @@
+//! What the daemon's `GET /api/v1/assessment` says, read as leniently as any stranger would read it.
+
+use serde::{Deserialize, Deserializer};
+
+/// One assessment.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Assessment {
+    /// The control plane as a whole.
+    #[serde(deserialize_with = "or_default")]
+    pub control_plane: ControlPlane,
+    /// Every hook the daemon knows of.
+    #[serde(deserialize_with = "or_default")]
+    pub hooks: Vec<HookVerdict>,
+}
+
+/// The control plane as a whole.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct ControlPlane {
+    /// `Flowing`, `Delayed`, `Blocked` or `Unknown`.
+    #[serde(deserialize_with = "or_default")]
+    pub writes: String,
+    /// A sentence.
+    #[serde(deserialize_with = "or_default")]
+    pub summary: String,
+    /// Trouble that no hook is behind.
+    pub not_a_hook: Option<NotAHook>,
+}
+
+/// Trouble that no hook is behind.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct NotAHook {
+    /// For instance `EtcdSlow`.
+    #[serde(deserialize_with = "or_default")]
+    pub cause: String,
+    /// 0 to 1.
+    pub confidence: Option<f64>,
+    /// Sentences.
+    #[serde(deserialize_with = "or_default")]
+    pub evidence: Vec<String>,
+}
+
+/// The verdict on one hook.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct HookVerdict {
+    /// `Validating` or `Mutating`.
+    #[serde(deserialize_with = "or_default")]
+    pub kind: String,
+    /// The name of the configuration.
+    #[serde(deserialize_with = "or_default")]
+    pub configuration: String,
+    /// The name of the webhook.
+    #[serde(deserialize_with = "or_default")]
+    pub webhook: String,
+    /// `Healthy`, `Suspect`, `Failing` or `Unknown`.
+    #[serde(deserialize_with = "or_default")]
+    pub health: String,
+    /// The mechanism, for instance `Hanging`.
+    pub cause: Option<String>,
+    /// `None`, `Blocking`, `Delaying` or `FailingOpen`.
+    pub effect: Option<String>,
+    /// 0 to 1.
+    pub confidence: Option<f64>,
+    /// A sentence.
+    #[serde(deserialize_with = "or_default")]
+    pub summary: String,
+    /// Sentences.
+    #[serde(deserialize_with = "or_default")]
+    pub evidence: Vec<String>,
+}
+
+impl HookVerdict {
+    /// Whether the daemon finds nothing wrong with it.
+    pub fn is_healthy(&self) -> bool {
+        self.health == "Healthy"
+    }
+
+    /// Whether the daemon says that it does not do its work.
+    pub fn is_failing(&self) -> bool {
+        self.health == "Failing"
+    }
+}
+
+/// `null` reads as the default, as an absent field does.
+fn or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de> + Default,
+{
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn absent_null_and_unknown_fields_are_no_reason_to_stop() {
+        let text = r#"{"at": "2026-11-21T00:11:02.156Z", "novel": [1], "control_plane": {"writes": "Blocked",
+            "summary": null, "not_a_hook": null},
+            "hooks": [{"webhook": "w", "health": "Failing", "cause": "Hanging", "confidence": null}, {}]}"#;
+        let assessment: Assessment = serde_json::from_str(text).unwrap();
+        assert_eq!(assessment.control_plane.writes, "Blocked");
+        assert_eq!(assessment.control_plane.not_a_hook, None);
+        assert!(assessment.hooks[0].is_failing());
+        assert_eq!(assessment.hooks[1], HookVerdict::default());
+        assert_eq!(
+            serde_json::from_str::<Assessment>("{}").unwrap(),
+            Assessment::default()
+        );
+    }
+}

@@ -1,0 +1,319 @@
+//! The course of one demo: quiet, fault, verdict, repair.
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use jiff::Timestamp;
+
+use super::DemoReport;
+use super::assessment::Assessment;
+use super::judge::{Judge, News, Phase};
+use super::report::{closing, finding, report};
+use super::stage::Stage;
+use super::timeline::{Entry, Event, render};
+use crate::lab::cluster::LabHook;
+use crate::lab::scenario::{Injected, Scenario};
+use crate::lab::workload::FirstFailure;
+
+/// How long the parts of a demo take.
+#[derive(Debug, Clone)]
+pub struct Timing {
+    /// Between two looks at the assessment.
+    pub poll: Duration,
+    /// Quiet time before the fault, for the daemon to learn what is usual.
+    pub baseline: Duration,
+    /// Longest wait until every hook has been found healthy for the first time.
+    pub first_healthy: Duration,
+    /// Longest wait for the expected verdicts.
+    pub verdict: Duration,
+    /// How long to keep looking for false culprits after them.
+    pub linger: Duration,
+    /// How long to wait for a user's first failure when writes are blocked and none has failed yet.
+    pub first_failure: Duration,
+    /// How long to look on when nothing is broken.
+    pub quiet: Duration,
+    /// Longest wait until every hook is found healthy again.
+    pub recovery: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        let seconds = Duration::from_secs;
+        Self {
+            poll: Duration::from_millis(200),
+            baseline: seconds(8),
+            first_healthy: seconds(30),
+            verdict: seconds(60),
+            linger: seconds(5),
+            // The longest timeout of a lab hook is 10 s.
+            first_failure: seconds(12),
+            quiet: seconds(20),
+            recovery: seconds(45),
+        }
+    }
+}
+
+/// How long a daemon may leave every poll unanswered.
+const SILENCE_LIMIT: Duration = Duration::from_secs(15);
+
+/// What happened when, as far as the report needs it.
+#[derive(Debug, Default)]
+pub struct Moments {
+    /// When the fault was in force.
+    pub fault: Option<(Instant, Timestamp)>,
+    /// When the last expected verdict appeared.
+    pub verdict: Option<(Instant, Timestamp)>,
+    /// The first failure of a user's request after the fault.
+    pub first_failure: Option<FirstFailure>,
+    /// From the removal of the fault until every hook was healthy.
+    pub recovered_after: Option<Duration>,
+}
+
+/// Leads one demo and tells of it.
+pub struct Director<'a> {
+    stage: &'a Stage,
+    scenario: &'static Scenario,
+    timing: Timing,
+    judge: Judge,
+    moments: Moments,
+    started: Instant,
+    last_answer: Instant,
+    account: Account,
+}
+
+/// Where the timeline goes.
+pub struct Account {
+    /// `None` when nothing is to be told on the way.
+    pub out: Option<Box<dyn Write + Send>>,
+    /// Whether to use colours.
+    pub colour: bool,
+}
+
+impl<'a> Director<'a> {
+    /// Makes ready; `started` is when the demo began.
+    pub fn new(
+        stage: &'a Stage,
+        scenario: &'static Scenario,
+        timing: Timing,
+        started: Instant,
+        account: Account,
+    ) -> Self {
+        Self {
+            stage,
+            scenario,
+            timing,
+            judge: Judge::new(scenario),
+            moments: Moments::default(),
+            started,
+            last_answer: Instant::now(),
+            account,
+        }
+    }
+
+    /// Plays the whole scenario.
+    ///
+    /// # Errors
+    /// When the lab or the daemon fails; a wrong verdict is no error but a report.
+    pub async fn play(mut self) -> anyhow::Result<DemoReport> {
+        self.wait_for_quiet().await?;
+        let injected = self.break_it().await?;
+        self.look_on().await?;
+        if self.moments.first_failure.is_none() {
+            self.tell(Event::NoFailure)?;
+        }
+        injected.clear(&self.stage.target()).await?;
+        if !self.scenario.is_quiet() {
+            self.tell(Event::Removed)?;
+            self.wait_for_recovery().await?;
+        }
+        let report = report(self.scenario, &self.judge, &self.moments);
+        self.tell(Event::Closing {
+            correct: report.correct,
+            text: closing(&self.judge, &self.moments, report.correct),
+            objections: report.objections.clone(),
+        })?;
+        Ok(report)
+    }
+
+    /// Plays up to the fault and leaves it in force for as long as the returned value lives.
+    ///
+    /// # Errors
+    /// When the lab or the daemon fails.
+    pub async fn play_until_broken(mut self) -> anyhow::Result<Injected> {
+        self.wait_for_quiet().await?;
+        self.break_it().await
+    }
+
+    async fn wait_for_quiet(&mut self) -> anyhow::Result<()> {
+        let (api_server, daemon) = (self.stage.api_url(), self.stage.daemon_url());
+        self.tell(Event::Started { api_server, daemon })?;
+        let began = Instant::now();
+        let mut seen_healthy = false;
+        loop {
+            let assessment = self.look(Phase::Baseline).await?;
+            seen_healthy |= assessment.as_ref().is_some_and(all_healthy);
+            if seen_healthy && began.elapsed() >= self.timing.baseline {
+                break;
+            }
+            anyhow::ensure!(
+                began.elapsed() < self.timing.first_healthy.max(self.timing.baseline),
+                "the daemon did not find all hooks Healthy within {} s",
+                self.timing.first_healthy.as_secs()
+            );
+        }
+        let recent = self.stage.workload.recent(Duration::from_secs(3));
+        self.tell(Event::Quiet {
+            writes_per_second: recent.writes_per_second,
+            median: recent.median,
+        })
+    }
+
+    async fn break_it(&mut self) -> anyhow::Result<Injected> {
+        self.stage.workload.forget_failures();
+        let injected = self.scenario.inject(&self.stage.target()).await?;
+        self.moments.fault = Some((Instant::now(), Timestamp::now()));
+        if !self.scenario.is_quiet() {
+            self.tell(Event::Injected {
+                summary: self.scenario.summary.to_owned(),
+                symptom: self.scenario.symptom.to_owned(),
+            })?;
+        }
+        Ok(injected)
+    }
+
+    /// Watches while the fault lasts.
+    async fn look_on(&mut self) -> anyhow::Result<()> {
+        let since = self.moments.fault.map_or_else(Instant::now, |(at, _)| at);
+        loop {
+            self.look(Phase::Fault(since.elapsed())).await?;
+            let elapsed = since.elapsed();
+            let enough = match self.judge.time_to_verdict() {
+                _ if self.scenario.is_quiet() => elapsed >= self.timing.quiet,
+                None => elapsed >= self.timing.verdict,
+                Some(verdict) => {
+                    let failure_due = self.judge.worst_writes() == "Blocked"
+                        && self.moments.first_failure.is_none()
+                        && elapsed < self.timing.first_failure;
+                    elapsed >= verdict + self.timing.linger && !failure_due
+                }
+            };
+            if enough {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn wait_for_recovery(&mut self) -> anyhow::Result<()> {
+        let since = Instant::now();
+        while since.elapsed() < self.timing.recovery {
+            let assessment = self.look(Phase::Recovery).await?;
+            if assessment.as_ref().is_some_and(all_well) {
+                let after = since.elapsed();
+                self.moments.recovered_after = Some(after);
+                return self.tell(Event::Recovered(after));
+            }
+        }
+        self.tell(Event::NotRecovered)
+    }
+
+    /// Waits for the next poll, reads the assessment and tells what is new. `None` when there was no answer.
+    async fn look(&mut self, phase: Phase) -> anyhow::Result<Option<Assessment>> {
+        tokio::time::sleep(self.timing.poll).await;
+        let assessment = match self.stage.assessment().await {
+            Ok(assessment) => {
+                self.last_answer = Instant::now();
+                Some(assessment)
+            }
+            Err(error) if self.last_answer.elapsed() > SILENCE_LIMIT => {
+                return Err(error).context("the daemon gives no assessment");
+            }
+            Err(_) => None,
+        };
+        // The clock is read again: what counts is when the assessment was there, not when it was asked for.
+        let phase = match (phase, self.moments.fault) {
+            (Phase::Fault(_), Some((fault, _))) => Phase::Fault(fault.elapsed()),
+            (phase, _) => phase,
+        };
+        if matches!(phase, Phase::Fault(_)) {
+            self.look_for_failure()?;
+        }
+        let news = assessment
+            .as_ref()
+            .map(|assessment| self.judge.observe(phase, assessment));
+        for news in news.into_iter().flatten() {
+            self.tell(event(news))?;
+        }
+        if self.moments.verdict.is_none() && self.judge.has_verdict() {
+            self.moments.verdict = Some((Instant::now(), Timestamp::now()));
+        }
+        Ok(assessment)
+    }
+
+    fn look_for_failure(&mut self) -> anyhow::Result<()> {
+        if self.moments.first_failure.is_some() {
+            return Ok(());
+        }
+        let Some(failure) = self.stage.workload.first_failure() else {
+            return Ok(());
+        };
+        self.moments.first_failure = Some(failure.clone());
+        self.tell(Event::FirstFailure {
+            request: failure.request,
+            text: failure.text,
+            waited: failure.waited,
+        })
+    }
+
+    fn tell(&mut self, event: Event) -> anyhow::Result<()> {
+        if let Some(out) = &mut self.account.out {
+            let entry = Entry {
+                at: self.started.elapsed(),
+                event,
+            };
+            let text = render(&entry, self.account.colour);
+            out.write_all(text.as_bytes())
+                .and_then(|()| out.flush())
+                .context("writing the timeline")?;
+        }
+        Ok(())
+    }
+}
+
+fn event(news: News) -> Event {
+    match news {
+        News::Evidence(text) => Event::Evidence(text),
+        News::Verdict(hook) => Event::Verdict {
+            finding: finding(hook.cause.as_deref(), hook.effect.as_deref(), hook.confidence),
+            culprit: hook.webhook,
+            evidence: hook.evidence,
+            expected: true,
+        },
+        News::FalseCulprit(hook) => Event::Verdict {
+            finding: finding(hook.cause.as_deref(), hook.effect.as_deref(), hook.confidence),
+            culprit: hook.webhook,
+            evidence: hook.evidence,
+            expected: false,
+        },
+        News::NotAHook(trouble) => Event::Verdict {
+            culprit: "no hook".to_owned(),
+            finding: finding(Some(&trouble.cause), None, trouble.confidence),
+            evidence: trouble.evidence,
+            expected: true,
+        },
+    }
+}
+
+/// Every hook of the lab is there and healthy.
+fn all_healthy(assessment: &Assessment) -> bool {
+    LabHook::ALL.iter().all(|lab| {
+        assessment.hooks.iter().any(|hook| {
+            hook.webhook == lab.webhook() && hook.configuration == lab.configuration() && hook.is_healthy()
+        })
+    })
+}
+
+/// As [`all_healthy`], and nothing else is wrong either.
+fn all_well(assessment: &Assessment) -> bool {
+    all_healthy(assessment) && assessment.control_plane.not_a_hook.is_none()
+}

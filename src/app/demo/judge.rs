@@ -1,0 +1,499 @@
+//! Whether the daemon was right: its assessments held against what the scenario did.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::assessment::{Assessment, HookVerdict, NotAHook};
+use crate::lab::scenario::{Expected, ExpectedHealth, Scenario};
+
+/// In which part of a demo an assessment was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// Before anything was broken.
+    Baseline,
+    /// This long after the fault.
+    Fault(Duration),
+    /// After the fault was removed.
+    Recovery,
+}
+
+/// A hook that got a cause while the fault lasted, with its last one.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SeenVerdict {
+    /// The webhook's name.
+    pub webhook: String,
+    /// Its configuration.
+    pub configuration: String,
+    /// `Validating` or `Mutating`.
+    pub kind: String,
+    /// The mechanism.
+    pub cause: String,
+    /// What it does to requests.
+    pub effect: Option<String>,
+    /// 0 to 1.
+    pub confidence: Option<f64>,
+    /// When it got this cause, counted from the fault.
+    pub after_seconds: f64,
+}
+
+/// Something that an assessment brought for the first time.
+#[derive(Debug, Clone, PartialEq)]
+pub enum News {
+    /// The first sign that something is wrong.
+    Evidence(String),
+    /// An expected verdict.
+    Verdict(HookVerdict),
+    /// A `Failing` verdict that was not expected.
+    FalseCulprit(HookVerdict),
+    /// The expected trouble that no hook is behind.
+    NotAHook(NotAHook),
+}
+
+/// Follows the assessments of one demo.
+#[derive(Debug)]
+pub struct Judge {
+    scenario: &'static Scenario,
+    /// When each of the expected verdicts appeared.
+    appeared: Vec<Option<Duration>>,
+    not_a_hook_appeared: Option<Duration>,
+    evidence_seen: bool,
+    verdicts: Vec<SeenVerdict>,
+    worst_writes: Option<String>,
+    /// The last assessment while the fault lasted.
+    last: Option<Assessment>,
+    objections: Vec<String>,
+}
+
+impl Judge {
+    /// A judge who has seen nothing yet.
+    pub fn new(scenario: &'static Scenario) -> Self {
+        Self {
+            scenario,
+            appeared: vec![None; scenario.expected.len()],
+            not_a_hook_appeared: None,
+            evidence_seen: false,
+            verdicts: Vec::new(),
+            worst_writes: None,
+            last: None,
+            objections: Vec::new(),
+        }
+    }
+
+    /// Takes in one assessment, and says what is new in it.
+    pub fn observe(&mut self, phase: Phase, assessment: &Assessment) -> Vec<News> {
+        let mut news = Vec::new();
+        self.object_to_false_culprits(phase, assessment, &mut news);
+        let Phase::Fault(after) = phase else {
+            return news;
+        };
+        self.look_for_evidence(assessment, &mut news);
+        self.look_for_verdicts(after, assessment, &mut news);
+        for hook in &assessment.hooks {
+            self.remember(after, hook);
+        }
+        let writes = &assessment.control_plane.writes;
+        let worst = self.worst_writes.as_deref().map_or(0, badness);
+        if self.worst_writes.is_none() || badness(writes) > worst {
+            self.worst_writes = Some(writes.clone());
+        }
+        self.last = Some(assessment.clone());
+        news
+    }
+
+    /// Whether every expected verdict has appeared; never, when nothing is expected.
+    pub fn has_verdict(&self) -> bool {
+        self.time_to_verdict().is_some()
+    }
+
+    /// How long after the fault the last of the expected verdicts appeared.
+    pub fn time_to_verdict(&self) -> Option<Duration> {
+        let hooks = self.appeared.iter().copied();
+        let other = self.scenario.not_a_hook.map(|_| self.not_a_hook_appeared);
+        let all: Option<Vec<Duration>> = hooks.chain(other).collect();
+        all?.into_iter().max()
+    }
+
+    /// The worst state of writes while the fault lasted.
+    pub fn worst_writes(&self) -> &str {
+        self.worst_writes.as_deref().unwrap_or("Unknown")
+    }
+
+    /// Every hook that got a cause while the fault lasted.
+    pub fn verdicts(&self) -> &[SeenVerdict] {
+        &self.verdicts
+    }
+
+    /// The trouble that no hook is behind, as last named while the fault lasted.
+    pub fn not_a_hook(&self) -> Option<&str> {
+        let last = self.last.as_ref()?;
+        Some(last.control_plane.not_a_hook.as_ref()?.cause.as_str())
+    }
+
+    /// What was wrong with the daemon's verdicts; empty when they were right.
+    pub fn objections(&self) -> Vec<String> {
+        let mut objections = self.objections.clone();
+        for (expected, appeared) in self.scenario.expected.iter().zip(&self.appeared) {
+            objections.extend(self.object_to_the_end(expected, *appeared));
+        }
+        match (self.scenario.not_a_hook, self.not_a_hook()) {
+            (wanted, found) if wanted == found => {}
+            (Some(wanted), found) => objections.push(format!(
+                "no hook was behind it but {wanted}; in the end it was {}",
+                found.unwrap_or("not said")
+            )),
+            (None, found) => objections.push(format!("blamed {} in the end", found.unwrap_or_default())),
+        }
+        if self.last.is_none() {
+            objections.push("no assessment was read while the fault lasted".to_owned());
+        }
+        objections
+    }
+
+    fn expected(&self, hook: &HookVerdict) -> Option<&'static Expected> {
+        self.scenario
+            .expected
+            .iter()
+            .find(|expected| is_about(expected, hook))
+    }
+
+    fn object_to_false_culprits(&mut self, phase: Phase, assessment: &Assessment, news: &mut Vec<News>) {
+        for hook in assessment.hooks.iter().filter(|hook| hook.is_failing()) {
+            let cause = hook.cause.as_deref().unwrap_or("no cause");
+            let objection = match self.expected(hook) {
+                Some(expected) if expected.health == ExpectedHealth::Failing && phase != Phase::Baseline => {
+                    continue;
+                }
+                Some(_) => format!("{} works, but was called Failing ({cause})", hook.webhook),
+                None => format!(
+                    "{} had no part in it, but was called Failing ({cause})",
+                    hook.webhook
+                ),
+            };
+            if self.object(objection) {
+                news.push(News::FalseCulprit(hook.clone()));
+            }
+        }
+        let nothing_is_wrong = self.scenario.expected.is_empty() && self.scenario.not_a_hook.is_none();
+        if let Some(trouble) = &assessment.control_plane.not_a_hook
+            && nothing_is_wrong
+        {
+            self.object(format!("nothing was wrong, but {} was named", trouble.cause));
+        }
+    }
+
+    fn object(&mut self, objection: String) -> bool {
+        let is_new = !self.objections.contains(&objection);
+        if is_new {
+            self.objections.push(objection);
+        }
+        is_new
+    }
+
+    fn look_for_evidence(&mut self, assessment: &Assessment, news: &mut Vec<News>) {
+        if self.evidence_seen {
+            return;
+        }
+        let control_plane = &assessment.control_plane;
+        let hook = assessment
+            .hooks
+            .iter()
+            .filter(|hook| matches!(hook.health.as_str(), "Suspect" | "Failing"))
+            .find_map(|hook| hook.evidence.first().or(Some(&hook.summary)));
+        let writes =
+            matches!(control_plane.writes.as_str(), "Delayed" | "Blocked").then_some(&control_plane.summary);
+        if let Some(text) = hook.or(writes) {
+            self.evidence_seen = true;
+            news.push(News::Evidence(text.clone()));
+        }
+    }
+
+    fn look_for_verdicts(&mut self, after: Duration, assessment: &Assessment, news: &mut Vec<News>) {
+        for (expected, appeared) in self.scenario.expected.iter().zip(&mut self.appeared) {
+            let found = assessment
+                .hooks
+                .iter()
+                .find(|hook| is_about(expected, hook) && has_verdict(expected, hook));
+            if let (None, Some(hook)) = (&appeared, found) {
+                *appeared = Some(after);
+                news.push(News::Verdict(hook.clone()));
+            }
+        }
+        if let Some(trouble) = &assessment.control_plane.not_a_hook
+            && self.not_a_hook_appeared.is_none()
+            && self.scenario.not_a_hook == Some(trouble.cause.as_str())
+        {
+            self.not_a_hook_appeared = Some(after);
+            news.push(News::NotAHook(trouble.clone()));
+        }
+    }
+
+    fn remember(&mut self, after: Duration, hook: &HookVerdict) {
+        let Some(cause) = &hook.cause else { return };
+        // A mere suspicion accuses nobody, unless it is all that the scenario calls for.
+        let called_for = |expected: &Expected| is_about(expected, hook) && has_verdict(expected, hook);
+        if hook.health != "Failing" && !self.scenario.expected.iter().any(called_for) {
+            return;
+        }
+        let seen = SeenVerdict {
+            webhook: hook.webhook.clone(),
+            configuration: hook.configuration.clone(),
+            kind: hook.kind.clone(),
+            cause: cause.clone(),
+            effect: hook.effect.clone(),
+            confidence: hook.confidence,
+            after_seconds: rounded(after),
+        };
+        let known = self.verdicts.iter_mut().find(|known| {
+            (&known.kind, &known.configuration, &known.webhook)
+                == (&seen.kind, &seen.configuration, &seen.webhook)
+        });
+        match known {
+            Some(known) if known.cause == seen.cause => {
+                (known.effect, known.confidence) = (seen.effect, seen.confidence);
+            }
+            Some(known) => *known = seen,
+            None => self.verdicts.push(seen),
+        }
+    }
+
+    /// What is wrong with the verdict on one expected hook at the end of the fault.
+    fn object_to_the_end(&self, expected: &Expected, appeared: Option<Duration>) -> Option<String> {
+        let name = expected.hook.webhook();
+        if appeared.is_none() {
+            return Some(format!("{name} was never called {}", wanted(expected)));
+        }
+        let hook = self
+            .last
+            .as_ref()?
+            .hooks
+            .iter()
+            .find(|hook| is_about(expected, hook));
+        let Some(hook) = hook else {
+            return Some(format!("{name} was gone from the assessment in the end"));
+        };
+        let effect_is_right = expected
+            .effect
+            .is_none_or(|effect| hook.effect.as_deref() == Some(effect));
+        (!has_verdict(expected, hook) || !effect_is_right).then(|| {
+            format!(
+                "in the end {name} was called {} {} {}, not {}",
+                hook.health,
+                hook.cause.as_deref().unwrap_or("(no cause)"),
+                hook.effect.as_deref().unwrap_or_default(),
+                wanted(expected)
+            )
+        })
+    }
+}
+
+/// Seconds with three decimals, as they are printed.
+pub fn rounded(duration: Duration) -> f64 {
+    (duration.as_secs_f64() * 1_000.0).round() / 1_000.0
+}
+
+fn wanted(expected: &Expected) -> String {
+    let effect = expected.effect.map(|effect| format!(" {effect}"));
+    format!(
+        "{} {}{}",
+        expected.health.as_str(),
+        expected.cause,
+        effect.unwrap_or_default()
+    )
+}
+
+fn is_about(expected: &Expected, hook: &HookVerdict) -> bool {
+    hook.webhook == expected.hook.webhook() && hook.configuration == expected.hook.configuration()
+}
+
+fn has_verdict(expected: &Expected, hook: &HookVerdict) -> bool {
+    hook.health == expected.health.as_str() && hook.cause.as_deref() == Some(expected.cause)
+}
+
+fn badness(writes: &str) -> u8 {
+    match writes {
+        "Blocked" => 3,
+        "Delayed" => 2,
+        "Flowing" => 1,
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::lab::cluster::LabHook;
+    use crate::lab::scenario::by_name;
+
+    fn verdict(hook: LabHook, health: &str, cause: Option<&str>, effect: &str) -> Value {
+        json!({
+            "kind": "Validating", "configuration": hook.configuration(), "webhook": hook.webhook(),
+            "health": health, "cause": cause, "effect": effect, "confidence": 0.9,
+            "summary": "a summary", "evidence": ["first", "second"],
+        })
+    }
+
+    fn healthy(hook: LabHook) -> Value {
+        verdict(hook, "Healthy", None, "None")
+    }
+
+    fn assessment(writes: &str, not_a_hook: Option<&str>, hooks: &[Value]) -> Assessment {
+        let not_a_hook = not_a_hook.map(|cause| json!({"cause": cause, "evidence": []}));
+        let control_plane = json!({"writes": writes, "summary": "writes hang", "not_a_hook": not_a_hook});
+        serde_json::from_value(json!({"control_plane": control_plane, "hooks": hooks})).unwrap()
+    }
+
+    fn fault(seconds: u64) -> Phase {
+        Phase::Fault(Duration::from_secs(seconds))
+    }
+
+    fn judge(name: &str) -> Judge {
+        Judge::new(by_name(name).unwrap())
+    }
+
+    fn hanging() -> Assessment {
+        let opa = verdict(LabHook::Opa, "Failing", Some("Hanging"), "Blocking");
+        assessment("Blocked", None, &[opa, healthy(LabHook::Policy)])
+    }
+
+    #[test]
+    fn the_expected_verdict_is_right_and_timed_at_its_first_appearance() {
+        let mut judge = judge("validating-hang");
+        let calm = assessment("Flowing", None, &[healthy(LabHook::Opa)]);
+        let doubt = verdict(LabHook::Opa, "Suspect", None, "None");
+        let doubt = assessment("Delayed", None, &[doubt]);
+        assert_eq!(judge.observe(Phase::Baseline, &calm), []);
+        assert_eq!(judge.observe(fault(1), &calm), []);
+        assert_eq!(judge.observe(fault(2), &doubt), [News::Evidence("first".into())]);
+        assert!(matches!(
+            &judge.observe(fault(3), &hanging())[..],
+            [News::Verdict(_)]
+        ));
+        assert_eq!(judge.observe(fault(8), &hanging()), []);
+        judge.observe(Phase::Recovery, &hanging());
+        assert_eq!(judge.objections(), [""; 0]);
+        assert_eq!(judge.time_to_verdict(), Some(Duration::from_secs(3)));
+        assert_eq!(judge.worst_writes(), "Blocked");
+        let verdicts = judge.verdicts();
+        assert_eq!((verdicts.len(), verdicts[0].after_seconds), (1, 3.0));
+    }
+
+    #[test]
+    fn a_wrong_cause_on_the_way_is_forgiven_and_at_the_end_it_is_not() {
+        let mut judge = judge("validating-hang");
+        let slow = verdict(LabHook::Opa, "Failing", Some("Slow"), "Delaying");
+        let slow = assessment("Delayed", None, &[slow]);
+        judge.observe(fault(1), &slow);
+        assert!(!judge.has_verdict());
+        judge.observe(fault(2), &hanging());
+        assert_eq!(judge.objections(), [""; 0]);
+        assert_eq!(judge.verdicts()[0].cause, "Hanging");
+        assert_eq!(judge.verdicts()[0].after_seconds, 2.0);
+        judge.observe(fault(9), &slow);
+        assert_eq!(judge.objections().len(), 1, "{:?}", judge.objections());
+    }
+
+    #[test]
+    fn a_false_culprit_is_wrong_whenever_it_is_named() {
+        let accused = verdict(LabHook::Quota, "Failing", Some("Slow"), "Delaying");
+        let calm = assessment("Flowing", None, std::slice::from_ref(&accused));
+        for phase in [Phase::Baseline, fault(1), Phase::Recovery] {
+            let mut judge = judge("validating-hang");
+            let news = judge.observe(phase, &calm);
+            assert!(
+                news.iter().any(|news| matches!(news, News::FalseCulprit(_))),
+                "{phase:?}"
+            );
+            assert_eq!(judge.observe(phase, &calm), [], "said once only");
+            judge.observe(fault(2), &hanging());
+            assert_eq!(judge.objections().len(), 1, "{phase:?}");
+        }
+    }
+
+    #[test]
+    fn the_culprit_itself_is_innocent_before_the_fault() {
+        let mut judge = judge("validating-hang");
+        judge.observe(Phase::Baseline, &hanging());
+        judge.observe(fault(1), &hanging());
+        assert_eq!(judge.objections().len(), 1);
+    }
+
+    #[test]
+    fn no_verdict_in_time_is_wrong() {
+        let mut judge = judge("validating-hang");
+        judge.observe(fault(60), &assessment("Blocked", None, &[healthy(LabHook::Opa)]));
+        assert_eq!(judge.time_to_verdict(), None);
+        assert_eq!(judge.objections().len(), 1);
+    }
+
+    #[test]
+    fn a_hook_that_works_must_not_be_called_failing() {
+        let mut judge = judge("one-of-three-refused");
+        let suspect = verdict(LabHook::Opa, "Suspect", Some("Partial"), "None");
+        judge.observe(fault(2), &assessment("Flowing", None, &[suspect]));
+        assert!(judge.has_verdict());
+        assert_eq!(judge.objections(), [""; 0]);
+        let failing = verdict(LabHook::Opa, "Failing", Some("Partial"), "None");
+        judge.observe(fault(3), &assessment("Flowing", None, &[failing]));
+        assert_eq!(judge.objections().len(), 2, "{:?}", judge.objections());
+    }
+
+    #[test]
+    fn the_effect_counts_where_only_one_is_right() {
+        let mut judge = judge("mutating-hang-fail-open");
+        let blocking = verdict(LabHook::Policy, "Failing", Some("Hanging"), "Blocking");
+        judge.observe(fault(3), &assessment("Delayed", None, &[blocking]));
+        assert_eq!(judge.objections().len(), 1);
+        let open = verdict(LabHook::Policy, "Failing", Some("Hanging"), "FailingOpen");
+        judge.observe(fault(4), &assessment("Delayed", None, &[open]));
+        assert_eq!(judge.objections(), [""; 0]);
+        assert_eq!(judge.time_to_verdict(), Some(Duration::from_secs(3)));
+    }
+
+    #[test]
+    fn two_culprits_take_as_long_as_the_later_one() {
+        let mut judge = judge("two-culprits");
+        let opa = verdict(LabHook::Opa, "Failing", Some("Erroring"), "Blocking");
+        let policy = verdict(LabHook::Policy, "Failing", Some("Hanging"), "FailingOpen");
+        judge.observe(fault(2), &assessment("Blocked", None, std::slice::from_ref(&opa)));
+        assert!(!judge.has_verdict());
+        judge.observe(fault(6), &assessment("Blocked", None, &[opa, policy]));
+        assert_eq!(judge.time_to_verdict(), Some(Duration::from_secs(6)));
+        assert_eq!(judge.objections(), [""; 0]);
+    }
+
+    #[test]
+    fn trouble_that_is_no_hook_has_to_be_named_and_only_then() {
+        let mut right = judge("etcd-slow");
+        let news = right.observe(fault(4), &assessment("Delayed", Some("EtcdSlow"), &[]));
+        assert!(matches!(&news[..], [News::Evidence(_), News::NotAHook(_)]));
+        assert_eq!(right.time_to_verdict(), Some(Duration::from_secs(4)));
+        assert_eq!(right.objections(), [""; 0]);
+        assert_eq!(right.not_a_hook(), Some("EtcdSlow"));
+
+        let mut silent = judge("etcd-slow");
+        silent.observe(fault(4), &assessment("Delayed", None, &[]));
+        assert_eq!(silent.objections().len(), 1);
+
+        let mut both = judge("validating-hang");
+        let mut blamed = hanging();
+        blamed.control_plane.not_a_hook = Some(NotAHook {
+            cause: "Overloaded".into(),
+            ..NotAHook::default()
+        });
+        both.observe(fault(2), &blamed);
+        assert_eq!(both.objections().len(), 1);
+    }
+
+    #[test]
+    fn quiet_is_right_only_when_nothing_is_ever_said() {
+        let mut judge = judge("quiet");
+        judge.observe(fault(1), &assessment("Flowing", None, &[healthy(LabHook::Opa)]));
+        assert_eq!(judge.objections(), [""; 0]);
+        judge.observe(fault(2), &assessment("Flowing", Some("Overloaded"), &[]));
+        judge.observe(fault(3), &assessment("Flowing", None, &[]));
+        assert_eq!(judge.objections().len(), 1);
+    }
+}

@@ -1,0 +1,182 @@
+//! What a demo came to: for a machine, and as the last line for a person.
+
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use super::director::Moments;
+use super::judge::{Judge, SeenVerdict, rounded};
+use crate::lab::scenario::Scenario;
+
+/// The outcome of one demo.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct DemoReport {
+    /// The scenario's name.
+    pub scenario: &'static str,
+    /// Which hooks were to be named, and why.
+    pub expected: Vec<ExpectedVerdict>,
+    /// Every hook that was named while the fault lasted, with its last cause.
+    pub verdicts: Vec<SeenVerdict>,
+    /// The worst state of writes while the fault lasted.
+    pub control_plane: String,
+    /// The trouble that no hook is behind, as last named while the fault lasted.
+    pub not_a_hook: Option<String>,
+    /// Whether the daemon was right.
+    pub correct: bool,
+    /// Why it was not, in sentences.
+    pub objections: Vec<String>,
+    /// From the fault to the last of the expected verdicts.
+    pub time_to_verdict_seconds: Option<f64>,
+    /// When the fault was in force, RFC 3339; `None` when nothing was broken.
+    pub fault_at: Option<String>,
+    /// When the last expected verdict appeared, RFC 3339.
+    pub verdict_at: Option<String>,
+    /// When a user's request first failed after the fault, RFC 3339.
+    pub first_failure_at: Option<String>,
+    /// From the removal of the fault until every hook was healthy.
+    pub recovered_after_seconds: Option<f64>,
+}
+
+/// A verdict that a scenario calls for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ExpectedVerdict {
+    /// The webhook's name.
+    pub webhook: &'static str,
+    /// The mechanism.
+    pub cause: &'static str,
+}
+
+/// Puts the outcome together.
+pub fn report(scenario: &'static Scenario, judge: &Judge, moments: &Moments) -> DemoReport {
+    let objections = judge.objections();
+    DemoReport {
+        scenario: scenario.name,
+        expected: scenario
+            .expected
+            .iter()
+            .map(|expected| ExpectedVerdict {
+                webhook: expected.hook.webhook(),
+                cause: expected.cause,
+            })
+            .collect(),
+        verdicts: judge.verdicts().to_vec(),
+        control_plane: judge.worst_writes().to_owned(),
+        not_a_hook: judge.not_a_hook().map(str::to_owned),
+        correct: objections.is_empty(),
+        objections,
+        time_to_verdict_seconds: judge.time_to_verdict().map(rounded),
+        fault_at: moments
+            .fault
+            .filter(|_| !scenario.is_quiet())
+            .map(|(_, at)| format!("{at:.3}")),
+        verdict_at: moments.verdict.map(|(_, at)| format!("{at:.3}")),
+        first_failure_at: moments
+            .first_failure
+            .as_ref()
+            .map(|failure| format!("{:.3}", failure.at)),
+        recovered_after_seconds: moments.recovered_after.map(rounded),
+    }
+}
+
+/// The last line.
+pub fn closing(judge: &Judge, moments: &Moments, correct: bool) -> String {
+    let right = if correct { "verdict right" } else { "verdict wrong" };
+    let Some(after) = judge.time_to_verdict() else {
+        return if correct {
+            "nothing was broken and nothing was said".to_owned()
+        } else {
+            right.to_owned()
+        };
+    };
+    let failure = moments.first_failure.as_ref().map(|failure| failure.instant);
+    let compared = compare(moments.verdict.map(|(at, _)| at), failure);
+    format!(
+        "{right}, {:.1} s after the fault, {compared}",
+        after.as_secs_f64()
+    )
+}
+
+/// How the verdict stands to the first failure.
+fn compare(verdict: Option<Instant>, failure: Option<Instant>) -> String {
+    let (Some(verdict), Some(failure)) = (verdict, failure) else {
+        return "and no request failed".to_owned();
+    };
+    let seconds = |span: Duration| span.as_secs_f64();
+    if failure >= verdict {
+        format!(
+            "{:.1} s before the first request failed",
+            seconds(failure - verdict)
+        )
+    } else {
+        format!(
+            "{:.1} s after the first request failed",
+            seconds(verdict - failure)
+        )
+    }
+}
+
+/// Cause, effect and confidence in one phrase.
+pub fn finding(cause: Option<&str>, effect: Option<&str>, confidence: Option<f64>) -> String {
+    let effect = effect.filter(|effect| *effect != "None").map(str::to_owned);
+    let confidence = confidence.map(|confidence| format!("confidence {confidence:.2}"));
+    let parts: Vec<String> = [cause.map(str::to_owned), effect, confidence]
+        .into_iter()
+        .flatten()
+        .collect();
+    parts.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::app::demo::judge::Phase;
+    use crate::lab::scenario::by_name;
+
+    #[test]
+    fn the_verdict_is_placed_before_or_after_the_first_failure() {
+        let now = Instant::now();
+        let later = now + Duration::from_millis(6_700);
+        assert_eq!(
+            compare(Some(now), Some(later)),
+            "6.7 s before the first request failed"
+        );
+        assert_eq!(
+            compare(Some(later), Some(now)),
+            "6.7 s after the first request failed"
+        );
+        assert_eq!(compare(Some(now), None), "and no request failed");
+    }
+
+    #[test]
+    fn a_finding_leaves_out_what_is_not_known() {
+        assert_eq!(
+            finding(Some("Hanging"), Some("Blocking"), Some(0.951)),
+            "Hanging, Blocking, confidence 0.95"
+        );
+        assert_eq!(finding(Some("Partial"), Some("None"), None), "Partial");
+    }
+
+    #[test]
+    fn the_report_of_a_quiet_demo_has_every_field_and_says_nothing() {
+        let scenario = by_name("quiet").unwrap();
+        let mut judge = Judge::new(scenario);
+        let calm = serde_json::from_value(json!({"control_plane": {"writes": "Flowing"}})).unwrap();
+        judge.observe(Phase::Fault(Duration::from_secs(1)), &calm);
+        let report = report(scenario, &judge, &Moments::default());
+        assert_eq!(
+            serde_json::to_value(&report).unwrap(),
+            json!({
+                "scenario": "quiet", "expected": [], "verdicts": [], "control_plane": "Flowing",
+                "not_a_hook": null, "correct": true, "objections": [], "time_to_verdict_seconds": null,
+                "fault_at": null, "verdict_at": null, "first_failure_at": null,
+                "recovered_after_seconds": null,
+            }) as Value
+        );
+        assert_eq!(
+            closing(&judge, &Moments::default(), true),
+            "nothing was broken and nothing was said"
+        );
+    }
+}

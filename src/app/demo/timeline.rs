@@ -1,0 +1,378 @@
+//! The readable account of a demo, line by line.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+/// Widest line, in columns.
+const WIDTH: usize = 108;
+/// Where the text of a line begins.
+const INDENT: usize = 30;
+
+/// Something worth a line, and when it was, counted from the start of the demo.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Entry {
+    /// Since the start of the demo.
+    pub at: Duration,
+    /// What happened.
+    pub event: Event,
+}
+
+/// What can happen in a demo.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Event {
+    /// The lab, its users and the daemon run.
+    Started {
+        /// The API server's URL.
+        api_server: String,
+        /// The daemon's URL.
+        daemon: String,
+    },
+    /// The daemon has found every hook healthy.
+    Quiet {
+        /// Successful writes per second.
+        writes_per_second: f64,
+        /// Their median duration.
+        median: Option<Duration>,
+    },
+    /// The fault is in force.
+    Injected {
+        /// What was done.
+        summary: String,
+        /// What a person would notice.
+        symptom: String,
+    },
+    /// The daemon saw a first sign.
+    Evidence(String),
+    /// The daemon named a culprit: the right one, unless `expected` is false.
+    Verdict {
+        /// Webhook or other cause.
+        culprit: String,
+        /// Cause, effect and confidence, ready to print.
+        finding: String,
+        /// The sentences behind it; at most three are shown.
+        evidence: Vec<String>,
+        /// Whether the scenario calls for it.
+        expected: bool,
+    },
+    /// A user's request failed for the first time.
+    FirstFailure {
+        /// What was asked for.
+        request: String,
+        /// What the user was told.
+        text: String,
+        /// How long the user had waited.
+        waited: Duration,
+    },
+    /// The fault is about to be removed, and no user's request has failed.
+    NoFailure,
+    /// The fault was removed.
+    Removed,
+    /// The daemon found every hook healthy again, this long after.
+    Recovered(Duration),
+    /// It did not in time.
+    NotRecovered,
+    /// The last line.
+    Closing {
+        /// Whether the daemon was right.
+        correct: bool,
+        /// How long after the fault, and what the users met.
+        text: String,
+        /// What was wrong.
+        objections: Vec<String>,
+    },
+}
+
+/// One entry as text that ends in a line break, with colours if wanted.
+pub fn render(entry: &Entry, colour: bool) -> String {
+    let shown = Shown::of(&entry.event);
+    let (on, off) = if colour { (shown.colour, RESET) } else { ("", "") };
+    let at = entry.at.as_secs_f64();
+    let mut text = format!("{at:>7.1} s  {on}{}  {:<16}{off}", shown.glyph, shown.label);
+    for (number, line) in shown.lines.iter().flat_map(|line| wrap(line)).enumerate() {
+        if number > 0 {
+            let _ = write!(text, "\n{:INDENT$}", "");
+        }
+        text.push_str(&line);
+    }
+    text.truncate(text.trim_end().len());
+    text.push('\n');
+    text
+}
+
+const RESET: &str = "\u{1b}[0m";
+const GREEN: &str = "\u{1b}[32m";
+const YELLOW: &str = "\u{1b}[33m";
+const RED: &str = "\u{1b}[1;31m";
+const CYAN: &str = "\u{1b}[36m";
+
+/// How an event looks.
+struct Shown {
+    glyph: &'static str,
+    colour: &'static str,
+    label: &'static str,
+    lines: Vec<String>,
+}
+
+impl Shown {
+    fn of(event: &Event) -> Self {
+        let shown = |glyph, colour, label, lines| Self {
+            glyph,
+            colour,
+            label,
+            lines,
+        };
+        match event {
+            Event::Started { api_server, daemon } => {
+                let line = format!("API server {api_server}, three hooks, seven backends, five clients");
+                let daemon = format!("the daemon at {daemon} knows only the kubeconfig");
+                shown("●", CYAN, "started", vec![line, daemon])
+            }
+            Event::Quiet {
+                writes_per_second,
+                median,
+            } => {
+                let median = median.map_or_else(|| "unknown".to_owned(), millis);
+                let line = format!("{writes_per_second:.0} writes/s, median {median}, every hook Healthy");
+                shown("●", GREEN, "quiet", vec![line])
+            }
+            Event::Injected { summary, symptom } => {
+                let symptom = format!("An operator sees: {symptom}.");
+                shown("▲", YELLOW, "fault injected", vec![summary.clone(), symptom])
+            }
+            Event::Evidence(text) => shown("◐", YELLOW, "first evidence", vec![text.clone()]),
+            Event::Verdict {
+                culprit,
+                finding,
+                evidence,
+                expected,
+            } => {
+                let mut lines = vec![format!("{culprit}: {finding}")];
+                lines.extend(evidence.iter().take(3).map(|sentence| format!("- {sentence}")));
+                if *expected {
+                    shown("◆", RED, "verdict", lines)
+                } else {
+                    shown("✘", RED, "false culprit", lines)
+                }
+            }
+            Event::FirstFailure {
+                request,
+                text,
+                waited,
+            } => {
+                let line = format!("{request}, after {}: {text}", millis(*waited));
+                shown("✖", RED, "request failed", vec![line])
+            }
+            Event::NoFailure => {
+                let line = "no user's request has failed".to_owned();
+                shown("●", GREEN, "no failure", vec![line])
+            }
+            Event::Removed => shown("▼", CYAN, "fault removed", Vec::new()),
+            Event::Recovered(after) => {
+                let line = format!("every hook Healthy again {:.1} s later", after.as_secs_f64());
+                shown("●", GREEN, "recovered", vec![line])
+            }
+            Event::NotRecovered => {
+                let line = "not every hook was found Healthy again in time".to_owned();
+                shown("✘", RED, "not recovered", vec![line])
+            }
+            Event::Closing {
+                correct,
+                text,
+                objections,
+            } => {
+                let mut lines = vec![text.clone()];
+                lines.extend(objections.iter().map(|objection| format!("- {objection}")));
+                if *correct {
+                    shown("✔", GREEN, "right", lines)
+                } else {
+                    shown("✘", RED, "wrong", lines)
+                }
+            }
+        }
+    }
+}
+
+/// A duration as a person says it: `4 ms`, `10.0 s`.
+fn millis(duration: Duration) -> String {
+    if duration < Duration::from_secs(1) {
+        format!("{} ms", duration.as_millis())
+    } else {
+        format!("{:.1} s", duration.as_secs_f64())
+    }
+}
+
+/// Breaks a line at blanks, and a word that is too long anywhere. Whatever control characters the text brought along
+/// become blanks: it came from outside and goes to a terminal.
+fn wrap(line: &str) -> Vec<String> {
+    const ROOM: usize = WIDTH - INDENT;
+    let clean: String = line
+        .chars()
+        .map(|char| if char.is_control() { ' ' } else { char })
+        .collect();
+    let (bullet, continued) = if clean.starts_with("- ") {
+        ("- ", "  ")
+    } else {
+        ("", "")
+    };
+    let mut lines = Vec::new();
+    let mut current = bullet.to_owned();
+    let mut width = bullet.len();
+    for word in clean[bullet.len()..].split_whitespace() {
+        let mut word: Vec<char> = word.chars().collect();
+        let begun = width > bullet.len();
+        if begun && width + 1 + word.len() > ROOM {
+            lines.push(std::mem::replace(&mut current, continued.to_owned()));
+            width = continued.len();
+        } else if begun {
+            current.push(' ');
+            width += 1;
+        }
+        while width + word.len() > ROOM {
+            let rest = word.split_off(ROOM - width);
+            current.extend(word);
+            lines.push(std::mem::replace(&mut current, continued.to_owned()));
+            width = continued.len();
+            word = rest;
+        }
+        width += word.len();
+        current.extend(word);
+    }
+    if width > bullet.len() {
+        lines.push(current);
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn story() -> Vec<Entry> {
+        let entry = |tenths: u64, event| Entry {
+            at: Duration::from_millis(tenths * 100),
+            event,
+        };
+        vec![
+            entry(
+                3,
+                Event::Started {
+                    api_server: "https://127.0.0.1:6443".into(),
+                    daemon: "http://127.0.0.1:9780".into(),
+                },
+            ),
+            entry(
+                85,
+                Event::Quiet {
+                    writes_per_second: 81.6,
+                    median: Some(Duration::from_micros(4_300)),
+                },
+            ),
+            entry(
+                86,
+                Event::Injected {
+                    summary: "All three backends stop.".into(),
+                    symptom: "every create and update hangs".into(),
+                },
+            ),
+            entry(
+                101,
+                Event::Evidence("3 of 3 probes have been waiting for more than 1 s".into()),
+            ),
+            entry(
+                119,
+                Event::Verdict {
+                    culprit: "validating-webhook.openpolicyagent.org".into(),
+                    finding: "Hanging, Blocking, confidence 0.95".into(),
+                    evidence: vec![
+                        "all three backends accept connections and none finishes a TLS handshake, while the API \
+                         server's own address answers within 2 ms"
+                            .into(),
+                        "canaries are overdue".into(),
+                    ],
+                    expected: true,
+                },
+            ),
+            entry(
+                186,
+                Event::FirstFailure {
+                    request: "create secrets in team-a".into(),
+                    text: "Internal error occurred: failed calling webhook \"v\": context\ndeadline exceeded".into(),
+                    waited: Duration::from_millis(10_004),
+                },
+            ),
+            entry(206, Event::Removed),
+            entry(231, Event::Recovered(Duration::from_millis(2_500))),
+            entry(
+                231,
+                Event::Closing {
+                    correct: true,
+                    text: "verdict right, 3.3 s after the fault, 6.7 s before the first request failed".into(),
+                    objections: Vec::new(),
+                },
+            ),
+        ]
+    }
+
+    #[test]
+    fn the_timeline_reads_as_it_is_meant_to() {
+        let text: String = story().iter().map(|entry| render(entry, false)).collect();
+        let golden = "
+    0.3 s  ●  started         API server https://127.0.0.1:6443, three hooks, seven backends, five clients
+                              the daemon at http://127.0.0.1:9780 knows only the kubeconfig
+    8.5 s  ●  quiet           82 writes/s, median 4 ms, every hook Healthy
+    8.6 s  ▲  fault injected  All three backends stop.
+                              An operator sees: every create and update hangs.
+   10.1 s  ◐  first evidence  3 of 3 probes have been waiting for more than 1 s
+   11.9 s  ◆  verdict         validating-webhook.openpolicyagent.org: Hanging, Blocking, confidence 0.95
+                              - all three backends accept connections and none finishes a TLS handshake,
+                                while the API server's own address answers within 2 ms
+                              - canaries are overdue
+   18.6 s  ✖  request failed  create secrets in team-a, after 10.0 s: Internal error occurred: failed
+                              calling webhook \"v\": context deadline exceeded
+   20.6 s  ▼  fault removed
+   23.1 s  ●  recovered       every hook Healthy again 2.5 s later
+   23.1 s  ✔  right           verdict right, 3.3 s after the fault, 6.7 s before the first request failed
+";
+        assert_eq!(format!("\n{text}"), golden);
+    }
+
+    #[test]
+    fn no_line_is_wider_than_a_terminal() {
+        let long = format!("{} {}", "x".repeat(400), "word ".repeat(90));
+        let entry = Entry {
+            at: Duration::from_secs(99_999),
+            event: Event::Verdict {
+                culprit: long.clone(),
+                finding: long.clone(),
+                evidence: vec![long; 9],
+                expected: false,
+            },
+        };
+        let text = render(&entry, false);
+        let widest = text.lines().map(|line| line.chars().count()).max();
+        assert_eq!(widest, Some(WIDTH), "{text}");
+        assert_eq!(text.matches("- x").count(), 3);
+    }
+
+    #[test]
+    fn colours_add_nothing_but_colours() {
+        for entry in story() {
+            let coloured = render(&entry, true);
+            assert!(coloured.contains(RESET));
+            let plain = [RESET, GREEN, YELLOW, RED, CYAN]
+                .iter()
+                .fold(coloured, |text, code| text.replace(code, ""));
+            assert_eq!(plain.trim_end(), render(&entry, false).trim_end());
+        }
+    }
+
+    #[test]
+    fn a_hook_cannot_send_escapes_to_the_terminal() {
+        let entry = Entry {
+            at: Duration::ZERO,
+            event: Event::Evidence("\u{1b}[2Jgone\r\n\u{9b}31m".into()),
+        };
+        let text = render(&entry, false);
+        assert!(!text.trim_end().chars().any(char::is_control), "{text:?}");
+    }
+}

@@ -1,0 +1,321 @@
+//! The scenarios: what is broken, and what hookwatch is to say of it.
+
+mod table;
+
+use std::time::Duration;
+
+use anyhow::Context;
+
+use super::api::Knobs;
+use super::backend::Behaviour;
+use super::cluster::{Cluster, LabHook, client_for};
+use super::workload::ReadFlood;
+
+pub use self::table::SCENARIOS;
+
+/// One way of breaking the lab cluster, or of leaving it alone.
+#[derive(Debug)]
+pub struct Scenario {
+    /// Its fixed name.
+    pub name: &'static str,
+    /// What is done, in one sentence.
+    pub summary: &'static str,
+    /// What a person at the cluster would notice.
+    pub symptom: &'static str,
+    /// What hookwatch is to say of which hooks; it is to say `Failing` of no other.
+    pub expected: &'static [Expected],
+    /// Which trouble other than a hook it is to name.
+    pub not_a_hook: Option<&'static str>,
+    faults: &'static [Fault],
+}
+
+/// The verdict that a scenario calls for on one hook.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Expected {
+    /// The hook.
+    pub hook: LabHook,
+    /// The cause, as the assessment spells it.
+    pub cause: &'static str,
+    /// Whether the hook counts as failing or only as suspect.
+    pub health: ExpectedHealth,
+    /// The effect, where only one is right.
+    pub effect: Option<&'static str>,
+}
+
+/// How ill a hook is to be called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExpectedHealth {
+    /// `Failing`: it does not do its work.
+    Failing,
+    /// `Suspect`, and never `Failing`: something is wrong, but writes do not suffer from it.
+    Suspect,
+}
+
+impl ExpectedHealth {
+    /// As the assessment spells it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Failing => "Failing",
+            Self::Suspect => "Suspect",
+        }
+    }
+}
+
+/// One thing that is broken.
+#[derive(Debug)]
+enum Fault {
+    /// The first `backends` backends of the hook behave like this.
+    Behave {
+        hook: LabHook,
+        backends: usize,
+        behaviour: Behaviour,
+    },
+    /// The configuration's `caBundle` belongs to an authority that signed nothing here.
+    WrongCaBundle(LabHook),
+    /// All backends serve an expired certificate.
+    ExpiredCertificates(LabHook),
+    /// The Service's EndpointSlice is empty.
+    NoEndpoints(LabHook),
+    /// Every storage operation of the API server takes this long.
+    SlowStorage(Duration),
+    /// The API server has this many cores, and readers LIST without end.
+    ReadOverload { readers: usize, cores: usize },
+}
+
+/// What the embedded API server has when nobody turns its knobs.
+const USUAL_STORAGE: Duration = Duration::from_millis(1);
+const STORAGE_JITTER: f64 = 0.3;
+const USUAL_CORES: usize = 2;
+
+/// What a scenario is carried out on.
+pub struct Target<'a> {
+    /// The lab cluster.
+    pub cluster: &'a Cluster,
+    /// Its kubeconfig.
+    pub kubeconfig: &'a str,
+    /// The embedded API server's own knobs; a real one has none.
+    pub knobs: Option<&'a Knobs>,
+}
+
+/// A fault that is in force. [`Injected::clear`] ends it.
+pub struct Injected {
+    scenario: &'static Scenario,
+    floods: Vec<ReadFlood>,
+}
+
+/// The scenario of that name.
+///
+/// # Errors
+/// When there is none; the message lists the names.
+pub fn by_name(name: &str) -> anyhow::Result<&'static Scenario> {
+    SCENARIOS
+        .iter()
+        .find(|scenario| scenario.name == name)
+        .with_context(|| {
+            let names: Vec<_> = SCENARIOS.iter().map(|scenario| scenario.name).collect();
+            format!(
+                "there is no scenario {name:?}; the scenarios are {}",
+                names.join(", ")
+            )
+        })
+}
+
+impl Scenario {
+    /// Whether nothing is broken.
+    pub const fn is_quiet(&self) -> bool {
+        self.faults.is_empty()
+    }
+
+    /// Breaks what the scenario breaks; returns when everything is in force.
+    ///
+    /// # Errors
+    /// When a fault cannot be injected, or needs knobs and the target has none.
+    pub async fn inject(&'static self, target: &Target<'_>) -> anyhow::Result<Injected> {
+        let mut floods = Vec::new();
+        for fault in self.faults {
+            let flood = fault
+                .inject(target)
+                .await
+                .with_context(|| format!("injecting {}", self.name))?;
+            floods.extend(flood);
+        }
+        Ok(Injected {
+            scenario: self,
+            floods,
+        })
+    }
+}
+
+impl Injected {
+    /// Mends what the scenario broke; returns when everything is as it was.
+    ///
+    /// # Errors
+    /// When something cannot be put back; the rest is put back all the same.
+    pub async fn clear(self, target: &Target<'_>) -> anyhow::Result<()> {
+        drop(self.floods);
+        let mut first_error = Ok(());
+        // Backwards, so that no state appears that was not there on the way in.
+        for fault in self.scenario.faults.iter().rev() {
+            let cleared = fault.clear(target).await;
+            first_error = first_error.and(cleared);
+        }
+        first_error.with_context(|| format!("clearing {}", self.scenario.name))
+    }
+}
+
+impl Fault {
+    async fn inject(&self, target: &Target<'_>) -> anyhow::Result<Option<ReadFlood>> {
+        let cluster = target.cluster;
+        match self {
+            Self::Behave {
+                hook,
+                backends,
+                behaviour,
+            } => cluster.behave(*hook, *backends, behaviour).await?,
+            Self::WrongCaBundle(hook) => cluster.set_ca_bundle(*hook, false).await?,
+            Self::ExpiredCertificates(hook) => cluster.renew_certificates(*hook, true).await?,
+            Self::NoEndpoints(hook) => cluster.set_endpoints(*hook, false).await?,
+            Self::SlowStorage(delay) => {
+                target.knobs()?.set_storage_latency(*delay, STORAGE_JITTER);
+            }
+            Self::ReadOverload { readers, cores } => {
+                target.knobs()?.set_cpu(*cores);
+                let mut clients = Vec::new();
+                for _ in 0..*readers {
+                    clients.push(client_for(target.kubeconfig).await?);
+                }
+                return Ok(Some(ReadFlood::start(clients)));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn clear(&self, target: &Target<'_>) -> anyhow::Result<()> {
+        let cluster = target.cluster;
+        match self {
+            Self::Behave { hook, backends, .. } => {
+                cluster.behave(*hook, *backends, &Behaviour::Healthy).await
+            }
+            Self::WrongCaBundle(hook) => cluster.set_ca_bundle(*hook, true).await,
+            Self::ExpiredCertificates(hook) => cluster.renew_certificates(*hook, false).await,
+            Self::NoEndpoints(hook) => cluster.set_endpoints(*hook, true).await,
+            Self::SlowStorage(_) => {
+                target.knobs()?.set_storage_latency(USUAL_STORAGE, STORAGE_JITTER);
+                Ok(())
+            }
+            Self::ReadOverload { .. } => {
+                target.knobs()?.set_cpu(USUAL_CORES);
+                Ok(())
+            }
+        }
+    }
+}
+
+impl<'a> Target<'a> {
+    fn knobs(&self) -> anyhow::Result<&'a Knobs> {
+        self.knobs
+            .context("only the embedded API server can be slowed down from inside")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::api::{Api, PostParams};
+
+    use super::*;
+    use crate::lab::api::{ApiServer, ApiServerOptions};
+
+    struct Lab {
+        api: ApiServer,
+        kubeconfig: String,
+        cluster: Cluster,
+    }
+
+    impl Lab {
+        async fn start() -> Self {
+            // The lab's clients take the process's provider; a second test installing it is no error.
+            let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+            let api = ApiServer::start(ApiServerOptions::default()).await.unwrap();
+            let kubeconfig = api.kubeconfig();
+            let cluster = Cluster::start(&kubeconfig).await.unwrap();
+            Self {
+                api,
+                kubeconfig,
+                cluster,
+            }
+        }
+
+        fn target(&self) -> Target<'_> {
+            Target {
+                cluster: &self.cluster,
+                kubeconfig: &self.kubeconfig,
+                knobs: Some(self.api.knobs()),
+            }
+        }
+
+        /// Creates a ConfigMap in team-a, as a user would.
+        async fn write(&self) -> Result<ConfigMap, String> {
+            let api: Api<ConfigMap> = Api::namespaced(self.cluster.client().clone(), "team-a");
+            let mut object = ConfigMap::default();
+            object.metadata.generate_name = Some("test-".into());
+            match api.create(&PostParams::default(), &object).await {
+                Ok(object) => Ok(object),
+                Err(kube::Error::Api(status)) => Err(status.message.clone()),
+                Err(error) => panic!("no answer from the API server: {error}"),
+            }
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn every_scenario_can_be_injected_and_leaves_nothing_behind() {
+        let lab = Lab::start().await;
+        for scenario in &SCENARIOS {
+            let injected = scenario.inject(&lab.target()).await.unwrap();
+            injected.clear(&lab.target()).await.unwrap();
+            let written = lab.write().await;
+            let written = written.unwrap_or_else(|error| panic!("after {}: {error}", scenario.name));
+            let annotations = written.metadata.annotations.unwrap_or_default();
+            assert!(
+                annotations.contains_key("policy.example.com/seen"),
+                "{}: the mutating hook was passed over",
+                scenario.name
+            );
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_broken_hook_is_named_by_the_write_it_refuses() {
+        let lab = Lab::start().await;
+        for (name, why) in [
+            ("validating-refused", "connection refused"),
+            ("validating-http-500", "boom"),
+            ("not-an-admission-review", "invalid webhook response"),
+            ("ca-mismatch", "x509"),
+            ("certificate-expired", "x509"),
+            ("no-endpoints", "no endpoints available"),
+            ("deny-storm", "denied by the lab's policy"),
+        ] {
+            let injected = by_name(name).unwrap().inject(&lab.target()).await.unwrap();
+            let refused = lab.write().await.expect_err(name);
+            injected.clear(&lab.target()).await.unwrap();
+            assert!(refused.contains(LabHook::Opa.webhook()), "{name}: {refused}");
+            assert!(refused.contains(why), "{name}: {refused}");
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn what_needs_knobs_says_so_where_there_are_none() {
+        let lab = Lab::start().await;
+        let target = Target {
+            knobs: None,
+            ..lab.target()
+        };
+        let error = by_name("etcd-slow").unwrap().inject(&target).await.err();
+        let error = format!("{:#}", error.expect("an error"));
+        assert!(
+            error.contains("etcd-slow") && error.contains("embedded"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,243 @@
+//! The fifteen scenarios.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use super::{Expected, ExpectedHealth, Fault, Scenario};
+use crate::lab::backend::Behaviour;
+use crate::lab::cluster::LabHook;
+
+/// All scenarios, the quiet one first.
+pub static SCENARIOS: [Scenario; 15] = [
+    Scenario {
+        name: "quiet",
+        summary: "Nothing is broken, and nothing is to be said.",
+        symptom: "nothing",
+        expected: &[],
+        not_a_hook: None,
+        faults: &[],
+    },
+    Scenario {
+        name: "validating-slow",
+        summary: "Every backend of the catch-all validating hook takes 800 ms longer.",
+        symptom: "every kubectl apply takes a second; nothing fails",
+        expected: &[failing(LabHook::Opa, "Slow")],
+        not_a_hook: None,
+        faults: &[all_of(LabHook::Opa, Behaviour::Slow(Duration::from_millis(800)))],
+    },
+    Scenario {
+        name: "validating-hang",
+        summary: "All three backends of the catch-all validating hook stop, as under SIGSTOP.",
+        symptom: "every create and update hangs; for 10 s nothing even fails",
+        expected: &[failing(LabHook::Opa, "Hanging")],
+        not_a_hook: None,
+        faults: &[all_of(LabHook::Opa, Behaviour::Stopped)],
+    },
+    Scenario {
+        name: "validating-refused",
+        summary: "All three backends of the catch-all validating hook are killed.",
+        symptom: "every create and update fails at once; request latency falls",
+        expected: &[failing(LabHook::Opa, "Refused")],
+        not_a_hook: None,
+        faults: &[all_of(LabHook::Opa, Behaviour::Refused)],
+    },
+    Scenario {
+        name: "one-of-three-refused",
+        summary: "One of the three backends of the catch-all validating hook is killed.",
+        symptom: "a few writes fail, or none at all",
+        expected: &[suspect(LabHook::Opa, "Partial")],
+        not_a_hook: None,
+        faults: &[Fault::Behave {
+            hook: LabHook::Opa,
+            backends: 1,
+            behaviour: Behaviour::Refused,
+        }],
+    },
+    Scenario {
+        name: "mutating-hang-fail-open",
+        summary: "Both backends of the mutating hook accept connections and never answer; its policy is Ignore.",
+        symptom: "new Secrets and ConfigMaps take 5 s each and go in unmutated; nothing fails",
+        expected: &[Expected {
+            effect: Some("FailingOpen"),
+            ..failing(LabHook::Policy, "Hanging")
+        }],
+        not_a_hook: None,
+        faults: &[all_of(LabHook::Policy, Behaviour::AcceptAndHang)],
+    },
+    Scenario {
+        name: "validating-http-500",
+        summary: "Every backend of the catch-all validating hook answers 500.",
+        symptom: "every create and update fails at once",
+        expected: &[failing(LabHook::Opa, "Erroring")],
+        not_a_hook: None,
+        faults: &[all_of(
+            LabHook::Opa,
+            Behaviour::HttpStatus(500, Cow::Borrowed("boom")),
+        )],
+    },
+    Scenario {
+        name: "not-an-admission-review",
+        summary: "Every backend of the catch-all validating hook answers 200 with some other JSON.",
+        symptom: "every create and update fails at once",
+        expected: &[failing(LabHook::Opa, "Erroring")],
+        not_a_hook: None,
+        faults: &[all_of(LabHook::Opa, Behaviour::NotAnAdmissionReview)],
+    },
+    Scenario {
+        name: "ca-mismatch",
+        summary: "The catch-all validating hook's caBundle is replaced by that of another authority.",
+        symptom: "every create and update fails with an x509 error",
+        expected: &[failing(LabHook::Opa, "TlsInvalid")],
+        not_a_hook: None,
+        faults: &[Fault::WrongCaBundle(LabHook::Opa)],
+    },
+    Scenario {
+        name: "certificate-expired",
+        summary: "The backends of the catch-all validating hook serve a certificate that has expired.",
+        symptom: "every create and update fails with an x509 error",
+        expected: &[failing(LabHook::Opa, "TlsInvalid")],
+        not_a_hook: None,
+        faults: &[Fault::ExpiredCertificates(LabHook::Opa)],
+    },
+    Scenario {
+        name: "no-endpoints",
+        summary: "The Deployment behind the catch-all validating hook is scaled to zero: no endpoints, no backends.",
+        symptom: "every create and update fails at once",
+        expected: &[failing(LabHook::Opa, "NoEndpoints")],
+        not_a_hook: None,
+        // The API server resolves only when it dials: as long as backends live, its pooled connections hide that
+        // the slice is empty.
+        faults: &[
+            Fault::NoEndpoints(LabHook::Opa),
+            all_of(LabHook::Opa, Behaviour::Refused),
+        ],
+    },
+    Scenario {
+        name: "deny-storm",
+        summary: "The catch-all validating hook denies everything. It works; it is no fault of its own.",
+        symptom: "every create and update is denied by policy",
+        expected: &[suspect(LabHook::Opa, "Denying")],
+        not_a_hook: None,
+        faults: &[all_of(
+            LabHook::Opa,
+            Behaviour::Deny(403, Cow::Borrowed("denied by the lab's policy")),
+        )],
+    },
+    Scenario {
+        name: "etcd-slow",
+        summary: "Every storage operation takes 80 ms. No hook has a part in it.",
+        symptom: "everything is slow, with every hook well",
+        expected: &[],
+        not_a_hook: Some("EtcdSlow"),
+        faults: &[Fault::SlowStorage(Duration::from_millis(80))],
+    },
+    Scenario {
+        name: "read-overload",
+        summary: "A flood of LISTs leaves the API server short of CPU. No hook has a part in it.",
+        symptom: "everything is slow, hooks included",
+        expected: &[],
+        not_a_hook: Some("Overloaded"),
+        faults: &[Fault::ReadOverload {
+            readers: 12,
+            cores: 1,
+        }],
+    },
+    Scenario {
+        name: "two-culprits",
+        summary: "The catch-all validating hook answers 500 while the mutating one hangs.",
+        symptom: "every create and update fails, some of them only after 5 s",
+        expected: &[
+            failing(LabHook::Opa, "Erroring"),
+            failing(LabHook::Policy, "Hanging"),
+        ],
+        not_a_hook: None,
+        faults: &[
+            all_of(LabHook::Opa, Behaviour::HttpStatus(500, Cow::Borrowed("boom"))),
+            all_of(LabHook::Policy, Behaviour::AcceptAndHang),
+        ],
+    },
+];
+
+const fn failing(hook: LabHook, cause: &'static str) -> Expected {
+    Expected {
+        hook,
+        cause,
+        health: ExpectedHealth::Failing,
+        effect: None,
+    }
+}
+
+const fn suspect(hook: LabHook, cause: &'static str) -> Expected {
+    Expected {
+        hook,
+        cause,
+        health: ExpectedHealth::Suspect,
+        effect: None,
+    }
+}
+
+const fn all_of(hook: LabHook, behaviour: Behaviour) -> Fault {
+    Fault::Behave {
+        hook,
+        backends: hook.backends(),
+        behaviour,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lab::scenario::by_name;
+
+    const NAMES: [&str; 15] = [
+        "quiet",
+        "validating-slow",
+        "validating-hang",
+        "validating-refused",
+        "one-of-three-refused",
+        "mutating-hang-fail-open",
+        "validating-http-500",
+        "not-an-admission-review",
+        "ca-mismatch",
+        "certificate-expired",
+        "no-endpoints",
+        "deny-storm",
+        "etcd-slow",
+        "read-overload",
+        "two-culprits",
+    ];
+
+    #[test]
+    fn the_table_has_exactly_the_fifteen_names() {
+        assert_eq!(SCENARIOS.each_ref().map(|scenario| scenario.name), NAMES);
+        let unknown = by_name("no-such").unwrap_err().to_string();
+        assert!(NAMES.iter().all(|name| unknown.contains(name)), "{unknown}");
+    }
+
+    #[test]
+    fn a_hook_is_expected_once_and_only_when_something_is_broken() {
+        for scenario in &SCENARIOS {
+            let says = !scenario.expected.is_empty() || scenario.not_a_hook.is_some();
+            assert_eq!(says, !scenario.faults.is_empty(), "{}", scenario.name);
+            for (index, expected) in scenario.expected.iter().enumerate() {
+                let again = scenario.expected[index + 1..]
+                    .iter()
+                    .any(|other| other.hook == expected.hook);
+                assert!(!again, "{}", scenario.name);
+            }
+        }
+    }
+
+    #[test]
+    fn partial_and_denying_hooks_are_never_to_be_called_failing() {
+        for expected in SCENARIOS.iter().flat_map(|scenario| scenario.expected) {
+            let works = matches!(expected.cause, "Partial" | "Denying");
+            assert_eq!(
+                works,
+                expected.health == ExpectedHealth::Suspect,
+                "{}",
+                expected.cause
+            );
+        }
+    }
+}

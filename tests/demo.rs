@@ -1,0 +1,128 @@
+//! The whole of it: every scenario, played against the unchanged daemon.
+
+#![allow(
+    clippy::panic,
+    reason = "a test fails by panicking, and helpers of an integration test count as code"
+)]
+
+use std::sync::{Arc, Mutex};
+
+use hookwatch::app::demo::{DaemonArguments, DemoOptions, DemoReport, Timing, run};
+use hookwatch::app::run::for_demo;
+use hookwatch::lab::scenario::{SCENARIOS, by_name};
+
+/// Plays a scenario, and hands out the arguments that the daemon was started with.
+fn play(name: &str) -> (DemoReport, DaemonArguments, String) {
+    // Fails when another test of this file came first, which is as good.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let scenario = by_name(name).unwrap_or_else(|error| panic!("{error:#}"));
+    let options = DemoOptions {
+        scenario,
+        timing: Timing::default(),
+        timeline: None,
+        colour: false,
+    };
+    let started_with = Arc::new(Mutex::new(None));
+    let keep = Arc::clone(&started_with);
+    let start_daemon = move |arguments: DaemonArguments| {
+        let kubeconfig = std::fs::read_to_string(&arguments.kubeconfig).unwrap_or_default();
+        if let Ok(mut started_with) = keep.lock() {
+            *started_with = Some((arguments.clone(), kubeconfig));
+        }
+        for_demo(arguments)
+    };
+    let runtime = tokio::runtime::Runtime::new().unwrap_or_else(|error| panic!("{error}"));
+    let report = runtime
+        .block_on(run(options, start_daemon))
+        .unwrap_or_else(|error| panic!("{error:#}"));
+    let Some((arguments, kubeconfig)) = started_with.lock().ok().and_then(|mut kept| kept.take()) else {
+        panic!("the daemon was never started");
+    };
+    (report, arguments, kubeconfig)
+}
+
+/// Plays a scenario and holds it to what the table says.
+fn holds(name: &str) {
+    let (report, ..) = play(name);
+    assert!(report.correct, "{name}: {:?}\n{report:#?}", report.objections);
+}
+
+/// The hidden truth is that latency shows nothing for ten seconds; the verdict may not wait for it.
+#[test]
+fn validating_hang_is_named_before_the_first_request_has_timed_out() {
+    let (report, ..) = play("validating-hang");
+    assert!(report.correct, "{:?}", report.objections);
+    let (Some(verdict), Some(failure)) = (&report.verdict_at, &report.first_failure_at) else {
+        panic!("no verdict or no failure: {report:#?}");
+    };
+    assert!(verdict < failure, "verdict {verdict}, first failure {failure}");
+}
+
+#[test]
+fn the_daemon_is_told_how_to_reach_the_cluster_and_nothing_else() {
+    let (report, arguments, kubeconfig) = play("quiet");
+    assert!(report.correct, "{:?}", report.objections);
+    // Exhaustive on purpose: whoever tells the daemon more has to come by here.
+    let DaemonArguments {
+        kubeconfig: path,
+        listen,
+    } = arguments;
+    assert_eq!(listen, "127.0.0.1:0");
+    let told = format!("{}{kubeconfig}", path.display());
+    for scenario in &SCENARIOS {
+        assert!(!told.contains(scenario.name), "{} is given away", scenario.name);
+    }
+    let parsed: serde_json::Value =
+        serde_saphyr::from_str(&kubeconfig).unwrap_or_else(|error| panic!("{error}"));
+    let keys: Vec<&str> = parsed
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(key, _)| key.as_str())
+        .collect();
+    let known = [
+        "apiVersion",
+        "clusters",
+        "contexts",
+        "current-context",
+        "kind",
+        "preferences",
+        "users",
+    ];
+    assert!(keys.iter().all(|key| known.contains(key)), "{keys:?}");
+}
+
+macro_rules! scenarios {
+    ($($test:ident: $name:literal,)*) => {
+        $(
+            #[test]
+            fn $test() {
+                holds($name);
+            }
+        )*
+
+        #[test]
+        fn every_scenario_has_a_test() {
+            let tested = [$($name,)* "validating-hang", "quiet"];
+            for scenario in &SCENARIOS {
+                assert!(tested.contains(&scenario.name), "{} is not played", scenario.name);
+            }
+        }
+    };
+}
+
+scenarios! {
+    a_slow_hook_is_named: "validating-slow",
+    a_hook_that_refuses_connections_is_named: "validating-refused",
+    one_bad_backend_of_three_is_seen_and_nobody_is_blamed: "one-of-three-refused",
+    a_hook_that_hangs_and_is_skipped_is_named: "mutating-hang-fail-open",
+    a_hook_that_answers_500_is_named: "validating-http-500",
+    a_hook_that_answers_nonsense_is_named: "not-an-admission-review",
+    a_ca_bundle_that_does_not_fit_is_named: "ca-mismatch",
+    an_expired_certificate_is_named: "certificate-expired",
+    a_service_without_endpoints_is_named: "no-endpoints",
+    a_hook_that_denies_everything_is_no_culprit: "deny-storm",
+    a_slow_etcd_is_blamed_on_no_hook: "etcd-slow",
+    an_overloaded_api_server_is_blamed_on_no_hook: "read-overload",
+    two_culprits_are_both_named_each_with_its_cause: "two-culprits",
+}
