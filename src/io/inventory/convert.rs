@@ -1,7 +1,7 @@
 //! From a webhook configuration to hooks, with every default resolved as the API server resolves it.
 //!
 //! The Service behind a hook is filled in later, when its Service and EndpointSlices are at hand; see
-//! [`service`].
+//! `service`.
 
 use std::time::Duration;
 
