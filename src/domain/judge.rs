@@ -138,7 +138,7 @@ pub fn judge(case: &Case<'_>, previous: Option<&Verdict>) -> Verdict {
         excess_share: case.excess_share,
         since,
         summary: String::new(),
-        evidence: evidence(case, &counters, &probes, &named, cause),
+        evidence: evidence(case, &counters, &probes, &named, cause, since),
         advice: cause.map(Cause::advice),
         backends: case
             .backends

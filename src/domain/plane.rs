@@ -22,9 +22,11 @@ const DELAYED_AT_LEAST: f64 = 0.05;
 /// The API server's own part of a write is slow when it takes this many times the usual.
 const OWN_FACTOR: f64 = 3.0;
 /// Without anything usual to compare with, own time above this is slow.
-const OWN_ALWAYS: f64 = 0.3;
+const OWN_ALWAYS: f64 = 0.1;
 /// With fewer writes in the newest interval a longer span is looked at.
 const ENOUGH_WRITES: f64 = 5.0;
+/// Without anything usual to compare with, an etcd request that takes this long is slow.
+const ETCD_ALWAYS: f64 = 0.05;
 /// A rate of writes below this part of the usual is a standstill.
 const STANDSTILL: f64 = 0.05;
 
@@ -181,7 +183,7 @@ impl Plane<'_> {
         let etcd = gained.etcd.mean();
         let etcd_is_slow = etcd.is_some_and(|etcd| match self.baseline.etcd.median() {
             Some(usual) => etcd >= 4.0 * usual && etcd >= 0.015,
-            None => etcd >= 0.1,
+            None => etcd >= ETCD_ALWAYS,
         });
         if let Some(etcd) = etcd {
             let usual = usually(&self.baseline.etcd);

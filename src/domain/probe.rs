@@ -103,7 +103,7 @@ impl fmt::Display for Phase {
         f.write_str(match self {
             Self::Resolve => "resolving the name",
             Self::Connect => "connecting",
-            Self::Tls => "the TLS handshake",
+            Self::Tls => "in the TLS handshake",
             Self::FirstByte => "waiting for the answer",
             Self::Body => "reading the answer",
         })

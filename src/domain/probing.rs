@@ -214,11 +214,7 @@ impl BackendMemory {
         failed_before: usize,
         _now: Time,
     ) -> BackendState {
-        let detail = format!(
-            "is {} in {} and has not come back",
-            human(waiting),
-            under_way.phase
-        );
+        let detail = format!("has been hanging for {} ({})", human(waiting), under_way.phase);
         // A hook that lately took seconds to answer is slow until it has been silent for much longer.
         let last_good = self.fresh.back().filter(|attempt| attempt.outcome.is_healthy());
         if let Some(last) = last_good.filter(|last| waiting < last.took * 2 && self.is_slow(last.took)) {
@@ -334,12 +330,12 @@ impl ProbeOutcome {
             Self::VerifierDiffers { why } => {
                 format!("serves a certificate that only the API server's verifier accepts ({why})")
             }
-            Self::TimedOut { phase } => format!("timed out after {} in {phase}", human(took)),
+            Self::TimedOut { phase } => format!("timed out after {} ({phase})", human(took)),
             Self::Refused => "refused the connection: nobody listens there".to_owned(),
             Self::Unreachable { why } => format!("cannot be reached: {why}"),
             Self::Unresolvable { why } => format!("has no address: {why}"),
             Self::TlsRejected { fault, why } => format!("{}: {why}", fault.sentence()),
-            Self::Lost { phase, why } => format!("broke the connection during {phase}: {why}"),
+            Self::Lost { phase, why } => format!("broke the connection ({phase}): {why}"),
             Self::NotProbed { why } => format!("is not probed: {why}"),
         }
     }

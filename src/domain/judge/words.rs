@@ -5,6 +5,7 @@ use super::{Case, structural};
 use crate::domain::canaries::Named;
 use crate::domain::hook::{Backend, ServiceState, ServiceTarget, Target};
 use crate::domain::probing::{BackendState, Dead};
+use crate::domain::time::Time;
 use crate::domain::verdict::{BackendView, Cause, Effect, Health, Verdict, human, human_seconds};
 
 /// The observations, the one that weighs most first.
@@ -14,6 +15,7 @@ pub(super) fn evidence(
     probes: &Probes<'_>,
     named: &[Named<'_>],
     cause: Option<Cause>,
+    since: Option<Time>,
 ) -> Vec<String> {
     let mut said = Vec::new();
     let latest = named.iter().max_by_key(|named| named.started);
@@ -35,7 +37,13 @@ pub(super) fn evidence(
         (Some(_), Some(Target::Service(target))) => said.push(without_backends(target)),
         _ => said.extend(probes.sentences()),
     }
-    said.extend(counters.sentences(case));
+    // Good calls from before the trouble began say nothing about it.
+    let from_before = since
+        .zip(counters.from())
+        .is_some_and(|(since, from)| from < since);
+    if counters.failed >= 1.0 || counters.denied >= 1.0 || cause == Some(Cause::Slow) || !from_before {
+        said.extend(counters.sentences(case));
+    }
     if let Some(share) = case
         .excess_share
         .filter(|_| cause.is_some_and(|cause| cause != Cause::Denying))
