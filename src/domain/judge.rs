@@ -116,7 +116,12 @@ pub fn judge(case: &Case<'_>, previous: Option<&Verdict>) -> Verdict {
     let probes = Probes::of(&case.backends);
     let counters = Counters::of(case, &probes);
     let named: Vec<Named<'_>> = case.canaries.naming(case.webhook, case.now).collect();
-    let finding = conclude(case, &counters, &probes, &named, previous);
+    let mut finding = conclude(case, &counters, &probes, &named, previous);
+    let never_called = case.hook.is_some_and(|hook| hook.rules.is_empty());
+    if never_called && finding.health == Health::Failing {
+        // Broken it is, but nobody is to be woken for a hook that matches nothing.
+        finding.health = Health::Suspect;
+    }
     let cause = finding.cause;
     let since = match previous {
         Some(previous) if previous.cause.is_some() && previous.cause == cause => {
@@ -357,6 +362,7 @@ fn fails_open(case: &Case<'_>) -> bool {
 fn effect(case: &Case<'_>, cause: Option<Cause>, counters: &Counters, health: Health) -> Effect {
     match cause {
         None | Some(Cause::Denying) => Effect::None,
+        Some(_) if case.hook.is_some_and(|hook| hook.rules.is_empty()) => Effect::None,
         Some(Cause::Slow) => Effect::Delaying,
         // Bad backends that nobody has met yet do nothing.
         Some(Cause::Partial) if health != Health::Failing && counters.failed < 1.0 => Effect::None,

@@ -43,8 +43,8 @@ pub struct Plane<'a> {
     pub baseline: &'a Baseline,
     /// All canaries.
     pub canaries: &'a Canaries,
-    /// No scrape succeeded of late although they were tried.
-    pub scrapes_fail: bool,
+    /// Why scrapes fail, when those of every target do.
+    pub scrape_failure: Option<&'a str>,
 }
 
 impl Plane<'_> {
@@ -141,11 +141,20 @@ impl Plane<'_> {
 
     /// What slows or blocks writes when it is no hook.
     pub fn elsewhere(&self, verdicts: &[Verdict]) -> Option<Elsewhere> {
-        if self.scrapes_fail && self.canaries_unreachable() {
+        if let (Some(scrape), Some(canary)) = (self.scrape_failure, self.canaries_unreachable()) {
+            // Somebody who never reached it may have the wrong address, or the wrong authority.
+            let confidence = if self.baseline.read_rate.median().is_some() {
+                0.9
+            } else {
+                0.5
+            };
             return Some(Elsewhere {
                 cause: NotAHook::ApiServerDown,
-                confidence: 0.9,
-                evidence: vec!["Neither scrapes nor canaries reach the API server.".to_owned()],
+                confidence,
+                evidence: vec![
+                    format!("Scrapes do not reach the API server: {scrape}."),
+                    format!("Canaries do not reach it either: {canary}."),
+                ],
             });
         }
         let hook_named = verdicts.iter().any(|verdict| verdict.health == Health::Failing);
@@ -270,15 +279,20 @@ impl Plane<'_> {
         })
     }
 
-    fn canaries_unreachable(&self) -> bool {
-        self.canaries.iter().all(|(_, memory)| {
-            memory.latest(self.now).is_none_or(|report| {
-                matches!(
-                    report.outcome,
-                    CanaryOutcome::Unreachable { .. } | CanaryOutcome::TimedOut
-                )
-            })
-        })
+    /// Why canaries do not get through, when none does for want of a connection.
+    fn canaries_unreachable(&self) -> Option<String> {
+        let mut said = None;
+        for (_, memory) in self.canaries.iter() {
+            match memory.latest(self.now).map(|report| &report.outcome) {
+                Some(CanaryOutcome::Unreachable { why }) => said = Some(why.clone()),
+                Some(CanaryOutcome::TimedOut) => {
+                    said.get_or_insert_with(|| "no answer".to_owned());
+                }
+                Some(_) => return None,
+                None => {}
+            }
+        }
+        said
     }
 }
 

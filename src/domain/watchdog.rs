@@ -212,7 +212,7 @@ impl Watchdog {
                 newest: newest.as_ref(),
                 baseline: &self.history.baseline,
                 canaries: &self.canaries,
-                scrapes_fail: self.scrapes_fail(),
+                scrape_failure: self.scrape_failure(),
             };
             let (verdicts, problems) = self.judge_all(&plane, &states, self_doubt, now);
             let elsewhere = plane.elsewhere(&verdicts);
@@ -311,8 +311,13 @@ impl Watchdog {
         !(scraped || answered)
     }
 
-    fn scrapes_fail(&self) -> bool {
-        !self.targets.is_empty() && self.targets.values().all(|target| target.failure.is_some())
+    /// Why the first target fails, when all of them do.
+    fn scrape_failure(&self) -> Option<&str> {
+        let mut failures = self.targets.values().map(|target| target.failure.as_ref());
+        let first = failures.next()??;
+        failures
+            .all(|failure| failure.is_some())
+            .then_some(first.why.as_str())
     }
 
     fn judge_all(

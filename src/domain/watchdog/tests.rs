@@ -704,3 +704,19 @@ fn a_url_hook_is_judged_like_any_other() {
         Some(Cause::Hanging)
     );
 }
+
+#[test]
+fn nobody_is_woken_for_a_dead_hook_that_matches_nothing() {
+    let mut idle = hook("idle", 1);
+    idle.rules.clear();
+    let mut incident = Incident::calm(&[&idle, &hook("busy", 1)]);
+    for step in 0..10 {
+        incident.probe(11 * SECOND + step * SECOND, &idle, 0, ProbeOutcome::Refused);
+        incident.probe(11 * SECOND + step * SECOND, &hook("busy", 1), 0, alive());
+    }
+    let verdict = incident.verdict(22 * SECOND, "idle");
+    assert_eq!(
+        found(&verdict),
+        (Health::Suspect, Some(Cause::Refused), HookEffect::None)
+    );
+}
