@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use super::{Cluster, LabHook, bounded, status_of};
 use crate::domain::hook::HookKind;
+use crate::lab::control_plane::Reach;
 
 /// Namespaces of the lab; the first three exist in every real cluster already.
 const NAMESPACES: [&str; 9] = [
@@ -73,7 +74,8 @@ pub(super) async fn create_all(cluster: &Cluster) -> anyhow::Result<()> {
         .try_collect::<()>()
         .await?;
 
-    for hook in LabHook::ALL {
+    let behind_services = LabHook::ALL.into_iter().filter(|_| cluster.reach != Reach::Url);
+    for hook in behind_services {
         create(
             &Api::namespaced(client(), hook.namespace()),
             &service(cluster, hook)?,
@@ -182,14 +184,19 @@ fn configuration(cluster: &Cluster, hook: LabHook) -> Value {
             ]})
         },
     );
+    let mut client = match (cluster.reach, cluster.backends(hook).first()) {
+        (Reach::Url, Some(backend)) => json!({"url": format!("https://{}{path}", backend.address())}),
+        _ => {
+            let (namespace, name) = (hook.namespace(), hook.service());
+            json!({"service": {"namespace": namespace, "name": name, "path": path, "port": 443}})
+        }
+    };
+    client["caBundle"] = Value::from(BASE64_STANDARD.encode(cluster.bundle(true)));
     json!({
         "metadata": {"name": hook.configuration(), "annotations": {"hookwatch.dev/probe": "review"}},
         "webhooks": [{
             "name": hook.webhook(),
-            "clientConfig": {
-                "service": {"namespace": hook.namespace(), "name": hook.service(), "path": path, "port": 443},
-                "caBundle": BASE64_STANDARD.encode(cluster.bundle(true)),
-            },
+            "clientConfig": client,
             "rules": rules,
             "namespaceSelector": selector,
             "failurePolicy": policy,
