@@ -35,6 +35,8 @@ const NAMESPACES: [&str; 9] = [
 const ARCHIVE: &str = "archive";
 /// How many of them.
 const ARCHIVED: usize = 300;
+/// How much is in each of them on a real API server, in bytes. The embedded one counts objects only.
+const ARCHIVED_BYTES: usize = 20 << 10;
 
 /// The name of every object that canaries write.
 const CANARY: &str = "hookwatch-canary";
@@ -64,9 +66,16 @@ pub(super) async fn create_all(cluster: &Cluster) -> anyhow::Result<()> {
     create(&Api::namespaced(client(), "kube-node-lease"), &canary).await?;
 
     let archive: Api<ConfigMap> = Api::namespaced(client(), ARCHIVE);
+    let text = match cluster.reach {
+        Reach::Loopback => String::new(),
+        Reach::Namespace | Reach::Url => "an old line of text\n".repeat(ARCHIVED_BYTES / 20),
+    };
     futures::stream::iter(0..ARCHIVED)
         .map(|number| {
-            let manifest = json!({"metadata": {"name": format!("entry-{number}"), "namespace": ARCHIVE}});
+            let manifest = json!({
+                "metadata": {"name": format!("entry-{number}"), "namespace": ARCHIVE},
+                "data": {"text": text},
+            });
             let archive = &archive;
             async move { create(archive, &object(manifest)?).await }
         })
