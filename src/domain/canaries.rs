@@ -18,6 +18,8 @@ const SLOW_ALWAYS: Duration = Duration::from_secs(1);
 const SLOW_AT_LEAST: Duration = Duration::from_millis(100);
 /// And between the two it is slow when it takes this many times the usual.
 const SLOW_FACTOR: f64 = 5.0;
+/// Seconds above the usual that are worth a closer look.
+const SLOWISH_BY: f64 = 0.03;
 
 /// The last canaries of all targets.
 #[derive(Debug, Clone, Default)]
@@ -175,6 +177,34 @@ impl CanaryMemory {
         self.is_slow(latest.took).then_some(latest.took)
     }
 
+    /// Whether the last canaries are reason to look closer, though none of them says what for: twice as slow as
+    /// usual two times in a row, or denied where others got through before.
+    pub fn is_odd(&self, now: Time) -> bool {
+        let mut latest = self.recent(now).collect::<Vec<_>>().into_iter().rev();
+        let Some(last) = latest.next() else { return false };
+        match &last.outcome {
+            CanaryOutcome::CallFailed(_)
+            | CanaryOutcome::TimedOut
+            | CanaryOutcome::Unreachable { .. }
+            | CanaryOutcome::Refused { .. } => true,
+            CanaryOutcome::Denied { .. } => self
+                .finished
+                .iter()
+                .any(|report| report.outcome == CanaryOutcome::Written),
+            CanaryOutcome::Written => {
+                self.is_slowish(last) && latest.next().is_some_and(|before| self.is_slowish(before))
+            }
+            CanaryOutcome::Forbidden { .. } | CanaryOutcome::Missing { .. } => false,
+        }
+    }
+
+    fn is_slowish(&self, report: &CanaryReport) -> bool {
+        let took = report.took.as_secs_f64();
+        self.usual
+            .median()
+            .is_some_and(|usual| took >= 2.0 * usual && took >= usual + SLOWISH_BY)
+    }
+
     /// What is usual, in seconds.
     pub fn usual(&self) -> Option<f64> {
         self.usual.median()
@@ -257,6 +287,23 @@ mod tests {
             [false]
         );
         assert_eq!(canaries.naming("other", at(12_005)).count(), 0);
+    }
+
+    #[test]
+    fn two_canaries_twice_as_slow_as_usual_are_odd_and_so_is_a_denial_out_of_the_blue() {
+        let mut canaries = Canaries::default();
+        let odd = |canaries: &Canaries| canaries.iter().any(|(_, memory)| memory.is_odd(at(9_000)));
+        canaries.finished(report(0, 50, CanaryOutcome::Denied { webhook: "w".into() }));
+        assert!(!odd(&canaries), "it was never otherwise");
+        canaries.finished(report(1_000, 50, CanaryOutcome::Written));
+        canaries.finished(report(2_000, 150, CanaryOutcome::Written));
+        assert!(!odd(&canaries), "once is nothing");
+        canaries.finished(report(3_000, 150, CanaryOutcome::Written));
+        assert!(odd(&canaries));
+        canaries.finished(report(4_000, 50, CanaryOutcome::Written));
+        assert!(!odd(&canaries));
+        canaries.finished(report(5_000, 50, CanaryOutcome::Denied { webhook: "w".into() }));
+        assert!(odd(&canaries));
     }
 
     #[test]

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{Attention, Watchdog, is_trouble};
-use crate::domain::canary::CanaryOutcome;
 use crate::domain::hook::{Backend, BackendPath, HookId};
 use crate::domain::probing::BackendState;
 use crate::domain::time::Time;
@@ -48,17 +47,7 @@ impl Watchdog {
             }
         }
         let canary_is_odd = self.canaries.iter().any(|(_, memory)| {
-            memory.overdue_for(now).is_some()
-                || memory.slow(now).is_some()
-                || memory.latest(now).is_some_and(|report| {
-                    matches!(
-                        report.outcome,
-                        CanaryOutcome::CallFailed(_)
-                            | CanaryOutcome::TimedOut
-                            | CanaryOutcome::Unreachable { .. }
-                            | CanaryOutcome::Refused { .. }
-                    )
-                })
+            memory.is_odd(now) || memory.overdue_for(now).is_some() || memory.slow(now).is_some()
         });
         let everywhere = !hooks.is_empty()
             || canary_is_odd
