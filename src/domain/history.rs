@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use super::hook::HookKind;
-use super::snapshot::{ByRequestKind, Scrape, Snapshot};
+use super::snapshot::{Scrape, Snapshot};
 use super::time::Time;
 
 /// Intervals that ended within this time are "of late".
@@ -247,17 +247,6 @@ impl History {
     /// Processes seen behind one target.
     pub fn replicas_behind(&self, target: &str) -> usize {
         self.replicas.keys().filter(|key| key.target == target).count()
-    }
-
-    /// Writes and reads being served, over all replicas, as of their last scrape.
-    pub fn in_flight(&self) -> Option<ByRequestKind> {
-        self.replicas
-            .values()
-            .filter_map(|replica| replica.last.in_flight)
-            .reduce(|a, b| ByRequestKind {
-                mutating: a.mutating + b.mutating,
-                read_only: a.read_only + b.read_only,
-            })
     }
 }
 
