@@ -248,7 +248,7 @@ impl ProbeConfig {
             level: section.level("level", ProbeLevel::Http),
             interval: section.duration("interval", Duration::from_secs(5), Duration::from_secs(1)),
             alert_interval: section.duration("alertInterval", Duration::from_secs(1), half_a_second),
-            concurrency: section.number("concurrency", 64, 1..=1_000) as usize,
+            concurrency: section.number("concurrency", 256, 1..=1_000) as usize,
             cluster_ip: section.flag("clusterIP", true),
             hooks: section
                 .list("hooks", |entry| {

@@ -5,6 +5,7 @@
 //! through a watch channel, so a hung scrape cannot hold up a probe and nothing can hold up the verdict.
 
 mod observers;
+mod probes;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};

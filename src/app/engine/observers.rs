@@ -1,35 +1,29 @@
-//! The tasks that observe: probes, canaries and scrapes, each at its own pace.
+//! The tasks that observe, each at its own pace: inventory, canaries and scrapes here, probes by a schedule of
+//! their own.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, MissedTickBehavior, sleep_until};
+use tokio::time::{Instant, sleep_until};
 
-use crate::app::config::{CanaryConfig, Config, ProbeConfig, ScrapeConfig};
+use super::probes::Probes;
+use crate::app::config::{CanaryConfig, Config, ScrapeConfig};
 use crate::domain::canary::{CanaryOutcome, CanaryTarget};
-use crate::domain::hook::{Backend, BackendPath, Hook, HookId};
 use crate::domain::inventory::{Inventory, InventoryHealth, WatchReport};
-use crate::domain::probe::{Connection as ConnectionUse, ProbeLevel};
 use crate::domain::watchdog::{Attention, Event};
 use crate::io::Clock;
 use crate::io::canary::Canaries;
 use crate::io::client::Connection;
 use crate::io::inventory::{InventoryWatch, View, WatchHealth, WatchState};
-use crate::io::probe::{Limits, ProbeRequest, Prober, ReviewSubject};
+use crate::io::probe::{Limits, Prober, ReviewSubject};
 use crate::io::scrape::{ScrapeLimits, ScrapeTarget, Scraper};
 
-/// How often the probes' schedule is looked at: the finest difference between two due times.
-const SCHEDULE: Duration = Duration::from_millis(100);
 /// Canaries of one target under way at once. While one hangs for a hook's whole timeout, the next ones see
 /// whether the hook is back.
 const CANARIES_AT_ONCE: usize = 3;
-/// Fresh probes of one backend under way at once, for the same reason.
-const FRESH_AT_ONCE: usize = 2;
 /// A canary that may not be written, or has nothing to be written to, is tried this often.
 const NOT_PERMITTED: Duration = Duration::from_secs(60);
 /// How often the list of API-server replicas is read anew.
@@ -75,18 +69,14 @@ pub(super) fn spawn(
     }
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let prober = Prober::new(provider, Limits::default(), Arc::clone(clock)).context("cannot probe")?;
-    let probes = Probes {
-        prober: Arc::new(prober),
-        config: config.probes.clone(),
-        subject: review_subject(&config.namespace),
-        events: events.clone(),
-        attention: attention.clone(),
+    let probes = Probes::new(
+        prober,
+        config.probes.clone(),
+        review_subject(&config.namespace),
+        events.clone(),
+        attention.clone(),
         inventory,
-        under_way: Arc::new(Semaphore::new(config.probes.concurrency)),
-        jitter: RandomState::new(),
-        schedule: HashMap::new(),
-        running: JoinSet::new(),
-    };
+    );
     tasks.spawn(probes.run());
     Ok(())
 }
@@ -242,149 +232,6 @@ async fn write_canaries(
         }
         if !permitted {
             sleep_until(began + NOT_PERMITTED).await;
-        }
-    }
-}
-
-/// The schedule of all probes.
-struct Probes {
-    prober: Arc<Prober>,
-    config: ProbeConfig,
-    subject: ReviewSubject,
-    events: mpsc::Sender<Event>,
-    attention: watch::Receiver<Attention>,
-    inventory: watch::Receiver<Arc<Inventory>>,
-    /// One permit per probe under way.
-    under_way: Arc<Semaphore>,
-    jitter: RandomState,
-    schedule: HashMap<(HookId, Backend), Due>,
-    /// Owned here so that probes end with the task that starts them.
-    running: JoinSet<()>,
-}
-
-/// When a backend was last probed, and the probes of it that are under way.
-struct Due {
-    known_since: Instant,
-    fresh: Option<Instant>,
-    kept: Option<Instant>,
-    fresh_under_way: Arc<()>,
-    kept_under_way: Arc<()>,
-    round: u64,
-}
-
-impl Due {
-    fn new(known_since: Instant) -> Self {
-        Self {
-            known_since,
-            fresh: None,
-            kept: None,
-            fresh_under_way: Arc::default(),
-            kept_under_way: Arc::default(),
-            round: 0,
-        }
-    }
-}
-
-impl Probes {
-    async fn run(mut self) {
-        let mut tick = tokio::time::interval(SCHEDULE);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            tick.tick().await;
-            while self.running.try_join_next().is_some() {}
-            if self.inventory.has_changed().unwrap_or(false) {
-                self.forget_the_gone();
-            }
-            self.start_what_is_due();
-        }
-    }
-
-    fn forget_the_gone(&mut self) {
-        let inventory = Arc::clone(&self.inventory.borrow_and_update());
-        let prober = &self.prober;
-        self.schedule.retain(|(id, backend), _| {
-            let there = inventory
-                .hook(id)
-                .is_some_and(|hook| hook.backends().contains(backend));
-            if !there {
-                prober.forget(id, backend);
-            }
-            there
-        });
-        for hook in &inventory.hooks {
-            for backend in hook.backends() {
-                if backend.path != BackendPath::ClusterIp || self.config.cluster_ip {
-                    let key = (hook.id.clone(), backend);
-                    self.schedule
-                        .entry(key)
-                        .or_insert_with(|| Due::new(Instant::now()));
-                }
-            }
-        }
-    }
-
-    fn start_what_is_due(&mut self) {
-        let inventory = Arc::clone(&self.inventory.borrow());
-        let attention = self.attention.borrow().clone();
-        let hooks: HashMap<&HookId, &Arc<Hook>> =
-            inventory.hooks.iter().map(|hook| (&hook.id, hook)).collect();
-        let now = Instant::now();
-        for ((id, backend), due) in &mut self.schedule {
-            let Some(hook) = hooks.get(id) else { continue };
-            let level = self.config.level_of(id, hook.probe_level);
-            if level == ProbeLevel::Off {
-                continue;
-            }
-            let closely = attention.hooks.contains(id);
-            let interval = if closely {
-                self.config.alert_interval
-            } else {
-                self.config.interval
-            };
-            for connection in [ConnectionUse::Fresh, ConnectionUse::Kept] {
-                let (last, token, at_once) = match connection {
-                    ConnectionUse::Fresh => (&mut due.fresh, &due.fresh_under_way, FRESH_AT_ONCE),
-                    ConnectionUse::Kept => (&mut due.kept, &due.kept_under_way, 1),
-                };
-                // Up to a tenth early, by a toss that differs from round to round, so that probes of many
-                // hooks never march in step. The very first comes within half a second.
-                let toss = self.jitter.hash_one((id, backend, connection, due.round)) % 1_000;
-                let is_due = match *last {
-                    Some(last) => {
-                        now.duration_since(last) >= interval - interval.mul_f64(toss as f64 / 10_000.0)
-                    }
-                    None => now.duration_since(due.known_since) >= Duration::from_millis(toss / 2),
-                };
-                if !is_due || Arc::strong_count(token) > at_once {
-                    continue;
-                }
-                // Without a permit it stays due.
-                let Ok(permit) = Arc::clone(&self.under_way).try_acquire_owned() else {
-                    return;
-                };
-                *last = Some(now);
-                due.round += 1;
-                let request = ProbeRequest {
-                    hook: Arc::clone(hook),
-                    backend: backend.clone(),
-                    level,
-                    connection,
-                    deadline: hook.timeout,
-                    review: Some(self.subject.clone()),
-                };
-                let (prober, events) = (Arc::clone(&self.prober), self.events.clone());
-                let token = Arc::clone(token);
-                self.running.spawn(async move {
-                    let late = events.clone();
-                    let report = prober
-                        .probe(request, move |overdue| {
-                            let _ = late.try_send(Event::ProbeOverdue(Box::new(overdue)));
-                        })
-                        .await;
-                    let _ = events.send(Event::Probed(Box::new(report))).await;
-                    drop((permit, token));
-                });
-            }
         }
     }
 }
