@@ -78,7 +78,13 @@ impl Family {
         if part == Part::Bucket {
             return None;
         }
-        let family = match base {
+        Self::of_base(base).map(|family| (family, part))
+    }
+
+    /// The family of this name: what a series is called without `_sum`, `_count` or `_bucket`, and what the
+    /// binary format calls all of a histogram.
+    pub fn of_base(name: &str) -> Option<Self> {
+        Some(match name {
             "apiserver_request_duration_seconds" => Self::RequestDuration,
             "apiserver_request_sli_duration_seconds" | "apiserver_request_slo_duration_seconds" => {
                 Self::RequestSli
@@ -101,7 +107,6 @@ impl Family {
             "process_start_time_seconds" => Self::ProcessStart,
             "process_cpu_seconds_total" => Self::Cpu,
             _ => return None,
-        };
-        Some((family, part))
+        })
     }
 }
