@@ -1,5 +1,10 @@
 //! The text and the binary format say the same.
 
+#![allow(
+    clippy::expect_used,
+    reason = "a test fails by panicking, and helpers of an integration test count as code"
+)]
+
 use std::path::{Path, PathBuf};
 
 use hookwatch::domain::exposition::Exposition;

@@ -1,6 +1,11 @@
 //! The text format made into the binary one: the other half of what the reader under test does, written
 //! without it.
 
+#![allow(
+    clippy::expect_used,
+    reason = "a test fails by panicking, and helpers of an integration test count as code"
+)]
+
 use std::collections::HashMap;
 
 /// Encodes a text exposition as delimited `MetricFamily` messages, families and metrics in the order of the
@@ -51,6 +56,11 @@ pub fn encode(text: &str) -> Vec<u8> {
     body
 }
 
+/// The field of `Metric` that holds a counter.
+const COUNTER: u64 = 3;
+/// When a series was made, which an API server adds to each: a `Timestamp` of seconds and nanoseconds.
+const CREATED: &[u8] = b"\x08\xf1\xb7\x84\xd8\x06\x10\xa4\xa6\xb4\x06";
+
 struct Family<'text> {
     name: &'text str,
     metrics: Vec<Metric<'text>>,
@@ -72,7 +82,7 @@ impl Family<'_> {
         let is_counter = self.name.ends_with("_total") || self.name.ends_with("_count");
         let (kind, field) = match (is_histogram, is_counter) {
             (true, _) => (4, 7),
-            (false, true) => (0, 3),
+            (false, true) => (0, COUNTER),
             (false, false) => (1, 2),
         };
         let mut message = Vec::new();
@@ -87,7 +97,7 @@ impl Family<'_> {
                 bytes(&mut pair, 2, value.as_bytes());
                 bytes(&mut inner, 1, &pair);
             }
-            bytes(&mut inner, field, &metric.value());
+            bytes(&mut inner, field, &metric.value(field));
             bytes(&mut message, 4, &inner);
         }
         message
@@ -95,10 +105,13 @@ impl Family<'_> {
 }
 
 impl Metric<'_> {
-    fn value(&self) -> Vec<u8> {
+    fn value(&self, kind: u64) -> Vec<u8> {
         let mut out = Vec::new();
         if let Some(whole) = self.whole {
             double(&mut out, 1, whole);
+            if kind == COUNTER {
+                bytes(&mut out, 3, CREATED);
+            }
             return out;
         }
         count(&mut out, 1, 4, self.count);
@@ -109,6 +122,7 @@ impl Metric<'_> {
             double(&mut bucket, 2, *bound);
             bytes(&mut out, 3, &bucket);
         }
+        bytes(&mut out, 15, CREATED);
         out
     }
 }

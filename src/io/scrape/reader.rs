@@ -57,7 +57,7 @@ pub(super) enum Unfit {
 pub(super) enum Reader {
     /// Nothing has come yet, and no header told the format.
     Undecided,
-    Text(Exposition, Sniffer),
+    Text(Exposition, Box<Sniffer>),
     Protobuf(ProtobufExposition, u64),
 }
 
@@ -66,7 +66,7 @@ impl Reader {
     pub(super) fn new(format: Option<Format>) -> Self {
         match format {
             None => Self::Undecided,
-            Some(Format::Text) => Self::Text(Exposition::new(), Sniffer::new()),
+            Some(Format::Text) => Self::Text(Exposition::new(), Box::new(Sniffer::new())),
             Some(Format::Protobuf) => Self::Protobuf(ProtobufExposition::new(), 0),
         }
     }

@@ -1,6 +1,6 @@
 //! The grammar under every protobuf message: numbers of variable length, and fields behind tags.
 
-/// A field whose content has no length of its own to trust is the end of what can be read.
+/// Why the rest of a message cannot be read.
 pub(super) type Broken = &'static str;
 
 const TOO_LONG: Broken = "a number is longer than 64 bits";
