@@ -1,9 +1,9 @@
 //! The Prometheus binary format, read as a stream: `MetricFamily` messages, each behind its length.
 //!
-//! It is a fifth of the text and half the work for the API server to write. A family's name comes first, so
-//! one that nobody asked for is skipped by its length; of the others one `Metric` at a time is held. The
-//! format is the few fields of `io.prometheus.client` (`metrics.proto`) named here and in `metric`, whose
-//! numbers never change: too little to bring in a library and a code generator for.
+//! It is less than a quarter of the text, and two thirds of the work for the API server to write (1.36). A
+//! family's name comes first, so one that nobody asked for is skipped by its length; of the others one
+//! `Metric` at a time is held. The format is the few fields of `io.prometheus.client` (`metrics.proto`) named
+//! here and in `metric`, whose numbers never change: too little to bring in a library and a code generator for.
 
 mod metric;
 mod wire;
@@ -561,7 +561,8 @@ mod tests {
 
         #[test]
         fn no_input_makes_the_reader_fail(bytes in proptest::collection::vec(any::<u8>(), 0..2_000)) {
-            for start in [Vec::new(), encode_length(1_000), cpu(1.0), b"\xff\x07\x0a\x19process_cpu_seconds_total".to_vec()] {
+            let within = b"\xff\x07\x0a\x19process_cpu_seconds_total".to_vec();
+            for start in [Vec::new(), encode_length(1_000), cpu(1.0), within] {
                 let mut exposition = ProtobufExposition::new();
                 exposition.feed(&start);
                 exposition.feed(&bytes);
