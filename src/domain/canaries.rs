@@ -45,6 +45,9 @@ pub struct Named<'a> {
     pub failure: &'a CallFailure,
     /// Whether no later canary of this target got through.
     pub current: bool,
+    /// Whether a later canary of this target was stopped by something else, so that canaries cannot show any
+    /// more whether this hook is well again.
+    pub superseded: bool,
 }
 
 impl Canaries {
@@ -52,6 +55,9 @@ impl Canaries {
     pub fn finished(&mut self, report: CanaryReport) {
         let memory = self.0.entry(report.target).or_default();
         memory.overdue.remove(&report.started);
+        memory
+            .overdue
+            .retain(|started, _| report.started.since(*started) < STALE);
         if report.outcome == CanaryOutcome::Written && !memory.is_slow(report.took) {
             memory.usual.learn(Some(report.took.as_secs_f64()));
         }
@@ -93,6 +99,9 @@ impl Canaries {
                         took: report.took,
                         failure,
                         current: !memory.got_through_after(report.started),
+                        superseded: memory.latest(now).is_some_and(|latest| {
+                            !matches!(&latest.outcome, CanaryOutcome::CallFailed(failure) if failure.webhook == webhook)
+                        }),
                     }),
                     _ => None,
                 })
@@ -107,17 +116,6 @@ impl Canaries {
                 _ => None,
             })
         })
-    }
-
-    /// How many recent canaries this webhook denied, of those that the current state is made of.
-    pub fn denied_by(&self, webhook: &str, now: Time) -> usize {
-        self.0
-            .values()
-            .filter_map(|memory| memory.latest(now))
-            .filter(
-                |report| matches!(&report.outcome, CanaryOutcome::Denied { webhook: by } if by == webhook),
-            )
-            .count()
     }
 
     /// One view per canary, for people.
@@ -167,17 +165,19 @@ impl CanaryMemory {
             .map(|(started, waiting)| (*started, now.since(*started).max(*waiting)))
     }
 
+    /// How long a canary has been under way for longer than slow ones of late took.
+    pub fn hung_for(&self, now: Time) -> Option<Duration> {
+        let (_, waiting) = self.overdue_for(now)?;
+        let merely_slow = self.slow(now).is_some_and(|took| waiting < took * 2);
+        (!merely_slow).then_some(waiting)
+    }
+
     /// How long the last one took, when that was slow.
     pub fn slow(&self, now: Time) -> Option<Duration> {
         let latest = self
             .latest(now)
             .filter(|report| report.outcome == CanaryOutcome::Written)?;
         self.is_slow(latest.took).then_some(latest.took)
-    }
-
-    /// What is usual, in seconds.
-    pub fn usual(&self) -> Option<f64> {
-        self.usual.median()
     }
 
     fn is_slow(&self, took: Duration) -> bool {
