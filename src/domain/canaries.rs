@@ -47,6 +47,9 @@ pub struct Named<'a> {
     pub failure: &'a CallFailure,
     /// Whether no later canary of this target got through.
     pub current: bool,
+    /// Whether a later canary of this target was stopped by something else, so that canaries cannot show any
+    /// more whether this hook is well again.
+    pub superseded: bool,
 }
 
 impl Canaries {
@@ -54,6 +57,9 @@ impl Canaries {
     pub fn finished(&mut self, report: CanaryReport) {
         let memory = self.0.entry(report.target).or_default();
         memory.overdue.remove(&report.started);
+        memory
+            .overdue
+            .retain(|started, _| report.started.since(*started) < STALE);
         if report.outcome == CanaryOutcome::Written && !memory.is_slow(report.took) {
             memory.usual.learn(Some(report.took.as_secs_f64()));
         }
@@ -95,6 +101,9 @@ impl Canaries {
                         took: report.took,
                         failure,
                         current: !memory.got_through_after(report.started),
+                        superseded: memory.latest(now).is_some_and(|latest| {
+                            !matches!(&latest.outcome, CanaryOutcome::CallFailed(failure) if failure.webhook == webhook)
+                        }),
                     }),
                     _ => None,
                 })
@@ -156,6 +165,13 @@ impl CanaryMemory {
             .filter(|(started, _)| now.since(**started) < STALE)
             .find(|(started, _)| !self.got_through_after(**started))
             .map(|(started, waiting)| (*started, now.since(*started).max(*waiting)))
+    }
+
+    /// How long a canary has been under way for longer than slow ones of late took.
+    pub fn hung_for(&self, now: Time) -> Option<Duration> {
+        let (_, waiting) = self.overdue_for(now)?;
+        let merely_slow = self.slow(now).is_some_and(|took| waiting < took * 2);
+        (!merely_slow).then_some(waiting)
     }
 
     /// How long the last one took, when that was slow.

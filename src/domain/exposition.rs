@@ -224,6 +224,16 @@ mod tests {
     }
 
     #[test]
+    fn the_older_name_of_the_sli_family_counts_only_where_the_newer_is_missing() {
+        let sample = |name: &str| {
+            format!("apiserver_request_{name}_duration_seconds_count{{resource=\"pods\",verb=\"POST\"}} 3\n")
+        };
+        for text in [sample("slo"), sample("sli"), sample("sli") + &sample("slo")] {
+            assert_eq!(read(&text).0.all_writes().sli.count, 3.0, "{text}");
+        }
+    }
+
+    #[test]
     fn not_a_number_is_never_a_count() {
         let (snapshot, complaints) = read(
             "process_start_time_seconds NaN\nprocess_cpu_seconds_total +Inf\nprocess_cpu_seconds_total 1.2e3\n",

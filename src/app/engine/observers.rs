@@ -1,26 +1,33 @@
-//! The tasks that observe, each at its own pace: inventory, canaries and scrapes here, probes by a schedule of
-//! their own.
+//! The tasks that observe: probes, canaries and scrapes, each at its own pace.
 
+mod due;
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, MissedTickBehavior, sleep_until};
 
-use super::probes::Probes;
-use crate::app::config::{CanaryConfig, Config, ScrapeConfig};
+use crate::app::config::{CanaryConfig, Config, ProbeConfig, ScrapeConfig};
 use crate::domain::canary::{CanaryOutcome, CanaryTarget};
+use crate::domain::hook::{Backend, BackendPath, Hook, HookId};
 use crate::domain::inventory::{Inventory, InventoryHealth, WatchReport};
+use crate::domain::probe::{Connection as ConnectionUse, ProbeLevel};
 use crate::domain::watchdog::{Attention, Event};
 use crate::io::Clock;
 use crate::io::canary::Canaries;
 use crate::io::client::Connection;
 use crate::io::inventory::{InventoryWatch, View, WatchHealth, WatchState};
-use crate::io::probe::{Limits, Prober, ReviewSubject};
+use crate::io::probe::{Limits, ProbeRequest, Prober, ReviewSubject};
 use crate::io::scrape::{ScrapeLimits, ScrapeTarget, Scraper};
+use due::Due;
 
+/// How often the probes' schedule is looked at: the finest difference between two due times.
+const SCHEDULE: Duration = Duration::from_millis(100);
 /// Canaries of one target under way at once. While one hangs for a hook's whole timeout, the next ones see
 /// whether the hook is back.
 const CANARIES_AT_ONCE: usize = 3;
@@ -69,14 +76,18 @@ pub(super) fn spawn(
     }
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let prober = Prober::new(provider, Limits::default(), Arc::clone(clock)).context("cannot probe")?;
-    let probes = Probes::new(
-        prober,
-        config.probes.clone(),
-        review_subject(&config.namespace),
-        events.clone(),
-        attention.clone(),
+    let probes = Probes {
+        prober: Arc::new(prober),
+        config: config.probes.clone(),
+        subject: review_subject(&config.namespace),
+        events: events.clone(),
+        attention: attention.clone(),
         inventory,
-    );
+        under_way: Arc::new(Semaphore::new(config.probes.concurrency)),
+        jitter: RandomState::new(),
+        schedule: HashMap::new(),
+        running: JoinSet::new(),
+    };
     tasks.spawn(probes.run());
     Ok(())
 }
@@ -232,6 +243,133 @@ async fn write_canaries(
         }
         if !permitted {
             sleep_until(began + NOT_PERMITTED).await;
+        }
+    }
+}
+
+/// The schedule of all probes.
+struct Probes {
+    prober: Arc<Prober>,
+    config: ProbeConfig,
+    subject: ReviewSubject,
+    events: mpsc::Sender<Event>,
+    attention: watch::Receiver<Attention>,
+    inventory: watch::Receiver<Arc<Inventory>>,
+    /// One permit per probe under way.
+    under_way: Arc<Semaphore>,
+    jitter: RandomState,
+    schedule: HashMap<(HookId, Backend), Due>,
+    /// Owned here so that probes end with the task that starts them.
+    running: JoinSet<()>,
+}
+
+impl Probes {
+    async fn run(mut self) {
+        let mut tick = tokio::time::interval(SCHEDULE);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tick.tick().await;
+            while self.running.try_join_next().is_some() {}
+            if self.inventory.has_changed().unwrap_or(false) {
+                self.forget_the_gone();
+            }
+            self.start_what_is_due();
+        }
+    }
+
+    fn forget_the_gone(&mut self) {
+        let inventory = Arc::clone(&self.inventory.borrow_and_update());
+        let mut there = HashSet::new();
+        for hook in &inventory.hooks {
+            for backend in hook.backends() {
+                if backend.path != BackendPath::ClusterIp || self.config.cluster_ip {
+                    there.insert((hook.id.clone(), backend));
+                }
+            }
+        }
+        let prober = &self.prober;
+        self.schedule.retain(|key @ (id, backend), _| {
+            let stays = there.contains(key);
+            if !stays {
+                prober.forget(id, backend);
+            }
+            stays
+        });
+        let now = Instant::now();
+        for key in there {
+            let toss = self.jitter.hash_one(&key);
+            self.schedule.entry(key).or_insert_with(|| Due::new(now, toss));
+        }
+    }
+
+    /// Starts probes, the one that has been due for longest first: when hooks that hang hold most of the permits,
+    /// none of the others is passed over for good.
+    fn start_what_is_due(&mut self) {
+        let inventory = Arc::clone(&self.inventory.borrow());
+        let attention = self.attention.borrow().clone();
+        let now = Instant::now();
+        let mut due_now: Vec<(Duration, &HookId, &Backend, ConnectionUse)> = Vec::new();
+        for ((id, backend), due) in &self.schedule {
+            let interval = if attention.hooks.contains(id) {
+                self.config.alert_interval
+            } else {
+                self.config.interval
+            };
+            for connection in [ConnectionUse::Fresh, ConnectionUse::Kept] {
+                if let Some(late) = due.late(connection, now, interval) {
+                    due_now.push((late, id, backend, connection));
+                }
+            }
+        }
+        if due_now.is_empty() {
+            return;
+        }
+        due_now.sort_by_key(|(late, ..)| std::cmp::Reverse(*late));
+        let hooks: HashMap<&HookId, &Arc<Hook>> =
+            inventory.hooks.iter().map(|hook| (&hook.id, hook)).collect();
+        let due_now: Vec<_> = due_now
+            .into_iter()
+            .filter_map(|(_, id, backend, connection)| {
+                let hook = Arc::clone(hooks.get(id)?);
+                let level = self.config.level_of(id, hook.probe_level);
+                (level != ProbeLevel::Off).then(|| (hook, backend.clone(), connection, level))
+            })
+            .collect();
+        let scarce = self.config.concurrency / 2;
+        for (hook, backend, connection, level) in due_now {
+            let key = (hook.id.clone(), backend.clone());
+            let Some(due) = self.schedule.get_mut(&key) else {
+                continue;
+            };
+            // A second look at a backend that does not answer must not cost others their first.
+            if due.under_way() && self.under_way.available_permits() <= scarce {
+                continue;
+            }
+            // Without a permit it stays due.
+            let Ok(permit) = Arc::clone(&self.under_way).try_acquire_owned() else {
+                return;
+            };
+            let toss = self.jitter.hash_one((&key, connection, due.round)) % 1_000;
+            let token = due.start(connection, now, toss);
+            let request = ProbeRequest {
+                deadline: hook.timeout,
+                hook,
+                backend,
+                level,
+                connection,
+                review: Some(self.subject.clone()),
+            };
+            let (prober, events) = (Arc::clone(&self.prober), self.events.clone());
+            self.running.spawn(async move {
+                let late = events.clone();
+                let report = prober
+                    .probe(request, move |overdue| {
+                        let _ = late.try_send(Event::ProbeOverdue(Box::new(overdue)));
+                    })
+                    .await;
+                let _ = events.send(Event::Probed(Box::new(report))).await;
+                drop((permit, token));
+            });
         }
     }
 }

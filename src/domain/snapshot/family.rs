@@ -24,8 +24,10 @@ pub enum Part {
 pub enum Family {
     /// `apiserver_request_duration_seconds`
     RequestDuration,
-    /// `apiserver_request_sli_duration_seconds`, or `..._slo_...` before 1.27.
+    /// `apiserver_request_sli_duration_seconds`
     RequestSli,
+    /// `apiserver_request_slo_duration_seconds`: its name before 1.26, and beside it for some releases.
+    RequestSlo,
     /// `apiserver_request_total`
     RequestTotal,
     /// `apiserver_current_inflight_requests`
@@ -86,9 +88,8 @@ impl Family {
     pub fn of_base(name: &str) -> Option<Self> {
         Some(match name {
             "apiserver_request_duration_seconds" => Self::RequestDuration,
-            "apiserver_request_sli_duration_seconds" | "apiserver_request_slo_duration_seconds" => {
-                Self::RequestSli
-            }
+            "apiserver_request_sli_duration_seconds" => Self::RequestSli,
+            "apiserver_request_slo_duration_seconds" => Self::RequestSlo,
             "apiserver_request_total" => Self::RequestTotal,
             "apiserver_current_inflight_requests" => Self::InFlight,
             "apiserver_current_inqueue_requests" => Self::InQueue,
