@@ -24,6 +24,13 @@ const MAX_REPLICAS: usize = 64;
 const AGEING: Duration = Duration::from_secs(1);
 /// Two scrapes of one process closer together than this are one reading.
 const MIN_INTERVAL: Duration = Duration::from_millis(500);
+/// So long the time after an interval has to stay calm before it is learnt. A fault that begins within an interval
+/// of 15 s may be too thin in it to be seen, but not in the next one.
+const QUARANTINE: Duration = Duration::from_secs(20);
+/// Intervals in quarantine at most.
+const MAX_PENDING: usize = 16;
+/// With fewer intervals learnt than this, they are learnt at once.
+const YOUNG: usize = 3;
 /// How many calm intervals make up "usual".
 const USUAL_INTERVALS: usize = 60;
 
@@ -111,7 +118,8 @@ impl Usual {
     pub fn median(&self) -> Option<f64> {
         let mut sorted: Vec<f64> = self.0.iter().copied().collect();
         sorted.sort_by(f64::total_cmp);
-        sorted.get(sorted.len() / 2).copied()
+        // Of two in the middle the lower: the higher may have the beginning of a fault in it.
+        sorted.get(sorted.len().checked_sub(1)? / 2).copied()
     }
 }
 
@@ -137,7 +145,7 @@ pub struct Baseline {
 }
 
 impl Baseline {
-    fn learn(&mut self, window: &Window, leave_out: impl Fn(&(HookKind, String)) -> bool) {
+    fn learn(&mut self, window: &Window, leave_out: &impl Fn(&(HookKind, String)) -> bool) {
         let gained = &window.gained;
         let writes = gained.all_writes();
         self.write.learn(writes.duration.mean());
@@ -168,6 +176,8 @@ pub struct History {
     /// What is usual.
     pub baseline: Baseline,
     learnt_to: Time,
+    /// Calm intervals that are not learnt yet.
+    pending: VecDeque<Window>,
     /// The windows as they were put together last, and when: that takes long for a large cluster.
     windows: Option<(Time, Arc<Windows>)>,
 }
@@ -257,8 +267,18 @@ impl History {
         merged
     }
 
-    /// Learns from the newest interval what is usual; to be called only in calm times. Nothing is learnt of the
-    /// hooks to be left out.
+    /// Too little is known of what is usual.
+    pub fn is_young(&self) -> bool {
+        self.baseline.write_rate.0.len() < YOUNG
+    }
+
+    /// Forgets the intervals that were about to be learnt: the beginning of what is wrong now may be in them.
+    pub fn doubt(&mut self) {
+        self.pending.clear();
+    }
+
+    /// Learns what is usual; to be called only in calm times. An interval is learnt once the time after it has
+    /// been calm as well, or at once while too little is known. Nothing is learnt of the hooks to be left out.
     pub fn learn(&mut self, now: Time, leave_out: impl Fn(&(HookKind, String)) -> bool) {
         let windows = self.windows(now);
         if let Some(window) = windows
@@ -267,7 +287,17 @@ impl History {
             .filter(|window| window.to > self.learnt_to)
         {
             self.learnt_to = window.to;
-            self.baseline.learn(window, leave_out);
+            self.pending.push_back(window.clone());
+            if self.pending.len() > MAX_PENDING {
+                self.pending.pop_front();
+            }
+        }
+        while let Some(window) = self.pending.front() {
+            if !self.is_young() && now.since(window.to) < QUARANTINE {
+                break;
+            }
+            self.baseline.learn(window, &leave_out);
+            self.pending.pop_front();
             // Hooks that are gone go with their series, so this is bounded by what the snapshots hold.
             let replicas = &self.replicas;
             let counted = |key: &(HookKind, String)| {
@@ -383,6 +413,31 @@ mod tests {
         read(2.0, 1_050_000, 20.0);
         let windows = history.windows(Time::from_unix_millis(1_050_000));
         assert_eq!(windows.newest.as_ref().map(|window| window.read_rate), Some(20.0));
+    }
+
+    #[test]
+    fn an_interval_with_the_beginning_of_a_fault_in_it_is_never_learnt() {
+        let mut history = History::default();
+        let at = |seconds: u64| 1_000_000 + seconds * 1_000;
+        for seconds in [0, 2, 4, 6] {
+            history.take(scrape("a", 1.0, at(seconds), 0.0));
+            history.learn(Time::from_unix_millis(at(seconds)), |_| false);
+        }
+        assert!(!history.is_young());
+        history.take(scrape("a", 1.0, at(21), 0.0));
+        history.learn(Time::from_unix_millis(at(21)), |_| false);
+        assert_eq!(
+            history.baseline.write_rate.0.len(),
+            3,
+            "not before the time after it was calm"
+        );
+        history.doubt();
+        history.learn(Time::from_unix_millis(at(60)), |_| false);
+        assert_eq!(history.baseline.write_rate.0.len(), 3);
+        history.take(scrape("a", 1.0, at(75), 0.0));
+        history.learn(Time::from_unix_millis(at(75)), |_| false);
+        history.learn(Time::from_unix_millis(at(96)), |_| false);
+        assert_eq!(history.baseline.write_rate.0.len(), 4);
     }
 
     #[test]

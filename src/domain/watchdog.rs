@@ -259,6 +259,8 @@ impl Watchdog {
                 .map(|verdict| (verdict.kind, verdict.webhook.to_string()))
                 .collect();
             self.history.learn(now, |key| troubled.contains(key));
+        } else {
+            self.history.doubt();
         }
         if attention != self.attention {
             self.attention = attention.clone();

@@ -65,7 +65,7 @@ impl Watchdog {
             || control_plane.writes == Writes::Blocked
             || control_plane.writes == Writes::Delayed
             || control_plane.not_a_hook.is_some()
-            || self.history.baseline.write_rate.median().is_none();
+            || self.history.is_young();
         Attention { everywhere, hooks }
     }
 }
