@@ -40,7 +40,7 @@ enum Command {
     Diagnose(diagnose::DiagnoseArguments),
     /// Break a control plane made for it, and see whether the daemon finds the culprit
     ///
-    /// Exit code: 0 when the verdict was right, 1 when it was not.
+    /// Exit code: 0 when the verdict was right, 1 when it was not, 77 when the scenario cannot be played here.
     Demo(demo::DemoArguments),
     /// Diagnose a recording, offline
     Replay(ReplayArguments),
@@ -102,7 +102,10 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
             ),
             Err(code) => Ok(code),
         },
-        Command::Demo(arguments) => block_on(demo::command(arguments, run::for_demo)),
+        Command::Demo(arguments) => {
+            arguments.make_ready()?;
+            block_on(demo::command(arguments, run::for_demo))
+        }
         Command::Replay(arguments) => {
             let result = replay(&arguments.recording)?;
             app::print(&match arguments.output {

@@ -1,8 +1,12 @@
-//! The lab: a control plane in this process, made to be broken.
+//! The lab: control planes made to be broken, one in this process and a real one.
 
 pub mod api;
 pub mod backend;
 pub mod certs;
 pub mod cluster;
+pub mod control_plane;
+pub mod directory;
+pub mod envtest;
+mod kubeconfig;
 pub mod scenario;
 pub mod workload;

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use hookwatch::app::demo::{DaemonArguments, DemoOptions, DemoReport, Timing, run};
 use hookwatch::app::run::for_demo;
+use hookwatch::lab::control_plane::Kind;
 use hookwatch::lab::scenario::{SCENARIOS, by_name};
 
 /// Plays a scenario, and hands out the arguments that the daemon was started with.
@@ -17,6 +18,7 @@ fn play(name: &str) -> (DemoReport, DaemonArguments, String) {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let scenario = by_name(name).unwrap_or_else(|error| panic!("{error:#}"));
     let options = DemoOptions {
+        control_plane: Kind::Embedded,
         scenario,
         timing: Timing::default(),
         timeline: None,

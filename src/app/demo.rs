@@ -1,4 +1,4 @@
-//! `hookwatch demo`: the unchanged daemon against a control plane in this process, which is then broken.
+//! `hookwatch demo`: the unchanged daemon against a control plane made for it, which is then broken.
 //!
 //! The daemon gets a kubeconfig and nothing else; the demo learns what it thinks by asking it over HTTP, as any
 //! stranger could.
@@ -25,6 +25,8 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use self::director::{Account, Director};
 use self::stage::Stage;
+use crate::lab::control_plane::Kind;
+use crate::lab::envtest::{binaries, namespace};
 use crate::lab::scenario::{SCENARIOS, Scenario, by_name};
 
 pub use self::director::Timing;
@@ -33,6 +35,9 @@ pub use self::report::{DemoReport, ExpectedVerdict};
 
 /// The scenario of a demo that was not asked for another: the one that latency alone sees last.
 const DEFAULT_SCENARIO: &str = "validating-hang";
+
+/// The exit code of a scenario that this machine has no means to play (that of a skipped test in automake).
+const SKIPPED: u8 = 77;
 
 /// The options of `hookwatch demo`.
 #[derive(Debug, Clone, clap::Args)]
@@ -43,6 +48,9 @@ pub struct DemoArguments {
     /// What to break [default: validating-hang; with --hold: nothing]
     #[arg(long, value_name = "NAME", hide_possible_values = true, value_parser = scenario_names())]
     pub scenario: Option<String>,
+    /// What to play on; envtest is a real etcd and kube-apiserver, as setup-envtest installs them
+    #[arg(long, value_name = "KIND", value_enum, default_value_t)]
+    pub control_plane: Kind,
     /// How to print the outcome
     #[arg(long, value_enum, default_value_t)]
     pub output: DemoOutput,
@@ -52,6 +60,22 @@ pub struct DemoArguments {
     /// Whether to use colours
     #[arg(long, value_name = "WHEN", value_enum, default_value_t)]
     pub color: DemoColor,
+}
+
+impl DemoArguments {
+    /// To be called before anything else is started: it may start the process anew, in a network namespace where
+    /// a real API server finds addresses for backends.
+    ///
+    /// # Errors
+    /// When that was begun and could not be ended.
+    pub fn make_ready(&self) -> anyhow::Result<()> {
+        if self.control_plane == Kind::Envtest && !self.list {
+            // Said before the change of place, and not after a wait.
+            binaries::find()?;
+            namespace::enter()?;
+        }
+        Ok(())
+    }
 }
 
 fn scenario_names() -> PossibleValuesParser {
@@ -102,6 +126,8 @@ pub type StartingDaemon = BoxFuture<'static, anyhow::Result<DaemonHandle>>;
 
 /// What one demo is to do.
 pub struct DemoOptions {
+    /// What to play on.
+    pub control_plane: Kind,
     /// What to break.
     pub scenario: &'static Scenario,
     /// How long its parts take.
@@ -122,7 +148,7 @@ pub async fn run(
 ) -> anyhow::Result<DemoReport> {
     let started = Instant::now();
     let stage = tokio::select! {
-        stage = Stage::set_up(start_daemon) => stage?,
+        stage = Stage::set_up(options.control_plane, start_daemon) => stage?,
         interrupted = interruption() => return interrupted.and_then(|()| anyhow::bail!(INTERRUPTED)),
     };
     let account = Account {
@@ -164,9 +190,14 @@ pub async fn command(
         hold(&arguments, colour, start_daemon).await?;
         return Ok(ExitCode::SUCCESS);
     }
-    let name = arguments.scenario.as_deref().unwrap_or(DEFAULT_SCENARIO);
+    let scenario = by_name(arguments.scenario.as_deref().unwrap_or(DEFAULT_SCENARIO))?;
+    if let Some(why) = scenario.unplayable(arguments.control_plane.reach()) {
+        eprintln!("hookwatch: SKIPPED {}: {why}", scenario.name);
+        return Ok(ExitCode::from(SKIPPED));
+    }
     let options = DemoOptions {
-        scenario: by_name(name)?,
+        control_plane: arguments.control_plane,
+        scenario,
         timing: Timing::default(),
         timeline: timeline(arguments.output),
         colour,
@@ -191,7 +222,7 @@ async fn hold(
 ) -> anyhow::Result<()> {
     let started = Instant::now();
     let stage = tokio::select! {
-        stage = Stage::set_up(start_daemon) => stage?,
+        stage = Stage::set_up(arguments.control_plane, start_daemon) => stage?,
         interrupted = interruption() => return interrupted,
     };
     let held = tokio::select! {
@@ -236,11 +267,20 @@ fn timeline(output: DemoOutput) -> Option<Box<dyn Write + Send>> {
 fn held(stage: &Stage, arguments: &DemoArguments) -> String {
     let kubeconfig = stage.kubeconfig_path().display().to_string();
     let (api_server, daemon) = (stage.api_url(), stage.daemon_url());
+    // From outside neither would be reached.
+    let inside = namespace::entered().then(|| {
+        let user = if namespace::has_user() {
+            " --user --preserve-credentials"
+        } else {
+            ""
+        };
+        format!("nsenter --target {} --net{user}", std::process::id())
+    });
     match arguments.output {
         DemoOutput::Json => {
             let document = json!({
                 "scenario": arguments.scenario, "kubeconfig": kubeconfig, "api_server": api_server,
-                "daemon": daemon,
+                "daemon": daemon, "enter": inside,
             });
             format!("{document}\n")
         }
@@ -248,8 +288,9 @@ fn held(stage: &Stage, arguments: &DemoArguments) -> String {
             "kubeconfig  {kubeconfig}\n\
              daemon      {daemon}\n\
              API server  {api_server}\n\
-             try         kubectl --kubeconfig {kubeconfig} get validatingwebhookconfigurations\n\
-             Ctrl-C ends it all.\n\n"
+             try         {}kubectl --kubeconfig {kubeconfig} get validatingwebhookconfigurations\n\
+             Ctrl-C ends it all.\n\n",
+            inside.map_or_else(String::new, |inside| format!("{inside} "))
         ),
     }
 }
@@ -434,6 +475,7 @@ mod tests {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let (noted, out) = (Arc::new(Noted::default()), Shared::default());
         let options = DemoOptions {
+            control_plane: Kind::Embedded,
             scenario: by_name("ca-mismatch").unwrap(),
             timing: hasty(),
             timeline: Some(Box::new(out.clone())),
@@ -485,6 +527,7 @@ mod tests {
     async fn a_daemon_that_does_not_start_ends_the_demo() {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let options = DemoOptions {
+            control_plane: Kind::Embedded,
             scenario: by_name("quiet").unwrap(),
             timing: hasty(),
             timeline: None,

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use jiff::{SignedDuration, Timestamp, tz::TimeZone};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
@@ -53,7 +55,15 @@ impl Authority {
     /// # Errors
     /// When the name is not a DNS name, or signing fails.
     pub fn issue(&self, server_name: &str) -> anyhow::Result<ServingCertificate> {
-        self.issue_for_days(server_name, -1, 365)
+        self.issue_names(&[server_name])
+    }
+
+    /// As [`Self::issue`], for several names, of which the first is the subject's.
+    ///
+    /// # Errors
+    /// When one is neither a DNS name nor an address, or signing fails.
+    pub fn issue_names(&self, names: &[&str]) -> anyhow::Result<ServingCertificate> {
+        self.issue_for_days(names, -1, 365)
     }
 
     /// A certificate for `server_name` that expired two days ago.
@@ -61,13 +71,16 @@ impl Authority {
     /// # Errors
     /// When the name is not a DNS name, or signing fails.
     pub fn issue_expired(&self, server_name: &str) -> anyhow::Result<ServingCertificate> {
-        self.issue_for_days(server_name, -90, -2)
+        self.issue_for_days(&[server_name], -90, -2)
     }
 
-    fn issue_for_days(&self, server_name: &str, from: i64, until: i64) -> anyhow::Result<ServingCertificate> {
-        let mut params = CertificateParams::new(vec![server_name.to_owned()])
-            .with_context(|| format!("a certificate for {server_name:?}"))?;
-        params.distinguished_name.push(DnType::CommonName, server_name);
+    fn issue_for_days(&self, names: &[&str], from: i64, until: i64) -> anyhow::Result<ServingCertificate> {
+        let owned: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
+        let mut params =
+            CertificateParams::new(owned).with_context(|| format!("a certificate for {names:?}"))?;
+        if let Some(first) = names.first() {
+            params.distinguished_name.push(DnType::CommonName, *first);
+        }
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.use_authority_key_identifier_extension = true;
@@ -75,7 +88,7 @@ impl Authority {
         let key = KeyPair::generate().context("making the key of a serving certificate")?;
         let certificate = params
             .signed_by(&key, &self.issuer)
-            .with_context(|| format!("signing a certificate for {server_name:?}"))?;
+            .with_context(|| format!("signing a certificate for {names:?}"))?;
         Ok(ServingCertificate {
             chain: vec![certificate.der().clone(), self.issuer.der().clone()],
             key: key.serialize_der(),
@@ -94,6 +107,19 @@ impl ServingCertificate {
     /// The served chain, leaf first.
     pub fn chain(&self) -> &[CertificateDer<'static>] {
         &self.chain
+    }
+
+    /// The served chain as PEM.
+    pub fn chain_pem(&self) -> String {
+        self.chain
+            .iter()
+            .map(|certificate| pem("CERTIFICATE", certificate))
+            .collect()
+    }
+
+    /// The private key as PEM.
+    pub fn key_pem(&self) -> String {
+        pem("PRIVATE KEY", &self.key)
     }
 
     /// A TLS server that shows this certificate, speaks HTTP/1.1 only and resumes no sessions.
@@ -117,6 +143,12 @@ impl ServingCertificate {
         config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
         Ok(Arc::new(config))
     }
+}
+
+/// PEM without line breaks inside: every reader takes it.
+fn pem(label: &str, der: &[u8]) -> String {
+    let body = BASE64_STANDARD.encode(der);
+    format!("-----BEGIN {label}-----\n{body}\n-----END {label}-----\n")
 }
 
 /// Sets validity in whole days relative to today: the certificate library's dates have no finer constructor.

@@ -4,7 +4,7 @@
 
 mod objects;
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -17,6 +17,7 @@ use serde_json::Value;
 
 use super::backend::{Backend, Behaviour, Role};
 use super::certs::Authority;
+use super::control_plane::Reach;
 use crate::domain::hook::HookKind;
 
 /// One of the lab's hooks.
@@ -77,7 +78,7 @@ impl LabHook {
         }
     }
 
-    /// How many backends it has.
+    /// How many backends it has where it is reached through a Service.
     pub const fn backends(self) -> usize {
         match self {
             Self::Opa => 3,
@@ -90,8 +91,12 @@ impl LabHook {
         format!("{}.{}.svc", self.service(), self.namespace())
     }
 
-    /// Loopback addresses, one per backend, that no other hook of the lab uses.
-    fn hosts(self) -> Vec<IpAddr> {
+    /// Addresses, one per backend, that no other hook of the lab uses.
+    fn hosts(self, reach: Reach) -> Vec<IpAddr> {
+        if reach == Reach::Url {
+            // A url names one host.
+            return vec![reach.host(1)];
+        }
         let first = match self {
             Self::Opa => 2,
             Self::Policy => 5,
@@ -99,7 +104,7 @@ impl LabHook {
         };
         (first..)
             .take(self.backends())
-            .map(|last| IpAddr::V4(Ipv4Addr::new(127, 0, 0, last)))
+            .map(|last| reach.host(last))
             .collect()
     }
 }
@@ -109,6 +114,7 @@ pub struct Cluster {
     client: kube::Client,
     authority: Authority,
     other_authority: Authority,
+    reach: Reach,
     backends: Vec<(LabHook, Vec<Backend>)>,
 }
 
@@ -129,7 +135,7 @@ impl Cluster {
     ///
     /// # Errors
     /// When a backend cannot start, or the API server refuses an object for another reason than that it is there.
-    pub async fn start(kubeconfig: &str) -> anyhow::Result<Self> {
+    pub async fn start(kubeconfig: &str, reach: Reach) -> anyhow::Result<Self> {
         let client = client_for(kubeconfig).await?;
         let authority = Authority::new("hookwatch lab")?;
         let mut backends = Vec::new();
@@ -138,14 +144,15 @@ impl Cluster {
                 HookKind::Validating => Role::Validating,
                 HookKind::Mutating => Role::Mutating,
             };
-            let certificate = authority.issue(&hook.server_name())?;
-            let group = Backend::start_group(&hook.hosts(), role, &certificate).await?;
+            let certificate = authority.issue(&certified_name(hook, reach))?;
+            let group = Backend::start_group(&hook.hosts(reach), role, &certificate).await?;
             backends.push((hook, group));
         }
         let cluster = Self {
             client,
             authority,
             other_authority: Authority::new("hookwatch lab")?,
+            reach,
             backends,
         };
         objects::create_all(&cluster).await?;
@@ -181,7 +188,7 @@ impl Cluster {
     /// # Errors
     /// When it cannot be made or is not taken.
     pub async fn renew_certificates(&self, hook: LabHook, expired: bool) -> anyhow::Result<()> {
-        let name = hook.server_name();
+        let name = certified_name(hook, self.reach);
         let certificate = if expired {
             self.authority.issue_expired(&name)?
         } else {
@@ -219,8 +226,12 @@ impl Cluster {
     /// Empties the EndpointSlice of a hook's Service, or fills it again.
     ///
     /// # Errors
-    /// When the slice cannot be read or written.
+    /// When the slice cannot be read or written, or there is none because hooks are reached by `url`.
     pub async fn set_endpoints(&self, hook: LabHook, present: bool) -> anyhow::Result<()> {
+        anyhow::ensure!(
+            self.reach != Reach::Url,
+            "a hook that is reached by url has no endpoints"
+        );
         let wanted = if present {
             objects::endpoint_slice(self, hook)?.endpoints
         } else {
@@ -257,6 +268,14 @@ impl Cluster {
             }
         }
         Ok(())
+    }
+}
+
+/// The name that a hook's API server expects in its backends' certificates.
+fn certified_name(hook: LabHook, reach: Reach) -> String {
+    match reach {
+        Reach::Url => reach.host(1).to_string(),
+        Reach::Loopback | Reach::Namespace => hook.server_name(),
     }
 }
 

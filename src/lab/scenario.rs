@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use super::api::Knobs;
 use super::backend::Behaviour;
-use super::cluster::{Cluster, LabHook, client_for};
-use super::workload::ReadFlood;
+use super::cluster::{Cluster, LabHook};
+use super::control_plane::{ControlPlane, Reach, Trouble};
 
 pub use self::table::SCENARIOS;
 
@@ -82,25 +81,18 @@ enum Fault {
     ReadOverload { readers: usize, cores: usize },
 }
 
-/// What the embedded API server has when nobody turns its knobs.
-const USUAL_STORAGE: Duration = Duration::from_millis(1);
-const STORAGE_JITTER: f64 = 0.3;
-const USUAL_CORES: usize = 2;
-
 /// What a scenario is carried out on.
 pub struct Target<'a> {
     /// The lab cluster.
     pub cluster: &'a Cluster,
-    /// Its kubeconfig.
-    pub kubeconfig: &'a str,
-    /// The embedded API server's own knobs; a real one has none.
-    pub knobs: Option<&'a Knobs>,
+    /// What it runs on.
+    pub control_plane: &'a ControlPlane,
 }
 
 /// A fault that is in force. [`Injected::clear`] ends it.
 pub struct Injected {
     scenario: &'static Scenario,
-    floods: Vec<ReadFlood>,
+    troubles: Vec<Trouble>,
 }
 
 /// The scenario of that name.
@@ -126,22 +118,35 @@ impl Scenario {
         self.faults.is_empty()
     }
 
+    /// Why it cannot be played where backends are reached like this; `None` when it can.
+    pub fn unplayable(&self, reach: Reach) -> Option<&'static str> {
+        const WITHOUT: &str = "backends can be reached by url only here, which leaves one backend per hook and no \
+                               EndpointSlices; a network namespace (Linux, with unshare and ip, as root or with \
+                               user namespaces allowed) gives both";
+        let needs_services = self.faults.iter().any(|fault| match fault {
+            Fault::NoEndpoints(_) => true,
+            Fault::Behave { hook, backends, .. } => *backends < hook.backends(),
+            _ => false,
+        });
+        (needs_services && reach == Reach::Url).then_some(WITHOUT)
+    }
+
     /// Breaks what the scenario breaks; returns when everything is in force.
     ///
     /// # Errors
-    /// When a fault cannot be injected, or needs knobs and the target has none.
+    /// When a fault cannot be injected.
     pub async fn inject(&'static self, target: &Target<'_>) -> anyhow::Result<Injected> {
-        let mut floods = Vec::new();
+        let mut troubles = Vec::new();
         for fault in self.faults {
-            let flood = fault
+            let trouble = fault
                 .inject(target)
                 .await
                 .with_context(|| format!("injecting {}", self.name))?;
-            floods.extend(flood);
+            troubles.extend(trouble);
         }
         Ok(Injected {
             scenario: self,
-            floods,
+            troubles,
         })
     }
 }
@@ -152,7 +157,7 @@ impl Injected {
     /// # Errors
     /// When something cannot be put back; the rest is put back all the same.
     pub async fn clear(self, target: &Target<'_>) -> anyhow::Result<()> {
-        drop(self.floods);
+        target.control_plane.mend(self.troubles);
         let mut first_error = Ok(());
         // Backwards, so that no state appears that was not there on the way in.
         for fault in self.scenario.faults.iter().rev() {
@@ -164,7 +169,7 @@ impl Injected {
 }
 
 impl Fault {
-    async fn inject(&self, target: &Target<'_>) -> anyhow::Result<Option<ReadFlood>> {
+    async fn inject(&self, target: &Target<'_>) -> anyhow::Result<Option<Trouble>> {
         let cluster = target.cluster;
         match self {
             Self::Behave {
@@ -175,16 +180,9 @@ impl Fault {
             Self::WrongCaBundle(hook) => cluster.set_ca_bundle(*hook, false).await?,
             Self::ExpiredCertificates(hook) => cluster.renew_certificates(*hook, true).await?,
             Self::NoEndpoints(hook) => cluster.set_endpoints(*hook, false).await?,
-            Self::SlowStorage(delay) => {
-                target.knobs()?.set_storage_latency(*delay, STORAGE_JITTER);
-            }
+            Self::SlowStorage(delay) => return Ok(Some(target.control_plane.slow_storage(*delay))),
             Self::ReadOverload { readers, cores } => {
-                target.knobs()?.set_cpu(*cores);
-                let mut clients = Vec::new();
-                for _ in 0..*readers {
-                    clients.push(client_for(target.kubeconfig).await?);
-                }
-                return Ok(Some(ReadFlood::start(clients)));
+                return target.control_plane.flood(*readers, *cores).await.map(Some);
             }
         }
         Ok(None)
@@ -199,22 +197,9 @@ impl Fault {
             Self::WrongCaBundle(hook) => cluster.set_ca_bundle(*hook, true).await,
             Self::ExpiredCertificates(hook) => cluster.renew_certificates(*hook, false).await,
             Self::NoEndpoints(hook) => cluster.set_endpoints(*hook, true).await,
-            Self::SlowStorage(_) => {
-                target.knobs()?.set_storage_latency(USUAL_STORAGE, STORAGE_JITTER);
-                Ok(())
-            }
-            Self::ReadOverload { .. } => {
-                target.knobs()?.set_cpu(USUAL_CORES);
-                Ok(())
-            }
+            // They end with what is held for them.
+            Self::SlowStorage(_) | Self::ReadOverload { .. } => Ok(()),
         }
-    }
-}
-
-impl<'a> Target<'a> {
-    fn knobs(&self) -> anyhow::Result<&'a Knobs> {
-        self.knobs
-            .context("only the embedded API server can be slowed down from inside")
     }
 }
 
@@ -227,8 +212,7 @@ mod tests {
     use crate::lab::api::{ApiServer, ApiServerOptions};
 
     struct Lab {
-        api: ApiServer,
-        kubeconfig: String,
+        control_plane: ControlPlane,
         cluster: Cluster,
     }
 
@@ -237,11 +221,12 @@ mod tests {
             // The lab's clients take the process's provider; a second test installing it is no error.
             let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
             let api = ApiServer::start(ApiServerOptions::default()).await.unwrap();
-            let kubeconfig = api.kubeconfig();
-            let cluster = Cluster::start(&kubeconfig).await.unwrap();
+            let control_plane = ControlPlane::Embedded(api);
+            let cluster = Cluster::start(&control_plane.kubeconfig(), control_plane.reach())
+                .await
+                .unwrap();
             Self {
-                api,
-                kubeconfig,
+                control_plane,
                 cluster,
             }
         }
@@ -249,8 +234,7 @@ mod tests {
         fn target(&self) -> Target<'_> {
             Target {
                 cluster: &self.cluster,
-                kubeconfig: &self.kubeconfig,
-                knobs: Some(self.api.knobs()),
+                control_plane: &self.control_plane,
             }
         }
 
@@ -304,18 +288,18 @@ mod tests {
         }
     }
 
-    #[tokio::test(flavor = "multi_thread")]
-    async fn what_needs_knobs_says_so_where_there_are_none() {
-        let lab = Lab::start().await;
-        let target = Target {
-            knobs: None,
-            ..lab.target()
-        };
-        let error = by_name("etcd-slow").unwrap().inject(&target).await.err();
-        let error = format!("{:#}", error.expect("an error"));
+    #[test]
+    fn without_services_exactly_what_needs_them_is_not_played() {
+        let unplayable: Vec<_> = SCENARIOS
+            .iter()
+            .filter(|scenario| scenario.unplayable(Reach::Url).is_some())
+            .map(|scenario| scenario.name)
+            .collect();
+        assert_eq!(unplayable, ["one-of-three-refused", "no-endpoints"]);
         assert!(
-            error.contains("etcd-slow") && error.contains("embedded"),
-            "{error}"
+            SCENARIOS
+                .iter()
+                .all(|scenario| scenario.unplayable(Reach::Namespace).is_none())
         );
     }
 }

@@ -82,6 +82,7 @@ impl Workload {
 }
 
 /// Readers that LIST everything as fast as they get answers, until dropped.
+#[derive(Debug)]
 pub struct ReadFlood {
     // Held for its Drop, which ends the readers.
     _readers: JoinSet<()>,
@@ -103,6 +104,7 @@ mod tests {
     use super::*;
     use crate::lab::api::{ApiServer, ApiServerOptions};
     use crate::lab::cluster::Cluster;
+    use crate::lab::control_plane::Reach;
 
     /// A guard against a test that hangs, not a measurement.
     const GUARD: Duration = Duration::from_secs(30);
@@ -122,7 +124,7 @@ mod tests {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let api = ApiServer::start(ApiServerOptions::default()).await.unwrap();
         let kubeconfig = api.kubeconfig();
-        let _cluster = Cluster::start(&kubeconfig).await.unwrap();
+        let _cluster = Cluster::start(&kubeconfig, Reach::Loopback).await.unwrap();
         let options = WorkloadOptions {
             pace: Duration::from_millis(5),
             ..WorkloadOptions::default()

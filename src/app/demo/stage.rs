@@ -1,18 +1,15 @@
 //! What a demo plays on: a control plane, its users, and the daemon that is told nothing.
 
-use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher;
-use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
 
 use super::assessment::Assessment;
 use super::{DaemonArguments, DaemonHandle, StartingDaemon};
-use crate::lab::api::{ApiServer, ApiServerOptions};
 use crate::lab::cluster::Cluster;
+use crate::lab::control_plane::{ControlPlane, Kind};
+use crate::lab::directory::PrivateDirectory;
 use crate::lab::scenario::Target;
 use crate::lab::workload::{Workload, WorkloadOptions};
 
@@ -26,8 +23,8 @@ pub struct Stage {
     /// The users.
     pub workload: Workload,
     cluster: Cluster,
-    api: ApiServer,
-    kubeconfig: String,
+    control_plane: ControlPlane,
+    // After the control plane, which has its files in it.
     directory: PrivateDirectory,
     daemon: DaemonHandle,
     http: reqwest::Client,
@@ -39,18 +36,16 @@ impl Stage {
     /// # Errors
     /// When any of them does not start.
     pub async fn set_up(
+        kind: Kind,
         start_daemon: impl FnOnce(DaemonArguments) -> StartingDaemon,
     ) -> anyhow::Result<Self> {
-        let api = ApiServer::start(ApiServerOptions::default())
-            .await
-            .context("starting the lab's API server")?;
-        let kubeconfig = api.kubeconfig();
-        let cluster = Cluster::start(&kubeconfig).await?;
-        let workload = Workload::start(&kubeconfig, &WorkloadOptions::default()).await?;
         let directory = PrivateDirectory::create()?;
-        directory.write("kubeconfig", &kubeconfig)?;
+        let control_plane = ControlPlane::start(kind, directory.path()).await?;
+        let kubeconfig = control_plane.kubeconfig();
+        let cluster = Cluster::start(&kubeconfig, control_plane.reach()).await?;
+        let workload = Workload::start(&kubeconfig, &WorkloadOptions::default()).await?;
         let arguments = DaemonArguments {
-            kubeconfig: directory.path().join("kubeconfig"),
+            kubeconfig: directory.write("kubeconfig", &kubeconfig)?,
             listen: "127.0.0.1:0".to_owned(),
         };
         let daemon = start_daemon(arguments).await.context("starting the daemon")?;
@@ -64,8 +59,7 @@ impl Stage {
         Ok(Self {
             workload,
             cluster,
-            api,
-            kubeconfig,
+            control_plane,
             directory,
             daemon,
             http,
@@ -76,8 +70,7 @@ impl Stage {
     pub fn target(&self) -> Target<'_> {
         Target {
             cluster: &self.cluster,
-            kubeconfig: &self.kubeconfig,
-            knobs: Some(self.api.knobs()),
+            control_plane: &self.control_plane,
         }
     }
 
@@ -101,7 +94,7 @@ impl Stage {
 
     /// The API server's URL.
     pub fn api_url(&self) -> String {
-        format!("https://{}", self.api.address())
+        self.control_plane.url()
     }
 
     /// The daemon's URL.
@@ -123,64 +116,5 @@ impl Stage {
         let stopped = tokio::time::timeout(LIMIT, self.daemon.stop).await;
         self.workload.stop().await;
         stopped.context("the daemon did not stop in time")?
-    }
-}
-
-/// A directory that only its owner can enter, removed with everything in it when dropped.
-struct PrivateDirectory {
-    path: PathBuf,
-}
-
-impl PrivateDirectory {
-    fn create() -> anyhow::Result<Self> {
-        // The hasher's keys are random; the mode and the refusal of an existing directory are what protects it.
-        let random = RandomState::new().hash_one(std::process::id());
-        let path = std::env::temp_dir().join(format!("hookwatch-demo-{random:016x}"));
-        std::fs::DirBuilder::new()
-            .mode(0o700)
-            .create(&path)
-            .with_context(|| format!("making the directory {}", path.display()))?;
-        Ok(Self { path })
-    }
-
-    fn path(&self) -> &Path {
-        &self.path
-    }
-
-    fn write(&self, name: &str, text: &str) -> anyhow::Result<()> {
-        let path = self.path.join(name);
-        std::fs::OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&path)
-            .and_then(|mut file| file.write_all(text.as_bytes()))
-            .with_context(|| format!("writing {}", path.display()))
-    }
-}
-
-impl Drop for PrivateDirectory {
-    fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_dir_all(&self.path) {
-            tracing::warn!(%error, path = %self.path.display(), "a temporary directory stays behind");
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
-    use super::*;
-
-    #[test]
-    fn the_kubeconfig_is_for_its_owner_only_and_goes_away() {
-        let directory = PrivateDirectory::create().unwrap();
-        let path = directory.path().to_owned();
-        directory.write("kubeconfig", "secret").unwrap();
-        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
-        assert_eq!((mode(&path), mode(&path.join("kubeconfig"))), (0o700, 0o600));
-        drop(directory);
-        assert!(!path.exists());
     }
 }

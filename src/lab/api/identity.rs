@@ -3,8 +3,6 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
     KeyUsagePurpose,
@@ -12,6 +10,8 @@ use rcgen::{
 use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;
 use tokio_rustls::TlsAcceptor;
+
+use crate::lab::kubeconfig::kubeconfig;
 
 /// A CA of its own, made anew for each start, and a certificate from it.
 pub(super) struct Identity {
@@ -63,25 +63,6 @@ impl Identity {
 
     /// A kubeconfig for the holder of the token.
     pub(super) fn kubeconfig(&self, address: SocketAddr, token: &str) -> String {
-        let ca = BASE64_STANDARD.encode(&self.ca);
-        format!(
-            "apiVersion: v1\n\
-             kind: Config\n\
-             clusters:\n\
-             - name: hookwatch-lab\n\
-             \x20 cluster:\n\
-             \x20   server: https://{address}\n\
-             \x20   certificate-authority-data: {ca}\n\
-             users:\n\
-             - name: lab-admin\n\
-             \x20 user:\n\
-             \x20   token: {token}\n\
-             contexts:\n\
-             - name: hookwatch-lab\n\
-             \x20 context:\n\
-             \x20   cluster: hookwatch-lab\n\
-             \x20   user: lab-admin\n\
-             current-context: hookwatch-lab\n"
-        )
+        kubeconfig(&self.ca, address, token)
     }
 }

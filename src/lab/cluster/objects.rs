@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use super::{Cluster, LabHook, bounded, status_of};
 use crate::domain::hook::HookKind;
+use crate::lab::control_plane::Reach;
 
 /// Namespaces of the lab; the first three exist in every real cluster already.
 const NAMESPACES: [&str; 9] = [
@@ -34,6 +35,8 @@ const NAMESPACES: [&str; 9] = [
 const ARCHIVE: &str = "archive";
 /// How many of them.
 const ARCHIVED: usize = 300;
+/// How much is in each of them on a real API server, in bytes. The embedded one counts objects only.
+const ARCHIVED_BYTES: usize = 20 << 10;
 
 /// The name of every object that canaries write.
 const CANARY: &str = "hookwatch-canary";
@@ -63,9 +66,16 @@ pub(super) async fn create_all(cluster: &Cluster) -> anyhow::Result<()> {
     create(&Api::namespaced(client(), "kube-node-lease"), &canary).await?;
 
     let archive: Api<ConfigMap> = Api::namespaced(client(), ARCHIVE);
+    let text = match cluster.reach {
+        Reach::Loopback => String::new(),
+        Reach::Namespace | Reach::Url => "an old line of text\n".repeat(ARCHIVED_BYTES / 20),
+    };
     futures::stream::iter(0..ARCHIVED)
         .map(|number| {
-            let manifest = json!({"metadata": {"name": format!("entry-{number}"), "namespace": ARCHIVE}});
+            let manifest = json!({
+                "metadata": {"name": format!("entry-{number}"), "namespace": ARCHIVE},
+                "data": {"text": text},
+            });
             let archive = &archive;
             async move { create(archive, &object(manifest)?).await }
         })
@@ -73,7 +83,8 @@ pub(super) async fn create_all(cluster: &Cluster) -> anyhow::Result<()> {
         .try_collect::<()>()
         .await?;
 
-    for hook in LabHook::ALL {
+    let behind_services = LabHook::ALL.into_iter().filter(|_| cluster.reach != Reach::Url);
+    for hook in behind_services {
         create(
             &Api::namespaced(client(), hook.namespace()),
             &service(cluster, hook)?,
@@ -182,14 +193,19 @@ fn configuration(cluster: &Cluster, hook: LabHook) -> Value {
             ]})
         },
     );
+    let mut client = match (cluster.reach, cluster.backends(hook).first()) {
+        (Reach::Url, Some(backend)) => json!({"url": format!("https://{}{path}", backend.address())}),
+        _ => {
+            let (namespace, name) = (hook.namespace(), hook.service());
+            json!({"service": {"namespace": namespace, "name": name, "path": path, "port": 443}})
+        }
+    };
+    client["caBundle"] = Value::from(BASE64_STANDARD.encode(cluster.bundle(true)));
     json!({
         "metadata": {"name": hook.configuration(), "annotations": {"hookwatch.dev/probe": "review"}},
         "webhooks": [{
             "name": hook.webhook(),
-            "clientConfig": {
-                "service": {"namespace": hook.namespace(), "name": hook.service(), "path": path, "port": 443},
-                "caBundle": BASE64_STANDARD.encode(cluster.bundle(true)),
-            },
+            "clientConfig": client,
             "rules": rules,
             "namespaceSelector": selector,
             "failurePolicy": policy,

@@ -125,7 +125,7 @@ pub static SCENARIOS: [Scenario; 15] = [
     },
     Scenario {
         name: "etcd-slow",
-        summary: "Every storage operation takes 80 ms. No hook has a part in it.",
+        summary: "Storage operations take 80 ms and more. No hook has a part in it.",
         symptom: "everything is slow, with every hook well",
         expected: &[],
         not_a_hook: Some("EtcdSlow"),

@@ -1,0 +1,164 @@
+//! The control planes a demo can be played on, behind one interface.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context;
+
+use super::api::{ApiServer, ApiServerOptions};
+use super::cluster::client_for;
+use super::envtest::{Envtest, Throttle, namespace};
+use super::workload::ReadFlood;
+
+/// Which control plane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum Kind {
+    /// The one in this process: nothing to install.
+    #[default]
+    Embedded,
+    /// A real etcd and kube-apiserver, as setup-envtest installs them.
+    Envtest,
+}
+
+impl Kind {
+    /// How hooks reach their backends on one of this kind, here.
+    pub fn reach(self) -> Reach {
+        match self {
+            Self::Embedded => Reach::Loopback,
+            Self::Envtest if namespace::entered() => Reach::Namespace,
+            Self::Envtest => Reach::Url,
+        }
+    }
+}
+
+/// A running control plane. Dropping it ends it.
+#[derive(Debug)]
+pub enum ControlPlane {
+    /// In this process.
+    Embedded(ApiServer),
+    /// A real one.
+    Envtest(Envtest),
+}
+
+/// How hooks reach their backends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// Through Services whose endpoints are 127.0.0.x; only the embedded API server takes such endpoints.
+    Loopback,
+    /// Through Services whose endpoints are addresses of a network namespace of our own.
+    Namespace,
+    /// By `url`, one backend each: where there are no addresses for endpoints.
+    Url,
+}
+
+impl Reach {
+    /// The address that ends in this byte.
+    pub const fn host(self, last: u8) -> IpAddr {
+        match self {
+            Self::Namespace => namespace::address(last),
+            Self::Loopback | Self::Url => IpAddr::V4(Ipv4Addr::new(127, 0, 0, last)),
+        }
+    }
+}
+
+/// What the embedded API server has when nobody turns its knobs.
+const USUAL_STORAGE: Duration = Duration::from_millis(1);
+const STORAGE_JITTER: f64 = 0.3;
+const USUAL_CORES: usize = 2;
+
+/// A trouble of the control plane itself, in force for as long as this lives, or until [`ControlPlane::mend`].
+#[derive(Debug)]
+pub enum Trouble {
+    /// Nothing to hold: a knob of the embedded one was turned.
+    Knob,
+    /// etcd is being stopped again and again.
+    Throttle(Throttle),
+    /// Readers list without end.
+    Flood(ReadFlood),
+}
+
+impl ControlPlane {
+    /// Starts one. What it has to keep in files goes into `directory`, which must be private and outlive it.
+    ///
+    /// # Errors
+    /// When it does not start; for envtest also when its binaries are missing.
+    pub async fn start(kind: Kind, directory: &Path) -> anyhow::Result<Self> {
+        Ok(match kind {
+            Kind::Embedded => Self::Embedded(
+                ApiServer::start(ApiServerOptions::default())
+                    .await
+                    .context("starting the lab's API server")?,
+            ),
+            Kind::Envtest => Self::Envtest(
+                Envtest::start(directory)
+                    .await
+                    .context("starting a real control plane")?,
+            ),
+        })
+    }
+
+    /// A kubeconfig (YAML) of a user that may do everything.
+    pub fn kubeconfig(&self) -> String {
+        match self {
+            Self::Embedded(api) => api.kubeconfig(),
+            Self::Envtest(envtest) => envtest.kubeconfig(),
+        }
+    }
+
+    /// The API server's URL.
+    pub fn url(&self) -> String {
+        let address = match self {
+            Self::Embedded(api) => api.address(),
+            Self::Envtest(envtest) => envtest.address(),
+        };
+        format!("https://{address}")
+    }
+
+    /// How hooks reach their backends.
+    pub fn reach(&self) -> Reach {
+        match self {
+            Self::Embedded(_) => Kind::Embedded,
+            Self::Envtest(_) => Kind::Envtest,
+        }
+        .reach()
+    }
+
+    /// Slows the storage down: every operation of the embedded one takes `delay`; a real etcd stands still four
+    /// fifths of the time, which comes to about as much.
+    pub fn slow_storage(&self, delay: Duration) -> Trouble {
+        match self {
+            Self::Embedded(api) => {
+                api.knobs().set_storage_latency(delay, STORAGE_JITTER);
+                Trouble::Knob
+            }
+            Self::Envtest(envtest) => Trouble::Throttle(envtest.throttle_etcd()),
+        }
+    }
+
+    /// Lists without end by `readers` clients. The embedded one is left with so many `cores` of its own; a real one
+    /// has those of the machine.
+    ///
+    /// # Errors
+    /// When a client cannot be made.
+    pub async fn flood(&self, readers: usize, cores: usize) -> anyhow::Result<Trouble> {
+        if let Self::Embedded(api) = self {
+            api.knobs().set_cpu(cores);
+        }
+        let kubeconfig = self.kubeconfig();
+        let mut clients = Vec::new();
+        for _ in 0..readers {
+            clients.push(client_for(&kubeconfig).await?);
+        }
+        Ok(Trouble::Flood(ReadFlood::start(clients)))
+    }
+
+    /// Ends every trouble of the control plane itself.
+    pub fn mend(&self, troubles: Vec<Trouble>) {
+        drop(troubles);
+        if let Self::Embedded(api) = self {
+            api.knobs().set_storage_latency(USUAL_STORAGE, STORAGE_JITTER);
+            api.knobs().set_cpu(USUAL_CORES);
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! A real control plane: kube-apiserver and etcd, started for one demo and gone with it.
+//!
+//! Nobody else is there: no kubelet, no controller manager, no kube-proxy. With `--enable-aggregator-routing` the
+//! API server dials the endpoints of a hook's Service itself.
+
+pub mod binaries;
+pub mod namespace;
+mod process;
+mod throttle;
+
+use std::ffi::OsString;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::time::Instant;
+
+use self::binaries::Binaries;
+use self::process::{Guard, Process};
+pub use self::throttle::Throttle;
+use super::certs::Authority;
+use super::cluster::client_for;
+use super::kubeconfig::kubeconfig;
+
+/// Longest wait until the API server is ready; seen: 4 s on an idle machine.
+const READY_LIMIT: Duration = Duration::from_secs(90);
+/// How often it is asked.
+const READY_POLL: Duration = Duration::from_millis(200);
+/// Longest wait for one answer.
+const READY_ANSWER: Duration = Duration::from_secs(5);
+/// How often a port that somebody else took in between is replaced.
+const ATTEMPTS: u32 = 3;
+/// The names a client may know the API server by.
+const NAMES: [&str; 5] = [
+    "localhost",
+    "kubernetes",
+    "kubernetes.default",
+    "kubernetes.default.svc",
+    "127.0.0.1",
+];
+/// What the API server calls itself in the endpoints of its own Service; the last byte of a namespace address.
+const OWN_ADDRESS: u8 = 9;
+
+/// A running control plane. Dropping it kills its processes.
+#[derive(Debug)]
+pub struct Envtest {
+    // In the order in which they end.
+    kube_apiserver: Process,
+    etcd: Arc<Process>,
+    _guard: Guard,
+    address: SocketAddr,
+    kubeconfig: String,
+}
+
+impl Envtest {
+    /// Starts both servers on free loopback ports, with data, logs and keys in `directory`, and waits until the
+    /// API server is ready.
+    ///
+    /// The directory is removed as well when this process is killed; else that is up to the caller.
+    ///
+    /// # Errors
+    /// When the binaries are missing, or a server does not start or does not become ready; with its last words.
+    pub async fn start(directory: &Path) -> anyhow::Result<Self> {
+        let binaries = binaries::find()?;
+        let mut attempt = 1;
+        loop {
+            match Self::attempt(&binaries, directory).await {
+                Err(error)
+                    if attempt < ATTEMPTS && format!("{error:#}").contains("address already in use") =>
+                {
+                    attempt += 1;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    async fn attempt(binaries: &Binaries, directory: &Path) -> anyhow::Result<Self> {
+        let mut guard = Guard::start(directory)?;
+        let (clients, peers, secure) = (free_port()?, free_port()?, free_port()?);
+        let data = directory.join(format!("etcd-{clients}"));
+        let etcd = Process::start(
+            "etcd",
+            &binaries.etcd,
+            etcd_arguments(&data, clients, peers),
+            directory,
+            &mut guard,
+        )?;
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, secure));
+        let files = Files::write(&directory.join(format!("kube-apiserver-{secure}")))?;
+        let kube_apiserver = Process::start(
+            "kube-apiserver",
+            &binaries.kube_apiserver,
+            api_server_arguments(&files, clients, address, namespace::entered()),
+            directory,
+            &mut guard,
+        )?;
+        let envtest = Self {
+            kube_apiserver,
+            etcd: Arc::new(etcd),
+            _guard: guard,
+            address,
+            kubeconfig: kubeconfig(&files.authority, address, &files.token),
+        };
+        envtest.ready().await?;
+        Ok(envtest)
+    }
+
+    /// Where the API server listens.
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// A kubeconfig (YAML) of a user that may do everything.
+    pub fn kubeconfig(&self) -> String {
+        self.kubeconfig.clone()
+    }
+
+    /// Stops etcd four fifths of the time for as long as the returned value lives.
+    pub fn throttle_etcd(&self) -> Throttle {
+        Throttle::start(Arc::clone(&self.etcd))
+    }
+
+    async fn ready(&self) -> anyhow::Result<()> {
+        let client = client_for(&self.kubeconfig).await?;
+        let until = Instant::now() + READY_LIMIT;
+        let mut last = "it was never asked".to_owned();
+        while Instant::now() < until {
+            self.etcd.check()?;
+            self.kube_apiserver.check()?;
+            let request = http::Request::get("/readyz")
+                .body(Vec::new())
+                .context("asking for readiness")?;
+            match tokio::time::timeout(READY_ANSWER, client.request_text(request)).await {
+                Ok(Ok(_)) => return Ok(()),
+                Ok(Err(error)) => last = error.to_string(),
+                Err(_) => last = "no answer".to_owned(),
+            }
+            tokio::time::sleep(READY_POLL).await;
+        }
+        anyhow::bail!(
+            "kube-apiserver is not ready after {} s: {last}\n{}\n{}",
+            READY_LIMIT.as_secs(),
+            self.kube_apiserver.last_words(),
+            self.etcd.last_words()
+        )
+    }
+}
+
+/// A port that was free a moment ago. Whoever takes it in between makes the start fail, and it is tried again.
+fn free_port() -> anyhow::Result<u16> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("looking for a free port")?;
+    Ok(listener.local_addr().context("looking for a free port")?.port())
+}
+
+/// Flags that etcd 3.5 and 3.6 share; a cluster of one needs no other.
+fn etcd_arguments(data: &Path, clients: u16, peers: u16) -> Vec<OsString> {
+    let clients = format!("http://127.0.0.1:{clients}");
+    let mut arguments = vec![flag("data-dir", data)];
+    arguments.extend([
+        flag("listen-client-urls", &clients),
+        flag("advertise-client-urls", &clients),
+        flag("listen-peer-urls", format!("http://127.0.0.1:{peers}")),
+        // What it holds is thrown away at the end.
+        OsString::from("--unsafe-no-fsync"),
+        flag("log-level", "warn"),
+    ]);
+    arguments
+}
+
+fn api_server_arguments(files: &Files, etcd: u16, address: SocketAddr, in_namespace: bool) -> Vec<OsString> {
+    let mut arguments = vec![
+        flag("etcd-servers", format!("http://127.0.0.1:{etcd}")),
+        flag("bind-address", address.ip().to_string()),
+        flag("secure-port", address.port().to_string()),
+        flag("cert-dir", &files.directory),
+        flag("tls-cert-file", files.directory.join("serving.crt")),
+        flag("tls-private-key-file", files.directory.join("serving.key")),
+        flag("token-auth-file", files.directory.join("tokens.csv")),
+        flag("authorization-mode", "RBAC"),
+        flag(
+            "service-account-issuer",
+            "https://kubernetes.default.svc.cluster.local",
+        ),
+        flag("service-account-key-file", files.directory.join("accounts.pub")),
+        flag(
+            "service-account-signing-key-file",
+            files.directory.join("accounts.key"),
+        ),
+        flag("service-cluster-ip-range", "10.96.0.0/16"),
+        flag("enable-aggregator-routing", "true"),
+        // Nobody makes the default service accounts that it would insist on.
+        flag("disable-admission-plugins", "ServiceAccount"),
+    ];
+    // It refuses its own loopback address as an endpoint, too, and says so in its log every ten seconds.
+    arguments.extend(if in_namespace {
+        vec![flag(
+            "advertise-address",
+            namespace::address(OWN_ADDRESS).to_string(),
+        )]
+    } else {
+        vec![
+            flag("advertise-address", address.ip().to_string()),
+            flag("endpoint-reconciler-type", "none"),
+        ]
+    });
+    arguments
+}
+
+fn flag(name: &str, value: impl AsRef<std::ffi::OsStr>) -> OsString {
+    let mut flag = OsString::from(format!("--{name}="));
+    flag.push(value);
+    flag
+}
+
+/// Keys, certificates and tokens, in files as the API server wants them.
+struct Files {
+    directory: std::path::PathBuf,
+    authority: String,
+    token: String,
+}
+
+impl Files {
+    fn write(directory: &Path) -> anyhow::Result<Self> {
+        let authority = Authority::new("hookwatch lab API server")?;
+        let serving = authority.issue_names(&NAMES)?;
+        let accounts = rcgen::KeyPair::generate().context("making the key of service account tokens")?;
+        let token = token()?;
+        std::fs::create_dir(directory).with_context(|| format!("making {}", directory.display()))?;
+        for (name, text) in [
+            ("serving.crt", serving.chain_pem()),
+            ("serving.key", serving.key_pem()),
+            ("accounts.pub", accounts.public_key_pem()),
+            ("accounts.key", accounts.serialize_pem()),
+            (
+                "tokens.csv",
+                format!("{token},lab-admin,lab-admin,\"system:masters\"\n"),
+            ),
+        ] {
+            // The directory around it is for its owner only.
+            let path = directory.join(name);
+            std::fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
+        }
+        Ok(Self {
+            directory: directory.to_owned(),
+            authority: authority.pem(),
+            token,
+        })
+    }
+}
+
+/// A token that nobody guesses: everybody on this machine can reach the port.
+fn token() -> anyhow::Result<String> {
+    let mut bytes = [0_u8; 24];
+    rustls::crypto::aws_lc_rs::default_provider()
+        .secure_random
+        .fill(&mut bytes)
+        .map_err(|_| anyhow::anyhow!("the system has no random bytes for a token"))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}

@@ -1,0 +1,177 @@
+//! Where the binaries of a real control plane are, as setup-envtest lays them out.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+/// A pair of binaries that belong together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Binaries {
+    /// The store.
+    pub etcd: PathBuf,
+    /// The API server.
+    pub kube_apiserver: PathBuf,
+}
+
+/// Why there are none.
+#[derive(Debug, Error)]
+pub enum Missing {
+    /// `KUBEBUILDER_ASSETS` points elsewhere: what a person set is never second-guessed.
+    #[error("KUBEBUILDER_ASSETS is {}, and there is no {name} in it", directory.display())]
+    InAssets {
+        /// What the variable says.
+        directory: PathBuf,
+        /// The binary that is not there.
+        name: &'static str,
+    },
+    /// Nothing is set, and the store holds nothing for this machine.
+    #[error(
+        "no kube-apiserver and etcd for {platform} in {}; get them with `go run \
+         sigs.k8s.io/controller-runtime/tools/setup-envtest@latest use`, or let KUBEBUILDER_ASSETS point to a \
+         directory that holds both", store.display()
+    )]
+    InStore {
+        /// Where was looked.
+        store: PathBuf,
+        /// The operating system and the architecture, as setup-envtest spells them.
+        platform: String,
+    },
+}
+
+/// Finds the binaries: in `KUBEBUILDER_ASSETS`, else the newest version in setup-envtest's store.
+///
+/// # Errors
+/// When they are in neither place; the message says how to get them.
+pub fn find() -> Result<Binaries, Missing> {
+    find_with(|name| std::env::var_os(name).filter(|value| !value.is_empty()))
+}
+
+fn find_with(variable: impl Fn(&str) -> Option<OsString>) -> Result<Binaries, Missing> {
+    if let Some(directory) = variable("KUBEBUILDER_ASSETS").map(PathBuf::from) {
+        return in_directory(&directory).map_err(|name| Missing::InAssets { directory, name });
+    }
+    let store = store(variable);
+    let platform = platform();
+    newest(&store, &platform).ok_or(Missing::InStore { store, platform })
+}
+
+/// setup-envtest's default store: under the user's data directory, whatever the system calls that.
+fn store(variable: impl Fn(&str) -> Option<OsString>) -> PathBuf {
+    let home = || PathBuf::from(variable("HOME").unwrap_or_default());
+    let base = if cfg!(target_os = "macos") {
+        home().join("Library/Application Support/io.kubebuilder.envtest")
+    } else {
+        variable("XDG_DATA_HOME")
+            .map_or_else(|| home().join(".local/share"), PathBuf::from)
+            .join("kubebuilder-envtest")
+    };
+    base.join("k8s")
+}
+
+/// This machine in Go's words.
+fn platform() -> String {
+    let system = match std::env::consts::OS {
+        "macos" => "darwin",
+        other => other,
+    };
+    let architecture = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        "powerpc64" => "ppc64le",
+        other => other,
+    };
+    format!("{system}-{architecture}")
+}
+
+/// Both binaries of a directory, or the name of the one that is not there.
+fn in_directory(directory: &Path) -> Result<Binaries, &'static str> {
+    let binary = |name: &'static str| {
+        let path = directory.join(name);
+        if path.is_file() { Ok(path) } else { Err(name) }
+    };
+    Ok(Binaries {
+        etcd: binary("etcd")?,
+        kube_apiserver: binary("kube-apiserver")?,
+    })
+}
+
+/// The newest complete version for a platform.
+fn newest(store: &Path, platform: &str) -> Option<Binaries> {
+    let mut versions: Vec<_> = std::fs::read_dir(store)
+        .ok()?
+        .flatten()
+        .filter_map(|entry| {
+            let name = entry.file_name();
+            let version = name.to_str()?.strip_suffix(platform)?.strip_suffix('-')?;
+            Some((numbers(version)?, entry.path()))
+        })
+        .collect();
+    versions.sort();
+    versions
+        .iter()
+        .rev()
+        .find_map(|(_, directory)| in_directory(directory).ok())
+}
+
+/// A release's three numbers; pre-releases are passed over, as setup-envtest does unless asked for them.
+fn numbers(version: &str) -> Option<[u32; 3]> {
+    let numbers: Result<Vec<u32>, _> = version.split('.').map(str::parse).collect();
+    numbers.ok()?.try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::directory::PrivateDirectory;
+    use super::*;
+
+    fn install(store: &Path, version: &str, names: &[&str]) -> PathBuf {
+        let directory = store.join(format!("{version}-{}", platform()));
+        std::fs::create_dir_all(&directory).unwrap();
+        for name in names {
+            std::fs::write(directory.join(name), "").unwrap();
+        }
+        directory
+    }
+
+    fn find_in(data: &Path) -> Result<Binaries, Missing> {
+        find_with(|name| (name == "XDG_DATA_HOME").then(|| data.as_os_str().to_owned()))
+    }
+
+    #[cfg(not(target_os = "macos"))]
+    #[test]
+    fn the_newest_complete_version_by_number_is_taken() {
+        let data = PrivateDirectory::create().unwrap();
+        let store = data.path().join("kubebuilder-envtest/k8s");
+        for version in ["1.9.9", "1.36.2"] {
+            install(&store, version, &["etcd", "kube-apiserver"]);
+        }
+        install(&store, "1.40.0", &["etcd"]);
+        install(&store, "1.41.0-rc.1", &["etcd", "kube-apiserver"]);
+        std::fs::create_dir_all(store.join("9.9.9-plan9-mips")).unwrap();
+        let found = find_in(data.path()).unwrap();
+        assert!(
+            found
+                .etcd
+                .starts_with(store.join(format!("1.36.2-{}", platform())))
+        );
+    }
+
+    #[test]
+    fn without_any_the_message_says_how_to_get_them() {
+        let data = PrivateDirectory::create().unwrap();
+        let message = find_in(data.path()).unwrap_err().to_string();
+        assert!(message.contains("setup-envtest@latest use"), "{message}");
+        assert!(message.contains("KUBEBUILDER_ASSETS"), "{message}");
+    }
+
+    #[test]
+    fn a_variable_that_points_nowhere_is_not_second_guessed() {
+        let data = PrivateDirectory::create().unwrap();
+        let directory = data.path().as_os_str().to_owned();
+        std::fs::write(data.path().join("etcd"), "").unwrap();
+        let missing = find_with(|name| (name == "KUBEBUILDER_ASSETS").then(|| directory.clone()));
+        let message = missing.unwrap_err().to_string();
+        assert!(message.contains("no kube-apiserver in it"), "{message}");
+    }
+}

@@ -1,0 +1,269 @@
+//! Child processes that do not outlive us, however we end.
+
+use std::ffi::OsString;
+use std::fs::OpenOptions;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::Context;
+use rustix::process::{Pid, Signal, kill_process};
+
+/// How much of a log is shown when something went wrong.
+const SHOWN_LINES: usize = 12;
+/// And how much of it is read for that, in bytes.
+const SHOWN_BYTES: u64 = 16 << 10;
+
+/// One server process. Dropping it kills it and waits until it is gone.
+#[derive(Debug)]
+pub struct Process {
+    name: &'static str,
+    child: Mutex<Child>,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Starts a binary with its output in a log file of its own.
+    ///
+    /// It gets nothing of our environment: a proxy set there would be used for calls to hooks. And it gets a
+    /// process group of its own, so that Ctrl-C at a terminal reaches us alone and we decide what ends first.
+    ///
+    /// # Errors
+    /// When it cannot be started, or the guard is gone.
+    pub fn start(
+        name: &'static str,
+        binary: &Path,
+        arguments: impl IntoIterator<Item = OsString>,
+        directory: &Path,
+        guard: &mut Guard,
+    ) -> anyhow::Result<Self> {
+        let log = directory.join(format!("{name}.log"));
+        let output = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .mode(0o600)
+            .open(&log)
+            .with_context(|| format!("opening {}", log.display()))?;
+        let errors = output.try_clone().context("sharing a log file")?;
+        let child = Command::new(binary)
+            .args(arguments)
+            .env_clear()
+            .env("HOME", directory)
+            .current_dir(directory)
+            .stdin(Stdio::null())
+            .stdout(output)
+            .stderr(errors)
+            .process_group(0)
+            .spawn()
+            .with_context(|| format!("starting {}", binary.display()))?;
+        let process = Self {
+            name,
+            child: Mutex::new(child),
+            log,
+        };
+        guard.watch_over(&process)?;
+        Ok(process)
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.with(|child| child.id())
+    }
+
+    /// Sends a signal; nothing happens when the process has ended.
+    pub fn signal(&self, signal: Signal) {
+        self.with(|child| {
+            // Until its end has been collected, here and under this lock, the id belongs to nobody else.
+            if let Ok(None) = child.try_wait()
+                && let Some(pid) = pid(child)
+            {
+                let _ = kill_process(pid, signal);
+            }
+        });
+    }
+
+    /// Complains when the process has ended by itself, with the end of its log.
+    ///
+    /// # Errors
+    /// When it is no longer there.
+    pub fn check(&self) -> anyhow::Result<()> {
+        match self.with(Child::try_wait) {
+            Ok(None) => Ok(()),
+            Ok(Some(status)) => {
+                anyhow::bail!("{} ended by itself ({status})\n{}", self.name, self.last_words())
+            }
+            Err(error) => Err(error).with_context(|| format!("looking after {}", self.name)),
+        }
+    }
+
+    /// The last lines of its log, with its name above them.
+    pub fn last_words(&self) -> String {
+        let text = tail(&self.log).unwrap_or_else(|error| format!("(no log: {error})"));
+        let lines: Vec<_> = text.lines().collect();
+        let from = lines.len().saturating_sub(SHOWN_LINES);
+        format!(
+            "the last lines of {}:\n  {}",
+            self.name,
+            lines[from..].join("\n  ")
+        )
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut Child) -> T) -> T {
+        work(&mut self.child.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        end(self.child.get_mut().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+/// Kills a child and collects it. SIGKILL also ends what is stopped, and nothing here is worth a graceful end.
+fn end(child: &mut Child) {
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+fn pid(child: &Child) -> Option<Pid> {
+    i32::try_from(child.id()).ok().and_then(Pid::from_raw)
+}
+
+fn tail(path: &Path) -> std::io::Result<String> {
+    let mut file = std::fs::File::open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(SHOWN_BYTES)))?;
+    let mut bytes = Vec::new();
+    file.take(SHOWN_BYTES).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Reads process ids until its input ends, which it does when we do, even by SIGKILL; then nothing of ours stays.
+const GUARD: &str = r#"
+all=
+while read -r one; do all="$all $one"; done
+[ -z "$all" ] || kill -KILL $all
+sleep 1
+rm -rf -- "$0"
+"#;
+
+/// A small shell that ends our processes and removes their directory when we were killed before we could.
+///
+/// Dropping it ends it without that: by then the processes have been ended in order.
+#[derive(Debug)]
+pub struct Guard {
+    shell: Child,
+    // Its other end is open nowhere else: the standard library's pipes are not inherited by other children.
+    input: ChildStdin,
+}
+
+impl Guard {
+    /// Starts it, for everything below a directory.
+    ///
+    /// # Errors
+    /// When there is no shell.
+    pub fn start(directory: &Path) -> anyhow::Result<Self> {
+        let mut shell = Command::new("sh")
+            .arg("-c")
+            .arg(GUARD)
+            .arg(directory)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .context("starting a shell that cleans up after us")?;
+        let Some(input) = shell.stdin.take() else {
+            end(&mut shell);
+            anyhow::bail!("the shell that cleans up after us has no input");
+        };
+        Ok(Self { shell, input })
+    }
+
+    fn watch_over(&mut self, process: &Process) -> anyhow::Result<()> {
+        writeln!(self.input, "{}", process.id()).context("the shell that cleans up after us is gone")
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        end(&mut self.shell);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::super::super::directory::PrivateDirectory;
+    use super::*;
+
+    /// A guard against a test that hangs, not a measurement.
+    const LIMIT: Duration = Duration::from_secs(20);
+
+    fn until(condition: impl Fn() -> bool) {
+        let begin = Instant::now();
+        while !condition() {
+            assert!(begin.elapsed() < LIMIT, "the test hangs");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn shell(script: &str, directory: &Path, guard: &mut Guard) -> Process {
+        let arguments = ["-c", script].map(OsString::from);
+        Process::start("shell", Path::new("/bin/sh"), arguments, directory, guard).unwrap()
+    }
+
+    fn runs(id: u32) -> bool {
+        let pid = Pid::from_raw(i32::try_from(id).unwrap()).unwrap();
+        rustix::process::test_kill_process(pid).is_ok()
+    }
+
+    #[test]
+    fn a_dropped_process_is_gone_even_when_it_was_stopped() {
+        let directory = PrivateDirectory::create().unwrap();
+        let mut guard = Guard::start(directory.path()).unwrap();
+        let process = shell("while :; do sleep 1; done", directory.path(), &mut guard);
+        let id = process.id();
+        process.signal(Signal::STOP);
+        assert!(runs(id));
+        drop(process);
+        assert!(!runs(id));
+    }
+
+    #[test]
+    fn a_process_that_ends_by_itself_is_reported_with_its_last_words() {
+        let directory = PrivateDirectory::create().unwrap();
+        let mut guard = Guard::start(directory.path()).unwrap();
+        let process = shell("echo no such flag >&2; exit 3", directory.path(), &mut guard);
+        until(|| process.check().is_err());
+        let error = process.check().unwrap_err().to_string();
+        assert!(
+            error.contains("no such flag") && error.contains("exit status: 3"),
+            "{error}"
+        );
+        process.signal(Signal::STOP);
+    }
+
+    #[test]
+    fn when_the_input_ends_the_guard_kills_what_it_watches_and_removes_the_directory() {
+        let directory = PrivateDirectory::create().unwrap();
+        let inner = directory.path().join("inner");
+        std::fs::create_dir(&inner).unwrap();
+        let mut guard = Guard::start(&inner).unwrap();
+        let process = shell("while :; do sleep 1; done", &inner, &mut guard);
+        // What becomes of the pipe when this process dies.
+        let Guard { shell, input } = &mut guard;
+        let (_, unused) = std::io::pipe().unwrap();
+        drop(std::mem::replace(
+            input,
+            ChildStdin::from(std::os::fd::OwnedFd::from(unused)),
+        ));
+        shell.wait().unwrap();
+        assert!(process.check().is_err());
+        assert!(!inner.exists());
+    }
+}
