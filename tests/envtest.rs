@@ -1,0 +1,328 @@
+//! Every scenario on a real etcd and kube-apiserver, played by the binary as a person would; and that nothing of it
+//! stays behind, however it ends.
+//!
+//! One after the other: two API servers at once would starve each other on a small machine, and starvation is one of
+//! the things that are diagnosed here. Without the binaries nothing is played, and the last lines say what was not.
+
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by panicking, and helpers of an integration test count as code"
+)]
+
+use std::io::{BufRead, BufReader, Read};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use hookwatch::lab::directory::PrivateDirectory;
+use hookwatch::lab::envtest::binaries;
+use hookwatch::lab::scenario::SCENARIOS;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+/// The exit code of a scenario that cannot be played on this machine.
+const SKIPPED: i32 = 77;
+/// A guard against a run that hangs, not a measurement.
+const LIMIT: Duration = Duration::from_secs(240);
+
+enum Outcome {
+    Held,
+    Skipped(String),
+}
+
+type Test = Box<dyn Fn() -> Outcome>;
+type Named = (&'static str, fn() -> Outcome);
+
+/// What a test runner of the usual kind understands, as far as it is of use here: names (or parts of them), `--exact`,
+/// `--skip NAME` and `--list`. Other flags change nothing.
+fn main() -> ExitCode {
+    let (mut filters, mut left_out, mut exact, mut list) = (Vec::new(), Vec::new(), false, false);
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--exact" => exact = true,
+            "--list" => list = true,
+            "--skip" => left_out.extend(arguments.next()),
+            "--test-threads" | "--format" | "--color" | "--logfile" | "-Z" => drop(arguments.next()),
+            flag if flag.starts_with('-') => {}
+            _ => filters.push(argument),
+        }
+    }
+    let fits = |name: &str, filter: &String| {
+        if exact {
+            name == filter
+        } else {
+            name.contains(filter.as_str())
+        }
+    };
+    let chosen = tests().into_iter().filter(|(name, _)| {
+        (filters.is_empty() || filters.iter().any(|filter| fits(name, filter)))
+            && !left_out.iter().any(|filter| fits(name, filter))
+    });
+    if list {
+        chosen.for_each(|(name, _)| println!("{name}: test"));
+        return ExitCode::SUCCESS;
+    }
+    run(chosen.collect())
+}
+
+fn run(tests: Vec<(String, Test)>) -> ExitCode {
+    println!("\nrunning {} tests", tests.len());
+    let (begin, mut held) = (Instant::now(), 0_usize);
+    let (mut failed, mut skipped): (Vec<String>, Vec<(String, String)>) = (Vec::new(), Vec::new());
+    for (name, test) in tests {
+        match catch_unwind(AssertUnwindSafe(test)) {
+            Ok(Outcome::Held) => {
+                println!("test {name} ... ok");
+                held += 1;
+            }
+            Ok(Outcome::Skipped(why)) => {
+                println!("test {name} ... SKIPPED: {why}");
+                skipped.push((name, why));
+            }
+            Err(_) => {
+                println!("test {name} ... FAILED");
+                failed.push(name);
+            }
+        }
+    }
+    let result = if failed.is_empty() { "ok" } else { "FAILED" };
+    println!(
+        "\ntest result: {result}. {held} passed; {} failed; {} SKIPPED; finished in {:.2}s",
+        failed.len(),
+        skipped.len(),
+        begin.elapsed().as_secs_f64()
+    );
+    for name in &failed {
+        println!("  FAILED {name}");
+    }
+    for (name, why) in &skipped {
+        println!("  SKIPPED {name}: {why}");
+    }
+    println!();
+    ExitCode::from(u8::from(!failed.is_empty()))
+}
+
+fn tests() -> Vec<(String, Test)> {
+    let scenarios = SCENARIOS.iter().map(|scenario| {
+        let test: Test = match scenario.name {
+            "validating-hang" => Box::new(the_hanging_hook_is_named_before_a_request_has_timed_out),
+            name => Box::new(|| holds(name)),
+        };
+        (format!("scenario_{}", scenario.name.replace('-', "_")), test)
+    });
+    let others: [Named; 5] = [
+        (
+            "without_binaries_the_message_says_how_to_get_them",
+            without_binaries_the_message_says_how_to_get_them,
+        ),
+        ("an_interrupted_demo_leaves_nothing_behind", || {
+            ended_by(Signal::INT)
+        }),
+        ("a_terminated_demo_leaves_nothing_behind", || {
+            ended_by(Signal::TERM)
+        }),
+        ("a_killed_demo_leaves_nothing_behind", || ended_by(Signal::KILL)),
+        (
+            "without_a_namespace_hooks_are_reached_by_url_and_what_needs_services_is_skipped",
+            without_a_namespace_hooks_are_reached_by_url_and_what_needs_services_is_skipped,
+        ),
+    ];
+    let others = others.map(|(name, test)| (name.to_owned(), Box::new(test) as Test));
+    scenarios.chain(others).collect()
+}
+
+/// Why nothing can be played here.
+fn missing() -> Option<Outcome> {
+    binaries::find()
+        .err()
+        .map(|missing| Outcome::Skipped(missing.to_string()))
+}
+
+fn demo(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hookwatch"));
+    command
+        .args(["demo", "--control-plane", "envtest", "--output", "json"])
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("HOOKWATCH_") {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+/// The exit code, standard output and standard error; whatever hangs is ended by a signal, so that it can clean up.
+fn finish(mut command: Command) -> (Option<i32>, String, String) {
+    let mut child = command.spawn().unwrap();
+    let (mut stdout, mut stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+    // What a child says beyond a pipe's size would hold it up.
+    let stdout = std::thread::spawn(move || text(&mut stdout));
+    let stderr = std::thread::spawn(move || text(&mut stderr));
+    let begin = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        if begin.elapsed() > LIMIT {
+            kill_process(pid(&child), Signal::TERM).unwrap();
+            break child.wait().unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    (status.code(), stdout.join().unwrap(), stderr.join().unwrap())
+}
+
+fn text(from: &mut impl Read) -> String {
+    let mut bytes = Vec::new();
+    let _ = from.read_to_end(&mut bytes);
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn pid(child: &Child) -> Pid {
+    Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap()
+}
+
+/// Plays a scenario to its end; `Err` when it cannot be played.
+fn play(name: &str) -> Result<Value, Outcome> {
+    if let Some(skipped) = missing() {
+        return Err(skipped);
+    }
+    let (code, stdout, stderr) = finish(demo(&["--scenario", name]));
+    if code == Some(SKIPPED) {
+        return Err(Outcome::Skipped(stderr.trim().to_owned()));
+    }
+    let report: Value =
+        serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{name}: {error}\n{stdout}{stderr}"));
+    let correct = report["correct"] == true;
+    assert_eq!(code, Some(i32::from(!correct)), "{name}: {stderr}");
+    assert!(correct, "{name}: {report:#}");
+    Ok(report)
+}
+
+fn holds(name: &str) -> Outcome {
+    match play(name) {
+        Ok(_) => Outcome::Held,
+        Err(skipped) => skipped,
+    }
+}
+
+fn the_hanging_hook_is_named_before_a_request_has_timed_out() -> Outcome {
+    match play("validating-hang") {
+        Ok(report) => {
+            let moment = |name: &str| report[name].as_str().unwrap().to_owned();
+            assert!(moment("verdict_at") < moment("first_failure_at"), "{report:#}");
+            Outcome::Held
+        }
+        Err(skipped) => skipped,
+    }
+}
+
+fn without_binaries_the_message_says_how_to_get_them() -> Outcome {
+    let empty = PrivateDirectory::create().unwrap();
+    let mut command = demo(&[]);
+    command
+        .env_remove("KUBEBUILDER_ASSETS")
+        .env("XDG_DATA_HOME", empty.path())
+        .env("HOME", empty.path());
+    let (code, stdout, stderr) = finish(command);
+    assert_eq!(code, Some(1), "{stdout}{stderr}");
+    assert!(stderr.contains("setup-envtest@latest use"), "{stderr}");
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    Outcome::Held
+}
+
+/// Breaks the storage, so that one of the processes is stopped most of the time, and ends the demo by a signal.
+fn ended_by(signal: Signal) -> Outcome {
+    if let Some(skipped) = missing() {
+        return skipped;
+    }
+    let mut child = demo(&["--hold", "--scenario", "etcd-slow"]).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    let held: Value = serde_json::from_str(&line).unwrap();
+    let kubeconfig = PathBuf::from(held["kubeconfig"].as_str().unwrap());
+    let directory = kubeconfig.parent().unwrap().to_owned();
+    // etcd, kube-apiserver, and the shell that watches over them: all have the directory among their arguments.
+    until("three processes run", || processes(&directory).len() == 3);
+    let running = processes(&directory);
+    let (etcd, _) = running
+        .iter()
+        .find(|(_, command)| command.contains("--data-dir"))
+        .unwrap();
+    until("etcd is stopped", || state(*etcd) == Some('T'));
+    kill_process(pid(&child), signal).unwrap();
+    let status = child.wait().unwrap();
+    if signal == Signal::KILL {
+        // Somebody else does it then, and takes a moment.
+        until("all is cleaned up", || {
+            processes(&directory).is_empty() && !directory.exists()
+        });
+    } else {
+        assert!(status.success(), "{status}");
+        assert_eq!(processes(&directory), []);
+        assert!(!directory.exists());
+    }
+    Outcome::Held
+}
+
+fn until(what: &str, condition: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !condition() {
+        assert!(begin.elapsed() < LIMIT, "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Processes that have this path in their command line, each with that line.
+fn processes(directory: &Path) -> Vec<(u32, String)> {
+    let directory = directory.to_str().unwrap();
+    std::fs::read_dir("/proc")
+        .unwrap()
+        .flatten()
+        .filter_map(|entry| {
+            let id: u32 = entry.file_name().to_str()?.parse().ok()?;
+            let arguments = std::fs::read(entry.path().join("cmdline")).ok()?;
+            let command = String::from_utf8_lossy(&arguments).into_owned();
+            command.contains(directory).then_some((id, command))
+        })
+        .collect()
+}
+
+/// The letter that the kernel has for what a process does.
+fn state(id: u32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+fn without_a_namespace_hooks_are_reached_by_url_and_what_needs_services_is_skipped() -> Outcome {
+    if let Some(skipped) = missing() {
+        return skipped;
+    }
+    // A machine that has what cleaning up needs and nothing that makes namespaces.
+    let path = PrivateDirectory::create().unwrap();
+    for name in ["sh", "sleep", "rm"] {
+        let found = ["/bin", "/usr/bin"].map(|folder| Path::new(folder).join(name));
+        let found = found.iter().find(|path| path.exists()).unwrap();
+        std::os::unix::fs::symlink(found, path.path().join(name)).unwrap();
+    }
+    let play = |scenario| {
+        let mut command = demo(&["--scenario", scenario]);
+        command.env("PATH", path.path());
+        finish(command)
+    };
+    let (code, stdout, stderr) = play("no-endpoints");
+    assert_eq!(code, Some(SKIPPED), "{stdout}{stderr}");
+    assert!(stderr.contains("SKIPPED no-endpoints"), "{stderr}");
+    let (code, stdout, stderr) = play("ca-mismatch");
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    Outcome::Held
+}
