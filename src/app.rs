@@ -7,6 +7,8 @@ pub mod engine;
 pub mod replay;
 pub mod run;
 
+use std::io::{self, ErrorKind, Write as _};
+
 /// How a command prints its result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum Output {
@@ -19,3 +21,15 @@ pub enum Output {
 
 /// The exit code of bad usage: a flag, a key or a file that makes no sense (`EX_USAGE` of sysexits).
 pub const BAD_USAGE: u8 = 64;
+
+/// Prints a result on standard output. A reader that has seen enough, such as `head`, is no error.
+///
+/// # Errors
+/// When standard output cannot be written to for another reason.
+pub fn print(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        written => written,
+    }
+}

@@ -6,7 +6,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::app::config::{Config, ConfigArguments};
 use crate::app::replay::{ReplayArguments, replay};
-use crate::app::{BAD_USAGE, Output, demo, diagnose, run};
+use crate::app::{self, BAD_USAGE, Output, demo, diagnose, run};
 use crate::io::telemetry::{self, LogFormat};
 
 /// Keeps a Kubernetes control plane writable when an admission webhook goes bad
@@ -93,7 +93,13 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
             Err(code) => Ok(code),
         },
         Command::Diagnose(arguments) => match checked(&arguments.config) {
-            Ok(config) => block_on(diagnose::diagnose(config, &arguments)),
+            // An exit code of 1 would accuse a hook.
+            Ok(config) => Ok(
+                block_on(diagnose::diagnose(config, &arguments)).unwrap_or_else(|error| {
+                    eprintln!("hookwatch: {error:#}");
+                    ExitCode::from(diagnose::Conclusion::CouldNotTell.exit_code())
+                }),
+            ),
             Err(code) => Ok(code),
         },
         Command::Demo(arguments) => {
@@ -102,10 +108,10 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         }
         Command::Replay(arguments) => {
             let result = replay(&arguments.recording)?;
-            match arguments.output {
-                Output::Text => print!("{}", result.to_text()),
-                Output::Json => println!("{}", serde_json::to_string_pretty(&result)?),
-            }
+            app::print(&match arguments.output {
+                Output::Text => result.to_text(),
+                Output::Json => serde_json::to_string_pretty(&result)? + "\n",
+            })?;
             Ok(ExitCode::SUCCESS)
         }
         Command::CheckConfig(arguments) => Ok(match checked(&arguments) {

@@ -69,12 +69,21 @@ fn main() -> ExitCode {
     run(chosen.collect())
 }
 
+/// Why nothing is to be played, if so: CI has neither the binaries nor the minutes unless somebody provides both
+/// and says so.
+fn not_asked_for() -> Option<String> {
+    let is_set = |name: &str| std::env::var_os(name).is_some();
+    (is_set("CI") && !is_set("HOOKWATCH_ENVTEST"))
+        .then(|| "in CI only where HOOKWATCH_ENVTEST is set".to_owned())
+}
+
 fn run(tests: Vec<(String, Test)>) -> ExitCode {
     println!("\nrunning {} tests", tests.len());
     let (begin, mut held) = (Instant::now(), 0_usize);
     let (mut failed, mut skipped): (Vec<String>, Vec<(String, String)>) = (Vec::new(), Vec::new());
     for (name, test) in tests {
-        match catch_unwind(AssertUnwindSafe(test)) {
+        let play = || not_asked_for().map_or_else(&*test, Outcome::Skipped);
+        match catch_unwind(AssertUnwindSafe(play)) {
             Ok(Outcome::Held) => {
                 println!("test {name} ... ok");
                 held += 1;

@@ -61,11 +61,11 @@ pub struct Config {
 pub struct ScrapeConfig {
     /// False to do without the API servers' own metrics.
     pub enabled: bool,
-    /// Time between two scrapes of one target in calm times. 1 s to 5 min.
+    /// Time between two scrapes of one target in calm times. 1 s to 1 min.
     pub interval: Duration,
-    /// The same when something is odd. 1 s to 5 min.
+    /// The same when something is odd. 1 s to 1 min.
     pub alert_interval: Duration,
-    /// Longest time for one scrape. 1 s to 5 min.
+    /// Longest time for one scrape. 1 s to 1 min.
     pub timeout: Duration,
     /// Largest body of one scrape, in bytes.
     pub max_bytes: u64,
@@ -76,9 +76,9 @@ pub struct ScrapeConfig {
 pub struct ProbeConfig {
     /// How far probes go where nothing else is said.
     pub level: ProbeLevel,
-    /// Time between two probes of one backend in calm times. 1 s to 5 min.
+    /// Time between two probes of one backend in calm times. 1 s to 1 min.
     pub interval: Duration,
-    /// The same when something is odd. 500 ms to 5 min.
+    /// The same when something is odd. 500 ms to 1 min.
     pub alert_interval: Duration,
     /// Probes under way at once, over all hooks. 1 to 1000.
     pub concurrency: usize,
@@ -99,9 +99,9 @@ impl ProbeConfig {
 /// How canaries are written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CanaryConfig {
-    /// Time between two canaries of one kind in calm times. 1 s to 5 min.
+    /// Time between two canaries of one kind in calm times. 1 s to 1 min.
     pub interval: Duration,
-    /// The same when something is odd. 500 ms to 5 min.
+    /// The same when something is odd. 500 ms to 1 min.
     pub alert_interval: Duration,
     /// Which canaries are written.
     pub targets: Vec<CanaryTarget>,
@@ -248,7 +248,7 @@ impl ProbeConfig {
             level: section.level("level", ProbeLevel::Http),
             interval: section.duration("interval", Duration::from_secs(5), Duration::from_secs(1)),
             alert_interval: section.duration("alertInterval", Duration::from_secs(1), half_a_second),
-            concurrency: section.number("concurrency", 64, 1..=1_000) as usize,
+            concurrency: section.number("concurrency", 256, 1..=1_000) as usize,
             cluster_ip: section.flag("clusterIP", true),
             hooks: section
                 .list("hooks", |entry| {
@@ -407,7 +407,8 @@ impl Section<'_> {
     }
 
     fn duration(&mut self, key: &str, default: Duration, at_least: Duration) -> Duration {
-        const AT_MOST: Duration = Duration::from_secs(300);
+        // What was seen a minute ago says little about now: with longer intervals verdicts would come and go.
+        const AT_MOST: Duration = Duration::from_secs(60);
         let Some(text) = self.text(key) else {
             return default;
         };

@@ -116,13 +116,13 @@ pub async fn diagnose(mut config: Config, arguments: &DiagnoseArguments) -> anyh
     let conclusion = assessment
         .as_deref()
         .map_or(Conclusion::CouldNotTell, Conclusion::of);
-    match arguments.output {
+    super::print(&match arguments.output {
         Output::Json => {
             let report = serde_json::json!({ "conclusion": conclusion, "assessment": assessment });
-            println!("{}", serde_json::to_string_pretty(&report)?);
+            serde_json::to_string_pretty(&report)? + "\n"
         }
-        Output::Text => print!("{}", report(conclusion, assessment.as_deref())),
-    }
+        Output::Text => report(conclusion, assessment.as_deref()),
+    })?;
     Ok(ExitCode::from(conclusion.exit_code()))
 }
 

@@ -87,9 +87,12 @@ impl Engine {
         })
     }
 
-    /// Resolves when a task ends, which none does by itself; then something is broken beyond repair.
-    pub async fn ended(&mut self) {
-        self.tasks.join_next().await;
+    /// Resolves when a task ends, which none does by itself, and says how; then something is broken beyond repair.
+    pub async fn ended(&mut self) -> String {
+        match self.tasks.join_next().await {
+            Some(Err(error)) => format!("one of the daemon's tasks broke off: {error}"),
+            Some(Ok(())) | None => "one of the daemon's tasks ended by itself".to_owned(),
+        }
     }
 
     /// Stops every task and waits for it.
@@ -121,9 +124,14 @@ impl Core {
                 },
                 _ = assess.tick() => Event::Tick,
             };
+            let judged = matches!(event, Event::Tick);
             self.count(&event);
             for effect in self.watchdog.handle(event, (self.clock)()) {
                 self.carry_out(effect);
+            }
+            if judged {
+                // However long judging takes, observations get as much time before it comes round again.
+                assess.reset();
             }
             if certificates_read.elapsed() >= CERTIFICATES {
                 certificates_read = Instant::now();

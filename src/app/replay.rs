@@ -13,6 +13,7 @@ use anyhow::{Context, bail};
 use serde::Serialize;
 
 use crate::domain::exposition::Exposition;
+use crate::domain::hook::HookKind;
 use crate::domain::snapshot::Scrape;
 use crate::domain::time::Time;
 use crate::domain::verdict::{Assessment, Cause, Effect as HookEffect, Health, NotAHook, Verdict};
@@ -46,11 +47,16 @@ pub struct Replay {
     pub last: Option<Arc<Assessment>>,
 }
 
+/// A recording knows no configuration: kind and webhook's name are all there is to tell hooks apart.
+type Who = (HookKind, String);
+
 /// One change of one hook.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Turn {
     /// When.
     pub at: Time,
+    /// Validating or mutating.
+    pub kind: HookKind,
     /// The webhook's name.
     pub webhook: String,
     /// How it is from then on.
@@ -68,6 +74,8 @@ pub struct Turn {
 /// A hook that was named.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Culprit {
+    /// Validating or mutating.
+    pub kind: HookKind,
     /// The webhook's name.
     pub webhook: String,
     /// What was wrong with it.
@@ -95,7 +103,7 @@ pub fn replay(folder: &Path) -> anyhow::Result<Replay> {
         not_a_hook: Vec::new(),
         last: None,
     };
-    let mut told: std::collections::BTreeMap<String, (Health, Option<Cause>)> = Default::default();
+    let mut told: std::collections::BTreeMap<Who, (Health, Option<Cause>)> = Default::default();
     for (at, path) in files {
         watchdog.handle(Event::Scraped(Box::new(read(&path, at)?)), at);
         for effect in watchdog.handle(Event::Tick, at) {
@@ -104,7 +112,7 @@ pub fn replay(folder: &Path) -> anyhow::Result<Replay> {
             };
             for verdict in &assessment.hooks {
                 let state = (verdict.health, verdict.cause);
-                if told.insert(verdict.webhook.to_string(), state) != Some(state) {
+                if told.insert((verdict.kind, verdict.webhook.to_string()), state) != Some(state) {
                     result.turns.push(Turn::of(at, verdict));
                 }
                 result.note_culprit(at, verdict);
@@ -128,17 +136,23 @@ impl Replay {
             effect,
             confidence,
             webhook,
+            kind,
             ..
         } = verdict
         else {
             return;
         };
-        match self.culprits.iter_mut().find(|known| *known.webhook == **webhook) {
+        match self
+            .culprits
+            .iter_mut()
+            .find(|known| known.kind == *kind && *known.webhook == **webhook)
+        {
             Some(known) if known.confidence < *confidence => {
                 (known.cause, known.effect, known.confidence) = (*cause, *effect, *confidence);
             }
             Some(_) => {}
             None => self.culprits.push(Culprit {
+                kind: *kind,
                 webhook: webhook.to_string(),
                 cause: *cause,
                 effect: *effect,
@@ -187,6 +201,7 @@ impl Turn {
     fn of(at: Time, verdict: &Verdict) -> Self {
         Self {
             at,
+            kind: verdict.kind,
             webhook: verdict.webhook.to_string(),
             health: verdict.health,
             cause: verdict.cause,

@@ -89,11 +89,16 @@ pub fn for_demo(arguments: DaemonArguments) -> StartingDaemon {
 pub async fn until_signal(config: Config) -> anyhow::Result<ExitCode> {
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
-    let mut daemon = Daemon::start(config).await?;
+    // Credentials may come from a helper program that takes its time: even then a signal is obeyed.
+    let mut daemon = tokio::select! {
+        started = Daemon::start(config) => started?,
+        _ = interrupt.recv() => return Ok(ExitCode::SUCCESS),
+        _ = terminate.recv() => return Ok(ExitCode::SUCCESS),
+    };
     tokio::select! {
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
-        () = daemon.engine.ended() => bail!("a part of the daemon ended by itself"),
+        how = daemon.engine.ended() => bail!(how),
         ended = &mut daemon.server => bail!("the HTTP server ended: {ended:?}"),
     }
     tracing::info!("hookwatch stops");

@@ -18,6 +18,8 @@ const SLOW_ALWAYS: Duration = Duration::from_secs(1);
 const SLOW_AT_LEAST: Duration = Duration::from_millis(100);
 /// And between the two it is slow when it takes this many times the usual.
 const SLOW_FACTOR: f64 = 5.0;
+/// Seconds above the usual that are worth a closer look.
+const SLOWISH_BY: f64 = 0.03;
 
 /// The last canaries of all targets.
 #[derive(Debug, Clone, Default)]
@@ -45,6 +47,9 @@ pub struct Named<'a> {
     pub failure: &'a CallFailure,
     /// Whether no later canary of this target got through.
     pub current: bool,
+    /// Whether a later canary of this target was stopped by something else, so that canaries cannot show any
+    /// more whether this hook is well again.
+    pub superseded: bool,
 }
 
 impl Canaries {
@@ -52,6 +57,9 @@ impl Canaries {
     pub fn finished(&mut self, report: CanaryReport) {
         let memory = self.0.entry(report.target).or_default();
         memory.overdue.remove(&report.started);
+        memory
+            .overdue
+            .retain(|started, _| report.started.since(*started) < STALE);
         if report.outcome == CanaryOutcome::Written && !memory.is_slow(report.took) {
             memory.usual.learn(Some(report.took.as_secs_f64()));
         }
@@ -93,6 +101,9 @@ impl Canaries {
                         took: report.took,
                         failure,
                         current: !memory.got_through_after(report.started),
+                        superseded: memory.latest(now).is_some_and(|latest| {
+                            !matches!(&latest.outcome, CanaryOutcome::CallFailed(failure) if failure.webhook == webhook)
+                        }),
                     }),
                     _ => None,
                 })
@@ -107,17 +118,6 @@ impl Canaries {
                 _ => None,
             })
         })
-    }
-
-    /// How many recent canaries this webhook denied, of those that the current state is made of.
-    pub fn denied_by(&self, webhook: &str, now: Time) -> usize {
-        self.0
-            .values()
-            .filter_map(|memory| memory.latest(now))
-            .filter(
-                |report| matches!(&report.outcome, CanaryOutcome::Denied { webhook: by } if by == webhook),
-            )
-            .count()
     }
 
     /// One view per canary, for people.
@@ -167,6 +167,13 @@ impl CanaryMemory {
             .map(|(started, waiting)| (*started, now.since(*started).max(*waiting)))
     }
 
+    /// How long a canary has been under way for longer than slow ones of late took.
+    pub fn hung_for(&self, now: Time) -> Option<Duration> {
+        let (_, waiting) = self.overdue_for(now)?;
+        let merely_slow = self.slow(now).is_some_and(|took| waiting < took * 2);
+        (!merely_slow).then_some(waiting)
+    }
+
     /// How long the last one took, when that was slow.
     pub fn slow(&self, now: Time) -> Option<Duration> {
         let latest = self
@@ -175,9 +182,32 @@ impl CanaryMemory {
         self.is_slow(latest.took).then_some(latest.took)
     }
 
-    /// What is usual, in seconds.
-    pub fn usual(&self) -> Option<f64> {
-        self.usual.median()
+    /// Whether the last canaries are reason to look closer, though none of them says what for: twice as slow as
+    /// usual two times in a row, or denied where others got through before.
+    pub fn is_odd(&self, now: Time) -> bool {
+        let mut latest = self.recent(now).collect::<Vec<_>>().into_iter().rev();
+        let Some(last) = latest.next() else { return false };
+        match &last.outcome {
+            CanaryOutcome::CallFailed(_)
+            | CanaryOutcome::TimedOut
+            | CanaryOutcome::Unreachable { .. }
+            | CanaryOutcome::Refused { .. } => true,
+            CanaryOutcome::Denied { .. } => self
+                .finished
+                .iter()
+                .any(|report| report.outcome == CanaryOutcome::Written),
+            CanaryOutcome::Written => {
+                self.is_slowish(last) && latest.next().is_some_and(|before| self.is_slowish(before))
+            }
+            CanaryOutcome::Forbidden { .. } | CanaryOutcome::Missing { .. } => false,
+        }
+    }
+
+    fn is_slowish(&self, report: &CanaryReport) -> bool {
+        let took = report.took.as_secs_f64();
+        self.usual
+            .median()
+            .is_some_and(|usual| took >= 2.0 * usual && took >= usual + SLOWISH_BY)
     }
 
     fn is_slow(&self, took: Duration) -> bool {
@@ -257,6 +287,25 @@ mod tests {
             [false]
         );
         assert_eq!(canaries.naming("other", at(12_005)).count(), 0);
+    }
+
+    #[test]
+    fn two_canaries_twice_as_slow_as_usual_are_odd_and_so_is_a_denial_out_of_the_blue() {
+        let mut canaries = Canaries::default();
+        let odd = |canaries: &Canaries| canaries.iter().any(|(_, memory)| memory.is_odd(at(9_000)));
+        canaries.finished(report(0, 50, CanaryOutcome::Denied { webhook: "w".into() }));
+        assert!(!odd(&canaries), "it was never otherwise");
+        for n in 0..5 {
+            canaries.finished(report(1_000 + n * 100, 50, CanaryOutcome::Written));
+        }
+        canaries.finished(report(2_000, 150, CanaryOutcome::Written));
+        assert!(!odd(&canaries), "once is nothing");
+        canaries.finished(report(3_000, 150, CanaryOutcome::Written));
+        assert!(odd(&canaries));
+        canaries.finished(report(4_000, 50, CanaryOutcome::Written));
+        assert!(!odd(&canaries));
+        canaries.finished(report(5_000, 50, CanaryOutcome::Denied { webhook: "w".into() }));
+        assert!(odd(&canaries));
     }
 
     #[test]

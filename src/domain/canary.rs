@@ -169,9 +169,9 @@ pub enum CallFailureReason {
     Unreachable,
     /// `tls: failed to verify certificate`, `x509: ...` and other handshake errors.
     Tls,
-    /// `no endpoints available for service`, `no service port ... found`, or nothing behind the ClusterIP.
+    /// `no endpoints available for service`.
     NoEndpoints,
-    /// `service "NAME" not found`.
+    /// `service "NAME" not found`, `no service port ... found`.
     NoService,
     /// `no such host`.
     NoSuchHost,
@@ -225,9 +225,9 @@ impl CallFailureReason {
             Self::Unreachable
         } else if has("x509: ") || has("tls: ") || has("server gave HTTP response to HTTPS client") {
             Self::Tls
-        } else if has("no endpoints available for service") || has("no service port") {
+        } else if has("no endpoints available for service") {
             Self::NoEndpoints
-        } else if why.starts_with("service \"") && has("\" not found") {
+        } else if has("no service port") || why.starts_with("service \"") && has("\" not found") {
             Self::NoService
         } else if has("no such host") {
             Self::NoSuchHost
@@ -318,6 +318,7 @@ mod tests {
             ),
             ("no endpoints available for service \"opa\"", R::NoEndpoints),
             ("service \"opa\" not found", R::NoService),
+            ("no service port 8443 found for service \"opa\"", R::NoService),
             (
                 "dial tcp: lookup nowhere.example on 10.0.0.10:53: no such host",
                 R::NoSuchHost,

@@ -1,4 +1,4 @@
-//! The Prometheus text format, read as a stream.
+//! The Prometheus text format, read as a stream; its binary sibling is in [`protobuf`].
 //!
 //! A busy API server serves tens of megabytes of which a few hundred lines matter. The reader looks at each
 //! line once, decides by the series' name, and folds the wanted ones into a [`Snapshot`]; between two chunks
@@ -8,7 +8,9 @@
 use std::borrow::Cow;
 
 use super::canary::bounded;
-use super::snapshot::{Complaints, Family, LabelSource, Snapshot};
+use super::snapshot::{Complaints, Family, LabelSource, Part, Snapshot};
+
+pub mod protobuf;
 
 /// The longest line that is read. An API server's longest are below 2 KiB.
 pub const MAX_LINE: usize = 64 * 1024;
@@ -16,8 +18,7 @@ pub const MAX_LINE: usize = 64 * 1024;
 /// Reads an exposition chunk by chunk and keeps only what a [`Snapshot`] wants.
 #[derive(Debug, Default)]
 pub struct Exposition {
-    snapshot: Snapshot,
-    complaints: Complaints,
+    harvest: Harvest,
     /// The beginning of a line whose end has not come yet.
     carry: Vec<u8>,
     /// Set while the rest of an overlong line is thrown away.
@@ -51,7 +52,7 @@ impl Exposition {
             return;
         }
         if self.carry.len() + chunk.len() > MAX_LINE {
-            self.complain("a line is longer than 64 KiB");
+            self.harvest.complain("a line is longer than 64 KiB");
             self.carry.clear();
             self.skipping = true;
         } else {
@@ -63,14 +64,14 @@ impl Exposition {
     /// another number.
     pub fn finish(mut self) -> (Snapshot, Complaints) {
         if !self.carry.is_empty() {
-            self.complain("the last line is cut off");
+            self.harvest.complain("the last line is cut off");
         }
-        (self.snapshot, self.complaints)
+        self.harvest.into_parts()
     }
 
     fn line(&mut self, line: &[u8]) {
         if line.len() > MAX_LINE {
-            self.complain("a line is longer than 64 KiB");
+            self.harvest.complain("a line is longer than 64 KiB");
             return;
         }
         // Everything wanted begins with one of three words; most lines end here.
@@ -91,20 +92,37 @@ impl Exposition {
             self.complain_of(line);
             return;
         };
-        // NaN and infinities are legal in the format and never the state of a counter.
-        if !value.is_finite() || !self.snapshot.record(family, part, &labels, value) {
-            self.complaints.left_out += 1;
-        }
+        self.harvest.take(family, part, &labels, value);
     }
 
     fn complain_of(&mut self, line: &[u8]) {
         let shown = String::from_utf8_lossy(&line[..line.len().min(160)]).into_owned();
-        self.complain(&format!("not a sample: {shown:?}"));
+        self.harvest.complain(&format!("not a sample: {shown:?}"));
+    }
+}
+
+/// What the reader of either format brings in, so that both treat a sample alike.
+#[derive(Debug, Default)]
+struct Harvest {
+    snapshot: Snapshot,
+    complaints: Complaints,
+}
+
+impl Harvest {
+    fn take(&mut self, family: Family, part: Part, labels: &impl LabelSource, value: f64) {
+        // NaN and infinities are legal in both formats and never the state of a counter.
+        if !value.is_finite() || !self.snapshot.record(family, part, labels, value) {
+            self.complaints.left_out += 1;
+        }
     }
 
     fn complain(&mut self, what: &str) {
         self.complaints.unreadable += 1;
         self.complaints.first.get_or_insert_with(|| bounded(what));
+    }
+
+    fn into_parts(self) -> (Snapshot, Complaints) {
+        (self.snapshot, self.complaints)
     }
 }
 
@@ -203,6 +221,16 @@ mod tests {
         assert_eq!(complaints, Complaints::default());
         let series = &snapshot.hooks[&(HookKind::Mutating, "a}\"b,c\\".to_owned())];
         assert_eq!((series.calls.sum, series.calls.count), (15.0, 3.0));
+    }
+
+    #[test]
+    fn the_older_name_of_the_sli_family_counts_only_where_the_newer_is_missing() {
+        let sample = |name: &str| {
+            format!("apiserver_request_{name}_duration_seconds_count{{resource=\"pods\",verb=\"POST\"}} 3\n")
+        };
+        for text in [sample("slo"), sample("sli"), sample("sli") + &sample("slo")] {
+            assert_eq!(read(&text).0.all_writes().sli.count, 3.0, "{text}");
+        }
     }
 
     #[test]

@@ -5,10 +5,11 @@
 //! apart.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::hook::HookKind;
-use super::snapshot::{ByRequestKind, Scrape, Snapshot};
+use super::snapshot::{Scrape, Snapshot};
 use super::time::Time;
 
 /// Intervals that ended within this time are "of late".
@@ -19,8 +20,17 @@ const STALE: Duration = Duration::from_secs(60);
 const FORGET: Duration = Duration::from_secs(300);
 /// More processes than this behind all targets together are not told apart; the oldest goes.
 const MAX_REPLICAS: usize = 64;
+/// How far what happened of late may lag behind the clock while nothing new comes in.
+const AGEING: Duration = Duration::from_secs(1);
 /// Two scrapes of one process closer together than this are one reading.
 const MIN_INTERVAL: Duration = Duration::from_millis(500);
+/// So long the time after an interval has to stay calm before it is learnt. A fault that begins within an interval
+/// of 15 s may be too thin in it to be seen, but not in the next one.
+const QUARANTINE: Duration = Duration::from_secs(20);
+/// Intervals in quarantine at most.
+const MAX_PENDING: usize = 16;
+/// With fewer intervals learnt than this, they are learnt at once.
+const YOUNG: usize = 3;
 /// How many calm intervals make up "usual".
 const USUAL_INTERVALS: usize = 60;
 
@@ -55,25 +65,36 @@ pub struct Window {
     pub to: Time,
     /// Counters: gains of all replicas together. Gauges: as in each replica's newest scrape, added up.
     pub gained: Snapshot,
+    /// Writes (without dry runs) that were answered, per second. Each replica's gains are held against its own
+    /// span: behind a load balancer some are read much more rarely than others.
+    pub write_rate: f64,
+    /// GETs and LISTs that were answered, per second, in the same way.
+    pub read_rate: f64,
+}
+
+/// What happened of late, over spans of different lengths.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Windows {
+    /// The newest interval of each process alone.
+    pub newest: Option<Window>,
+    /// For each process the intervals that ended within the last ten seconds, or its newest one if that is not
+    /// older than a minute. `None` when no process has two readings yet.
+    pub recent: Option<Window>,
+    /// The intervals that ended within the last minute.
+    pub minute: Option<Window>,
 }
 
 impl Window {
-    /// Seconds from its beginning to its end; never zero.
+    /// Seconds from its beginning to its end.
     pub fn seconds(&self) -> f64 {
-        self.to
-            .since(self.from)
-            .as_secs_f64()
-            .max(MIN_INTERVAL.as_secs_f64())
+        self.to.since(self.from).as_secs_f64()
     }
 
-    /// Writes (without dry runs) that were answered, per second.
-    pub fn write_rate(&self) -> f64 {
-        self.gained.all_writes().duration.count / self.seconds()
-    }
-
-    /// GETs and LISTs that were answered, per second.
-    pub fn read_rate(&self) -> f64 {
-        self.gained.reads.count / self.seconds()
+    fn add(&mut self, other: &Self) {
+        self.gained.add(&other.gained);
+        (self.from, self.to) = (self.from.min(other.from), self.to.max(other.to));
+        self.write_rate += other.write_rate;
+        self.read_rate += other.read_rate;
     }
 }
 
@@ -97,7 +118,8 @@ impl Usual {
     pub fn median(&self) -> Option<f64> {
         let mut sorted: Vec<f64> = self.0.iter().copied().collect();
         sorted.sort_by(f64::total_cmp);
-        sorted.get(sorted.len() / 2).copied()
+        // Of two in the middle the lower: the higher may have the beginning of a fault in it.
+        sorted.get(sorted.len().checked_sub(1)? / 2).copied()
     }
 }
 
@@ -118,29 +140,24 @@ pub struct Baseline {
     pub read_rate: Usual,
     /// Reads being served at once.
     pub reads_in_flight: Usual,
-    /// CPU seconds per second of all replicas.
-    pub cpu: Usual,
     /// Seconds per call, by hook.
     pub hooks: BTreeMap<(HookKind, String), Usual>,
 }
 
 impl Baseline {
-    fn learn(&mut self, window: &Window) {
+    fn learn(&mut self, window: &Window, leave_out: &impl Fn(&(HookKind, String)) -> bool) {
         let gained = &window.gained;
         let writes = gained.all_writes();
         self.write.learn(writes.duration.mean());
         self.sli.learn(writes.sli.mean());
         self.read.learn(gained.reads.mean());
         self.etcd.learn(gained.etcd.mean());
-        self.write_rate.learn(Some(window.write_rate()));
-        self.read_rate.learn(Some(window.read_rate()));
+        self.write_rate.learn(Some(window.write_rate));
+        self.read_rate.learn(Some(window.read_rate));
         self.reads_in_flight
             .learn(gained.in_flight.map(|in_flight| in_flight.read_only));
-        self.cpu.learn(Some(gained.cpu_seconds / window.seconds()));
-        // Hooks that are gone go with their series, so this is bounded by what one snapshot holds.
-        self.hooks.retain(|key, _| gained.hooks.contains_key(key));
         for (key, series) in &gained.hooks {
-            if let Some(mean) = series.calls.mean() {
+            if let Some(mean) = series.calls.mean().filter(|_| !leave_out(key)) {
                 self.hooks.entry(key.clone()).or_default().learn(Some(mean));
             }
         }
@@ -159,6 +176,10 @@ pub struct History {
     /// What is usual.
     pub baseline: Baseline,
     learnt_to: Time,
+    /// Calm intervals that are not learnt yet.
+    pending: VecDeque<Window>,
+    /// The windows as they were put together last, and when: that takes long for a large cluster.
+    windows: Option<(Time, Arc<Windows>)>,
 }
 
 impl History {
@@ -171,6 +192,7 @@ impl History {
             .process_start
             .map(|seconds| (seconds * 1_000.0).round() as i64);
         self.replicas.retain(|_, replica| at.since(replica.at) < FORGET);
+        self.windows = None;
         let key = ReplicaKey { target, started };
         match self.replicas.get_mut(&key) {
             Some(replica) if at.since(replica.at) >= MIN_INTERVAL => replica.advance(at, snapshot),
@@ -194,29 +216,33 @@ impl History {
         }
     }
 
-    /// What happened of late: for each process the intervals that ended within the last ten seconds, or its
-    /// newest one if that is not older than a minute. `None` when no process has two readings yet.
-    pub fn recent(&self, now: Time) -> Option<Window> {
-        self.window(|replica| {
-            let newest = replica.intervals.back().map(|interval| interval.to)?;
-            (now.since(newest) <= STALE)
-                .then(|| now.before(RECENT).min(newest.before(Duration::from_millis(1))))
-        })
+    /// What happened of late, as of a second ago at most.
+    pub fn windows(&mut self, now: Time) -> Arc<Windows> {
+        if let Some((at, windows)) = &self.windows
+            && now.since(*at) < AGEING
+        {
+            return Arc::clone(windows);
+        }
+        const MOMENT: Duration = Duration::from_millis(1);
+        let windows = Arc::new(Windows {
+            newest: self.window(now, |newest| newest.before(MOMENT)),
+            recent: self.window(now, |newest| now.before(RECENT).min(newest.before(MOMENT))),
+            minute: self.window(now, |newest| now.before(STALE).min(newest.before(MOMENT))),
+        });
+        self.windows = Some((now, Arc::clone(&windows)));
+        windows
     }
 
-    /// The newest interval of each process alone.
-    pub fn newest(&self, now: Time) -> Option<Window> {
-        self.window(|replica| {
-            let newest = replica.intervals.back().map(|interval| interval.to)?;
-            (now.since(newest) <= STALE).then(|| newest.before(Duration::from_millis(1)))
-        })
-    }
-
-    /// Merges, for each replica, the intervals that ended after the instant that `after` names.
-    fn window(&self, after: impl Fn(&Replica) -> Option<Time>) -> Option<Window> {
+    /// Merges, for each replica that was heard of in the last minute, the intervals that ended after the instant
+    /// that `after` makes of the end of its newest.
+    fn window(&self, now: Time, after: impl Fn(Time) -> Time) -> Option<Window> {
         let mut merged: Option<Window> = None;
         for replica in self.replicas.values() {
-            let Some(after) = after(replica) else { continue };
+            let newest = replica.intervals.back().map(|interval| interval.to);
+            let Some(newest) = newest.filter(|newest| now.since(*newest) <= STALE) else {
+                continue;
+            };
+            let after = after(newest);
             let mut gained = Snapshot::default();
             let (mut from, mut to) = (replica.at, Time::default());
             for interval in replica.intervals.iter().filter(|interval| interval.to > after) {
@@ -225,39 +251,67 @@ impl History {
             }
             gained.in_flight = replica.last.in_flight;
             gained.in_queue = replica.last.in_queue;
+            let seconds = to.since(from).max(MIN_INTERVAL).as_secs_f64();
+            let window = Window {
+                from,
+                to,
+                write_rate: gained.all_writes().duration.count / seconds,
+                read_rate: gained.reads.count / seconds,
+                gained,
+            };
             match &mut merged {
-                None => merged = Some(Window { from, to, gained }),
-                Some(window) => {
-                    window.gained.add(&gained);
-                    (window.from, window.to) = (window.from.min(from), window.to.max(to));
-                }
+                None => merged = Some(window),
+                Some(merged) => merged.add(&window),
             }
         }
         merged
     }
 
-    /// Learns from the newest interval what is usual; to be called only in calm times.
-    pub fn learn(&mut self, now: Time) {
-        if let Some(window) = self.newest(now).filter(|window| window.to > self.learnt_to) {
+    /// Too little is known of what is usual.
+    pub fn is_young(&self) -> bool {
+        self.baseline.write_rate.0.len() < YOUNG
+    }
+
+    /// Forgets the intervals that were about to be learnt: the beginning of what is wrong now may be in them.
+    pub fn doubt(&mut self) {
+        self.pending.clear();
+    }
+
+    /// Learns what is usual; to be called only in calm times. An interval is learnt once the time after it has
+    /// been calm as well, or at once while too little is known. Nothing is learnt of the hooks to be left out.
+    pub fn learn(&mut self, now: Time, leave_out: impl Fn(&(HookKind, String)) -> bool) {
+        let windows = self.windows(now);
+        if let Some(window) = windows
+            .newest
+            .as_ref()
+            .filter(|window| window.to > self.learnt_to)
+        {
             self.learnt_to = window.to;
-            self.baseline.learn(&window);
+            self.pending.push_back(window.clone());
+            if self.pending.len() > MAX_PENDING {
+                self.pending.pop_front();
+            }
+        }
+        while let Some(window) = self.pending.front() {
+            if !self.is_young() && now.since(window.to) < QUARANTINE {
+                break;
+            }
+            self.baseline.learn(window, &leave_out);
+            self.pending.pop_front();
+            // Hooks that are gone go with their series, so this is bounded by what the snapshots hold.
+            let replicas = &self.replicas;
+            let counted = |key: &(HookKind, String)| {
+                replicas
+                    .values()
+                    .any(|replica| replica.last.hooks.contains_key(key))
+            };
+            self.baseline.hooks.retain(|key, _| counted(key));
         }
     }
 
     /// Processes seen behind one target.
     pub fn replicas_behind(&self, target: &str) -> usize {
         self.replicas.keys().filter(|key| key.target == target).count()
-    }
-
-    /// Writes and reads being served, over all replicas, as of their last scrape.
-    pub fn in_flight(&self) -> Option<ByRequestKind> {
-        self.replicas
-            .values()
-            .filter_map(|replica| replica.last.in_flight)
-            .reduce(|a, b| ByRequestKind {
-                mutating: a.mutating + b.mutating,
-                read_only: a.read_only + b.read_only,
-            })
     }
 }
 
@@ -300,8 +354,9 @@ mod tests {
         }
     }
 
-    fn recent_fail_open(history: &History, now_ms: u64) -> Option<f64> {
-        let window = history.recent(Time::from_unix_millis(now_ms))?;
+    fn recent_fail_open(history: &mut History, now_ms: u64) -> Option<f64> {
+        let windows = history.windows(Time::from_unix_millis(now_ms));
+        let window = windows.recent.as_ref()?;
         Some(window.gained.hooks.values().map(|series| series.fail_open).sum())
     }
 
@@ -312,7 +367,7 @@ mod tests {
             let (start, count) = if n % 2 == 0 { (1.0, 1_000.0) } else { (2.0, 5.0) };
             history.take(scrape("lb", start, at, count));
         }
-        assert_eq!(recent_fail_open(&history, 1_010_000), Some(0.0));
+        assert_eq!(recent_fail_open(&mut history, 1_010_000), Some(0.0));
         assert_eq!(history.replicas_behind("lb"), 2);
     }
 
@@ -321,14 +376,14 @@ mod tests {
         let mut history = History::default();
         history.take(scrape("a", 1.0, 1_000_000, 50.0));
         history.take(scrape("a", 1.0, 1_002_000, 3.0));
-        assert_eq!(recent_fail_open(&history, 1_002_000), Some(3.0));
+        assert_eq!(recent_fail_open(&mut history, 1_002_000), Some(3.0));
     }
 
     #[test]
     fn a_single_reading_says_nothing_about_what_happened() {
         let mut history = History::default();
         history.take(scrape("a", 1.0, 1_000_000, 50.0));
-        assert_eq!(recent_fail_open(&history, 1_000_000), None);
+        assert_eq!(recent_fail_open(&mut history, 1_000_000), None);
     }
 
     #[test]
@@ -337,11 +392,52 @@ mod tests {
         history.take(scrape("a", 1.0, 1_000_000, 0.0));
         history.take(scrape("a", 1.0, 1_015_000, 4.0));
         assert_eq!(
-            recent_fail_open(&history, 1_029_000),
+            recent_fail_open(&mut history, 1_029_000),
             Some(4.0),
             "the newest interval stands in"
         );
-        assert_eq!(recent_fail_open(&history, 1_080_000), None);
+        assert_eq!(recent_fail_open(&mut history, 1_080_000), None);
+    }
+
+    #[test]
+    fn a_replica_that_is_read_rarely_does_not_water_the_rate_of_the_others_down() {
+        let mut history = History::default();
+        let mut read = |start: f64, at_ms: u64, writes: f64| {
+            let mut scrape = scrape("lb", start, at_ms, 0.0);
+            scrape.snapshot.reads.count = writes;
+            history.take(scrape);
+        };
+        read(1.0, 1_000_000, 0.0);
+        read(1.0, 1_050_000, 500.0);
+        read(2.0, 1_048_000, 0.0);
+        read(2.0, 1_050_000, 20.0);
+        let windows = history.windows(Time::from_unix_millis(1_050_000));
+        assert_eq!(windows.newest.as_ref().map(|window| window.read_rate), Some(20.0));
+    }
+
+    #[test]
+    fn an_interval_with_the_beginning_of_a_fault_in_it_is_never_learnt() {
+        let mut history = History::default();
+        let at = |seconds: u64| 1_000_000 + seconds * 1_000;
+        for seconds in [0, 2, 4, 6] {
+            history.take(scrape("a", 1.0, at(seconds), 0.0));
+            history.learn(Time::from_unix_millis(at(seconds)), |_| false);
+        }
+        assert!(!history.is_young());
+        history.take(scrape("a", 1.0, at(21), 0.0));
+        history.learn(Time::from_unix_millis(at(21)), |_| false);
+        assert_eq!(
+            history.baseline.write_rate.0.len(),
+            3,
+            "not before the time after it was calm"
+        );
+        history.doubt();
+        history.learn(Time::from_unix_millis(at(60)), |_| false);
+        assert_eq!(history.baseline.write_rate.0.len(), 3);
+        history.take(scrape("a", 1.0, at(75), 0.0));
+        history.learn(Time::from_unix_millis(at(75)), |_| false);
+        history.learn(Time::from_unix_millis(at(96)), |_| false);
+        assert_eq!(history.baseline.write_rate.0.len(), 4);
     }
 
     #[test]
@@ -351,7 +447,7 @@ mod tests {
             history.take(scrape("a", 1.0, 1_000_000 + n * 2_000, 0.0));
         }
         for _ in 0..5 {
-            history.learn(Time::from_unix_millis(1_004_000));
+            history.learn(Time::from_unix_millis(1_004_000), |_| false);
         }
         assert_eq!(history.baseline.write_rate.0.len(), 1);
     }

@@ -349,6 +349,30 @@ impl Hook {
         }
     }
 
+    /// Whether the API server calls this hook at that URL (without its query), as its refusals quote it.
+    pub fn is_called_at(&self, url: &str) -> bool {
+        let Some(rest) = url.strip_prefix("https://") else {
+            return false;
+        };
+        let (authority, path) = rest.find('/').map_or((rest, "/"), |at| rest.split_at(at));
+        let (host, port) = match authority.rsplit_once(':') {
+            // A colon within brackets belongs to an IPv6 address.
+            Some((host, port)) if !port.ends_with(']') => (host, port.parse().ok()),
+            _ => (authority, Some(443)),
+        };
+        let own_port = match &self.target {
+            Target::Service(service) => service.port,
+            Target::Url(url) => url.port,
+            Target::Invalid(_) => return false,
+        };
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        port == Some(own_port)
+            && path == self.url_path()
+            && self
+                .server_name()
+                .is_some_and(|name| name.eq_ignore_ascii_case(host))
+    }
+
     /// The path of the hook's URL.
     pub fn url_path(&self) -> &str {
         match &self.target {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::hook::{Hook, HookId, Labels};
+use super::hook::{Hook, Labels};
 use super::time::Time;
 
 /// All hooks known at one instant. Cheap to share; replaced as a whole when anything in it changes.
@@ -43,11 +43,6 @@ impl Inventory {
             .chain(entries)
             .take(Self::MAX_PROBLEMS)
             .collect()
-    }
-
-    /// The hook of that identity.
-    pub fn hook(&self, id: &HookId) -> Option<&Arc<Hook>> {
-        self.hooks.iter().find(|hook| hook.id == *id)
     }
 }
 

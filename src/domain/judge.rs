@@ -19,7 +19,7 @@ use super::probing::{BackendState, Dead};
 use super::time::Time;
 use super::verdict::{Cause, Effect, Health, Verdict};
 
-use witnesses::{Counters, Probes, SLOW_ALWAYS};
+use witnesses::{Counters, ENOUGH_CALLS, Probes, SLOW_ALWAYS};
 use words::{evidence, summary, view};
 
 pub use witnesses::Counted;
@@ -30,6 +30,8 @@ const ALONE: Duration = Duration::from_secs(5);
 const ROLLOUT: Duration = Duration::from_secs(5);
 /// A slow hook is a culprit when this part of the extra time per write is its own.
 const CULPRIT_SHARE: f64 = 0.25;
+/// Or when this part of the extra time of the writes that meet it is.
+const CULPRIT_CALL_SHARE: f64 = 0.5;
 /// Denials are worth a word when there are this many of them.
 const MANY_DENIALS: f64 = 5.0;
 
@@ -45,27 +47,37 @@ pub struct Case<'a> {
     /// Its entry; `None` when the inventory has no such hook.
     pub hook: Option<&'a Hook>,
     /// Its backends with what probes say of each.
-    pub backends: Vec<(Backend, BackendState)>,
+    pub backends: &'a [(Backend, BackendState)],
     /// What the API server counted of late, with the span of time.
     pub recent: Option<Counted<'a>>,
     /// The same for the newest interval between two scrapes alone.
     pub newest: Option<Counted<'a>>,
+    /// The same for the last minute: where little is written, ten seconds hold next to nothing.
+    pub minute: Option<Counted<'a>>,
     /// Seconds per call in calm times.
     pub usual: Option<f64>,
     /// Its part of the extra time per write.
     pub excess_share: Option<f64>,
+    /// Its part of the extra time of just those writes that it is called for.
+    pub call_share: Option<f64>,
     /// Other configurations of the same kind use the same webhook name: the counters are theirs too.
     pub ambiguous: bool,
+    /// All other hooks of the same webhook name, of either kind: a refusal names them all.
+    pub homonyms: Vec<&'a Hook>,
     /// All canaries.
     pub canaries: &'a Canaries,
     /// A canary that meets this hook has been late for this long.
     pub canary_late: Option<Duration>,
+    /// Other hooks that such a canary meets hang as well by our probes.
+    pub others_hang: bool,
     /// A canary that meets this hook was written, but slowly: how long it took.
     pub canary_slow: Option<Duration>,
     /// Writes have all but stopped being answered.
     pub stalled: bool,
     /// Since when the inventory has shown it without service or endpoints.
     pub without_backends_since: Option<Time>,
+    /// The inventory has been old for a while: addresses may have changed.
+    pub inventory_is_old: bool,
     /// Every probe of everything fails and nothing shows that this is not our own fault.
     pub self_doubt: bool,
 }
@@ -86,6 +98,50 @@ impl From<CallFailureReason> for Cause {
         }
     }
 }
+
+/// What the verdict a moment ago is remembered by.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Before {
+    /// How the hook was.
+    pub health: Health,
+    /// What was wrong.
+    pub cause: Option<Cause>,
+    /// Since when.
+    pub since: Option<Time>,
+}
+
+/// A refused canary that named the hook.
+struct Accusation<'a> {
+    named: Named<'a>,
+    /// It cannot mean another hook of the same name.
+    sure: bool,
+}
+
+/// The refusals that may mean this hook. The message has no configuration in it, but mostly the URL called.
+fn accusations<'a>(case: &'a Case<'_>) -> Vec<Accusation<'a>> {
+    let named = case.canaries.naming(case.webhook, case.now);
+    named
+        .filter_map(|named| {
+            let at = |hook: &Hook| {
+                let url = named.failure.url.as_deref();
+                url.is_some_and(|url| hook.is_called_at(url))
+            };
+            let (ours, theirs) = (
+                case.hook.is_some_and(at),
+                case.homonyms.iter().any(|hook| at(hook)),
+            );
+            match (ours, theirs) {
+                (false, true) => None,
+                (true, false) => Some(Accusation { named, sure: true }),
+                _ => Some(Accusation {
+                    named,
+                    sure: case.homonyms.is_empty(),
+                }),
+            }
+        })
+        .collect()
+}
+
 /// What was concluded, before it is put into words.
 struct Finding {
     health: Health,
@@ -112,10 +168,11 @@ impl Finding {
 
 /// Judges one hook. `previous` is the verdict on it a moment ago: a cause once found stays while the evidence
 /// merely thins out, and the instant it began is carried on.
-pub fn judge(case: &Case<'_>, previous: Option<&Verdict>) -> Verdict {
-    let probes = Probes::of(&case.backends);
-    let counters = Counters::of(case, &probes);
-    let named: Vec<Named<'_>> = case.canaries.naming(case.webhook, case.now).collect();
+pub fn judge(case: &Case<'_>, previous: Option<Before>) -> Verdict {
+    let probes = Probes::of(case.backends);
+    let was_failing = previous.is_some_and(|previous| previous.health == Health::Failing);
+    let counters = Counters::of(case, &probes, was_failing);
+    let named = accusations(case);
     let mut finding = conclude(case, &counters, &probes, &named, previous);
     let never_called = case.hook.is_some_and(|hook| hook.rules.is_empty());
     if never_called && finding.health == Health::Failing {
@@ -161,14 +218,26 @@ fn conclude(
     case: &Case<'_>,
     counters: &Counters,
     probes: &Probes<'_>,
-    named: &[Named<'_>],
-    previous: Option<&Verdict>,
+    named: &[Accusation<'_>],
+    previous: Option<Before>,
 ) -> Finding {
     let structural = structural(case);
-    let current: Vec<&Named<'_>> = named.iter().filter(|named| named.current).collect();
+    let is_over = |named: &Named<'_>| {
+        named.superseded
+            && matches!(probes, Probes::Good { .. })
+            && counters.calls >= ENOUGH_CALLS
+            && counters.answered_since(named.started + named.took)
+    };
+    let current: Vec<&Accusation<'_>> = named
+        .iter()
+        .filter(|accusation| accusation.named.current && !is_over(&accusation.named))
+        .collect();
     // One refused canary is as good as many refused users: the API server says itself whose call failed. When
     // canaries got through meanwhile, only repetition tells an outage from a burst.
-    let refused = !current.is_empty() && (named.len() >= 2 || !matches!(probes, Probes::Some { .. }));
+    // Where it may mean another hook of the same name, our probes have to say which.
+    let all_dead = matches!(probes, Probes::All { .. });
+    let refused = current.iter().any(|accusation| accusation.sure || all_dead)
+        && (named.len() >= 2 || !matches!(probes, Probes::Some { .. }));
     let api_says_so = refused || counters.failing();
     if api_says_so {
         return failing(case, counters, probes, named, structural, previous);
@@ -176,7 +245,10 @@ fn conclude(
     if let Some(cause) = structural {
         let since = case.without_backends_since;
         let settled = since.is_some_and(|since| case.now.since(since) >= ROLLOUT);
-        return match settled || counters.failed >= 1.0 || !current.is_empty() {
+        // Not every call needs an endpoint that is ready: some go to one that is ending and serves on.
+        let answered = since.is_some_and(|since| counters.answered_since(since));
+        let alone = settled && !answered && !case.inventory_is_old;
+        return match alone || counters.failed >= 1.0 || !current.is_empty() {
             true => Finding::new(Health::Failing, cause, 0.85).since(since),
             false => Finding::new(Health::Suspect, cause, 0.6).since(since),
         };
@@ -199,7 +271,7 @@ fn conclude(
     if counters.failed >= 1.0 || !current.is_empty() {
         let cause = current.first().map_or_else(
             || counters.cause(timeout(case), case.usual, fails_open(case)),
-            |named| named.failure.reason.into(),
+            |accusation| accusation.named.failure.reason.into(),
         );
         return Finding::new(Health::Suspect, cause, 0.5);
     }
@@ -236,14 +308,15 @@ fn failing(
     case: &Case<'_>,
     counters: &Counters,
     probes: &Probes<'_>,
-    named: &[Named<'_>],
+    named: &[Accusation<'_>],
     structural: Option<Cause>,
-    previous: Option<&Verdict>,
+    previous: Option<Before>,
 ) -> Finding {
-    let latest = named.iter().max_by_key(|named| named.started);
+    let sure = named.iter().any(|accusation| accusation.sure);
+    let latest = latest(named);
     let from_canary = latest.map(|named| Cause::from(named.failure.reason));
     let began = latest.map(|named| named.started).or(counters.from());
-    let both_api_witnesses = latest.is_some() && counters.failed > named.len() as f64;
+    let both_api_witnesses = sure && counters.failed > named.len() as f64;
     if let Some(cause) = structural {
         return Finding::new(Health::Failing, cause, 0.97).since(case.without_backends_since.or(began));
     }
@@ -264,7 +337,7 @@ fn failing(
         Probes::Silent | Probes::Good { .. } | Probes::Slow { .. } => {}
     }
     let cause = from_canary.unwrap_or_else(|| counters.cause(timeout(case), case.usual, fails_open(case)));
-    let confidence = match (both_api_witnesses, latest.is_some(), case.ambiguous) {
+    let confidence = match (both_api_witnesses, sure, case.ambiguous) {
         (true, ..) => 0.92,
         (false, true, _) => 0.85,
         (false, false, false) if cause == Cause::Hanging => 0.85,
@@ -272,12 +345,17 @@ fn failing(
         (false, false, true) => 0.5,
     };
     // Counters under a name that two hooks share accuse neither.
-    let health = if case.ambiguous && latest.is_none() {
+    let health = if case.ambiguous && !sure {
         Health::Suspect
     } else {
         Health::Failing
     };
     Finding::new(health, cause, confidence).since(began)
+}
+
+fn latest<'a>(named: &'a [Accusation<'_>]) -> Option<&'a Named<'a>> {
+    let named = named.iter().map(|accusation| &accusation.named);
+    named.max_by_key(|named| named.started)
 }
 
 /// All backends are dead by our probes, and the API server has not said so yet.
@@ -291,20 +369,21 @@ fn dead_by_probes(case: &Case<'_>, counters: &Counters, worst: &Dead, dead: &[(&
     if case.self_doubt {
         return finding(Health::Suspect, 0.3);
     }
+    // What the API server was answered since, it will be answered again: whoever hangs, it is not this one.
+    if counters.answered_since(since) {
+        return finding(Health::Suspect, 0.4);
+    }
     // A refused connection or a bad certificate is answered at once; a canary that is late speaks of a hang.
     let late = case.canary_late.is_some() || case.stalled;
-    if late && worst.cause == Cause::Hanging && (worst.was_alive || case.canary_late.is_some()) {
+    // A hook that was never reached from here hangs always; it is the one only if there is no other.
+    let likely = worst.was_alive || case.canary_late.is_some() && !case.others_hang;
+    if late && worst.cause == Cause::Hanging && likely {
         return finding(Health::Failing, 0.9);
-    }
-    let answered_since =
-        counters.from().is_some_and(|from| from >= since) && counters.calls >= 1.0 && counters.failed < 1.0;
-    if answered_since {
-        return finding(Health::Suspect, 0.4);
     }
     let settled = case.now.since(since) >= ALONE && dead.iter().all(|(_, dead)| dead.attempts >= 2);
     // A timeout without an earlier success may be a firewall between hookwatch and the pods.
     let path_is_known = worst.was_alive || !matches!(worst.cause, Cause::Hanging | Cause::Unreachable);
-    match settled && path_is_known {
+    match settled && path_is_known && !case.inventory_is_old {
         true => finding(Health::Failing, 0.75),
         false => finding(Health::Suspect, 0.5),
     }
@@ -313,12 +392,14 @@ fn dead_by_probes(case: &Case<'_>, counters: &Counters, worst: &Dead, dead: &[(&
 fn slow(case: &Case<'_>, counters: &Counters, probes: &Probes<'_>) -> Option<Finding> {
     let by_counters = counters.slow(case.usual);
     let by_probes = match probes {
-        Probes::Slow { since, .. } => Some(*since),
+        Probes::Slow { since, took } => Some((*since, *took)),
         _ => None,
     };
-    let is_the_excess = case.excess_share.is_some_and(|share| share >= CULPRIT_SHARE);
+    // Over all writes a hook that sees few of them hides; over its own calls it cannot.
+    let is_the_excess = case.excess_share.is_some_and(|share| share >= CULPRIT_SHARE)
+        || case.call_share.is_some_and(|share| share >= CULPRIT_CALL_SHARE);
     match (by_counters, by_probes) {
-        (Some(_), Some(since)) if is_the_excess || case.canary_slow.is_some() => {
+        (Some(_), Some((since, _))) if is_the_excess || case.canary_slow.is_some() => {
             Some(Finding::new(Health::Failing, Cause::Slow, 0.95).since(Some(since)))
         }
         (Some(mean), None) if is_the_excess && !case.ambiguous => {
@@ -326,8 +407,13 @@ fn slow(case: &Case<'_>, counters: &Counters, probes: &Probes<'_>) -> Option<Fin
             Some(Finding::new(Health::Failing, Cause::Slow, confidence).since(counters.from()))
         }
         (Some(_), _) => Some(Finding::new(Health::Suspect, Cause::Slow, 0.6)),
-        // Between two scrapes a slow canary that meets the hook is the API server's word.
-        (None, Some(since)) if case.canary_slow.is_some() && !case.self_doubt => {
+        // Between two scrapes a slow canary that meets the hook is the API server's word, if it is slow enough
+        // to have met it as we did.
+        (None, Some((since, took)))
+            if case.canary_slow.is_some_and(|canary| canary * 2 >= took)
+                && !case.self_doubt
+                && !counters.answered_since(since) =>
+        {
             Some(Finding::new(Health::Failing, Cause::Slow, 0.8).since(Some(since)))
         }
         (None, _) => None,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::canaries::Canaries;
 use super::canary::CanaryOutcome;
-use super::history::{Baseline, Usual, Window};
+use super::history::{Baseline, Usual, Window, Windows};
 use super::hook::HookKind;
 use super::time::Time;
 use super::verdict::{Elsewhere, Health, NotAHook, Verdict, Writes, human, human_seconds};
@@ -23,6 +23,8 @@ const DELAYED_AT_LEAST: f64 = 0.05;
 const OWN_FACTOR: f64 = 3.0;
 /// Without anything usual to compare with, own time above this is slow.
 const OWN_ALWAYS: f64 = 0.1;
+/// With fewer calls nothing is said of their extra time.
+const FEW_CALLS: f64 = 3.0;
 /// With fewer writes in the newest interval a longer span is looked at.
 const ENOUGH_WRITES: f64 = 5.0;
 /// Without anything usual to compare with, an etcd request that takes this long is slow.
@@ -35,67 +37,104 @@ const STANDSTILL: f64 = 0.05;
 pub struct Plane<'a> {
     /// The instant.
     pub now: Time,
-    /// What happened of late; `None` without two scrapes of one process.
-    pub recent: Option<&'a Window>,
-    /// The newest interval alone.
-    pub newest: Option<&'a Window>,
+    /// What happened of late.
+    pub windows: &'a Windows,
     /// What is usual.
     pub baseline: &'a Baseline,
     /// All canaries.
     pub canaries: &'a Canaries,
-    /// Why scrapes fail, when those of every target do.
-    pub scrape_failure: Option<&'a str>,
+    /// Why scrapes are not answered, when none is although they are tried.
+    pub unanswered: Option<&'a str>,
 }
 
-impl Plane<'_> {
+/// The extra time of writes, to be shared out among the hooks.
+#[derive(Debug, Clone, Copy)]
+pub struct Excess<'a> {
+    window: Option<&'a Window>,
+    baseline: &'a Baseline,
+    /// Extra seconds of all writes together; `None` when it is not worth a word.
+    all: Option<f64>,
+    /// Extra seconds per write that the API server itself takes, without hooks.
+    own: f64,
+}
+
+impl Excess<'_> {
+    /// The part of the extra time of all writes that one hook's calls make up, 0 to 1; `None` when writes take
+    /// no noteworthy extra time.
+    pub fn share(&self, key: &(HookKind, String)) -> Option<f64> {
+        let all = self.all?;
+        let series = self.window?.gained.hooks.get(key)?;
+        let usual = self.baseline.hook(key).unwrap_or(0.0);
+        let own = series.writes.sum - series.writes.count * usual;
+        Some((own / all).clamp(0.0, 1.0))
+    }
+
+    /// The part that it makes up of the extra time of a write that meets it, 0 to 1; `None` when its calls take no
+    /// noteworthy extra time.
+    ///
+    /// Most writes of a cluster are leases and node status, which few hooks see: among all writes a hook that holds
+    /// up every new Pod can hide.
+    pub fn call_share(&self, key: &(HookKind, String)) -> Option<f64> {
+        let series = self.window?.gained.hooks.get(key)?;
+        let mean = series
+            .writes
+            .mean()
+            .filter(|_| series.writes.count >= FEW_CALLS)?;
+        let extra = mean - self.baseline.hook(key).unwrap_or(0.0);
+        (extra >= EXCESS_AT_LEAST).then(|| extra / (extra + self.own))
+    }
+}
+
+impl<'a> Plane<'a> {
     /// The newest interval if enough was written in it, else what happened of late: the shorter the span, the
     /// less of the time before a fault is in it.
-    fn window(&self) -> Option<&Window> {
-        let newest = self.newest.filter(|window| {
+    fn window(&self) -> Option<&'a Window> {
+        let newest = self.windows.newest.as_ref().filter(|window| {
             window.gained.all_writes().duration.count + window.gained.dry_runs.count >= ENOUGH_WRITES
         });
-        newest.or(self.recent)
+        newest.or(self.windows.recent.as_ref())
     }
-    /// The part of the extra time per write that one hook's calls make up, 0 to 1; `None` when writes take no
-    /// noteworthy extra time.
+
+    /// The extra time of writes.
     ///
     /// What writes take without any hook is the usual time, or, before anything usual is known, what the sli
     /// twin of the request metric says: that leaves webhooks out.
-    pub fn excess_share(&self, key: &(HookKind, String)) -> Option<f64> {
-        let gained = &self.window()?.gained;
-        let series = gained.hooks.get(key)?;
-        let writes = gained.all_writes();
-        let count = writes.duration.count + gained.dry_runs.count;
-        let without = self
-            .baseline
-            .write
-            .median()
-            .or_else(|| writes.sli.mean())
-            .unwrap_or(0.0);
-        let excess = writes.duration.sum + gained.dry_runs.sum - count * without;
-        if count < 1.0 || excess / count < EXCESS_AT_LEAST.max(without) {
-            return None;
+    pub fn excess(&self) -> Excess<'a> {
+        let window = self.window();
+        let all = window.and_then(|Window { gained, .. }| {
+            let writes = gained.all_writes();
+            let count = writes.duration.count + gained.dry_runs.count;
+            let without = self
+                .baseline
+                .write
+                .median()
+                .or_else(|| writes.sli.mean())
+                .unwrap_or(0.0);
+            let excess = writes.duration.sum + gained.dry_runs.sum - count * without;
+            (count >= 1.0 && excess / count >= EXCESS_AT_LEAST.max(without)).then_some(excess)
+        });
+        let usual = self.baseline.sli.median().unwrap_or(0.0);
+        Excess {
+            window,
+            baseline: self.baseline,
+            all,
+            own: (self.own_seconds().unwrap_or(0.0) - usual).max(0.0),
         }
-        let usual = self.baseline.hook(key).unwrap_or(0.0);
-        let own = series.writes.sum - series.writes.count * usual;
-        Some((own / excess).clamp(0.0, 1.0))
     }
 
     /// Whether writes have all but stopped being answered where there usually is a stream of them.
     pub fn stalled(&self) -> bool {
-        let (Some(window), Some(usual)) = (self.recent, self.baseline.write_rate.median()) else {
+        let (Some(window), Some(usual)) = (&self.windows.recent, self.baseline.write_rate.median()) else {
             return false;
         };
-        usual >= 2.0 && window.seconds() >= 3.0 && window.write_rate() < STANDSTILL * usual
+        usual >= 2.0 && window.seconds() >= 3.0 && window.write_rate < STANDSTILL * usual
     }
 
     /// Whether the control plane takes writes.
     pub fn writes(&self) -> Writes {
         let (mut blocked, mut slow, mut answered) = (false, false, false);
         for (_, memory) in self.canaries.iter() {
-            blocked |= memory
-                .overdue_for(self.now)
-                .is_some_and(|(_, waiting)| waiting >= LATE);
+            blocked |= memory.hung_for(self.now).is_some_and(|waiting| waiting >= LATE);
             slow |= memory.slow(self.now).is_some();
             match memory.latest(self.now).map(|report| &report.outcome) {
                 Some(CanaryOutcome::Written | CanaryOutcome::Denied { .. }) => answered = true,
@@ -130,7 +169,7 @@ impl Plane<'_> {
     pub fn own_seconds(&self) -> Option<f64> {
         let gained = &self.window()?.gained;
         let sli = gained.all_writes().sli;
-        if sli.count >= 3.0 {
+        if sli.count >= ENOUGH_WRITES {
             return sli.mean();
         }
         // Only canaries are about: dry runs have no sli twin, so the hooks' time is taken off by hand.
@@ -141,7 +180,9 @@ impl Plane<'_> {
 
     /// What slows or blocks writes when it is no hook.
     pub fn elsewhere(&self, verdicts: &[Verdict]) -> Option<Elsewhere> {
-        if let (Some(scrape), Some(canary)) = (self.scrape_failure, self.canaries_unreachable()) {
+        if let Some(scrape) = self.unanswered
+            && let Some(canary) = self.canaries_unreachable()
+        {
             // Somebody who never reached it may have the wrong address, or the wrong authority.
             let confidence = if self.baseline.read_rate.median().is_some() {
                 0.9
@@ -179,7 +220,7 @@ impl Plane<'_> {
             usually(&self.baseline.sli),
         )];
         let reads_before = self.baseline.read_rate.median();
-        let rate = window.read_rate();
+        let rate = window.read_rate;
         let more_reads = reads_before.is_some_and(|usual| rate >= 2.0 * usual.max(1.0));
         let as_many_reads = reads_before.is_some_and(|usual| rate >= 0.8 * usual);
         let reading = gained.in_flight.map_or(0.0, |in_flight| in_flight.read_only);
@@ -292,7 +333,7 @@ impl Plane<'_> {
                 None => {}
             }
         }
-        said
+        Some(said.unwrap_or_else(|| "none has come back yet".to_owned()))
     }
 }
 

@@ -13,6 +13,8 @@ use super::probe::{
 use super::time::Time;
 use super::verdict::{Cause, human};
 
+/// What was seen longer ago than this says nothing about now. Probes come every minute at least.
+const STALE: Duration = Duration::from_secs(150);
 /// Attempts kept per backend.
 const KEPT: usize = 12;
 /// An attempt that has been under way for this long counts as failed until it comes back.
@@ -34,7 +36,6 @@ pub struct BackendMemory {
     usual: Usual,
     last_alive: Option<Time>,
     certificates: CertificateFacts,
-    newest: Option<ProbeReport>,
 }
 
 #[derive(Debug, Clone)]
@@ -117,10 +118,17 @@ impl BackendMemory {
         let attempt = Attempt {
             started: report.started,
             took: report.took,
-            outcome: report.outcome.clone(),
+            outcome: report.outcome,
         };
         if attempt.outcome.is_alive() && !self.is_slow(attempt.took) {
             self.usual.learn(Some(attempt.took.as_secs_f64()));
+        }
+        // An attempt that was never made is neither a failure nor an answer among others.
+        if matches!(attempt.outcome, ProbeOutcome::NotProbed { .. }) {
+            self.fresh.clear();
+        } else {
+            self.fresh
+                .retain(|known| !matches!(known.outcome, ProbeOutcome::NotProbed { .. }));
         }
         // Attempts overlap and may come back out of order.
         let at = self
@@ -130,7 +138,6 @@ impl BackendMemory {
         if self.fresh.len() > KEPT {
             self.fresh.pop_front();
         }
-        self.newest = Some(report);
     }
 
     /// Takes the news in that a probe is late.
@@ -151,11 +158,6 @@ impl BackendMemory {
         }
     }
 
-    /// The newest finished fresh probe.
-    pub fn newest(&self) -> Option<&ProbeReport> {
-        self.newest.as_ref()
-    }
-
     /// Certificates as last seen.
     pub fn certificates(&self) -> CertificateFacts {
         self.certificates
@@ -169,13 +171,17 @@ impl BackendMemory {
             .rev()
             .take_while(|attempt| !attempt.outcome.is_healthy())
             .count();
-        let last = self.fresh.back();
         if let Some(hang) = self.hang(now) {
-            return self.hanging(hang, failed_in_a_row, now);
+            return self.hanging(hang, failed_in_a_row);
         }
-        let Some(last) = last else {
+        let Some(last) = self.fresh.back() else {
             return BackendState::Untried { why: None };
         };
+        if now.since(last.started + last.took) >= STALE {
+            return BackendState::Untried {
+                why: Some("not probed of late".to_owned()),
+            };
+        }
         if let ProbeOutcome::NotProbed { why } = &last.outcome {
             return BackendState::Untried {
                 why: Some(why.clone()),
@@ -205,15 +211,11 @@ impl BackendMemory {
     /// The late attempt that nothing newer contradicts, with how long it has been under way.
     fn hang(&self, now: Time) -> Option<(&ProbeOverdue, Duration)> {
         let under_way = self.under_way.as_ref()?;
-        Some((under_way, under_way.waiting.max(now.since(under_way.started))))
+        let waiting = under_way.waiting.max(now.since(under_way.started));
+        (waiting < STALE).then_some((under_way, waiting))
     }
 
-    fn hanging(
-        &self,
-        (under_way, waiting): (&ProbeOverdue, Duration),
-        failed_before: usize,
-        _now: Time,
-    ) -> BackendState {
+    fn hanging(&self, (under_way, waiting): (&ProbeOverdue, Duration), failed_before: usize) -> BackendState {
         let detail = format!("has been hanging for {} ({})", human(waiting), under_way.phase);
         // A hook that lately took seconds to answer is slow until it has been silent for much longer.
         let last_good = self.fresh.back().filter(|attempt| attempt.outcome.is_healthy());

@@ -193,6 +193,8 @@ pub struct Snapshot {
     pub conversion: Cumulative,
     /// `apiserver_webhooks_x509_missing_san_total` and `..._insecure_sha1_total`, together.
     pub x509_complaints: f64,
+    /// Whether the sli family was seen: then its older name says the same once more.
+    pub has_sli: bool,
     /// Whether any family of an API server was seen at all.
     pub is_api_server: bool,
 }
@@ -222,7 +224,7 @@ impl Snapshot {
                 );
             }
             Family::InQueue => add_by_kind(&mut self.in_queue, labels.get("request_kind"), value),
-            Family::RequestDuration | Family::RequestSli => {
+            Family::RequestDuration | Family::RequestSli | Family::RequestSlo => {
                 return self.record_request(family, part, labels, value);
             }
             Family::RequestTotal => self.record_result(labels, value),
@@ -258,7 +260,13 @@ impl Snapshot {
         }
         let series = self.writes.entry(key).or_default();
         match family {
-            Family::RequestSli => series.sli.absorb(part, value),
+            Family::RequestSli => {
+                self.has_sli = true;
+                series.sli.absorb(part, value);
+            }
+            // Releases around 1.26 serve both names for the same thing, the newer one first.
+            Family::RequestSlo if self.has_sli => {}
+            Family::RequestSlo => series.sli.absorb(part, value),
             _ => series.duration.absorb(part, value),
         }
         true
@@ -321,7 +329,7 @@ impl Snapshot {
     /// What was gained since an earlier snapshot of the same process. Gauges are as they are now.
     ///
     /// A series that is new counts from zero, for the API server makes a series at its first increment; one
-    /// that vanished counts for nothing.
+    /// that vanished counts for nothing, and one that gained nothing is left out.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             process_start: self.process_start,
@@ -346,6 +354,7 @@ impl Snapshot {
             etcd: self.etcd.since(&earlier.etcd),
             conversion: self.conversion.since(&earlier.conversion),
             x509_complaints: gained(self.x509_complaints, earlier.x509_complaints),
+            has_sli: self.has_sli,
             is_api_server: self.is_api_server,
         }
     }
@@ -437,13 +446,16 @@ fn gained(now: f64, then: f64) -> f64 {
     if now < then { now } else { now - then }
 }
 
-fn gained_by_key<K: Ord + Clone, V: Default>(
+fn gained_by_key<K: Ord + Clone, V: Default + PartialEq>(
     now: &BTreeMap<K, V>,
     then: &BTreeMap<K, V>,
     gain: impl Fn(&V, &V) -> V,
 ) -> BTreeMap<K, V> {
     let nothing = V::default();
+    // Most series of a large cluster stand still; what gained nothing takes no memory.
     now.iter()
-        .map(|(key, value)| (key.clone(), gain(value, then.get(key).unwrap_or(&nothing))))
+        .map(|(key, value)| (key, gain(value, then.get(key).unwrap_or(&nothing))))
+        .filter(|(_, gained)| *gained != nothing)
+        .map(|(key, gained)| (key.clone(), gained))
         .collect()
 }

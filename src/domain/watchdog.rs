@@ -6,6 +6,7 @@
 
 mod account;
 mod attention;
+mod hearing;
 mod messages;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,23 +14,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::canaries::Canaries;
-use super::canary::{CanaryOutcome, CanaryTarget};
+use super::canary::CanaryTarget;
 use super::history::History;
 use super::hook::{Backend, Hook, HookId, HookKind, ServiceState, Target};
-use super::inventory::{Inventory, InventoryHealth, Problem, WatchReport};
-use super::judge::{Case, Counted, judge};
+use super::inventory::{Inventory, InventoryHealth, WatchReport};
+use super::judge::Before;
 use super::matching::RequestShape;
 use super::plane::{Plane, summary};
 use super::probe::CertificateFacts;
 use super::probing::{BackendMemory, BackendState};
-use super::snapshot::{Scrape, ScrapeFailure};
+use super::snapshot::{Scrape, ScrapeFailure, ScrapeFailureReason};
 use super::time::Time;
 use super::verdict::{Assessment, Cause, ControlPlane, Health, Verdict, Writes};
 
 pub use messages::{Attention, Change, Effect, Event};
 
-/// Hooks named by metrics alone that are reported at most.
-const MAX_UNLISTED: usize = 200;
+/// A scrape target that nothing was heard of for this long is gone.
+const FORGET_TARGET: Duration = Duration::from_secs(300);
+/// What is suspect for longer than this is how things are: there is nothing to wait for before learning what is
+/// usual.
+const LASTING: Duration = Duration::from_secs(60);
 /// Scrape targets that are remembered at most.
 const MAX_TARGETS: usize = 64;
 
@@ -38,6 +42,7 @@ type Subject = (HookKind, Option<Arc<str>>, Arc<str>);
 
 #[derive(Debug, Clone, Default)]
 struct TargetState {
+    heard_of: Time,
     last_good: Option<Time>,
     failure: Option<ScrapeFailure>,
 }
@@ -55,7 +60,7 @@ pub struct Watchdog {
     history: History,
     targets: BTreeMap<String, TargetState>,
     canaries: Canaries,
-    verdicts: BTreeMap<Subject, Verdict>,
+    verdicts: BTreeMap<Subject, Before>,
     plane: Option<(Writes, Time)>,
     attention: Attention,
 }
@@ -166,6 +171,7 @@ impl Watchdog {
     fn take_scrape(&mut self, scrape: Scrape) -> Vec<Effect> {
         let target = scrape.target.clone();
         let state = self.target(&target);
+        state.heard_of = scrape.at;
         let recovered = state.failure.take().is_some();
         state.last_good = Some(scrape.at);
         self.history.take(scrape);
@@ -180,7 +186,9 @@ impl Watchdog {
 
     fn take_scrape_failure(&mut self, failure: ScrapeFailure) -> Vec<Effect> {
         let (target, why, reason) = (failure.target.clone(), failure.why.clone(), failure.reason);
-        let before = self.target(&target).failure.replace(failure);
+        let state = self.target(&target);
+        state.heard_of = failure.at;
+        let before = state.failure.replace(failure);
         match before.is_none_or(|before| before.reason != reason) {
             true => vec![Effect::Tell(Change::Scrape {
                 target,
@@ -202,17 +210,18 @@ impl Watchdog {
 
     /// Judges everything anew.
     fn assess(&mut self, now: Time) -> Vec<Effect> {
-        let (recent, newest) = (self.history.recent(now), self.history.newest(now));
+        self.targets
+            .retain(|_, target| now.since(target.heard_of) < FORGET_TARGET);
+        let windows = self.history.windows(now);
         let states = self.states(now);
         let self_doubt = self.self_doubt(&states, now);
         let (verdicts, plane, write_seconds, elsewhere, problems) = {
             let plane = Plane {
                 now,
-                recent: recent.as_ref(),
-                newest: newest.as_ref(),
+                windows: &windows,
                 baseline: &self.history.baseline,
                 canaries: &self.canaries,
-                scrape_failure: self.scrape_failure(),
+                unanswered: self.unanswered(),
             };
             let (verdicts, problems) = self.judge_all(&plane, &states, self_doubt, now);
             let elsewhere = plane.elsewhere(&verdicts);
@@ -242,9 +251,16 @@ impl Watchdog {
         let calm = plane != Writes::Blocked
             && plane != Writes::Delayed
             && control_plane.not_a_hook.is_none()
-            && !verdicts.iter().any(is_trouble);
+            && !verdicts.iter().any(|verdict| is_news(verdict, now));
         if calm {
-            self.history.learn(now);
+            // What is out of the usual for long is left alone; the rest goes on being learnt.
+            let troubled = verdicts.iter().filter(|verdict| is_trouble(verdict));
+            let troubled: BTreeSet<(HookKind, String)> = troubled
+                .map(|verdict| (verdict.kind, verdict.webhook.to_string()))
+                .collect();
+            self.history.learn(now, |key| troubled.contains(key));
+        } else {
+            self.history.doubt();
         }
         if attention != self.attention {
             self.attention = attention.clone();
@@ -253,7 +269,14 @@ impl Watchdog {
         self.plane = Some((plane, since));
         self.verdicts = verdicts
             .iter()
-            .map(|verdict| (subject(verdict), verdict.clone()))
+            .map(|verdict| {
+                let before = Before {
+                    health: verdict.health,
+                    cause: verdict.cause,
+                    since: verdict.since,
+                };
+                (subject(verdict), before)
+            })
             .collect();
         let assessment = Assessment {
             at: now,
@@ -279,149 +302,33 @@ impl Watchdog {
             .collect()
     }
 
-    /// Every backend of every hook fails, and nothing that came back since from the API server shows that our
-    /// own network is fine.
-    fn self_doubt(&self, states: &BTreeMap<&HookId, Vec<(Backend, BackendState)>>, now: Time) -> bool {
-        let mut first_dead = None;
-        for (_, state) in states.values().flatten() {
-            match state {
-                BackendState::Dead(dead) => {
-                    first_dead = Some(first_dead.map_or(dead.since, |first: Time| first.min(dead.since)));
-                }
-                BackendState::Untried { .. } => {}
-                _ => return false,
-            }
-        }
-        let Some(first_dead) = first_dead else {
-            return false;
-        };
-        let scraped = self
-            .targets
-            .values()
-            .any(|target| target.last_good.is_some_and(|at| at > first_dead));
-        let answered = self.canaries.iter().any(|(_, memory)| {
-            memory.latest(now).is_some_and(|report| {
-                report.started + report.took > first_dead
-                    && !matches!(
-                        report.outcome,
-                        CanaryOutcome::TimedOut | CanaryOutcome::Unreachable { .. }
-                    )
+    /// Why scrapes are not answered, when none is. A refusal is an answer.
+    fn unanswered(&self) -> Option<&str> {
+        let unanswered = |target: &TargetState| {
+            target.failure.as_ref().is_some_and(|failure| {
+                matches!(
+                    failure.reason,
+                    ScrapeFailureReason::Unreachable | ScrapeFailureReason::TimedOut
+                )
             })
-        });
-        !(scraped || answered)
-    }
-
-    /// Why the first target fails, when all of them do.
-    fn scrape_failure(&self) -> Option<&str> {
-        let mut failures = self.targets.values().map(|target| target.failure.as_ref());
-        let first = failures.next()??;
-        failures
-            .all(|failure| failure.is_some())
-            .then_some(first.why.as_str())
-    }
-
-    fn judge_all(
-        &self,
-        plane: &Plane<'_>,
-        states: &BTreeMap<&HookId, Vec<(Backend, BackendState)>>,
-        self_doubt: bool,
-        now: Time,
-    ) -> (Vec<Verdict>, Vec<Problem>) {
-        let mut problems = self
-            .inventory
-            .as_ref()
-            .map_or_else(Vec::new, |inventory| inventory.all_problems());
-        let hooks: &[Arc<Hook>] = self.inventory.as_ref().map_or(&[], |inventory| &inventory.hooks);
-        let mut listed: BTreeMap<(HookKind, &str), usize> = BTreeMap::new();
-        for hook in hooks {
-            *listed.entry((hook.id.kind, &hook.id.webhook)).or_default() += 1;
-        }
-        let case = |kind, webhook: &str, hook: Option<&Hook>| -> Verdict {
-            let key = (kind, webhook.to_owned());
-            let met_by = hook
-                .and_then(|hook| self.met_by.get(&hook.id))
-                .map_or(&[][..], Vec::as_slice);
-            let memories = || {
-                self.canaries
-                    .iter()
-                    .filter(|(target, _)| met_by.contains(target))
-                    .map(|(_, memory)| memory)
-            };
-            let case = Case {
-                now,
-                kind,
-                webhook,
-                hook,
-                backends: hook
-                    .and_then(|hook| states.get(&hook.id))
-                    .cloned()
-                    .unwrap_or_default(),
-                recent: plane.recent.and_then(|window| Counted::of(&key, window)),
-                newest: plane.newest.and_then(|window| Counted::of(&key, window)),
-                usual: plane.baseline.hook(&key),
-                excess_share: plane.excess_share(&key),
-                ambiguous: listed.get(&(kind, webhook)).is_some_and(|count| *count > 1),
-                canaries: &self.canaries,
-                canary_late: memories()
-                    .filter_map(|memory| memory.overdue_for(now))
-                    .map(|(_, waiting)| waiting)
-                    .filter(|waiting| *waiting >= Duration::from_secs(2))
-                    .max(),
-                canary_slow: memories().filter_map(|memory| memory.slow(now)).max(),
-                stalled: plane.stalled(),
-                without_backends_since: hook.and_then(|hook| self.without_backends.get(&hook.id)).copied(),
-                self_doubt,
-            };
-            let subject = (
-                kind,
-                hook.map(|hook| Arc::clone(&hook.id.configuration)),
-                Arc::from(webhook),
-            );
-            judge(&case, self.verdicts.get(&subject))
         };
-        let mut verdicts: Vec<Verdict> = hooks
-            .iter()
-            .map(|hook| case(hook.id.kind, &hook.id.webhook, Some(hook.as_ref())))
-            .collect();
-        let unlisted = plane.recent.into_iter().flat_map(|window| &window.gained.hooks);
-        let unlisted = unlisted.filter(|((kind, name), series)| {
-            (series.calls.count >= 1.0 || series.failed() >= 1.0)
-                && !listed.contains_key(&(*kind, name.as_str()))
-        });
-        for ((kind, name), _) in unlisted.take(MAX_UNLISTED) {
-            verdicts.push(case(*kind, name, None));
-        }
-        let named: BTreeSet<&str> = self.canaries.named(now).collect();
-        for name in named {
-            if self.inventory.is_some() && !verdicts.iter().any(|verdict| &*verdict.webhook == name) {
-                problems.push(Problem {
-                    object: format!("webhook {name:?}"),
-                    what: "the API server refused a canary because of it, and no webhook configuration that \
-                           hookwatch can read has a hook of this name; look for one that came or went just now, \
-                           or for a manifest-based one on the API server's own disk"
-                        .to_owned(),
-                });
-            }
-        }
-        verdicts.sort_by(|a, b| {
-            let order = |verdict: &Verdict| match verdict.health {
-                Health::Failing => 0,
-                Health::Suspect => 1,
-                Health::Unknown => 2,
-                Health::Healthy => 3,
-            };
-            order(a)
-                .cmp(&order(b))
-                .then(b.confidence.total_cmp(&a.confidence))
-                .then_with(|| subject(a).cmp(&subject(b)))
-        });
-        (verdicts, problems)
+        let first = self.targets.values().next()?.failure.as_ref()?;
+        self.targets
+            .values()
+            .all(unanswered)
+            .then_some(first.why.as_str())
     }
 }
 
 /// Something is wrong with the hook that a calm time would not have.
 fn is_trouble(verdict: &Verdict) -> bool {
     !matches!(verdict.cause, None | Some(Cause::Denying))
+}
+
+/// Trouble that is new, or somebody's to act on: whatever else is measured may come from it.
+fn is_news(verdict: &Verdict, now: Time) -> bool {
+    let young = verdict.since.is_none_or(|since| now.since(since) < LASTING);
+    is_trouble(verdict) && (young || verdict.health == Health::Failing)
 }
 
 fn subject(verdict: &Verdict) -> Subject {

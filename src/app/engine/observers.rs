@@ -1,6 +1,8 @@
 //! The tasks that observe: probes, canaries and scrapes, each at its own pace.
 
-use std::collections::HashMap;
+mod due;
+
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,14 +24,13 @@ use crate::io::client::Connection;
 use crate::io::inventory::{InventoryWatch, View, WatchHealth, WatchState};
 use crate::io::probe::{Limits, ProbeRequest, Prober, ReviewSubject};
 use crate::io::scrape::{ScrapeLimits, ScrapeTarget, Scraper};
+use due::Due;
 
 /// How often the probes' schedule is looked at: the finest difference between two due times.
 const SCHEDULE: Duration = Duration::from_millis(100);
 /// Canaries of one target under way at once. While one hangs for a hook's whole timeout, the next ones see
 /// whether the hook is back.
 const CANARIES_AT_ONCE: usize = 3;
-/// Fresh probes of one backend under way at once, for the same reason.
-const FRESH_AT_ONCE: usize = 2;
 /// A canary that may not be written, or has nothing to be written to, is tried this often.
 const NOT_PERMITTED: Duration = Duration::from_secs(60);
 /// How often the list of API-server replicas is read anew.
@@ -262,29 +263,6 @@ struct Probes {
     running: JoinSet<()>,
 }
 
-/// When a backend was last probed, and the probes of it that are under way.
-struct Due {
-    known_since: Instant,
-    fresh: Option<Instant>,
-    kept: Option<Instant>,
-    fresh_under_way: Arc<()>,
-    kept_under_way: Arc<()>,
-    round: u64,
-}
-
-impl Due {
-    fn new(known_since: Instant) -> Self {
-        Self {
-            known_since,
-            fresh: None,
-            kept: None,
-            fresh_under_way: Arc::default(),
-            kept_under_way: Arc::default(),
-            round: 0,
-        }
-    }
-}
-
 impl Probes {
     async fn run(mut self) {
         let mut tick = tokio::time::interval(SCHEDULE);
@@ -301,90 +279,97 @@ impl Probes {
 
     fn forget_the_gone(&mut self) {
         let inventory = Arc::clone(&self.inventory.borrow_and_update());
-        let prober = &self.prober;
-        self.schedule.retain(|(id, backend), _| {
-            let there = inventory
-                .hook(id)
-                .is_some_and(|hook| hook.backends().contains(backend));
-            if !there {
-                prober.forget(id, backend);
-            }
-            there
-        });
+        let mut there = HashSet::new();
         for hook in &inventory.hooks {
             for backend in hook.backends() {
                 if backend.path != BackendPath::ClusterIp || self.config.cluster_ip {
-                    let key = (hook.id.clone(), backend);
-                    self.schedule
-                        .entry(key)
-                        .or_insert_with(|| Due::new(Instant::now()));
+                    there.insert((hook.id.clone(), backend));
                 }
             }
         }
+        let prober = &self.prober;
+        self.schedule.retain(|key @ (id, backend), _| {
+            let stays = there.contains(key);
+            if !stays {
+                prober.forget(id, backend);
+            }
+            stays
+        });
+        let now = Instant::now();
+        for key in there {
+            let toss = self.jitter.hash_one(&key);
+            self.schedule.entry(key).or_insert_with(|| Due::new(now, toss));
+        }
     }
 
+    /// Starts probes, the one that has been due for longest first: when hooks that hang hold most of the permits,
+    /// none of the others is passed over for good.
     fn start_what_is_due(&mut self) {
         let inventory = Arc::clone(&self.inventory.borrow());
         let attention = self.attention.borrow().clone();
-        let hooks: HashMap<&HookId, &Arc<Hook>> =
-            inventory.hooks.iter().map(|hook| (&hook.id, hook)).collect();
         let now = Instant::now();
-        for ((id, backend), due) in &mut self.schedule {
-            let Some(hook) = hooks.get(id) else { continue };
-            let level = self.config.level_of(id, hook.probe_level);
-            if level == ProbeLevel::Off {
-                continue;
-            }
-            let closely = attention.hooks.contains(id);
-            let interval = if closely {
+        let mut due_now: Vec<(Duration, &HookId, &Backend, ConnectionUse)> = Vec::new();
+        for ((id, backend), due) in &self.schedule {
+            let interval = if attention.hooks.contains(id) {
                 self.config.alert_interval
             } else {
                 self.config.interval
             };
             for connection in [ConnectionUse::Fresh, ConnectionUse::Kept] {
-                let (last, token, at_once) = match connection {
-                    ConnectionUse::Fresh => (&mut due.fresh, &due.fresh_under_way, FRESH_AT_ONCE),
-                    ConnectionUse::Kept => (&mut due.kept, &due.kept_under_way, 1),
-                };
-                // Up to a tenth early, by a toss that differs from round to round, so that probes of many
-                // hooks never march in step. The very first comes within half a second.
-                let toss = self.jitter.hash_one((id, backend, connection, due.round)) % 1_000;
-                let is_due = match *last {
-                    Some(last) => {
-                        now.duration_since(last) >= interval - interval.mul_f64(toss as f64 / 10_000.0)
-                    }
-                    None => now.duration_since(due.known_since) >= Duration::from_millis(toss / 2),
-                };
-                if !is_due || Arc::strong_count(token) > at_once {
-                    continue;
+                if let Some(late) = due.late(connection, now, interval) {
+                    due_now.push((late, id, backend, connection));
                 }
-                // Without a permit it stays due.
-                let Ok(permit) = Arc::clone(&self.under_way).try_acquire_owned() else {
-                    return;
-                };
-                *last = Some(now);
-                due.round += 1;
-                let request = ProbeRequest {
-                    hook: Arc::clone(hook),
-                    backend: backend.clone(),
-                    level,
-                    connection,
-                    deadline: hook.timeout,
-                    review: Some(self.subject.clone()),
-                };
-                let (prober, events) = (Arc::clone(&self.prober), self.events.clone());
-                let token = Arc::clone(token);
-                self.running.spawn(async move {
-                    let late = events.clone();
-                    let report = prober
-                        .probe(request, move |overdue| {
-                            let _ = late.try_send(Event::ProbeOverdue(Box::new(overdue)));
-                        })
-                        .await;
-                    let _ = events.send(Event::Probed(Box::new(report))).await;
-                    drop((permit, token));
-                });
             }
+        }
+        if due_now.is_empty() {
+            return;
+        }
+        due_now.sort_by_key(|(late, ..)| std::cmp::Reverse(*late));
+        let hooks: HashMap<&HookId, &Arc<Hook>> =
+            inventory.hooks.iter().map(|hook| (&hook.id, hook)).collect();
+        let due_now: Vec<_> = due_now
+            .into_iter()
+            .filter_map(|(_, id, backend, connection)| {
+                let hook = Arc::clone(hooks.get(id)?);
+                let level = self.config.level_of(id, hook.probe_level);
+                (level != ProbeLevel::Off).then(|| (hook, backend.clone(), connection, level))
+            })
+            .collect();
+        let scarce = self.config.concurrency / 2;
+        for (hook, backend, connection, level) in due_now {
+            let key = (hook.id.clone(), backend.clone());
+            let Some(due) = self.schedule.get_mut(&key) else {
+                continue;
+            };
+            // A second look at a backend that does not answer must not cost others their first.
+            if due.under_way() && self.under_way.available_permits() <= scarce {
+                continue;
+            }
+            // Without a permit it stays due.
+            let Ok(permit) = Arc::clone(&self.under_way).try_acquire_owned() else {
+                return;
+            };
+            let toss = self.jitter.hash_one((&key, connection, due.round)) % 1_000;
+            let token = due.start(connection, now, toss);
+            let request = ProbeRequest {
+                deadline: hook.timeout,
+                hook,
+                backend,
+                level,
+                connection,
+                review: Some(self.subject.clone()),
+            };
+            let (prober, events) = (Arc::clone(&self.prober), self.events.clone());
+            self.running.spawn(async move {
+                let late = events.clone();
+                let report = prober
+                    .probe(request, move |overdue| {
+                        let _ = late.try_send(Event::ProbeOverdue(Box::new(overdue)));
+                    })
+                    .await;
+                let _ = events.send(Event::Probed(Box::new(report))).await;
+                drop((permit, token));
+            });
         }
     }
 }

@@ -7,14 +7,14 @@ use crate::domain::history::Window;
 use crate::domain::hook::BackendPath::ClusterIp;
 use crate::domain::hook::{Backend, HookKind};
 use crate::domain::probing::{BackendState, Dead};
-use crate::domain::snapshot::HookSeries;
+use crate::domain::snapshot::{Cumulative, HookSeries};
 use crate::domain::time::Time;
 use crate::domain::verdict::Cause;
 
 /// Fewer failed calls than this may be a rollout's burst.
 const FEW: f64 = 3.0;
 /// With fewer calls in the newest interval a longer span is looked at.
-const ENOUGH_CALLS: f64 = 5.0;
+pub(super) const ENOUGH_CALLS: f64 = 5.0;
 /// A smaller part of failed calls is no outage.
 const NOTABLE_PART: f64 = 0.05;
 /// A call faster than this is never slow.
@@ -23,6 +23,10 @@ const SLOW_AT_LEAST: f64 = 0.1;
 const SLOW_FACTOR: f64 = 5.0;
 /// A failed call at least this long was ended by a timeout: `timeoutSeconds` is at least 1.
 const TIMEOUT_LIKE: f64 = 0.9;
+/// A mean time of failed calls beyond this many timeouts is not theirs alone: others were slow too.
+const TIMED_OUT_AT_MOST: f64 = 1.2;
+/// The largest `timeoutSeconds`.
+const LONGEST_TIMEOUT: f64 = 30.0;
 /// A call slower than this is slow whatever is usual.
 pub(super) const SLOW_ALWAYS: f64 = 0.5;
 
@@ -55,6 +59,7 @@ pub(super) enum Probes<'a> {
     Silent,
     Good {
         answered: usize,
+        of: usize,
     },
     Slow {
         took: Duration,
@@ -69,6 +74,9 @@ pub(super) enum Probes<'a> {
         dead: Vec<(&'a Backend, &'a Dead)>,
     },
 }
+
+/// Where little is written: most calls of a minute have to fail.
+const MOST: f64 = 0.5;
 
 /// What the counters say over one span of time.
 #[derive(Debug, Default)]
@@ -89,12 +97,25 @@ impl Counters {
     /// comes back with every timeout shows only over a longer span.
     ///
     /// When calls succeed again and every backend answers, the failures of a moment ago are over.
-    pub(super) fn of(case: &Case<'_>, probes: &Probes<'_>) -> Self {
+    ///
+    /// Where there were next to no calls of late, a minute in which most of them failed counts, from a failed call
+    /// on until one succeeds.
+    pub(super) fn of(case: &Case<'_>, probes: &Probes<'_>, was_failing: bool) -> Self {
         let newest = Self::over(case, case.newest);
         let recent = Self::over(case, case.recent);
         let healed = newest.failed < 1.0 && matches!(probes, Probes::Good { .. });
         let speaks = newest.calls >= ENOUGH_CALLS && (newest.failing() || !recent.failing() || healed);
-        if speaks { newest } else { recent }
+        if speaks {
+            return newest;
+        }
+        let little = recent.calls < FEW && recent.calls - recent.failed < 1.0;
+        if little && (recent.failed >= 1.0 || was_failing) {
+            let minute = Self::over(case, case.minute);
+            if minute.failing() && minute.failed >= MOST * minute.calls {
+                return minute;
+            }
+        }
+        recent
     }
 
     fn over(case: &Case<'_>, counted: Option<Counted<'_>>) -> Self {
@@ -113,6 +134,23 @@ impl Counters {
             let others = (series.calls.count - failed).max(0.0);
             Some(((series.calls.sum - others * case.usual.unwrap_or(0.0)) / failed).max(0.0))
         };
+        let limit = TIMED_OUT_AT_MOST
+            * case
+                .hook
+                .map_or(LONGEST_TIMEOUT, |hook| hook.timeout.as_secs_f64());
+        let timed_out = failed_mean.is_some_and(|mean| (TIMEOUT_LIKE..=limit).contains(&mean));
+        // A call that timed out is no slow answer.
+        let mean = if failed >= 1.0 && series.rejections.calling >= 1.0 {
+            let answered = Cumulative {
+                sum: series.calls.sum - series.rejected.sum,
+                count: series.calls.count - series.rejected.count,
+            };
+            answered.mean()
+        } else if timed_out {
+            None
+        } else {
+            series.calls.mean()
+        };
         let own_errors = series
             .codes
             .iter()
@@ -123,10 +161,15 @@ impl Counters {
             failed_mean,
             own_errors: own_errors.map(|(_, count)| count).sum(),
             denied,
-            mean: series.calls.mean(),
+            mean,
             fail_open: series.fail_open,
             span: Some((from, to)),
         }
+    }
+
+    /// Calls were answered, and none failed, in a span that began after `since`.
+    pub(super) fn answered_since(&self, since: Time) -> bool {
+        self.from().is_some_and(|from| from >= since) && self.calls >= 1.0 && self.failed < 1.0
     }
 
     /// Calls fail, more than a rollout's burst.
@@ -231,7 +274,16 @@ impl<'a> Probes<'a> {
                 took: *took,
                 since: *since,
             },
-            None if alive > 0 => Self::Good { answered: alive },
+            None if alive > 0 => Self::Good {
+                answered: alive,
+                of: match direct {
+                    true => backends
+                        .iter()
+                        .filter(|(backend, _)| backend.path != ClusterIp)
+                        .count(),
+                    false => counted.len(),
+                },
+            },
             None => Self::Silent,
         }
     }

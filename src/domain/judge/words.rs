@@ -1,8 +1,7 @@
 //! Verdicts in words: the observations as sentences, the one that weighs most first.
 
 use super::witnesses::{Counters, Probes};
-use super::{Case, structural};
-use crate::domain::canaries::Named;
+use super::{Accusation, Case, latest, structural};
 use crate::domain::hook::{Backend, ServiceState, ServiceTarget, Target};
 use crate::domain::probing::{BackendState, Dead};
 use crate::domain::time::Time;
@@ -13,16 +12,23 @@ pub(super) fn evidence(
     case: &Case<'_>,
     counters: &Counters,
     probes: &Probes<'_>,
-    named: &[Named<'_>],
+    named: &[Accusation<'_>],
     cause: Option<Cause>,
     since: Option<Time>,
 ) -> Vec<String> {
     let mut said = Vec::new();
-    let latest = named.iter().max_by_key(|named| named.started);
     // What was refused before writes got through again is no evidence any more.
-    if let Some(latest) = latest.filter(|latest| latest.current || cause.is_some()) {
+    if let Some(latest) = latest(named).filter(|latest| latest.current || cause.is_some()) {
+        let age = match latest.current {
+            true => String::new(),
+            false => format!(", {} ago", human(case.now.since(latest.started + latest.took))),
+        };
+        let whom = match named.iter().any(|accusation| accusation.sure) {
+            true => "this hook",
+            false => "this hook or another one of the same name",
+        };
         said.push(format!(
-            "The API server refused a dry-run write of {} after {} and named this hook: {}.",
+            "The API server refused a dry-run write of {} after {}{age}, and named {whom}: {}.",
             latest.target,
             human(latest.took),
             latest.failure.text
@@ -61,6 +67,9 @@ pub(super) fn evidence(
     }
     if case.self_doubt && cause.is_some() {
         said.push("Probes of every hook fail at once: hookwatch's own network may be at fault.".to_owned());
+    }
+    if case.inventory_is_old && cause.is_some() {
+        said.push("The inventory is old: its addresses may not be the present ones.".to_owned());
     }
     if case.ambiguous {
         said.push(
@@ -109,13 +118,14 @@ impl Probes<'_> {
         };
         match self {
             Self::Silent => Vec::new(),
-            Self::Good { answered } => vec![match answered {
-                1 => "Its backend answers a direct probe.".to_owned(),
-                n => format!("All {n} backends answer direct probes."),
+            Self::Good { answered, of } => vec![match (answered, of) {
+                (1, 1) => "Its backend answers a direct probe.".to_owned(),
+                (n, of) if n == of => format!("All {n} backends answer direct probes."),
+                (n, of) => format!("{n} of {of} backends answer direct probes."),
             }],
             Self::Slow { took, .. } => {
                 vec![format!(
-                    "Direct probes are answered late, the last one after {}.",
+                    "Direct probes are answered late, the slowest after {}.",
                     human(*took)
                 )]
             }
@@ -193,7 +203,7 @@ pub(super) fn summary(verdict: &Verdict) -> String {
         Cause::NoEndpoints => "has no ready endpoint",
         Cause::NoService => "has no Service to be called at",
         Cause::Erroring => "answers with errors",
-        Cause::TlsInvalid => "serves a certificate that its caBundle does not accept",
+        Cause::TlsInvalid => "fails the TLS handshake under its own caBundle",
         Cause::Partial => "has bad backends among good ones",
         Cause::Unreachable => "cannot be reached",
         Cause::FailingOpen => "is being skipped",
@@ -203,7 +213,10 @@ pub(super) fn summary(verdict: &Verdict) -> String {
         Effect::None => "",
         Effect::Blocking => "; writes that match it are refused",
         Effect::Delaying => "; writes that match it are slow",
-        Effect::FailingOpen => "; writes that match it pass unchecked, after waiting for it",
+        Effect::FailingOpen if matches!(cause, Cause::Hanging | Cause::Unreachable) => {
+            "; writes that match it pass unchecked, after waiting for it"
+        }
+        Effect::FailingOpen => "; writes that match it pass unchecked",
     };
     let seems = if verdict.health == Health::Failing {
         ""

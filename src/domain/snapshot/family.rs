@@ -24,8 +24,10 @@ pub enum Part {
 pub enum Family {
     /// `apiserver_request_duration_seconds`
     RequestDuration,
-    /// `apiserver_request_sli_duration_seconds`, or `..._slo_...` before 1.27.
+    /// `apiserver_request_sli_duration_seconds`
     RequestSli,
+    /// `apiserver_request_slo_duration_seconds`: its name before 1.26, and beside it for some releases.
+    RequestSlo,
     /// `apiserver_request_total`
     RequestTotal,
     /// `apiserver_current_inflight_requests`
@@ -78,11 +80,16 @@ impl Family {
         if part == Part::Bucket {
             return None;
         }
-        let family = match base {
+        Self::of_base(base).map(|family| (family, part))
+    }
+
+    /// The family of this name: what a series is called without `_sum`, `_count` or `_bucket`, and what the
+    /// binary format calls all of a histogram.
+    pub fn of_base(name: &str) -> Option<Self> {
+        Some(match name {
             "apiserver_request_duration_seconds" => Self::RequestDuration,
-            "apiserver_request_sli_duration_seconds" | "apiserver_request_slo_duration_seconds" => {
-                Self::RequestSli
-            }
+            "apiserver_request_sli_duration_seconds" => Self::RequestSli,
+            "apiserver_request_slo_duration_seconds" => Self::RequestSlo,
             "apiserver_request_total" => Self::RequestTotal,
             "apiserver_current_inflight_requests" => Self::InFlight,
             "apiserver_current_inqueue_requests" => Self::InQueue,
@@ -101,7 +108,6 @@ impl Family {
             "process_start_time_seconds" => Self::ProcessStart,
             "process_cpu_seconds_total" => Self::Cpu,
             _ => return None,
-        };
-        Some((family, part))
+        })
     }
 }

@@ -70,7 +70,7 @@ impl ScrapeFailureReason {
 /// What was odd in an exposition; each kind counted, the first of them quoted.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Complaints {
-    /// Lines that could not be read.
+    /// Lines or messages that could not be read.
     pub unreadable: u64,
     /// Samples left out because a bound was reached.
     pub left_out: u64,

@@ -2,13 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{Attention, Watchdog, is_trouble};
-use crate::domain::canary::CanaryOutcome;
 use crate::domain::hook::{Backend, BackendPath, HookId};
 use crate::domain::probing::BackendState;
 use crate::domain::time::Time;
-use crate::domain::verdict::{ControlPlane, Verdict, Writes};
+use crate::domain::verdict::{ControlPlane, Health, Verdict, Writes};
+
+/// What is suspect for longer than this is looked at as often as everything else: somebody was told, and a closer
+/// look costs the API server more than it brings.
+const TOLD: Duration = Duration::from_secs(300);
 
 impl Watchdog {
     /// Looks closer wherever something is odd, and everywhere until there is a baseline.
@@ -32,13 +36,19 @@ impl Watchdog {
             .map(|(hook, _)| (*hook).clone())
             .collect();
         for verdict in verdicts.iter().filter(|verdict| is_trouble(verdict)) {
-            if let Some(configuration) = &verdict.configuration {
-                hooks.insert(HookId {
-                    kind: verdict.kind,
-                    configuration: Arc::clone(configuration),
-                    webhook: Arc::clone(&verdict.webhook),
-                });
-            }
+            let Some(configuration) = &verdict.configuration else {
+                continue;
+            };
+            let id = HookId {
+                kind: verdict.kind,
+                configuration: Arc::clone(configuration),
+                webhook: Arc::clone(&verdict.webhook),
+            };
+            let lasting = verdict.since.is_some_and(|since| now.since(since) >= TOLD);
+            match lasting && verdict.health != Health::Failing {
+                true => hooks.remove(&id),
+                false => hooks.insert(id),
+            };
         }
         // A canary that is late or slow speaks of one of the hooks it meets.
         for (target, memory) in self.canaries.iter() {
@@ -48,24 +58,14 @@ impl Watchdog {
             }
         }
         let canary_is_odd = self.canaries.iter().any(|(_, memory)| {
-            memory.overdue_for(now).is_some()
-                || memory.slow(now).is_some()
-                || memory.latest(now).is_some_and(|report| {
-                    matches!(
-                        report.outcome,
-                        CanaryOutcome::CallFailed(_)
-                            | CanaryOutcome::TimedOut
-                            | CanaryOutcome::Unreachable { .. }
-                            | CanaryOutcome::Refused { .. }
-                    )
-                })
+            memory.is_odd(now) || memory.overdue_for(now).is_some() || memory.slow(now).is_some()
         });
         let everywhere = !hooks.is_empty()
             || canary_is_odd
             || control_plane.writes == Writes::Blocked
             || control_plane.writes == Writes::Delayed
             || control_plane.not_a_hook.is_some()
-            || self.history.baseline.write_rate.median().is_none();
+            || self.history.is_young();
         Attention { everywhere, hooks }
     }
 }

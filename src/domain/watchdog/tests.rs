@@ -1,7 +1,10 @@
 //! Incidents as lists of events.
 
+mod misleading;
+mod scale;
+
 use super::*;
-use crate::domain::canary::{CanaryOverdue, CanaryReport};
+use crate::domain::canary::{CanaryOutcome, CanaryOverdue, CanaryReport};
 use crate::domain::hook::{
     BackendAddress, BackendPath, Endpoint, FailurePolicy, Rule, Scope, Selector, ServiceTarget,
 };

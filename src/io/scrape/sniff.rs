@@ -3,7 +3,7 @@
 use memchr::memmem::Finder;
 
 /// A body that has shown no family by then is no exposition; an endless one is left there.
-const PATIENCE: u64 = 1024 * 1024;
+pub(super) const PATIENCE: u64 = 1024 * 1024;
 
 /// Looks for the marks of an exposition in pieces cut anywhere.
 pub(super) struct Sniffer {

@@ -1,0 +1,180 @@
+//! The grammar under every protobuf message: numbers of variable length, and fields behind tags.
+
+/// Why the rest of a message cannot be read.
+pub(super) type Broken = &'static str;
+
+const TOO_LONG: Broken = "a number is longer than 64 bits";
+
+/// A number of variable length, taken byte by byte: seven bits each, the lowest first.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Number {
+    value: u64,
+    bits: u32,
+}
+
+impl Number {
+    /// Takes the next byte; returns the number with its last one and is fresh again then.
+    pub(super) fn push(&mut self, byte: u8) -> Result<Option<u64>, Broken> {
+        // The tenth byte has room for one bit.
+        if self.bits == 63 && byte > 1 {
+            return Err(TOO_LONG);
+        }
+        self.value |= u64::from(byte & 0x7f) << self.bits;
+        self.bits += 7;
+        if byte & 0x80 == 0 {
+            return Ok(Some(std::mem::take(self).value));
+        }
+        Ok(None)
+    }
+
+    /// Whether no byte of a number has been taken.
+    pub(super) fn is_fresh(self) -> bool {
+        self.bits == 0
+    }
+}
+
+/// How a field's content is laid out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shape {
+    Varint,
+    Fixed64,
+    /// A length and that many bytes: texts and messages.
+    Bytes,
+    Fixed32,
+}
+
+/// Splits a tag into a field's number and its shape.
+pub(super) fn tag(tag: u64) -> Result<(u64, Shape), Broken> {
+    let shape = match tag & 7 {
+        0 => Shape::Varint,
+        1 => Shape::Fixed64,
+        2 => Shape::Bytes,
+        5 => Shape::Fixed32,
+        _ => return Err("a field of a shape that does not exist"),
+    };
+    match tag >> 3 {
+        0 => Err("a field with the number 0"),
+        field => Ok((field, shape)),
+    }
+}
+
+/// A field's content.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Value<'message> {
+    Varint(u64),
+    Double(f64),
+    Bytes(&'message [u8]),
+    /// Of 32 bits: no field that matters has them.
+    Single,
+}
+
+/// The fields of a message that is there as a whole; ends after the first that is broken.
+pub(super) struct Fields<'message>(pub(super) &'message [u8]);
+
+impl<'message> Iterator for Fields<'message> {
+    type Item = Result<(u64, Value<'message>), Broken>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let field = self.field();
+        if field.is_err() {
+            self.0 = &[];
+        }
+        Some(field)
+    }
+}
+
+impl<'message> Fields<'message> {
+    fn field(&mut self) -> Result<(u64, Value<'message>), Broken> {
+        let (field, shape) = tag(self.varint()?)?;
+        let value = match shape {
+            Shape::Varint => Value::Varint(self.varint()?),
+            Shape::Fixed64 => Value::Double(f64::from_le_bytes(self.array()?)),
+            Shape::Fixed32 => self.array::<4>().map(|_| Value::Single)?,
+            Shape::Bytes => {
+                let length = self.varint()?;
+                Value::Bytes(self.bytes(length)?)
+            }
+        };
+        Ok((field, value))
+    }
+
+    fn varint(&mut self) -> Result<u64, Broken> {
+        let mut number = Number::default();
+        for (at, byte) in self.0.iter().enumerate() {
+            if let Some(value) = number.push(*byte)? {
+                self.0 = &self.0[at + 1..];
+                return Ok(value);
+            }
+        }
+        Err("a message ends within a number")
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Broken> {
+        let (array, rest) = self
+            .0
+            .split_first_chunk()
+            .ok_or("a message ends within a number")?;
+        self.0 = rest;
+        Ok(*array)
+    }
+
+    fn bytes(&mut self, length: u64) -> Result<&'message [u8], Broken> {
+        let (bytes, rest) = usize::try_from(length)
+            .ok()
+            .and_then(|length| self.0.split_at_checked(length))
+            .ok_or("a field reaches beyond its message")?;
+        self.0 = rest;
+        Ok(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn number(bytes: &[u8]) -> Result<Option<u64>, Broken> {
+        let mut number = Number::default();
+        for byte in bytes {
+            if let Some(value) = number.push(*byte)? {
+                return Ok(Some(value));
+            }
+        }
+        Ok(None)
+    }
+
+    #[test]
+    fn numbers_end_at_64_bits() {
+        assert_eq!(number(&[0x7f]), Ok(Some(127)));
+        assert_eq!(number(&[0x80, 0x01]), Ok(Some(128)));
+        assert_eq!(number(&[0x80, 0x80, 0x00]), Ok(Some(0)));
+        assert_eq!(number(&[0x80]), Ok(None));
+        let mut most = [0xff; 10];
+        most[9] = 1;
+        assert_eq!(number(&most), Ok(Some(u64::MAX)));
+        most[9] = 2;
+        assert_eq!(number(&most), Err(TOO_LONG));
+        assert_eq!(number(&[0x80; 11]), Err(TOO_LONG));
+    }
+
+    #[test]
+    fn a_broken_field_is_the_last_one() {
+        for broken in [
+            &b"\x08"[..],
+            b"\x09\0\0\0\0\0\0\0",
+            b"\x0d\0\0\0",
+            b"\x0a\x02a",
+            b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+            b"\x0b",
+            b"\x00\x00",
+        ] {
+            let message = [&b"\x10\x05"[..], broken].concat();
+            let mut fields = Fields(&message);
+            assert!(matches!(fields.next(), Some(Ok((2, Value::Varint(5))))));
+            assert!(matches!(fields.next(), Some(Err(_))), "{broken:?}");
+            assert!(fields.next().is_none());
+        }
+    }
+}

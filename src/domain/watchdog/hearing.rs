@@ -1,0 +1,215 @@
+//! Puts every hook's case together and judges it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Watchdog, subject};
+use crate::domain::canary::{CanaryOutcome, CanaryTarget};
+use crate::domain::history::Window;
+use crate::domain::hook::{Backend, Hook, HookId};
+use crate::domain::inventory::{InventoryHealth, Problem};
+use crate::domain::judge::{Case, Counted, judge};
+use crate::domain::plane::Plane;
+use crate::domain::probing::{BackendState, Dead};
+use crate::domain::time::Time;
+use crate::domain::verdict::{Cause, Health, Verdict};
+
+/// Hooks named by metrics alone that are reported at most.
+const MAX_UNLISTED: usize = 200;
+/// An inventory that could not be kept up for longer than this may be wrong about addresses.
+const OLD_INVENTORY: Duration = Duration::from_secs(30);
+
+impl Watchdog {
+    /// Every backend of every hook fails, and nothing that came back since from the API server shows that our
+    /// own network is fine.
+    pub(super) fn self_doubt(
+        &self,
+        states: &BTreeMap<&HookId, Vec<(Backend, BackendState)>>,
+        now: Time,
+    ) -> bool {
+        let mut first_dead = None;
+        for (_, state) in states.values().flatten() {
+            match state {
+                BackendState::Dead(dead) => {
+                    first_dead = Some(first_dead.map_or(dead.since, |first: Time| first.min(dead.since)));
+                }
+                BackendState::Untried { .. } => {}
+                _ => return false,
+            }
+        }
+        let Some(first_dead) = first_dead else {
+            return false;
+        };
+        let scraped = self
+            .targets
+            .values()
+            .any(|target| target.last_good.is_some_and(|at| at > first_dead));
+        let answered = self.canaries.iter().any(|(_, memory)| {
+            memory.latest(now).is_some_and(|report| {
+                report.started + report.took > first_dead
+                    && !matches!(
+                        report.outcome,
+                        CanaryOutcome::TimedOut | CanaryOutcome::Unreachable { .. }
+                    )
+            })
+        });
+        !(scraped || answered)
+    }
+
+    /// Hooks that a late canary meets and that hang by our probes.
+    fn hanging(
+        &self,
+        states: &BTreeMap<&HookId, Vec<(Backend, BackendState)>>,
+        now: Time,
+    ) -> BTreeSet<HookId> {
+        let late: Vec<CanaryTarget> = self
+            .canaries
+            .iter()
+            .filter(|(_, memory)| memory.overdue_for(now).is_some())
+            .map(|(target, _)| target)
+            .collect();
+        let meets_late = |id: &HookId| {
+            let met_by = self.met_by.get(id);
+            met_by.is_some_and(|met_by| met_by.iter().any(|target| late.contains(target)))
+        };
+        let hangs = |(_, state): &(Backend, BackendState)| {
+            matches!(
+                state,
+                BackendState::Dead(Dead {
+                    cause: Cause::Hanging,
+                    ..
+                })
+            )
+        };
+        states
+            .iter()
+            .filter(|(id, backends)| meets_late(id) && backends.iter().any(hangs))
+            .map(|(id, _)| (*id).clone())
+            .collect()
+    }
+
+    fn inventory_is_old(&self, now: Time) -> bool {
+        self.watches.iter().any(|report| {
+            matches!(report.health, InventoryHealth::Stale { .. })
+                && report
+                    .known_good
+                    .is_none_or(|good| now.since(good) >= OLD_INVENTORY)
+        })
+    }
+
+    pub(super) fn judge_all<'w>(
+        &self,
+        plane: &Plane<'w>,
+        states: &BTreeMap<&HookId, Vec<(Backend, BackendState)>>,
+        self_doubt: bool,
+        now: Time,
+    ) -> (Vec<Verdict>, Vec<Problem>) {
+        let mut problems = self
+            .inventory
+            .as_ref()
+            .map_or_else(Vec::new, |inventory| inventory.all_problems());
+        let hooks: &[Arc<Hook>] = self.inventory.as_ref().map_or(&[], |inventory| &inventory.hooks);
+        let mut listed: BTreeMap<&str, Vec<&Hook>> = BTreeMap::new();
+        for hook in hooks {
+            listed.entry(&hook.id.webhook).or_default().push(hook);
+        }
+        let (excess, stalled) = (plane.excess(), plane.stalled());
+        let hanging = self.hanging(states, now);
+        let inventory_is_old = self.inventory_is_old(now);
+        let case = |kind, webhook: &str, hook: Option<&Hook>| -> Verdict {
+            let key = (kind, webhook.to_owned());
+            let counted = |window: &'w Option<Window>| Counted::of(&key, window.as_ref()?);
+            let met_by = hook
+                .and_then(|hook| self.met_by.get(&hook.id))
+                .map_or(&[][..], Vec::as_slice);
+            let memories = || {
+                self.canaries
+                    .iter()
+                    .filter(|(target, _)| met_by.contains(target))
+                    .map(|(_, memory)| memory)
+            };
+            let named_alike = listed.get(webhook).map_or(&[][..], Vec::as_slice);
+            let itself = |other: &Hook| hook.is_some_and(|hook| hook.id == other.id);
+            let case = Case {
+                now,
+                kind,
+                webhook,
+                hook,
+                backends: hook
+                    .and_then(|hook| states.get(&hook.id))
+                    .map_or(&[], Vec::as_slice),
+                recent: counted(&plane.windows.recent),
+                newest: counted(&plane.windows.newest),
+                minute: counted(&plane.windows.minute),
+                usual: plane.baseline.hook(&key),
+                excess_share: excess.share(&key),
+                call_share: excess.call_share(&key),
+                ambiguous: named_alike.iter().filter(|other| other.id.kind == kind).count() > 1,
+                homonyms: named_alike
+                    .iter()
+                    .copied()
+                    .filter(|other| !itself(other))
+                    .collect(),
+                canaries: &self.canaries,
+                canary_late: memories()
+                    .filter_map(|memory| memory.overdue_for(now))
+                    .map(|(_, waiting)| waiting)
+                    .filter(|waiting| *waiting >= Duration::from_secs(2))
+                    .max(),
+                others_hang: hanging.iter().any(|id| hook.is_none_or(|hook| hook.id != *id)),
+                canary_slow: memories().filter_map(|memory| memory.slow(now)).max(),
+                stalled,
+                without_backends_since: hook.and_then(|hook| self.without_backends.get(&hook.id)).copied(),
+                inventory_is_old,
+                self_doubt,
+            };
+            let subject = (
+                kind,
+                hook.map(|hook| Arc::clone(&hook.id.configuration)),
+                Arc::from(webhook),
+            );
+            judge(&case, self.verdicts.get(&subject).copied())
+        };
+        let mut verdicts: Vec<Verdict> = hooks
+            .iter()
+            .map(|hook| case(hook.id.kind, &hook.id.webhook, Some(hook.as_ref())))
+            .collect();
+        let recent = plane.windows.recent.iter();
+        let unlisted = recent.flat_map(|window| &window.gained.hooks);
+        let unlisted = unlisted.filter(|((kind, name), series)| {
+            (series.calls.count >= 1.0 || series.failed() >= 1.0)
+                && !listed
+                    .get(name.as_str())
+                    .is_some_and(|hooks| hooks.iter().any(|hook| hook.id.kind == *kind))
+        });
+        for ((kind, name), _) in unlisted.take(MAX_UNLISTED) {
+            verdicts.push(case(*kind, name, None));
+        }
+        let named: BTreeSet<&str> = self.canaries.named(now).collect();
+        for name in named {
+            if self.inventory.is_some() && !verdicts.iter().any(|verdict| &*verdict.webhook == name) {
+                problems.push(Problem {
+                    object: format!("webhook {name:?}"),
+                    what: "the API server refused a canary because of it, and no webhook configuration that \
+                           hookwatch can read has a hook of this name; look for one that came or went just now, \
+                           or for a manifest-based one on the API server's own disk"
+                        .to_owned(),
+                });
+            }
+        }
+        verdicts.sort_by(|a, b| {
+            let order = |verdict: &Verdict| match verdict.health {
+                Health::Failing => 0,
+                Health::Suspect => 1,
+                Health::Unknown => 2,
+                Health::Healthy => 3,
+            };
+            order(a)
+                .cmp(&order(b))
+                .then(b.confidence.total_cmp(&a.confidence))
+                .then_with(|| subject(a).cmp(&subject(b)))
+        });
+        (verdicts, problems)
+    }
+}

@@ -1,0 +1,178 @@
+//! The right reader for a body, and whether the body is what it should be.
+
+use super::sniff::{PATIENCE, Sniffer};
+use crate::domain::exposition::Exposition;
+use crate::domain::exposition::protobuf::{ProtobufExposition, Standing};
+use crate::domain::snapshot::{Complaints, Snapshot};
+
+/// What a body is written in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Format {
+    Text,
+    Protobuf,
+}
+
+impl Format {
+    /// Reads a `Content-Type`; `None` for what is no exposition.
+    pub(super) fn of(content_type: &str) -> Option<Self> {
+        let mut parts = content_type.split(';').map(str::trim);
+        let kind = parts.next().unwrap_or_default().to_ascii_lowercase();
+        match kind.as_str() {
+            "text/plain" | "application/openmetrics-text" => Some(Self::Text),
+            "application/vnd.google.protobuf" => {
+                // The same type with other parameters is other messages, or these without their lengths.
+                let (mut is_family, mut is_delimited) = (false, false);
+                for part in parts {
+                    is_family |= part == "proto=io.prometheus.client.MetricFamily";
+                    is_delimited |= part == "encoding=delimited";
+                }
+                (is_family && is_delimited).then_some(Self::Protobuf)
+            }
+            _ => None,
+        }
+    }
+
+    /// Guesses by the first piece of a body. A message begins with its length and the tag of a text; an
+    /// exposition whose first line is one byte long does not occur.
+    fn guess(chunk: &[u8]) -> Self {
+        let after_length = chunk.iter().skip_while(|byte| **byte >= 0x80).nth(1);
+        if after_length == Some(&b'\n') {
+            Self::Protobuf
+        } else {
+            Self::Text
+        }
+    }
+}
+
+/// Why a whole body is of no use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Unfit {
+    /// It is something else.
+    NotMetrics(String),
+    /// It ends in the middle of this.
+    CutOff(&'static str),
+}
+
+/// Reads a body in either format.
+pub(super) enum Reader {
+    /// Nothing has come yet, and no header told the format.
+    Undecided,
+    Text(Exposition, Box<Sniffer>),
+    Protobuf(ProtobufExposition, u64),
+}
+
+impl Reader {
+    /// A reader of this format; of `None`, what the body looks like.
+    pub(super) fn new(format: Option<Format>) -> Self {
+        match format {
+            None => Self::Undecided,
+            Some(Format::Text) => Self::Text(Exposition::new(), Box::new(Sniffer::new())),
+            Some(Format::Protobuf) => Self::Protobuf(ProtobufExposition::new(), 0),
+        }
+    }
+
+    /// Takes the next piece; an error tells that the rest is not worth waiting for, and why.
+    pub(super) fn feed(&mut self, chunk: &[u8]) -> Result<(), String> {
+        match self {
+            _ if chunk.is_empty() => Ok(()),
+            Self::Undecided => {
+                *self = Self::new(Some(Format::guess(chunk)));
+                self.feed(chunk)
+            }
+            Self::Text(exposition, sniffer) => {
+                sniffer.feed(chunk)?;
+                exposition.feed(chunk);
+                Ok(())
+            }
+            Self::Protobuf(exposition, seen) => {
+                exposition.feed(chunk);
+                *seen += chunk.len() as u64;
+                match exposition.standing() {
+                    Standing::Lost => Err("no sequence of metric families".to_owned()),
+                    Standing::NoFamily if *seen > PATIENCE => {
+                        Err(format!("no metric family within {seen} bytes"))
+                    }
+                    _ => Ok(()),
+                }
+            }
+        }
+    }
+
+    /// What the whole body said.
+    pub(super) fn finish(self) -> Result<(Snapshot, Complaints), Unfit> {
+        const EMPTY: &str = "an empty body instead of metrics";
+        let not_metrics = |why: &str| Err(Unfit::NotMetrics(why.to_owned()));
+        match self {
+            Self::Undecided | Self::Protobuf(_, 0) => not_metrics(EMPTY),
+            Self::Text(exposition, sniffer) => match sniffer.finish() {
+                Ok(true) => Ok(exposition.finish()),
+                Ok(false) => Err(Unfit::CutOff("line")),
+                Err(why) => Err(Unfit::NotMetrics(why)),
+            },
+            Self::Protobuf(exposition, _) => match exposition.standing() {
+                Standing::Whole => Ok(exposition.finish()),
+                Standing::CutOff => Err(Unfit::CutOff("message")),
+                Standing::NotApiServer => {
+                    not_metrics("metrics, but none of an API server (no apiserver_* family)")
+                }
+                Standing::NoFamily => not_metrics("messages without any metric family"),
+                Standing::Lost => not_metrics("no sequence of metric families"),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::exposition::protobuf::encoding::encode;
+
+    #[test]
+    fn only_delimited_metric_families_are_taken_for_the_binary_format() {
+        const FULL: &str = "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; \
+                            encoding=delimited; escaping=underscores";
+        assert_eq!(Format::of(FULL), Some(Format::Protobuf));
+        assert_eq!(
+            Format::of("text/plain; version=0.0.4; charset=utf-8"),
+            Some(Format::Text)
+        );
+        assert_eq!(
+            Format::of("application/openmetrics-text; version=1.0.0"),
+            Some(Format::Text)
+        );
+        for other in [
+            "application/vnd.google.protobuf",
+            "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=text",
+            "application/vnd.google.protobuf; proto=other.Message; encoding=delimited",
+            "application/vnd.kubernetes.protobuf",
+            "text/plainer",
+            "text/html",
+            "",
+        ] {
+            assert_eq!(Format::of(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_body_without_a_type_is_taken_for_what_it_looks_like() {
+        let long = format!("apiserver_x{{a=\"{}\"}} 1\n", "y".repeat(40_000));
+        for text in ["apiserver_x 1\n", &long] {
+            assert_eq!(Format::guess(&encode(text)), Format::Protobuf);
+            assert_eq!(Format::guess(text.as_bytes()), Format::Text);
+        }
+        assert_eq!(Format::guess(b"\n# TYPE apiserver_x gauge\n"), Format::Text);
+        assert_eq!(Format::guess(b"#"), Format::Text);
+        assert_eq!(
+            Reader::new(None).finish(),
+            Err(Unfit::NotMetrics("an empty body instead of metrics".to_owned()))
+        );
+    }
+
+    #[test]
+    fn an_endless_binary_body_without_a_family_is_left_early() {
+        let mut reader = Reader::new(Some(Format::Protobuf));
+        let zeros = [0; 64 * 1024];
+        let why = (0..1_000).find_map(|_| reader.feed(&zeros).err());
+        assert!(why.is_some_and(|why| why.contains("no metric family within")));
+    }
+}
