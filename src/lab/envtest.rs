@@ -9,7 +9,7 @@ mod process;
 mod throttle;
 
 use std::ffi::OsString;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,16 +32,17 @@ const READY_POLL: Duration = Duration::from_millis(200);
 const READY_ANSWER: Duration = Duration::from_secs(5);
 /// How often a port that somebody else took in between is replaced.
 const ATTEMPTS: u32 = 3;
-/// The names a client may know the API server by.
-const NAMES: [&str; 5] = [
+/// The names a client may know the API server by, besides its address.
+const NAMES: [&str; 4] = [
     "localhost",
     "kubernetes",
     "kubernetes.default",
     "kubernetes.default.svc",
-    "127.0.0.1",
 ];
-/// What the API server calls itself in the endpoints of its own Service; the last byte of a namespace address.
+/// The last byte of the API server's address in a namespace.
 const OWN_ADDRESS: u8 = 9;
+/// Where everything listens that nobody has to be told of.
+const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// A running control plane. Dropping it kills its processes.
 #[derive(Debug)]
@@ -55,7 +56,7 @@ pub struct Envtest {
 }
 
 impl Envtest {
-    /// Starts both servers on free loopback ports, with data, logs and keys in `directory`, and waits until the
+    /// Starts both servers on free ports, with data, logs and keys in `directory`, and waits until the
     /// API server is ready.
     ///
     /// The directory is removed as well when this process is killed; else that is up to the caller.
@@ -79,7 +80,8 @@ impl Envtest {
 
     async fn attempt(binaries: &Binaries, directory: &Path) -> anyhow::Result<Self> {
         let mut guard = Guard::start(directory)?;
-        let (clients, peers, secure) = (free_port()?, free_port()?, free_port()?);
+        let host = api_server_host(namespace::entered());
+        let (clients, peers, secure) = (free_port(LOOPBACK)?, free_port(LOOPBACK)?, free_port(host)?);
         let data = directory.join(format!("etcd-{clients}"));
         let etcd = Process::start(
             "etcd",
@@ -88,12 +90,12 @@ impl Envtest {
             directory,
             &mut guard,
         )?;
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, secure));
-        let files = Files::write(&directory.join(format!("kube-apiserver-{secure}")))?;
+        let address = SocketAddr::from((host, secure));
+        let files = Files::write(&directory.join(format!("kube-apiserver-{secure}")), host)?;
         let kube_apiserver = Process::start(
             "kube-apiserver",
             &binaries.kube_apiserver,
-            api_server_arguments(&files, clients, address, namespace::entered()),
+            api_server_arguments(&files, clients, address),
             directory,
             &mut guard,
         )?;
@@ -149,9 +151,19 @@ impl Envtest {
     }
 }
 
+/// Where the API server listens. In a namespace not on loopback: it publishes the address as the endpoint of its own
+/// Service, and whoever looks there is to find it.
+const fn api_server_host(in_namespace: bool) -> IpAddr {
+    if in_namespace {
+        namespace::address(OWN_ADDRESS)
+    } else {
+        LOOPBACK
+    }
+}
+
 /// A port that was free a moment ago. Whoever takes it in between makes the start fail, and it is tried again.
-fn free_port() -> anyhow::Result<u16> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("looking for a free port")?;
+fn free_port(host: IpAddr) -> anyhow::Result<u16> {
+    let listener = TcpListener::bind((host, 0)).context("looking for a free port")?;
     Ok(listener.local_addr().context("looking for a free port")?.port())
 }
 
@@ -170,7 +182,7 @@ fn etcd_arguments(data: &Path, clients: u16, peers: u16) -> Vec<OsString> {
     arguments
 }
 
-fn api_server_arguments(files: &Files, etcd: u16, address: SocketAddr, in_namespace: bool) -> Vec<OsString> {
+fn api_server_arguments(files: &Files, etcd: u16, address: SocketAddr) -> Vec<OsString> {
     let mut arguments = vec![
         flag("etcd-servers", format!("http://127.0.0.1:{etcd}")),
         flag("bind-address", address.ip().to_string()),
@@ -194,18 +206,11 @@ fn api_server_arguments(files: &Files, etcd: u16, address: SocketAddr, in_namesp
         // Nobody makes the default service accounts that it would insist on.
         flag("disable-admission-plugins", "ServiceAccount"),
     ];
-    // It refuses its own loopback address as an endpoint, too, and says so in its log every ten seconds.
-    arguments.extend(if in_namespace {
-        vec![flag(
-            "advertise-address",
-            namespace::address(OWN_ADDRESS).to_string(),
-        )]
-    } else {
-        vec![
-            flag("advertise-address", address.ip().to_string()),
-            flag("endpoint-reconciler-type", "none"),
-        ]
-    });
+    arguments.push(flag("advertise-address", address.ip().to_string()));
+    if address.ip().is_loopback() {
+        // It would refuse its own address as an endpoint, again and again.
+        arguments.push(flag("endpoint-reconciler-type", "none"));
+    }
     arguments
 }
 
@@ -223,9 +228,9 @@ struct Files {
 }
 
 impl Files {
-    fn write(directory: &Path) -> anyhow::Result<Self> {
+    fn write(directory: &Path, host: IpAddr) -> anyhow::Result<Self> {
         let authority = Authority::new("hookwatch lab API server")?;
-        let serving = authority.issue_names(&NAMES)?;
+        let serving = authority.issue_names(&[NAMES.as_slice(), &[&host.to_string()]].concat())?;
         let accounts = rcgen::KeyPair::generate().context("making the key of service account tokens")?;
         let token = token()?;
         std::fs::create_dir(directory).with_context(|| format!("making {}", directory.display()))?;
