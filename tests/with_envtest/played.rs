@@ -1,121 +1,23 @@
-//! Every scenario on a real etcd and kube-apiserver, played by the binary as a person would; and that nothing of it
-//! stays behind, however it ends.
-//!
-//! One after the other: two API servers at once would starve each other on a small machine, and starvation is one of
-//! the things that are diagnosed here. Without the binaries nothing is played, and the last lines say what was not.
-
-#![allow(
-    clippy::panic,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test fails by panicking, and helpers of an integration test count as code"
-)]
+//! Every scenario, played by the binary as a person would; and that nothing of it stays behind, however it ends.
 
 use std::io::{BufRead, BufReader, Read};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use hookwatch::lab::directory::PrivateDirectory;
-use hookwatch::lab::envtest::binaries;
 use hookwatch::lab::scenario::SCENARIOS;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+
+use super::{Named, Outcome, Test, missing, named};
 
 /// The exit code of a scenario that cannot be played on this machine.
 const SKIPPED: i32 = 77;
 /// A guard against a run that hangs, not a measurement.
 const LIMIT: Duration = Duration::from_secs(240);
 
-enum Outcome {
-    Held,
-    Skipped(String),
-}
-
-type Test = Box<dyn Fn() -> Outcome>;
-type Named = (&'static str, fn() -> Outcome);
-
-/// What a test runner of the usual kind understands, as far as it is of use here: names (or parts of them), `--exact`,
-/// `--skip NAME` and `--list`. Other flags change nothing.
-fn main() -> ExitCode {
-    let (mut filters, mut left_out, mut exact, mut list) = (Vec::new(), Vec::new(), false, false);
-    let mut arguments = std::env::args().skip(1);
-    while let Some(argument) = arguments.next() {
-        match argument.as_str() {
-            "--exact" => exact = true,
-            "--list" => list = true,
-            "--skip" => left_out.extend(arguments.next()),
-            "--test-threads" | "--format" | "--color" | "--logfile" | "-Z" => drop(arguments.next()),
-            flag if flag.starts_with('-') => {}
-            _ => filters.push(argument),
-        }
-    }
-    let fits = |name: &str, filter: &String| {
-        if exact {
-            name == filter
-        } else {
-            name.contains(filter.as_str())
-        }
-    };
-    let chosen = tests().into_iter().filter(|(name, _)| {
-        (filters.is_empty() || filters.iter().any(|filter| fits(name, filter)))
-            && !left_out.iter().any(|filter| fits(name, filter))
-    });
-    if list {
-        chosen.for_each(|(name, _)| println!("{name}: test"));
-        return ExitCode::SUCCESS;
-    }
-    run(chosen.collect())
-}
-
-/// Why nothing is to be played, if so: CI has neither the binaries nor the minutes unless somebody provides both
-/// and says so.
-fn not_asked_for() -> Option<String> {
-    let is_set = |name: &str| std::env::var_os(name).is_some();
-    (is_set("CI") && !is_set("HOOKWATCH_ENVTEST"))
-        .then(|| "in CI only where HOOKWATCH_ENVTEST is set".to_owned())
-}
-
-fn run(tests: Vec<(String, Test)>) -> ExitCode {
-    println!("\nrunning {} tests", tests.len());
-    let (begin, mut held) = (Instant::now(), 0_usize);
-    let (mut failed, mut skipped): (Vec<String>, Vec<(String, String)>) = (Vec::new(), Vec::new());
-    for (name, test) in tests {
-        let play = || not_asked_for().map_or_else(&*test, Outcome::Skipped);
-        match catch_unwind(AssertUnwindSafe(play)) {
-            Ok(Outcome::Held) => {
-                println!("test {name} ... ok");
-                held += 1;
-            }
-            Ok(Outcome::Skipped(why)) => {
-                println!("test {name} ... SKIPPED: {why}");
-                skipped.push((name, why));
-            }
-            Err(_) => {
-                println!("test {name} ... FAILED");
-                failed.push(name);
-            }
-        }
-    }
-    let result = if failed.is_empty() { "ok" } else { "FAILED" };
-    println!(
-        "\ntest result: {result}. {held} passed; {} failed; {} SKIPPED; finished in {:.2}s",
-        failed.len(),
-        skipped.len(),
-        begin.elapsed().as_secs_f64()
-    );
-    for name in &failed {
-        println!("  FAILED {name}");
-    }
-    for (name, why) in &skipped {
-        println!("  SKIPPED {name}: {why}");
-    }
-    println!();
-    ExitCode::from(u8::from(!failed.is_empty()))
-}
-
-fn tests() -> Vec<(String, Test)> {
+pub fn tests() -> Vec<Named> {
     let scenarios = SCENARIOS.iter().map(|scenario| {
         let test: Test = match scenario.name {
             "validating-hang" => Box::new(the_hanging_hook_is_named_before_a_request_has_timed_out),
@@ -123,32 +25,24 @@ fn tests() -> Vec<(String, Test)> {
         };
         (format!("scenario_{}", scenario.name.replace('-', "_")), test)
     });
-    let others: [Named; 5] = [
-        (
+    let others = [
+        named(
             "without_binaries_the_message_says_how_to_get_them",
             without_binaries_the_message_says_how_to_get_them,
         ),
-        ("an_interrupted_demo_leaves_nothing_behind", || {
+        named("an_interrupted_demo_leaves_nothing_behind", || {
             ended_by(Signal::INT)
         }),
-        ("a_terminated_demo_leaves_nothing_behind", || {
+        named("a_terminated_demo_leaves_nothing_behind", || {
             ended_by(Signal::TERM)
         }),
-        ("a_killed_demo_leaves_nothing_behind", || ended_by(Signal::KILL)),
-        (
+        named("a_killed_demo_leaves_nothing_behind", || ended_by(Signal::KILL)),
+        named(
             "without_a_namespace_hooks_are_reached_by_url_and_what_needs_services_is_skipped",
             without_a_namespace_hooks_are_reached_by_url_and_what_needs_services_is_skipped,
         ),
     ];
-    let others = others.map(|(name, test)| (name.to_owned(), Box::new(test) as Test));
     scenarios.chain(others).collect()
-}
-
-/// Why nothing can be played here.
-fn missing() -> Option<Outcome> {
-    binaries::find()
-        .err()
-        .map(|missing| Outcome::Skipped(missing.to_string()))
 }
 
 fn demo(arguments: &[&str]) -> Command {

@@ -1,0 +1,124 @@
+//! Everything that needs a real etcd and kube-apiserver.
+//!
+//! One test after the other: two API servers at once would starve each other on a small machine, and starvation is one of
+//! the things that are diagnosed here. Without the binaries nothing is run, and the last lines say what was not.
+
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by panicking, and helpers of an integration test count as code"
+)]
+
+mod played;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use hookwatch::lab::envtest::binaries;
+
+/// How a test that did not panic ended.
+enum Outcome {
+    Held,
+    Skipped(String),
+}
+
+type Test = Box<dyn Fn() -> Outcome>;
+/// A test under the name it is listed by.
+type Named = (String, Test);
+
+/// What a test runner of the usual kind understands, as far as it is of use here: names (or parts of them), `--exact`,
+/// `--skip NAME` and `--list`. Other flags change nothing.
+fn main() -> ExitCode {
+    let (mut filters, mut left_out, mut exact, mut list) = (Vec::new(), Vec::new(), false, false);
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--exact" => exact = true,
+            "--list" => list = true,
+            "--skip" => left_out.extend(arguments.next()),
+            "--test-threads" | "--format" | "--color" | "--logfile" | "-Z" => drop(arguments.next()),
+            flag if flag.starts_with('-') => {}
+            _ => filters.push(argument),
+        }
+    }
+    let fits = |name: &str, filter: &String| {
+        if exact {
+            name == filter
+        } else {
+            name.contains(filter.as_str())
+        }
+    };
+    let chosen = tests().into_iter().filter(|(name, _)| {
+        (filters.is_empty() || filters.iter().any(|filter| fits(name, filter)))
+            && !left_out.iter().any(|filter| fits(name, filter))
+    });
+    if list {
+        chosen.for_each(|(name, _)| println!("{name}: test"));
+        return ExitCode::SUCCESS;
+    }
+    run(chosen.collect())
+}
+
+/// Why nothing is to be played, if so: CI has neither the binaries nor the minutes unless somebody provides both
+/// and says so.
+fn not_asked_for() -> Option<String> {
+    let is_set = |name: &str| std::env::var_os(name).is_some();
+    (is_set("CI") && !is_set("HOOKWATCH_ENVTEST"))
+        .then(|| "in CI only where HOOKWATCH_ENVTEST is set".to_owned())
+}
+
+fn run(tests: Vec<Named>) -> ExitCode {
+    println!("\nrunning {} tests", tests.len());
+    let (begin, mut held) = (Instant::now(), 0_usize);
+    let (mut failed, mut skipped): (Vec<String>, Vec<(String, String)>) = (Vec::new(), Vec::new());
+    for (name, test) in tests {
+        let play = || not_asked_for().map_or_else(&*test, Outcome::Skipped);
+        match catch_unwind(AssertUnwindSafe(play)) {
+            Ok(Outcome::Held) => {
+                println!("test {name} ... ok");
+                held += 1;
+            }
+            Ok(Outcome::Skipped(why)) => {
+                println!("test {name} ... SKIPPED: {why}");
+                skipped.push((name, why));
+            }
+            Err(_) => {
+                println!("test {name} ... FAILED");
+                failed.push(name);
+            }
+        }
+    }
+    let result = if failed.is_empty() { "ok" } else { "FAILED" };
+    println!(
+        "\ntest result: {result}. {held} passed; {} failed; {} SKIPPED; finished in {:.2}s",
+        failed.len(),
+        skipped.len(),
+        begin.elapsed().as_secs_f64()
+    );
+    for name in &failed {
+        println!("  FAILED {name}");
+    }
+    for (name, why) in &skipped {
+        println!("  SKIPPED {name}: {why}");
+    }
+    println!();
+    ExitCode::from(u8::from(!failed.is_empty()))
+}
+
+/// A test under its name.
+fn named(name: &str, test: impl Fn() -> Outcome + 'static) -> Named {
+    (name.to_owned(), Box::new(test))
+}
+
+fn tests() -> Vec<Named> {
+    played::tests()
+}
+
+/// Why nothing can be run here, if so.
+fn missing() -> Option<Outcome> {
+    binaries::find()
+        .err()
+        .map(|missing| Outcome::Skipped(missing.to_string()))
+}
