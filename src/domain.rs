@@ -15,6 +15,7 @@ pub mod matching;
 pub mod plane;
 pub mod probe;
 pub mod probing;
+pub mod recording;
 pub mod snapshot;
 pub mod time;
 pub mod verdict;

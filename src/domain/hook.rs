@@ -60,7 +60,7 @@ impl fmt::Display for HookKind {
 /// The identity of a hook: kind, configuration and webhook name.
 ///
 /// A webhook's name is unique only within its configuration.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct HookId {
     /// Validating or mutating.
     pub kind: HookKind,
@@ -102,7 +102,7 @@ impl fmt::Display for HookId {
 }
 
 /// What the API server does with a request when a call to the hook fails (never for a denial).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum FailurePolicy {
     /// The request is refused. The default when the field is absent.
     Fail,
@@ -111,7 +111,7 @@ pub enum FailurePolicy {
 }
 
 /// `clientConfig`, resolved: where the API server sends the hook's reviews.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Target {
     /// `clientConfig.service`, with what is known of that Service.
     Service(ServiceTarget),
@@ -122,7 +122,7 @@ pub enum Target {
 }
 
 /// A Service-backed hook's address.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceTarget {
     /// The Service's namespace.
     pub namespace: String,
@@ -144,7 +144,7 @@ impl ServiceTarget {
 }
 
 /// What is known of the Service behind a hook.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ServiceState {
     /// Not read yet, or reading is forbidden: nothing may be concluded.
     Unknown {
@@ -168,7 +168,7 @@ pub enum ServiceState {
 }
 
 /// One address of an EndpointSlice, joined with the port the hook's Service port maps to.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Endpoint {
     /// Where the API server would dial.
     pub address: SocketAddr,
@@ -185,7 +185,7 @@ pub struct Endpoint {
 }
 
 /// A hook reached by URL.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UrlTarget {
     /// The host as written: a name or an IP address (without brackets).
     pub host: String,
@@ -196,7 +196,7 @@ pub struct UrlTarget {
 }
 
 /// One entry of `rules:`. `*` means all, as in the API.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Rule {
     /// `CREATE`, `UPDATE`, `DELETE`, `CONNECT` or `*`.
     pub operations: Vec<String>,
@@ -211,7 +211,7 @@ pub struct Rule {
 }
 
 /// `scope` of a rule.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Scope {
     /// `*`, the default.
     #[default]
@@ -223,7 +223,7 @@ pub enum Scope {
 }
 
 /// A label selector, as Kubernetes defines it. Empty selects everything.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Selector {
     /// `matchLabels`.
     pub match_labels: Labels,
@@ -232,7 +232,7 @@ pub struct Selector {
 }
 
 /// One requirement of a selector.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SelectorRequirement {
     /// The label's key.
     pub key: String,
@@ -243,7 +243,7 @@ pub struct SelectorRequirement {
 }
 
 /// The operators of a selector requirement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum SelectorOperator {
     /// The label is there with one of the values.
     In,
@@ -256,7 +256,7 @@ pub enum SelectorOperator {
 }
 
 /// One entry of `matchConditions:`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MatchCondition {
     /// Its name, unique within the hook.
     pub name: String,
@@ -265,7 +265,7 @@ pub struct MatchCondition {
 }
 
 /// One hook with everything that the diagnosis and the probes need to know of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hook {
     /// Who it is.
     pub id: HookId,
@@ -275,7 +275,8 @@ pub struct Hook {
     pub created: Option<Time>,
     /// Where its calls go.
     pub target: Target,
-    /// The PEM bytes of `caBundle`; empty means the system's roots.
+    /// The PEM bytes of `caBundle`; empty means the system's roots. Never written down: nothing is judged by it.
+    #[serde(skip)]
     pub ca_bundle: Arc<[u8]>,
     /// `failurePolicy`, defaulted.
     pub failure_policy: FailurePolicy,
@@ -392,6 +393,31 @@ pub struct Backend {
     pub address: BackendAddress,
 }
 
+/// Reads what [`Backend`] is written as. Which kind of address it is follows from the path: only a url's host may
+/// have to be resolved, and it stays a host when it is an IP literal.
+impl<'de> Deserialize<'de> for Backend {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        use serde::de::Error;
+        #[derive(Deserialize)]
+        struct Written<'a> {
+            path: BackendPath,
+            #[serde(borrow)]
+            address: std::borrow::Cow<'a, str>,
+        }
+        let Written { path, address } = Written::deserialize(deserializer)?;
+        let unreadable = || D::Error::custom(format!("{address:?} is not an address with a port"));
+        let address = if path == BackendPath::Url {
+            let (host, port) = address.rsplit_once(':').ok_or_else(unreadable)?;
+            let literal = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+            let port = port.parse().map_err(|_| unreadable())?;
+            BackendAddress::Host(literal.unwrap_or(host).to_owned(), port)
+        } else {
+            BackendAddress::Socket(address.parse().map_err(|_| unreadable())?)
+        };
+        Ok(Self { path, address })
+    }
+}
+
 impl fmt::Display for Backend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.path {
@@ -406,7 +432,7 @@ impl fmt::Display for Backend {
 ///
 /// By default it dials the ClusterIP; with `--enable-aggregator-routing` it picks a ready endpoint itself.
 /// Which of the two is on cannot be seen from outside, so both are probed and the path is a label.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BackendPath {
     /// An address of an EndpointSlice.

@@ -4,6 +4,7 @@
 //! it is read, so its size depends on how many hooks and resources there are, never on the body.
 
 mod family;
+mod pairs;
 mod scrape;
 
 use std::collections::BTreeMap;
@@ -14,7 +15,7 @@ pub use family::{Family, LabelSource, Part};
 pub use scrape::{Complaints, Scrape, ScrapeFailure, ScrapeFailureReason};
 
 /// A sum and a count that only grow, as Prometheus histograms carry them.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub struct Cumulative {
     /// Seconds.
     pub sum: f64,
@@ -54,7 +55,7 @@ impl Cumulative {
 }
 
 /// How many calls to a hook were refused, by `error_type`.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub struct Rejections {
     /// `no_error`: the hook said no. It works.
     pub denied: f64,
@@ -65,7 +66,7 @@ pub struct Rejections {
 }
 
 /// What the API server counted of one webhook name.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub struct HookSeries {
     /// All calls.
     pub calls: Cumulative,
@@ -91,7 +92,7 @@ impl HookSeries {
 }
 
 /// CREATE or UPDATE: what a person calls a write. The API server's verbs map to it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Operation {
     /// `POST`.
@@ -112,7 +113,7 @@ impl Operation {
 }
 
 /// Which writes: the key of the per-resource differential.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub struct WriteKey {
     /// CREATE or UPDATE.
     pub operation: Operation,
@@ -125,7 +126,7 @@ pub struct WriteKey {
 }
 
 /// The two clocks of the same writes.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub struct WriteSeries {
     /// `apiserver_request_duration_seconds{dry_run=""}`.
     pub duration: Cumulative,
@@ -134,7 +135,7 @@ pub struct WriteSeries {
 }
 
 /// A number of requests by the result's class.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub struct Results {
     /// 2xx and 3xx.
     pub ok: f64,
@@ -154,7 +155,7 @@ impl Results {
 }
 
 /// A gauge that the API server keeps for writes and reads.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub struct ByRequestKind {
     /// `request_kind="mutating"`.
     pub mutating: f64,
@@ -163,15 +164,17 @@ pub struct ByRequestKind {
 }
 
 /// Everything kept of one replica's metrics. Counters are summed over the labels that are not named here.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub struct Snapshot {
     /// `process_start_time_seconds`: tells replicas behind one address apart.
     pub process_start: Option<f64>,
     /// `process_cpu_seconds_total`.
     pub cpu_seconds: f64,
     /// Hooks by kind and name: the API server's metrics know no configuration.
+    #[serde(with = "pairs")]
     pub hooks: BTreeMap<(HookKind, String), HookSeries>,
     /// Writes that are no dry runs, by what was written.
+    #[serde(with = "pairs")]
     pub writes: BTreeMap<WriteKey, WriteSeries>,
     /// Dry-run writes.
     pub dry_runs: Cumulative,
