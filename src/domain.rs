@@ -6,6 +6,7 @@
 pub mod bypass;
 pub mod canaries;
 pub mod canary;
+pub mod changes;
 pub mod exposition;
 pub mod history;
 pub mod hook;

@@ -3,6 +3,8 @@
 //! Defaults are resolved here once (`failurePolicy`, `timeoutSeconds`, ...), so the rest of the domain never
 //! asks what an absent field means.
 
+mod fingerprint;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
@@ -275,8 +277,8 @@ pub struct Hook {
     pub created: Option<Time>,
     /// Where its calls go.
     pub target: Target,
-    /// The PEM bytes of `caBundle`; empty means the system's roots. Never written down: nothing is judged by it.
-    #[serde(skip)]
+    /// The PEM bytes of `caBundle`; empty means the system's roots.
+    #[serde(with = "fingerprint")]
     pub ca_bundle: Arc<[u8]>,
     /// `failurePolicy`, defaulted.
     pub failure_policy: FailurePolicy,
