@@ -216,6 +216,7 @@ mod tests {
             dry_run_safe: true,
             review_versions: Vec::new(),
             probe_level: None,
+            other: None,
             problems: Vec::new(),
         }
     }

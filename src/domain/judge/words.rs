@@ -83,7 +83,7 @@ pub(super) fn evidence(
     said
 }
 
-fn without_backends(target: &ServiceTarget) -> String {
+pub(super) fn without_backends(target: &ServiceTarget) -> String {
     let service = format!("Service {}/{}", target.namespace, target.name);
     match &target.service {
         ServiceState::Missing => format!("{service} does not exist."),
@@ -102,7 +102,7 @@ fn without_backends(target: &ServiceTarget) -> String {
 }
 
 impl Probes<'_> {
-    fn sentences(&self) -> Vec<String> {
+    pub(super) fn sentences(&self) -> Vec<String> {
         /// Backends told one by one; the rest is a number.
         const TOLD: usize = 3;
         let list = |dead: &[(&Backend, &Dead)]| {

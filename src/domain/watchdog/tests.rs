@@ -260,6 +260,7 @@ fn hook(webhook: &str, endpoints: u8) -> Hook {
         dry_run_safe: true,
         review_versions: vec!["v1".into()],
         probe_level: None,
+        other: None,
         problems: Vec::new(),
     }
 }

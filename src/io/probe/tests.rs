@@ -66,6 +66,7 @@ fn hook(ca_bundle: &str) -> Hook {
         dry_run_safe: true,
         review_versions: vec!["v1".to_owned()],
         probe_level: None,
+        other: None,
         problems: Vec::new(),
     }
 }
