@@ -23,6 +23,7 @@ use super::{Named, Outcome, missing, named};
 /// A guard against waiting in vain, not a measurement: the aggregator looks at a service every half minute, and an API
 /// server tries a failed conversion again about as rarely.
 const GUARD: Duration = Duration::from_secs(120);
+const REGISTRATIONS: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 pub fn tests() -> Vec<Named> {
@@ -67,8 +68,8 @@ struct Lab {
 }
 
 impl Lab {
-    /// Two CRDs with a conversion webhook each and an object in the version that is not stored, and two APIServices:
-    /// one to a Service that does not exist, and one to a Service without endpoints.
+    /// Two CRDs with a conversion webhook each and an object of each, and two APIServices: one to a Service that does
+    /// not exist, and one that the API server answers for itself.
     async fn set_up(client: Client) -> Self {
         let authority = Authority::new("hookwatch lab").unwrap();
         let certificate = authority.issue("127.0.0.1").unwrap();
@@ -107,15 +108,8 @@ impl Lab {
                 "spec": {"ports": [{"port": 443}]}}),
         )
         .await;
-        for (version, service) in [("missing", "nowhere"), ("empty", "empty")] {
-            let group = format!("{version}.hookwatch.dev");
-            let object = json!({"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
-                "metadata": {"name": format!("v1alpha1.{group}")},
-                "spec": {"group": group, "version": "v1alpha1", "groupPriorityMinimum": 100,
-                    "versionPriority": 10, "insecureSkipTLSVerify": true,
-                    "service": {"namespace": "default", "name": service}}});
-            lab.create("/apis/apiregistration.k8s.io/v1/apiservices", &object)
-                .await;
+        for (group, service) in [("missing", Some("nowhere")), ("empty", None)] {
+            lab.create(REGISTRATIONS, &registration(group, service)).await;
         }
         lab
     }
@@ -145,6 +139,9 @@ impl Lab {
                 && evidence.contains("Service default/nowhere does not exist"),
             "{evidence}"
         );
+        assert!(api(&missing, "empty").is_none(), "it is the API server's own");
+        let path = format!("{REGISTRATIONS}/v1alpha1.empty.hookwatch.dev");
+        self.patch(&path, &registration("empty", Some("empty"))).await;
         let empty = self
             .until(engine, "a Service without endpoints is named", |assessment| {
                 api(assessment, "empty").is_some_and(|verdict| verdict.health == Health::Failing)
@@ -177,6 +174,8 @@ impl Lab {
         assert_ne!(named.control_plane.writes.as_str(), "blocked");
         assert_eq!(named.control_plane.not_a_hook, None);
         keep(&self.text("/metrics").await.unwrap());
+        let conclusion = hookwatch::app::diagnose::Conclusion::of(&named);
+        assert_eq!(conclusion.exit_code(), 1, "a hook is failing");
 
         self.gadgets.behave(Behaviour::Healthy).await.unwrap();
         self.until(engine, "the converter is healthy again", |assessment| {
@@ -229,6 +228,14 @@ impl Lab {
         self.client.request_text(request).await.unwrap();
     }
 
+    async fn patch(&self, path: &str, patch: &Value) {
+        let request = http::Request::patch(path)
+            .header("content-type", "application/merge-patch+json")
+            .body(patch.to_string().into_bytes())
+            .unwrap();
+        self.client.request_text(request).await.unwrap();
+    }
+
     async fn text(&self, path: &str) -> kube::Result<String> {
         let request = http::Request::get(path).body(Vec::new()).unwrap();
         self.client.request_text(request).await
@@ -264,6 +271,18 @@ fn definition(resource: &str, kind: &str, backend: &Backend, authority: &Authori
             }},
         },
     })
+}
+
+fn registration(group: &str, service: Option<&str>) -> Value {
+    let group = format!("{group}.hookwatch.dev");
+    let mut object = json!({"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+        "metadata": {"name": format!("v1alpha1.{group}")},
+        "spec": {"group": group, "version": "v1alpha1", "groupPriorityMinimum": 100, "versionPriority": 10}});
+    if let Some(service) = service {
+        object["spec"]["service"] = json!({"namespace": "default", "name": service});
+        object["spec"]["insecureSkipTLSVerify"] = json!(true);
+    }
+    object
 }
 
 fn converter<'a>(assessment: &'a Assessment, resource: &str) -> Option<&'a Verdict> {

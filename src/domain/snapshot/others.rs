@@ -176,14 +176,13 @@ mod tests {
     fn what_a_real_api_server_said_of_conversions_and_apiservices_is_read() {
         let others = read(SCRAPE).others;
         let refused = &others.conversions["gadgets.lab.hookwatch.dev"];
-        assert!(
-            refused.failed.count >= 1.0 && refused.succeeded.count < 1.0,
-            "{refused:?}"
-        );
+        assert_eq!((refused.failed.count, refused.succeeded.count), (3.0, 4.0));
         let well = &others.conversions["widgets.lab.hookwatch.dev"];
         assert!(well.succeeded.count >= 1.0 && !well.is_in_trouble(), "{well:?}");
         assert_eq!(others.unavailable["v1alpha1.missing.hookwatch.dev"], 1.0);
-        assert!(others.became_unavailable["v1alpha1.missing.hookwatch.dev"] >= 1.0);
+        // Only what was available before counts as having become unavailable.
+        let became = [("v1alpha1.empty.hookwatch.dev".to_owned(), 1.0)];
+        assert_eq!(others.became_unavailable, BTreeMap::from(became));
         assert!(
             !others.unavailable.contains_key("v1.apps"),
             "local ones never are"

@@ -1,6 +1,7 @@
 //! Incidents as lists of events.
 
 mod misleading;
+mod others;
 mod scale;
 
 use super::*;
