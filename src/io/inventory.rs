@@ -351,6 +351,8 @@ impl Keeper {
 
 #[cfg(test)]
 mod tests {
+    mod others;
+
     use std::sync::Mutex;
 
     use serde_json::{Value, json};
@@ -362,6 +364,8 @@ mod tests {
     const VALIDATING: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
     const MUTATING: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
     const NAMESPACES: &str = "/api/v1/namespaces";
+    const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    const REGISTRATIONS: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
 
     /// Lists and watches, with the objects in a test's hand.
     #[derive(Default)]
@@ -522,7 +526,7 @@ mod tests {
         two.await;
         cluster.send(MUTATING, "DELETED", &configuration("m", &[]));
         until(&mut views, |view| {
-            only_hook(view).is_some() && view.watches.len() == 5
+            only_hook(view).is_some() && view.watches.len() == 7
         })
         .await;
     }
@@ -551,7 +555,7 @@ mod tests {
         until(&mut watching.subscribe(), |view| view.inventory.is_some()).await;
         for asked in server.asked() {
             let (path, query) = asked.target.split_once('?').expect("a query");
-            let expected = [VALIDATING, MUTATING, NAMESPACES].map(str::to_owned);
+            let expected = [VALIDATING, MUTATING, NAMESPACES, DEFINITIONS, REGISTRATIONS].map(str::to_owned);
             assert!(
                 expected.contains(&path.to_owned())
                     || path == services("n") && query.contains("fieldSelector=metadata.name%3Ds")
@@ -581,7 +585,7 @@ mod tests {
         let server = serve("127.0.0.1:0", &cluster).await;
         let watching = InventoryWatch::start(&server.connection().await, clock());
         let view = until(&mut watching.subscribe(), |view| view.inventory.is_some()).await;
-        assert_eq!(view.watches.len(), 5);
+        assert_eq!(view.watches.len(), 7);
         let hooks = &view.inventory.as_ref().expect("just awaited").hooks;
         let found = |hook: &&Arc<Hook>| {
             matches!(&hook.target, Target::Service(target)
@@ -643,14 +647,14 @@ mod tests {
     #[tokio::test]
     async fn an_api_server_that_fails_never_looks_like_a_cluster_without_hooks() {
         let cluster = small();
-        for path in [VALIDATING, MUTATING, NAMESPACES] {
+        for path in [VALIDATING, MUTATING, NAMESPACES, DEFINITIONS, REGISTRATIONS] {
             cluster.refuse(path, 500);
         }
         let server = serve("127.0.0.1:0", &cluster).await;
         let watching = InventoryWatch::start(&server.connection().await, clock());
         let mut views = watching.subscribe();
         let broken = until(&mut views, |view| {
-            view.watches.len() == 3
+            view.watches.len() == 5
                 && view
                     .watches
                     .iter()
@@ -718,7 +722,7 @@ mod tests {
         let InventoryHealth::Stale { why } = &stale.health else {
             panic!("{:?}", stale.health);
         };
-        assert!(why.contains("and 4 more"), "{why}");
+        assert!(why.contains("and 6 more"), "{why}");
         let age_from = stale.known_good().expect("it was good once");
 
         cluster.set(&endpoint_slices("n"), &[slice(false)]);
