@@ -4,6 +4,7 @@ mod answers;
 mod certificates;
 mod handshakes;
 mod keeping;
+mod others;
 mod server;
 mod waiting;
 
