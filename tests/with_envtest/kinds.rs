@@ -172,7 +172,7 @@ impl Lab {
             named.hooks
         );
         assert_ne!(named.control_plane.writes.as_str(), "blocked");
-        assert_eq!(named.control_plane.not_a_hook, None);
+        self.only_another_version_than_the_stored_one_fails().await;
         keep(&self.text("/metrics").await.unwrap());
         let conclusion = hookwatch::app::diagnose::Conclusion::of(&named);
         assert_eq!(conclusion.exit_code(), 1, "a hook is failing");
@@ -182,6 +182,51 @@ impl Lab {
             converter(assessment, "gadgets").is_some_and(well)
         })
         .await;
+
+        self.widgets.behave(Behaviour::HangAfterTls).await.unwrap();
+        let named = self
+            .until(engine, "a converter that hangs is named", |assessment| {
+                converter(assessment, "widgets").is_some_and(|verdict| verdict.health == Health::Failing)
+            })
+            .await;
+        let verdict = converter(&named, "widgets").unwrap();
+        assert_eq!(
+            (verdict.cause, verdict.effect),
+            (Some(Cause::Hanging), Effect::Blocking)
+        );
+        let evidence = verdict.evidence.join(" ");
+        assert!(
+            evidence.contains("after 30.0 s each") || evidence.contains(", 30.0 s each"),
+            "{evidence}"
+        );
+        assert_ne!(named.control_plane.writes.as_str(), "blocked");
+        self.widgets.behave(Behaviour::Healthy).await.unwrap();
+    }
+
+    /// What the verdict says of its effect, held to the API server.
+    async fn only_another_version_than_the_stored_one_fails(&self) {
+        let path = |version: &str| format!("/apis/lab.hookwatch.dev/{version}/namespaces/default/gadgets");
+        let failed = |answer: kube::Result<String>| {
+            let error = answer.unwrap_err().to_string();
+            assert!(
+                error.contains("conversion webhook for lab.hookwatch.dev/v")
+                    && error.contains("connection refused"),
+                "{error}"
+            );
+        };
+        failed(self.text(&format!("{}/one", path("v2"))).await);
+        let object = |version: &str| {
+            json!({"apiVersion": format!("lab.hookwatch.dev/{version}"), "kind": "Gadget",
+                "metadata": {"name": format!("by-{version}")}})
+        };
+        failed(self.post(&path("v2"), &object("v2")).await);
+        // Until an object changes, lists come from the API server's cache, which was converted before.
+        self.text(&path("v2")).await.unwrap();
+        self.post(&path("v1"), &object("v1")).await.unwrap();
+        failed(self.text(&path("v2")).await);
+        for read in ["", "/one"] {
+            self.text(&format!("{}{read}", path("v1"))).await.unwrap();
+        }
     }
 
     /// Reads both resources in both versions again and again, as their users would, until an assessment is as it
@@ -221,11 +266,15 @@ impl Lab {
     }
 
     async fn create(&self, path: &str, object: &Value) {
+        self.post(path, object).await.unwrap();
+    }
+
+    async fn post(&self, path: &str, object: &Value) -> kube::Result<String> {
         let request = http::Request::post(path)
             .header("content-type", "application/json")
             .body(object.to_string().into_bytes())
             .unwrap();
-        self.client.request_text(request).await.unwrap();
+        self.client.request_text(request).await
     }
 
     async fn patch(&self, path: &str, patch: &Value) {

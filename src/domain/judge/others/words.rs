@@ -159,8 +159,8 @@ fn concerned(case: &OtherCase<'_>) -> Option<String> {
                 others => format!("in {}", others.join(", ")),
             };
             format!(
-                "It concerns {} in group {} only: GET, LIST and watch as well as writes {others}, and objects that \
-                 are not stored as {}.",
+                "It concerns {} in group {} only: GET, watch and writes {others}, LIST once an object changes (until \
+                 then the API server has them converted), and objects that are not stored as {}.",
                 conversion.resource, conversion.group, conversion.stored
             )
         }

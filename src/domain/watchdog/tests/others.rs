@@ -117,7 +117,7 @@ fn a_converter_is_named_when_probes_and_the_api_server_agree_and_only_suspected_
     let evidence = named.evidence.join(" ");
     assert!(
         evidence.contains("2 failed conversions of widgets.example.com of 2")
-            && evidence.contains("widgets in group example.com only: GET, LIST and watch")
+            && evidence.contains("widgets in group example.com only: GET, watch and writes")
             && evidence.contains("in v1beta1"),
         "{evidence}"
     );
