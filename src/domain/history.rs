@@ -90,10 +90,9 @@ impl Windows {
     fn set_aside_what_conversions_hold_up(&mut self) {
         let Some(minute) = &self.minute else { return };
         let resources = minute.gained.others.converted_with_trouble();
-        for window in [&mut self.newest, &mut self.recent, &mut self.minute] {
-            if let Some(window) = window {
-                window.gained.set_aside(&resources);
-            }
+        let windows = [&mut self.newest, &mut self.recent, &mut self.minute];
+        for window in windows.into_iter().flatten() {
+            window.gained.set_aside(&resources);
         }
     }
 }
