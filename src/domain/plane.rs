@@ -365,6 +365,9 @@ pub fn summary(writes: Writes, verdicts: &[Verdict], elsewhere: Option<&Elsewher
         .map(|verdict| verdict.summary.as_str())
         .collect();
     if !beside.is_empty() {
+        if culprits.is_empty() && elsewhere.is_none() && writes == Writes::Flowing {
+            said = format!("{state}.");
+        }
         said = format!("{said} Beside that: {}", beside.join(" "));
     }
     said
