@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::app::config::{Config, ConfigArguments};
-use crate::app::replay::{ReplayArguments, replay};
+use crate::app::demo::DaemonArguments;
+use crate::app::replay::ReplayArguments;
 use crate::app::{self, BAD_USAGE, Output, demo, diagnose, run};
 use crate::io::telemetry::{self, LogFormat};
 
@@ -104,13 +105,16 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         },
         Command::Demo(arguments) => {
             arguments.make_ready()?;
-            block_on(demo::command(arguments, run::for_demo))
+            let record = arguments.record.clone();
+            block_on(demo::command(arguments, |daemon| {
+                run::for_demo(DaemonArguments { record, ..daemon })
+            }))
         }
         Command::Replay(arguments) => {
-            let result = replay(&arguments.recording)?;
+            let result = arguments.replay()?;
             app::print(&match arguments.output {
                 Output::Text => result.to_text(),
-                Output::Json => serde_json::to_string_pretty(&result)? + "\n",
+                Output::Json => serde_json::to_string_pretty(&result.document())? + "\n",
             })?;
             Ok(ExitCode::SUCCESS)
         }

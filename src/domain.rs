@@ -3,8 +3,10 @@
 //! No async, no clock, no client, no log, no metrics crate. Observations and the time they were made come in
 //! as values; assessments and wishes go out as values.
 
+pub mod bypass;
 pub mod canaries;
 pub mod canary;
+pub mod changes;
 pub mod exposition;
 pub mod history;
 pub mod hook;
@@ -14,6 +16,7 @@ pub mod matching;
 pub mod plane;
 pub mod probe;
 pub mod probing;
+pub mod recording;
 pub mod snapshot;
 pub mod time;
 pub mod verdict;

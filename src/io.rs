@@ -10,6 +10,7 @@ pub mod http;
 pub mod inventory;
 pub mod metrics;
 pub mod probe;
+pub mod recorder;
 pub mod scrape;
 pub mod telemetry;
 

@@ -23,6 +23,7 @@ use crate::domain::watchdog::{Attention, Change, Effect, Event, Watchdog};
 use crate::io::Clock;
 use crate::io::client::{ConnectOptions, Connection};
 use crate::io::metrics::{CertificateEnd, Metrics};
+use crate::io::recorder::{Recorder, RecorderOptions};
 
 /// How often everything is judged anew.
 const ASSESS: Duration = Duration::from_millis(200);
@@ -55,7 +56,7 @@ impl Engine {
     /// not an error.
     ///
     /// # Errors
-    /// When the kubeconfig cannot be used, or the TLS provider.
+    /// When the kubeconfig cannot be used, or the TLS provider, or the folder for recordings.
     pub async fn start(config: &Config) -> anyhow::Result<Self> {
         let clock = clock();
         let options = ConnectOptions {
@@ -63,6 +64,18 @@ impl Engine {
             context: config.context.clone(),
         };
         let connection = Connection::open(&options).await?;
+        let recorder = config
+            .record
+            .as_ref()
+            .map(|record| {
+                let options = RecorderOptions {
+                    directory: record.directory.clone(),
+                    max_bytes: record.max_bytes,
+                    namespace: config.namespace.clone(),
+                };
+                Recorder::start(options, clock())
+            })
+            .transpose()?;
         let metrics = Arc::new(Metrics::new().context("the metrics are inconsistent")?);
         let (events, incoming) = mpsc::channel(EVENTS);
         let (attend, attention) = watch::channel(Attention::default());
@@ -75,6 +88,7 @@ impl Engine {
             clock,
             metrics: Arc::clone(&metrics),
             certificates: Arc::clone(&certificates),
+            recorder,
             attend,
             publish,
         };
@@ -107,6 +121,7 @@ struct Core {
     clock: Clock,
     metrics: Arc<Metrics>,
     certificates: Arc<Mutex<Vec<CertificateEnd>>>,
+    recorder: Option<Recorder>,
     attend: watch::Sender<Attention>,
     publish: watch::Sender<Option<Arc<Assessment>>>,
 }
@@ -126,7 +141,11 @@ impl Core {
             };
             let judged = matches!(event, Event::Tick);
             self.count(&event);
-            for effect in self.watchdog.handle(event, (self.clock)()) {
+            let now = (self.clock)();
+            if let Some(recorder) = &mut self.recorder {
+                recorder.record(now, &event);
+            }
+            for effect in self.watchdog.handle(event, now) {
                 self.carry_out(effect);
             }
             if judged {

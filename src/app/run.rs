@@ -60,13 +60,18 @@ impl Daemon {
 }
 
 /// Starts the daemon as a stranger would start it against the demo's cluster: with a kubeconfig, an address to
-/// listen on, and nothing else.
+/// listen on, perhaps a folder to record to, and nothing else.
 pub fn for_demo(arguments: DaemonArguments) -> StartingDaemon {
     Box::pin(async move {
-        let DaemonArguments { kubeconfig, listen } = arguments;
+        let DaemonArguments {
+            kubeconfig,
+            listen,
+            record,
+        } = arguments;
         let arguments = ConfigArguments {
             kubeconfig: Some(kubeconfig),
             listen: Some(listen),
+            record,
             ..ConfigArguments::default()
         };
         let config = Config::parse("", &arguments)

@@ -7,12 +7,12 @@
 use std::fmt;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::time::Time;
 
 /// The objects that canaries write. They belong to hookwatch alone; nothing else reads them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CanaryTarget {
     /// ConfigMap `hookwatch-canary` in hookwatch's own namespace: stands for a tenant's write.
@@ -48,7 +48,7 @@ impl fmt::Display for CanaryTarget {
 }
 
 /// One finished canary.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CanaryReport {
     /// What it wrote.
     pub target: CanaryTarget,
@@ -61,7 +61,7 @@ pub struct CanaryReport {
 }
 
 /// A canary that is not back yet although it is past 2 s.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CanaryOverdue {
     /// What it writes.
     pub target: CanaryTarget,
@@ -72,7 +72,7 @@ pub struct CanaryOverdue {
 }
 
 /// How a canary ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "outcome")]
 pub enum CanaryOutcome {
     /// The API server would have written it.
@@ -143,7 +143,7 @@ impl CanaryOutcome {
 }
 
 /// `Internal error occurred: failed calling webhook "NAME": ...`, taken apart.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallFailure {
     /// The webhook's name; which configuration it belongs to is not in the message.
     pub webhook: String,
@@ -156,7 +156,7 @@ pub struct CallFailure {
 }
 
 /// Why a call to a hook failed, in the API server's own words.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallFailureReason {
     /// `context deadline exceeded`, also `i/o timeout` and `Client.Timeout exceeded`.

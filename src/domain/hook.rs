@@ -4,6 +4,7 @@
 //! Defaults are resolved here once (`failurePolicy`, `timeoutSeconds`, ...), so the rest of the domain never
 //! asks what an absent field means.
 
+mod fingerprint;
 mod kind;
 
 use std::collections::BTreeMap;
@@ -12,7 +13,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::probe::ProbeLevel;
 use super::time::Time;
@@ -26,7 +27,7 @@ pub type Labels = BTreeMap<String, String>;
 ///
 /// A webhook's name is unique only within its configuration. Of a hook beside admission both names are that of its
 /// object.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct HookId {
     /// What it is called for.
     pub kind: HookKind,
@@ -75,7 +76,7 @@ impl fmt::Display for HookId {
 }
 
 /// What the API server does with a request when a call to the hook fails (never for a denial).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum FailurePolicy {
     /// The request is refused. The default when the field is absent.
     Fail,
@@ -84,7 +85,7 @@ pub enum FailurePolicy {
 }
 
 /// `clientConfig`, resolved: where the API server sends the hook's reviews.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Target {
     /// `clientConfig.service`, with what is known of that Service.
     Service(ServiceTarget),
@@ -95,7 +96,7 @@ pub enum Target {
 }
 
 /// A Service-backed hook's address.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceTarget {
     /// The Service's namespace.
     pub namespace: String,
@@ -117,7 +118,7 @@ impl ServiceTarget {
 }
 
 /// What is known of the Service behind a hook.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ServiceState {
     /// Not read yet, or reading is forbidden: nothing may be concluded.
     Unknown {
@@ -141,7 +142,7 @@ pub enum ServiceState {
 }
 
 /// One address of an EndpointSlice, joined with the port the hook's Service port maps to.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Endpoint {
     /// Where the API server would dial.
     pub address: SocketAddr,
@@ -158,7 +159,7 @@ pub struct Endpoint {
 }
 
 /// A hook reached by URL.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UrlTarget {
     /// The host as written: a name or an IP address (without brackets).
     pub host: String,
@@ -169,7 +170,7 @@ pub struct UrlTarget {
 }
 
 /// One entry of `rules:`. `*` means all, as in the API.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Rule {
     /// `CREATE`, `UPDATE`, `DELETE`, `CONNECT` or `*`.
     pub operations: Vec<String>,
@@ -184,7 +185,7 @@ pub struct Rule {
 }
 
 /// `scope` of a rule.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Scope {
     /// `*`, the default.
     #[default]
@@ -196,7 +197,7 @@ pub enum Scope {
 }
 
 /// A label selector, as Kubernetes defines it. Empty selects everything.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Selector {
     /// `matchLabels`.
     pub match_labels: Labels,
@@ -205,7 +206,7 @@ pub struct Selector {
 }
 
 /// One requirement of a selector.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SelectorRequirement {
     /// The label's key.
     pub key: String,
@@ -216,7 +217,7 @@ pub struct SelectorRequirement {
 }
 
 /// The operators of a selector requirement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum SelectorOperator {
     /// The label is there with one of the values.
     In,
@@ -229,7 +230,7 @@ pub enum SelectorOperator {
 }
 
 /// One entry of `matchConditions:`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MatchCondition {
     /// Its name, unique within the hook.
     pub name: String,
@@ -238,7 +239,7 @@ pub struct MatchCondition {
 }
 
 /// One hook with everything that the diagnosis and the probes need to know of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hook {
     /// Who it is.
     pub id: HookId,
@@ -249,6 +250,7 @@ pub struct Hook {
     /// Where its calls go.
     pub target: Target,
     /// The PEM bytes of `caBundle`; empty means the system's roots.
+    #[serde(with = "fingerprint")]
     pub ca_bundle: Arc<[u8]>,
     /// `failurePolicy`, defaulted.
     pub failure_policy: FailurePolicy,
@@ -269,6 +271,7 @@ pub struct Hook {
     /// What the annotation `hookwatch.dev/probe` on the configuration asks for.
     pub probe_level: Option<ProbeLevel>,
     /// What only a hook beside admission has; `None` for every other.
+    #[serde(default)]
     pub other: Option<OtherKind>,
     /// What is odd about the entry itself (junk caBundle, no rules, ...), each naming the field.
     pub problems: Vec<String>,
@@ -367,6 +370,31 @@ pub struct Backend {
     pub address: BackendAddress,
 }
 
+/// Reads what [`Backend`] is written as. Which kind of address it is follows from the path: only a url's host may
+/// have to be resolved, and it stays a host when it is an IP literal.
+impl<'de> Deserialize<'de> for Backend {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        use serde::de::Error;
+        #[derive(Deserialize)]
+        struct Written<'a> {
+            path: BackendPath,
+            #[serde(borrow)]
+            address: std::borrow::Cow<'a, str>,
+        }
+        let Written { path, address } = Written::deserialize(deserializer)?;
+        let unreadable = || D::Error::custom(format!("{address:?} is not an address with a port"));
+        let address = if path == BackendPath::Url {
+            let (host, port) = address.rsplit_once(':').ok_or_else(unreadable)?;
+            let literal = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+            let port = port.parse().map_err(|_| unreadable())?;
+            BackendAddress::Host(literal.unwrap_or(host).to_owned(), port)
+        } else {
+            BackendAddress::Socket(address.parse().map_err(|_| unreadable())?)
+        };
+        Ok(Self { path, address })
+    }
+}
+
 impl fmt::Display for Backend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.path {
@@ -381,7 +409,7 @@ impl fmt::Display for Backend {
 ///
 /// By default it dials the ClusterIP; with `--enable-aggregator-routing` it picks a ready endpoint itself.
 /// Which of the two is on cannot be seen from outside, so both are probed and the path is a label.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BackendPath {
     /// An address of an EndpointSlice.

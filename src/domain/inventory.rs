@@ -7,7 +7,7 @@ use super::hook::{Hook, Labels};
 use super::time::Time;
 
 /// All hooks known at one instant. Cheap to share; replaced as a whole when anything in it changes.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub struct Inventory {
     /// When the newest change in it was seen.
     pub at: Time,
@@ -47,7 +47,7 @@ impl Inventory {
 }
 
 /// Something in the cluster that hookwatch could not make sense of.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub struct Problem {
     /// The object, as `Kind namespace/name`.
     pub object: String,
@@ -56,7 +56,7 @@ pub struct Problem {
 }
 
 /// How one of the watches that keep the inventory is doing.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct WatchReport {
     /// What it watches, for people: the kind, and the namespace unless it is the whole cluster.
     pub watch: String,
@@ -67,7 +67,7 @@ pub struct WatchReport {
 }
 
 /// The state of a watch.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum InventoryHealth {
     /// Nothing was read yet.
     Starting,

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use super::canaries::{Canaries, Named};
 use super::canary::CallFailureReason;
+use super::changes::Changes;
 use super::hook::{Backend, FailurePolicy, Hook, HookKind, ServiceState, Target};
 use super::probing::{BackendState, Dead};
 use super::time::Time;
@@ -76,6 +77,8 @@ pub struct Case<'a> {
     pub canary_slow: Option<Duration>,
     /// Writes have all but stopped being answered.
     pub stalled: bool,
+    /// What changed of late.
+    pub changes: &'a Changes,
     /// Since when the inventory has shown it without service or endpoints.
     pub without_backends_since: Option<Time>,
     /// The inventory has been old for a while: addresses may have changed.

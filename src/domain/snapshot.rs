@@ -5,6 +5,7 @@
 
 mod family;
 mod others;
+mod pairs;
 mod scrape;
 
 use std::collections::BTreeMap;
@@ -16,7 +17,7 @@ pub use others::{ConversionSeries, Others, ResourceKey};
 pub use scrape::{Complaints, Scrape, ScrapeFailure, ScrapeFailureReason};
 
 /// A sum and a count that only grow, as Prometheus histograms carry them.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub struct Cumulative {
     /// Seconds.
     pub sum: f64,
@@ -56,7 +57,7 @@ impl Cumulative {
 }
 
 /// How many calls to a hook were refused, by `error_type`.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub struct Rejections {
     /// `no_error`: the hook said no. It works.
     pub denied: f64,
@@ -67,7 +68,7 @@ pub struct Rejections {
 }
 
 /// What the API server counted of one webhook name.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub struct HookSeries {
     /// All calls.
     pub calls: Cumulative,
@@ -93,7 +94,7 @@ impl HookSeries {
 }
 
 /// CREATE or UPDATE: what a person calls a write. The API server's verbs map to it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Operation {
     /// `POST`.
@@ -114,7 +115,7 @@ impl Operation {
 }
 
 /// Which writes: the key of the per-resource differential.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub struct WriteKey {
     /// CREATE or UPDATE.
     pub operation: Operation,
@@ -127,7 +128,7 @@ pub struct WriteKey {
 }
 
 /// The two clocks of the same writes.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub struct WriteSeries {
     /// `apiserver_request_duration_seconds{dry_run=""}`.
     pub duration: Cumulative,
@@ -136,7 +137,7 @@ pub struct WriteSeries {
 }
 
 /// A number of requests by the result's class.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub struct Results {
     /// 2xx and 3xx.
     pub ok: f64,
@@ -188,7 +189,7 @@ impl Results {
 }
 
 /// A gauge that the API server keeps for writes and reads.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub struct ByRequestKind {
     /// `request_kind="mutating"`.
     pub mutating: f64,
@@ -197,15 +198,17 @@ pub struct ByRequestKind {
 }
 
 /// Everything kept of one replica's metrics. Counters are summed over the labels that are not named here.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub struct Snapshot {
     /// `process_start_time_seconds`: tells replicas behind one address apart.
     pub process_start: Option<f64>,
     /// `process_cpu_seconds_total`.
     pub cpu_seconds: f64,
     /// Hooks by kind and name: the API server's metrics know no configuration.
+    #[serde(with = "pairs")]
     pub hooks: BTreeMap<(HookKind, String), HookSeries>,
     /// Writes that are no dry runs, by what was written.
+    #[serde(with = "pairs")]
     pub writes: BTreeMap<WriteKey, WriteSeries>,
     /// Dry-run writes.
     pub dry_runs: Cumulative,
@@ -224,6 +227,7 @@ pub struct Snapshot {
     /// `etcd_request_duration_seconds`.
     pub etcd: Cumulative,
     /// What concerns hooks beside admission.
+    #[serde(default)]
     pub others: Others,
     /// Whether the sli family was seen: then its older name says the same once more.
     pub has_sli: bool,

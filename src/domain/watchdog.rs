@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use super::canaries::Canaries;
 use super::canary::CanaryTarget;
+use super::changes::Changes;
 use super::history::History;
 use super::hook::{Backend, Hook, HookId, HookKind, ServiceState, Target};
 use super::inventory::{Inventory, InventoryHealth, WatchReport};
@@ -57,6 +58,7 @@ pub struct Watchdog {
     met_by: BTreeMap<HookId, Vec<CanaryTarget>>,
     backends: BTreeMap<HookId, BTreeMap<Backend, BackendMemory>>,
     without_backends: BTreeMap<HookId, Time>,
+    changes: Changes,
     history: History,
     targets: BTreeMap<String, TargetState>,
     canaries: Canaries,
@@ -75,6 +77,7 @@ impl Watchdog {
             met_by: BTreeMap::new(),
             backends: BTreeMap::new(),
             without_backends: BTreeMap::new(),
+            changes: Changes::default(),
             history: History::default(),
             targets: BTreeMap::new(),
             canaries: Canaries::default(),
@@ -144,6 +147,7 @@ impl Watchdog {
                 .collect();
             self.met_by.insert(hook.id.clone(), met_by);
         }
+        self.changes.take(self.inventory.as_deref(), &inventory, now);
         self.backends = backends;
         self.without_backends = without_backends;
         self.inventory = Some(inventory);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use hookwatch::app::replay::replay;
+use hookwatch::app::replay::replay_scrapes;
 use hookwatch::domain::canary::{CanaryOutcome, CanaryReport, CanaryTarget};
 use hookwatch::domain::hook::{Backend, BackendAddress, BackendPath, HookId, HookKind};
 use hookwatch::domain::probe::{
@@ -170,7 +170,7 @@ fn exposition() -> String {
 /// An assessment as the core makes it; with hooks, for a recording names some.
 fn an_assessment() -> Assessment {
     let recording = root().join("tests/fixtures/recordings/quiet");
-    let assessment = replay(&recording).unwrap().last.unwrap();
+    let assessment = replay_scrapes(&recording).unwrap().last.unwrap();
     Assessment::clone(&assessment)
 }
 

@@ -47,6 +47,7 @@ impl Stage {
         let arguments = DaemonArguments {
             kubeconfig: directory.write("kubeconfig", &kubeconfig)?,
             listen: "127.0.0.1:0".to_owned(),
+            record: None,
         };
         let daemon = start_daemon(arguments).await.context("starting the daemon")?;
         // No roots and no proxy: the daemon is asked by plain HTTP on loopback and nothing else is.

@@ -59,7 +59,7 @@ impl fmt::Display for HookKind {
 }
 
 /// What a hook beside admission is there for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OtherKind {
     /// Of a [`HookKind::Conversion`].
     Conversion(Conversion),
@@ -71,7 +71,7 @@ pub enum OtherKind {
 ///
 /// The API server calls it whenever an object is wanted in another version than the one it is stored or sent in,
 /// for reads and watches too, and gives it [`Conversion::TIMEOUT`] whatever the request's own deadline is.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Conversion {
     /// API group of the resource.
     pub group: String,
@@ -90,7 +90,7 @@ impl Conversion {
 }
 
 /// Which API version another server answers for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Aggregated {
     /// API group.
     pub group: String,
@@ -109,7 +109,7 @@ impl Aggregated {
 }
 
 /// The condition `Available` of an APIService.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Available {
     /// `status`: true, false, or `None` where the aggregator itself could not tell.
     pub status: Option<bool>,

@@ -1,11 +1,21 @@
 //! Verdicts in words: the observations as sentences, the one that weighs most first.
 
+use std::time::Duration;
+
 use super::witnesses::{Counters, Probes};
 use super::{Accusation, Case, latest, structural};
-use crate::domain::hook::{Backend, ServiceState, ServiceTarget, Target};
+use crate::domain::changes::Changes;
+use crate::domain::hook::{Backend, HookId, ServiceState, ServiceTarget, Target};
 use crate::domain::probing::{BackendState, Dead};
 use crate::domain::time::Time;
 use crate::domain::verdict::{BackendView, Cause, Effect, Health, Verdict, human, human_seconds};
+
+/// Changes longer before the trouble than this are not told.
+const JUST_BEFORE: Duration = Duration::from_secs(120);
+/// A watch may deliver a change a moment after its consequences were seen.
+const SEEN_LATE: Duration = Duration::from_secs(2);
+/// Changes told, the latest.
+const CHANGES_TOLD: usize = 3;
 
 /// The observations, the one that weighs most first.
 pub(super) fn evidence(
@@ -65,6 +75,9 @@ pub(super) fn evidence(
             human(took)
         ));
     }
+    if let (Some(hook), Some(since)) = (case.hook, since) {
+        said.extend(just_before(case.changes, &hook.id, since));
+    }
     if case.self_doubt && cause.is_some() {
         said.push("Probes of every hook fail at once: hookwatch's own network may be at fault.".to_owned());
     }
@@ -81,6 +94,17 @@ pub(super) fn evidence(
         said.push("No webhook configuration that hookwatch can read has a hook of this name.".to_owned());
     }
     said
+}
+
+/// What changed around the hook before its trouble began: where most people would have begun to look.
+fn just_before(changes: &Changes, hook: &HookId, since: Time) -> Option<String> {
+    let told: Vec<String> = changes
+        .of(hook, since.before(JUST_BEFORE))
+        .filter(|change| change.at <= since + SEEN_LATE)
+        .map(|change| format!("{} at {}", change.what.sentence(), change.at))
+        .collect();
+    let latest = &told[told.len().saturating_sub(CHANGES_TOLD)..];
+    (!latest.is_empty()).then(|| format!("Shortly before: {}.", latest.join("; ")))
 }
 
 pub(super) fn without_backends(target: &ServiceTarget) -> String {

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
+
 use super::{Cumulative, LabelSource, Part, Results, Snapshot, gained, gained_by_key};
 
 /// API group and resource.
@@ -9,7 +11,7 @@ pub type ResourceKey = (String, String);
 
 /// Conversions of one CRD, from all versions into all others. A conversion that found the object in the wanted
 /// version already is not counted by the API server.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct ConversionSeries {
     /// `succeeded="true"`.
     pub succeeded: Cumulative,
@@ -40,7 +42,7 @@ impl ConversionSeries {
 }
 
 /// Everything of one replica's metrics that concerns hooks beside admission.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Others {
     /// `apiserver_crd_conversion_webhook_duration_seconds` by `crd_name`.
     pub conversions: BTreeMap<String, ConversionSeries>,
@@ -50,6 +52,7 @@ pub struct Others {
     /// `aggregator_unavailable_apiservice_total` by `name`: how often it became so.
     pub became_unavailable: BTreeMap<String, f64>,
     /// Results of writes by what was written.
+    #[serde(with = "super::pairs")]
     pub results: BTreeMap<ResourceKey, Results>,
 }
 

@@ -164,6 +164,7 @@ impl Watchdog {
                 others_hang: hanging.iter().any(|id| hook.is_none_or(|hook| hook.id != *id)),
                 canary_slow: memories().filter_map(|memory| memory.slow(now)).max(),
                 stalled,
+                changes: &self.changes,
                 without_backends_since: hook.and_then(|hook| self.without_backends.get(&hook.id)).copied(),
                 inventory_is_old,
                 self_doubt,

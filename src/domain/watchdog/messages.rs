@@ -11,7 +11,7 @@ use crate::domain::snapshot::{Scrape, ScrapeFailure};
 use crate::domain::verdict::{Assessment, Cause, ControlPlane, Health, Verdict};
 
 /// Everything that can be observed.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub enum Event {
     /// The hooks and what is behind them, as a whole.
     Inventory(Arc<Inventory>),

@@ -502,6 +502,17 @@ fn missing_endpoints_are_a_rollout_at_first_and_an_outage_after_a_while() {
         (Health::Failing, Some(Cause::NoEndpoints), HookEffect::Blocking)
     );
     assert_eq!(verdict.since, Some(Incident::at(11 * SECOND)));
+    // What everybody asks first: what happened just then?
+    let told = verdict
+        .evidence
+        .iter()
+        .find(|said| said.starts_with("Shortly before:"));
+    let told = told.unwrap();
+    assert!(
+        told.contains("endpoint 10.0.0.1:8443 was removed at 1970-01-12T13:46:51.000Z")
+            && told.contains("10.0.0.2:8443"),
+        "{told}"
+    );
 }
 
 #[test]

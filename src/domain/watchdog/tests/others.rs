@@ -369,3 +369,25 @@ fn what_is_only_counted_is_told_of_as_suspect() {
         );
     }
 }
+
+#[test]
+fn what_is_known_of_them_comes_back_from_a_recording_and_an_older_recording_has_none_of_it() {
+    let message = "all checks passed";
+    for hook in [converter(), server(Some(true), "Passed", message)] {
+        let mut written = serde_json::to_value(&hook).expect("JSON");
+        let read: Hook = serde_json::from_value(written.clone()).expect("a hook");
+        assert_eq!(read, hook);
+        written.as_object_mut().expect("an object").remove("other");
+        let read: Hook = serde_json::from_value(written).expect("a hook");
+        assert_eq!(read.other, None);
+    }
+    let mut incident = Incident::calm(&[]);
+    incident.count_conversions(false, 3.0, 0.5);
+    incident.fail_writes_of_widgets(2.0, 0.5);
+    incident.counters.others.unavailable.insert(API.to_owned(), 1.0);
+    let mut written = serde_json::to_value(&incident.counters).expect("JSON");
+    let read: Snapshot = serde_json::from_value(written.clone()).expect("a snapshot");
+    assert_eq!(read, incident.counters);
+    written.as_object_mut().expect("an object").remove("others");
+    assert!(serde_json::from_value::<Snapshot>(written).is_ok());
+}

@@ -1,0 +1,216 @@
+//! The match conditions hookwatch may add to a hook, as CEL, word for word.
+//!
+//! The API server calls a hook only where all of its `matchConditions` are true, and decides that before any
+//! network I/O (stable since Kubernetes 1.30). So a condition that is false for a request spares that request the
+//! hook and its timeout, and leaves `failurePolicy` as it was. These texts are the only ones that the shipped
+//! fence, a ValidatingAdmissionPolicy, lets hookwatch write.
+//!
+//! Each is *total*: it never errs, whatever a request lacks. An expression that errs makes the API server refuse
+//! the request under `failurePolicy: Fail`; on a cluster-scoped request `request.namespace` is absent, and a bare
+//! `request.namespace in [...]` was seen to block every write of Nodes. So each optional field stands behind
+//! `has()`, and nothing but `request` is used: `namespaceObject` is null for webhooks, `object` is null in a
+//! deletion.
+
+/// One of the conditions that hookwatch writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Condition {
+    /// Spares what keeps the control plane alive and enforces everything else.
+    Shield,
+    /// Spares everything.
+    Skip,
+    /// Lets nothing through to the hook but hookwatch's own dry-run canaries.
+    Probation,
+}
+
+/// What every name of a condition of hookwatch's begins with.
+pub const CONDITION_PREFIX: &str = "hookwatch.dev/";
+
+/// Namespaces whose objects keep the control plane alive, besides hookwatch's own.
+pub const SHIELDED_NAMESPACES: [&str; 2] = ["kube-system", "kube-node-lease"];
+
+/// What the user that every API server is to itself is called: it makes bootstrap roles and priority classes while
+/// it starts, and does not become ready before they are there.
+pub const API_SERVER_USER: &str = "system:apiserver";
+
+/// The group that every node is in.
+pub const NODES: &str = "system:nodes";
+
+impl Condition {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Shield, Self::Skip, Self::Probation];
+
+    /// The condition's `name` in `matchConditions`: a qualified name, so that nobody else's can be meant.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Shield => "hookwatch.dev/shield",
+            Self::Skip => "hookwatch.dev/skip",
+            Self::Probation => "hookwatch.dev/probation",
+        }
+    }
+
+    /// The condition's `expression`, for a hookwatch in the namespace `own_namespace` that the API server knows as
+    /// the user `own_user`.
+    ///
+    /// The shield goes by what is written and where, never by which controller writes: the controllers of
+    /// kube-system make the Pods of every tenant. `CONNECT` (an exec into a Pod of kube-system) is not spared,
+    /// nobody's heartbeat needs it; nor are Namespaces themselves, whose labels open and close other doors.
+    pub fn expression(self, own_namespace: &str, own_user: &str) -> String {
+        match self {
+            Self::Shield => format!(
+                r#"request.operation == "CONNECT" || !{}"#,
+                any(&[
+                    in_namespaces(own_namespace),
+                    user_is(API_SERVER_USER),
+                    reviews(),
+                    resource("discovery.k8s.io", &["endpointslices"]),
+                    node_writes(),
+                ])
+            ),
+            Self::Skip => "false".to_owned(),
+            Self::Probation => all(&[
+                "has(request.dryRun)".to_owned(),
+                "request.dryRun".to_owned(),
+                user_is(own_user),
+            ]),
+        }
+    }
+}
+
+/// Objects in the namespaces that keep the control plane alive.
+fn in_namespaces(own: &str) -> String {
+    let [system, leases] = SHIELDED_NAMESPACES;
+    all(&[
+        "has(request.namespace)".to_owned(),
+        format!("request.namespace in {}", list(&[system, leases, own])),
+        format!("!{}", resource("", &["namespaces"])),
+    ])
+}
+
+/// The reviews by which everybody else is let in. Nothing of them is stored.
+fn reviews() -> String {
+    any(&[
+        resource("authentication.k8s.io", &["tokenreviews", "selfsubjectreviews"]),
+        resource(
+            "authorization.k8s.io",
+            &[
+                "subjectaccessreviews",
+                "localsubjectaccessreviews",
+                "selfsubjectaccessreviews",
+                "selfsubjectrulesreviews",
+            ],
+        ),
+    ])
+}
+
+/// What a node writes to be seen alive, to get its certificate and the tokens of its Pods, and to say how those are.
+/// That it writes no other node's is for the authorizer and the NodeRestriction plugin to see to. Its Lease is in
+/// `kube-node-lease`.
+fn node_writes() -> String {
+    let subresource = |name: &str| {
+        all(&[
+            "has(request.subResource)".to_owned(),
+            format!("request.subResource == {}", quoted(name)),
+        ])
+    };
+    let itself = any(&[
+        "!has(request.subResource)".to_owned(),
+        format!("request.subResource in {}", list(&["", "status"])),
+    ]);
+    all(&[
+        "has(request.userInfo.groups)".to_owned(),
+        format!("{} in request.userInfo.groups", quoted(NODES)),
+        any(&[
+            all(&[resource("", &["nodes"]), itself]),
+            all(&[resource("", &["pods"]), subresource("status")]),
+            all(&[resource("", &["serviceaccounts"]), subresource("token")]),
+            resource("storage.k8s.io", &["csinodes"]),
+            resource("certificates.k8s.io", &["certificatesigningrequests"]),
+        ]),
+    ])
+}
+
+fn user_is(name: &str) -> String {
+    all(&[
+        "has(request.userInfo.username)".to_owned(),
+        format!("request.userInfo.username == {}", quoted(name)),
+    ])
+}
+
+fn resource(group: &str, resources: &[&str]) -> String {
+    all(&[
+        format!("request.resource.group == {}", quoted(group)),
+        format!("request.resource.resource in {}", list(resources)),
+    ])
+}
+
+fn all(terms: &[String]) -> String {
+    format!("({})", terms.join(" && "))
+}
+
+fn any(terms: &[String]) -> String {
+    format!("({})", terms.join(" || "))
+}
+
+fn list(items: &[&str]) -> String {
+    let items: Vec<String> = items.iter().copied().map(quoted).collect();
+    format!("[{}]", items.join(", "))
+}
+
+/// A string literal of CEL. What comes in are names of Kubernetes objects and users, which hold neither quotes nor
+/// control characters; they are escaped all the same.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted.push('"');
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => quoted.extend(['\\', character]),
+            control if control.is_control() => quoted.push_str(&format!("\\u{:04x}", u32::from(control))),
+            other => quoted.push(other),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_carries_the_prefix() {
+        for condition in Condition::ALL {
+            assert!(condition.name().starts_with(CONDITION_PREFIX));
+        }
+    }
+
+    #[test]
+    fn every_optional_field_stands_behind_has() {
+        for condition in Condition::ALL {
+            let text = condition.expression("own", "me");
+            for field in [
+                "request.namespace",
+                "request.subResource",
+                "request.dryRun",
+                "request.userInfo.username",
+                "request.userInfo.groups",
+            ] {
+                if let Some(first) = text.find(field) {
+                    assert!(text[..first].ends_with("has("), "{condition:?}: {field}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_but_the_request_is_used() {
+        for condition in Condition::ALL {
+            let text = condition.expression("own", "me");
+            assert!(!text.to_lowercase().contains("object"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_name_cannot_break_out_of_its_quotes() {
+        assert_eq!(quoted("a\" || true || \"\\\n"), r#""a\" || true || \"\\\u000a""#);
+    }
+}
