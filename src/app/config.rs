@@ -106,10 +106,15 @@ pub struct ProbeConfig {
 }
 
 impl ProbeConfig {
-    /// How far probes of a hook go: as configured for it, else as its object's annotation says, else as for all.
+    /// How far probes of a hook go: as configured for it, else as its object's annotation says, else as for all. Only
+    /// admission hooks can be shown a review; others are asked over HTTP at most.
     pub fn level_of(&self, id: &HookId, annotation: Option<ProbeLevel>) -> ProbeLevel {
         let key = (id.configuration.to_string(), id.webhook.to_string());
-        self.hooks.get(&key).copied().or(annotation).unwrap_or(self.level)
+        let level = self.hooks.get(&key).copied().or(annotation).unwrap_or(self.level);
+        match id.kind.is_admission() {
+            true => level,
+            false => level.min(ProbeLevel::Http),
+        }
     }
 }
 
@@ -449,5 +454,10 @@ canaries:
             ProbeLevel::Review
         );
         assert_eq!(config.level_of(&id("x"), None), ProbeLevel::Handshake);
+        let converter = HookId::new(crate::domain::hook::HookKind::Conversion, "w.e", "w.e");
+        assert_eq!(
+            config.level_of(&converter, Some(ProbeLevel::Review)),
+            ProbeLevel::Http
+        );
     }
 }

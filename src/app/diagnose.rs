@@ -62,12 +62,16 @@ impl Conclusion {
     /// Reads an assessment.
     pub fn of(assessment: &Assessment) -> Self {
         let plane = &assessment.control_plane;
-        if assessment.culprits().next().is_some() {
+        // A broken API of one kind of object is no answer to the question why writes are impaired.
+        let admission = |verdict: &Verdict| verdict.kind.is_admission();
+        if assessment.culprits().any(admission) {
             Self::HookFailing
         } else if assessment.sources.inventory_age_seconds.is_none() || assessment.sources.self_doubt {
             Self::CouldNotTell
         } else if plane.not_a_hook.is_some() || matches!(plane.writes, Writes::Blocked | Writes::Delayed) {
             Self::NotAHook
+        } else if assessment.culprits().next().is_some() {
+            Self::HookFailing
         } else if plane.writes == Writes::Unknown {
             Self::CouldNotTell
         } else {

@@ -209,7 +209,7 @@ impl CallFailure {
 impl CallFailureReason {
     /// Sorts Go's error texts. The hook controls what stands inside `an error on the server ("...")`, so that
     /// is looked for first: nothing within it may pass for something else.
-    fn classify(why: &str) -> Self {
+    pub(super) fn classify(why: &str) -> Self {
         let has = |needle: &str| why.contains(needle);
         if why.starts_with("an error on the server (") || why.starts_with("the server ") {
             Self::ServerError

@@ -84,6 +84,19 @@ pub struct Windows {
     pub minute: Option<Window>,
 }
 
+impl Windows {
+    /// A conversion webhook that fails or is slow holds up requests for its own resource only. Those say nothing
+    /// about the control plane as a whole, and no admission hook is to be measured by them.
+    fn set_aside_what_conversions_hold_up(&mut self) {
+        let Some(minute) = &self.minute else { return };
+        let resources = minute.gained.others.converted_with_trouble();
+        let windows = [&mut self.newest, &mut self.recent, &mut self.minute];
+        for window in windows.into_iter().flatten() {
+            window.gained.set_aside(&resources);
+        }
+    }
+}
+
 impl Window {
     /// Seconds from its beginning to its end.
     pub fn seconds(&self) -> f64 {
@@ -150,7 +163,10 @@ impl Baseline {
         let writes = gained.all_writes();
         self.write.learn(writes.duration.mean());
         self.sli.learn(writes.sli.mean());
-        self.read.learn(gained.reads.mean());
+        // Reads are not told apart by resource, so those that wait for a conversion are among them.
+        if gained.others.converted_with_trouble().is_empty() {
+            self.read.learn(gained.reads.mean());
+        }
         self.etcd.learn(gained.etcd.mean());
         self.write_rate.learn(Some(window.write_rate));
         self.read_rate.learn(Some(window.read_rate));
@@ -224,11 +240,13 @@ impl History {
             return Arc::clone(windows);
         }
         const MOMENT: Duration = Duration::from_millis(1);
-        let windows = Arc::new(Windows {
+        let mut windows = Windows {
             newest: self.window(now, |newest| newest.before(MOMENT)),
             recent: self.window(now, |newest| now.before(RECENT).min(newest.before(MOMENT))),
             minute: self.window(now, |newest| now.before(STALE).min(newest.before(MOMENT))),
-        });
+        };
+        windows.set_aside_what_conversions_hold_up();
+        let windows = Arc::new(windows);
         self.windows = Some((now, Arc::clone(&windows)));
         windows
     }
@@ -251,6 +269,7 @@ impl History {
             }
             gained.in_flight = replica.last.in_flight;
             gained.in_queue = replica.last.in_queue;
+            gained.others.unavailable = replica.last.others.unavailable.clone();
             let seconds = to.since(from).max(MIN_INTERVAL).as_secs_f64();
             let window = Window {
                 from,

@@ -1,9 +1,11 @@
-//! What a hook is: one entry under `webhooks:` of a webhook configuration, as the API server will use it.
+//! What a hook is: one entry under `webhooks:` of a webhook configuration, the conversion webhook of a
+//! CustomResourceDefinition or the server behind an APIService, as the API server will use it.
 //!
 //! Defaults are resolved here once (`failurePolicy`, `timeoutSeconds`, ...), so the rest of the domain never
 //! asks what an absent field means.
 
 mod fingerprint;
+mod kind;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,55 +18,18 @@ use serde::{Deserialize, Serialize};
 use super::probe::ProbeLevel;
 use super::time::Time;
 
+pub use kind::{Aggregated, Available, Conversion, HookKind, OtherKind};
+
 /// Labels of one object.
 pub type Labels = BTreeMap<String, String>;
 
-/// Whether a hook may change what it is shown.
-///
-/// The API server calls mutating hooks one after the other and validating ones all at once, so the time of
-/// the former adds up and of the latter only the slowest counts (kube-apiserver 1.36,
-/// `admission/plugin/webhook/{mutating,validating}/dispatcher.go`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum HookKind {
-    /// An entry of a `MutatingWebhookConfiguration`.
-    Mutating,
-    /// An entry of a `ValidatingWebhookConfiguration`.
-    Validating,
-}
-
-impl HookKind {
-    /// The Kubernetes kind of the object that holds hooks of this kind.
-    pub const fn configuration_kind(self) -> &'static str {
-        match self {
-            Self::Mutating => "MutatingWebhookConfiguration",
-            Self::Validating => "ValidatingWebhookConfiguration",
-        }
-    }
-
-    /// The value of the `type` label in `apiserver_admission_webhook_*`.
-    pub const fn metric_type(self) -> &'static str {
-        match self {
-            Self::Mutating => "admit",
-            Self::Validating => "validating",
-        }
-    }
-}
-
-impl fmt::Display for HookKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Mutating => "mutating",
-            Self::Validating => "validating",
-        })
-    }
-}
-
 /// The identity of a hook: kind, configuration and webhook name.
 ///
-/// A webhook's name is unique only within its configuration.
+/// A webhook's name is unique only within its configuration. Of a hook beside admission both names are that of its
+/// object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct HookId {
-    /// Validating or mutating.
+    /// What it is called for.
     pub kind: HookKind,
     /// `metadata.name` of the configuration.
     pub configuration: Arc<str>,
@@ -84,6 +49,9 @@ impl HookId {
 
     /// The entry as a person finds it: kind and name of the object, and the webhook in it.
     pub fn object(&self) -> String {
+        if !self.kind.is_admission() {
+            return format!("{} {:?}", self.kind.configuration_kind(), self.configuration);
+        }
         format!(
             "{} {:?}, webhook {:?}",
             self.kind.configuration_kind(),
@@ -95,11 +63,15 @@ impl HookId {
 
 impl fmt::Display for HookId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} webhook {:?} of {:?}",
-            self.kind, self.webhook, self.configuration
-        )
+        match self.kind {
+            HookKind::Conversion => write!(f, "conversion webhook of {:?}", self.configuration),
+            HookKind::Aggregated => write!(f, "aggregated API {:?}", self.configuration),
+            HookKind::Mutating | HookKind::Validating => write!(
+                f,
+                "{} webhook {:?} of {:?}",
+                self.kind, self.webhook, self.configuration
+            ),
+        }
     }
 }
 
@@ -282,7 +254,7 @@ pub struct Hook {
     pub ca_bundle: Arc<[u8]>,
     /// `failurePolicy`, defaulted.
     pub failure_policy: FailurePolicy,
-    /// `timeoutSeconds`, defaulted to 10 s and held within 1 to 30 s.
+    /// `timeoutSeconds`, defaulted to 10 s and held within 1 to 30 s. Fixed for hooks beside admission.
     pub timeout: Duration,
     /// `rules`; a hook without any matches nothing.
     pub rules: Vec<Rule>,
@@ -298,6 +270,9 @@ pub struct Hook {
     pub review_versions: Vec<String>,
     /// What the annotation `hookwatch.dev/probe` on the configuration asks for.
     pub probe_level: Option<ProbeLevel>,
+    /// What only a hook beside admission has; `None` for every other.
+    #[serde(default)]
+    pub other: Option<OtherKind>,
     /// What is odd about the entry itself (junk caBundle, no rules, ...), each naming the field.
     pub problems: Vec<String>,
 }

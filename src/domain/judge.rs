@@ -1,4 +1,4 @@
-//! The judgement of one hook, from three witnesses.
+//! The judgement of one admission hook, from three witnesses; of the others see [`judge_other`].
 //!
 //! The witnesses are our own probes of its backends, the API server's counters, and canaries that the API
 //! server refused. Each is blind somewhere: probes take another way through the network, counters say nothing
@@ -6,6 +6,7 @@
 //! when the API server's side says that calls fail, or when our side says so and nothing speaks against it;
 //! what exactly is wrong comes from whoever saw it closest.
 
+mod others;
 mod witnesses;
 mod words;
 
@@ -23,6 +24,7 @@ use super::verdict::{Cause, Effect, Health, Verdict};
 use witnesses::{Counters, ENOUGH_CALLS, Probes, SLOW_ALWAYS};
 use words::{evidence, summary, view};
 
+pub use others::{OtherCase, judge_other};
 pub use witnesses::Counted;
 
 /// A hook that is dead by our probes alone is named after this long.
@@ -425,7 +427,11 @@ fn slow(case: &Case<'_>, counters: &Counters, probes: &Probes<'_>) -> Option<Fin
 
 /// What is wrong by the inventory alone.
 fn structural(case: &Case<'_>) -> Option<Cause> {
-    match &case.hook?.target {
+    case.hook.and_then(structural_of)
+}
+
+fn structural_of(hook: &Hook) -> Option<Cause> {
+    match &hook.target {
         Target::Service(target) => match &target.service {
             ServiceState::Missing | ServiceState::NoSuchPort { .. } => Some(Cause::NoService),
             ServiceState::Found { endpoints, .. } if !endpoints.iter().any(|endpoint| endpoint.ready) => {

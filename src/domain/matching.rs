@@ -217,6 +217,7 @@ pub(super) mod tests {
             dry_run_safe: true,
             review_versions: Vec::new(),
             probe_level: None,
+            other: None,
             problems: Vec::new(),
         }
     }

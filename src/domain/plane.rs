@@ -198,7 +198,7 @@ impl<'a> Plane<'a> {
                 ],
             });
         }
-        let hook_named = verdicts.iter().any(|verdict| verdict.health == Health::Failing);
+        let hook_named = verdicts.iter().any(is_culprit);
         let Some(window) = self.window() else {
             return self.unexplained(hook_named);
         };
@@ -347,10 +347,10 @@ pub fn summary(writes: Writes, verdicts: &[Verdict], elsewhere: Option<&Elsewher
     };
     let culprits: Vec<&str> = verdicts
         .iter()
-        .filter(|verdict| verdict.health == Health::Failing)
+        .filter(|verdict| is_culprit(verdict))
         .map(|verdict| verdict.summary.trim_end_matches('.'))
         .collect();
-    match (culprits.as_slice(), elsewhere) {
+    let mut said = match (culprits.as_slice(), elsewhere) {
         ([], None) if matches!(writes, Writes::Blocked | Writes::Delayed) => {
             format!("{state}; what is to blame is not known yet.")
         }
@@ -358,7 +358,24 @@ pub fn summary(writes: Writes, verdicts: &[Verdict], elsewhere: Option<&Elsewher
         ([], None) => format!("{state}; no hook is to blame for anything."),
         ([], Some(found)) => format!("{state}; no hook is to blame: {}.", found.cause.sentence()),
         (culprits, _) => format!("{state}; {}.", culprits.join("; and ")),
+    };
+    let beside: Vec<&str> = verdicts
+        .iter()
+        .filter(|verdict| verdict.health == Health::Failing && !is_culprit(verdict))
+        .map(|verdict| verdict.summary.as_str())
+        .collect();
+    if !beside.is_empty() {
+        if culprits.is_empty() && elsewhere.is_none() && writes == Writes::Flowing {
+            said = format!("{state}.");
+        }
+        said = format!("{said} Beside that: {}", beside.join(" "));
     }
+    said
+}
+
+/// A hook that can be behind trouble with writes in general; the others concern one resource or API version.
+fn is_culprit(verdict: &Verdict) -> bool {
+    verdict.health == Health::Failing && verdict.kind.is_admission()
 }
 
 impl NotAHook {

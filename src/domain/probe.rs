@@ -169,6 +169,12 @@ pub enum Answer {
         /// The status code.
         status: u16,
     },
+    /// An HTTP answer to a request for an API's discovery document.
+    Discovery {
+        /// The status code; the aggregator, who has credentials, wants 2xx or 3xx. 401 and 403 mean a living server
+        /// that does not know us.
+        status: u16,
+    },
     /// A well-formed AdmissionReview for our uid.
     Review {
         /// Whether the hook allowed the object.
@@ -184,6 +190,14 @@ pub enum Answer {
         /// What is wrong with it.
         why: String,
     },
+}
+
+impl Answer {
+    /// Whether a request for a discovery document, answered like this, would make the aggregator call the service
+    /// unavailable: 429 and those of a server that only dislikes us would not.
+    pub const fn is_no_discovery(status: u16) -> bool {
+        !(matches!(status, 200..=399 | 401 | 403 | 429))
+    }
 }
 
 /// How a probe ended.
@@ -249,7 +263,12 @@ impl ProbeOutcome {
     /// The value of the `outcome` label in metrics.
     pub const fn as_str(&self) -> &'static str {
         match self {
-            Self::Answered(Answer::Handshake | Answer::Http { .. } | Answer::Review { .. }) => "answered",
+            Self::Answered(Answer::Discovery { status }) if Answer::is_no_discovery(*status) => {
+                "discovery_refused"
+            }
+            Self::Answered(
+                Answer::Handshake | Answer::Http { .. } | Answer::Review { .. } | Answer::Discovery { .. },
+            ) => "answered",
             Self::Answered(Answer::ReviewRefused { .. }) => "review_refused",
             Self::Answered(Answer::NotAnAdmissionReview { .. }) => "not_an_admission_review",
             Self::ClientCertificateWanted => "client_certificate_wanted",

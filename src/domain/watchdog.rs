@@ -329,8 +329,12 @@ fn is_trouble(verdict: &Verdict) -> bool {
     !matches!(verdict.cause, None | Some(Cause::Denying))
 }
 
-/// Trouble that is new, or somebody's to act on: whatever else is measured may come from it.
+/// Trouble that is new, or somebody's to act on: whatever else is measured may come from it. What is wrong beside
+/// admission is measured apart.
 fn is_news(verdict: &Verdict, now: Time) -> bool {
+    if !verdict.kind.is_admission() {
+        return false;
+    }
     let young = verdict.since.is_none_or(|since| now.since(since) < LASTING);
     is_trouble(verdict) && (young || verdict.health == Health::Failing)
 }

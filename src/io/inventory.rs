@@ -1,5 +1,8 @@
 //! The inventory: every hook with the addresses behind it, kept up to date by watches.
 //!
+//! CustomResourceDefinitions and APIServices are read for the hooks in them, cut down while they are read. The
+//! inventory does not wait for them, and does without where they cannot be had.
+//!
 //! Services and EndpointSlices are watched namespace by namespace, only where a hook refers to one, and with
 //! a selector where it is short: a cluster's thousands of others never even cross the wire. Above
 //! [`MAX_NAMESPACES`] of these the connections would cost more than they save, so then one watch over the
@@ -25,6 +28,7 @@ mod backoff;
 pub mod convert;
 mod feed;
 mod health;
+mod lean;
 mod lines;
 mod object;
 mod page;
@@ -59,7 +63,8 @@ pub struct View {
 
 impl View {
     /// Since when the inventory may be out of date: the oldest instant at which every watch was known good.
-    /// Watches that are refused do not count, they deliver nothing. `None` before all were good once.
+    /// Watches that are refused do not count, they deliver nothing, nor do those beside admission. `None` before
+    /// all were good once.
     ///
     /// In a quiet cluster this falls back by up to 65 s although all is well, because the API server only
     /// says once a minute that nothing has changed (seen on 1.36.2); and when it hangs with its connections
@@ -67,7 +72,9 @@ impl View {
     pub fn known_good(&self) -> Option<Time> {
         self.watches
             .iter()
-            .filter(|watch| !matches!(watch.state, WatchState::Refused { .. }))
+            .filter(|watch| {
+                !matches!(watch.state, WatchState::Refused { .. }) && !watch.kind.is_beside_admission()
+            })
             .map(|watch| watch.known_good)
             .min()
             .flatten()
@@ -221,7 +228,7 @@ impl Keeper {
         };
         if is_news {
             pending = Pending::Change;
-            if matches!(kind, WatchedKind::Validating | WatchedKind::Mutating) {
+            if kind.has_hooks() {
                 self.arrange_feeds();
             }
         }
@@ -236,6 +243,8 @@ impl Keeper {
             WatchedKind::Validating,
             WatchedKind::Mutating,
             WatchedKind::Namespaces,
+            WatchedKind::Definitions,
+            WatchedKind::Registrations,
         ]
         .into_iter()
         .map(|kind| ((kind, None), BTreeSet::new()))
@@ -282,14 +291,15 @@ impl Keeper {
         }
     }
 
-    /// Whether an inventory can be made: every feed was tried, and at least one kind of configuration was
-    /// read or will never be.
+    /// Whether an inventory can be made: every feed was tried that it cannot do without, and at least one kind of
+    /// configuration was read or will never be.
     fn is_complete(&self) -> bool {
         let configurations_known = self.feeds.iter().any(|((kind, _), running)| {
-            matches!(kind, WatchedKind::Validating | WatchedKind::Mutating)
-                && matches!(running.state, WatchState::Open | WatchState::Refused { .. })
+            kind.is_admission() && matches!(running.state, WatchState::Open | WatchState::Refused { .. })
         });
-        configurations_known && self.feeds.values().all(|running| running.settled)
+        let tried =
+            |((kind, _), running): (&FeedKey, &Running)| running.settled || kind.is_beside_admission();
+        configurations_known && self.feeds.iter().all(tried)
     }
 
     fn publish(&mut self) {
@@ -341,6 +351,8 @@ impl Keeper {
 
 #[cfg(test)]
 mod tests {
+    mod others;
+
     use std::sync::Mutex;
 
     use serde_json::{Value, json};
@@ -352,6 +364,8 @@ mod tests {
     const VALIDATING: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
     const MUTATING: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
     const NAMESPACES: &str = "/api/v1/namespaces";
+    const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    const REGISTRATIONS: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
 
     /// Lists and watches, with the objects in a test's hand.
     #[derive(Default)]
@@ -512,7 +526,7 @@ mod tests {
         two.await;
         cluster.send(MUTATING, "DELETED", &configuration("m", &[]));
         until(&mut views, |view| {
-            only_hook(view).is_some() && view.watches.len() == 5
+            only_hook(view).is_some() && view.watches.len() == 7
         })
         .await;
     }
@@ -541,7 +555,7 @@ mod tests {
         until(&mut watching.subscribe(), |view| view.inventory.is_some()).await;
         for asked in server.asked() {
             let (path, query) = asked.target.split_once('?').expect("a query");
-            let expected = [VALIDATING, MUTATING, NAMESPACES].map(str::to_owned);
+            let expected = [VALIDATING, MUTATING, NAMESPACES, DEFINITIONS, REGISTRATIONS].map(str::to_owned);
             assert!(
                 expected.contains(&path.to_owned())
                     || path == services("n") && query.contains("fieldSelector=metadata.name%3Ds")
@@ -571,7 +585,7 @@ mod tests {
         let server = serve("127.0.0.1:0", &cluster).await;
         let watching = InventoryWatch::start(&server.connection().await, clock());
         let view = until(&mut watching.subscribe(), |view| view.inventory.is_some()).await;
-        assert_eq!(view.watches.len(), 5);
+        assert_eq!(view.watches.len(), 7);
         let hooks = &view.inventory.as_ref().expect("just awaited").hooks;
         let found = |hook: &&Arc<Hook>| {
             matches!(&hook.target, Target::Service(target)
@@ -633,14 +647,14 @@ mod tests {
     #[tokio::test]
     async fn an_api_server_that_fails_never_looks_like_a_cluster_without_hooks() {
         let cluster = small();
-        for path in [VALIDATING, MUTATING, NAMESPACES] {
+        for path in [VALIDATING, MUTATING, NAMESPACES, DEFINITIONS, REGISTRATIONS] {
             cluster.refuse(path, 500);
         }
         let server = serve("127.0.0.1:0", &cluster).await;
         let watching = InventoryWatch::start(&server.connection().await, clock());
         let mut views = watching.subscribe();
         let broken = until(&mut views, |view| {
-            view.watches.len() == 3
+            view.watches.len() == 5
                 && view
                     .watches
                     .iter()
@@ -708,7 +722,7 @@ mod tests {
         let InventoryHealth::Stale { why } = &stale.health else {
             panic!("{:?}", stale.health);
         };
-        assert!(why.contains("and 4 more"), "{why}");
+        assert!(why.contains("and 6 more"), "{why}");
         let age_from = stale.known_good().expect("it was good once");
 
         cluster.set(&endpoint_slices("n"), &[slice(false)]);

@@ -342,9 +342,8 @@ impl Metrics {
     }
 
     fn fill_hook(&self, verdict: &Verdict) {
-        let kind = verdict.kind.to_string();
         let hook = [
-            kind.as_str(),
+            verdict.kind.as_str(),
             verdict.configuration.as_deref().unwrap_or(""),
             &verdict.webhook,
         ];
@@ -372,10 +371,7 @@ impl Metrics {
 }
 
 const fn kind(id: &HookId) -> &'static str {
-    match id.kind {
-        crate::domain::hook::HookKind::Mutating => "mutating",
-        crate::domain::hook::HookKind::Validating => "validating",
-    }
+    id.kind.as_str()
 }
 
 /// Makes a metric with the common prefix and registers it.

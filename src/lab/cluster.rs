@@ -141,8 +141,8 @@ impl Cluster {
         let mut backends = Vec::new();
         for hook in LabHook::ALL {
             let role = match hook.kind() {
-                HookKind::Validating => Role::Validating,
                 HookKind::Mutating => Role::Mutating,
+                _ => Role::Validating,
             };
             let certificate = authority.issue(&certified_name(hook, reach))?;
             let group = Backend::start_group(&hook.hosts(reach), role, &certificate).await?;

@@ -72,7 +72,14 @@ pub fn values_of(label: &str) -> Option<Vec<&'static str>> {
         ]
         .map(Effect::as_str)
         .to_vec(),
-        "kind" => vec!["mutating", "validating"],
+        "kind" => [
+            HookKind::Mutating,
+            HookKind::Validating,
+            HookKind::Conversion,
+            HookKind::Aggregated,
+        ]
+        .map(HookKind::as_str)
+        .to_vec(),
         "certificate" => vec!["served", "ca"],
         "result" => vec![
             "success",

@@ -10,6 +10,7 @@
     reason = "a test fails by panicking, and helpers of an integration test count as code"
 )]
 
+mod kinds;
 mod played;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -113,7 +114,7 @@ fn named(name: &str, test: impl Fn() -> Outcome + 'static) -> Named {
 }
 
 fn tests() -> Vec<Named> {
-    played::tests()
+    [played::tests(), kinds::tests()].into_iter().flatten().collect()
 }
 
 /// Why nothing can be run here, if so.

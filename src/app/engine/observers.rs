@@ -137,6 +137,11 @@ fn report(watch: &WatchHealth) -> WatchReport {
     let health = match &watch.state {
         WatchState::Open => InventoryHealth::Current,
         WatchState::Starting => InventoryHealth::Starting,
+        // What hooks beside admission are at is nobody's guard rail; the addresses behind them have watches of their
+        // own.
+        WatchState::Broken { why } if watch.kind.is_beside_admission() => {
+            InventoryHealth::Limited { why: why.clone() }
+        }
         WatchState::Broken { why } => InventoryHealth::Stale { why: why.clone() },
         WatchState::Refused { why } => InventoryHealth::Limited { why: why.clone() },
     };

@@ -107,7 +107,7 @@ fn just_before(changes: &Changes, hook: &HookId, since: Time) -> Option<String> 
     (!latest.is_empty()).then(|| format!("Shortly before: {}.", latest.join("; ")))
 }
 
-fn without_backends(target: &ServiceTarget) -> String {
+pub(super) fn without_backends(target: &ServiceTarget) -> String {
     let service = format!("Service {}/{}", target.namespace, target.name);
     match &target.service {
         ServiceState::Missing => format!("{service} does not exist."),
@@ -126,7 +126,7 @@ fn without_backends(target: &ServiceTarget) -> String {
 }
 
 impl Probes<'_> {
-    fn sentences(&self) -> Vec<String> {
+    pub(super) fn sentences(&self) -> Vec<String> {
         /// Backends told one by one; the rest is a number.
         const TOLD: usize = 3;
         let list = |dead: &[(&Backend, &Dead)]| {

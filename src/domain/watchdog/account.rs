@@ -34,11 +34,17 @@ impl Watchdog {
     }
 
     pub(super) fn sources(&self, now: Time, self_doubt: bool) -> Sources {
-        // A watch that is refused delivers nothing that could grow old.
+        // A watch that is refused delivers nothing that could grow old, nor does one that has only begun while there
+        // is an inventory without it.
         let age = self
             .watches
             .iter()
-            .filter(|report| !matches!(report.health, InventoryHealth::Limited { .. }))
+            .filter(|report| {
+                !matches!(
+                    report.health,
+                    InventoryHealth::Limited { .. } | InventoryHealth::Starting
+                )
+            })
             .map(|report| report.known_good.map(|good| now.since(good)))
             .try_fold(Duration::ZERO, |age, watch| watch.map(|watch| age.max(watch)));
         Sources {

@@ -45,7 +45,9 @@ impl Watchdog {
                 webhook: Arc::clone(&verdict.webhook),
             };
             let lasting = verdict.since.is_some_and(|since| now.since(since) >= TOLD);
-            match lasting && verdict.health != Health::Failing {
+            // An API that is unavailable for weeks is common and nobody's emergency.
+            let is_to_be_watched = verdict.health == Health::Failing && verdict.kind.is_admission();
+            match lasting && !is_to_be_watched {
                 true => hooks.remove(&id),
                 false => hooks.insert(id),
             };

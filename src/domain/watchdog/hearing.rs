@@ -1,5 +1,7 @@
 //! Puts every hook's case together and judges it.
 
+mod others;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -110,8 +112,10 @@ impl Watchdog {
             .as_ref()
             .map_or_else(Vec::new, |inventory| inventory.all_problems());
         let hooks: &[Arc<Hook>] = self.inventory.as_ref().map_or(&[], |inventory| &inventory.hooks);
+        // The API server's counters and refusals by webhook name speak of admission hooks only.
+        let hooks = hooks.iter().filter(|hook| hook.id.kind.is_admission());
         let mut listed: BTreeMap<&str, Vec<&Hook>> = BTreeMap::new();
-        for hook in hooks {
+        for hook in hooks.clone() {
             listed.entry(&hook.id.webhook).or_default().push(hook);
         }
         let (excess, stalled) = (plane.excess(), plane.stalled());
@@ -173,7 +177,6 @@ impl Watchdog {
             judge(&case, self.verdicts.get(&subject).copied())
         };
         let mut verdicts: Vec<Verdict> = hooks
-            .iter()
             .map(|hook| case(hook.id.kind, &hook.id.webhook, Some(hook.as_ref())))
             .collect();
         let recent = plane.windows.recent.iter();
@@ -199,6 +202,7 @@ impl Watchdog {
                 });
             }
         }
+        verdicts.extend(self.judge_others(plane.windows, states, self_doubt, now));
         verdicts.sort_by(|a, b| {
             let order = |verdict: &Verdict| match verdict.health {
                 Health::Failing => 0,

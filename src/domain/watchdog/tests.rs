@@ -1,6 +1,7 @@
 //! Incidents as lists of events.
 
 mod misleading;
+mod others;
 mod scale;
 
 use super::*;
@@ -260,6 +261,7 @@ fn hook(webhook: &str, endpoints: u8) -> Hook {
         dry_run_safe: true,
         review_versions: vec!["v1".into()],
         probe_level: None,
+        other: None,
         problems: Vec::new(),
     }
 }

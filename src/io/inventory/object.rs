@@ -1,4 +1,4 @@
-//! The five kinds that are watched, and what is kept of one object of each.
+//! The kinds that are watched, and what is kept of one object of each.
 //!
 //! Objects come in as JSON one by one and are cut down to the few fields that matter before the next one is
 //! read. An object that cannot be read becomes a [`Problem`] and stops nothing.
@@ -15,8 +15,10 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::convert;
+use super::convert::others;
 pub(super) use super::convert::service::SERVICE_LABEL;
 use super::convert::service::{Service, Slice};
+use super::lean::Lean;
 use crate::domain::canary::bounded;
 use crate::domain::hook::{Hook, Labels};
 use crate::domain::inventory::Problem;
@@ -34,6 +36,10 @@ pub enum WatchedKind {
     EndpointSlices,
     /// Labels of namespaces.
     Namespaces,
+    /// CustomResourceDefinitions that a webhook converts.
+    Definitions,
+    /// APIServices that another server answers for.
+    Registrations,
 }
 
 impl WatchedKind {
@@ -43,6 +49,8 @@ impl WatchedKind {
             Self::Validating | Self::Mutating => "/apis/admissionregistration.k8s.io/v1",
             Self::Services | Self::Namespaces => "/api/v1",
             Self::EndpointSlices => "/apis/discovery.k8s.io/v1",
+            Self::Definitions => "/apis/apiextensions.k8s.io/v1",
+            Self::Registrations => "/apis/apiregistration.k8s.io/v1",
         }
     }
 
@@ -52,6 +60,8 @@ impl WatchedKind {
             Self::Validating | Self::Mutating => "admissionregistration.k8s.io",
             Self::Services | Self::Namespaces => "",
             Self::EndpointSlices => "discovery.k8s.io",
+            Self::Definitions => "apiextensions.k8s.io",
+            Self::Registrations => "apiregistration.k8s.io",
         }
     }
 
@@ -63,6 +73,8 @@ impl WatchedKind {
             Self::Services => "services",
             Self::EndpointSlices => "endpointslices",
             Self::Namespaces => "namespaces",
+            Self::Definitions => "customresourcedefinitions",
+            Self::Registrations => "apiservices",
         }
     }
 
@@ -73,7 +85,40 @@ impl WatchedKind {
             Self::Services => "Service",
             Self::EndpointSlices => "EndpointSlice",
             Self::Namespaces => "Namespace",
+            Self::Definitions => "CustomResourceDefinition",
+            Self::Registrations => "APIService",
         }
+    }
+
+    /// Whether its objects have hooks in them.
+    pub(super) const fn has_hooks(self) -> bool {
+        self.is_admission() || self.is_beside_admission()
+    }
+
+    /// Whether the inventory is nothing without it.
+    pub(super) const fn is_admission(self) -> bool {
+        matches!(self, Self::Validating | Self::Mutating)
+    }
+
+    /// Whether the inventory may do without it, as it does where reading it is forbidden.
+    pub const fn is_beside_admission(self) -> bool {
+        matches!(self, Self::Definitions | Self::Registrations)
+    }
+
+    /// How to read its objects: by far the largest part of some is never looked at.
+    pub(super) const fn lean(self) -> Lean {
+        const APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+        Lean(match self {
+            Self::Definitions => &[
+                "managedFields",
+                APPLIED,
+                "schema",
+                "additionalPrinterColumns",
+                "status",
+            ],
+            Self::Registrations => &["managedFields", APPLIED],
+            _ => &[],
+        })
     }
 }
 
@@ -114,6 +159,11 @@ pub(super) fn parse(
         WatchedKind::Mutating => {
             typed::<MutatingWebhookConfiguration>(value).map(|it| Some(Object::Hooks(convert::mutating(it))))
         }
+        // Of these two most objects have no hook, and nothing of them is kept.
+        WatchedKind::Definitions => typed::<others::Definition>(value)
+            .map(|it| others::conversion(it).map(|hook| Object::Hooks(vec![hook]))),
+        WatchedKind::Registrations => typed::<others::Registration>(value)
+            .map(|it| others::aggregated(it).map(|hook| Object::Hooks(vec![hook]))),
         WatchedKind::Services if !wanted.contains(&key) => Ok(None),
         WatchedKind::Services => {
             typed::<ApiService>(value).map(|it| Some(Object::Service(Service::from(it))))

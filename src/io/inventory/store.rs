@@ -97,14 +97,20 @@ impl Store {
     }
 
     fn hooks(&self) -> impl Iterator<Item = &Hook> {
-        [WatchedKind::Mutating, WatchedKind::Validating]
-            .into_iter()
-            .filter_map(|kind| self.objects.get(&kind))
-            .flat_map(BTreeMap::values)
-            .flat_map(|object| match object {
-                Object::Hooks(hooks) => hooks.as_slice(),
-                _ => &[],
-            })
+        // In the order of what matters most, where a bound leaves some out.
+        [
+            WatchedKind::Mutating,
+            WatchedKind::Validating,
+            WatchedKind::Definitions,
+            WatchedKind::Registrations,
+        ]
+        .into_iter()
+        .filter_map(|kind| self.objects.get(&kind))
+        .flat_map(BTreeMap::values)
+        .flat_map(|object| match object {
+            Object::Hooks(hooks) => hooks.as_slice(),
+            _ => &[],
+        })
     }
 
     /// Puts the inventory together. `why_unread` explains why a Service, or its EndpointSlices, in a namespace
@@ -124,7 +130,8 @@ impl Store {
             problems.push(Problem {
                 object: "all webhook configurations".to_owned(),
                 what: format!(
-                    "they hold {} webhooks; hookwatch watches {} of them, in the order of their names",
+                    "with CustomResourceDefinitions and APIServices they hold {} webhooks; hookwatch watches {} of \
+                     them, those of admission first, in the order of their names",
                     seeds.len(),
                     Inventory::MAX_HOOKS
                 ),
@@ -187,8 +194,13 @@ impl Store {
             },
             (None, None) => {
                 problems.add(format!(
-                    "Service {}/{} does not exist; create it or correct clientConfig.service",
-                    key.0, key.1
+                    "Service {}/{} does not exist; create it or correct {}",
+                    key.0,
+                    key.1,
+                    match hook.id.kind {
+                        HookKind::Aggregated => "spec.service",
+                        _ => "clientConfig.service",
+                    }
                 ));
                 ServiceState::Missing
             }

@@ -24,6 +24,8 @@ pub(super) struct Terms {
     pub(super) authority: String,
     /// The PEM bytes.
     pub(super) ca_bundle: Arc<[u8]>,
+    /// Any certificate will do.
+    pub(super) insecure: bool,
 }
 
 /// An idle connection.

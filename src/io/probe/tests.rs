@@ -4,6 +4,7 @@ mod answers;
 mod certificates;
 mod handshakes;
 mod keeping;
+mod others;
 mod server;
 mod waiting;
 
@@ -66,6 +67,7 @@ fn hook(ca_bundle: &str) -> Hook {
         dry_run_safe: true,
         review_versions: vec!["v1".to_owned()],
         probe_level: None,
+        other: None,
         problems: Vec::new(),
     }
 }

@@ -4,7 +4,7 @@
 //! metrics follows `admission/plugin/webhook/{mutating,validating}/dispatcher.go`.
 
 mod filter;
-mod hooks;
+pub(super) mod hooks;
 mod review;
 
 use std::sync::{Arc, Mutex, PoisonError};

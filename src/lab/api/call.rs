@@ -168,6 +168,17 @@ impl Caller {
         }
     }
 
+    /// Opens a new connection and lets go of it.
+    pub(super) async fn reach(
+        &self,
+        store: &Store,
+        target: &Target,
+        deadline: Instant,
+    ) -> Result<(), String> {
+        let client = self.client(target)?;
+        self.dial(store, &client, target, deadline).await.map(drop)
+    }
+
     async fn send(
         &self,
         store: &Store,

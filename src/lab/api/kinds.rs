@@ -38,7 +38,8 @@ const fn kind(
     }
 }
 
-/// All of them. CustomResourceDefinitions and APIServices are stored and served, and have no effect.
+/// All of them. Of CustomResourceDefinitions and APIServices only what [`super::others`] does has an effect: the
+/// resources and API versions that they describe are not served.
 pub(super) static KINDS: [Kind; 14] = [
     kind("", "namespaces", "Namespace", &["ns"], false, true),
     kind("", "configmaps", "ConfigMap", &["cm"], true, false),
@@ -96,6 +97,8 @@ pub(super) static SERVICE: &Kind = &KINDS[3];
 pub(super) static ENDPOINT_SLICE: &Kind = &KINDS[8];
 pub(super) static VALIDATING: &Kind = &KINDS[10];
 pub(super) static MUTATING: &Kind = &KINDS[11];
+pub(super) static DEFINITION: &Kind = &KINDS[12];
+pub(super) static REGISTRATION: &Kind = &KINDS[13];
 
 impl Kind {
     /// The kind of a URL.
@@ -146,6 +149,8 @@ mod tests {
             (ENDPOINT_SLICE, "EndpointSlice"),
             (VALIDATING, "ValidatingWebhookConfiguration"),
             (MUTATING, "MutatingWebhookConfiguration"),
+            (DEFINITION, "CustomResourceDefinition"),
+            (REGISTRATION, "APIService"),
         ] {
             assert_eq!(kind.kind, name);
         }

@@ -99,12 +99,12 @@ pub(super) async fn create_all(cluster: &Cluster) -> anyhow::Result<()> {
     for hook in LabHook::ALL {
         let configuration = configuration(cluster, hook);
         match hook.kind() {
-            HookKind::Validating => {
-                let configuration: ValidatingWebhookConfiguration = object(configuration)?;
-                create(&Api::all(client()), &configuration).await?;
-            }
             HookKind::Mutating => {
                 let configuration: MutatingWebhookConfiguration = object(configuration)?;
+                create(&Api::all(client()), &configuration).await?;
+            }
+            _ => {
+                let configuration: ValidatingWebhookConfiguration = object(configuration)?;
                 create(&Api::all(client()), &configuration).await?;
             }
         }
