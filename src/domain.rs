@@ -7,6 +7,7 @@ pub mod bypass;
 pub mod canaries;
 pub mod canary;
 pub mod exposition;
+pub mod fence;
 pub mod history;
 pub mod hook;
 pub mod inventory;

@@ -12,6 +12,7 @@ mod alerts;
 mod arrows;
 mod commands;
 mod configuration;
+mod deploy;
 mod exposed;
 mod links;
 mod source;
