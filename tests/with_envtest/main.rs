@@ -11,6 +11,7 @@
 )]
 
 mod played;
+mod privileges;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -113,7 +114,8 @@ fn named(name: &str, test: impl Fn() -> Outcome + 'static) -> Named {
 }
 
 fn tests() -> Vec<Named> {
-    played::tests()
+    let all = [played::tests(), privileges::tests()];
+    all.into_iter().flatten().collect()
 }
 
 /// Why nothing can be run here, if so.
