@@ -593,7 +593,60 @@ fn at_ownership() -> Vec<Attempt> {
             mine["manager"] = "hookwatch".into();
             list(&mut o["metadata"], "managedFields").push(mine);
         }),
+        refused("a webhook's rules for us", OWNERSHIP, |o| {
+            claim(o, "hookwatch", "a.example.com", json!({"f:rules": {}}));
+        }),
+        refused("a webhook's name for us", OWNERSHIP, |o| {
+            claim(o, "hookwatch", "a.example.com", json!({".": {}, "f:name": {}}));
+        }),
+        refused("a condition of others for us", OWNERSHIP, |o| {
+            let theirs =
+                json!({"k:{\"name\":\"first.example.com\"}": {".": {}, "f:expression": {}, "f:name": {}}});
+            claim(
+                o,
+                "hookwatch",
+                "a.example.com",
+                json!({ "f:matchConditions": theirs }),
+            );
+        }),
+        refused("a condition of others for somebody else", OWNERSHIP, |o| {
+            let theirs =
+                json!({"k:{\"name\":\"first.example.com\"}": {".": {}, "f:expression": {}, "f:name": {}}});
+            claim(
+                o,
+                "somebody",
+                "a.example.com",
+                json!({ "f:matchConditions": theirs }),
+            );
+        }),
+        refused("a timeout for somebody else", OWNERSHIP, |o| {
+            claim(o, "somebody", "a.example.com", json!({"f:timeoutSeconds": {}}));
+        }),
+        refused("a webhook less for the installer", OWNERSHIP, |o| {
+            let fields = &mut o["metadata"]["managedFields"][0]["fieldsV1"];
+            remove(&mut fields["f:webhooks"], "k:{\"name\":\"c.example.com\"}");
+        }),
+        refused("a webhook's rules less for the installer", OWNERSHIP, |o| {
+            let fields = &mut o["metadata"]["managedFields"][0]["fieldsV1"];
+            remove(
+                &mut fields["f:webhooks"]["k:{\"name\":\"c.example.com\"}"],
+                "f:rules",
+            );
+        }),
+        refused("an annotation less for the installer", OWNERSHIP, |o| {
+            let fields = &mut o["metadata"]["managedFields"][0]["fieldsV1"];
+            remove(&mut fields["f:metadata"]["f:annotations"], "f:owner");
+        }),
     ]
+}
+
+/// Says that somebody owns these fields of a webhook.
+fn claim(object: &mut Value, manager: &str, webhook: &str, fields: Value) {
+    let key = format!("k:{{\"name\":\"{webhook}\"}}");
+    list(&mut object["metadata"], "managedFields").push(json!({
+        "manager": manager, "operation": "Update", "apiVersion": "admissionregistration.k8s.io/v1",
+        "fieldsType": "FieldsV1", "fieldsV1": {"f:webhooks": {key: fields}},
+    }));
 }
 
 fn at_other_objects() -> Vec<Attempt> {

@@ -157,11 +157,13 @@ pub fn lets_through_what_a_bypass_takes_and_nothing_else() -> Outcome {
         changes_as_actor(&cluster, &before, &mut account).await;
         makings_and_deletions(&wide, &mut account).await;
         canaries(&cluster, &wide, &mut account).await;
-        assert_eq!(
-            state(&cluster).await,
-            before,
-            "dry runs and refusals change nothing"
-        );
+        for (object, is) in state(&cluster).await {
+            if is != before[object] {
+                account
+                    .wrong
+                    .push(format!("dry runs and refusals have changed {object}"));
+            }
+        }
         others(&cluster, &mut account).await;
         one_bypass_for_real(&cluster, &mut account).await;
         three_hundred_webhooks(&cluster, &mut account).await;
