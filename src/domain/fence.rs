@@ -23,6 +23,9 @@ pub const NEVER_MADE: &str = "hookwatch-fence-proof";
 /// What the fence says of an object whose owner opted out.
 pub const OPTED_OUT: &str = "the object is annotated hookwatch.dev/breaker: off";
 
+/// What the API server says of an expression that it gives up.
+const TOO_COSTLY: &str = "actual cost limit exceeded";
+
 /// What an operator wants done about a culprit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -238,6 +241,10 @@ impl Attempt {
         match (policy(message), self.refusal()) {
             (Some((FENCE, said)), Some(refusal)) if said == refusal => Reading::AsItHasToBe,
             (Some((FENCE, OPTED_OUT)), _) => Reading::AnotherSubject(OPTED_OUT.to_owned()),
+            // More webhooks than the API server has patience for; nothing is let through.
+            (Some((FENCE, said)), _) if said.contains(TOO_COSTLY) => {
+                Reading::AnotherSubject(TOO_COSTLY.to_owned())
+            }
             (Some((FENCE, said)), _) => settled(Proof::NotProven, format!("of {self} it said: {said}")),
             (Some((other, _)), _) => settled(
                 Proof::NotProven,
@@ -344,6 +351,17 @@ mod tests {
                 let target = attempt.asking(&subject).target;
                 assert!(target.ends_with("?dryRun=All&fieldManager=hookwatch"), "{target}");
             }
+        }
+    }
+
+    #[test]
+    fn an_object_that_is_too_large_for_the_fence_says_nothing_about_it() {
+        let message = refused(
+            FENCE,
+            "expression 'x' resulted in error: operation cancelled: actual cost limit exceeded",
+        );
+        for attempt in Attempt::ALL {
+            assert!(matches!(attempt.read(422, &message), Reading::AnotherSubject(_)));
         }
     }
 

@@ -685,6 +685,9 @@ fn at_other_objects() -> Vec<Attempt> {
         at(LEDGER, "somebody's annotation on the ledger", ledger, |o| {
             o["metadata"]["annotations"]["owner"] = "a".into();
         }),
+        at(LEDGER, "somebody's annotation off the ledger", ledger, |o| {
+            remove(&mut o["metadata"]["annotations"], "owner");
+        }),
         at(LEDGER, "an opt-out of the ledger's", ledger, |o| {
             o["metadata"]["annotations"]["hookwatch.dev/breaker"] = "off".into();
         }),

@@ -226,6 +226,9 @@ async fn objects(cluster: &Cluster, wide: &Client) {
     let target = format!("{CONFIGURATIONS}/validatingwebhookconfigurations?fieldManager=hookwatch");
     let made = ask(wide, Method::POST, &target, "application/json", &ledger).await;
     assert!(made.is_success(), "{made:?}");
+    let owned = json!({"metadata": {"annotations": {"owner": "team-a"}}});
+    let target = format!("{CONFIGURATIONS}/{}", changes::LEDGER);
+    cluster.admin(Method::PATCH, &target, &owned).await;
     let before = get(&cluster.admin, changes::BYPASSED).await;
     let mut after = before.clone();
     changes::bypass(&mut after);
