@@ -44,6 +44,7 @@ const FOREIGN: &str = "match conditions of others stay";
 const OURS: &str = "a match condition of hookwatch's is the only one";
 const POLICY: &str = "failurePolicy goes from Fail to Ignore";
 const ORIGINAL: &str = "an original in hookwatch.dev/bypass is what";
+const FORGOTTEN: &str = "it is not forgotten that a webhook was Fail";
 const OWNERSHIP: &str = "owner in managedFields";
 
 /// The configuration that attempts are made at: `a` has conditions of its own, `b` was never `Fail`, `c` is bare.
@@ -214,6 +215,9 @@ fn of_bypasses() -> Vec<Attempt> {
             without_ours(o, 0);
             o["webhooks"][0]["failurePolicy"] = "Fail".into();
             o["webhooks"][0]["timeoutSeconds"] = 10.into();
+        }),
+        allowed(BYPASSED, "an original that is in force anyway less", |o| {
+            note(o, &[fail_10("a.example.com")]);
         }),
         allowed(BYPASSED, "from skip to probation", |o| {
             without_ours(o, 0);
@@ -539,10 +543,32 @@ fn at_policies() -> Vec<Attempt> {
         at(
             BYPASSED,
             "more bypassed with nothing written down any more",
-            Expect::Fence(POLICY),
+            Expect::Fence(OURS),
             |o| {
                 remove(&mut o["metadata"]["annotations"], STATE_ANNOTATION);
                 o["webhooks"][0]["timeoutSeconds"] = 1.into();
+            },
+        ),
+        at(
+            BYPASSED,
+            "conditions that nobody explains any more",
+            Expect::Fence(OURS),
+            |o| remove(&mut o["metadata"]["annotations"], STATE_ANNOTATION),
+        ),
+        at(
+            BYPASSED,
+            "an original of Fail less while it is Ignore",
+            Expect::Fence(FORGOTTEN),
+            |o| note(o, &[fail_10("c.example.com")]),
+        ),
+        at(
+            BYPASSED,
+            "all originals away with the conditions, while it is Ignore",
+            Expect::Fence(FORGOTTEN),
+            |o| {
+                without_ours(o, 0);
+                without_ours(o, 2);
+                remove(&mut o["metadata"]["annotations"], STATE_ANNOTATION);
             },
         ),
         at(
