@@ -8,6 +8,7 @@ pub mod canaries;
 pub mod canary;
 pub mod changes;
 pub mod exposition;
+pub mod fence;
 pub mod history;
 pub mod hook;
 pub mod inventory;

@@ -6,6 +6,7 @@ use crate::domain::time::Time;
 
 pub mod canary;
 pub mod client;
+pub mod fence;
 pub mod http;
 pub mod inventory;
 pub mod metrics;

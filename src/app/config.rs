@@ -14,6 +14,7 @@ use serde_json::{Map, Value, json};
 
 use self::section::{Notes, Section};
 use crate::domain::canary::CanaryTarget;
+use crate::domain::fence::AutoBreak;
 use crate::domain::hook::HookId;
 use crate::domain::probe::ProbeLevel;
 
@@ -41,6 +42,19 @@ pub struct ConfigArguments {
     /// Folder to write every observation to, for `replay`
     #[arg(long, env = "HOOKWATCH_RECORD", value_name = "DIR")]
     pub record: Option<PathBuf>,
+    /// What is done about a culprit: off, plan or on [default: plan; without a value: on]
+    ///
+    /// This version bypasses nothing yet. With `on` it proves, by dry runs, that the fence around its account holds,
+    /// and publishes whether it would be allowed to act.
+    #[arg(
+        long,
+        env = "HOOKWATCH_AUTO_BREAK",
+        value_name = "MODE",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "on"
+    )]
+    pub auto_break: Option<String>,
 }
 
 /// The configuration, complete and checked.
@@ -62,6 +76,8 @@ pub struct Config {
     pub canaries: CanaryConfig,
     /// Where observations are recorded; `None` for nowhere.
     pub record: Option<RecordConfig>,
+    /// What is done about a culprit.
+    pub auto_break: AutoBreak,
 }
 
 /// Where observations are recorded.
@@ -209,6 +225,7 @@ impl Config {
             namespace,
             listen,
             record,
+            auto_break,
         } = arguments;
         let mut file = Section {
             path: String::new(),
@@ -229,6 +246,7 @@ impl Config {
         let probes = file.section("probes", ProbeConfig::read);
         let canaries = file.section("canaries", CanaryConfig::read);
         let record = file.section("record", |section| RecordConfig::read(section, record.clone()));
+        let auto_break = file.auto_break("autoBreak", auto_break.as_deref());
         file.refuse_the_rest();
         if !is_dns_label(&namespace) {
             file.error("namespace", format!("{namespace:?} cannot be a namespace's name"));
@@ -249,6 +267,7 @@ impl Config {
             probes,
             canaries,
             record,
+            auto_break,
         })
     }
 }
@@ -436,6 +455,25 @@ canaries:
             (config.namespace.as_str(), config.listen.to_string().as_str()),
             ("elsewhere", "[::1]:1")
         );
+    }
+
+    #[test]
+    fn a_bare_on_or_off_of_any_yaml_reader_is_a_mode() {
+        let mode = |text: &str| {
+            Config::parse(text, &ConfigArguments::default())
+                .expect("valid")
+                .auto_break
+        };
+        assert_eq!(mode(""), AutoBreak::Plan);
+        for (text, expected) in [
+            ("autoBreak: on", AutoBreak::On),
+            ("autoBreak: 'off'", AutoBreak::Off),
+            ("autoBreak: false", AutoBreak::Off),
+            ("autoBreak: plan", AutoBreak::Plan),
+        ] {
+            assert_eq!(mode(text), expected, "{text}");
+        }
+        assert_eq!(keys("autoBreak: sometimes"), ["autoBreak"]);
     }
 
     #[test]

@@ -265,9 +265,21 @@ fn report(conclusion: Conclusion, assessment: Option<&Assessment>) -> String {
     for trouble in &assessment.sources.inventory_trouble {
         line(&format!("  {trouble}"));
     }
+    if let Some(why) = &assessment.sources.replicas_trouble {
+        line(&format!("  API servers: {why}"));
+    }
     for scrape in &assessment.sources.scrapes {
         let state = scrape.failure.clone().unwrap_or_else(|| "scraped".to_owned());
         line(&format!("  API server {}: {state}", scrape.target));
+    }
+    let breaker = &assessment.breaker;
+    if breaker.wanted != breaker.effective {
+        line(&format!(
+            "  autoBreak is {} and has the effect of {}: {}",
+            breaker.wanted.as_str(),
+            breaker.effective.as_str(),
+            breaker.why
+        ));
     }
     for problem in &assessment.problems {
         line(&format!("  {}: {}", problem.object, problem.what));

@@ -84,7 +84,7 @@ impl Engine {
         let mut tasks = JoinSet::new();
         observers::spawn(&mut tasks, config, &connection, &clock, &events, &attention)?;
         let core = Core {
-            watchdog: Watchdog::new(&config.namespace),
+            watchdog: Watchdog::new(&config.namespace).wanting(config.auto_break),
             clock,
             metrics: Arc::clone(&metrics),
             certificates: Arc::clone(&certificates),
@@ -169,7 +169,12 @@ impl Core {
                 let hooks: BTreeSet<HookId> = inventory.hooks.iter().map(|hook| hook.id.clone()).collect();
                 self.metrics.keep_only(&hooks);
             }
-            Event::Watches(_) | Event::ProbeOverdue(_) | Event::CanaryOverdue(_) | Event::Tick => {}
+            Event::Watches(_)
+            | Event::ProbeOverdue(_)
+            | Event::CanaryOverdue(_)
+            | Event::Fence(_)
+            | Event::Replicas(_)
+            | Event::Tick => {}
         }
     }
 
@@ -265,6 +270,19 @@ fn log(change: &Change) {
                 tracing::warn!(watch, why, "the inventory does without this kind");
             }
         },
+        Change::Breaker(breaker) => {
+            let (wanted, effective) = (breaker.wanted.as_str(), breaker.effective.as_str());
+            if breaker.wanted == breaker.effective {
+                tracing::info!(wanted, effective, "{}", breaker.why);
+            } else {
+                tracing::warn!(wanted, effective, "{}", breaker.why);
+            }
+        }
+        Change::Replicas(Err(why)) => tracing::warn!(
+            why,
+            "it is not known which API servers there are; the configured address stands for all"
+        ),
+        Change::Replicas(Ok(())) => tracing::info!("it is known again which API servers there are"),
         Change::Scrape {
             target,
             failure: Some(why),

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::canary::CanaryTarget;
+use super::fence::Breaker;
 use super::hook::{Backend, HookKind};
 use super::inventory::Problem;
 use super::time::Time;
@@ -301,6 +302,8 @@ pub struct Sources {
     pub inventory_trouble: Vec<String>,
     /// Every scrape target with what is known of it.
     pub scrapes: Vec<ScrapeView>,
+    /// Why it is not known which API servers there are, when it is not; then the configured address stands for all.
+    pub replicas_trouble: Option<String>,
     /// True when every probe fails at once and nothing shows that the fault is not ours.
     pub self_doubt: bool,
 }
@@ -329,6 +332,8 @@ pub struct Assessment {
     pub hooks: Vec<Verdict>,
     /// Where the knowledge comes from.
     pub sources: Sources,
+    /// What is done about a culprit.
+    pub breaker: Breaker,
     /// Objects in the cluster that could not be made sense of.
     pub problems: Vec<Problem>,
 }

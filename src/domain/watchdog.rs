@@ -16,6 +16,7 @@ use std::time::Duration;
 use super::canaries::Canaries;
 use super::canary::CanaryTarget;
 use super::changes::Changes;
+use super::fence::{AutoBreak, Proof};
 use super::history::History;
 use super::hook::{Backend, Hook, HookId, HookKind, ServiceState, Target};
 use super::inventory::{Inventory, InventoryHealth, WatchReport};
@@ -65,6 +66,10 @@ pub struct Watchdog {
     verdicts: BTreeMap<Subject, Before>,
     plane: Option<(Writes, Time)>,
     attention: Attention,
+    auto_break: AutoBreak,
+    fence: Option<Proof>,
+    /// Why the list of API-server replicas cannot be read.
+    no_replicas: Option<String>,
 }
 
 impl Watchdog {
@@ -84,7 +89,16 @@ impl Watchdog {
             verdicts: BTreeMap::new(),
             plane: None,
             attention: Attention::default(),
+            auto_break: AutoBreak::default(),
+            fence: None,
+            no_replicas: None,
         }
+    }
+
+    /// The same with what its operator wants done about a culprit.
+    #[must_use]
+    pub fn wanting(self, auto_break: AutoBreak) -> Self {
+        Self { auto_break, ..self }
     }
 
     /// Takes one observation in and says what is wanted. Only a tick assesses.
@@ -106,6 +120,8 @@ impl Watchdog {
             }
             Event::CanaryWritten(report) => self.canaries.finished(report),
             Event::CanaryOverdue(overdue) => self.canaries.overdue(&overdue),
+            Event::Fence(proof) => return self.take_fence(proof),
+            Event::Replicas(read) => return self.take_replicas(read),
             Event::Tick => return self.assess(now),
         }
         Vec::new()
@@ -287,6 +303,7 @@ impl Watchdog {
             control_plane,
             hooks: verdicts,
             sources: self.sources(now, self_doubt),
+            breaker: self.breaker(),
             problems,
         };
         effects.push(Effect::Publish(Arc::new(assessment)));

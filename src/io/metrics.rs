@@ -13,6 +13,7 @@ use prometheus::{
 };
 
 use crate::domain::canary::CanaryReport;
+use crate::domain::fence::AutoBreak;
 use crate::domain::hook::HookId;
 use crate::domain::probe::{Phase, ProbeReport};
 use crate::domain::snapshot::{Scrape, ScrapeFailure};
@@ -61,6 +62,7 @@ pub struct Metrics {
     inventory_current: Gauge,
     inventory_problems: Gauge,
     self_doubt: Gauge,
+    breaker_mode: GaugeVec,
     assessed_at: Gauge,
     changes: IntCounterVec,
 }
@@ -163,6 +165,11 @@ impl Metrics {
                 "Objects in the cluster that could not be made sense of; the API lists them.",
             )?,
             self_doubt: make.gauge("self_doubt", "1 while every probe fails and the fault may be our own.")?,
+            breaker_mode: make.gauges(
+                "breaker_mode",
+                "1 for what is done about a culprit now, 0 for the others; this version bypasses nothing yet.",
+                &["mode"],
+            )?,
             assessed_at: make.gauge("assessment_timestamp_seconds", "When everything was last judged.")?,
             changes: make.counters("verdict_changes_total", "Changes of a hook's health.", &["health"])?,
             registry,
@@ -338,6 +345,10 @@ impl Metrics {
         self.inventory_problems.set(assessment.problems.len() as f64);
         self.self_doubt
             .set(as_number(u8::from(assessment.sources.self_doubt)));
+        for mode in AutoBreak::ALL {
+            let now = as_number(u8::from(assessment.breaker.effective == mode));
+            self.breaker_mode.with_label_values(&[mode.as_str()]).set(now);
+        }
         self.assessed_at.set(at);
     }
 

@@ -141,7 +141,7 @@ impl ControlPlane {
     }
 
     /// Lists without end by `readers` clients. The embedded one is left with so many `cores` of its own; a real one
-    /// has those of the machine, and it takes [`FLOOD_FACTOR`] times the readers to keep them busy.
+    /// has those of the machine, and it takes several times the readers to keep them busy.
     ///
     /// # Errors
     /// When a client cannot be made.

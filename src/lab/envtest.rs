@@ -10,7 +10,7 @@ mod throttle;
 
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,6 +44,20 @@ const OWN_ADDRESS: u8 = 9;
 /// Where everything listens that nobody has to be told of.
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
+/// Every request with who made it and what came of it, and none of their contents. A watch is written down when it
+/// opens and again when it ends.
+const AUDIT_POLICY: &str = "apiVersion: audit.k8s.io/v1\n\
+                            kind: Policy\n\
+                            omitStages: [RequestReceived]\n\
+                            rules: [{level: Metadata}]\n";
+
+/// What is out of the ordinary about a control plane.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Options {
+    /// Whether the API server writes an audit log.
+    pub audit: bool,
+}
+
 /// A running control plane. Dropping it kills its processes.
 #[derive(Debug)]
 pub struct Envtest {
@@ -53,6 +67,7 @@ pub struct Envtest {
     _guard: Guard,
     address: SocketAddr,
     kubeconfig: String,
+    audit_log: Option<PathBuf>,
 }
 
 impl Envtest {
@@ -64,10 +79,18 @@ impl Envtest {
     /// # Errors
     /// When the binaries are missing, or a server does not start or does not become ready; with its last words.
     pub async fn start(directory: &Path) -> anyhow::Result<Self> {
+        Self::start_with(directory, Options::default()).await
+    }
+
+    /// The same with options.
+    ///
+    /// # Errors
+    /// As for [`Envtest::start`].
+    pub async fn start_with(directory: &Path, options: Options) -> anyhow::Result<Self> {
         let binaries = binaries::find()?;
         let mut attempt = 1;
         loop {
-            match Self::attempt(&binaries, directory).await {
+            match Self::attempt(&binaries, directory, options).await {
                 Err(error)
                     if attempt < ATTEMPTS && format!("{error:#}").contains("address already in use") =>
                 {
@@ -78,7 +101,7 @@ impl Envtest {
         }
     }
 
-    async fn attempt(binaries: &Binaries, directory: &Path) -> anyhow::Result<Self> {
+    async fn attempt(binaries: &Binaries, directory: &Path, options: Options) -> anyhow::Result<Self> {
         let mut guard = Guard::start(directory)?;
         let host = api_server_host(namespace::entered());
         let (clients, peers, secure) = (free_port(LOOPBACK)?, free_port(LOOPBACK)?, free_port(host)?);
@@ -92,10 +115,15 @@ impl Envtest {
         )?;
         let address = SocketAddr::from((host, secure));
         let files = Files::write(&directory.join(format!("kube-apiserver-{secure}")), host)?;
+        let mut arguments = api_server_arguments(&files, clients, address);
+        let audit_log = match options.audit {
+            true => Some(audit(&files.directory, &mut arguments)?),
+            false => None,
+        };
         let kube_apiserver = Process::start(
             "kube-apiserver",
             &binaries.kube_apiserver,
-            api_server_arguments(&files, clients, address),
+            arguments,
             directory,
             &mut guard,
         )?;
@@ -105,6 +133,7 @@ impl Envtest {
             _guard: guard,
             address,
             kubeconfig: kubeconfig(&files.authority, address, &files.token),
+            audit_log,
         };
         envtest.ready().await?;
         Ok(envtest)
@@ -113,6 +142,11 @@ impl Envtest {
     /// Where the API server listens.
     pub const fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where the API server writes every request down, one JSON object per line, before it answers.
+    pub fn audit_log(&self) -> Option<&Path> {
+        self.audit_log.as_deref()
     }
 
     /// A kubeconfig (YAML) of a user that may do everything.
@@ -212,6 +246,15 @@ fn api_server_arguments(files: &Files, etcd: u16, address: SocketAddr) -> Vec<Os
         arguments.push(flag("endpoint-reconciler-type", "none"));
     }
     arguments
+}
+
+/// Has an audit log written, and says where.
+fn audit(directory: &Path, arguments: &mut Vec<OsString>) -> anyhow::Result<PathBuf> {
+    let policy = directory.join("audit-policy.yaml");
+    std::fs::write(&policy, AUDIT_POLICY).with_context(|| format!("writing {}", policy.display()))?;
+    let log = directory.join("audit.log");
+    arguments.extend([flag("audit-policy-file", &policy), flag("audit-log-path", &log)]);
+    Ok(log)
 }
 
 fn flag(name: &str, value: impl AsRef<std::ffi::OsStr>) -> OsString {

@@ -13,6 +13,7 @@ mod arrows;
 mod commands;
 mod configuration;
 mod dashboards;
+mod deploy;
 mod exposed;
 mod links;
 mod source;

@@ -12,6 +12,7 @@
 
 mod kinds;
 mod played;
+mod privileges;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -114,7 +115,8 @@ fn named(name: &str, test: impl Fn() -> Outcome + 'static) -> Named {
 }
 
 fn tests() -> Vec<Named> {
-    [played::tests(), kinds::tests()].into_iter().flatten().collect()
+    let all = [played::tests(), kinds::tests(), privileges::tests()];
+    all.into_iter().flatten().collect()
 }
 
 /// Why nothing can be run here, if so.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::ConfigError;
+use crate::domain::fence::AutoBreak;
 use crate::domain::probe::ProbeLevel;
 
 /// What is learnt while reading.
@@ -169,6 +170,25 @@ impl Section<'_> {
         ProbeLevel::parse(&text).unwrap_or_else(|why| {
             self.error(key, why);
             default
+        })
+    }
+
+    pub(super) fn auto_break(&mut self, key: &str, argument: Option<&str>) -> AutoBreak {
+        // As for levels: a bare `on` or `off` may have become a truth value.
+        let file = match self.keys.get(key) {
+            Some(Value::Bool(on)) => {
+                let mode = if *on { AutoBreak::On } else { AutoBreak::Off };
+                self.take(key);
+                Some(mode.as_str().to_owned())
+            }
+            _ => self.text(key),
+        };
+        let Some(text) = argument.or(file.as_deref()) else {
+            return AutoBreak::default();
+        };
+        AutoBreak::parse(text).unwrap_or_else(|why| {
+            self.error(key, why);
+            AutoBreak::default()
         })
     }
 

@@ -1,6 +1,7 @@
 //! The tasks that observe: probes, canaries and scrapes, each at its own pace.
 
 mod due;
+mod fence;
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
@@ -14,6 +15,7 @@ use tokio::time::{Instant, MissedTickBehavior, sleep_until};
 
 use crate::app::config::{CanaryConfig, Config, ProbeConfig, ScrapeConfig};
 use crate::domain::canary::{CanaryOutcome, CanaryTarget};
+use crate::domain::fence::AutoBreak;
 use crate::domain::hook::{Backend, BackendPath, Hook, HookId};
 use crate::domain::inventory::{Inventory, InventoryHealth, WatchReport};
 use crate::domain::probe::{Connection as ConnectionUse, ProbeLevel};
@@ -21,6 +23,7 @@ use crate::domain::watchdog::{Attention, Event};
 use crate::io::Clock;
 use crate::io::canary::Canaries;
 use crate::io::client::Connection;
+use crate::io::fence::Fence;
 use crate::io::inventory::{InventoryWatch, View, WatchHealth, WatchState};
 use crate::io::probe::{Limits, ProbeRequest, Prober, ReviewSubject};
 use crate::io::scrape::{ScrapeLimits, ScrapeTarget, Scraper};
@@ -49,6 +52,13 @@ pub(super) fn spawn(
     attention: &watch::Receiver<Attention>,
 ) -> anyhow::Result<()> {
     let (known, inventory) = watch::channel(Arc::new(Inventory::default()));
+    if config.auto_break == AutoBreak::On {
+        tasks.spawn(fence::prove(
+            Fence::new(connection),
+            inventory.clone(),
+            events.clone(),
+        ));
+    }
     let watches = InventoryWatch::start(connection, Arc::clone(clock));
     tasks.spawn(pass_inventory_on(watches, events.clone(), known));
     if config.scrapes.enabled {
@@ -184,9 +194,9 @@ async fn scrape(
         let began = Instant::now();
         if refreshed.is_none_or(|at| at.elapsed() >= REFRESH) {
             refreshed = Some(began);
-            if let Err(error) = scraper.refresh().await {
-                tracing::debug!(%error, "the list of API-server replicas stays as it was");
-            }
+            let read = scraper.refresh().await.map_err(|error| error.to_string());
+            // A core that is gone has no use for it.
+            let _ = events.send(Event::Replicas(read)).await;
         }
         while let Some(ended) = under_way.try_join_next() {
             if let Ok(name) = ended {

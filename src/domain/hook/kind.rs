@@ -36,6 +36,16 @@ impl HookKind {
         }
     }
 
+    /// Where the API server serves the objects that hold hooks of this kind.
+    pub const fn path(self) -> &'static str {
+        match self {
+            Self::Mutating => "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
+            Self::Validating => "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
+            Self::Conversion => "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+            Self::Aggregated => "/apis/apiregistration.k8s.io/v1/apiservices",
+        }
+    }
+
     /// The name as it stands in reports, and the value of the `kind` label in metrics.
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{Change, Effect, Watchdog, subject};
+use crate::domain::fence::{Breaker, Proof};
 use crate::domain::inventory::InventoryHealth;
 use crate::domain::time::Time;
 use crate::domain::verdict::{ControlPlane, ScrapeView, Sources, Verdict};
@@ -31,6 +32,28 @@ impl Watchdog {
             ))));
         }
         effects
+    }
+
+    pub(super) fn breaker(&self) -> Breaker {
+        Breaker::new(self.auto_break, self.fence.as_ref())
+    }
+
+    pub(super) fn take_fence(&mut self, proof: Proof) -> Vec<Effect> {
+        let before = self.breaker();
+        self.fence = Some(proof);
+        let breaker = self.breaker();
+        match breaker == before {
+            true => Vec::new(),
+            false => vec![Effect::Tell(Change::Breaker(breaker))],
+        }
+    }
+
+    pub(super) fn take_replicas(&mut self, read: Result<(), String>) -> Vec<Effect> {
+        let before = std::mem::replace(&mut self.no_replicas, read.clone().err());
+        match before.is_some() == self.no_replicas.is_some() {
+            true => Vec::new(),
+            false => vec![Effect::Tell(Change::Replicas(read))],
+        }
     }
 
     pub(super) fn sources(&self, now: Time, self_doubt: bool) -> Sources {
@@ -70,6 +93,7 @@ impl Watchdog {
                     failure: state.failure.as_ref().map(|failure| failure.why.clone()),
                 })
                 .collect(),
+            replicas_trouble: self.no_replicas.clone(),
             self_doubt,
         }
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::domain::canary::{CanaryOverdue, CanaryReport};
+use crate::domain::fence::{Breaker, Proof};
 use crate::domain::hook::HookId;
 use crate::domain::inventory::{Inventory, InventoryHealth, WatchReport};
 use crate::domain::probe::{ProbeOverdue, ProbeReport};
@@ -29,6 +30,10 @@ pub enum Event {
     CanaryWritten(CanaryReport),
     /// A canary that is late.
     CanaryOverdue(CanaryOverdue),
+    /// What is known of the fence now.
+    Fence(Proof),
+    /// Whether the list of API-server replicas could be read; why not, when it could not.
+    Replicas(Result<(), String>),
     /// Time has passed.
     Tick,
 }
@@ -72,6 +77,10 @@ pub enum Change {
         /// How it is now.
         health: InventoryHealth,
     },
+    /// What may be done about a culprit changed.
+    Breaker(Breaker),
+    /// The list of API-server replicas can be read again, or cannot be any more.
+    Replicas(Result<(), String>),
     /// Scrapes of a target began to fail or to succeed again.
     Scrape {
         /// The address.
