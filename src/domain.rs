@@ -10,6 +10,7 @@ pub mod history;
 pub mod hook;
 pub mod inventory;
 pub mod judge;
+pub mod leadership;
 pub mod matching;
 pub mod plane;
 pub mod probe;
