@@ -11,6 +11,7 @@ pub mod hook;
 pub mod inventory;
 pub mod judge;
 pub mod leadership;
+pub mod ledger;
 pub mod matching;
 pub mod plane;
 pub mod probe;

@@ -6,8 +6,11 @@ use crate::domain::time::Time;
 
 pub mod canary;
 pub mod client;
+mod held;
 pub mod http;
 pub mod inventory;
+pub mod lease;
+pub mod ledger;
 pub mod metrics;
 pub mod probe;
 pub mod scrape;
