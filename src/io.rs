@@ -6,6 +6,7 @@ use crate::domain::time::Time;
 
 pub mod canary;
 pub mod client;
+pub mod events;
 mod held;
 pub mod http;
 pub mod inventory;

@@ -54,6 +54,10 @@ pub struct Config {
     pub probes: ProbeConfig,
     /// How canaries are written.
     pub canaries: CanaryConfig,
+    /// How several daemons agree on one that leads.
+    pub leadership: LeadershipConfig,
+    /// Whether the leader writes Kubernetes Events.
+    pub events: bool,
 }
 
 /// How the API servers are scraped.
@@ -105,6 +109,17 @@ pub struct CanaryConfig {
     pub alert_interval: Duration,
     /// Which canaries are written.
     pub targets: Vec<CanaryTarget>,
+}
+
+/// How several daemons agree on one that leads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeadershipConfig {
+    /// False to take no part in it: for a daemon that only looks. It then writes no Events either.
+    pub enabled: bool,
+    /// Name of the Lease, in hookwatch's own namespace.
+    pub lease: String,
+    /// How long a leader is not heard of before another takes over. 5 s to 1 min.
+    pub term: Duration,
 }
 
 /// One mistake.
@@ -205,6 +220,8 @@ impl Config {
         let scrapes = file.section("scrapes", ScrapeConfig::read);
         let probes = file.section("probes", ProbeConfig::read);
         let canaries = file.section("canaries", CanaryConfig::read);
+        let leadership = file.section("leadership", LeadershipConfig::read);
+        let events = file.flag("events", true);
         file.refuse_the_rest();
         if !is_dns_label(&namespace) {
             file.error("namespace", format!("{namespace:?} cannot be a namespace's name"));
@@ -224,6 +241,8 @@ impl Config {
             scrapes,
             probes,
             canaries,
+            leadership,
+            events,
         })
     }
 }
@@ -279,6 +298,20 @@ impl CanaryConfig {
                 .filter(|(key, _)| section.flag(key, true))
                 .map(|(_, target)| target)
                 .collect(),
+        }
+    }
+}
+
+impl LeadershipConfig {
+    fn read(section: &mut Section<'_>) -> Self {
+        let lease = section.text("lease").unwrap_or_else(|| "hookwatch".to_owned());
+        if !is_dns_label(&lease) {
+            section.error("lease", format!("{lease:?} cannot be a Lease's name"));
+        }
+        Self {
+            enabled: section.flag("enabled", true),
+            lease,
+            term: section.duration("leaseDuration", Duration::from_secs(15), Duration::from_secs(5)),
         }
     }
 }

@@ -103,6 +103,8 @@ pub async fn diagnose(mut config: Config, arguments: &DiagnoseArguments) -> anyh
     config.scrapes.interval = config.scrapes.alert_interval;
     config.probes.interval = config.probes.alert_interval;
     config.canaries.interval = config.canaries.alert_interval;
+    // One look leads nobody and says what it sees to whoever asked.
+    config.leadership.enabled = false;
     let engine = match Engine::start(&config).await {
         Ok(engine) => engine,
         Err(error) => {

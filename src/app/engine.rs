@@ -4,7 +4,9 @@
 //! time and never waits for anything. What the core wants looked at more closely goes back to the observers
 //! through a watch channel, so a hung scrape cannot hold up a probe and nothing can hold up the verdict.
 
+mod announce;
 mod observers;
+mod replicas;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -15,13 +17,17 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
+use self::announce::{Announce, Announcements};
+use self::replicas::Candidacy;
 use super::config::Config;
 use crate::domain::hook::HookId;
+use crate::domain::leadership::Place;
 use crate::domain::time::Time;
 use crate::domain::verdict::Assessment;
 use crate::domain::watchdog::{Attention, Change, Effect, Event, Watchdog};
 use crate::io::Clock;
 use crate::io::client::{ConnectOptions, Connection};
+use crate::io::events::EventWriter;
 use crate::io::metrics::{CertificateEnd, Metrics};
 
 /// How often everything is judged anew.
@@ -48,6 +54,7 @@ pub struct Engine {
     /// The end of every certificate known.
     pub certificates: Arc<Mutex<Vec<CertificateEnd>>>,
     tasks: JoinSet<()>,
+    candidacy: Option<Candidacy>,
 }
 
 impl Engine {
@@ -70,6 +77,23 @@ impl Engine {
         let certificates = Arc::new(Mutex::new(Vec::new()));
         let mut tasks = JoinSet::new();
         observers::spawn(&mut tasks, config, &connection, &clock, &events, &attention)?;
+        let mut announcements = None;
+        let candidacy = config.leadership.enabled.then(|| {
+            let identity = replicas::identity();
+            let (leadership, candidacy) =
+                replicas::spawn(&mut tasks, config, &connection, &clock, &events, &identity);
+            if config.events {
+                let announce = Announce {
+                    writer: EventWriter::new(&connection, &identity),
+                    leadership,
+                    metrics: Arc::clone(&metrics),
+                };
+                let (handed_in, writing) = announce.start();
+                announcements = Some(handed_in);
+                tasks.spawn(writing);
+            }
+            candidacy
+        });
         let core = Core {
             watchdog: Watchdog::new(&config.namespace),
             clock,
@@ -77,6 +101,7 @@ impl Engine {
             certificates: Arc::clone(&certificates),
             attend,
             publish,
+            announcements,
         };
         tasks.spawn(core.run(incoming));
         Ok(Self {
@@ -84,6 +109,7 @@ impl Engine {
             metrics,
             certificates,
             tasks,
+            candidacy,
         })
     }
 
@@ -95,8 +121,11 @@ impl Engine {
         }
     }
 
-    /// Stops every task and waits for it.
+    /// Lets another replica lead, stops every task and waits for it.
     pub async fn stop(mut self) {
+        if let Some(candidacy) = self.candidacy.take() {
+            candidacy.end().await;
+        }
         self.tasks.shutdown().await;
     }
 }
@@ -109,6 +138,7 @@ struct Core {
     certificates: Arc<Mutex<Vec<CertificateEnd>>>,
     attend: watch::Sender<Attention>,
     publish: watch::Sender<Option<Arc<Assessment>>>,
+    announcements: Option<Announcements>,
 }
 
 impl Core {
@@ -150,7 +180,11 @@ impl Core {
                 let hooks: BTreeSet<HookId> = inventory.hooks.iter().map(|hook| hook.id.clone()).collect();
                 self.metrics.keep_only(&hooks);
             }
-            Event::Watches(_) | Event::ProbeOverdue(_) | Event::CanaryOverdue(_) | Event::Tick => {}
+            Event::Watches(_)
+            | Event::ProbeOverdue(_)
+            | Event::CanaryOverdue(_)
+            | Event::Replica(_)
+            | Event::Tick => {}
         }
     }
 
@@ -162,9 +196,18 @@ impl Core {
             Effect::Attend(attention) => {
                 self.attend.send_replace(attention);
             }
+            Effect::Announce(said) => {
+                if let Some(announcements) = &self.announcements {
+                    announcements.hand_in(*said, (self.clock)());
+                }
+            }
             Effect::Tell(change) => {
-                if let Change::Hook { verdict, .. } = &change {
-                    self.metrics.verdict_changed(verdict);
+                match &change {
+                    Change::Hook { verdict, .. } => self.metrics.verdict_changed(verdict),
+                    Change::Replica { from, view } if *from != Some(view.role) => {
+                        self.metrics.role_changed(view.role);
+                    }
+                    _ => {}
                 }
                 log(&change);
             }
@@ -246,6 +289,20 @@ fn log(change: &Change) {
                 tracing::warn!(watch, why, "the inventory does without this kind");
             }
         },
+        Change::Replica { view, .. } => {
+            let (role, identity) = (view.role.as_str(), &*view.identity);
+            let (holder, by) = (view.holder.as_deref(), view.by.map(Place::as_str));
+            match &view.trouble {
+                Some(trouble) => tracing::warn!(role, identity, holder, by, "{trouble}"),
+                None => tracing::info!(
+                    role,
+                    identity,
+                    holder,
+                    by,
+                    "this replica's place among the others"
+                ),
+            }
+        }
         Change::Scrape {
             target,
             failure: Some(why),

@@ -69,8 +69,10 @@ pub fn for_demo(arguments: DaemonArguments) -> StartingDaemon {
             listen: Some(listen),
             ..ConfigArguments::default()
         };
-        let config = Config::parse("", &arguments)
+        let mut config = Config::parse("", &arguments)
             .map_err(|errors| anyhow::anyhow!("the demo's own arguments are refused: {errors:?}"))?;
+        // It is alone there.
+        config.leadership.enabled = false;
         let daemon = Daemon::start(config).await?;
         Ok(DaemonHandle {
             address: daemon.address,

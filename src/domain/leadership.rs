@@ -15,6 +15,7 @@
 
 pub mod candidate;
 mod claim;
+mod view;
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,6 +26,7 @@ use serde::Serialize;
 use super::time::Time;
 
 pub use candidate::Candidate;
+pub use view::{ReplicaView, Role};
 
 /// Where a name is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]

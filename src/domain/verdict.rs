@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::canary::CanaryTarget;
 use super::hook::{Backend, HookKind};
 use super::inventory::Problem;
+use super::leadership::ReplicaView;
 use super::time::Time;
 
 /// How a hook is.
@@ -329,6 +330,8 @@ pub struct Assessment {
     pub hooks: Vec<Verdict>,
     /// Where the knowledge comes from.
     pub sources: Sources,
+    /// This daemon among its replicas; `None` when it does not take part in an election.
+    pub replica: Option<ReplicaView>,
     /// Objects in the cluster that could not be made sense of.
     pub problems: Vec<Problem>,
 }

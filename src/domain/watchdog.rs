@@ -8,17 +8,20 @@ mod account;
 mod attention;
 mod hearing;
 mod messages;
+mod replica;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::announcement::Announcer;
 use super::canaries::Canaries;
 use super::canary::CanaryTarget;
 use super::history::History;
 use super::hook::{Backend, Hook, HookId, HookKind, ServiceState, Target};
 use super::inventory::{Inventory, InventoryHealth, WatchReport};
 use super::judge::Before;
+use super::leadership::{ReplicaReport, ReplicaView};
 use super::matching::RequestShape;
 use super::plane::{Plane, summary};
 use super::probe::CertificateFacts;
@@ -63,6 +66,9 @@ pub struct Watchdog {
     verdicts: BTreeMap<Subject, Before>,
     plane: Option<(Writes, Time)>,
     attention: Attention,
+    replica: Option<ReplicaReport>,
+    replica_view: Option<ReplicaView>,
+    announcer: Announcer,
 }
 
 impl Watchdog {
@@ -81,6 +87,9 @@ impl Watchdog {
             verdicts: BTreeMap::new(),
             plane: None,
             attention: Attention::default(),
+            replica: None,
+            replica_view: None,
+            announcer: Announcer::default(),
         }
     }
 
@@ -103,6 +112,7 @@ impl Watchdog {
             }
             Event::CanaryWritten(report) => self.canaries.finished(report),
             Event::CanaryOverdue(overdue) => self.canaries.overdue(&overdue),
+            Event::Replica(report) => return self.take_replica(report, now),
             Event::Tick => return self.assess(now),
         }
         Vec::new()
@@ -247,7 +257,10 @@ impl Watchdog {
             canaries: self.canaries.views(now),
         };
         let mut effects = self.changes(&verdicts, &control_plane);
+
         let attention = self.attend(&verdicts, &states, &control_plane, now);
+        effects.extend(self.look_at_replica(now));
+        effects.extend(self.announce(&verdicts, now));
         let calm = plane != Writes::Blocked
             && plane != Writes::Delayed
             && control_plane.not_a_hook.is_none()
@@ -283,6 +296,7 @@ impl Watchdog {
             control_plane,
             hooks: verdicts,
             sources: self.sources(now, self_doubt),
+            replica: self.replica_view.clone(),
             problems,
         };
         effects.push(Effect::Publish(Arc::new(assessment)));

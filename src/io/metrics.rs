@@ -12,8 +12,10 @@ use prometheus::{
     Registry, TextEncoder,
 };
 
+use super::events::EventOutcome;
 use crate::domain::canary::CanaryReport;
 use crate::domain::hook::HookId;
+use crate::domain::leadership::{Place, Role};
 use crate::domain::probe::{Phase, ProbeReport};
 use crate::domain::snapshot::{Scrape, ScrapeFailure};
 use crate::domain::time::Time;
@@ -63,6 +65,9 @@ pub struct Metrics {
     self_doubt: Gauge,
     assessed_at: Gauge,
     changes: IntCounterVec,
+    leader: GaugeVec,
+    leader_transitions: IntCounterVec,
+    events: IntCounterVec,
 }
 
 impl Metrics {
@@ -165,6 +170,17 @@ impl Metrics {
             self_doubt: make.gauge("self_doubt", "1 while every probe fails and the fault may be our own.")?,
             assessed_at: make.gauge("assessment_timestamp_seconds", "When everything was last judged.")?,
             changes: make.counters("verdict_changes_total", "Changes of a hook's health.", &["health"])?,
+            leader: make.gauges(
+                "leader",
+                "1 for what this replica leads by, 0 else; no series in a daemon that takes no part in an election.",
+                &["by"],
+            )?,
+            leader_transitions: make.counters(
+                "leader_transitions_total",
+                "How often this replica became the leader, a follower, or neither.",
+                &["role"],
+            )?,
+            events: make.counters("events_total", "Kubernetes Events by what became of them.", &["outcome"])?,
             registry,
         })
     }
@@ -234,6 +250,16 @@ impl Metrics {
         self.changes.with_label_values(&[verdict.health.as_str()]).inc();
     }
 
+    /// Counts a change of this replica's role.
+    pub fn role_changed(&self, role: Role) {
+        self.leader_transitions.with_label_values(&[role.as_str()]).inc();
+    }
+
+    /// Counts a Kubernetes Event.
+    pub fn event_written(&self, outcome: EventOutcome) {
+        self.events.with_label_values(&[outcome.as_str()]).inc();
+    }
+
     /// Drops the probe series of hooks that are not in the inventory any more.
     pub fn keep_only(&self, hooks: &BTreeSet<HookId>) {
         let Ok(mut probed) = self.probed_as.lock() else {
@@ -289,6 +315,7 @@ impl Metrics {
             &self.hook_backends,
             &self.certificate_not_after,
             &self.scrape_last_success,
+            &self.leader,
         ] {
             gauges.reset();
         }
@@ -339,6 +366,14 @@ impl Metrics {
         self.self_doubt
             .set(as_number(u8::from(assessment.sources.self_doubt)));
         self.assessed_at.set(at);
+        if let Some(replica) = &assessment.replica {
+            for by in Place::ALL {
+                let leads = replica.role == Role::Leader && replica.by == Some(by);
+                self.leader
+                    .with_label_values(&[by.as_str()])
+                    .set(as_number(u8::from(leads)));
+            }
+        }
     }
 
     fn fill_hook(&self, verdict: &Verdict) {

@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::domain::announcement::Announcement;
 use crate::domain::canary::{CanaryOverdue, CanaryReport};
 use crate::domain::hook::HookId;
 use crate::domain::inventory::{Inventory, InventoryHealth, WatchReport};
+use crate::domain::leadership::{ReplicaReport, ReplicaView, Role};
 use crate::domain::probe::{ProbeOverdue, ProbeReport};
 use crate::domain::snapshot::{Scrape, ScrapeFailure};
 use crate::domain::verdict::{Assessment, Cause, ControlPlane, Health, Verdict};
@@ -29,6 +31,8 @@ pub enum Event {
     CanaryWritten(CanaryReport),
     /// A canary that is late.
     CanaryOverdue(CanaryOverdue),
+    /// Where this daemon stands among its replicas.
+    Replica(ReplicaReport),
     /// Time has passed.
     Tick,
 }
@@ -40,6 +44,8 @@ pub enum Effect {
     Publish(Arc<Assessment>),
     /// Something changed that a person would want to read about.
     Tell(Change),
+    /// To be said in the cluster itself. Only the leader wants this.
+    Announce(Box<Announcement>),
     /// Where to look more closely; replaces the wish before it.
     Attend(Attention),
 }
@@ -71,6 +77,13 @@ pub enum Change {
         watch: String,
         /// How it is now.
         health: InventoryHealth,
+    },
+    /// This daemon's place among its replicas changed.
+    Replica {
+        /// What it was; `None` at first.
+        from: Option<Role>,
+        /// What it is.
+        view: Box<ReplicaView>,
     },
     /// Scrapes of a target began to fail or to succeed again.
     Scrape {

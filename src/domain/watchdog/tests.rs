@@ -1,9 +1,11 @@
 //! Incidents as lists of events.
 
 mod misleading;
+mod replica;
 mod scale;
 
 use super::*;
+use crate::domain::announcement::Announcement;
 use crate::domain::canary::{CanaryOutcome, CanaryOverdue, CanaryReport};
 use crate::domain::hook::{
     BackendAddress, BackendPath, Endpoint, FailurePolicy, Rule, Scope, Selector, ServiceTarget,
@@ -23,6 +25,7 @@ struct Incident {
     last: Option<Arc<Assessment>>,
     told: Vec<Change>,
     attention: Attention,
+    announced: Vec<Announcement>,
     counters: Snapshot,
 }
 
@@ -33,6 +36,7 @@ impl Incident {
             last: None,
             told: Vec::new(),
             attention: Attention::default(),
+            announced: Vec::new(),
             counters: Snapshot {
                 process_start: Some(1.0),
                 ..Snapshot::default()
@@ -52,6 +56,7 @@ impl Incident {
                 Effect::Publish(assessment) => self.last = Some(assessment),
                 Effect::Tell(change) => self.told.push(change),
                 Effect::Attend(attention) => self.attention = attention,
+                Effect::Announce(said) => self.announced.push(*said),
             }
         }
     }
