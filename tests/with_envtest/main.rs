@@ -11,6 +11,7 @@
 )]
 
 mod played;
+mod replicas;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -113,7 +114,9 @@ fn named(name: &str, test: impl Fn() -> Outcome + 'static) -> Named {
 }
 
 fn tests() -> Vec<Named> {
-    played::tests()
+    let mut tests = played::tests();
+    tests.extend(replicas::tests());
+    tests
 }
 
 /// Why nothing can be run here, if so.

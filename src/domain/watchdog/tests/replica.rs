@@ -26,7 +26,7 @@ fn view(incident: &mut Incident, ms: u64) -> ReplicaView {
     incident.tick(ms).replica.clone().expect("it takes part")
 }
 
-/// A hook that hangs from 11 s on.
+/// A hook that hangs from 11 s on; the last that is seen of it is at 13 s.
 fn hanging() -> (Incident, Hook) {
     let opa = hook("opa", 3);
     let mut incident = Incident::calm(&[&opa]);
@@ -34,27 +34,29 @@ fn hanging() -> (Incident, Hook) {
     for backend in 0..3 {
         incident.probe_late(11 * SECOND, &opa, backend, 2 * SECOND);
     }
+    incident.scrape(13 * SECOND);
     (incident, opa)
 }
 
 #[test]
 fn a_daemon_without_an_election_shows_no_replica_and_announces_nothing() {
     let (mut incident, _) = hanging();
-    assert_eq!(incident.verdict(13 * SECOND, "opa").health, Health::Failing);
-    assert_eq!(incident.tick(13 * SECOND).replica, None);
+    let at = 13 * SECOND + 100;
+    assert_eq!(incident.verdict(at, "opa").health, Health::Failing);
+    assert_eq!(incident.tick(at).replica, None);
     assert_eq!(incident.announced, []);
 }
 
 #[test]
 fn the_leader_announces_a_failing_hook_once_and_a_follower_never() {
     let (mut incident, _) = hanging();
-    incident.event(12 * SECOND, following());
-    incident.tick(13 * SECOND);
+    let at = 13 * SECOND + 100;
+    incident.event(at, following());
+    assert_eq!(view(&mut incident, at).role, Role::Follower);
     assert_eq!(incident.announced, []);
-    assert_eq!(view(&mut incident, 13 * SECOND).role, Role::Follower);
-    incident.event(14 * SECOND, leading(30 * SECOND));
-    incident.tick(14 * SECOND);
-    incident.tick(14 * SECOND + 200);
+    incident.event(at + 100, leading(30 * SECOND));
+    incident.tick(at + 100);
+    incident.tick(at + 300);
     let [said] = &incident.announced[..] else {
         panic!("{:?}", incident.announced);
     };
