@@ -3,6 +3,8 @@
 //! Three sources, the later overriding the earlier: a YAML file, the environment, flags. Every mistake in them
 //! is found at once, each named by its key, so that nobody mends a file one error at a time.
 
+mod leadership;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -13,6 +15,8 @@ use serde_json::{Map, Value, json};
 use crate::domain::canary::CanaryTarget;
 use crate::domain::hook::HookId;
 use crate::domain::probe::ProbeLevel;
+
+pub use leadership::LeadershipConfig;
 
 /// A configuration file larger than this is not one.
 const MAX_FILE: usize = 1 << 20;
@@ -109,17 +113,6 @@ pub struct CanaryConfig {
     pub alert_interval: Duration,
     /// Which canaries are written.
     pub targets: Vec<CanaryTarget>,
-}
-
-/// How several daemons agree on one that leads.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LeadershipConfig {
-    /// False to take no part in it: for a daemon that only looks. It then writes no Events either.
-    pub enabled: bool,
-    /// Name of the Lease, in hookwatch's own namespace.
-    pub lease: String,
-    /// How long a leader is not heard of before another takes over. 5 s to 1 min.
-    pub term: Duration,
 }
 
 /// One mistake.
@@ -298,20 +291,6 @@ impl CanaryConfig {
                 .filter(|(key, _)| section.flag(key, true))
                 .map(|(_, target)| target)
                 .collect(),
-        }
-    }
-}
-
-impl LeadershipConfig {
-    fn read(section: &mut Section<'_>) -> Self {
-        let lease = section.text("lease").unwrap_or_else(|| "hookwatch".to_owned());
-        if !is_dns_label(&lease) {
-            section.error("lease", format!("{lease:?} cannot be a Lease's name"));
-        }
-        Self {
-            enabled: section.flag("enabled", true),
-            lease,
-            term: section.duration("leaseDuration", Duration::from_secs(15), Duration::from_secs(5)),
         }
     }
 }
