@@ -39,9 +39,20 @@ const EVENTS: usize = 1_024;
 
 /// A clock that begins with the wall clock and never steps back.
 pub fn clock() -> Clock {
-    let began = Instant::now();
+    let began = steady();
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Arc::new(move || Time::from_unix(wall + began.elapsed()))
+    Arc::new(move || Time::from_unix(wall + steady().saturating_sub(began)))
+}
+
+/// Time since some instant. It goes on while the machine sleeps, where the system has such a clock: a leader that was
+/// asleep must not believe that no time has passed.
+fn steady() -> Duration {
+    use rustix::time::{ClockId, clock_gettime};
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    let clock = ClockId::Boottime;
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    let clock = ClockId::Monotonic;
+    Duration::try_from(clock_gettime(clock)).unwrap_or_default()
 }
 
 /// The running core with its observers. Dropping it stops them.

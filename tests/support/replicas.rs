@@ -276,6 +276,13 @@ pub async fn a_blocked_lease_leaves_the_decision_to_the_ledger(kind: Kind) {
             .find(|problem| problem.object.contains(ledger::OBJECT));
         assert_eq!(about_it, None, "the ledger is no problem");
     }
+    // Events are blocked, too. Nobody waits for them, and what became of them is counted.
+    let unsaid = ["no_answer", "blocked"].map(|how| format!("hookwatch_events_total{{outcome=\"{how}\"}} 1"));
+    until("the Event is given up", &[&a, &b], async || {
+        unsaid.iter().any(|line| metric(leader, line))
+    })
+    .await;
+    assert_eq!(lab.events().await, []);
 
     // The one that acts dies, and the other has only the ledger to tell.
     let (leader, follower) = match identity(&a) == before {
@@ -295,6 +302,16 @@ pub async fn a_blocked_lease_leaves_the_decision_to_the_ledger(kind: Kind) {
             view.role == Role::Leader && view.by == Some(Place::Lease) && view.trouble.is_none()
         }) && lab.ledger_actor().await.is_none()
     })
+    .await;
+    until(
+        "it is said that the hook is well again",
+        &[&follower],
+        async || {
+            let said = lab.events().await;
+            said.iter()
+                .any(|event| event.reason.as_deref() == Some("Recovered"))
+        },
+    )
     .await;
     follower.stop().await;
     assert_eq!(lab.lease_holder().await, None);
