@@ -26,10 +26,10 @@ const LOOK: Duration = Duration::from_millis(50);
 /// A control plane with hooks, and a kubeconfig for it.
 pub struct Lab {
     // In the order in which they end.
-    cluster: Cluster,
+    pub cluster: Cluster,
     _control_plane: ControlPlane,
-    kubeconfig: std::path::PathBuf,
-    _directory: PrivateDirectory,
+    pub kubeconfig: std::path::PathBuf,
+    pub directory: PrivateDirectory,
 }
 
 impl Lab {
@@ -49,7 +49,7 @@ impl Lab {
             cluster,
             _control_plane: control_plane,
             kubeconfig,
-            _directory: directory,
+            directory,
         }
     }
 
@@ -60,7 +60,7 @@ impl Lab {
             .expect("a daemon")
     }
 
-    async fn behave(&self, hook: LabHook, behaviour: Behaviour) {
+    pub async fn behave(&self, hook: LabHook, behaviour: Behaviour) {
         self.cluster
             .behave(hook, usize::MAX, &behaviour)
             .await
@@ -73,7 +73,7 @@ impl Lab {
         lease?.spec?.holder_identity
     }
 
-    async fn ledger_actor(&self) -> Option<String> {
+    pub async fn ledger_actor(&self) -> Option<String> {
         let api: Api<ValidatingWebhookConfiguration> = Api::all(self.cluster.client().clone());
         let object = api.get_opt(ledger::OBJECT).await.expect("an answer")?;
         assert_eq!(
@@ -88,7 +88,7 @@ impl Lab {
             .map(|holder| holder.to_string())
     }
 
-    async fn events(&self) -> Vec<Event> {
+    pub async fn events(&self) -> Vec<Event> {
         let api: Api<Event> = Api::namespaced(self.cluster.client().clone(), "default");
         let all = api.list(&ListParams::default()).await.expect("an answer");
         let ours = |event: &Event| event.reporting_component.as_deref() == Some("hookwatch");
@@ -96,7 +96,7 @@ impl Lab {
     }
 }
 
-fn config(kubeconfig: &Path, term: u64) -> Config {
+pub fn config(kubeconfig: &Path, term: u64) -> Config {
     let arguments = ConfigArguments {
         kubeconfig: Some(kubeconfig.to_owned()),
         listen: Some("127.0.0.1:0".to_owned()),
@@ -115,7 +115,7 @@ fn assessment(daemon: &Engine) -> Option<Arc<Assessment>> {
 }
 
 /// What a daemon says of itself.
-fn view(daemon: &Engine) -> Option<ReplicaView> {
+pub fn view(daemon: &Engine) -> Option<ReplicaView> {
     assessment(daemon)?.replica.clone()
 }
 
@@ -133,7 +133,7 @@ fn health(daemon: &Engine, hook: LabHook) -> Option<Health> {
 }
 
 /// Looks until it is so, and that two daemons never both say that they lead.
-async fn until(what: &str, daemons: &[&Engine], mut so: impl AsyncFnMut() -> bool) {
+pub async fn until(what: &str, daemons: &[&Engine], mut so: impl AsyncFnMut() -> bool) {
     let waiting = async {
         while !so().await {
             let leaders = daemons
