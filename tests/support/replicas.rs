@@ -29,7 +29,7 @@ pub struct Lab {
     pub cluster: Cluster,
     _control_plane: ControlPlane,
     pub kubeconfig: std::path::PathBuf,
-    pub directory: PrivateDirectory,
+    _directory: PrivateDirectory,
 }
 
 impl Lab {
@@ -49,7 +49,7 @@ impl Lab {
             cluster,
             _control_plane: control_plane,
             kubeconfig,
-            directory,
+            _directory: directory,
         }
     }
 

@@ -55,7 +55,10 @@ fn kubeconfig_of(lab: &Lab, user: &str) -> PathBuf {
     let text = std::fs::read_to_string(&lab.kubeconfig).unwrap();
     let mut kubeconfig: Value = serde_saphyr::from_str(&text).unwrap();
     kubeconfig["users"][0]["user"]["as"] = user.into();
-    lab.directory.write("other", &kubeconfig.to_string()).unwrap()
+    // Private like the one beside it, and gone with it.
+    let path = lab.kubeconfig.with_file_name("other");
+    std::fs::write(&path, kubeconfig.to_string()).unwrap();
+    path
 }
 
 async fn daemon_as(lab: &Lab, user: &str) -> Engine {
