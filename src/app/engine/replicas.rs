@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::{sleep_until, timeout};
 
 use crate::app::config::Config;
@@ -167,7 +167,7 @@ impl Election {
             tokio::select! {
                 () = sleep_until(until) => return,
                 Some(written) = self.writing.join_next() => {
-                    self.lease_written(written.ok());
+                    self.lease_written(written);
                     self.report().await;
                 }
             }
@@ -179,7 +179,7 @@ impl Election {
         let mut complete = true;
         loop {
             while let Some(written) = self.writing.try_join_next() {
-                self.lease_written(written.ok());
+                self.lease_written(written);
             }
             let step = self.candidate.next(self.now());
             // Before anything is waited for: asking for the next step is what makes a leader step down.
@@ -233,7 +233,7 @@ impl Election {
             (bid, sent, written, said)
         });
         match timeout(self.terms.patience(), self.writing.join_next()).await {
-            Ok(written) => self.lease_written(written.and_then(Result::ok)),
+            Ok(written) => written.is_none_or(|written| self.lease_written(written)),
             Err(_) => {
                 self.candidate.late();
                 // Once a refusal has named the hook, that is the better sentence.
@@ -247,9 +247,12 @@ impl Election {
     }
 
     /// True unless the Lease cannot be written for a reason that the ledger does not help with.
-    fn lease_written(&mut self, written: Option<LeaseWritten>) -> bool {
-        let Some((bid, sent, written, said)) = written else {
-            return true;
+    fn lease_written(&mut self, written: Result<LeaseWritten, JoinError>) -> bool {
+        let (bid, sent, written, said) = match written {
+            Ok(written) => written,
+            // A part of this task broke, so it is to end as broken, and the daemon with it.
+            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            Err(_) => return true,
         };
         let in_time = self.now().since(sent) <= self.terms.patience();
         let fine = !matches!(written, Written::Refused | Written::Unclear);
