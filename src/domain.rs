@@ -3,6 +3,7 @@
 //! No async, no clock, no client, no log, no metrics crate. Observations and the time they were made come in
 //! as values; assessments and wishes go out as values.
 
+pub mod announcement;
 pub mod bypass;
 pub mod canaries;
 pub mod canary;
@@ -13,6 +14,8 @@ pub mod history;
 pub mod hook;
 pub mod inventory;
 pub mod judge;
+pub mod leadership;
+pub mod ledger;
 pub mod matching;
 pub mod plane;
 pub mod probe;

@@ -6,9 +6,13 @@ use crate::domain::time::Time;
 
 pub mod canary;
 pub mod client;
+pub mod events;
 pub mod fence;
+mod held;
 pub mod http;
 pub mod inventory;
+pub mod lease;
+pub mod ledger;
 pub mod metrics;
 pub mod probe;
 pub mod recorder;

@@ -3,6 +3,8 @@
 //! Three sources, the later overriding the earlier: a YAML file, the environment, flags. Every mistake in them
 //! is found at once, each named by its key, so that nobody mends a file one error at a time.
 
+mod leadership;
+mod record;
 mod section;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,6 +19,9 @@ use crate::domain::canary::CanaryTarget;
 use crate::domain::fence::AutoBreak;
 use crate::domain::hook::HookId;
 use crate::domain::probe::ProbeLevel;
+
+pub use leadership::LeadershipConfig;
+pub use record::RecordConfig;
 
 /// A configuration file larger than this is not one.
 const MAX_FILE: usize = 1 << 20;
@@ -78,15 +83,10 @@ pub struct Config {
     pub record: Option<RecordConfig>,
     /// What is done about a culprit.
     pub auto_break: AutoBreak,
-}
-
-/// Where observations are recorded.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RecordConfig {
-    /// The folder.
-    pub directory: PathBuf,
-    /// Room for all recordings in it, in bytes.
-    pub max_bytes: u64,
+    /// How several daemons agree on one that leads.
+    pub leadership: LeadershipConfig,
+    /// Whether the leader writes Kubernetes Events.
+    pub events: bool,
 }
 
 /// How the API servers are scraped.
@@ -247,6 +247,8 @@ impl Config {
         let canaries = file.section("canaries", CanaryConfig::read);
         let record = file.section("record", |section| RecordConfig::read(section, record.clone()));
         let auto_break = file.auto_break("autoBreak", auto_break.as_deref());
+        let leadership = file.section("leadership", LeadershipConfig::read);
+        let events = file.flag("events", true);
         file.refuse_the_rest();
         if !is_dns_label(&namespace) {
             file.error("namespace", format!("{namespace:?} cannot be a namespace's name"));
@@ -268,22 +270,13 @@ impl Config {
             canaries,
             record,
             auto_break,
+            leadership,
+            events,
         })
     }
 }
 
 const MIB: u64 = 1 << 20;
-
-impl RecordConfig {
-    fn read(section: &mut Section<'_>, flag: Option<PathBuf>) -> Option<Self> {
-        let key = section.text("directory").map(PathBuf::from);
-        let max_bytes = section.number("maxMebibytes", 256, 8..=1_048_576) * MIB;
-        Some(Self {
-            directory: flag.or(key)?,
-            max_bytes,
-        })
-    }
-}
 
 impl ScrapeConfig {
     fn read(section: &mut Section<'_>) -> Self {

@@ -107,6 +107,8 @@ pub async fn diagnose(mut config: Config, arguments: &DiagnoseArguments) -> anyh
     config.scrapes.interval = config.scrapes.alert_interval;
     config.probes.interval = config.probes.alert_interval;
     config.canaries.interval = config.canaries.alert_interval;
+    // One look leads nobody and says what it sees to whoever asked.
+    config.leadership.enabled = false;
     let engine = match Engine::start(&config).await {
         Ok(engine) => engine,
         Err(error) => {
@@ -265,7 +267,7 @@ fn report(conclusion: Conclusion, assessment: Option<&Assessment>) -> String {
     for trouble in &assessment.sources.inventory_trouble {
         line(&format!("  {trouble}"));
     }
-    if let Some(why) = &assessment.sources.replicas_trouble {
+    if let Some(why) = &assessment.sources.api_servers_trouble {
         line(&format!("  API servers: {why}"));
     }
     for scrape in &assessment.sources.scrapes {

@@ -4,7 +4,9 @@
 //! time and never waits for anything. What the core wants looked at more closely goes back to the observers
 //! through a watch channel, so a hung scrape cannot hold up a probe and nothing can hold up the verdict.
 
+mod announce;
 mod observers;
+mod replicas;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -15,13 +17,17 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
+use self::announce::{Announce, Announcements};
+use self::replicas::Candidacy;
 use super::config::Config;
 use crate::domain::hook::HookId;
+use crate::domain::leadership::Place;
 use crate::domain::time::Time;
 use crate::domain::verdict::Assessment;
 use crate::domain::watchdog::{Attention, Change, Effect, Event, Watchdog};
 use crate::io::Clock;
 use crate::io::client::{ConnectOptions, Connection};
+use crate::io::events::EventWriter;
 use crate::io::metrics::{CertificateEnd, Metrics};
 use crate::io::recorder::{Recorder, RecorderOptions};
 
@@ -34,9 +40,20 @@ const EVENTS: usize = 1_024;
 
 /// A clock that begins with the wall clock and never steps back.
 pub fn clock() -> Clock {
-    let began = Instant::now();
+    let began = steady();
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Arc::new(move || Time::from_unix(wall + began.elapsed()))
+    Arc::new(move || Time::from_unix(wall + steady().saturating_sub(began)))
+}
+
+/// Time since some instant. It goes on while the machine sleeps, where the system has such a clock: a leader that was
+/// asleep must not believe that no time has passed.
+fn steady() -> Duration {
+    use rustix::time::{ClockId, clock_gettime};
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    let clock = ClockId::Boottime;
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    let clock = ClockId::Monotonic;
+    Duration::try_from(clock_gettime(clock)).unwrap_or_default()
 }
 
 /// The running core with its observers. Dropping it stops them.
@@ -49,6 +66,7 @@ pub struct Engine {
     /// The end of every certificate known.
     pub certificates: Arc<Mutex<Vec<CertificateEnd>>>,
     tasks: JoinSet<()>,
+    candidacy: Option<Candidacy>,
 }
 
 impl Engine {
@@ -83,6 +101,23 @@ impl Engine {
         let certificates = Arc::new(Mutex::new(Vec::new()));
         let mut tasks = JoinSet::new();
         observers::spawn(&mut tasks, config, &connection, &clock, &events, &attention)?;
+        let mut announcements = None;
+        let candidacy = config.leadership.enabled.then(|| {
+            let identity = replicas::identity();
+            let (leadership, candidacy) =
+                replicas::spawn(&mut tasks, config, &connection, &clock, &events, &identity);
+            if config.events {
+                let announce = Announce {
+                    writer: EventWriter::new(&connection, &identity),
+                    leadership,
+                    metrics: Arc::clone(&metrics),
+                };
+                let (handed_in, writing) = announce.start();
+                announcements = Some(handed_in);
+                tasks.spawn(writing);
+            }
+            candidacy
+        });
         let core = Core {
             watchdog: Watchdog::new(&config.namespace).wanting(config.auto_break),
             clock,
@@ -91,6 +126,7 @@ impl Engine {
             recorder,
             attend,
             publish,
+            announcements,
         };
         tasks.spawn(core.run(incoming));
         Ok(Self {
@@ -98,6 +134,7 @@ impl Engine {
             metrics,
             certificates,
             tasks,
+            candidacy,
         })
     }
 
@@ -109,8 +146,11 @@ impl Engine {
         }
     }
 
-    /// Stops every task and waits for it.
+    /// Lets another replica lead, stops every task and waits for it.
     pub async fn stop(mut self) {
+        if let Some(candidacy) = self.candidacy.take() {
+            candidacy.end().await;
+        }
         self.tasks.shutdown().await;
     }
 }
@@ -124,6 +164,7 @@ struct Core {
     recorder: Option<Recorder>,
     attend: watch::Sender<Attention>,
     publish: watch::Sender<Option<Arc<Assessment>>>,
+    announcements: Option<Announcements>,
 }
 
 impl Core {
@@ -173,7 +214,8 @@ impl Core {
             | Event::ProbeOverdue(_)
             | Event::CanaryOverdue(_)
             | Event::Fence(_)
-            | Event::Replicas(_)
+            | Event::ApiServers(_)
+            | Event::Replica(_)
             | Event::Tick => {}
         }
     }
@@ -186,9 +228,18 @@ impl Core {
             Effect::Attend(attention) => {
                 self.attend.send_replace(attention);
             }
+            Effect::Announce(said) => {
+                if let Some(announcements) = &self.announcements {
+                    announcements.hand_in(*said, (self.clock)());
+                }
+            }
             Effect::Tell(change) => {
-                if let Change::Hook { verdict, .. } = &change {
-                    self.metrics.verdict_changed(verdict);
+                match &change {
+                    Change::Hook { verdict, .. } => self.metrics.verdict_changed(verdict),
+                    Change::Replica { from, view } if *from != Some(view.role) => {
+                        self.metrics.role_changed(view.role);
+                    }
+                    _ => {}
                 }
                 log(&change);
             }
@@ -278,11 +329,25 @@ fn log(change: &Change) {
                 tracing::warn!(wanted, effective, "{}", breaker.why);
             }
         }
-        Change::Replicas(Err(why)) => tracing::warn!(
+        Change::ApiServers(Err(why)) => tracing::warn!(
             why,
             "it is not known which API servers there are; the configured address stands for all"
         ),
-        Change::Replicas(Ok(())) => tracing::info!("it is known again which API servers there are"),
+        Change::ApiServers(Ok(())) => tracing::info!("it is known again which API servers there are"),
+        Change::Replica { view, .. } => {
+            let (role, identity) = (view.role.as_str(), &*view.identity);
+            let (holder, by) = (view.holder.as_deref(), view.by.map(Place::as_str));
+            match &view.trouble {
+                Some(trouble) => tracing::warn!(role, identity, holder, by, "{trouble}"),
+                None => tracing::info!(
+                    role,
+                    identity,
+                    holder,
+                    by,
+                    "this replica's place among the others"
+                ),
+            }
+        }
         Change::Scrape {
             target,
             failure: Some(why),

@@ -74,8 +74,10 @@ pub fn for_demo(arguments: DaemonArguments) -> StartingDaemon {
             record,
             ..ConfigArguments::default()
         };
-        let config = Config::parse("", &arguments)
+        let mut config = Config::parse("", &arguments)
             .map_err(|errors| anyhow::anyhow!("the demo's own arguments are refused: {errors:?}"))?;
+        // It is alone there.
+        config.leadership.enabled = false;
         let daemon = Daemon::start(config).await?;
         Ok(DaemonHandle {
             address: daemon.address,

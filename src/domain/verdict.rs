@@ -10,6 +10,7 @@ use super::canary::CanaryTarget;
 use super::fence::Breaker;
 use super::hook::{Backend, HookKind};
 use super::inventory::Problem;
+use super::leadership::ReplicaView;
 use super::time::Time;
 
 /// How a hook is.
@@ -303,7 +304,7 @@ pub struct Sources {
     /// Every scrape target with what is known of it.
     pub scrapes: Vec<ScrapeView>,
     /// Why it is not known which API servers there are, when it is not; then the configured address stands for all.
-    pub replicas_trouble: Option<String>,
+    pub api_servers_trouble: Option<String>,
     /// True when every probe fails at once and nothing shows that the fault is not ours.
     pub self_doubt: bool,
 }
@@ -334,6 +335,8 @@ pub struct Assessment {
     pub sources: Sources,
     /// What is done about a culprit.
     pub breaker: Breaker,
+    /// This daemon among its replicas; `None` when it does not take part in an election.
+    pub replica: Option<ReplicaView>,
     /// Objects in the cluster that could not be made sense of.
     pub problems: Vec<Problem>,
 }

@@ -8,11 +8,13 @@ mod account;
 mod attention;
 mod hearing;
 mod messages;
+mod replica;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::announcement::Announcer;
 use super::canaries::Canaries;
 use super::canary::CanaryTarget;
 use super::changes::Changes;
@@ -21,6 +23,7 @@ use super::history::History;
 use super::hook::{Backend, Hook, HookId, HookKind, ServiceState, Target};
 use super::inventory::{Inventory, InventoryHealth, WatchReport};
 use super::judge::Before;
+use super::leadership::{ReplicaReport, ReplicaView};
 use super::matching::RequestShape;
 use super::plane::{Plane, summary};
 use super::probe::CertificateFacts;
@@ -69,7 +72,10 @@ pub struct Watchdog {
     auto_break: AutoBreak,
     fence: Option<Proof>,
     /// Why the list of API-server replicas cannot be read.
-    no_replicas: Option<String>,
+    unlisted_api_servers: Option<String>,
+    replica: Option<ReplicaReport>,
+    replica_view: Option<ReplicaView>,
+    announcer: Announcer,
 }
 
 impl Watchdog {
@@ -91,7 +97,10 @@ impl Watchdog {
             attention: Attention::default(),
             auto_break: AutoBreak::default(),
             fence: None,
-            no_replicas: None,
+            unlisted_api_servers: None,
+            replica: None,
+            replica_view: None,
+            announcer: Announcer::default(),
         }
     }
 
@@ -121,7 +130,8 @@ impl Watchdog {
             Event::CanaryWritten(report) => self.canaries.finished(report),
             Event::CanaryOverdue(overdue) => self.canaries.overdue(&overdue),
             Event::Fence(proof) => return self.take_fence(proof),
-            Event::Replicas(read) => return self.take_replicas(read),
+            Event::ApiServers(read) => return self.take_api_servers(read),
+            Event::Replica(report) => return self.take_replica(report, now),
             Event::Tick => return self.assess(now),
         }
         Vec::new()
@@ -267,7 +277,10 @@ impl Watchdog {
             canaries: self.canaries.views(now),
         };
         let mut effects = self.changes(&verdicts, &control_plane);
+
         let attention = self.attend(&verdicts, &states, &control_plane, now);
+        effects.extend(self.look_at_replica(now));
+        effects.extend(self.announce(&verdicts, now));
         let calm = plane != Writes::Blocked
             && plane != Writes::Delayed
             && control_plane.not_a_hook.is_none()
@@ -304,6 +317,7 @@ impl Watchdog {
             hooks: verdicts,
             sources: self.sources(now, self_doubt),
             breaker: self.breaker(),
+            replica: self.replica_view.clone(),
             problems,
         };
         effects.push(Effect::Publish(Arc::new(assessment)));

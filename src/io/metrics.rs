@@ -12,9 +12,11 @@ use prometheus::{
     Registry, TextEncoder,
 };
 
+use super::events::EventOutcome;
 use crate::domain::canary::CanaryReport;
 use crate::domain::fence::AutoBreak;
 use crate::domain::hook::HookId;
+use crate::domain::leadership::{Place, Role};
 use crate::domain::probe::{Phase, ProbeReport};
 use crate::domain::snapshot::{Scrape, ScrapeFailure};
 use crate::domain::time::Time;
@@ -65,6 +67,9 @@ pub struct Metrics {
     breaker_mode: GaugeVec,
     assessed_at: Gauge,
     changes: IntCounterVec,
+    leader: GaugeVec,
+    leader_transitions: IntCounterVec,
+    events: IntCounterVec,
 }
 
 impl Metrics {
@@ -172,6 +177,17 @@ impl Metrics {
             )?,
             assessed_at: make.gauge("assessment_timestamp_seconds", "When everything was last judged.")?,
             changes: make.counters("verdict_changes_total", "Changes of a hook's health.", &["health"])?,
+            leader: make.gauges(
+                "leader",
+                "1 for what this replica leads by, 0 else; no series in a daemon that takes no part in an election.",
+                &["by"],
+            )?,
+            leader_transitions: make.counters(
+                "leader_transitions_total",
+                "How often this replica became the leader, a follower, or neither.",
+                &["role"],
+            )?,
+            events: make.counters("events_total", "Kubernetes Events by what became of them.", &["outcome"])?,
             registry,
         })
     }
@@ -241,6 +257,16 @@ impl Metrics {
         self.changes.with_label_values(&[verdict.health.as_str()]).inc();
     }
 
+    /// Counts a change of this replica's role.
+    pub fn role_changed(&self, role: Role) {
+        self.leader_transitions.with_label_values(&[role.as_str()]).inc();
+    }
+
+    /// Counts a Kubernetes Event.
+    pub fn event_written(&self, outcome: EventOutcome) {
+        self.events.with_label_values(&[outcome.as_str()]).inc();
+    }
+
     /// Drops the probe series of hooks that are not in the inventory any more.
     pub fn keep_only(&self, hooks: &BTreeSet<HookId>) {
         let Ok(mut probed) = self.probed_as.lock() else {
@@ -296,6 +322,7 @@ impl Metrics {
             &self.hook_backends,
             &self.certificate_not_after,
             &self.scrape_last_success,
+            &self.leader,
         ] {
             gauges.reset();
         }
@@ -350,6 +377,14 @@ impl Metrics {
             self.breaker_mode.with_label_values(&[mode.as_str()]).set(now);
         }
         self.assessed_at.set(at);
+        if let Some(replica) = &assessment.replica {
+            for by in Place::ALL {
+                let leads = replica.role == Role::Leader && replica.by == Some(by);
+                self.leader
+                    .with_label_values(&[by.as_str()])
+                    .set(as_number(u8::from(leads)));
+            }
+        }
     }
 
     fn fill_hook(&self, verdict: &Verdict) {

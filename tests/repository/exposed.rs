@@ -7,6 +7,7 @@ use std::time::Duration;
 use hookwatch::app::replay::replay_scrapes;
 use hookwatch::domain::canary::{CanaryOutcome, CanaryReport, CanaryTarget};
 use hookwatch::domain::hook::{Backend, BackendAddress, BackendPath, HookId, HookKind};
+use hookwatch::domain::leadership::{Place, ReplicaView, Role};
 use hookwatch::domain::probe::{
     CertificateFacts, Connection, Phase, Phases, ProbeLevel, ProbeOutcome, ProbeReport,
 };
@@ -15,6 +16,7 @@ use hookwatch::domain::time::Time;
 use hookwatch::domain::verdict::{
     Assessment, BackendView, Cause, Effect, Elsewhere, Health, NotAHook, ScrapeView,
 };
+use hookwatch::io::events::EventOutcome;
 use hookwatch::io::metrics::Metrics;
 
 use crate::root;
@@ -80,6 +82,8 @@ pub fn values_of(label: &str) -> Option<Vec<&'static str>> {
         ]
         .map(HookKind::as_str)
         .to_vec(),
+        "by" => Place::ALL.map(Place::as_str).to_vec(),
+        "role" => Role::ALL.map(Role::as_str).to_vec(),
         "certificate" => vec!["served", "ca"],
         "result" => vec![
             "success",
@@ -141,7 +145,17 @@ fn exposition() -> String {
         snapshot: Default::default(),
         complaints: Default::default(),
     });
+    metrics.event_written(EventOutcome::Written);
+    metrics.role_changed(Role::Leader);
     let mut assessment = an_assessment();
+    assessment.replica = Some(ReplicaView {
+        identity: "a".into(),
+        role: Role::Leader,
+        holder: Some("a".into()),
+        by: Some(Place::Lease),
+        since: at,
+        trouble: None,
+    });
     let verdict = &mut assessment.hooks[0];
     (verdict.health, verdict.cause, verdict.effect) =
         (Health::Failing, Some(Cause::Hanging), Effect::Blocking);

@@ -13,6 +13,7 @@
 mod kinds;
 mod played;
 mod privileges;
+mod replicas;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -115,7 +116,12 @@ fn named(name: &str, test: impl Fn() -> Outcome + 'static) -> Named {
 }
 
 fn tests() -> Vec<Named> {
-    let all = [played::tests(), kinds::tests(), privileges::tests()];
+    let all = [
+        played::tests(),
+        kinds::tests(),
+        privileges::tests(),
+        replicas::tests(),
+    ];
     all.into_iter().flatten().collect()
 }
 

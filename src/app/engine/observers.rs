@@ -196,7 +196,7 @@ async fn scrape(
             refreshed = Some(began);
             let read = scraper.refresh().await.map_err(|error| error.to_string());
             // A core that is gone has no use for it.
-            let _ = events.send(Event::Replicas(read)).await;
+            let _ = events.send(Event::ApiServers(read)).await;
         }
         while let Some(ended) = under_way.try_join_next() {
             if let Ok(name) = ended {

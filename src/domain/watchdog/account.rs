@@ -48,11 +48,11 @@ impl Watchdog {
         }
     }
 
-    pub(super) fn take_replicas(&mut self, read: Result<(), String>) -> Vec<Effect> {
-        let before = std::mem::replace(&mut self.no_replicas, read.clone().err());
-        match before.is_some() == self.no_replicas.is_some() {
+    pub(super) fn take_api_servers(&mut self, read: Result<(), String>) -> Vec<Effect> {
+        let before = std::mem::replace(&mut self.unlisted_api_servers, read.clone().err());
+        match before.is_some() == self.unlisted_api_servers.is_some() {
             true => Vec::new(),
-            false => vec![Effect::Tell(Change::Replicas(read))],
+            false => vec![Effect::Tell(Change::ApiServers(read))],
         }
     }
 
@@ -93,7 +93,7 @@ impl Watchdog {
                     failure: state.failure.as_ref().map(|failure| failure.why.clone()),
                 })
                 .collect(),
-            replicas_trouble: self.no_replicas.clone(),
+            api_servers_trouble: self.unlisted_api_servers.clone(),
             self_doubt,
         }
     }

@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::domain::announcement::Announcement;
 use crate::domain::canary::{CanaryOverdue, CanaryReport};
 use crate::domain::fence::{Breaker, Proof};
 use crate::domain::hook::HookId;
 use crate::domain::inventory::{Inventory, InventoryHealth, WatchReport};
+use crate::domain::leadership::{ReplicaReport, ReplicaView, Role};
 use crate::domain::probe::{ProbeOverdue, ProbeReport};
 use crate::domain::snapshot::{Scrape, ScrapeFailure};
 use crate::domain::verdict::{Assessment, Cause, ControlPlane, Health, Verdict};
@@ -33,7 +35,9 @@ pub enum Event {
     /// What is known of the fence now.
     Fence(Proof),
     /// Whether the list of API-server replicas could be read; why not, when it could not.
-    Replicas(Result<(), String>),
+    ApiServers(Result<(), String>),
+    /// Where this daemon stands among its replicas.
+    Replica(ReplicaReport),
     /// Time has passed.
     Tick,
 }
@@ -45,6 +49,8 @@ pub enum Effect {
     Publish(Arc<Assessment>),
     /// Something changed that a person would want to read about.
     Tell(Change),
+    /// To be said in the cluster itself. Only the leader wants this.
+    Announce(Box<Announcement>),
     /// Where to look more closely; replaces the wish before it.
     Attend(Attention),
 }
@@ -80,7 +86,14 @@ pub enum Change {
     /// What may be done about a culprit changed.
     Breaker(Breaker),
     /// The list of API-server replicas can be read again, or cannot be any more.
-    Replicas(Result<(), String>),
+    ApiServers(Result<(), String>),
+    /// This daemon's place among its replicas changed.
+    Replica {
+        /// What it was; `None` at first.
+        from: Option<Role>,
+        /// What it is.
+        view: Box<ReplicaView>,
+    },
     /// Scrapes of a target began to fail or to succeed again.
     Scrape {
         /// The address.

@@ -2,9 +2,11 @@
 
 mod misleading;
 mod others;
+mod replica;
 mod scale;
 
 use super::*;
+use crate::domain::announcement::Announcement;
 use crate::domain::canary::{CanaryOutcome, CanaryOverdue, CanaryReport};
 use crate::domain::hook::{
     BackendAddress, BackendPath, Endpoint, FailurePolicy, Rule, Scope, Selector, ServiceTarget,
@@ -24,6 +26,7 @@ struct Incident {
     last: Option<Arc<Assessment>>,
     told: Vec<Change>,
     attention: Attention,
+    announced: Vec<Announcement>,
     counters: Snapshot,
 }
 
@@ -34,6 +37,7 @@ impl Incident {
             last: None,
             told: Vec::new(),
             attention: Attention::default(),
+            announced: Vec::new(),
             counters: Snapshot {
                 process_start: Some(1.0),
                 ..Snapshot::default()
@@ -53,6 +57,7 @@ impl Incident {
                 Effect::Publish(assessment) => self.last = Some(assessment),
                 Effect::Tell(change) => self.told.push(change),
                 Effect::Attend(attention) => self.attention = attention,
+                Effect::Announce(said) => self.announced.push(*said),
             }
         }
     }

@@ -68,7 +68,7 @@ const FEATURES: [Feature; 13] = [
     ("namespaces' labels", |it| is_watched(it, "Namespaces")),
     ("Services", |it| is_watched(it, "Services")),
     ("EndpointSlices", |it| is_watched(it, "EndpointSlices")),
-    ("replicas", |it| it.sources.replicas_trouble.is_none()),
+    ("replicas", |it| it.sources.api_servers_trouble.is_none()),
     ("scrapes", |it| {
         let scrapes = &it.sources.scrapes;
         scrapes
