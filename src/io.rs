@@ -9,6 +9,7 @@ pub mod client;
 pub mod http;
 pub mod inventory;
 pub mod metrics;
+pub mod node_leases;
 pub mod probe;
 pub mod scrape;
 pub mod telemetry;

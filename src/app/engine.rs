@@ -150,7 +150,12 @@ impl Core {
                 let hooks: BTreeSet<HookId> = inventory.hooks.iter().map(|hook| hook.id.clone()).collect();
                 self.metrics.keep_only(&hooks);
             }
-            Event::Watches(_) | Event::ProbeOverdue(_) | Event::CanaryOverdue(_) | Event::Tick => {}
+            Event::Watches(_)
+            | Event::Readiness(_)
+            | Event::NodeLeases(_)
+            | Event::ProbeOverdue(_)
+            | Event::CanaryOverdue(_)
+            | Event::Tick => {}
         }
     }
 

@@ -309,6 +309,15 @@ impl History {
         }
     }
 
+    /// The processes seen behind one target of late: when each began, and when it answered last.
+    pub fn processes_behind(&self, target: &str) -> impl Iterator<Item = (Option<Time>, Time)> {
+        let behind = self.replicas.iter().filter(move |(key, _)| key.target == target);
+        behind.map(|(key, replica)| {
+            let started = key.started.and_then(|millis| u64::try_from(millis).ok());
+            (started.map(Time::from_unix_millis), replica.at)
+        })
+    }
+
     /// Processes seen behind one target.
     pub fn replicas_behind(&self, target: &str) -> usize {
         self.replicas.keys().filter(|key| key.target == target).count()

@@ -4,6 +4,7 @@
 //! it is read, so its size depends on how many hooks and resources there are, never on the body.
 
 mod family;
+mod missing;
 mod scrape;
 
 use std::collections::BTreeMap;
@@ -11,6 +12,7 @@ use std::collections::BTreeMap;
 use super::hook::HookKind;
 
 pub use family::{Family, LabelSource, Part};
+pub use missing::Families;
 pub use scrape::{Complaints, Scrape, ScrapeFailure, ScrapeFailureReason};
 
 /// A sum and a count that only grow, as Prometheus histograms carry them.
@@ -197,6 +199,8 @@ pub struct Snapshot {
     pub has_sli: bool,
     /// Whether any family of an API server was seen at all.
     pub is_api_server: bool,
+    /// Which families were seen.
+    pub seen: Families,
 }
 
 impl Snapshot {
@@ -208,6 +212,7 @@ impl Snapshot {
     /// Folds one sample in. Returns false when a bound kept it out.
     pub fn record(&mut self, family: Family, part: Part, labels: &impl LabelSource, value: f64) -> bool {
         self.is_api_server |= !matches!(family, Family::ProcessStart | Family::Cpu);
+        self.seen.insert(family);
         match family {
             Family::ProcessStart => self.process_start = Some(value),
             Family::Cpu => self.cpu_seconds = value,
@@ -356,6 +361,7 @@ impl Snapshot {
             x509_complaints: gained(self.x509_complaints, earlier.x509_complaints),
             has_sli: self.has_sli,
             is_api_server: self.is_api_server,
+            seen: self.seen,
         }
     }
 
@@ -389,6 +395,7 @@ impl Snapshot {
         self.conversion.add(&other.conversion);
         self.x509_complaints += other.x509_complaints;
         self.is_api_server |= other.is_api_server;
+        self.seen.add(other.seen);
     }
 
     /// All writes that are no dry runs, together.

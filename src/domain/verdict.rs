@@ -9,6 +9,8 @@ use serde::Serialize;
 use super::canary::CanaryTarget;
 use super::hook::{Backend, HookKind};
 use super::inventory::Problem;
+use super::node_leases::NodeLeasesView;
+use super::readiness::ReadinessView;
 use super::time::Time;
 
 /// How a hook is.
@@ -225,17 +227,20 @@ pub enum NotAHook {
     QueuedByFlowControl,
     /// The API server does not answer.
     ApiServerDown,
+    /// One of several API servers does not answer, and requests that reach it do not come back.
+    ReplicaDown,
     /// Writes are slow or refused and nothing that is known explains it.
     Unexplained,
 }
 
 impl NotAHook {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::EtcdSlow,
         Self::Overloaded,
         Self::QueuedByFlowControl,
         Self::ApiServerDown,
+        Self::ReplicaDown,
         Self::Unexplained,
     ];
 
@@ -246,6 +251,7 @@ impl NotAHook {
             Self::Overloaded => "Overloaded",
             Self::QueuedByFlowControl => "QueuedByFlowControl",
             Self::ApiServerDown => "ApiServerDown",
+            Self::ReplicaDown => "ReplicaDown",
             Self::Unexplained => "Unexplained",
         }
     }
@@ -277,6 +283,9 @@ pub struct ControlPlane {
     pub usual_write_seconds: Option<f64>,
     /// What slows or blocks writes when it is no hook.
     pub not_a_hook: Option<Elsewhere>,
+    /// What else is seen of the control plane itself, as sentences: API servers that are not ready or do not
+    /// answer, nodes whose leases grow old. Effects, never causes.
+    pub symptoms: Vec<String>,
     /// How each canary does.
     pub canaries: Vec<CanaryView>,
 }
@@ -301,6 +310,8 @@ pub struct Sources {
     pub inventory_trouble: Vec<String>,
     /// Every scrape target with what is known of it.
     pub scrapes: Vec<ScrapeView>,
+    /// The nodes' heartbeats.
+    pub node_leases: NodeLeasesView,
     /// True when every probe fails at once and nothing shows that the fault is not ours.
     pub self_doubt: bool,
 }
@@ -316,6 +327,25 @@ pub struct ScrapeView {
     pub age_seconds: Option<f64>,
     /// The last failure, when it is newer than the last good scrape.
     pub failure: Option<String>,
+    /// Since when nothing but failures came back; `None` while scrapes succeed.
+    pub failing_since: Option<Time>,
+    /// The processes behind it that answered before and do not any more.
+    pub silent: Vec<SilentView>,
+    /// Its release, as it says itself.
+    pub version: Option<String>,
+    /// How ready it is, as it says itself.
+    pub readiness: ReadinessView,
+    /// Metrics that it does not have, with what is judged without them.
+    pub missing: Vec<String>,
+}
+
+/// An API-server process behind an address shared with others that stopped answering.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SilentView {
+    /// When the process began: what tells it from the others.
+    pub started: Option<Time>,
+    /// When it answered last.
+    pub since: Time,
 }
 
 /// All verdicts and the state of the control plane at one instant.

@@ -4,6 +4,8 @@
 //! assessment at the moment somebody asks, so that a hook that is gone leaves no series behind. Labels come
 //! from closed sets; the only open ones name the hook, and hooks are bounded.
 
+mod servers;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
@@ -63,6 +65,7 @@ pub struct Metrics {
     self_doubt: Gauge,
     assessed_at: Gauge,
     changes: IntCounterVec,
+    servers: servers::ServerMetrics,
 }
 
 impl Metrics {
@@ -165,6 +168,7 @@ impl Metrics {
             self_doubt: make.gauge("self_doubt", "1 while every probe fails and the fault may be our own.")?,
             assessed_at: make.gauge("assessment_timestamp_seconds", "When everything was last judged.")?,
             changes: make.counters("verdict_changes_total", "Changes of a hook's health.", &["health"])?,
+            servers: servers::ServerMetrics::new(&make)?,
             registry,
         })
     }
@@ -289,7 +293,10 @@ impl Metrics {
             &self.hook_backends,
             &self.certificate_not_after,
             &self.scrape_last_success,
-        ] {
+        ]
+        .into_iter()
+        .chain(self.servers.vectors())
+        {
             gauges.reset();
         }
     }
@@ -330,6 +337,7 @@ impl Metrics {
                     .set(at - age);
             }
         }
+        self.servers.fill(&assessment.sources);
         let current = assessment
             .sources
             .inventory_age_seconds

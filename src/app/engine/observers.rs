@@ -1,6 +1,7 @@
 //! The tasks that observe: probes, canaries and scrapes, each at its own pace.
 
 mod due;
+mod leases;
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
@@ -22,6 +23,7 @@ use crate::io::Clock;
 use crate::io::canary::Canaries;
 use crate::io::client::Connection;
 use crate::io::inventory::{InventoryWatch, View, WatchHealth, WatchState};
+use crate::io::node_leases::LeaseReader;
 use crate::io::probe::{Limits, ProbeRequest, Prober, ReviewSubject};
 use crate::io::scrape::{ScrapeLimits, ScrapeTarget, Scraper};
 use due::Due;
@@ -64,6 +66,8 @@ pub(super) fn spawn(
             attention.clone(),
         ));
     }
+    let reader = LeaseReader::new(connection, Arc::clone(clock));
+    tasks.spawn(leases::read(reader, events.clone()));
     let canaries = Canaries::new(connection, &config.namespace, Arc::clone(clock));
     for target in &config.canaries.targets {
         tasks.spawn(write_canaries(
@@ -172,40 +176,61 @@ async fn scrape(
     events: mpsc::Sender<Event>,
     mut attention: watch::Receiver<Attention>,
 ) {
-    let mut under_way: JoinSet<String> = JoinSet::new();
-    let mut names = std::collections::BTreeSet::new();
+    let mut under_way: JoinSet<(String, usize)> = JoinSet::new();
+    let mut visiting = std::collections::BTreeSet::new();
     let mut refreshed: Option<Instant> = None;
     loop {
         let began = Instant::now();
-        if refreshed.is_none_or(|at| at.elapsed() >= REFRESH) {
+        let refresh = refreshed.is_none_or(|at| at.elapsed() >= REFRESH);
+        if refresh {
             refreshed = Some(began);
             if let Err(error) = scraper.refresh().await {
                 tracing::debug!(%error, "the list of API-server replicas stays as it was");
             }
         }
         while let Some(ended) = under_way.try_join_next() {
-            if let Ok(name) = ended {
-                names.remove(&name);
+            if let Ok(visit) = ended {
+                visiting.remove(&visit);
             }
         }
         for target in scraper.targets() {
-            // A target that hangs is not asked a second time meanwhile.
-            if names.insert(target.name.clone()) {
-                under_way.spawn(scrape_one(Arc::clone(&scraper), target, events.clone()));
+            for number in 0..scraper.visits(&target, refresh) {
+                // A visit that hangs is not repeated meanwhile.
+                let visit = (target.name.clone(), number);
+                if visiting.insert(visit.clone()) {
+                    let (scraper, target, events) = (Arc::clone(&scraper), target.clone(), events.clone());
+                    under_way.spawn(async move {
+                        look_at(&scraper, &target, refresh, &events).await;
+                        visit
+                    });
+                }
             }
         }
         pace(&mut attention, began, config.interval, config.alert_interval).await;
     }
 }
 
-async fn scrape_one(scraper: Arc<Scraper>, target: ScrapeTarget, events: mpsc::Sender<Event>) -> String {
-    let event = match scraper.scrape(&target).await {
-        Ok(scrape) => Event::Scraped(Box::new(scrape)),
-        Err(failure) => Event::ScrapeFailed(failure),
+/// Scrapes an API server and asks whether it is ready.
+async fn look_at(scraper: &Scraper, target: &ScrapeTarget, refresh: bool, events: &mpsc::Sender<Event>) {
+    let scrape = async {
+        let event = match scraper.scrape(target).await {
+            Ok(scrape) => Event::Scraped(Box::new(scrape)),
+            Err(failure) => Event::ScrapeFailed(failure),
+        };
+        // A core that is gone has no use for it.
+        let _ = events.send(event).await;
     };
-    // A core that is gone has no use for it.
-    let _ = events.send(event).await;
-    target.name
+    let ready = async {
+        let report = scraper.ready(target, refresh).await;
+        let _ = events.send(Event::Readiness(report)).await;
+    };
+    if target.is_direct() {
+        tokio::join!(scrape, ready);
+    } else {
+        // A balancer hands its replicas out in turn: scrapes that begin together then reach different ones.
+        scrape.await;
+        ready.await;
+    }
 }
 
 async fn write_canaries(

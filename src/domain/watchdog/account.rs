@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Change, Effect, Watchdog, subject};
 use crate::domain::inventory::InventoryHealth;
 use crate::domain::time::Time;
-use crate::domain::verdict::{ControlPlane, ScrapeView, Sources, Verdict};
+use crate::domain::verdict::{ControlPlane, Sources, Verdict};
 
 impl Watchdog {
     pub(super) fn changes(&self, verdicts: &[Verdict], control_plane: &ControlPlane) -> Vec<Effect> {
@@ -54,16 +54,8 @@ impl Watchdog {
                     }
                 })
                 .collect(),
-            scrapes: self
-                .targets
-                .iter()
-                .map(|(target, state)| ScrapeView {
-                    target: target.clone(),
-                    replicas: self.history.replicas_behind(target),
-                    age_seconds: state.last_good.map(|at| now.since(at).as_secs_f64()),
-                    failure: state.failure.as_ref().map(|failure| failure.why.clone()),
-                })
-                .collect(),
+            scrapes: self.scrape_views(now),
+            node_leases: self.servers.node_leases.view(now),
             self_doubt,
         }
     }

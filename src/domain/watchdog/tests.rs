@@ -2,6 +2,7 @@
 
 mod misleading;
 mod scale;
+mod servers;
 
 use super::*;
 use crate::domain::canary::{CanaryOutcome, CanaryOverdue, CanaryReport};
