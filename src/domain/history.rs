@@ -186,8 +186,12 @@ impl History {
     /// Takes a reading in.
     pub fn take(&mut self, scrape: Scrape) {
         let Scrape {
-            target, at, snapshot, ..
+            target,
+            at,
+            mut snapshot,
+            ..
         } = scrape;
+        snapshot.make_up_for_rejections();
         let started = snapshot
             .process_start
             .map(|seconds| (seconds * 1_000.0).round() as i64);

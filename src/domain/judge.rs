@@ -337,7 +337,10 @@ fn failing(
         Probes::Silent | Probes::Good { .. } | Probes::Slow { .. } => {}
     }
     let cause = from_canary.unwrap_or_else(|| counters.cause(timeout(case), case.usual, fails_open(case)));
+    // Where calls are counted without their time, what is wrong is a guess.
+    let guessed = from_canary.is_none() && counters.calls < 1.0;
     let confidence = match (both_api_witnesses, sure, case.ambiguous) {
+        _ if guessed => 0.5,
         (true, ..) => 0.92,
         (false, true, _) => 0.85,
         (false, false, false) if cause == Cause::Hanging => 0.85,

@@ -64,7 +64,7 @@ const HOOK_REQUESTS: Absence = (
 );
 const HOOK_REJECTIONS: Absence = (
     "apiserver_admission_webhook_rejection_count",
-    "denials and failed calls cannot be told apart; failing hooks are found by probes and canaries alone",
+    "denials are told from failed calls by HTTP codes alone",
 );
 const HOOK_FAIL_OPEN: Absence = (
     "apiserver_admission_webhook_fail_open_count",
@@ -110,6 +110,23 @@ impl Snapshot {
             .filter(|(_, is_missing)| self.is_api_server && *is_missing)
             .map(|((family, without), _)| format!("this API server shows no {family}: {without}"))
             .collect()
+    }
+}
+
+impl Snapshot {
+    /// Works out the refusals by kind from the codes of calls, where the API server does not count them.
+    ///
+    /// An API server that does count them and merely refused nothing yet has no call with `rejected="true"` either, so
+    /// that nothing is made up for it.
+    pub fn make_up_for_rejections(&mut self) {
+        if self.seen.contains(Family::HookRejections) || !self.seen.contains(Family::HookRequests) {
+            return;
+        }
+        for series in self.hooks.values_mut() {
+            let unanswered = series.codes.get(&503).copied().unwrap_or(0.0);
+            series.rejections.calling = unanswered.min(series.rejected.count);
+            series.rejections.denied = series.rejected.count - series.rejections.calling;
+        }
     }
 }
 
