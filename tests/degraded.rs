@@ -75,7 +75,8 @@ const DURATIONS: &str = "apiserver_admission_webhook_admission_duration_seconds"
 const ETCD: &str = "etcd_request_duration_seconds";
 
 /// What is known of each recording: its culprit, or the trouble that is no hook's.
-const TRUTH: [(&str, Option<(&str, Cause)>, &[NotAHook]); 6] = [
+type Truth = (&'static str, Option<(&'static str, Cause)>, &'static [NotAHook]);
+const TRUTH: [Truth; 6] = [
     ("quiet", None, &[]),
     ("validating-slow", Some((OPA, Cause::Slow)), &[]),
     ("validating-hang", Some((OPA, Cause::Hanging)), &[]),
