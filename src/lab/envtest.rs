@@ -6,11 +6,12 @@
 pub mod binaries;
 pub mod namespace;
 mod process;
+mod second;
 mod throttle;
 
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use tokio::time::Instant;
 
 use self::binaries::Binaries;
 use self::process::{Guard, Process};
+pub use self::second::SecondApiServer;
 pub use self::throttle::Throttle;
 use super::certs::Authority;
 use super::cluster::client_for;
@@ -50,9 +52,17 @@ pub struct Envtest {
     // In the order in which they end.
     kube_apiserver: Process,
     etcd: Arc<Process>,
-    _guard: Guard,
+    guard: Guard,
     address: SocketAddr,
-    kubeconfig: String,
+    further: Box<Further>,
+}
+
+/// What a further API server needs to be like the first.
+#[derive(Debug)]
+struct Further {
+    etcd_port: u16,
+    directory: PathBuf,
+    files: Files,
 }
 
 impl Envtest {
@@ -102,11 +112,15 @@ impl Envtest {
         let envtest = Self {
             kube_apiserver,
             etcd: Arc::new(etcd),
-            _guard: guard,
+            guard,
             address,
-            kubeconfig: kubeconfig(&files.authority, address, &files.token),
+            further: Box::new(Further {
+                etcd_port: clients,
+                directory: directory.to_owned(),
+                files,
+            }),
         };
-        envtest.ready().await?;
+        envtest.ready(&envtest.kube_apiserver, address).await?;
         Ok(envtest)
     }
 
@@ -117,7 +131,18 @@ impl Envtest {
 
     /// A kubeconfig (YAML) of a user that may do everything.
     pub fn kubeconfig(&self) -> String {
-        self.kubeconfig.clone()
+        self.kubeconfig_for(self.address)
+    }
+
+    /// The same with another address of an API server, or of something in front of several.
+    pub fn kubeconfig_for(&self, address: SocketAddr) -> String {
+        let files = &self.further.files;
+        kubeconfig(&files.authority, address, &files.token)
+    }
+
+    /// The id of the API server's process, for who wants to see what it costs.
+    pub fn api_server_id(&self) -> u32 {
+        self.kube_apiserver.id()
     }
 
     /// Stops etcd four fifths of the time for as long as the returned value lives.
@@ -125,13 +150,13 @@ impl Envtest {
         Throttle::start(Arc::clone(&self.etcd))
     }
 
-    async fn ready(&self) -> anyhow::Result<()> {
-        let client = client_for(&self.kubeconfig).await?;
+    async fn ready(&self, api_server: &Process, address: SocketAddr) -> anyhow::Result<()> {
+        let client = client_for(&self.kubeconfig_for(address)).await?;
         let until = Instant::now() + READY_LIMIT;
         let mut last = "it was never asked".to_owned();
         while Instant::now() < until {
             self.etcd.check()?;
-            self.kube_apiserver.check()?;
+            api_server.check()?;
             let request = http::Request::get("/readyz")
                 .body(Vec::new())
                 .context("asking for readiness")?;
@@ -145,7 +170,7 @@ impl Envtest {
         anyhow::bail!(
             "kube-apiserver is not ready after {} s: {last}\n{}\n{}",
             READY_LIMIT.as_secs(),
-            self.kube_apiserver.last_words(),
+            api_server.last_words(),
             self.etcd.last_words()
         )
     }
@@ -222,7 +247,7 @@ fn flag(name: &str, value: impl AsRef<std::ffi::OsStr>) -> OsString {
 
 /// Keys, certificates and tokens, in files as the API server wants them.
 struct Files {
-    directory: std::path::PathBuf,
+    directory: PathBuf,
     authority: String,
     token: String,
 }
@@ -253,6 +278,13 @@ impl Files {
             authority: authority.pem(),
             token,
         })
+    }
+}
+
+impl std::fmt::Debug for Files {
+    // What is in them is secret.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Files({})", self.directory.display())
     }
 }
 

@@ -10,6 +10,7 @@
     reason = "a test fails by panicking, and helpers of an integration test count as code"
 )]
 
+mod balanced;
 mod played;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -113,7 +114,9 @@ fn named(name: &str, test: impl Fn() -> Outcome + 'static) -> Named {
 }
 
 fn tests() -> Vec<Named> {
-    played::tests()
+    let mut tests = played::tests();
+    tests.extend(balanced::tests());
+    tests
 }
 
 /// Why nothing can be run here, if so.
