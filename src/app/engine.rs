@@ -21,6 +21,7 @@ use crate::domain::time::Time;
 use crate::domain::verdict::Assessment;
 use crate::domain::watchdog::{Attention, Change, Effect, Event, Watchdog};
 use crate::io::Clock;
+use crate::io::client::greeting::Obstacle;
 use crate::io::client::{ConnectOptions, Connection};
 use crate::io::metrics::{CertificateEnd, Metrics};
 
@@ -47,6 +48,8 @@ pub struct Engine {
     pub metrics: Arc<Metrics>,
     /// The end of every certificate known.
     pub certificates: Arc<Mutex<Vec<CertificateEnd>>>,
+    /// What stood in the way when the server was asked who it is; `None` when nothing did, or it was not said yet.
+    pub obstacle: watch::Receiver<Option<Obstacle>>,
     tasks: JoinSet<()>,
 }
 
@@ -70,6 +73,7 @@ impl Engine {
         let certificates = Arc::new(Mutex::new(Vec::new()));
         let mut tasks = JoinSet::new();
         observers::spawn(&mut tasks, config, &connection, &clock, &events, &attention)?;
+        let obstacle = greet(connection);
         let core = Core {
             watchdog: Watchdog::new(&config.namespace),
             clock,
@@ -83,6 +87,7 @@ impl Engine {
             assessment,
             metrics,
             certificates,
+            obstacle,
             tasks,
         })
     }
@@ -99,6 +104,23 @@ impl Engine {
     pub async fn stop(mut self) {
         self.tasks.shutdown().await;
     }
+}
+
+/// Asks the server who it is, beside everything else: it is watched whatever it says.
+fn greet(connection: Connection) -> watch::Receiver<Option<Obstacle>> {
+    let (tell, told) = watch::channel(None);
+    tokio::spawn(async move {
+        match connection.greet().await {
+            Ok(version) => {
+                tracing::info!(server = %connection.server(), version, "the API server answers");
+            }
+            Err(obstacle) => {
+                tracing::warn!("{obstacle}");
+                tell.send_replace(Some(obstacle));
+            }
+        }
+    });
+    told
 }
 
 /// The core's task.

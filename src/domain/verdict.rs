@@ -308,6 +308,9 @@ pub struct Sources {
     pub inventory_age_seconds: Option<f64>,
     /// What keeps it from being current or complete.
     pub inventory_trouble: Vec<String>,
+    /// False when neither kind of webhook configuration may be read or is there: then that no hook is listed means
+    /// nothing.
+    pub hooks_listed: bool,
     /// Every scrape target with what is known of it.
     pub scrapes: Vec<ScrapeView>,
     /// The nodes' heartbeats.

@@ -72,7 +72,7 @@ impl LeaseReader {
         let answer = answer.map_err(|error| unreadable(format!("no answer: {}", chain(&error))))?;
         let status = answer.status().as_u16();
         if status != 200 {
-            let message = error_message(status, answer.into_body()).await;
+            let message = error_message(answer.into_body()).await;
             return Err(refused(status, &message));
         }
         let (mut items, mut list, mut bytes) = (Items::new(MAX_LEASE), LeaseList::default(), 0_usize);

@@ -169,7 +169,7 @@ impl Scraper {
             .map_err(|error| failed(chain(&error)))?;
         let status = answer.status();
         if !status.is_success() {
-            let message = error_message(status.as_u16(), answer.into_body()).await;
+            let message = error_message(answer.into_body()).await;
             return Err(failed(bounded(&format!("HTTP {}: {message}", status.as_u16()))));
         }
         let body = read_body(answer.into_body(), MAX_REPLICAS_BODY)
@@ -250,7 +250,7 @@ impl Scraper {
         })?;
         let status = answer.status().as_u16();
         if status != 200 {
-            return Err(refused(status, &error_message(status, answer.into_body()).await));
+            return Err(refused(status, &error_message(answer.into_body()).await));
         }
         let format = format_of(answer.headers()).map_err(|why| Failed(Reason::NotMetrics, why))?;
         let started = process_start(answer.headers());

@@ -37,6 +37,8 @@ const CANARIES_AT_ONCE: usize = 3;
 const NOT_PERMITTED: Duration = Duration::from_secs(60);
 /// How often the list of API-server replicas is read anew.
 const REFRESH: Duration = Duration::from_secs(30);
+/// How long scrapes wait for that.
+const REFRESH_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Begins to observe.
 ///
@@ -178,15 +180,22 @@ async fn scrape(
 ) {
     let mut under_way: JoinSet<(String, usize)> = JoinSet::new();
     let mut visiting = std::collections::BTreeSet::new();
+    let mut refreshing: JoinSet<()> = JoinSet::new();
     let mut refreshed: Option<Instant> = None;
     loop {
         let began = Instant::now();
         let refresh = refreshed.is_none_or(|at| at.elapsed() >= REFRESH);
-        if refresh {
+        while refreshing.try_join_next().is_some() {}
+        if refresh && refreshing.is_empty() {
             refreshed = Some(began);
-            if let Err(error) = scraper.refresh().await {
-                tracing::debug!(%error, "the list of API-server replicas stays as it was");
-            }
+            let scraper = Arc::clone(&scraper);
+            refreshing.spawn(async move {
+                if let Err(error) = scraper.refresh().await {
+                    tracing::debug!(%error, "the list of API-server replicas stays as it was");
+                }
+            });
+            // Mostly the list is there at once; an API server that hangs is to be scraped all the same.
+            let _ = tokio::time::timeout(REFRESH_PATIENCE, refreshing.join_next()).await;
         }
         while let Some(ended) = under_way.try_join_next() {
             if let Ok(visit) = ended {

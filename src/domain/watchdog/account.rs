@@ -7,6 +7,9 @@ use crate::domain::inventory::InventoryHealth;
 use crate::domain::time::Time;
 use crate::domain::verdict::{ControlPlane, Sources, Verdict};
 
+/// How the watches of hooks are called.
+const CONFIGURATIONS: &str = "WebhookConfigurations";
+
 impl Watchdog {
     pub(super) fn changes(&self, verdicts: &[Verdict], control_plane: &ControlPlane) -> Vec<Effect> {
         let mut effects = Vec::new();
@@ -41,7 +44,15 @@ impl Watchdog {
             .filter(|report| !matches!(report.health, InventoryHealth::Limited { .. }))
             .map(|report| report.known_good.map(|good| now.since(good)))
             .try_fold(Duration::ZERO, |age, watch| watch.map(|watch| age.max(watch)));
+        let mut configurations = self
+            .watches
+            .iter()
+            .filter(|report| report.watch.ends_with(CONFIGURATIONS))
+            .peekable();
+        let hooks_listed = configurations.peek().is_none()
+            || configurations.any(|report| !matches!(report.health, InventoryHealth::Limited { .. }));
         Sources {
+            hooks_listed,
             inventory_age_seconds: self.inventory.as_ref().and(age).map(|age| age.as_secs_f64()),
             inventory_trouble: self
                 .watches
