@@ -14,6 +14,7 @@ use super::Output;
 use super::config::{Config, ConfigArguments};
 use super::engine::Engine;
 use crate::domain::verdict::{Assessment, Health, Verdict, Writes};
+use crate::io::client::greeting::Obstacle;
 
 /// No report before this: two scrapes and two probes of everything take about as long.
 const AT_LEAST: Duration = Duration::from_secs(6);
@@ -117,11 +118,16 @@ pub async fn diagnose(mut config: Config, arguments: &DiagnoseArguments) -> anyh
         }
     };
     let assessment = look(&engine, arguments.at_most).await;
-    let obstacle = engine.obstacle.borrow().as_ref().map(ToString::to_string);
+    let obstacle = engine.obstacle.borrow().clone();
     engine.stop().await;
-    let conclusion = assessment
-        .as_deref()
-        .map_or(Conclusion::CouldNotTell, Conclusion::of);
+    let conclusion = match assessment.as_deref().map(Conclusion::of) {
+        Some(Conclusion::Healthy) if obstacle.as_ref().is_some_and(Obstacle::is_another_server) => {
+            Conclusion::CouldNotTell
+        }
+        Some(conclusion) => conclusion,
+        None => Conclusion::CouldNotTell,
+    };
+    let obstacle = obstacle.map(|obstacle| obstacle.to_string());
     super::print(&match arguments.output {
         Output::Json => {
             let report = serde_json::json!({

@@ -54,6 +54,10 @@ impl Readiness {
     /// Reads an answer.
     pub fn read(status: u16, body: &str) -> Self {
         let unknown = |why: String| Self::Unknown { why: bounded(&why) };
+        let text = match body.trim() {
+            "" => "no message",
+            text => text,
+        };
         let mut checks = 0_usize;
         let mut failing = Vec::new();
         for line in body.lines() {
@@ -73,8 +77,8 @@ impl Readiness {
             401 => unknown("HTTP 401: hookwatch's credentials are not accepted; renew them".to_owned()),
             403 => unknown("HTTP 403: grant get on the nonResourceURL \"/readyz\"".to_owned()),
             404 => unknown("HTTP 404: it has no /readyz".to_owned()),
-            200 => unknown(format!("HTTP 200 without any check: {}", body.trim())),
-            status => unknown(format!("HTTP {status}: {}", body.trim())),
+            200 => unknown(format!("HTTP 200 without any check: {text}")),
+            status => unknown(format!("HTTP {status}: {text}")),
         }
     }
 }

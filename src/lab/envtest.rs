@@ -16,6 +16,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use tokio::time::Instant;
 
 use self::binaries::Binaries;
@@ -137,7 +139,23 @@ impl Envtest {
     /// The same with another address of an API server, or of something in front of several.
     pub fn kubeconfig_for(&self, address: SocketAddr) -> String {
         let files = &self.further.files;
-        kubeconfig(&files.authority, address, &files.token)
+        kubeconfig(&files.authority.pem(), address, &files.token)
+    }
+
+    /// A kubeconfig of the same user by a client certificate, valid or expired.
+    ///
+    /// # Errors
+    /// When the certificate cannot be made.
+    pub fn kubeconfig_by_certificate(&self, expired: bool) -> anyhow::Result<String> {
+        let files = &self.further.files;
+        let certificate = files
+            .authority
+            .issue_client("lab-admin", "system:masters", expired)?;
+        let [shown, key] =
+            [certificate.chain_pem(), certificate.key_pem()].map(|pem| BASE64_STANDARD.encode(pem));
+        let by_token = format!("token: {}", files.token);
+        let by_certificate = format!("client-certificate-data: {shown}\n    client-key-data: {key}");
+        Ok(self.kubeconfig().replace(&by_token, &by_certificate))
     }
 
     /// The id of the API server's process, for who wants to see what it costs.
@@ -215,6 +233,7 @@ fn api_server_arguments(files: &Files, etcd: u16, address: SocketAddr) -> Vec<Os
         flag("cert-dir", &files.directory),
         flag("tls-cert-file", files.directory.join("serving.crt")),
         flag("tls-private-key-file", files.directory.join("serving.key")),
+        flag("client-ca-file", files.directory.join("clients.crt")),
         flag("token-auth-file", files.directory.join("tokens.csv")),
         flag("authorization-mode", "RBAC"),
         flag(
@@ -248,7 +267,7 @@ fn flag(name: &str, value: impl AsRef<std::ffi::OsStr>) -> OsString {
 /// Keys, certificates and tokens, in files as the API server wants them.
 struct Files {
     directory: PathBuf,
-    authority: String,
+    authority: Authority,
     token: String,
 }
 
@@ -262,6 +281,7 @@ impl Files {
         for (name, text) in [
             ("serving.crt", serving.chain_pem()),
             ("serving.key", serving.key_pem()),
+            ("clients.crt", authority.pem()),
             ("accounts.pub", accounts.public_key_pem()),
             ("accounts.key", accounts.serialize_pem()),
             (
@@ -275,7 +295,7 @@ impl Files {
         }
         Ok(Self {
             directory: directory.to_owned(),
-            authority: authority.pem(),
+            authority,
             token,
         })
     }

@@ -11,6 +11,7 @@
 )]
 
 mod balanced;
+mod credentials;
 mod played;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -116,6 +117,7 @@ fn named(name: &str, test: impl Fn() -> Outcome + 'static) -> Named {
 fn tests() -> Vec<Named> {
     let mut tests = played::tests();
     tests.extend(balanced::tests());
+    tests.extend(credentials::tests());
     tests
 }
 

@@ -118,6 +118,19 @@ pub enum Obstacle {
         /// What it said of when to come back.
         wait: String,
     },
+    /// 404 for what every API server has.
+    #[error(
+        "{server} has no {path} (HTTP 404: {message}): it is no Kubernetes API server, or the server in the kubeconfig \
+         lacks a path"
+    )]
+    NotFound {
+        /// The URL.
+        server: String,
+        /// What was asked for.
+        path: &'static str,
+        /// What it said.
+        message: String,
+    },
     /// Another refusal.
     #[error("{server} answers {path} with HTTP {status}: {message}; look at the API server's own log")]
     Failing {
@@ -143,6 +156,19 @@ pub enum Obstacle {
     },
 }
 
+impl Obstacle {
+    /// Whether what answers there is no API server with webhooks: then whatever else it answers says nothing of one.
+    pub const fn is_another_server(&self) -> bool {
+        matches!(
+            self,
+            Self::Redirects { .. }
+                | Self::SomethingElse { .. }
+                | Self::NotFound { .. }
+                | Self::NoWebhooks { .. }
+        )
+    }
+}
+
 impl Connection {
     /// Asks the configured server who it is.
     ///
@@ -162,7 +188,7 @@ impl Connection {
                 names.any(|name| name == "validatingwebhookconfigurations")
             }),
             Ok(other) => return Err(something_else(server, RESOURCES, other)),
-            Err(Obstacle::Failing { status: 404, .. }) => false,
+            Err(Obstacle::NotFound { .. }) => false,
             // Who may not read the list of kinds may still read the objects.
             Err(Obstacle::Forbidden { .. }) => true,
             Err(obstacle) => return Err(obstacle),
@@ -223,6 +249,11 @@ impl Connection {
         Err(match status {
             401 => Obstacle::Unauthorized { server, message },
             403 => Obstacle::Forbidden {
+                server,
+                path,
+                message,
+            },
+            404 => Obstacle::NotFound {
                 server,
                 path,
                 message,

@@ -56,7 +56,7 @@ pub enum Flaw {
         known: Vec<String>,
     },
     /// It has no current context, and none was asked for.
-    #[error("it has no current-context; choose one by --context{}", among(known))]
+    #[error("it has no current-context{}; choose one by --context", among(known))]
     NoContext {
         /// What there is.
         known: Vec<String>,
@@ -100,7 +100,7 @@ fn among(known: &[String]) -> String {
         .collect::<Vec<_>>()
         .join(", ");
     match known.len() {
-        0 => ": it has none".to_owned(),
+        0 => ", nor any other".to_owned(),
         many if many > TOLD => format!("; it has {told} and {} more", many - TOLD),
         _ => format!("; it has {told}"),
     }
@@ -321,11 +321,11 @@ mod tests {
         );
         assert_eq!(
             said(&GOOD.replace("current-context: x", ""), None),
-            "it has no current-context; choose one by --context; it has x"
+            "it has no current-context; it has x; choose one by --context"
         );
         assert_eq!(
             said("apiVersion: v1\n", None),
-            "it has no current-context; choose one by --context: it has none"
+            "it has no current-context, nor any other; choose one by --context"
         );
     }
 
