@@ -11,6 +11,7 @@
 )]
 
 mod balanced;
+mod cost;
 mod credentials;
 mod played;
 
@@ -117,6 +118,7 @@ fn named(name: &str, test: impl Fn() -> Outcome + 'static) -> Named {
 fn tests() -> Vec<Named> {
     let mut tests = played::tests();
     tests.extend(balanced::tests());
+    tests.extend(cost::tests());
     tests.extend(credentials::tests());
     tests
 }
