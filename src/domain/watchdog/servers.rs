@@ -24,6 +24,8 @@ const ANSWERS: Duration = Duration::from_secs(45);
 const MOMENT: Duration = Duration::from_secs(15);
 /// So many unanswered scrapes tell that a process behind a shared address is silent: the first may be its end.
 const UNANSWERED: usize = 2;
+/// For how long an API server is not ready is told from this on.
+const WORTH_TELLING: Duration = Duration::from_secs(1);
 /// Failing checks told in one sentence.
 const TOLD_CHECKS: usize = 3;
 
@@ -243,17 +245,23 @@ impl Watchdog {
             } else {
                 "API server"
             };
-            let since = readiness.since.map_or_else(String::new, |since| {
-                format!(" since {} ago", human(now.since(since)))
-            });
+            let since = readiness.since.map(|since| now.since(since));
+            let since = since
+                .filter(|since| *since >= WORTH_TELLING)
+                .map_or_else(String::new, |since| format!(" (for {} now)", human(since)));
+            let fail = if readiness.failing.len() > 1 {
+                "fail"
+            } else {
+                "fails"
+            };
             let starts = readiness.failing.iter().any(|check| is_start_up(check));
             let checks = listed(&readiness.failing);
             said.push(match (starts, failing.as_slice()) {
                 (true, [hook, ..]) => format!(
-                    "{which} {target} cannot start{since}: {checks} fails, for what it writes at start meets admission \
+                    "{which} {target} cannot start{since}: {checks} {fail}, for what it writes at start meets admission \
                      like any other write, and hook {hook} is failing."
                 ),
-                _ => format!("{which} {target} is not ready{since}: {checks} fails."),
+                _ => format!("{which} {target} is not ready{since}: {checks} {fail}."),
             });
         }
         said

@@ -20,6 +20,16 @@ impl Envtest {
     /// # Errors
     /// When it does not start or does not become ready; with its last words.
     pub async fn second(&mut self) -> anyhow::Result<SecondApiServer> {
+        let second = self.launch_second()?;
+        self.ready(&second.process, second.address).await?;
+        Ok(second)
+    }
+
+    /// Starts one and does not wait for it: where what it writes at start meets a hook, it may never be ready.
+    ///
+    /// # Errors
+    /// When its process cannot be started.
+    pub fn launch_second(&mut self) -> anyhow::Result<SecondApiServer> {
         let binaries = binaries::find()?;
         let address = SocketAddr::new(self.address.ip(), free_port(self.address.ip())?);
         let process = Process::start(
@@ -29,7 +39,6 @@ impl Envtest {
             &self.further.directory,
             &mut self.guard,
         )?;
-        self.ready(&process, address).await?;
         Ok(SecondApiServer { process, address })
     }
 }

@@ -108,7 +108,7 @@ fn a_master_that_cannot_start_beside_a_failing_hook_is_told_in_one_sentence() {
     assert_eq!(assessment.culprits().count(), 1);
     let summary = &assessment.control_plane.summary;
     assert!(
-        summary.contains("API server 10.0.0.2:6443 cannot start since")
+        summary.contains("API server 10.0.0.2:6443 cannot start (for 3.1 s now): poststarthook")
             && summary.contains(BOOTSTRAP)
             && summary.contains("hook opa is failing"),
         "{summary}"
