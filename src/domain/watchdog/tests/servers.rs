@@ -272,3 +272,27 @@ fn an_address_that_never_answered_is_no_api_server_that_stopped() {
     let assessment = incident.tick(42 * SECOND);
     assert_eq!(assessment.control_plane.symptoms, [] as [&str; 0]);
 }
+
+/// A hook behind a firewall never answers us. A canary that gets no connection to a silent API server is late for up to
+/// 5 s, before anything shows which API server that is.
+#[test]
+fn a_canary_without_a_connection_does_not_accuse_a_hook_that_was_never_reached_from_here() {
+    let opa = hook("opa", 1);
+    let mut incident = Incident::with(vec![opa.clone()]);
+    for step in 0..3 {
+        let outcome = ProbeOutcome::TimedOut {
+            phase: Phase::Connect,
+        };
+        incident.probe_taking(step * 2 * SECOND, 2 * SECOND, &opa, 0, outcome);
+    }
+    incident.canary_late(6 * SECOND);
+    // Our own network is fine.
+    incident.scrape(7 * SECOND);
+    for ms in [8_100, 9_000, 11_000] {
+        assert_eq!(incident.tick(ms).culprits().count(), 0, "{ms}");
+    }
+    // One that is under way for longer has its connection, and waits for something.
+    assert_eq!(incident.tick(12_000).culprits().count(), 1);
+    incident.canary(6 * SECOND, 6 * SECOND, unreachable());
+    assert_eq!(incident.tick(12_100).culprits().count(), 0);
+}
