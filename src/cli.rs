@@ -8,6 +8,7 @@ use crate::app::config::{Config, ConfigArguments};
 use crate::app::demo::DaemonArguments;
 use crate::app::replay::ReplayArguments;
 use crate::app::{self, BAD_USAGE, Output, demo, diagnose, run};
+use crate::io::client::ConnectError;
 use crate::io::telemetry::{self, LogFormat};
 
 /// Keeps a Kubernetes control plane writable when an admission webhook goes bad
@@ -90,7 +91,14 @@ pub fn main() -> ExitCode {
 fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Run(arguments) => match checked(&arguments) {
-            Ok(config) => block_on(run::until_signal(config)),
+            Ok(config) => match block_on(run::until_signal(config)) {
+                // A kubeconfig that cannot be used is bad usage, as it is for the one-shot commands.
+                Err(error) if error.is::<ConnectError>() => {
+                    eprintln!("hookwatch: {error:#}");
+                    Ok(ExitCode::from(BAD_USAGE))
+                }
+                ended => ended,
+            },
             Err(code) => Ok(code),
         },
         Command::Diagnose(arguments) => match checked(&arguments.config) {

@@ -14,6 +14,7 @@ pub mod inventory;
 pub mod lease;
 pub mod ledger;
 pub mod metrics;
+pub mod node_leases;
 pub mod probe;
 pub mod recorder;
 pub mod scrape;

@@ -2,6 +2,7 @@
 
 pub mod api;
 pub mod backend;
+pub mod balancer;
 pub mod certs;
 pub mod cluster;
 pub mod control_plane;

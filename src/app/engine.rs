@@ -26,6 +26,7 @@ use crate::domain::time::Time;
 use crate::domain::verdict::Assessment;
 use crate::domain::watchdog::{Attention, Change, Effect, Event, Watchdog};
 use crate::io::Clock;
+use crate::io::client::greeting::Obstacle;
 use crate::io::client::{ConnectOptions, Connection};
 use crate::io::events::EventWriter;
 use crate::io::metrics::{CertificateEnd, Metrics};
@@ -65,6 +66,8 @@ pub struct Engine {
     pub metrics: Arc<Metrics>,
     /// The end of every certificate known.
     pub certificates: Arc<Mutex<Vec<CertificateEnd>>>,
+    /// What stood in the way when the server was asked who it is; `None` when nothing did, or it was not said yet.
+    pub obstacle: watch::Receiver<Option<Obstacle>>,
     tasks: JoinSet<()>,
     candidacy: Option<Candidacy>,
 }
@@ -118,6 +121,7 @@ impl Engine {
             }
             candidacy
         });
+        let obstacle = greet(connection);
         let core = Core {
             watchdog: Watchdog::new(&config.namespace).wanting(config.auto_break),
             clock,
@@ -133,6 +137,7 @@ impl Engine {
             assessment,
             metrics,
             certificates,
+            obstacle,
             tasks,
             candidacy,
         })
@@ -153,6 +158,23 @@ impl Engine {
         }
         self.tasks.shutdown().await;
     }
+}
+
+/// Asks the server who it is, beside everything else: it is watched whatever it says.
+fn greet(connection: Connection) -> watch::Receiver<Option<Obstacle>> {
+    let (tell, told) = watch::channel(None);
+    tokio::spawn(async move {
+        match connection.greet().await {
+            Ok(version) => {
+                tracing::info!(server = %connection.server(), version, "the API server answers");
+            }
+            Err(obstacle) => {
+                tracing::warn!("{obstacle}");
+                tell.send_replace(Some(obstacle));
+            }
+        }
+    });
+    told
 }
 
 /// The core's task.
@@ -211,6 +233,8 @@ impl Core {
                 self.metrics.keep_only(&hooks);
             }
             Event::Watches(_)
+            | Event::Readiness(_)
+            | Event::NodeLeases(_)
             | Event::ProbeOverdue(_)
             | Event::CanaryOverdue(_)
             | Event::Fence(_)

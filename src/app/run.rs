@@ -19,7 +19,7 @@ pub struct Daemon {
     /// Where it listens.
     pub address: SocketAddr,
     engine: Engine,
-    server: JoinHandle<std::io::Result<()>>,
+    server: JoinHandle<()>,
     stop: watch::Sender<bool>,
 }
 

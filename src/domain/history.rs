@@ -202,8 +202,12 @@ impl History {
     /// Takes a reading in.
     pub fn take(&mut self, scrape: Scrape) {
         let Scrape {
-            target, at, snapshot, ..
+            target,
+            at,
+            mut snapshot,
+            ..
         } = scrape;
+        snapshot.make_up_for_rejections();
         let started = snapshot
             .process_start
             .map(|seconds| (seconds * 1_000.0).round() as i64);
@@ -326,6 +330,15 @@ impl History {
             };
             self.baseline.hooks.retain(|key, _| counted(key));
         }
+    }
+
+    /// The processes seen behind one target of late: when each began, and when it answered last.
+    pub fn processes_behind(&self, target: &str) -> impl Iterator<Item = (Option<Time>, Time)> {
+        let behind = self.replicas.iter().filter(move |(key, _)| key.target == target);
+        behind.map(|(key, replica)| {
+            let started = key.started.and_then(|millis| u64::try_from(millis).ok());
+            (started.map(Time::from_unix_millis), replica.at)
+        })
     }
 
     /// Processes seen behind one target.

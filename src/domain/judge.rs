@@ -29,6 +29,8 @@ pub use witnesses::Counted;
 
 /// A hook that is dead by our probes alone is named after this long.
 const ALONE: Duration = Duration::from_secs(5);
+/// A canary that is late by this much has its connection: one without is given up after 5 s.
+const CONNECTED: Duration = Duration::from_millis(5_500);
 /// Endpoints that are missing for less than this may be a rollout.
 const ROLLOUT: Duration = Duration::from_secs(5);
 /// A slow hook is a culprit when this part of the extra time per write is its own.
@@ -342,7 +344,10 @@ fn failing(
         Probes::Silent | Probes::Good { .. } | Probes::Slow { .. } => {}
     }
     let cause = from_canary.unwrap_or_else(|| counters.cause(timeout(case), case.usual, fails_open(case)));
+    // Where calls are counted without their time, what is wrong is a guess.
+    let guessed = from_canary.is_none() && counters.calls < 1.0;
     let confidence = match (both_api_witnesses, sure, case.ambiguous) {
+        _ if guessed => 0.5,
         (true, ..) => 0.92,
         (false, true, _) => 0.85,
         (false, false, false) if cause == Cause::Hanging => 0.85,
@@ -380,8 +385,10 @@ fn dead_by_probes(case: &Case<'_>, counters: &Counters, worst: &Dead, dead: &[(&
     }
     // A refused connection or a bad certificate is answered at once; a canary that is late speaks of a hang.
     let late = case.canary_late.is_some() || case.stalled;
-    // A hook that was never reached from here hangs always; it is the one only if there is no other.
-    let likely = worst.was_alive || case.canary_late.is_some() && !case.others_hang;
+    // A hook that was never reached from here hangs always; it is the one only if there is no other, and if the
+    // canary waits for an answer rather than for a connection to an API server that hangs itself.
+    let connected = case.canary_late.is_some_and(|late| late >= CONNECTED);
+    let likely = worst.was_alive || connected && !case.others_hang;
     if late && worst.cause == Cause::Hanging && likely {
         return finding(Health::Failing, 0.9);
     }

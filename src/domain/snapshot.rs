@@ -4,6 +4,7 @@
 //! it is read, so its size depends on how many hooks and resources there are, never on the body.
 
 mod family;
+mod missing;
 mod others;
 mod pairs;
 mod scrape;
@@ -13,6 +14,7 @@ use std::collections::BTreeMap;
 use super::hook::HookKind;
 
 pub use family::{Family, LabelSource, Part};
+pub use missing::Families;
 pub use others::{ConversionSeries, Others, ResourceKey};
 pub use scrape::{Complaints, Scrape, ScrapeFailure, ScrapeFailureReason};
 
@@ -233,6 +235,8 @@ pub struct Snapshot {
     pub has_sli: bool,
     /// Whether any family of an API server was seen at all.
     pub is_api_server: bool,
+    /// Which families were seen.
+    pub seen: Families,
 }
 
 impl Snapshot {
@@ -244,6 +248,7 @@ impl Snapshot {
     /// Folds one sample in. Returns false when a bound kept it out.
     pub fn record(&mut self, family: Family, part: Part, labels: &impl LabelSource, value: f64) -> bool {
         self.is_api_server |= !matches!(family, Family::ProcessStart | Family::Cpu);
+        self.seen.insert(family);
         match family {
             Family::ProcessStart => self.process_start = Some(value),
             Family::Cpu => self.cpu_seconds = value,
@@ -389,6 +394,7 @@ impl Snapshot {
             others: self.others.since(&earlier.others),
             has_sli: self.has_sli,
             is_api_server: self.is_api_server,
+            seen: self.seen,
         }
     }
 
@@ -418,6 +424,7 @@ impl Snapshot {
         self.etcd.add(&other.etcd);
         self.others.add(&other.others);
         self.is_api_server |= other.is_api_server;
+        self.seen.add(other.seen);
     }
 
     /// All writes that are no dry runs, together.

@@ -11,6 +11,8 @@ use super::fence::Breaker;
 use super::hook::{Backend, HookKind};
 use super::inventory::Problem;
 use super::leadership::ReplicaView;
+use super::node_leases::NodeLeasesView;
+use super::readiness::ReadinessView;
 use super::time::Time;
 
 /// How a hook is.
@@ -227,17 +229,20 @@ pub enum NotAHook {
     QueuedByFlowControl,
     /// The API server does not answer.
     ApiServerDown,
+    /// One of several API servers does not answer, and requests that reach it do not come back.
+    ReplicaDown,
     /// Writes are slow or refused and nothing that is known explains it.
     Unexplained,
 }
 
 impl NotAHook {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::EtcdSlow,
         Self::Overloaded,
         Self::QueuedByFlowControl,
         Self::ApiServerDown,
+        Self::ReplicaDown,
         Self::Unexplained,
     ];
 
@@ -248,6 +253,7 @@ impl NotAHook {
             Self::Overloaded => "Overloaded",
             Self::QueuedByFlowControl => "QueuedByFlowControl",
             Self::ApiServerDown => "ApiServerDown",
+            Self::ReplicaDown => "ReplicaDown",
             Self::Unexplained => "Unexplained",
         }
     }
@@ -279,6 +285,9 @@ pub struct ControlPlane {
     pub usual_write_seconds: Option<f64>,
     /// What slows or blocks writes when it is no hook.
     pub not_a_hook: Option<Elsewhere>,
+    /// What else is seen of the control plane itself, as sentences: API servers that are not ready or do not
+    /// answer, nodes whose leases grow old. Effects, never causes.
+    pub symptoms: Vec<String>,
     /// How each canary does.
     pub canaries: Vec<CanaryView>,
 }
@@ -301,10 +310,15 @@ pub struct Sources {
     pub inventory_age_seconds: Option<f64>,
     /// What keeps it from being current or complete.
     pub inventory_trouble: Vec<String>,
+    /// False when neither kind of webhook configuration may be read or is there: then that no hook is listed means
+    /// nothing.
+    pub hooks_listed: bool,
     /// Every scrape target with what is known of it.
     pub scrapes: Vec<ScrapeView>,
     /// Why it is not known which API servers there are, when it is not; then the configured address stands for all.
     pub api_servers_trouble: Option<String>,
+    /// The nodes' heartbeats.
+    pub node_leases: NodeLeasesView,
     /// True when every probe fails at once and nothing shows that the fault is not ours.
     pub self_doubt: bool,
 }
@@ -320,6 +334,25 @@ pub struct ScrapeView {
     pub age_seconds: Option<f64>,
     /// The last failure, when it is newer than the last good scrape.
     pub failure: Option<String>,
+    /// Since when nothing but failures came back; `None` while scrapes succeed.
+    pub failing_since: Option<Time>,
+    /// The processes behind it that answered before and do not any more.
+    pub silent: Vec<SilentView>,
+    /// Its release, as it says itself.
+    pub version: Option<String>,
+    /// How ready it is, as it says itself.
+    pub readiness: ReadinessView,
+    /// Metrics that it does not have, with what is judged without them.
+    pub missing: Vec<String>,
+}
+
+/// An API-server process behind an address shared with others that stopped answering.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SilentView {
+    /// When the process began: what tells it from the others.
+    pub started: Option<Time>,
+    /// When it answered last.
+    pub since: Time,
 }
 
 /// All verdicts and the state of the control plane at one instant.

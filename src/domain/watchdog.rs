@@ -9,6 +9,7 @@ mod attention;
 mod hearing;
 mod messages;
 mod replica;
+mod servers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,29 +29,19 @@ use super::matching::RequestShape;
 use super::plane::{Plane, summary};
 use super::probe::CertificateFacts;
 use super::probing::{BackendMemory, BackendState};
-use super::snapshot::{Scrape, ScrapeFailure, ScrapeFailureReason};
+use super::snapshot::{Scrape, ScrapeFailure};
 use super::time::Time;
 use super::verdict::{Assessment, Cause, ControlPlane, Health, Verdict, Writes};
 
 pub use messages::{Attention, Change, Effect, Event};
+use servers::Servers;
 
-/// A scrape target that nothing was heard of for this long is gone.
-const FORGET_TARGET: Duration = Duration::from_secs(300);
 /// What is suspect for longer than this is how things are: there is nothing to wait for before learning what is
 /// usual.
 const LASTING: Duration = Duration::from_secs(60);
-/// Scrape targets that are remembered at most.
-const MAX_TARGETS: usize = 64;
 
 /// Who a verdict is about: kind, configuration where known, webhook.
 type Subject = (HookKind, Option<Arc<str>>, Arc<str>);
-
-#[derive(Debug, Clone, Default)]
-struct TargetState {
-    heard_of: Time,
-    last_good: Option<Time>,
-    failure: Option<ScrapeFailure>,
-}
 
 /// The core's memory. See the module's head.
 #[derive(Debug)]
@@ -64,7 +55,7 @@ pub struct Watchdog {
     without_backends: BTreeMap<HookId, Time>,
     changes: Changes,
     history: History,
-    targets: BTreeMap<String, TargetState>,
+    servers: Servers,
     canaries: Canaries,
     verdicts: BTreeMap<Subject, Before>,
     plane: Option<(Writes, Time)>,
@@ -90,7 +81,7 @@ impl Watchdog {
             without_backends: BTreeMap::new(),
             changes: Changes::default(),
             history: History::default(),
-            targets: BTreeMap::new(),
+            servers: Servers::default(),
             canaries: Canaries::default(),
             verdicts: BTreeMap::new(),
             plane: None,
@@ -117,6 +108,8 @@ impl Watchdog {
             Event::Watches(watches) => return self.take_watches(watches),
             Event::Scraped(scrape) => return self.take_scrape(*scrape),
             Event::ScrapeFailed(failure) => return self.take_scrape_failure(failure),
+            Event::Readiness(report) => self.servers.take_readiness(report),
+            Event::NodeLeases(reading) => self.servers.node_leases.take(reading),
             Event::Probed(report) => {
                 if let Some(memory) = self.memory(&report.hook, &report.backend) {
                     memory.finished(*report);
@@ -200,12 +193,11 @@ impl Watchdog {
 
     fn take_scrape(&mut self, scrape: Scrape) -> Vec<Effect> {
         let target = scrape.target.clone();
-        let state = self.target(&target);
-        state.heard_of = scrape.at;
-        let recovered = state.failure.take().is_some();
-        state.last_good = Some(scrape.at);
+        let state = self.servers.get(&target);
+        state.succeeded(scrape.at, scrape.snapshot.missing());
+        let over = state.is_over(scrape.at, self.history.replicas_behind(&target) > 1);
         self.history.take(scrape);
-        match recovered {
+        match over {
             true => vec![Effect::Tell(Change::Scrape {
                 target,
                 failure: None,
@@ -215,11 +207,8 @@ impl Watchdog {
     }
 
     fn take_scrape_failure(&mut self, failure: ScrapeFailure) -> Vec<Effect> {
-        let (target, why, reason) = (failure.target.clone(), failure.why.clone(), failure.reason);
-        let state = self.target(&target);
-        state.heard_of = failure.at;
-        let before = state.failure.replace(failure);
-        match before.is_none_or(|before| before.reason != reason) {
+        let (target, why) = (failure.target.clone(), failure.why.clone());
+        match self.servers.get(&target).failed(failure) {
             true => vec![Effect::Tell(Change::Scrape {
                 target,
                 failure: Some(why),
@@ -228,20 +217,10 @@ impl Watchdog {
         }
     }
 
-    fn target(&mut self, target: &str) -> &mut TargetState {
-        if self.targets.len() >= MAX_TARGETS && !self.targets.contains_key(target) {
-            let stalest = self.targets.iter().min_by_key(|(_, state)| state.last_good);
-            if let Some(stalest) = stalest.map(|(target, _)| target.clone()) {
-                self.targets.remove(&stalest);
-            }
-        }
-        self.targets.entry(target.to_owned()).or_default()
-    }
-
     /// Judges everything anew.
     fn assess(&mut self, now: Time) -> Vec<Effect> {
-        self.targets
-            .retain(|_, target| now.since(target.heard_of) < FORGET_TARGET);
+        self.servers.forget_the_gone(now);
+        let sick = self.sick(now);
         let windows = self.history.windows(now);
         let states = self.states(now);
         let self_doubt = self.self_doubt(&states, now);
@@ -251,7 +230,8 @@ impl Watchdog {
                 windows: &windows,
                 baseline: &self.history.baseline,
                 canaries: &self.canaries,
-                unanswered: self.unanswered(),
+                unanswered: self.unanswered(now),
+                sick: sick.first().map(|sick| sick.sentence(now)),
             };
             let (verdicts, problems) = self.judge_all(&plane, &states, self_doubt, now);
             let elsewhere = plane.elsewhere(&verdicts);
@@ -267,13 +247,15 @@ impl Watchdog {
             .plane
             .filter(|(writes, _)| *writes == plane)
             .map_or(now, |(_, since)| since);
+        let symptoms = self.symptoms(&verdicts, &sick, now);
         let control_plane = ControlPlane {
             writes: plane,
             since,
-            summary: summary(plane, &verdicts, elsewhere.as_ref()),
+            summary: summary(plane, &verdicts, elsewhere.as_ref(), &symptoms),
             write_seconds,
             usual_write_seconds: self.history.baseline.write.median(),
             not_a_hook: elsewhere,
+            symptoms,
             canaries: self.canaries.views(now),
         };
         let mut effects = self.changes(&verdicts, &control_plane);
@@ -335,23 +317,6 @@ impl Watchdog {
                 (hook, states)
             })
             .collect()
-    }
-
-    /// Why scrapes are not answered, when none is. A refusal is an answer.
-    fn unanswered(&self) -> Option<&str> {
-        let unanswered = |target: &TargetState| {
-            target.failure.as_ref().is_some_and(|failure| {
-                matches!(
-                    failure.reason,
-                    ScrapeFailureReason::Unreachable | ScrapeFailureReason::TimedOut
-                )
-            })
-        };
-        let first = self.targets.values().next()?.failure.as_ref()?;
-        self.targets
-            .values()
-            .all(unanswered)
-            .then_some(first.why.as_str())
     }
 }
 

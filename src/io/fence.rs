@@ -96,10 +96,7 @@ impl Fence {
             // What it would have stored is not needed: the connection is given up with it.
             return Ok((status.as_u16(), String::new()));
         }
-        Ok((
-            status.as_u16(),
-            error_message(status.as_u16(), answer.into_body()).await,
-        ))
+        Ok((status.as_u16(), error_message(answer.into_body()).await))
     }
 }
 

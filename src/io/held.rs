@@ -66,7 +66,7 @@ pub(super) async fn ask(
         let status = answer.status();
         if !status.is_success() {
             let status = status.as_u16();
-            return Answer::Refused(status, error_message(status, answer.into_body()).await);
+            return Answer::Refused(status, error_message(answer.into_body()).await);
         }
         match read_body(answer.into_body(), MAX_OBJECT).await {
             Err(error) => Answer::Nothing(error.to_string()),

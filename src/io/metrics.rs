@@ -4,6 +4,8 @@
 //! assessment at the moment somebody asks, so that a hook that is gone leaves no series behind. Labels come
 //! from closed sets; the only open ones name the hook, and hooks are bounded.
 
+mod servers;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
@@ -70,6 +72,7 @@ pub struct Metrics {
     leader: GaugeVec,
     leader_transitions: IntCounterVec,
     events: IntCounterVec,
+    servers: servers::ServerMetrics,
 }
 
 impl Metrics {
@@ -188,6 +191,7 @@ impl Metrics {
                 &["role"],
             )?,
             events: make.counters("events_total", "Kubernetes Events by what became of them.", &["outcome"])?,
+            servers: servers::ServerMetrics::new(&make)?,
             registry,
         })
     }
@@ -323,7 +327,10 @@ impl Metrics {
             &self.certificate_not_after,
             &self.scrape_last_success,
             &self.leader,
-        ] {
+        ]
+        .into_iter()
+        .chain(self.servers.vectors())
+        {
             gauges.reset();
         }
     }
@@ -364,6 +371,7 @@ impl Metrics {
                     .set(at - age);
             }
         }
+        self.servers.fill(&assessment.sources);
         let current = assessment
             .sources
             .inventory_age_seconds

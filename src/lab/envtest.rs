@@ -6,6 +6,7 @@
 pub mod binaries;
 pub mod namespace;
 mod process;
+mod second;
 mod throttle;
 
 use std::ffi::OsString;
@@ -15,10 +16,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use tokio::time::Instant;
 
 use self::binaries::Binaries;
 use self::process::{Guard, Process};
+pub use self::second::SecondApiServer;
 pub use self::throttle::Throttle;
 use super::certs::Authority;
 use super::cluster::client_for;
@@ -64,10 +68,18 @@ pub struct Envtest {
     // In the order in which they end.
     kube_apiserver: Process,
     etcd: Arc<Process>,
-    _guard: Guard,
+    guard: Guard,
     address: SocketAddr,
-    kubeconfig: String,
     audit_log: Option<PathBuf>,
+    further: Box<Further>,
+}
+
+/// What a further API server needs to be like the first.
+#[derive(Debug)]
+struct Further {
+    etcd_port: u16,
+    directory: PathBuf,
+    files: Files,
 }
 
 impl Envtest {
@@ -130,12 +142,16 @@ impl Envtest {
         let envtest = Self {
             kube_apiserver,
             etcd: Arc::new(etcd),
-            _guard: guard,
+            guard,
             address,
-            kubeconfig: kubeconfig(&files.authority, address, &files.token),
             audit_log,
+            further: Box::new(Further {
+                etcd_port: clients,
+                directory: directory.to_owned(),
+                files,
+            }),
         };
-        envtest.ready().await?;
+        envtest.ready(&envtest.kube_apiserver, address).await?;
         Ok(envtest)
     }
 
@@ -151,7 +167,34 @@ impl Envtest {
 
     /// A kubeconfig (YAML) of a user that may do everything.
     pub fn kubeconfig(&self) -> String {
-        self.kubeconfig.clone()
+        self.kubeconfig_for(self.address)
+    }
+
+    /// The same with another address of an API server, or of something in front of several.
+    pub fn kubeconfig_for(&self, address: SocketAddr) -> String {
+        let files = &self.further.files;
+        kubeconfig(&files.authority.pem(), address, &files.token)
+    }
+
+    /// A kubeconfig of the same user by a client certificate, valid or expired.
+    ///
+    /// # Errors
+    /// When the certificate cannot be made.
+    pub fn kubeconfig_by_certificate(&self, expired: bool) -> anyhow::Result<String> {
+        let files = &self.further.files;
+        let certificate = files
+            .authority
+            .issue_client("lab-admin", "system:masters", expired)?;
+        let [shown, key] =
+            [certificate.chain_pem(), certificate.key_pem()].map(|pem| BASE64_STANDARD.encode(pem));
+        let by_token = format!("token: {}", files.token);
+        let by_certificate = format!("client-certificate-data: {shown}\n    client-key-data: {key}");
+        Ok(self.kubeconfig().replace(&by_token, &by_certificate))
+    }
+
+    /// The id of the API server's process, for who wants to see what it costs.
+    pub fn api_server_id(&self) -> u32 {
+        self.kube_apiserver.id()
     }
 
     /// Stops etcd four fifths of the time for as long as the returned value lives.
@@ -159,13 +202,13 @@ impl Envtest {
         Throttle::start(Arc::clone(&self.etcd))
     }
 
-    async fn ready(&self) -> anyhow::Result<()> {
-        let client = client_for(&self.kubeconfig).await?;
+    async fn ready(&self, api_server: &Process, address: SocketAddr) -> anyhow::Result<()> {
+        let client = client_for(&self.kubeconfig_for(address)).await?;
         let until = Instant::now() + READY_LIMIT;
         let mut last = "it was never asked".to_owned();
         while Instant::now() < until {
             self.etcd.check()?;
-            self.kube_apiserver.check()?;
+            api_server.check()?;
             let request = http::Request::get("/readyz")
                 .body(Vec::new())
                 .context("asking for readiness")?;
@@ -179,7 +222,7 @@ impl Envtest {
         anyhow::bail!(
             "kube-apiserver is not ready after {} s: {last}\n{}\n{}",
             READY_LIMIT.as_secs(),
-            self.kube_apiserver.last_words(),
+            api_server.last_words(),
             self.etcd.last_words()
         )
     }
@@ -224,6 +267,7 @@ fn api_server_arguments(files: &Files, etcd: u16, address: SocketAddr) -> Vec<Os
         flag("cert-dir", &files.directory),
         flag("tls-cert-file", files.directory.join("serving.crt")),
         flag("tls-private-key-file", files.directory.join("serving.key")),
+        flag("client-ca-file", files.directory.join("clients.crt")),
         flag("token-auth-file", files.directory.join("tokens.csv")),
         flag("authorization-mode", "RBAC"),
         flag(
@@ -265,8 +309,8 @@ fn flag(name: &str, value: impl AsRef<std::ffi::OsStr>) -> OsString {
 
 /// Keys, certificates and tokens, in files as the API server wants them.
 struct Files {
-    directory: std::path::PathBuf,
-    authority: String,
+    directory: PathBuf,
+    authority: Authority,
     token: String,
 }
 
@@ -280,6 +324,7 @@ impl Files {
         for (name, text) in [
             ("serving.crt", serving.chain_pem()),
             ("serving.key", serving.key_pem()),
+            ("clients.crt", authority.pem()),
             ("accounts.pub", accounts.public_key_pem()),
             ("accounts.key", accounts.serialize_pem()),
             (
@@ -293,9 +338,16 @@ impl Files {
         }
         Ok(Self {
             directory: directory.to_owned(),
-            authority: authority.pem(),
+            authority,
             token,
         })
+    }
+}
+
+impl std::fmt::Debug for Files {
+    // What is in them is secret.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Files({})", self.directory.display())
     }
 }
 

@@ -11,6 +11,7 @@ use hookwatch::domain::leadership::{Place, ReplicaView, Role};
 use hookwatch::domain::probe::{
     CertificateFacts, Connection, Phase, Phases, ProbeLevel, ProbeOutcome, ProbeReport,
 };
+use hookwatch::domain::readiness::ReadinessView;
 use hookwatch::domain::snapshot::{Scrape, ScrapeFailure, ScrapeFailureReason};
 use hookwatch::domain::time::Time;
 use hookwatch::domain::verdict::{
@@ -177,6 +178,15 @@ fn exposition() -> String {
         replicas: 1,
         age_seconds: Some(1.0),
         failure: None,
+        failing_since: None,
+        silent: Vec::new(),
+        version: Some("v1.36.2".to_owned()),
+        readiness: ReadinessView {
+            state: "not_ready",
+            failing: vec!["poststarthook/rbac/bootstrap-roles".to_owned()],
+            ..ReadinessView::default()
+        },
+        missing: Vec::new(),
     }];
     String::from_utf8(metrics.gather(Some(&assessment), &[(id, "served", at)]).unwrap()).unwrap()
 }

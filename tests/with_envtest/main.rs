@@ -10,6 +10,9 @@
     reason = "a test fails by panicking, and helpers of an integration test count as code"
 )]
 
+mod balanced;
+mod cost;
+mod credentials;
 mod kinds;
 mod played;
 mod privileges;
@@ -118,6 +121,9 @@ fn named(name: &str, test: impl Fn() -> Outcome + 'static) -> Named {
 fn tests() -> Vec<Named> {
     let all = [
         played::tests(),
+        balanced::tests(),
+        cost::tests(),
+        credentials::tests(),
         kinds::tests(),
         privileges::tests(),
         replicas::tests(),

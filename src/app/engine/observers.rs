@@ -2,6 +2,7 @@
 
 mod due;
 mod fence;
+mod leases;
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
@@ -25,6 +26,7 @@ use crate::io::canary::Canaries;
 use crate::io::client::Connection;
 use crate::io::fence::Fence;
 use crate::io::inventory::{InventoryWatch, View, WatchHealth, WatchState};
+use crate::io::node_leases::LeaseReader;
 use crate::io::probe::{Limits, ProbeRequest, Prober, ReviewSubject};
 use crate::io::scrape::{ScrapeLimits, ScrapeTarget, Scraper};
 use due::Due;
@@ -38,6 +40,8 @@ const CANARIES_AT_ONCE: usize = 3;
 const NOT_PERMITTED: Duration = Duration::from_secs(60);
 /// How often the list of API-server replicas is read anew.
 const REFRESH: Duration = Duration::from_secs(30);
+/// How long scrapes wait for that.
+const REFRESH_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Begins to observe.
 ///
@@ -74,6 +78,8 @@ pub(super) fn spawn(
             attention.clone(),
         ));
     }
+    let reader = LeaseReader::new(connection, Arc::clone(clock));
+    tasks.spawn(leases::read(reader, events.clone()));
     let canaries = Canaries::new(connection, &config.namespace, Arc::clone(clock));
     for target in &config.canaries.targets {
         tasks.spawn(write_canaries(
@@ -187,40 +193,68 @@ async fn scrape(
     events: mpsc::Sender<Event>,
     mut attention: watch::Receiver<Attention>,
 ) {
-    let mut under_way: JoinSet<String> = JoinSet::new();
-    let mut names = std::collections::BTreeSet::new();
+    let mut under_way: JoinSet<(String, usize)> = JoinSet::new();
+    let mut visiting = std::collections::BTreeSet::new();
+    let mut refreshing: JoinSet<()> = JoinSet::new();
     let mut refreshed: Option<Instant> = None;
     loop {
         let began = Instant::now();
-        if refreshed.is_none_or(|at| at.elapsed() >= REFRESH) {
+        let refresh = refreshed.is_none_or(|at| at.elapsed() >= REFRESH);
+        while refreshing.try_join_next().is_some() {}
+        if refresh && refreshing.is_empty() {
             refreshed = Some(began);
-            let read = scraper.refresh().await.map_err(|error| error.to_string());
-            // A core that is gone has no use for it.
-            let _ = events.send(Event::ApiServers(read)).await;
+            let (scraper, events) = (Arc::clone(&scraper), events.clone());
+            refreshing.spawn(async move {
+                let read = scraper.refresh().await.map_err(|error| error.to_string());
+                // A core that is gone has no use for it.
+                let _ = events.send(Event::ApiServers(read)).await;
+            });
+            // Mostly the list is there at once; an API server that hangs is to be scraped all the same.
+            let _ = tokio::time::timeout(REFRESH_PATIENCE, refreshing.join_next()).await;
         }
         while let Some(ended) = under_way.try_join_next() {
-            if let Ok(name) = ended {
-                names.remove(&name);
+            if let Ok(visit) = ended {
+                visiting.remove(&visit);
             }
         }
         for target in scraper.targets() {
-            // A target that hangs is not asked a second time meanwhile.
-            if names.insert(target.name.clone()) {
-                under_way.spawn(scrape_one(Arc::clone(&scraper), target, events.clone()));
+            for number in 0..scraper.visits(&target, refresh) {
+                // A visit that hangs is not repeated meanwhile.
+                let visit = (target.name.clone(), number);
+                if visiting.insert(visit.clone()) {
+                    let (scraper, target, events) = (Arc::clone(&scraper), target.clone(), events.clone());
+                    under_way.spawn(async move {
+                        look_at(&scraper, &target, refresh, &events).await;
+                        visit
+                    });
+                }
             }
         }
         pace(&mut attention, began, config.interval, config.alert_interval).await;
     }
 }
 
-async fn scrape_one(scraper: Arc<Scraper>, target: ScrapeTarget, events: mpsc::Sender<Event>) -> String {
-    let event = match scraper.scrape(&target).await {
-        Ok(scrape) => Event::Scraped(Box::new(scrape)),
-        Err(failure) => Event::ScrapeFailed(failure),
+/// Scrapes an API server and asks whether it is ready.
+async fn look_at(scraper: &Scraper, target: &ScrapeTarget, refresh: bool, events: &mpsc::Sender<Event>) {
+    let scrape = async {
+        let event = match scraper.scrape(target).await {
+            Ok(scrape) => Event::Scraped(Box::new(scrape)),
+            Err(failure) => Event::ScrapeFailed(failure),
+        };
+        // A core that is gone has no use for it.
+        let _ = events.send(event).await;
     };
-    // A core that is gone has no use for it.
-    let _ = events.send(event).await;
-    target.name
+    let ready = async {
+        let report = scraper.ready(target, refresh).await;
+        let _ = events.send(Event::Readiness(report)).await;
+    };
+    if target.is_direct() {
+        tokio::join!(scrape, ready);
+    } else {
+        // A balancer hands its replicas out in turn: scrapes that begin together then reach different ones.
+        scrape.await;
+        ready.await;
+    }
 }
 
 async fn write_canaries(

@@ -20,7 +20,7 @@ pub enum Part {
 }
 
 /// A family that matters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Family {
     /// `apiserver_request_duration_seconds`
     RequestDuration,
@@ -64,6 +64,29 @@ pub enum Family {
 }
 
 impl Family {
+    /// All of them.
+    pub const ALL: [Self; 19] = [
+        Self::RequestDuration,
+        Self::RequestSli,
+        Self::RequestSlo,
+        Self::RequestTotal,
+        Self::InFlight,
+        Self::InQueue,
+        Self::HookDuration,
+        Self::HookRequests,
+        Self::HookRejections,
+        Self::HookFailOpen,
+        Self::Exclusions,
+        Self::Conversion,
+        Self::Unavailable,
+        Self::BecameUnavailable,
+        Self::Etcd,
+        Self::QueueWait,
+        Self::QueueRejected,
+        Self::ProcessStart,
+        Self::Cpu,
+    ];
+
     /// The family and part that a series' name belongs to; `None` for a series nobody asked for.
     ///
     /// Buckets are not wanted: sums and counts are exact where an interpolated quantile is a guess (the

@@ -6,7 +6,10 @@ use super::{Change, Effect, Watchdog, subject};
 use crate::domain::fence::{Breaker, Proof};
 use crate::domain::inventory::InventoryHealth;
 use crate::domain::time::Time;
-use crate::domain::verdict::{ControlPlane, ScrapeView, Sources, Verdict};
+use crate::domain::verdict::{ControlPlane, Sources, Verdict};
+
+/// How the watches of hooks are called.
+const CONFIGURATIONS: &str = "WebhookConfigurations";
 
 impl Watchdog {
     pub(super) fn changes(&self, verdicts: &[Verdict], control_plane: &ControlPlane) -> Vec<Effect> {
@@ -70,7 +73,15 @@ impl Watchdog {
             })
             .map(|report| report.known_good.map(|good| now.since(good)))
             .try_fold(Duration::ZERO, |age, watch| watch.map(|watch| age.max(watch)));
+        let mut configurations = self
+            .watches
+            .iter()
+            .filter(|report| report.watch.ends_with(CONFIGURATIONS))
+            .peekable();
+        let hooks_listed = configurations.peek().is_none()
+            || configurations.any(|report| !matches!(report.health, InventoryHealth::Limited { .. }));
         Sources {
+            hooks_listed,
             inventory_age_seconds: self.inventory.as_ref().and(age).map(|age| age.as_secs_f64()),
             inventory_trouble: self
                 .watches
@@ -83,17 +94,9 @@ impl Watchdog {
                     }
                 })
                 .collect(),
-            scrapes: self
-                .targets
-                .iter()
-                .map(|(target, state)| ScrapeView {
-                    target: target.clone(),
-                    replicas: self.history.replicas_behind(target),
-                    age_seconds: state.last_good.map(|at| now.since(at).as_secs_f64()),
-                    failure: state.failure.as_ref().map(|failure| failure.why.clone()),
-                })
-                .collect(),
+            scrapes: self.scrape_views(now),
             api_servers_trouble: self.unlisted_api_servers.clone(),
+            node_leases: self.servers.node_leases.view(now),
             self_doubt,
         }
     }

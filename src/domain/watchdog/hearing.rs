@@ -44,8 +44,8 @@ impl Watchdog {
             return false;
         };
         let scraped = self
-            .targets
-            .values()
+            .servers
+            .all()
             .any(|target| target.last_good.is_some_and(|at| at > first_dead));
         let answered = self.canaries.iter().any(|(_, memory)| {
             memory.latest(now).is_some_and(|report| {
@@ -157,6 +157,8 @@ impl Watchdog {
                     .collect(),
                 canaries: &self.canaries,
                 canary_late: memories()
+                    // Who waits for an API server that does not answer does not wait for a hook.
+                    .filter(|_| plane.sick.is_none())
                     .filter_map(|memory| memory.overdue_for(now))
                     .map(|(_, waiting)| waiting)
                     .filter(|waiting| *waiting >= Duration::from_secs(2))

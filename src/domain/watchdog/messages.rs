@@ -9,7 +9,9 @@ use crate::domain::fence::{Breaker, Proof};
 use crate::domain::hook::HookId;
 use crate::domain::inventory::{Inventory, InventoryHealth, WatchReport};
 use crate::domain::leadership::{ReplicaReport, ReplicaView, Role};
+use crate::domain::node_leases::LeaseReading;
 use crate::domain::probe::{ProbeOverdue, ProbeReport};
+use crate::domain::readiness::ReadyReport;
 use crate::domain::snapshot::{Scrape, ScrapeFailure};
 use crate::domain::verdict::{Assessment, Cause, ControlPlane, Health, Verdict};
 
@@ -24,6 +26,10 @@ pub enum Event {
     Scraped(Box<Scrape>),
     /// A scrape that failed.
     ScrapeFailed(ScrapeFailure),
+    /// What an API server says of its own readiness.
+    Readiness(ReadyReport),
+    /// The nodes' Leases.
+    NodeLeases(LeaseReading),
     /// A probe that came back.
     Probed(Box<ProbeReport>),
     /// A probe that is late.

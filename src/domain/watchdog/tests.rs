@@ -4,6 +4,7 @@ mod misleading;
 mod others;
 mod replica;
 mod scale;
+mod servers;
 
 use super::*;
 use crate::domain::announcement::Announcement;

@@ -319,7 +319,7 @@ impl Feed {
         if status.is_success() {
             return Ok(answer.into_body());
         }
-        let message = error_message(status.as_u16(), answer.into_body()).await;
+        let message = error_message(answer.into_body()).await;
         Err(Trouble::Status(status.as_u16(), message))
     }
 

@@ -13,6 +13,7 @@ pub struct Knobs {
     storage: Mutex<Storage>,
     cpu: Cpu,
     refusal: Mutex<Option<String>>,
+    failing_check: Mutex<Option<String>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -53,6 +54,7 @@ impl Knobs {
             }),
             cpu: Cpu::new(2),
             refusal: Mutex::new(None),
+            failing_check: Mutex::new(None),
         }
     }
 
@@ -79,6 +81,16 @@ impl Knobs {
     /// missing rights would; `None` ends it.
     pub fn refuse_configuration_writes(&self, reason: Option<&str>) {
         *lock(&self.refusal) = reason.map(str::to_owned);
+    }
+
+    /// Lets a check of `/readyz` fail, as that of a `poststarthook/...` does while it cannot write; `None` ends it.
+    pub fn fail_check(&self, name: Option<&str>) {
+        *lock(&self.failing_check) = name.map(str::to_owned);
+    }
+
+    /// The check set by [`Self::fail_check`].
+    pub(super) fn failing_check(&self) -> Option<String> {
+        lock(&self.failing_check).clone()
     }
 
     /// The reason set by [`Self::refuse_configuration_writes`].

@@ -36,7 +36,7 @@ pub(super) async fn answer(state: Arc<State>, request: Request<Incoming>) -> Res
     let query = parts.uri.query().unwrap_or_default();
     let route = Route::parse(&parts.method, parts.uri.path(), query, &content_type);
     if matches!(route, Route::Health) {
-        return reply::whole(200, "text/plain; charset=utf-8", "ok");
+        return health(&state, query);
     }
     let Some(user) = authenticate(&state, &parts) else {
         return reply::failure(&Failure::unauthorized());
@@ -45,6 +45,35 @@ pub(super) async fn answer(state: Arc<State>, request: Request<Incoming>) -> Res
         Route::Resource(request) => resource(state, parts, request, user, body, &content_type).await,
         other => plain(&state, &parts, &other).await,
     }
+}
+
+/// `/readyz` and its siblings, with a line per check when that is asked for.
+fn health(state: &State, query: &str) -> Response<Body> {
+    const CHECKS: [&str; 4] = [
+        "ping",
+        "etcd",
+        "informer-sync",
+        "poststarthook/rbac/bootstrap-roles",
+    ];
+    let failing = state.knobs.failing_check();
+    let status = if failing.is_some() { 500 } else { 200 };
+    if status == 200 && !query.split('&').any(|key| key.starts_with("verbose")) {
+        return reply::whole(200, "text/plain; charset=utf-8", "ok");
+    }
+    let mut text: String = CHECKS
+        .iter()
+        .filter(|check| failing.as_deref() != Some(**check))
+        .map(|check| format!("[+]{check} ok\n"))
+        .collect();
+    if let Some(check) = failing {
+        text.push_str(&format!("[-]{check} failed: reason withheld\n"));
+    }
+    text.push_str(if status == 200 {
+        "readyz check passed\n"
+    } else {
+        "readyz check failed\n"
+    });
+    reply::whole(status, "text/plain; charset=utf-8", text)
 }
 
 /// Requests for anything but objects.
