@@ -10,6 +10,9 @@
     reason = "a test fails by panicking, and helpers of an integration test count as code"
 )]
 
+#[path = "../support/fidelity/all.rs"]
+mod cases;
+mod fidelity;
 mod played;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -113,7 +116,7 @@ fn named(name: &str, test: impl Fn() -> Outcome + 'static) -> Named {
 }
 
 fn tests() -> Vec<Named> {
-    played::tests()
+    played::tests().into_iter().chain(fidelity::tests()).collect()
 }
 
 /// Why nothing can be run here, if so.

@@ -26,6 +26,9 @@ const MAX_BODY: usize = 3 * 1_024 * 1_024;
 /// Most requests of one sort under way, watches left aside: `--max-requests-inflight` and its mutating sibling.
 const MAX_READING: i64 = 400;
 const MAX_MUTATING: i64 = 200;
+/// The groups of everybody who is known, and of everybody else.
+const AUTHENTICATED: &str = "system:authenticated";
+const UNAUTHENTICATED: &str = "system:unauthenticated";
 /// What storage and bookkeeping may take after the hooks have used up a request's time.
 const GRACE: Duration = Duration::from_millis(250);
 
@@ -160,7 +163,7 @@ async fn write(
 
 /// Reads a body: JSON, or YAML where the content type says so.
 fn parse(body: &Bytes, content_type: &str, verb: Verb) -> Result<Value, Failure> {
-    if body.is_empty() && verb == Verb::Delete {
+    if body.is_empty() && matches!(verb, Verb::Delete | Verb::DeleteCollection | Verb::Connect) {
         return Ok(Value::Null);
     }
     if content_type.contains("protobuf") || content_type.contains("cbor") {
@@ -200,18 +203,41 @@ fn authenticate(state: &State, parts: &Parts) -> Option<User> {
         return None;
     }
     let impersonated = header(parts, HeaderName::from_static("impersonate-user"));
-    let (name, mut groups) = if impersonated.is_empty() {
-        ("lab-admin", vec!["system:masters".to_owned()])
-    } else {
-        let groups = parts.headers.get_all("impersonate-group");
-        let groups = groups.iter().filter_map(|group| group.to_str().ok());
-        (impersonated, groups.map(str::to_owned).collect())
-    };
-    groups.push("system:authenticated".to_owned());
+    if impersonated.is_empty() {
+        return Some(User {
+            name: "lab-admin".to_owned(),
+            uid: "lab-admin".to_owned(),
+            groups: vec!["system:masters".to_owned(), AUTHENTICATED.to_owned()],
+        });
+    }
+    let groups = parts.headers.get_all("impersonate-group");
+    let groups = groups.iter().filter_map(|group| group.to_str().ok());
     Some(User {
-        name: name.to_owned(),
-        groups,
+        name: impersonated.to_owned(),
+        uid: String::new(),
+        groups: impersonated_groups(impersonated, groups.map(str::to_owned).collect()),
     })
+}
+
+/// The groups of somebody who is impersonated: those asked for, those a service account has anyway, and whether it is
+/// known who it is (`endpoints/filters/impersonation.go`).
+fn impersonated_groups(name: &str, mut groups: Vec<String>) -> Vec<String> {
+    if groups.is_empty()
+        && let Some((namespace, _)) = name
+            .strip_prefix("system:serviceaccount:")
+            .and_then(|account| account.split_once(':'))
+    {
+        groups.push("system:serviceaccounts".to_owned());
+        groups.push(format!("system:serviceaccounts:{namespace}"));
+    }
+    if !groups
+        .iter()
+        .any(|group| group == AUTHENTICATED || group == UNAUTHENTICATED)
+    {
+        let known = name != "system:anonymous";
+        groups.push(if known { AUTHENTICATED } else { UNAUTHENTICATED }.to_owned());
+    }
+    groups
 }
 
 fn header(parts: &Parts, name: HeaderName) -> &str {

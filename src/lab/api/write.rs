@@ -1,6 +1,9 @@
 //! POST, PUT, PATCH and DELETE: everything that passes through admission.
 
+mod collection;
 mod object;
+mod review;
+mod subresource;
 
 pub(super) use object::prepare_new;
 
@@ -48,10 +51,22 @@ impl Write<'_> {
             return Err(Failure::forbidden(kind, &self.request.name, &reason));
         }
         let outcome = match self.request.verb {
+            Verb::Post if !kind.stored => self.review(self.body.clone()).await,
+            Verb::Post if !self.request.subresource.is_empty() => self.ask_for(self.body.clone()).await,
+            Verb::Connect => self.connect().await,
             Verb::Post => self.create(self.body.clone()).await,
+            Verb::Put if self.request.subresource == "scale" => self.scale(None).await,
             Verb::Put => self.update(None).await,
-            Verb::Patch | Verb::Apply => self.update(Some(PatchKind::of(self.content_type)?)).await,
+            Verb::Patch | Verb::Apply => {
+                let patch = Some(PatchKind::of(self.content_type)?);
+                if self.request.subresource == "scale" {
+                    self.scale(patch).await
+                } else {
+                    self.update(patch).await
+                }
+            }
             Verb::Delete => self.delete().await,
+            Verb::DeleteCollection => self.delete_collection().await,
             _ => Err(Failure::method_not_allowed()),
         };
         // Whatever came of it: when the request's time is over, that is the answer.
@@ -65,7 +80,7 @@ impl Write<'_> {
     fn dry_run(&self) -> Result<bool, Failure> {
         let in_body = self.body.get("dryRun").and_then(Value::as_array);
         let in_body = in_body
-            .filter(|_| self.request.verb == Verb::Delete)
+            .filter(|_| matches!(self.request.verb, Verb::Delete | Verb::DeleteCollection))
             .into_iter()
             .flatten()
             .filter_map(Value::as_str);
@@ -84,6 +99,8 @@ impl Write<'_> {
     fn attributes(&self, operation: &'static str, name: &str) -> Result<Attributes, Failure> {
         let dry_run = self.dry_run()?;
         let kind = self.request.kind;
+        let own = (kind.group, kind.version, kind.kind);
+        let subresource = kind.subresource(&self.request.subresource);
         let mut options = json!({"kind": self.options_kind(), "apiVersion": "meta.k8s.io/v1"});
         if dry_run {
             options["dryRun"] = json!(["All"]);
@@ -101,6 +118,7 @@ impl Write<'_> {
         };
         Ok(Attributes {
             kind,
+            object_kind: subresource.map_or(own, |subresource| subresource.object),
             operation,
             subresource: self.request.subresource.clone(),
             namespace: namespace.to_owned(),
@@ -118,7 +136,7 @@ impl Write<'_> {
         match self.request.verb {
             Verb::Post => "CreateOptions",
             Verb::Put => "UpdateOptions",
-            Verb::Delete => "DeleteOptions",
+            Verb::Delete | Verb::DeleteCollection => "DeleteOptions",
             _ => "PatchOptions",
         }
     }

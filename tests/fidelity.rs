@@ -1,0 +1,62 @@
+//! What hookwatch believes of an API server, held against the embedded one: it has to leave the transcripts that a real
+//! one left.
+
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by panicking, and helpers of an integration test count as code"
+)]
+
+#[path = "support/fidelity/all.rs"]
+mod cases;
+
+use std::sync::Arc;
+
+use hookwatch::lab::control_plane::Kind;
+
+/// A test for each case, and one that none is left out.
+macro_rules! embedded {
+    ($($name:ident)*) => {
+        $(
+            #[test]
+            fn $name() {
+                play(stringify!($name));
+            }
+        )*
+
+        #[test]
+        fn every_case_is_played_or_says_why_it_cannot_be() {
+            let played = [$(stringify!($name)),*];
+            for case in cases::cases() {
+                assert!(
+                    played.contains(&case.name) != case.real_only.is_some(),
+                    "{}: {:?}",
+                    case.name,
+                    case.real_only
+                );
+            }
+        }
+    };
+}
+
+embedded! {
+    a_false_condition_frees_writes_under_fail_at_once
+    a_hook_on_probation_sees_only_our_own_dry_runs
+    ignore_still_costs_the_timeout_and_counts_as_failing_open
+    a_hung_catch_all_blocks_leases_events_and_configmaps
+    the_time_of_hooks_is_the_difference_between_request_and_sli_time
+    a_patch_that_tests_what_it_changes_fails_cleanly_when_somebody_was_faster
+    a_hook_takes_64_conditions_and_no_name_twice
+    the_ledger_is_an_empty_configuration_written_with_its_version
+    every_failed_call_is_worded_as_the_canaries_reader_knows_it
+}
+
+fn play(name: &str) {
+    let case = cases::cases().into_iter().find(|case| case.name == name).unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let lab = Arc::new(cases::lab::Lab::start(Kind::Embedded).await);
+        cases::play(&lab, &case, false).await;
+    });
+}

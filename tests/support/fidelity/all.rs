@@ -1,0 +1,73 @@
+//! What hookwatch believes of an API server, as cases that are played on either control plane.
+//!
+//! Each leaves a transcript. A real API server's is kept in `tests/fixtures/fidelity`, and the embedded one has to leave the
+//! same. HOOKWATCH_BLESS=1 in a run of `with_envtest` writes them anew.
+
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    dead_code,
+    reason = "a test fails by panicking, and each of two programs uses a part of this"
+)]
+
+mod ask;
+mod bypasses;
+mod counters;
+mod failing;
+mod hooks;
+pub mod lab;
+mod mask;
+mod patches;
+mod play;
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use lab::Lab;
+use play::Play;
+
+type Playing<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
+
+/// One property of API servers.
+pub struct Case {
+    pub name: &'static str,
+    /// Why the embedded one cannot know it, if so.
+    pub real_only: Option<&'static str>,
+    play: for<'a> fn(&'a mut Play) -> Playing<'a>,
+}
+
+/// `case!(function)`: a case under its function's name; `case!(function, "why")` for real API servers only.
+macro_rules! case {
+    ($($path:ident)::+) => { case!(@ $($path)::+, None) };
+    ($($path:ident)::+, $why:literal) => { case!(@ $($path)::+, Some($why)) };
+    (@ $($path:ident)::+, $why:expr) => {
+        Case {
+            name: [$(stringify!($path)),+].last().copied().unwrap_or_default(),
+            real_only: $why,
+            play: |play| Box::pin($($path)::+(play)),
+        }
+    };
+}
+
+/// All of them.
+pub fn cases() -> Vec<Case> {
+    vec![
+        case!(bypasses::a_false_condition_frees_writes_under_fail_at_once),
+        case!(bypasses::a_hook_on_probation_sees_only_our_own_dry_runs),
+        case!(bypasses::ignore_still_costs_the_timeout_and_counts_as_failing_open),
+        case!(bypasses::a_hung_catch_all_blocks_leases_events_and_configmaps),
+        case!(bypasses::the_time_of_hooks_is_the_difference_between_request_and_sli_time),
+        case!(patches::a_patch_that_tests_what_it_changes_fails_cleanly_when_somebody_was_faster),
+        case!(patches::a_hook_takes_64_conditions_and_no_name_twice),
+        case!(patches::the_ledger_is_an_empty_configuration_written_with_its_version),
+        case!(failing::every_failed_call_is_worded_as_the_canaries_reader_knows_it),
+    ]
+}
+
+/// Plays one case and holds its transcript against the one that is kept.
+pub async fn play(lab: &Arc<Lab>, case: &Case, may_bless: bool) {
+    let mut play = Play::begin(Arc::clone(lab)).await;
+    (case.play)(&mut play).await;
+    play::compare(case.name, &play.end().await, may_bless);
+}
