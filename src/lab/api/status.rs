@@ -53,6 +53,15 @@ impl FieldError {
         }
     }
 
+    /// The field has more items than it may.
+    pub(super) fn too_many(field: impl Into<String>, found: usize, most: usize) -> Self {
+        Self {
+            reason: "FieldValueTooMany",
+            field: field.into(),
+            message: format!("Too many: {found}: must have at most {most} items"),
+        }
+    }
+
     /// The field has a value outside a list.
     pub(super) fn unsupported(field: impl Into<String>, value: &Value, supported: &[&str]) -> Self {
         let supported: Vec<String> = supported.iter().map(|value| format!("{value:?}")).collect();
@@ -126,6 +135,15 @@ impl Failure {
             kind.qualified()
         );
         Self::new(409, "Conflict", message, Some(details(kind, name)))
+    }
+
+    /// A precondition that does not hold. The kind stands where other conflicts have the resource.
+    pub(super) fn precondition(kind: &Kind, name: &str, why: &str) -> Self {
+        let qualified = qualify(kind.kind, kind.group);
+        let message = format!("Operation cannot be fulfilled on {qualified} {name:?}: {why}");
+        let mut details = details(kind, name);
+        details["kind"] = json!(kind.kind);
+        Self::new(409, "Conflict", message, Some(details))
     }
 
     pub(super) fn forbidden(kind: &Kind, name: &str, why: &str) -> Self {

@@ -176,7 +176,7 @@ pub(super) fn check_preconditions(
                 wanted.as_str().unwrap_or_default(),
                 found.as_str().unwrap_or_default()
             );
-            return Err(Failure::conflict(kind, name, &why));
+            return Err(Failure::precondition(kind, name, &why));
         }
     }
     Ok(())
