@@ -49,6 +49,9 @@ embedded! {
     a_patch_that_tests_what_it_changes_fails_cleanly_when_somebody_was_faster
     a_hook_takes_64_conditions_and_no_name_twice
     the_ledger_is_an_empty_configuration_written_with_its_version
+    the_shield_spares_what_keeps_the_control_plane_alive_and_nothing_else
+    no_hook_is_asked_about_webhook_configurations_and_policies
+    no_condition_errs_on_any_shape_of_a_request
     every_failed_call_is_worded_as_the_canaries_reader_knows_it
 }
 

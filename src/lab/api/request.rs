@@ -99,8 +99,8 @@ impl Verb {
             Self::Put => "PUT",
             Self::Patch => "PATCH",
             Self::Apply => "APPLY",
-            Self::Delete => "DELETE",
-            Self::DeleteCollection => "DELETECOLLECTION",
+            // The real one has a word for the latter and does not use it here; the scope tells them apart.
+            Self::Delete | Self::DeleteCollection => "DELETE",
             Self::Connect => "CONNECT",
             Self::Other => "other",
         }

@@ -20,6 +20,9 @@ pub mod lab;
 mod mask;
 mod patches;
 mod play;
+mod recorder;
+mod shapes;
+mod shield;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -61,6 +64,9 @@ pub fn cases() -> Vec<Case> {
         case!(patches::a_patch_that_tests_what_it_changes_fails_cleanly_when_somebody_was_faster),
         case!(patches::a_hook_takes_64_conditions_and_no_name_twice),
         case!(patches::the_ledger_is_an_empty_configuration_written_with_its_version),
+        case!(shield::the_shield_spares_what_keeps_the_control_plane_alive_and_nothing_else),
+        case!(shield::no_hook_is_asked_about_webhook_configurations_and_policies),
+        case!(shapes::no_condition_errs_on_any_shape_of_a_request),
         case!(failing::every_failed_call_is_worded_as_the_canaries_reader_knows_it),
     ]
 }

@@ -100,7 +100,7 @@ impl Ask {
     pub fn verb(&self) -> &'static str {
         let plain = self.path.split('?').next().unwrap_or_default();
         match self.method {
-            "DELETE" if self.is_collection(plain) => "DELETECOLLECTION",
+            "PATCH" if self.content_type.starts_with("application/apply-patch") => "APPLY",
             "POST" if plain.ends_with("/exec") => "CONNECT",
             method => method,
         }
@@ -109,7 +109,8 @@ impl Ask {
     /// The `operation` label of the metrics.
     pub fn operation(&self) -> &'static str {
         match self.verb() {
-            "POST" => "CREATE",
+            // Nothing is applied here that is there already.
+            "POST" | "APPLY" => "CREATE",
             "PUT" | "PATCH" => "UPDATE",
             "CONNECT" => "CONNECT",
             "GET" => "",
@@ -119,15 +120,6 @@ impl Ask {
 
     /// The `resource` label of the metrics.
     pub fn resource(&self) -> &str {
-        self.place().0
-    }
-
-    fn is_collection(&self, _: &str) -> bool {
-        self.place().1.is_none()
-    }
-
-    /// The resource in the path, and the name after it.
-    fn place(&self) -> (&str, Option<&str>) {
         let plain = self.path.split('?').next().unwrap_or_default();
         let parts: Vec<&str> = plain.split('/').filter(|part| !part.is_empty()).collect();
         let rest = match parts.as_slice() {
@@ -135,11 +127,9 @@ impl Ask {
             other => other,
         };
         match rest {
-            ["namespaces", _, resource, rest @ ..] if !matches!(*resource, "status" | "finalize") => {
-                (resource, rest.first().copied())
-            }
-            [resource, rest @ ..] => (resource, rest.first().copied()),
-            [] => ("", None),
+            ["namespaces", _, resource, ..] if !matches!(*resource, "status" | "finalize") => resource,
+            [resource, ..] => resource,
+            [] => "",
         }
     }
 }

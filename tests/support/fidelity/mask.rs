@@ -43,7 +43,7 @@ fn is_changing(value: &Value) -> bool {
     value.as_str().is_some_and(|text| text != "lab-admin")
 }
 
-/// Masks ports of 127.0.0.1, uids and times.
+/// Masks ports of 127.0.0.1, generated names, uids and times.
 pub fn text(text: &str) -> String {
     let mut masked = String::new();
     let mut rest = text;
@@ -53,6 +53,9 @@ pub fn text(text: &str) -> String {
         if after_host && digits > 0 && &rest[..digits] != "1" {
             masked.push_str("PORT");
             rest = &rest[digits..];
+        } else if masked.ends_with("found-") && is_shaped(rest, "aaaaa") {
+            masked.push_str("NAME");
+            rest = &rest[5..];
         } else if is_shaped(rest, "hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh") {
             masked.push_str("UID");
             rest = &rest[36..];
@@ -67,11 +70,12 @@ pub fn text(text: &str) -> String {
     masked
 }
 
-/// Whether a text begins as a shape does: `d` a digit, `h` a hexadecimal one, others themselves.
+/// Whether a text begins as a shape does: `a` a digit or a letter, `d` a digit, `h` a hexadecimal one, others themselves.
 fn is_shaped(text: &str, shape: &str) -> bool {
     let mut characters = text.chars();
     shape.chars().all(|wanted| {
         characters.next().is_some_and(|found| match wanted {
+            'a' => found.is_ascii_digit() || found.is_ascii_lowercase(),
             'd' => found.is_ascii_digit(),
             'h' => found.is_ascii_digit() || ('a'..='f').contains(&found),
             other => found == other,

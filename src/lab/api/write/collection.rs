@@ -11,22 +11,21 @@ use super::super::status::Failure;
 use super::{Write, object};
 
 impl Write<'_> {
-    /// Deletes what the selectors match, each after the validating hooks have seen it; the mutating ones are asked once,
-    /// about nothing in particular, as the API server does.
+    /// Deletes what the selectors match, each after the hooks have seen it: under no name, as the API server has it.
     pub(super) async fn delete_collection(&self) -> Result<Response<Body>, Failure> {
         let (kind, namespace) = (self.request.kind, self.request.namespace.as_str());
         let selection = Selection::parse(&self.request.query)?;
         let mut attributes = self.attributes("DELETE", "")?;
-        self.state
-            .admission
-            .mutate(self.around(), &mut attributes)
-            .await?;
         self.state.etcd(kind, "list").await;
         let within = Some(namespace).filter(|_| kind.namespaced);
         let (revision, objects) = self.state.store.list(kind, within);
         let mut gone = Vec::new();
         for stored in objects.iter().filter(|stored| selection.matches(&stored.object)) {
             attributes.old = Some(Arc::clone(stored));
+            self.state
+                .admission
+                .mutate(self.around(), &mut attributes)
+                .await?;
             self.state.admission.validate(self.around(), &attributes).await?;
             let name = stored.object["metadata"]["name"].as_str().unwrap_or_default();
             if !attributes.dry_run {
