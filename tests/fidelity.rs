@@ -52,6 +52,7 @@ embedded! {
     the_shield_spares_what_keeps_the_control_plane_alive_and_nothing_else
     no_hook_is_asked_about_webhook_configurations_and_policies
     no_condition_errs_on_any_shape_of_a_request
+    a_watch_from_before_the_history_is_told_that_it_has_expired
     every_failed_call_is_worded_as_the_canaries_reader_knows_it
 }
 

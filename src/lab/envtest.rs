@@ -6,6 +6,7 @@
 pub mod binaries;
 pub mod namespace;
 mod process;
+mod server;
 mod throttle;
 
 use std::ffi::OsString;
@@ -19,6 +20,8 @@ use tokio::time::Instant;
 
 use self::binaries::Binaries;
 use self::process::{Guard, Process};
+use self::server::Launch;
+pub use self::server::Second;
 pub use self::throttle::Throttle;
 use super::certs::Authority;
 use super::cluster::client_for;
@@ -50,7 +53,10 @@ pub struct Envtest {
     // In the order in which they end.
     kube_apiserver: Process,
     etcd: Arc<Process>,
-    _guard: Guard,
+    guard: Guard,
+    launch: Launch,
+    etcd_port: u16,
+    files: Files,
     address: SocketAddr,
     kubeconfig: String,
 }
@@ -92,19 +98,22 @@ impl Envtest {
         )?;
         let address = SocketAddr::from((host, secure));
         let files = Files::write(&directory.join(format!("kube-apiserver-{secure}")), host)?;
-        let kube_apiserver = Process::start(
-            "kube-apiserver",
-            &binaries.kube_apiserver,
-            api_server_arguments(&files, clients, address),
-            directory,
-            &mut guard,
-        )?;
+        let launch = Launch {
+            name: "kube-apiserver",
+            binary: binaries.kube_apiserver.clone(),
+            arguments: api_server_arguments(&files, clients, address),
+            directory: directory.to_owned(),
+        };
+        let kube_apiserver = launch.start(&mut guard)?;
         let envtest = Self {
             kube_apiserver,
             etcd: Arc::new(etcd),
-            _guard: guard,
+            guard,
+            launch,
+            etcd_port: clients,
             address,
             kubeconfig: kubeconfig(&files.authority, address, &files.token),
+            files,
         };
         envtest.ready().await?;
         Ok(envtest)
@@ -126,29 +135,36 @@ impl Envtest {
     }
 
     async fn ready(&self) -> anyhow::Result<()> {
-        let client = client_for(&self.kubeconfig).await?;
-        let until = Instant::now() + READY_LIMIT;
-        let mut last = "it was never asked".to_owned();
-        while Instant::now() < until {
-            self.etcd.check()?;
-            self.kube_apiserver.check()?;
-            let request = http::Request::get("/readyz")
-                .body(Vec::new())
-                .context("asking for readiness")?;
-            match tokio::time::timeout(READY_ANSWER, client.request_text(request)).await {
-                Ok(Ok(_)) => return Ok(()),
-                Ok(Err(error)) => last = error.to_string(),
-                Err(_) => last = "no answer".to_owned(),
-            }
-            tokio::time::sleep(READY_POLL).await;
-        }
-        anyhow::bail!(
-            "kube-apiserver is not ready after {} s: {last}\n{}\n{}",
-            READY_LIMIT.as_secs(),
-            self.kube_apiserver.last_words(),
-            self.etcd.last_words()
-        )
+        let processes = [&*self.etcd, &self.kube_apiserver];
+        ready(&self.kubeconfig, &processes, READY_LIMIT).await
     }
+}
+
+/// Waits until the API server of a kubeconfig is ready and, as long as it is not, these processes live.
+async fn ready(kubeconfig: &str, processes: &[&Process], limit: Duration) -> anyhow::Result<()> {
+    let client = client_for(kubeconfig).await?;
+    let until = Instant::now() + limit;
+    let mut last = "it was never asked".to_owned();
+    while Instant::now() < until {
+        for process in processes {
+            process.check()?;
+        }
+        let request = http::Request::get("/readyz")
+            .body(Vec::new())
+            .context("asking for readiness")?;
+        match tokio::time::timeout(READY_ANSWER, client.request_text(request)).await {
+            Ok(Ok(_)) => return Ok(()),
+            Ok(Err(error)) => last = error.to_string(),
+            Err(_) => last = "no answer".to_owned(),
+        }
+        tokio::time::sleep(READY_POLL).await;
+    }
+    let words: Vec<String> = processes.iter().map(|process| process.last_words()).collect();
+    anyhow::bail!(
+        "kube-apiserver is not ready after {} s: {last}\n{}",
+        limit.as_secs(),
+        words.join("\n")
+    )
 }
 
 /// Where the API server listens. In a namespace not on loopback: it publishes the address as the endpoint of its own
@@ -221,6 +237,7 @@ fn flag(name: &str, value: impl AsRef<std::ffi::OsStr>) -> OsString {
 }
 
 /// Keys, certificates and tokens, in files as the API server wants them.
+#[derive(Debug)]
 struct Files {
     directory: std::path::PathBuf,
     authority: String,

@@ -85,6 +85,11 @@ impl Process {
         });
     }
 
+    /// Kills it and waits until it is gone.
+    pub fn end(&self) {
+        self.with(end);
+    }
+
     /// Complains when the process has ended by itself, with the end of its log.
     ///
     /// # Errors

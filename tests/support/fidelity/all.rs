@@ -21,6 +21,7 @@ mod mask;
 mod patches;
 mod play;
 mod recorder;
+mod restarts;
 mod shapes;
 mod shield;
 
@@ -68,6 +69,15 @@ pub fn cases() -> Vec<Case> {
         case!(shield::no_hook_is_asked_about_webhook_configurations_and_policies),
         case!(shapes::no_condition_errs_on_any_shape_of_a_request),
         case!(failing::every_failed_call_is_worded_as_the_canaries_reader_knows_it),
+        case!(restarts::a_watch_from_before_the_history_is_told_that_it_has_expired),
+        case!(
+            restarts::the_inventory_recovers_when_an_api_server_comes_back,
+            "what is in the embedded one ends with it"
+        ),
+        case!(
+            restarts::an_api_server_with_a_role_to_make_does_not_start_behind_a_hung_catch_all,
+            "the embedded one makes no roles, and there is no second one"
+        ),
     ]
 }
 

@@ -1,0 +1,101 @@
+//! API servers beside or after the first one, on the same etcd.
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::process::{Guard, Process};
+use super::{Envtest, api_server_arguments, free_port, kubeconfig, ready};
+
+/// How an API server is started, and started again.
+#[derive(Debug)]
+pub(super) struct Launch {
+    /// What its log is called by.
+    pub name: &'static str,
+    pub binary: PathBuf,
+    pub arguments: Vec<OsString>,
+    pub directory: PathBuf,
+}
+
+impl Launch {
+    /// Starts it.
+    pub(super) fn start(&self, guard: &mut Guard) -> anyhow::Result<Process> {
+        Process::start(
+            self.name,
+            &self.binary,
+            self.arguments.clone(),
+            &self.directory,
+            guard,
+        )
+    }
+}
+
+/// Another API server of the same cluster. Dropping it kills it.
+#[derive(Debug)]
+pub struct Second {
+    process: Process,
+    address: SocketAddr,
+    kubeconfig: String,
+}
+
+impl Envtest {
+    /// Kills the API server and starts it anew at the same address, on the same etcd; waits until it is ready.
+    ///
+    /// # Errors
+    /// When it does not start or does not become ready; with its last words.
+    pub async fn restart(&mut self) -> anyhow::Result<()> {
+        self.kube_apiserver.end();
+        self.kube_apiserver = self.launch.start(&mut self.guard)?;
+        self.ready().await
+    }
+
+    /// Starts a second API server on the same etcd, with the same keys and users, on a port of its own, and waits for
+    /// nothing: whether it becomes ready may be the question.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn second(&mut self) -> anyhow::Result<Second> {
+        let host = self.address.ip();
+        let address = SocketAddr::from((host, free_port(host)?));
+        let launch = Launch {
+            name: "kube-apiserver-2",
+            binary: self.launch.binary.clone(),
+            arguments: api_server_arguments(&self.files, self.etcd_port, address),
+            directory: self.launch.directory.clone(),
+        };
+        Ok(Second {
+            process: launch.start(&mut self.guard)?,
+            address,
+            kubeconfig: kubeconfig(&self.files.authority, address, &self.files.token),
+        })
+    }
+}
+
+impl Second {
+    /// Where it listens.
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// A kubeconfig (YAML) of a user that may do everything, at this API server.
+    pub fn kubeconfig(&self) -> String {
+        self.kubeconfig.clone()
+    }
+
+    /// Waits until it is ready.
+    ///
+    /// # Errors
+    /// When it has ended, or is not ready after `limit`; with its last words.
+    pub async fn ready(&self, limit: Duration) -> anyhow::Result<()> {
+        ready(&self.kubeconfig, &[&self.process], limit).await
+    }
+
+    /// Complains when it has ended by itself, with its last words.
+    ///
+    /// # Errors
+    /// When it is no longer there.
+    pub fn check(&self) -> anyhow::Result<()> {
+        self.process.check()
+    }
+}
