@@ -53,6 +53,11 @@ embedded! {
     no_hook_is_asked_about_webhook_configurations_and_policies
     no_condition_errs_on_any_shape_of_a_request
     a_watch_from_before_the_history_is_told_that_it_has_expired
+    a_denial_names_its_hook_whatever_else_it_says
+    a_condition_that_errs_refuses_under_fail_and_is_passed_over_under_ignore
+    hung_hooks_cost_their_sum_when_mutating_and_the_longest_when_validating
+    a_request_with_less_time_than_its_hook_ends_as_a_timeout_of_its_own
+    a_request_is_cut_at_34_s_whatever_is_left_of_its_hooks_time
     every_failed_call_is_worded_as_the_canaries_reader_knows_it
 }
 

@@ -20,8 +20,8 @@ use tokio::time::Instant;
 
 use self::binaries::Binaries;
 use self::process::{Guard, Process};
-use self::server::Launch;
 pub use self::server::Second;
+use self::server::{Launch, Origin};
 pub use self::throttle::Throttle;
 use super::certs::Authority;
 use super::cluster::client_for;
@@ -54,9 +54,7 @@ pub struct Envtest {
     kube_apiserver: Process,
     etcd: Arc<Process>,
     guard: Guard,
-    launch: Launch,
-    etcd_port: u16,
-    files: Files,
+    origin: Box<Origin>,
     address: SocketAddr,
     kubeconfig: String,
 }
@@ -109,11 +107,13 @@ impl Envtest {
             kube_apiserver,
             etcd: Arc::new(etcd),
             guard,
-            launch,
-            etcd_port: clients,
             address,
             kubeconfig: kubeconfig(&files.authority, address, &files.token),
-            files,
+            origin: Box::new(Origin {
+                launch,
+                etcd_port: clients,
+                files,
+            }),
         };
         envtest.ready().await?;
         Ok(envtest)

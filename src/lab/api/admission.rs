@@ -187,7 +187,12 @@ impl Admission {
         around
             .metrics
             .phase_done(false, operation, outcome.is_err(), begin.elapsed());
-        outcome
+        outcome?;
+        // What comes next is etcd, which does nothing for a request whose time is over.
+        if Instant::now() >= attributes.deadline {
+            return Err(Failure::timeout());
+        }
+        Ok(())
     }
 
     async fn validate_all(&self, around: Surroundings<'_>, attributes: &Attributes) -> Result<(), Failure> {

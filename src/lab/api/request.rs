@@ -308,7 +308,7 @@ mod tests {
     fn a_url_that_fits_no_kind_leads_nowhere() {
         for (method, path) in [
             ("GET", "/api/v1/namespaces/a/widgets"),
-            ("GET", "/apis/apps/v1/deployments"),
+            ("GET", "/apis/batch/v1/jobs"),
             ("GET", "/api/v1/namespaces/a/nodes"),
             ("POST", "/api/v1/configmaps"),
             ("GET", "/api/v1/configmaps/x"),

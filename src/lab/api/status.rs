@@ -208,6 +208,12 @@ impl Failure {
         Self::new(504, "Timeout", message, Some(json!({})))
     }
 
+    /// The time that the client gave the request is over.
+    pub(super) fn allotted_time_is_over() -> Self {
+        let message = "Timeout: request did not complete within the allotted timeout";
+        Self::new(504, "Timeout", message, Some(json!({})))
+    }
+
     pub(super) fn too_many_requests() -> Self {
         let message = "Too many requests, please try again later.";
         Self::new(

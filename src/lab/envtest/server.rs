@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::process::{Guard, Process};
-use super::{Envtest, api_server_arguments, free_port, kubeconfig, ready};
+use super::{Envtest, Files, api_server_arguments, free_port, kubeconfig, ready};
 
 /// How an API server is started, and started again.
 #[derive(Debug)]
@@ -31,6 +31,14 @@ impl Launch {
     }
 }
 
+/// What another API server is made from.
+#[derive(Debug)]
+pub(super) struct Origin {
+    pub launch: Launch,
+    pub etcd_port: u16,
+    pub files: Files,
+}
+
 /// Another API server of the same cluster. Dropping it kills it.
 #[derive(Debug)]
 pub struct Second {
@@ -46,7 +54,7 @@ impl Envtest {
     /// When it does not start or does not become ready; with its last words.
     pub async fn restart(&mut self) -> anyhow::Result<()> {
         self.kube_apiserver.end();
-        self.kube_apiserver = self.launch.start(&mut self.guard)?;
+        self.kube_apiserver = self.origin.launch.start(&mut self.guard)?;
         self.ready().await
     }
 
@@ -58,16 +66,21 @@ impl Envtest {
     pub fn second(&mut self) -> anyhow::Result<Second> {
         let host = self.address.ip();
         let address = SocketAddr::from((host, free_port(host)?));
+        let Origin {
+            launch: first,
+            etcd_port,
+            files,
+        } = &*self.origin;
         let launch = Launch {
             name: "kube-apiserver-2",
-            binary: self.launch.binary.clone(),
-            arguments: api_server_arguments(&self.files, self.etcd_port, address),
-            directory: self.launch.directory.clone(),
+            binary: first.binary.clone(),
+            arguments: api_server_arguments(files, *etcd_port, address),
+            directory: first.directory.clone(),
         };
         Ok(Second {
             process: launch.start(&mut self.guard)?,
             address,
-            kubeconfig: kubeconfig(&self.files.authority, address, &self.files.token),
+            kubeconfig: kubeconfig(&files.authority, address, &files.token),
         })
     }
 }

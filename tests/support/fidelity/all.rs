@@ -13,6 +13,7 @@
 
 mod ask;
 mod bypasses;
+mod calls;
 mod counters;
 mod failing;
 mod hooks;
@@ -68,6 +69,11 @@ pub fn cases() -> Vec<Case> {
         case!(shield::the_shield_spares_what_keeps_the_control_plane_alive_and_nothing_else),
         case!(shield::no_hook_is_asked_about_webhook_configurations_and_policies),
         case!(shapes::no_condition_errs_on_any_shape_of_a_request),
+        case!(calls::a_denial_names_its_hook_whatever_else_it_says),
+        case!(calls::a_condition_that_errs_refuses_under_fail_and_is_passed_over_under_ignore),
+        case!(calls::hung_hooks_cost_their_sum_when_mutating_and_the_longest_when_validating),
+        case!(calls::a_request_with_less_time_than_its_hook_ends_as_a_timeout_of_its_own),
+        case!(calls::a_request_is_cut_at_34_s_whatever_is_left_of_its_hooks_time),
         case!(failing::every_failed_call_is_worded_as_the_canaries_reader_knows_it),
         case!(restarts::a_watch_from_before_the_history_is_told_that_it_has_expired),
         case!(

@@ -23,7 +23,7 @@ pub async fn every_failed_call_is_worded_as_the_canaries_reader_knows_it(play: &
     play.lab.namespace("failing").await;
     let well = backend(&play.authority, Role::Validating, Behaviour::Healthy).await;
     let hook = of_configmaps(NAME, well.address(), &play.authority);
-    play.register(false, "failing", &[hook.clone()]).await;
+    play.register(false, "failing", std::slice::from_ref(&hook)).await;
     behaviours(play, &hook).await;
     lost_connections(play, &hook).await;
     certificates(play, &hook).await;

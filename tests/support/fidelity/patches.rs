@@ -14,7 +14,7 @@ pub async fn a_patch_that_tests_what_it_changes_fails_cleanly_when_somebody_was_
     let well = backend(&play.authority, Role::Validating, Behaviour::Healthy).await;
     let name = "tested.fidelity.example";
     let hook = of_configmaps(name, well.address(), &play.authority);
-    let made = play.register(false, "tested", &[hook.clone()]).await;
+    let made = play.register(false, "tested", std::slice::from_ref(&hook)).await;
     let path = configurations(VALIDATING, "tested");
     let version = &made["metadata"]["resourceVersion"];
     let change = json!({"op": "replace", "path": "/webhooks/0/timeoutSeconds", "value": 7});
@@ -158,7 +158,7 @@ pub async fn a_hook_takes_64_conditions_and_no_name_twice(play: &mut Play) {
     let name = "full.fidelity.example";
     let mut hook = of_configmaps(name, well.address(), &play.authority);
     hook["matchConditions"] = json!(conditions(63));
-    play.register(false, "full", &[hook.clone()]).await;
+    play.register(false, "full", std::slice::from_ref(&hook)).await;
     let path = configurations(VALIDATING, "full");
     let skip = json!({"name": Condition::Skip.name(), "expression": "false"});
     let add = |value: &Value| json!([{"op": "add", "path": "/webhooks/0/matchConditions/0", "value": value}]);

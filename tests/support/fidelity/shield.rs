@@ -326,7 +326,7 @@ pub async fn no_hook_is_asked_about_webhook_configurations_and_policies(play: &m
     let hook = catch_all("validating.fidelity.example", hung.address(), &play.authority);
     play.register(false, "exempt", &[hook]).await;
     let hook = catch_all("mutating.fidelity.example", hung.address(), &play.authority);
-    play.register(true, "exempt", &[hook.clone()]).await;
+    play.register(true, "exempt", std::slice::from_ref(&hook)).await;
     let policy = json!({
         "metadata": {"name": "exempt"},
         "spec": {
