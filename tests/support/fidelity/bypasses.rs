@@ -54,6 +54,7 @@ pub async fn a_false_condition_frees_writes_under_fail_at_once(play: &mut Play) 
     assert_eq!(patched.status, 200, "{}", patched.text);
     assert_eq!(patched.body["webhooks"][0]["failurePolicy"], "Fail");
     play.lab.settle(VALIDATING).await;
+    let asked = hung.counters().reviews();
 
     for (step, ask) in [
         ("a creation after it", Ask::post(&path, configmap("a"))),
@@ -68,8 +69,7 @@ pub async fn a_false_condition_frees_writes_under_fail_at_once(play: &mut Play) 
         assert!(freed.is_success(), "{}", freed.text);
         assert_eq!(play.class(freed.took), "at once");
     }
-    let reviews = hung.counters().reviews();
-    assert_eq!(reviews, 1, "what came before the bypass, and nothing after it");
+    assert_eq!(hung.counters().reviews(), asked);
 }
 
 pub async fn a_hook_on_probation_sees_only_our_own_dry_runs(play: &mut Play) {
