@@ -65,7 +65,7 @@ fn play(name: &str) {
     let case = cases::cases().into_iter().find(|case| case.name == name).unwrap();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
-        let lab = Arc::new(cases::lab::Lab::start(Kind::Embedded).await);
+        let lab = Arc::new(cases::lab::Lab::start(Kind::Embedded, case.sooner()).await);
         cases::play(&lab, &case, false).await;
     });
 }

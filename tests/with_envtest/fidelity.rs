@@ -19,7 +19,7 @@ impl Shared {
         let mut slot = self.0.borrow_mut();
         let (lab, runtime) = slot.get_or_insert_with(|| {
             let runtime = Runtime::new().unwrap();
-            let lab = runtime.block_on(Lab::start(Kind::Envtest));
+            let lab = runtime.block_on(Lab::start(Kind::Envtest, None));
             (Arc::new(lab), runtime)
         });
         runtime.block_on(play(lab));

@@ -60,7 +60,7 @@ const ADMISSION: &str = "admissionregistration.k8s.io";
 
 /// All of them. Beside webhook configurations, Services and EndpointSlices, what is stored has no effect: there are no
 /// controllers, no policies and no authorization.
-pub(super) static KINDS: [Kind; 29] = [
+pub(super) static KINDS: [Kind; 30] = [
     kind("", "namespaces", "Namespace", &["ns"], false, true),
     kind("", "configmaps", "ConfigMap", &["cm"], true, false),
     kind("", "secrets", "Secret", &[], true, false),
@@ -147,12 +147,20 @@ pub(super) static KINDS: [Kind; 29] = [
         false,
     ),
     kind(
-        "policy",
-        "poddisruptionbudgets",
-        "PodDisruptionBudget",
-        &["pdb"],
-        true,
-        true,
+        ADMISSION,
+        "mutatingadmissionpolicies",
+        "MutatingAdmissionPolicy",
+        &[],
+        false,
+        false,
+    ),
+    kind(
+        ADMISSION,
+        "mutatingadmissionpolicybindings",
+        "MutatingAdmissionPolicyBinding",
+        &[],
+        false,
+        false,
     ),
     review(AUTHENTICATION, "tokenreviews", "TokenReview", false),
     review(AUTHENTICATION, "selfsubjectreviews", "SelfSubjectReview", false),

@@ -28,6 +28,7 @@ mod shield;
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use lab::Lab;
 use play::Play;
@@ -40,6 +41,14 @@ pub struct Case {
     /// Why the embedded one cannot know it, if so.
     pub real_only: Option<&'static str>,
     play: for<'a> fn(&'a mut Play) -> Playing<'a>,
+}
+
+impl Case {
+    /// When the embedded one shall give writes up, where waiting as long as a real one would only waste time.
+    pub fn sooner(&self) -> Option<Duration> {
+        (self.name == "a_request_is_cut_at_34_s_whatever_is_left_of_its_hooks_time")
+            .then_some(Duration::from_secs(3))
+    }
 }
 
 /// `case!(function)`: a case under its function's name; `case!(function, "why")` for real API servers only.

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use hookwatch::lab::api::{ApiServer, ApiServerOptions};
 use hookwatch::lab::control_plane::{ControlPlane, Kind};
 use hookwatch::lab::directory::PrivateDirectory;
 use http_body_util::BodyExt;
@@ -37,6 +38,8 @@ pub struct Lab {
     /// What it says its version is.
     pub version: String,
     pub kubeconfig: String,
+    /// When it gives a write up.
+    pub request_limit: Duration,
     client: Client,
     beacons: Mutex<u32>,
     pub plane: Mutex<ControlPlane>,
@@ -45,16 +48,24 @@ pub struct Lab {
 }
 
 impl Lab {
-    pub async fn start(kind: Kind) -> Self {
+    /// Starts one; the embedded one may be told to give writes up sooner.
+    pub async fn start(kind: Kind, sooner: Option<Duration>) -> Self {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let directory = PrivateDirectory::create().unwrap();
-        let plane = ControlPlane::start(kind, directory.path()).await.unwrap();
+        let mut options = ApiServerOptions::default();
+        let request_limit = sooner.unwrap_or(options.request_limit);
+        options.request_limit = request_limit;
+        let plane = match kind {
+            Kind::Embedded => ControlPlane::Embedded(ApiServer::start(options).await.unwrap()),
+            Kind::Envtest => ControlPlane::start(kind, directory.path()).await.unwrap(),
+        };
         let kubeconfig = plane.kubeconfig();
         let mut lab = Self {
             kind,
             version: String::new(),
             client: client(&kubeconfig).await,
             kubeconfig,
+            request_limit,
             beacons: Mutex::new(0),
             plane: Mutex::new(plane),
             directory,

@@ -339,6 +339,13 @@ pub async fn no_hook_is_asked_about_webhook_configurations_and_policies(play: &m
         "metadata": {"name": "exempt"},
         "spec": {"policyName": "exempt", "validationActions": ["Deny"]},
     });
+    let mut mutating = policy.clone();
+    mutating["spec"]["reinvocationPolicy"] = json!("Never");
+    mutating["spec"].as_object_mut().unwrap().remove("validations");
+    mutating["spec"]["mutations"] = json!([{
+        "patchType": "ApplyConfiguration", "applyConfiguration": {"expression": "Object{}"},
+    }]);
+    let of_mutating = json!({"metadata": {"name": "exempt"}, "spec": {"policyName": "exempt"}});
     let mut other = hook;
     other["rules"][0]["resources"] = json!(["nothing"]);
     let of_others = json!({"metadata": {"name": "other"}, "webhooks": [other]});
@@ -348,6 +355,8 @@ pub async fn no_hook_is_asked_about_webhook_configurations_and_policies(play: &m
         (MUTATING, "other", of_others),
         ("validatingadmissionpolicies", "exempt", policy),
         ("validatingadmissionpolicybindings", "exempt", binding),
+        ("mutatingadmissionpolicies", "exempt", mutating),
+        ("mutatingadmissionpolicybindings", "exempt", of_mutating),
     ] {
         let path = configurations(resource, name);
         for (what, ask) in [

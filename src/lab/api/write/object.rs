@@ -211,7 +211,7 @@ pub(super) fn now() -> String {
 fn counts_generations(kind: &Kind) -> bool {
     matches!(
         kind.group,
-        "admissionregistration.k8s.io" | "apiextensions.k8s.io" | "apps" | "discovery.k8s.io" | "policy"
+        "admissionregistration.k8s.io" | "apiextensions.k8s.io" | "apps" | "discovery.k8s.io"
     )
 }
 
