@@ -61,6 +61,25 @@ embedded! {
     every_failed_call_is_worded_as_the_canaries_reader_knows_it
 }
 
+#[test]
+fn every_transcript_belongs_to_a_case_and_all_are_of_one_version() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/fidelity");
+    let mut versions = std::collections::BTreeSet::new();
+    let mut found: Vec<String> = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let transcript: serde_json::Value = serde_json::from_str(&text).unwrap();
+        versions.insert(transcript["kubernetes"].to_string());
+        found.push(path.file_stem().unwrap().to_str().unwrap().to_owned());
+    }
+    let mut wanted: Vec<String> = cases::cases().iter().map(|case| case.name.to_owned()).collect();
+    wanted.sort();
+    found.sort();
+    assert_eq!(found, wanted);
+    assert_eq!(versions.len(), 1, "{versions:?}");
+}
+
 fn play(name: &str) {
     let case = cases::cases().into_iter().find(|case| case.name == name).unwrap();
     let runtime = tokio::runtime::Runtime::new().unwrap();

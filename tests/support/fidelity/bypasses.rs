@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::ask::Ask;
 use super::hooks::{backend, catch_all, configmap, configmaps, of_configmaps};
 use super::lab::{VALIDATING, configurations};
-use super::play::{AT_ONCE, Play};
+use super::play::Play;
 
 const OWN: &str = "hookwatch";
 const OURSELVES: &str = "system:serviceaccount:hookwatch:hookwatch";
@@ -203,20 +203,21 @@ pub async fn the_time_of_hooks_is_the_difference_between_request_and_sli_time(pl
     }
     play.wait = (ms(600), "the sum of the mutating and the longest validating");
     let (path, requests) = (configmaps("sli"), 5_u32);
-    let before = sums(&play.lab.metrics().await);
+    // Of several the fastest counts: a busy machine adds to each of them.
+    let (mut hooks, mut own) = (f64::INFINITY, f64::INFINITY);
     for index in 0..requests {
+        let before = sums(&play.lab.metrics().await);
         let create = Ask::post(&path, configmap(&format!("c-{index}")));
         let answer = play.ask("one of five creations", create).await;
         assert_eq!(answer.status, 201, "{}", answer.text);
+        let after = sums(&play.lab.metrics().await);
+        assert_eq!(after.count - before.count, 1.0);
+        hooks = hooks.min((after.all - before.all) - (after.sli - before.sli));
+        own = own.min(after.sli - before.sli);
     }
-    let after = sums(&play.lab.metrics().await);
-    assert_eq!(after.count - before.count, f64::from(requests));
-    let hooks = ((after.all - before.all) - (after.sli - before.sli)) / f64::from(requests);
-    // What was dialled and decoded is the hooks' time too.
-    let right = (0.6..0.72).contains(&hooks);
-    assert!(right, "{hooks} s per request");
-    let sli = (after.sli - before.sli) / f64::from(requests);
-    assert!(sli < AT_ONCE.as_secs_f64() / 4.0, "{sli} s per request");
+    // 200 + 100 + 300; the fourth one's 150 go by at the same time. What it takes to dial is the hooks' too.
+    assert!((0.6..0.73).contains(&hooks), "{hooks} s");
+    assert!(own < 0.3, "{own} s");
     play.note(
         "request time less sli time, per creation",
         json!("the sum of the mutating and the longest validating"),
