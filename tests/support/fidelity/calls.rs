@@ -126,7 +126,9 @@ pub async fn a_request_with_less_time_than_its_hook_ends_as_a_timeout_of_its_own
         play.hooks.clear();
         let create = Ask::post(&format!("{}?timeout=2s", configmaps("hurried")), configmap(&name));
         let kind = if mutating { "a mutating" } else { "a validating" };
-        let answer = play.ask(&format!("{kind} hook under {policy}"), create).await;
+        let answer = play
+            .ask_until_answered(&format!("{kind} hook under {policy}"), create)
+            .await;
         assert_eq!(
             play.class(answer.took),
             "the request's own time",

@@ -78,16 +78,21 @@ impl Lab {
 
     /// Sends a request and takes the answer as it is.
     pub async fn send(&self, ask: &Ask) -> Answer {
+        let answer = self.try_to_send(ask).await;
+        answer.unwrap_or_else(|error| panic!("{} {}: {error:?}", ask.method, ask.path))
+    }
+
+    /// As [`Self::send`], where the connection may break off.
+    pub async fn try_to_send(&self, ask: &Ask) -> kube::Result<Answer> {
         let begin = Instant::now();
         let answer = tokio::time::timeout(LIMIT, self.client.send(ask.to_http()))
             .await
-            .unwrap_or_else(|_| panic!("no answer to {} {}", ask.method, ask.path))
-            .unwrap_or_else(|error| panic!("{} {}: {error:?}", ask.method, ask.path));
+            .unwrap_or_else(|_| panic!("no answer to {} {}", ask.method, ask.path))?;
         let (parts, body) = answer.into_parts();
-        let body = body.collect().await.unwrap().to_bytes();
+        let body = body.collect().await?.to_bytes();
         let text = String::from_utf8_lossy(&body).into_owned();
         let warnings = parts.headers.get_all("warning");
-        Answer {
+        Ok(Answer {
             status: parts.status.as_u16(),
             took: begin.elapsed(),
             body: serde_json::from_str(&text).unwrap_or(Value::Null),
@@ -96,7 +101,7 @@ impl Lab {
                 .iter()
                 .map(|value| value.to_str().unwrap().to_owned())
                 .collect(),
-        }
+        })
     }
 
     /// Sends what has to succeed.
