@@ -167,7 +167,8 @@ pub enum CallFailureReason {
     ConnectionRefused,
     /// `no route to host`, `network is unreachable` and their kin.
     Unreachable,
-    /// `tls: failed to verify certificate`, `x509: ...` and other handshake errors.
+    /// `tls: failed to verify certificate`, `x509: ...` and other handshake errors; a caBundle that holds no
+    /// certificate.
     Tls,
     /// `no endpoints available for service`.
     NoEndpoints,
@@ -177,7 +178,7 @@ pub enum CallFailureReason {
     NoSuchHost,
     /// The hook answered with an HTTP error.
     ServerError,
-    /// The hook's answer is not an AdmissionReview, has the wrong uid, or an impossible patch.
+    /// The hook's answer is empty or no AdmissionReview, has the wrong uid, or an impossible patch.
     BadAnswer,
     /// `EOF` or `connection reset by peer`.
     ConnectionLost,
@@ -197,25 +198,52 @@ impl CallFailure {
         let (webhook, rest) = quoted(message.strip_prefix(CALL_FAILURE)?)?;
         let rest = rest.strip_prefix(": ")?;
         let (url, why) = split_url(rest);
+        let reason = match &url {
+            Some(_) => CallFailureReason::of_transport(why),
+            None => CallFailureReason::of_answer(why),
+        };
         Some(Self {
             webhook,
             url,
-            reason: CallFailureReason::classify(why),
+            reason,
             text: bounded(rest),
         })
     }
 }
 
 impl CallFailureReason {
-    /// Sorts Go's error texts. The hook controls what stands inside `an error on the server ("...")`, so that
-    /// is looked for first: nothing within it may pass for something else.
-    pub(super) fn classify(why: &str) -> Self {
-        let has = |needle: &str| why.contains(needle);
-        if why.starts_with("an error on the server (") || why.starts_with("the server ") {
-            Self::ServerError
-        } else if has("expected webhook response") || has("received invalid webhook response") {
+    /// Sorts what follows no `Post "URL"`: a call that got an answer, or one that was never made.
+    ///
+    /// Of most HTTP errors the hook has no part in the words, or stands in quotes; but the body of a 403, 406 or 415 is
+    /// the whole text. So only how it begins counts, and what begins like nothing known is such a body.
+    fn of_answer(why: &str) -> Self {
+        let begins = |beginnings: &[&str]| beginnings.iter().any(|beginning| why.starts_with(beginning));
+        if begins(&["could not get REST client: unable to load root certificates"]) {
+            Self::Tls
+        } else if begins(&["could not "]) {
+            Self::Other
+        } else if begins(&[
+            "received ",
+            "0-length response with status code",
+            "couldn't get version/kind",
+        ]) || begins(&["no kind ", "converting ("])
+        {
             Self::BadAnswer
-        } else if has("TLS handshake timeout") {
+        } else if begins(&["unexpected error when reading response body"]) {
+            if why.ends_with("context deadline exceeded") {
+                Self::DeadlineExceeded
+            } else {
+                Self::ConnectionLost
+            }
+        } else {
+            Self::ServerError
+        }
+    }
+
+    /// Sorts what follows `Post "URL"` (or `Get`): Go's own texts on a request that got no answer.
+    pub(super) fn of_transport(why: &str) -> Self {
+        let has = |needle: &str| why.contains(needle);
+        if has("TLS handshake timeout") {
             Self::TlsHandshakeTimeout
         } else if has("context deadline exceeded") || has("i/o timeout") || has("Client.Timeout exceeded") {
             Self::DeadlineExceeded
@@ -343,6 +371,43 @@ mod tests {
             CallFailureReason::ServerError,
             "the hook's words must not be believed"
         );
+    }
+
+    #[test]
+    fn what_a_hook_says_in_a_403_does_not_pass_for_a_failure_of_the_network() {
+        for lie in ["context deadline exceeded", "x509: expired", "connection refused"] {
+            let message = format!("{CALL_FAILURE}\"w\": failed to call webhook: {lie}");
+            let failure = CallFailure::parse(&message).expect("a call failure");
+            assert_eq!(failure.reason, CallFailureReason::ServerError, "{lie}");
+        }
+    }
+
+    #[test]
+    fn calls_that_got_an_answer_or_were_never_made_are_told_apart_by_how_the_text_begins() {
+        use CallFailureReason as R;
+        for (why, reason) in [
+            (
+                "could not get REST client: unable to load root certificates: unable to parse bytes as PEM block",
+                R::Tls,
+            ),
+            (
+                "failed to call webhook: 0-length response with status code: 200 and content type: text/plain",
+                R::BadAnswer,
+            ),
+            (
+                "failed to call webhook: couldn't get version/kind; json parse error: json: cannot unmarshal string",
+                R::BadAnswer,
+            ),
+            (
+                "failed to call webhook: unexpected error when reading response body. Please retry. Original error: \
+                 context deadline exceeded",
+                R::DeadlineExceeded,
+            ),
+            ("could not create admission objects: x", R::Other),
+        ] {
+            let failure = CallFailure::parse(&format!("{CALL_FAILURE}\"w\": {why}")).expect("a call failure");
+            assert_eq!(failure.reason, reason, "{why}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@
 pub mod binaries;
 pub mod namespace;
 mod process;
-mod second;
+mod server;
 mod throttle;
 
 use std::ffi::OsString;
@@ -22,7 +22,8 @@ use tokio::time::Instant;
 
 use self::binaries::Binaries;
 use self::process::{Guard, Process};
-pub use self::second::SecondApiServer;
+pub use self::server::SecondApiServer;
+use self::server::{Launch, Origin};
 pub use self::throttle::Throttle;
 use super::certs::Authority;
 use super::cluster::client_for;
@@ -69,17 +70,9 @@ pub struct Envtest {
     kube_apiserver: Process,
     etcd: Arc<Process>,
     guard: Guard,
+    origin: Box<Origin>,
     address: SocketAddr,
     audit_log: Option<PathBuf>,
-    further: Box<Further>,
-}
-
-/// What a further API server needs to be like the first.
-#[derive(Debug)]
-struct Further {
-    etcd_port: u16,
-    directory: PathBuf,
-    files: Files,
 }
 
 impl Envtest {
@@ -132,26 +125,26 @@ impl Envtest {
             true => Some(audit(&files.directory, &mut arguments)?),
             false => None,
         };
-        let kube_apiserver = Process::start(
-            "kube-apiserver",
-            &binaries.kube_apiserver,
+        let launch = Launch {
+            name: "kube-apiserver",
+            binary: binaries.kube_apiserver.clone(),
             arguments,
-            directory,
-            &mut guard,
-        )?;
+            directory: directory.to_owned(),
+        };
+        let kube_apiserver = launch.start(&mut guard)?;
         let envtest = Self {
             kube_apiserver,
             etcd: Arc::new(etcd),
             guard,
             address,
             audit_log,
-            further: Box::new(Further {
+            origin: Box::new(Origin {
+                launch,
                 etcd_port: clients,
-                directory: directory.to_owned(),
                 files,
             }),
         };
-        envtest.ready(&envtest.kube_apiserver, address).await?;
+        envtest.ready().await?;
         Ok(envtest)
     }
 
@@ -172,7 +165,7 @@ impl Envtest {
 
     /// The same with another address of an API server, or of something in front of several.
     pub fn kubeconfig_for(&self, address: SocketAddr) -> String {
-        let files = &self.further.files;
+        let files = &self.origin.files;
         kubeconfig(&files.authority.pem(), address, &files.token)
     }
 
@@ -181,7 +174,7 @@ impl Envtest {
     /// # Errors
     /// When the certificate cannot be made.
     pub fn kubeconfig_by_certificate(&self, expired: bool) -> anyhow::Result<String> {
-        let files = &self.further.files;
+        let files = &self.origin.files;
         let certificate = files
             .authority
             .issue_client("lab-admin", "system:masters", expired)?;
@@ -202,30 +195,37 @@ impl Envtest {
         Throttle::start(Arc::clone(&self.etcd))
     }
 
-    async fn ready(&self, api_server: &Process, address: SocketAddr) -> anyhow::Result<()> {
-        let client = client_for(&self.kubeconfig_for(address)).await?;
-        let until = Instant::now() + READY_LIMIT;
-        let mut last = "it was never asked".to_owned();
-        while Instant::now() < until {
-            self.etcd.check()?;
-            api_server.check()?;
-            let request = http::Request::get("/readyz")
-                .body(Vec::new())
-                .context("asking for readiness")?;
-            match tokio::time::timeout(READY_ANSWER, client.request_text(request)).await {
-                Ok(Ok(_)) => return Ok(()),
-                Ok(Err(error)) => last = error.to_string(),
-                Err(_) => last = "no answer".to_owned(),
-            }
-            tokio::time::sleep(READY_POLL).await;
-        }
-        anyhow::bail!(
-            "kube-apiserver is not ready after {} s: {last}\n{}\n{}",
-            READY_LIMIT.as_secs(),
-            api_server.last_words(),
-            self.etcd.last_words()
-        )
+    async fn ready(&self) -> anyhow::Result<()> {
+        let processes = [&*self.etcd, &self.kube_apiserver];
+        ready(&self.kubeconfig(), &processes, READY_LIMIT).await
     }
+}
+
+/// Waits until the API server of a kubeconfig is ready and, as long as it is not, these processes live.
+async fn ready(kubeconfig: &str, processes: &[&Process], limit: Duration) -> anyhow::Result<()> {
+    let client = client_for(kubeconfig).await?;
+    let until = Instant::now() + limit;
+    let mut last = "it was never asked".to_owned();
+    while Instant::now() < until {
+        for process in processes {
+            process.check()?;
+        }
+        let request = http::Request::get("/readyz")
+            .body(Vec::new())
+            .context("asking for readiness")?;
+        match tokio::time::timeout(READY_ANSWER, client.request_text(request)).await {
+            Ok(Ok(_)) => return Ok(()),
+            Ok(Err(error)) => last = error.to_string(),
+            Err(_) => last = "no answer".to_owned(),
+        }
+        tokio::time::sleep(READY_POLL).await;
+    }
+    let words: Vec<String> = processes.iter().map(|process| process.last_words()).collect();
+    anyhow::bail!(
+        "kube-apiserver is not ready after {} s: {last}\n{}",
+        limit.as_secs(),
+        words.join("\n")
+    )
 }
 
 /// Where the API server listens. In a namespace not on loopback: it publishes the address as the endpoint of its own

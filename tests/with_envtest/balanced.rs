@@ -60,7 +60,8 @@ fn alone(test: impl Future<Output = ()>) -> Outcome {
 async fn counters_never_mix() {
     let directory = PrivateDirectory::create().unwrap();
     let mut envtest = Envtest::start(directory.path()).await.unwrap();
-    let second = envtest.second().await.unwrap();
+    let second = envtest.second().unwrap();
+    second.ready(LIMIT).await.unwrap();
     let balancer = Balancer::start(vec![envtest.address(), second.address()])
         .await
         .unwrap();
@@ -97,7 +98,8 @@ async fn counters_never_mix() {
 async fn the_silent_one_is_named() {
     let directory = PrivateDirectory::create().unwrap();
     let mut envtest = Envtest::start(directory.path()).await.unwrap();
-    let second = envtest.second().await.unwrap();
+    let second = envtest.second().unwrap();
+    second.ready(LIMIT).await.unwrap();
     let _cluster = Cluster::start(&envtest.kubeconfig(), Reach::Url).await.unwrap();
     // The users know the first API server's own address, so that what goes silent is seen by hookwatch alone.
     let options = WorkloadOptions {
@@ -176,7 +178,7 @@ async fn the_second_cannot_start() {
         .behave(hook, hook.backends(), &Behaviour::AcceptAndHang)
         .await
         .unwrap();
-    let second = envtest.launch_second().unwrap();
+    let second = envtest.second().unwrap();
     let balancer = Balancer::start(vec![envtest.address(), second.address()])
         .await
         .unwrap();

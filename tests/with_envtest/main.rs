@@ -11,8 +11,11 @@
 )]
 
 mod balanced;
+#[path = "../support/fidelity/all.rs"]
+mod cases;
 mod cost;
 mod credentials;
+mod fidelity;
 mod kinds;
 mod played;
 mod privileges;
@@ -124,6 +127,7 @@ fn tests() -> Vec<Named> {
         balanced::tests(),
         cost::tests(),
         credentials::tests(),
+        fidelity::tests(),
         kinds::tests(),
         privileges::tests(),
         replicas::tests(),

@@ -159,7 +159,7 @@ impl Available {
             "FailedDiscoveryCheck" if self.message.starts_with("timed out waiting for ") => {
                 Some(Cause::Hanging)
             }
-            "FailedDiscoveryCheck" => match CallFailureReason::classify(&self.message) {
+            "FailedDiscoveryCheck" => match CallFailureReason::of_transport(&self.message) {
                 CallFailureReason::Other => None,
                 reason => Some(reason.into()),
             },
