@@ -15,7 +15,7 @@ use crate::domain::judge::{Case, Counted, judge};
 use crate::domain::plane::Plane;
 use crate::domain::probing::{BackendState, Dead};
 use crate::domain::time::Time;
-use crate::domain::verdict::{Cause, Health, Verdict};
+use crate::domain::verdict::{Cause, Effect, Health, Verdict};
 
 /// Hooks named by metrics alone that are reported at most.
 const MAX_UNLISTED: usize = 200;
@@ -212,8 +212,15 @@ impl Watchdog {
                 Health::Unknown => 2,
                 Health::Healthy => 3,
             };
+            let harm = |verdict: &Verdict| match verdict.effect {
+                Effect::Blocking => 0,
+                Effect::Delaying => 1,
+                Effect::FailingOpen => 2,
+                Effect::None => 3,
+            };
             order(a)
                 .cmp(&order(b))
+                .then(harm(a).cmp(&harm(b)))
                 .then(b.confidence.total_cmp(&a.confidence))
                 .then_with(|| subject(a).cmp(&subject(b)))
         });
