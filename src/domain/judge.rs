@@ -6,6 +6,8 @@
 //! when the API server's side says that calls fail, or when our side says so and nothing speaks against it;
 //! what exactly is wrong comes from whoever saw it closest.
 
+mod rollout;
+mod stale;
 mod witnesses;
 mod words;
 
@@ -16,7 +18,9 @@ use super::canaries::{Canaries, Named};
 use super::canary::CallFailureReason;
 use super::changes::Changes;
 use super::hook::{Backend, FailurePolicy, Hook, HookKind, ServiceState, Target};
+use super::kept::Silent;
 use super::probing::{BackendState, Dead};
+use super::rollouts::Gap;
 use super::time::Time;
 use super::verdict::{Cause, Effect, Health, Verdict};
 
@@ -77,6 +81,10 @@ pub struct Case<'a> {
     pub stalled: bool,
     /// What changed of late.
     pub changes: &'a Changes,
+    /// Backends that left, to which our kept connections are silent.
+    pub silent: Vec<Silent>,
+    /// What failed around changes of its endpoints.
+    pub gap: Gap,
     /// Since when the inventory has shown it without service or endpoints.
     pub without_backends_since: Option<Time>,
     /// The inventory has been old for a while: addresses may have changed.
@@ -177,6 +185,9 @@ pub fn judge(case: &Case<'_>, previous: Option<Before>) -> Verdict {
     let counters = Counters::of(case, &probes, was_failing);
     let named = accusations(case);
     let mut finding = conclude(case, &counters, &probes, &named, previous);
+    if let Some(gap) = rollout::instead(case, &counters, &probes, finding.cause) {
+        finding = gap;
+    }
     let never_called = case.hook.is_some_and(|hook| hook.rules.is_empty());
     if never_called && finding.health == Health::Failing {
         // Broken it is, but nobody is to be woken for a hook that matches nothing.
@@ -225,6 +236,11 @@ fn conclude(
     previous: Option<Before>,
 ) -> Finding {
     let structural = structural(case);
+    if structural.is_none()
+        && let Some(finding) = stale::stale(case, counters, probes, named, previous)
+    {
+        return finding;
+    }
     let is_over = |named: &Named<'_>| {
         named.superseded
             && matches!(probes, Probes::Good { .. })
@@ -333,6 +349,7 @@ fn failing(
             let cause = previous
                 .filter(|previous| previous.health == Health::Failing)
                 .and_then(|previous| previous.cause)
+                .filter(|cause| !matches!(cause, Cause::RolloutGap | Cause::StaleConnection))
                 .unwrap_or(Cause::Partial);
             let since = dead.iter().map(|(_, dead)| dead.since).min();
             return Finding::new(Health::Failing, cause, 0.85).since(since);
@@ -454,7 +471,11 @@ fn effect(case: &Case<'_>, cause: Option<Cause>, counters: &Counters, health: He
         Some(_) if case.hook.is_some_and(|hook| hook.rules.is_empty()) => Effect::None,
         Some(Cause::Slow) => Effect::Delaying,
         // Bad backends that nobody has met yet do nothing.
-        Some(Cause::Partial) if health != Health::Failing && counters.failed < 1.0 => Effect::None,
+        Some(Cause::Partial | Cause::StaleConnection | Cause::RolloutGap)
+            if health != Health::Failing && counters.failed < 1.0 =>
+        {
+            Effect::None
+        }
         Some(_) if fails_open(case) => Effect::FailingOpen,
         Some(_) => Effect::Blocking,
     }

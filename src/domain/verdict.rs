@@ -58,6 +58,10 @@ pub enum Cause {
     TlsInvalid,
     /// Some of its backends are bad and others are good.
     Partial,
+    /// Calls fail in bursts around changes of its endpoints: one is Ready before it serves, or listed while it stops.
+    RolloutGap,
+    /// The API server calls it on kept connections to a backend that is gone; new connections are fine.
+    StaleConnection,
     /// There is no way to it: no route, no name.
     Unreachable,
     /// Calls fail and are let pass, by which mechanism is not known.
@@ -78,6 +82,8 @@ impl Cause {
             Self::Erroring => "Erroring",
             Self::TlsInvalid => "TlsInvalid",
             Self::Partial => "Partial",
+            Self::RolloutGap => "RolloutGap",
+            Self::StaleConnection => "StaleConnection",
             Self::Unreachable => "Unreachable",
             Self::FailingOpen => "FailingOpen",
             Self::Denying => "Denying",
@@ -105,6 +111,13 @@ impl Cause {
                 "Renew the serving certificate, or put the authority that signed it into caBundle."
             }
             Self::Partial => "Replace the bad backends before the API server picks one of them.",
+            Self::RolloutGap => {
+                "Give the pods a readiness probe that tests TLS serving itself, and a preStop sleep of some seconds."
+            }
+            Self::StaleConnection => {
+                "It passes by itself, one timeout per connection. Shorten timeoutSeconds; let the pods send \
+                 Connection: close and sleep in preStop before they stop."
+            }
             Self::Unreachable => "Look at routes, firewall and DNS between the control plane and the hook.",
             Self::FailingOpen => "Find out why calls fail: objects are admitted without this policy.",
             Self::Denying => "Nothing is broken: ask the policy's owner whether these refusals are meant.",

@@ -17,13 +17,15 @@ use super::canaries::Canaries;
 use super::canary::CanaryTarget;
 use super::changes::Changes;
 use super::history::History;
-use super::hook::{Backend, Hook, HookId, HookKind, ServiceState, Target};
+use super::hook::{Backend, BackendPath, Hook, HookId, HookKind, ServiceState, Target};
 use super::inventory::{Inventory, InventoryHealth, WatchReport};
 use super::judge::Before;
+use super::kept::KeptConnections;
 use super::matching::RequestShape;
 use super::plane::{Plane, summary};
 use super::probe::CertificateFacts;
 use super::probing::{BackendMemory, BackendState};
+use super::rollouts::{self, Rollouts};
 use super::snapshot::{Scrape, ScrapeFailure, ScrapeFailureReason};
 use super::time::Time;
 use super::verdict::{Assessment, Cause, ControlPlane, Health, Verdict, Writes};
@@ -59,6 +61,8 @@ pub struct Watchdog {
     backends: BTreeMap<HookId, BTreeMap<Backend, BackendMemory>>,
     without_backends: BTreeMap<HookId, Time>,
     changes: Changes,
+    kept: KeptConnections,
+    rollouts: Rollouts,
     history: History,
     targets: BTreeMap<String, TargetState>,
     canaries: Canaries,
@@ -78,6 +82,8 @@ impl Watchdog {
             backends: BTreeMap::new(),
             without_backends: BTreeMap::new(),
             changes: Changes::default(),
+            kept: KeptConnections::default(),
+            rollouts: Rollouts::default(),
             history: History::default(),
             targets: BTreeMap::new(),
             canaries: Canaries::default(),
@@ -95,11 +101,14 @@ impl Watchdog {
             Event::Scraped(scrape) => return self.take_scrape(*scrape),
             Event::ScrapeFailed(failure) => return self.take_scrape_failure(failure),
             Event::Probed(report) => {
+                self.kept.finished(&report);
                 if let Some(memory) = self.memory(&report.hook, &report.backend) {
-                    memory.finished(*report);
+                    memory.finished((*report).clone());
+                    self.rollouts.probed(&report);
                 }
             }
             Event::ProbeOverdue(overdue) => {
+                self.kept.overdue(&overdue);
                 if let Some(memory) = self.memory(&overdue.hook, &overdue.backend) {
                     memory.overdue(*overdue);
                 }
@@ -148,6 +157,9 @@ impl Watchdog {
             self.met_by.insert(hook.id.clone(), met_by);
         }
         self.changes.take(self.inventory.as_deref(), &inventory, now);
+        let there = inventory.hooks.iter().map(|hook| (&hook.id, hook.backends()));
+        self.kept.take(now, there);
+        self.rollouts.keep_only(|hook| backends.contains_key(hook), now);
         self.backends = backends;
         self.without_backends = without_backends;
         self.inventory = Some(inventory);
@@ -178,7 +190,12 @@ impl Watchdog {
         state.heard_of = scrape.at;
         let recovered = state.failure.take().is_some();
         state.last_good = Some(scrape.at);
-        self.history.take(scrape);
+        if let Some((span, gained)) = self.history.take(scrape) {
+            let changed = self.changes.moved_since(span.0.before(rollouts::AFTER));
+            self.rollouts.count(span, gained, |(kind, webhook)| {
+                changed.contains(&(*kind, webhook))
+            });
+        }
         match recovered {
             true => vec![Effect::Tell(Change::Scrape {
                 target,
@@ -252,6 +269,9 @@ impl Watchdog {
         };
         let mut effects = self.changes(&verdicts, &control_plane);
         let attention = self.attend(&verdicts, &states, &control_plane, now);
+        for (hook, since) in outages(&states, &self.without_backends) {
+            self.rollouts.outage(&hook, since, now);
+        }
         let calm = plane != Writes::Blocked
             && plane != Writes::Delayed
             && control_plane.not_a_hook.is_none()
@@ -322,6 +342,28 @@ impl Watchdog {
             .all(unanswered)
             .then_some(first.why.as_str())
     }
+}
+
+/// Hooks of which no backend serves, each with the instant since which that is so.
+fn outages(
+    states: &BTreeMap<&HookId, Vec<(Backend, BackendState)>>,
+    without_backends: &BTreeMap<HookId, Time>,
+) -> Vec<(HookId, Time)> {
+    let dead = states.iter().filter_map(|(hook, backends)| {
+        let direct = backends
+            .iter()
+            .filter(|(backend, _)| backend.path != BackendPath::ClusterIp);
+        let since = direct.map(|(_, state)| match state {
+            BackendState::Dead(dead) => Some(dead.since),
+            _ => None,
+        });
+        let since: Option<Vec<Time>> = since.collect();
+        Some(((*hook).clone(), since?.into_iter().max()?))
+    });
+    let missing = without_backends
+        .iter()
+        .map(|(hook, since)| (hook.clone(), *since));
+    dead.chain(missing).collect()
 }
 
 /// Something is wrong with the hook that a calm time would not have.

@@ -35,6 +35,8 @@ pub fn values_of(label: &str) -> Option<Vec<&'static str>> {
             | Cause::Erroring
             | Cause::TlsInvalid
             | Cause::Partial
+            | Cause::RolloutGap
+            | Cause::StaleConnection
             | Cause::Unreachable
             | Cause::FailingOpen
             | Cause::Denying => {}
@@ -50,6 +52,8 @@ pub fn values_of(label: &str) -> Option<Vec<&'static str>> {
         Cause::Erroring,
         Cause::TlsInvalid,
         Cause::Partial,
+        Cause::RolloutGap,
+        Cause::StaleConnection,
         Cause::Unreachable,
         Cause::FailingOpen,
         Cause::Denying,

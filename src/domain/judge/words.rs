@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::witnesses::{Counters, Probes};
-use super::{Accusation, Case, latest, structural};
+use super::{Accusation, Case, latest, rollout, stale, structural};
 use crate::domain::changes::Changes;
 use crate::domain::hook::{Backend, HookId, ServiceState, ServiceTarget, Target};
 use crate::domain::probing::{BackendState, Dead};
@@ -53,6 +53,8 @@ pub(super) fn evidence(
         (Some(_), Some(Target::Service(target))) => said.push(without_backends(target)),
         _ => said.extend(probes.sentences()),
     }
+    said.extend(stale::sentence(case, cause));
+    said.extend(rollout::sentences(case, cause));
     // Good calls from before the trouble began say nothing about it.
     let from_before = since
         .zip(counters.from())
@@ -229,12 +231,17 @@ pub(super) fn summary(verdict: &Verdict) -> String {
         Cause::Erroring => "answers with errors",
         Cause::TlsInvalid => "fails the TLS handshake under its own caBundle",
         Cause::Partial => "has bad backends among good ones",
+        Cause::RolloutGap => "loses calls whenever its endpoints change",
+        Cause::StaleConnection => "is called on connections to a backend that is gone",
         Cause::Unreachable => "cannot be reached",
         Cause::FailingOpen => "is being skipped",
         Cause::Denying => "denies most of what it is shown; it works",
     };
+    let passing = matches!(cause, Cause::RolloutGap | Cause::StaleConnection);
     let effect = match verdict.effect {
         Effect::None => "",
+        Effect::Blocking if passing => "; writes that meet that are refused",
+        Effect::FailingOpen if passing => "; writes that meet that pass unchecked",
         Effect::Blocking => "; writes that match it are refused",
         Effect::Delaying => "; writes that match it are slow",
         Effect::FailingOpen if matches!(cause, Cause::Hanging | Cause::Unreachable) => {
@@ -247,7 +254,7 @@ pub(super) fn summary(verdict: &Verdict) -> String {
     } else {
         "perhaps: "
     };
-    let seems = if matches!(cause, Cause::Denying | Cause::Partial) {
+    let seems = if matches!(cause, Cause::Denying | Cause::Partial | Cause::RolloutGap) {
         ""
     } else {
         seems

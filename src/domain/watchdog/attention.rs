@@ -14,6 +14,9 @@ use crate::domain::verdict::{ControlPlane, Health, Verdict, Writes};
 /// look costs the API server more than it brings.
 const TOLD: Duration = Duration::from_secs(300);
 
+/// A hook whose endpoints changed is looked at closely for this long.
+const MOVED: Duration = Duration::from_secs(12);
+
 impl Watchdog {
     /// Looks closer wherever something is odd, and everywhere until there is a baseline.
     pub(super) fn attend(
@@ -66,6 +69,13 @@ impl Watchdog {
             || control_plane.writes == Writes::Delayed
             || control_plane.not_a_hook.is_some()
             || self.history.is_young();
+        // Whatever a rollout breaks passes within seconds. Probes alone: scrapes cost the API server.
+        let moved = self.changes.moved_since(now.before(MOVED));
+        let moved = self
+            .backends
+            .keys()
+            .filter(|id| moved.contains(&(id.kind, &*id.webhook)));
+        hooks.extend(moved.cloned());
         Attention { everywhere, hooks }
     }
 }
