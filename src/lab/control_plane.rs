@@ -9,6 +9,7 @@ use anyhow::Context;
 use super::api::{ApiServer, ApiServerOptions};
 use super::cluster::client_for;
 use super::envtest::{Envtest, Throttle, namespace};
+use super::script::Script;
 use super::workload::ReadFlood;
 
 /// Which control plane.
@@ -80,6 +81,8 @@ pub enum Trouble {
     Throttle(Throttle),
     /// Readers list without end.
     Flood(ReadFlood),
+    /// Something goes on by itself.
+    Script(Script),
 }
 
 impl ControlPlane {

@@ -2,6 +2,7 @@
 
 mod table;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -9,6 +10,7 @@ use anyhow::Context;
 use super::backend::Behaviour;
 use super::cluster::{Cluster, LabHook};
 use super::control_plane::{ControlPlane, Reach, Trouble};
+use super::script::Script;
 
 pub use self::table::SCENARIOS;
 
@@ -75,6 +77,10 @@ enum Fault {
     ExpiredCertificates(LabHook),
     /// The Service's EndpointSlice is empty.
     NoEndpoints(LabHook),
+    /// The first `backends` backends of the hook vanish as with their node, behind open connections.
+    Vanish { hook: LabHook, backends: usize },
+    /// The hook's Deployment is restarted again and again, and leaves a gap each time.
+    RestartWithoutEnd(LabHook),
     /// Every storage operation of the API server takes this long.
     SlowStorage(Duration),
     /// The API server has this many cores, and readers LIST without end.
@@ -84,7 +90,7 @@ enum Fault {
 /// What a scenario is carried out on.
 pub struct Target<'a> {
     /// The lab cluster.
-    pub cluster: &'a Cluster,
+    pub cluster: &'a Arc<Cluster>,
     /// What it runs on.
     pub control_plane: &'a ControlPlane,
 }
@@ -124,7 +130,7 @@ impl Scenario {
                                EndpointSlices; a network namespace (Linux, with unshare and ip, as root or with \
                                user namespaces allowed) gives both";
         let needs_services = self.faults.iter().any(|fault| match fault {
-            Fault::NoEndpoints(_) => true,
+            Fault::NoEndpoints(_) | Fault::Vanish { .. } | Fault::RestartWithoutEnd(_) => true,
             Fault::Behave { hook, backends, .. } => *backends < hook.backends(),
             _ => false,
         });
@@ -180,6 +186,12 @@ impl Fault {
             Self::WrongCaBundle(hook) => cluster.set_ca_bundle(*hook, false).await?,
             Self::ExpiredCertificates(hook) => cluster.renew_certificates(*hook, true).await?,
             Self::NoEndpoints(hook) => cluster.set_endpoints(*hook, false).await?,
+            Self::Vanish { hook, backends } => cluster.vanish(*hook, *backends).await?,
+            Self::RestartWithoutEnd(hook) => {
+                let (cluster, hook) = (Arc::clone(cluster), *hook);
+                let restarts = async move { cluster.restart_without_end(hook).await };
+                return Ok(Some(Trouble::Script(Script::start(restarts))));
+            }
             Self::SlowStorage(delay) => return Ok(Some(target.control_plane.slow_storage(*delay))),
             Self::ReadOverload { readers, cores } => {
                 return target.control_plane.flood(*readers, *cores).await.map(Some);
@@ -197,6 +209,11 @@ impl Fault {
             Self::WrongCaBundle(hook) => cluster.set_ca_bundle(*hook, true).await,
             Self::ExpiredCertificates(hook) => cluster.renew_certificates(*hook, false).await,
             Self::NoEndpoints(hook) => cluster.set_endpoints(*hook, true).await,
+            Self::Vanish { hook, .. } | Self::RestartWithoutEnd(hook) => {
+                let all = hook.backends();
+                cluster.behave(*hook, all, &Behaviour::Healthy).await?;
+                cluster.set_endpoints(*hook, true).await
+            }
             // They end with what is held for them.
             Self::SlowStorage(_) | Self::ReadOverload { .. } => Ok(()),
         }
@@ -213,7 +230,7 @@ mod tests {
 
     struct Lab {
         control_plane: ControlPlane,
-        cluster: Cluster,
+        cluster: Arc<Cluster>,
     }
 
     impl Lab {
@@ -227,7 +244,7 @@ mod tests {
                 .unwrap();
             Self {
                 control_plane,
-                cluster,
+                cluster: Arc::new(cluster),
             }
         }
 
@@ -295,7 +312,15 @@ mod tests {
             .filter(|scenario| scenario.unplayable(Reach::Url).is_some())
             .map(|scenario| scenario.name)
             .collect();
-        assert_eq!(unplayable, ["one-of-three-refused", "no-endpoints"]);
+        assert_eq!(
+            unplayable,
+            [
+                "one-of-three-refused",
+                "no-endpoints",
+                "stale-connections",
+                "rollout-gap"
+            ]
+        );
         assert!(
             SCENARIOS
                 .iter()

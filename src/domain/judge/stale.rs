@@ -43,13 +43,15 @@ pub(super) fn stale(
             && named.started + named.took >= left + limit
     });
     // A call that ended sooner after the endpoint left was under way before.
-    let counted = counters.failed >= 1.0
-        && !case.ambiguous
-        && counters.failed_mean.is_some_and(|mean| {
-            let timeout = hook.timeout.as_secs_f64();
-            (TIMED_OUT * timeout..=1.2 * timeout).contains(&mean)
-        })
-        && counters.span.is_some_and(|(_, to)| to >= left + limit);
+    let timeouts = |counters: &Counters| {
+        let timeout = hook.timeout.as_secs_f64();
+        let mean = counters.failed_mean;
+        counters.failed >= 1.0
+            && mean.is_some_and(|mean| (TIMED_OUT * timeout..=1.2 * timeout).contains(&mean))
+            && counters.span.is_some_and(|(_, to)| to >= left + limit)
+    };
+    // Each of these calls comes back alone, so the newest interval may have none of them while the next ones hang.
+    let counted = !case.ambiguous && (timeouts(counters) || timeouts(&Counters::over(case, case.recent)));
     let finding =
         |health, confidence| Some(Finding::new(health, Cause::StaleConnection, confidence).since(Some(left)));
     if let Some(since) = case.silent.iter().map(|silent| silent.gone).min() {

@@ -49,12 +49,12 @@ pub(super) fn evidence(
             human(late)
         ));
     }
+    said.extend(stale::sentence(case, cause));
+    said.extend(rollout::sentences(case, cause));
     match (structural(case), case.hook.map(|hook| &hook.target)) {
         (Some(_), Some(Target::Service(target))) => said.push(without_backends(target)),
         _ => said.extend(probes.sentences()),
     }
-    said.extend(stale::sentence(case, cause));
-    said.extend(rollout::sentences(case, cause));
     // Good calls from before the trouble began say nothing about it.
     let from_before = since
         .zip(counters.from())

@@ -1,4 +1,4 @@
-//! The fifteen scenarios.
+//! The scenarios.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::lab::backend::Behaviour;
 use crate::lab::cluster::LabHook;
 
 /// All scenarios, the quiet one first.
-pub static SCENARIOS: [Scenario; 15] = [
+pub static SCENARIOS: [Scenario; 17] = [
     Scenario {
         name: "quiet",
         summary: "Nothing is broken, and nothing is to be said.",
@@ -156,6 +156,30 @@ pub static SCENARIOS: [Scenario; 15] = [
             all_of(LabHook::Policy, Behaviour::AcceptAndHang),
         ],
     },
+    Scenario {
+        name: "stale-connections",
+        summary: "Two of the three backends of the catch-all validating hook vanish with their nodes, behind open \
+                  connections; their endpoints are removed at once.",
+        symptom: "some creates and updates hang for 10 s and fail, then all is well again",
+        expected: &[failing(LabHook::Opa, "StaleConnection")],
+        not_a_hook: None,
+        faults: &[Fault::Vanish {
+            hook: LabHook::Opa,
+            backends: 2,
+        }],
+    },
+    Scenario {
+        name: "rollout-gap",
+        summary: "The mutating hook is rolled out again and again; its Pods are Ready before they serve, and stop \
+                  while they are listed. Its policy is Ignore.",
+        symptom: "a few new Secrets and ConfigMaps go in unmutated; nothing fails",
+        expected: &[Expected {
+            effect: Some("FailingOpen"),
+            ..failing(LabHook::Policy, "RolloutGap")
+        }],
+        not_a_hook: None,
+        faults: &[Fault::RestartWithoutEnd(LabHook::Policy)],
+    },
 ];
 
 const fn failing(hook: LabHook, cause: &'static str) -> Expected {
@@ -189,7 +213,7 @@ mod tests {
     use super::*;
     use crate::lab::scenario::by_name;
 
-    const NAMES: [&str; 15] = [
+    const NAMES: [&str; 17] = [
         "quiet",
         "validating-slow",
         "validating-hang",
@@ -205,10 +229,12 @@ mod tests {
         "etcd-slow",
         "read-overload",
         "two-culprits",
+        "stale-connections",
+        "rollout-gap",
     ];
 
     #[test]
-    fn the_table_has_exactly_the_fifteen_names() {
+    fn the_table_has_exactly_these_names() {
         assert_eq!(SCENARIOS.each_ref().map(|scenario| scenario.name), NAMES);
         let unknown = by_name("no-such").unwrap_err().to_string();
         assert!(NAMES.iter().all(|name| unknown.contains(name)), "{unknown}");

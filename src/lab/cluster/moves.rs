@@ -1,0 +1,81 @@
+//! What a Deployment and its nodes do to a hook's endpoints.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
+use kube::api::Api;
+use tokio::time::sleep;
+
+use super::{Cluster, LabHook, objects};
+use crate::lab::backend::Behaviour;
+use crate::lab::control_plane::Reach;
+
+/// How long a backend of a careless Deployment is listed while it does not serve, before it is taken out and after
+/// it is back.
+const GAP: Duration = Duration::from_millis(1_000);
+/// How long its Pod is gone.
+const GONE: Duration = Duration::from_millis(800);
+/// Between two Pods of the rollout.
+const PAUSE: Duration = Duration::from_millis(800);
+
+impl Cluster {
+    /// Lists the endpoints of a hook for which `change` returns true, each as it leaves it. The argument's number is
+    /// the backend's place.
+    ///
+    /// # Errors
+    /// When the slice cannot be read or written, or there is none because hooks are reached by `url`.
+    pub async fn list_endpoints(
+        &self,
+        hook: LabHook,
+        change: impl Fn(usize, &mut Endpoint) -> bool,
+    ) -> anyhow::Result<()> {
+        anyhow::ensure!(
+            self.reach != Reach::Url,
+            "a hook that is reached by url has no endpoints"
+        );
+        let all = objects::endpoint_slice(self, hook)?.endpoints.unwrap_or_default();
+        let listed: Vec<Endpoint> = all
+            .into_iter()
+            .enumerate()
+            .filter_map(|(place, mut endpoint)| change(place, &mut endpoint).then_some(endpoint))
+            .collect();
+        let api: Api<EndpointSlice> = Api::namespaced(self.client.clone(), hook.namespace());
+        let name = objects::slice_name(hook);
+        self.update(&api, &name, |slice| slice.endpoints = Some(listed.clone()))
+            .await
+            .with_context(|| format!("changing EndpointSlice {}/{name}", hook.namespace()))
+    }
+
+    /// Lets the first `count` backends vanish as with their node: they are listed no more, nothing is closed, and
+    /// nothing comes back on the connections that there are.
+    ///
+    /// # Errors
+    /// As [`Self::list_endpoints`], and when a backend does not take the change.
+    pub async fn vanish(&self, hook: LabHook, count: usize) -> anyhow::Result<()> {
+        // In this order nobody dials one of them any more.
+        self.list_endpoints(hook, |place, _| place >= count).await?;
+        self.behave(hook, count, &Behaviour::Stopped).await
+    }
+
+    /// Restarts the backends of a hook one after the other, without end, as a Deployment does whose Pods have
+    /// neither a readiness probe that asks their TLS server nor a preStop sleep: each stops while it is listed as
+    /// Ready, and is listed again before it serves.
+    ///
+    /// # Errors
+    /// As [`Self::vanish`].
+    pub async fn restart_without_end(&self, hook: LabHook) -> anyhow::Result<()> {
+        let backends = self.backends(hook);
+        for (place, backend) in backends.iter().enumerate().cycle() {
+            backend.behave(Behaviour::Refused).await?;
+            sleep(GAP).await;
+            self.list_endpoints(hook, |other, _| other != place).await?;
+            sleep(GONE).await;
+            self.list_endpoints(hook, |_, _| true).await?;
+            sleep(GAP).await;
+            backend.behave(Behaviour::Healthy).await?;
+            sleep(PAUSE).await;
+        }
+        Ok(())
+    }
+}
