@@ -7,6 +7,7 @@ pub mod bypass;
 pub mod canaries;
 pub mod canary;
 pub mod changes;
+pub mod clocks;
 pub mod exposition;
 pub mod history;
 pub mod hook;

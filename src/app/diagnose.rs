@@ -211,6 +211,9 @@ fn report(conclusion: Conclusion, assessment: Option<&Assessment>) -> String {
         text.push('\n');
     };
     line(&format!("  {}", plane.summary));
+    for clock in &plane.clocks {
+        line(&format!("  {clock}"));
+    }
     for verdict in &assessment.hooks {
         if verdict.cause.is_some() {
             line("");
@@ -283,6 +286,9 @@ fn about(verdict: &Verdict) -> String {
     for sentence in &verdict.evidence {
         // Writing to a String cannot fail.
         let _ = write!(text, "\n  - {sentence}");
+    }
+    for risk in &verdict.risks {
+        let _ = write!(text, "\n  risk: {risk}");
     }
     if let Some(advice) = verdict.advice {
         let _ = write!(text, "\n  next: {advice}");

@@ -6,7 +6,9 @@
 //! when the API server's side says that calls fail, or when our side says so and nothing speaks against it;
 //! what exactly is wrong comes from whoever saw it closest.
 
+mod risks;
 mod rollout;
+mod scope;
 mod stale;
 mod witnesses;
 mod words;
@@ -18,6 +20,7 @@ use super::canaries::{Canaries, Named};
 use super::canary::CallFailureReason;
 use super::changes::Changes;
 use super::hook::{Backend, FailurePolicy, Hook, HookKind, ServiceState, Target};
+use super::inventory::Inventory;
 use super::kept::Silent;
 use super::probing::{BackendState, Dead};
 use super::rollouts::Gap;
@@ -83,6 +86,8 @@ pub struct Case<'a> {
     pub changes: &'a Changes,
     /// Backends that left, to which our kept connections are silent.
     pub silent: Vec<Silent>,
+    /// The inventory that it is from: for its namespaces and nodes.
+    pub inventory: Option<&'a Inventory>,
     /// What failed around changes of its endpoints.
     pub gap: Gap,
     /// Since when the inventory has shown it without service or endpoints.
@@ -98,7 +103,9 @@ impl From<CallFailureReason> for Cause {
         match reason {
             CallFailureReason::DeadlineExceeded | CallFailureReason::TlsHandshakeTimeout => Self::Hanging,
             CallFailureReason::ConnectionRefused => Self::Refused,
-            CallFailureReason::Unreachable | CallFailureReason::NoSuchHost => Self::Unreachable,
+            CallFailureReason::DialTimeout
+            | CallFailureReason::Unreachable
+            | CallFailureReason::NoSuchHost => Self::Unreachable,
             CallFailureReason::Tls => Self::TlsInvalid,
             CallFailureReason::NoEndpoints => Self::NoEndpoints,
             CallFailureReason::NoService => Self::NoService,
@@ -214,8 +221,12 @@ pub fn judge(case: &Case<'_>, previous: Option<Before>) -> Verdict {
         excess_share: case.excess_share,
         since,
         summary: String::new(),
-        evidence: evidence(case, &counters, &probes, &named, cause, since),
+        evidence: evidence(case, &counters, &probes, &named, &finding, since),
         advice: cause.map(Cause::advice),
+        risks: case
+            .hook
+            .zip(case.inventory)
+            .map_or_else(Vec::new, |(hook, inventory)| risks::risks(hook, &inventory.nodes)),
         backends: case
             .backends
             .iter()
@@ -333,7 +344,11 @@ fn failing(
 ) -> Finding {
     let sure = named.iter().any(|accusation| accusation.sure);
     let latest = latest(named);
-    let from_canary = latest.map(|named| Cause::from(named.failure.reason));
+    let from_canary = latest.map(|named| match named.failure.reason {
+        // Nobody is at an address that has left; where the others are, the API server will find in time.
+        CallFailureReason::DialTimeout if stale::left(case).is_some() => Cause::Hanging,
+        reason => reason.into(),
+    });
     let began = latest.map(|named| named.started).or(counters.from());
     let both_api_witnesses = sure && counters.failed > named.len() as f64;
     if let Some(cause) = structural {

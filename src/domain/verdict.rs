@@ -62,7 +62,7 @@ pub enum Cause {
     RolloutGap,
     /// The API server calls it on kept connections to a backend that is gone; new connections are fine.
     StaleConnection,
-    /// There is no way to it: no route, no name.
+    /// There is no way to it: no route, no name, or nothing that comes back when it is dialled.
     Unreachable,
     /// Calls fail and are let pass, by which mechanism is not known.
     FailingOpen,
@@ -118,7 +118,9 @@ impl Cause {
                 "It passes by itself, one timeout per connection. Shorten timeoutSeconds; let the pods send \
                  Connection: close and sleep in preStop before they stop."
             }
-            Self::Unreachable => "Look at routes, firewall and DNS between the control plane and the hook.",
+            Self::Unreachable => {
+                "Look at routes, firewall, tunnel and DNS between the control plane and the hook's pods and port."
+            }
             Self::FailingOpen => "Find out why calls fail: objects are admitted without this policy.",
             Self::Denying => "Nothing is broken: ask the policy's owner whether these refusals are meant.",
         }
@@ -183,6 +185,8 @@ pub struct Verdict {
     pub evidence: Vec<String>,
     /// What a person would do next; `None` when there is nothing to do.
     pub advice: Option<&'static str>,
+    /// What is not wrong yet and may become so, as sentences. Never a reason for any health.
+    pub risks: Vec<String>,
     /// Every address behind it.
     pub backends: Vec<BackendView>,
 }
@@ -284,6 +288,8 @@ pub struct ControlPlane {
     pub since: Time,
     /// One sentence, with the culprit where there is one.
     pub summary: String,
+    /// What gives up next while writes are blocked, and when, as sentences.
+    pub clocks: Vec<String>,
     /// Mean time per write of late, in seconds.
     pub write_seconds: Option<f64>,
     /// The same in usual times.

@@ -16,6 +16,7 @@ use std::time::Duration;
 use super::canaries::Canaries;
 use super::canary::CanaryTarget;
 use super::changes::Changes;
+use super::clocks;
 use super::history::History;
 use super::hook::{Backend, BackendPath, Hook, HookId, HookKind, ServiceState, Target};
 use super::inventory::{Inventory, InventoryHealth, WatchReport};
@@ -262,6 +263,10 @@ impl Watchdog {
             writes: plane,
             since,
             summary: summary(plane, &verdicts, elsewhere.as_ref()),
+            clocks: match plane {
+                Writes::Blocked => clocks::running(&self.canaries, since, now),
+                _ => Vec::new(),
+            },
             write_seconds,
             usual_write_seconds: self.history.baseline.write.median(),
             not_a_hook: elsewhere,

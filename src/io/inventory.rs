@@ -228,6 +228,14 @@ impl Keeper {
         self.pending = self.pending.max(pending);
     }
 
+    /// Whether other nodes than those that are watched have all endpoints of a hook.
+    fn nodes_moved(&self) -> bool {
+        let watched = self.feeds.keys().filter(|(kind, _)| *kind == WatchedKind::Nodes);
+        let watched: BTreeSet<&String> = watched.filter_map(|(_, node)| node.as_ref()).collect();
+        let inventory = self.inventory.as_ref();
+        inventory.is_some_and(|inventory| !inventory.decisive_nodes().iter().eq(watched))
+    }
+
     /// Starts the feeds that are needed now and stops the others.
     fn arrange_feeds(&mut self) {
         let wanted = self.store.wanted();
@@ -248,6 +256,16 @@ impl Keeper {
                 needed.entry((kind, namespace)).or_default().insert(key.clone());
             }
         }
+        let nodes = self
+            .inventory
+            .as_ref()
+            .map(|inventory| inventory.decisive_nodes());
+        let nodes = nodes.unwrap_or_default();
+        self.store.keep_nodes(&nodes);
+        for node in nodes {
+            let wanted = BTreeSet::from([(node.clone(), node.clone())]);
+            needed.insert((WatchedKind::Nodes, Some(node)), wanted);
+        }
         self.feeds.retain(|key, _| needed.contains_key(key));
         for (key, wanted) in needed {
             let running = self.feeds.get(&key);
@@ -264,7 +282,7 @@ impl Keeper {
                 client: self.client.clone(),
                 spec: FeedSpec {
                     kind: key.0,
-                    namespace: key.1.clone(),
+                    namespace: key.1.clone().filter(|_| key.0 != WatchedKind::Nodes),
                     wanted: Arc::clone(&wanted),
                 },
                 number: self.numbers,
@@ -309,6 +327,9 @@ impl Keeper {
             } else {
                 self.inventory = Some(Arc::new(inventory));
             }
+        }
+        if self.nodes_moved() {
+            self.arrange_feeds();
         }
         let watches: Vec<_> = self
             .feeds

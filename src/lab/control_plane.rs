@@ -143,6 +143,20 @@ impl ControlPlane {
         }
     }
 
+    /// Drops every packet between the embedded API server and the hook of that server name.
+    ///
+    /// # Errors
+    /// On a real one.
+    pub fn firewall(&self, server_name: &str) -> anyhow::Result<Trouble> {
+        match self {
+            Self::Embedded(api) => {
+                api.knobs().firewall(Some(server_name));
+                Ok(Trouble::Knob)
+            }
+            Self::Envtest(_) => anyhow::bail!("a real API server has no such knob"),
+        }
+    }
+
     /// Lists without end by `readers` clients. The embedded one is left with so many `cores` of its own; a real one
     /// has those of the machine, and it takes [`FLOOD_FACTOR`] times the readers to keep them busy.
     ///
@@ -170,6 +184,7 @@ impl ControlPlane {
         if let Self::Embedded(api) = self {
             api.knobs().set_storage_latency(USUAL_STORAGE, STORAGE_JITTER);
             api.knobs().set_cpu(USUAL_CORES);
+            api.knobs().firewall(None);
         }
     }
 }

@@ -25,6 +25,8 @@ pub struct Scenario {
     pub symptom: &'static str,
     /// What hookwatch is to say of which hooks; it is to say `Failing` of no other.
     pub expected: &'static [Expected],
+    /// What is to be among the hooks' risks before the first verdict.
+    pub foreseen: Option<&'static str>,
     /// Which trouble other than a hook it is to name.
     pub not_a_hook: Option<&'static str>,
     faults: &'static [Fault],
@@ -81,6 +83,10 @@ enum Fault {
     Vanish { hook: LabHook, backends: usize },
     /// The hook's Deployment is restarted again and again, and leaves a gap each time.
     RestartWithoutEnd(LabHook),
+    /// All endpoints of the hook are on one node, which becomes NotReady and is lost a little later.
+    OnlyNodeLost(LabHook),
+    /// No packet passes between the API server and the hook's backends; all others reach them.
+    Firewall(LabHook),
     /// Every storage operation of the API server takes this long.
     SlowStorage(Duration),
     /// The API server has this many cores, and readers LIST without end.
@@ -129,8 +135,20 @@ impl Scenario {
         const WITHOUT: &str = "backends can be reached by url only here, which leaves one backend per hook and no \
                                EndpointSlices; a network namespace (Linux, with unshare and ip, as root or with \
                                user namespaces allowed) gives both";
+        const EMBEDDED: &str = "between a real API server and a hook nothing can drop packets here that would not \
+                                drop them between hookwatch and the hook as well";
+        let needs_wall = self
+            .faults
+            .iter()
+            .any(|fault| matches!(fault, Fault::Firewall(_)));
+        if needs_wall && reach != Reach::Loopback {
+            return Some(EMBEDDED);
+        }
         let needs_services = self.faults.iter().any(|fault| match fault {
-            Fault::NoEndpoints(_) | Fault::Vanish { .. } | Fault::RestartWithoutEnd(_) => true,
+            Fault::NoEndpoints(_)
+            | Fault::Vanish { .. }
+            | Fault::RestartWithoutEnd(_)
+            | Fault::OnlyNodeLost(_) => true,
             Fault::Behave { hook, backends, .. } => *backends < hook.backends(),
             _ => false,
         });
@@ -192,6 +210,12 @@ impl Fault {
                 let restarts = async move { cluster.restart_without_end(hook).await };
                 return Ok(Some(Trouble::Script(Script::start(restarts))));
             }
+            Self::OnlyNodeLost(hook) => {
+                let (cluster, hook) = (Arc::clone(cluster), *hook);
+                let loss = async move { cluster.lose_the_only_node(hook).await };
+                return Ok(Some(Trouble::Script(Script::start(loss))));
+            }
+            Self::Firewall(hook) => return target.control_plane.firewall(&hook.server_name()).map(Some),
             Self::SlowStorage(delay) => return Ok(Some(target.control_plane.slow_storage(*delay))),
             Self::ReadOverload { readers, cores } => {
                 return target.control_plane.flood(*readers, *cores).await.map(Some);
@@ -214,8 +238,9 @@ impl Fault {
                 cluster.behave(*hook, all, &Behaviour::Healthy).await?;
                 cluster.set_endpoints(*hook, true).await
             }
+            Self::OnlyNodeLost(hook) => cluster.spread_again(*hook).await,
             // They end with what is held for them.
-            Self::SlowStorage(_) | Self::ReadOverload { .. } => Ok(()),
+            Self::Firewall(_) | Self::SlowStorage(_) | Self::ReadOverload { .. } => Ok(()),
         }
     }
 }
@@ -318,13 +343,16 @@ mod tests {
                 "one-of-three-refused",
                 "no-endpoints",
                 "stale-connections",
-                "rollout-gap"
+                "rollout-gap",
+                "all-on-one-node",
+                "firewalled"
             ]
         );
-        assert!(
-            SCENARIOS
-                .iter()
-                .all(|scenario| scenario.unplayable(Reach::Namespace).is_none())
-        );
+        let needs_the_embedded_one: Vec<_> = SCENARIOS
+            .iter()
+            .filter(|scenario| scenario.unplayable(Reach::Namespace).is_some())
+            .map(|scenario| scenario.name)
+            .collect();
+        assert_eq!(needs_the_embedded_one, ["firewalled"]);
     }
 }

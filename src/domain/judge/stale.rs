@@ -93,7 +93,7 @@ pub(super) fn stale(
 }
 
 /// When an endpoint last left those that are dialled.
-fn left(case: &Case<'_>) -> Option<Time> {
+pub(super) fn left(case: &Case<'_>) -> Option<Time> {
     let changes = case.changes.of(&case.hook?.id, case.now.before(LASTS));
     let leaves = |what: &What| {
         matches!(

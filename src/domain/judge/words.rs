@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::witnesses::{Counters, Probes};
-use super::{Accusation, Case, latest, rollout, stale, structural};
+use super::{Accusation, Case, Finding, latest, rollout, scope, stale, structural};
 use crate::domain::changes::Changes;
 use crate::domain::hook::{Backend, HookId, ServiceState, ServiceTarget, Target};
 use crate::domain::probing::{BackendState, Dead};
@@ -23,7 +23,7 @@ pub(super) fn evidence(
     counters: &Counters,
     probes: &Probes<'_>,
     named: &[Accusation<'_>],
-    cause: Option<Cause>,
+    &Finding { health, cause, .. }: &Finding,
     since: Option<Time>,
 ) -> Vec<String> {
     let mut said = Vec::new();
@@ -55,6 +55,13 @@ pub(super) fn evidence(
         (Some(_), Some(Target::Service(target))) => said.push(without_backends(target)),
         _ => said.extend(probes.sentences()),
     }
+    if let (Some(Cause::Unreachable), Probes::Good { .. }) = (cause, probes) {
+        said.push(
+            "hookwatch reaches it and the API server does not: what lies between the control plane and the pods \
+             (a firewall rule, the tunnel, routes) is to blame, not the hook."
+                .to_owned(),
+        );
+    }
     // Good calls from before the trouble began say nothing about it.
     let from_before = since
         .zip(counters.from())
@@ -79,6 +86,10 @@ pub(super) fn evidence(
     }
     if let (Some(hook), Some(since)) = (case.hook, since) {
         said.extend(just_before(case.changes, &hook.id, since));
+    }
+    if let (Some(hook), Health::Failing) = (case.hook, health) {
+        let namespaces = case.inventory.map(|inventory| &inventory.namespaces);
+        said.extend(scope::sentence(hook, namespaces));
     }
     if case.self_doubt && cause.is_some() {
         said.push("Probes of every hook fail at once: hookwatch's own network may be at fault.".to_owned());

@@ -76,7 +76,29 @@ impl Watchdog {
             .keys()
             .filter(|id| moved.contains(&(id.kind, &*id.webhook)));
         hooks.extend(moved.cloned());
+        hooks.extend(self.doomed());
         Attention { everywhere, hooks }
+    }
+}
+
+impl Watchdog {
+    /// Hooks whose only node is not ready.
+    fn doomed(&self) -> Vec<HookId> {
+        let Some(inventory) = self.inventory.as_ref() else {
+            return Vec::new();
+        };
+        let not_ready = |node: &str| {
+            let state = inventory.nodes.get(node);
+            state.is_some_and(|state| state.ready == Some(false))
+        };
+        if !inventory.nodes.keys().any(|node| not_ready(node)) {
+            return Vec::new();
+        }
+        let doomed = inventory
+            .hooks
+            .iter()
+            .filter(|hook| hook.only_node().is_some_and(|(node, _)| not_ready(node)));
+        doomed.map(|hook| hook.id.clone()).collect()
     }
 }
 

@@ -163,6 +163,7 @@ impl Watchdog {
                 stalled,
                 changes: &self.changes,
                 silent: hook.map_or_else(Vec::new, |hook| self.kept.silent(&hook.id, now)),
+                inventory: self.inventory.as_deref(),
                 gap: hook.map_or_else(Gap::default, |hook| {
                     let counted = named_alike.iter().filter(|other| other.id.kind == kind).count() == 1;
                     self.rollouts.gap(&hook.id, counted, &self.changes, now)

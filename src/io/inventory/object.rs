@@ -1,4 +1,4 @@
-//! The five kinds that are watched, and what is kept of one object of each.
+//! The six kinds that are watched, and what is kept of one object of each.
 //!
 //! Objects come in as JSON one by one and are cut down to the few fields that matter before the next one is
 //! read. An object that cannot be read becomes a [`Problem`] and stops nothing.
@@ -19,7 +19,8 @@ pub(super) use super::convert::service::SERVICE_LABEL;
 use super::convert::service::{Service, Slice};
 use crate::domain::canary::bounded;
 use crate::domain::hook::{Hook, Labels};
-use crate::domain::inventory::Problem;
+use crate::domain::inventory::{NodeState, Problem};
+use crate::domain::time::Time;
 
 /// A kind that is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,6 +35,8 @@ pub enum WatchedKind {
     EndpointSlices,
     /// Labels of namespaces.
     Namespaces,
+    /// The condition `Ready` of a node that has all endpoints of a hook.
+    Nodes,
 }
 
 impl WatchedKind {
@@ -41,7 +44,7 @@ impl WatchedKind {
     pub(super) const fn base(self) -> &'static str {
         match self {
             Self::Validating | Self::Mutating => "/apis/admissionregistration.k8s.io/v1",
-            Self::Services | Self::Namespaces => "/api/v1",
+            Self::Services | Self::Namespaces | Self::Nodes => "/api/v1",
             Self::EndpointSlices => "/apis/discovery.k8s.io/v1",
         }
     }
@@ -50,7 +53,7 @@ impl WatchedKind {
     pub(super) const fn group(self) -> &'static str {
         match self {
             Self::Validating | Self::Mutating => "admissionregistration.k8s.io",
-            Self::Services | Self::Namespaces => "",
+            Self::Services | Self::Namespaces | Self::Nodes => "",
             Self::EndpointSlices => "discovery.k8s.io",
         }
     }
@@ -63,6 +66,7 @@ impl WatchedKind {
             Self::Services => "services",
             Self::EndpointSlices => "endpointslices",
             Self::Namespaces => "namespaces",
+            Self::Nodes => "nodes",
         }
     }
 
@@ -73,6 +77,7 @@ impl WatchedKind {
             Self::Services => "Service",
             Self::EndpointSlices => "EndpointSlice",
             Self::Namespaces => "Namespace",
+            Self::Nodes => "Node",
         }
     }
 }
@@ -93,6 +98,7 @@ pub(super) enum Object {
     Service(Service),
     Slice(Slice),
     Namespace(Labels),
+    Node(NodeState),
     Unreadable(Problem),
 }
 
@@ -103,7 +109,11 @@ pub(super) fn parse(
     wanted: &BTreeSet<Key>,
 ) -> (Key, String, Option<Object>) {
     let text = |field: &str| value["metadata"][field].as_str().unwrap_or_default().to_owned();
-    let (key, version) = ((text("namespace"), text("name")), text("resourceVersion"));
+    let (mut key, version) = ((text("namespace"), text("name")), text("resourceVersion"));
+    if kind == WatchedKind::Nodes {
+        // Each is watched by itself, as if it were a namespace of its own.
+        key.0.clone_from(&key.1);
+    }
     // By far the largest part of most objects, and never looked at.
     if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");
@@ -132,6 +142,7 @@ pub(super) fn parse(
             let labels = value["metadata"]["labels"].take();
             typed::<Option<Labels>>(labels).map(|it| Some(Object::Namespace(it.unwrap_or_default())))
         }
+        WatchedKind::Nodes => Ok(Some(Object::Node(readiness(&value)))),
     };
     let object = read.unwrap_or_else(|why| {
         let (namespace, name) = &key;
@@ -142,6 +153,23 @@ pub(super) fn parse(
         }))
     });
     (key, version, object)
+}
+
+/// The condition `Ready` of a Node. Its heartbeats are left out, or each would look like a change.
+fn readiness(node: &Value) -> NodeState {
+    let conditions = node["status"]["conditions"].as_array();
+    let ready = conditions
+        .into_iter()
+        .flatten()
+        .find(|condition| condition["type"] == "Ready");
+    let since = ready.and_then(|ready| ready["lastTransitionTime"].as_str());
+    let since = since.and_then(|text| text.parse::<jiff::Timestamp>().ok());
+    NodeState {
+        ready: ready.map(|ready| ready["status"] == "True"),
+        since: since
+            .and_then(|since| u64::try_from(since.as_millisecond()).ok())
+            .map(Time::from_unix_millis),
+    }
 }
 
 fn typed<T: DeserializeOwned>(value: Value) -> Result<T, String> {

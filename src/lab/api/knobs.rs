@@ -13,6 +13,7 @@ pub struct Knobs {
     storage: Mutex<Storage>,
     cpu: Cpu,
     refusal: Mutex<Option<String>>,
+    firewalled: Mutex<Option<String>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -53,6 +54,7 @@ impl Knobs {
             }),
             cpu: Cpu::new(2),
             refusal: Mutex::new(None),
+            firewalled: Mutex::new(None),
         }
     }
 
@@ -79,6 +81,17 @@ impl Knobs {
     /// missing rights would; `None` ends it.
     pub fn refuse_configuration_writes(&self, reason: Option<&str>) {
         *lock(&self.refusal) = reason.map(str::to_owned);
+    }
+
+    /// Drops every packet between the API server and the hook of this server name (`<service>.<namespace>.svc`), and
+    /// nobody else's; `None` ends it.
+    pub fn firewall(&self, server_name: Option<&str>) {
+        *lock(&self.firewalled) = server_name.map(str::to_owned);
+    }
+
+    /// Whether [`Self::firewall`] is about this one.
+    pub(super) fn is_firewalled(&self, server_name: &str) -> bool {
+        lock(&self.firewalled).as_deref() == Some(server_name)
     }
 
     /// The reason set by [`Self::refuse_configuration_writes`].

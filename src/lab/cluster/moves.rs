@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use anyhow::Context;
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
-use kube::api::Api;
+use kube::api::{Api, Patch, PatchParams};
+use serde_json::json;
 use tokio::time::sleep;
 
-use super::{Cluster, LabHook, objects};
+use super::{Cluster, LabHook, bounded, objects};
 use crate::lab::backend::Behaviour;
 use crate::lab::control_plane::Reach;
 
@@ -16,6 +18,8 @@ use crate::lab::control_plane::Reach;
 const GAP: Duration = Duration::from_millis(1_000);
 /// How long its Pod is gone.
 const GONE: Duration = Duration::from_millis(800);
+/// Between the steps in which a node is lost.
+const DOOM: Duration = Duration::from_secs(4);
 /// Between two Pods of the rollout.
 const PAUSE: Duration = Duration::from_millis(800);
 
@@ -56,6 +60,54 @@ impl Cluster {
         // In this order nobody dials one of them any more.
         self.list_endpoints(hook, |place, _| place >= count).await?;
         self.behave(hook, count, &Behaviour::Stopped).await
+    }
+
+    /// Sets the condition `Ready` of a node, as the node controller does.
+    ///
+    /// # Errors
+    /// When the node's status cannot be written.
+    pub async fn set_node_ready(&self, name: &str, ready: bool) -> anyhow::Result<()> {
+        let (status, reason) = match ready {
+            true => ("True", "KubeletReady"),
+            false => ("Unknown", "NodeStatusUnknown"),
+        };
+        let condition = json!({
+            "type": "Ready", "status": status, "reason": reason,
+            "lastTransitionTime": format!("{:.0}", jiff::Timestamp::now()),
+        });
+        let patch = Patch::Merge(json!({"status": {"conditions": [condition]}}));
+        let api: Api<Node> = Api::all(self.client.clone());
+        bounded(api.patch_status(name, &PatchParams::default(), &patch))
+            .await
+            .with_context(|| format!("changing the status of Node {name:?}"))?;
+        Ok(())
+    }
+
+    /// Puts all backends of a hook on one node, lets that become NotReady and then takes it down.
+    ///
+    /// # Errors
+    /// As [`Self::vanish`] and [`Self::set_node_ready`].
+    pub async fn lose_the_only_node(&self, hook: LabHook) -> anyhow::Result<()> {
+        let node = objects::node_name(1);
+        self.list_endpoints(hook, |_, endpoint| {
+            endpoint.node_name = Some(node.clone());
+            true
+        })
+        .await?;
+        sleep(DOOM).await;
+        self.set_node_ready(&node, false).await?;
+        sleep(DOOM).await;
+        self.behave(hook, hook.backends(), &Behaviour::Stopped).await
+    }
+
+    /// Undoes [`Self::lose_the_only_node`].
+    ///
+    /// # Errors
+    /// As that.
+    pub async fn spread_again(&self, hook: LabHook) -> anyhow::Result<()> {
+        self.behave(hook, hook.backends(), &Behaviour::Healthy).await?;
+        self.set_node_ready(&objects::node_name(1), true).await?;
+        self.set_endpoints(hook, true).await
     }
 
     /// Restarts the backends of a hook one after the other, without end, as a Deployment does whose Pods have

@@ -1,6 +1,7 @@
 //! Incidents that begin with a change of endpoints.
 
 use super::*;
+use crate::domain::inventory::NodeState;
 
 /// The hook without the endpoint of this number.
 fn without(hook: &Hook, number: u8) -> Hook {
@@ -332,4 +333,76 @@ fn endpoints_that_changed_are_probed_more_often_for_a_while() {
     incident.all_alive(20 * SECOND, &without(&policy, 1));
     incident.tick(26 * SECOND);
     assert!(!incident.attention.hooks.contains(&policy.id));
+}
+
+#[test]
+fn dials_that_time_out_while_every_probe_is_fine_speak_of_what_lies_between() {
+    let opa = hook("opa", 2);
+    let mut incident = Incident::calm(&[&opa]);
+    incident.canary(
+        11 * SECOND,
+        10 * SECOND,
+        refusal("opa", "dial tcp 10.0.0.1:8443: i/o timeout"),
+    );
+    incident.all_alive(21 * SECOND, &opa);
+    let verdict = incident.verdict(21 * SECOND + 100, "opa");
+    assert_eq!(
+        found(&verdict),
+        (Health::Failing, Some(Cause::Unreachable), HookEffect::Blocking)
+    );
+    let said = verdict.evidence.join(" ");
+    assert!(
+        said.contains("hookwatch reaches it and the API server does not"),
+        "{said}"
+    );
+}
+
+#[test]
+fn dials_that_time_out_after_an_endpoint_left_do_not_speak_of_a_firewall() {
+    let opa = hook("opa", 2);
+    let mut incident = Incident::calm(&[&opa]);
+    let left = without(&opa, 1);
+    incident.inventory(11 * SECOND, vec![left.clone()]);
+    incident.canary(
+        11 * SECOND,
+        10 * SECOND,
+        refusal("opa", "dial tcp 10.0.0.1:8443: i/o timeout"),
+    );
+    incident.all_alive(21 * SECOND, &left);
+    let verdict = incident.verdict(21 * SECOND + 100, "opa");
+    assert_eq!(verdict.cause, Some(Cause::Hanging));
+}
+
+#[test]
+fn a_hook_whose_only_node_is_not_ready_is_well_and_looked_at_closely() {
+    let mut opa = hook("opa", 2);
+    if let Target::Service(target) = &mut opa.target
+        && let ServiceState::Found { endpoints, .. } = &mut target.service
+    {
+        for endpoint in endpoints {
+            endpoint.node = Some("a".into());
+        }
+    }
+    let mut incident = Incident::calm(&[&opa]);
+    let standing = incident.verdict(11 * SECOND, "opa");
+    assert_eq!((standing.health, standing.risks.len()), (Health::Healthy, 1));
+    assert!(!incident.attention.hooks.contains(&opa.id));
+    let not_ready = NodeState {
+        ready: Some(false),
+        since: None,
+    };
+    let inventory = Inventory {
+        hooks: vec![Arc::new(opa.clone())],
+        nodes: [("a".to_owned(), not_ready)].into(),
+        ..Inventory::default()
+    };
+    incident.event(12 * SECOND, Event::Inventory(Arc::new(inventory)));
+    let predicted = incident.verdict(12 * SECOND + 100, "opa");
+    assert_eq!(predicted.health, Health::Healthy, "it is still well");
+    assert!(
+        predicted.risks[0].contains("which is NotReady"),
+        "{:?}",
+        predicted.risks
+    );
+    assert!(incident.attention.hooks.contains(&opa.id));
 }
