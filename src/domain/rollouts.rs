@@ -17,6 +17,8 @@ use super::time::Time;
 pub const AFTER: Duration = Duration::from_secs(10);
 /// And this long before it was seen: a Pod stops before its endpoint is taken out, and the news takes its time.
 pub const BEFORE: Duration = Duration::from_secs(3);
+/// A probe refused this shortly before a change was seen may have met what the news of it was still under way for.
+const LAG: Duration = Duration::from_millis(500);
 /// What lies further back is told of no more.
 pub const MEMORY: Duration = Duration::from_secs(600);
 /// Bursts of failed calls lie this far apart.
@@ -172,7 +174,11 @@ impl Rollouts {
                 continue;
             };
             let own = moved.iter().filter(|(at, what)| {
-                what.endpoint() == Some(address) && missed.at + BEFORE >= *at && missed.at <= *at + AFTER
+                let too_early = missed.at < *at && missed.at + LAG > *at;
+                what.endpoint() == Some(address)
+                    && missed.at + BEFORE >= *at
+                    && missed.at <= *at + AFTER
+                    && !too_early
             });
             let own = own.min_by_key(|(at, _)| missed.at.since(*at) + at.since(missed.at));
             let counts = missed.at >= since && !self.in_outage(hook, missed.at, missed.at);

@@ -79,7 +79,7 @@ enum Fault {
     ExpiredCertificates(LabHook),
     /// The Service's EndpointSlice is empty.
     NoEndpoints(LabHook),
-    /// The first `backends` backends of the hook vanish as with their node, behind open connections.
+    /// The `backends` backends of the hook that were called most vanish as with their node, behind open connections.
     Vanish { hook: LabHook, backends: usize },
     /// The hook's Deployment is restarted again and again, and leaves a gap each time.
     RestartWithoutEnd(LabHook),

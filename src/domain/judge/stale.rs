@@ -65,6 +65,11 @@ pub(super) fn stale(
         } else if counters.answered_since(since) && case.now.since(since) >= hook.timeout + limit {
             // The API server has none of these connections, or no longer.
             None
+        } else if previous.is_some_and(|previous| {
+            previous.health == Health::Failing && previous.cause == Some(Cause::StaleConnection)
+        }) {
+            // A write that hangs is contradicted by no other that got through on a new connection.
+            finding(Health::Failing, 0.85)
         } else {
             finding(Health::Suspect, 0.6)
         };

@@ -51,15 +51,23 @@ impl Cluster {
             .with_context(|| format!("changing EndpointSlice {}/{name}", hook.namespace()))
     }
 
-    /// Lets the first `count` backends vanish as with their node: they are listed no more, nothing is closed, and
-    /// nothing comes back on the connections that there are.
+    /// Lets the `count` backends that were called most vanish as with their node: they are listed no more, nothing is
+    /// closed, and nothing comes back on the connections that there are. Of those the API server has some for sure.
     ///
     /// # Errors
     /// As [`Self::list_endpoints`], and when a backend does not take the change.
     pub async fn vanish(&self, hook: LabHook, count: usize) -> anyhow::Result<()> {
+        let backends = self.backends(hook);
+        let mut places: Vec<usize> = (0..backends.len()).collect();
+        places.sort_by_key(|place| std::cmp::Reverse(backends[*place].counters().reviews()));
+        places.truncate(count);
         // In this order nobody dials one of them any more.
-        self.list_endpoints(hook, |place, _| place >= count).await?;
-        self.behave(hook, count, &Behaviour::Stopped).await
+        self.list_endpoints(hook, |place, _| !places.contains(&place))
+            .await?;
+        for place in places {
+            backends[place].behave(Behaviour::Stopped).await?;
+        }
+        Ok(())
     }
 
     /// Sets the condition `Ready` of a node, as the node controller does.

@@ -91,6 +91,13 @@ fn a_late_canary_and_a_kept_connection_that_is_silent_tell_of_a_stale_one_before
         said.contains("kept to endpoint 10.0.0.1:8443 was silent for 2.0 s"),
         "{said}"
     );
+    incident.canary(13 * SECOND + 300, 5, CanaryOutcome::Written);
+    let later = incident.verdict(13 * SECOND + 400, "opa");
+    assert_eq!(
+        later.health,
+        Health::Failing,
+        "others get through on new connections; the late one hangs on"
+    );
 }
 
 #[test]
@@ -257,6 +264,19 @@ fn one_refused_probe_of_an_endpoint_that_just_became_ready_is_a_suspicion_for_a_
     );
     incident.all_alive(50 * SECOND, &opa);
     assert_eq!(incident.verdict(50 * SECOND, "opa").health, Health::Healthy);
+}
+
+#[test]
+fn a_probe_refused_a_moment_before_the_news_of_a_removal_is_nothing_and_one_well_before_it_is() {
+    for (before, cause) in [(100, None), (900, Some(Cause::RolloutGap))] {
+        let opa = hook("opa", 2);
+        let mut incident = Incident::calm(&[&opa]);
+        incident.probe(15 * SECOND - before, &opa, 0, ProbeOutcome::Refused);
+        let left = without(&opa, 1);
+        incident.inventory(15 * SECOND, vec![left.clone()]);
+        incident.all_alive(15 * SECOND, &left);
+        assert_eq!(incident.verdict(16 * SECOND, "opa").cause, cause, "{before} ms");
+    }
 }
 
 #[test]
