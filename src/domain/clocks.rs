@@ -58,7 +58,7 @@ pub fn running(canaries: &Canaries, since: Time, now: Time) -> Vec<String> {
         .map(|clock| {
             let due = since + clock.after;
             let when = match due > now {
-                true => format!("in {} s", due.since(now).as_secs().max(1)),
+                true => format!("in {} s at most", due.since(now).as_secs().max(1)),
                 false => format!("due for {} s", now.since(due).as_secs()),
             };
             format!("{}: {when}.", clock.sentence)
@@ -92,10 +92,10 @@ mod tests {
         let told = running(&canaries, at(0), at(12));
         assert_eq!(told.len(), 2, "{told:?}");
         assert!(
-            told[0].contains("NotReady after about 50 s: in 38 s."),
+            told[0].contains("NotReady after about 50 s: in 38 s at most."),
             "{told:?}"
         );
-        assert!(told[1].ends_with("about 10 min: in 588 s."), "{told:?}");
+        assert!(told[1].ends_with("about 10 min: in 588 s at most."), "{told:?}");
     }
 
     #[test]
