@@ -328,7 +328,8 @@ impl Keeper {
                 self.inventory = Some(Arc::new(inventory));
             }
         }
-        if self.nodes_moved() {
+        let moved = self.nodes_moved();
+        if moved {
             self.arrange_feeds();
         }
         let watches: Vec<_> = self
@@ -347,7 +348,11 @@ impl Keeper {
             health: health::overall(&watches),
             watches,
         });
-        self.pending = Pending::Nothing;
+        // A node that is watched no more leaves the inventory, too.
+        self.pending = match moved {
+            true => Pending::Change,
+            false => Pending::Nothing,
+        };
         self.published = Some(Instant::now());
     }
 
@@ -552,6 +557,72 @@ mod tests {
             }
         })
         .await;
+    }
+
+    const NODES: &str = "/api/v1/nodes";
+
+    fn slice_on(nodes: &[&str]) -> Value {
+        let mut slice = slice(true);
+        let endpoint =
+            |(last, node): (usize, &&str)| json!({"addresses": [format!("10.0.0.{last}")], "nodeName": node});
+        slice["endpoints"] = nodes.iter().enumerate().map(endpoint).collect();
+        slice
+    }
+
+    fn node(ready: &str) -> Value {
+        let since = "2026-01-01T00:00:00Z";
+        let ready = json!({"type": "Ready", "status": ready, "lastTransitionTime": since, "lastHeartbeatTime": since});
+        json!({"metadata": {"name": "a", "resourceVersion": "8"}, "status": {"conditions": [ready]}})
+    }
+
+    fn node_is_ready(view: &View) -> Option<bool> {
+        view.inventory.as_ref()?.nodes.get("a")?.ready
+    }
+
+    #[tokio::test]
+    async fn a_node_is_watched_only_while_it_has_all_endpoints_of_a_hook() {
+        let cluster = small();
+        cluster.set(NODES, &[node("True")]);
+        let server = serve("127.0.0.1:0", &cluster).await;
+        let watching = InventoryWatch::start(&server.connection().await, clock());
+        let mut views = watching.subscribe();
+        until(&mut views, |view| view.inventory.is_some()).await;
+        until_watched(&cluster, &endpoint_slices("n")).await;
+        assert!(!server.asked().iter().any(|asked| asked.target.starts_with(NODES)));
+        cluster.send(&endpoint_slices("n"), "MODIFIED", &slice_on(&["a", "a"]));
+        until(&mut views, |view| node_is_ready(view) == Some(true)).await;
+        let asked = server.asked();
+        let of_nodes = asked.iter().filter(|asked| asked.target.starts_with(NODES));
+        assert!(of_nodes.clone().count() > 0);
+        for asked in of_nodes {
+            assert!(
+                asked.target.contains("fieldSelector=metadata.name%3Da"),
+                "{}",
+                asked.target
+            );
+        }
+        until_watched(&cluster, NODES).await;
+        cluster.send(NODES, "MODIFIED", &node("Unknown"));
+        until(&mut views, |view| node_is_ready(view) == Some(false)).await;
+        cluster.send(&endpoint_slices("n"), "MODIFIED", &slice_on(&["a", "b"]));
+        until(&mut views, |view| {
+            node_is_ready(view).is_none() && view.watches.len() == 5
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn without_the_permission_to_read_nodes_everything_else_is_there() {
+        let cluster = small();
+        cluster.refuse(NODES, 403);
+        cluster.set(&endpoint_slices("n"), &[slice_on(&["a", "a"])]);
+        let server = serve("127.0.0.1:0", &cluster).await;
+        let watching = InventoryWatch::start(&server.connection().await, clock());
+        let mut views = watching.subscribe();
+        let limited =
+            |view: &View| matches!(&view.health, InventoryHealth::Limited { why } if why.contains("nodes"));
+        let view = until(&mut views, limited).await;
+        assert_eq!(ready(&view), Some(true));
     }
 
     #[tokio::test]
