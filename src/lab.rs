@@ -10,4 +10,5 @@ pub mod directory;
 pub mod envtest;
 mod kubeconfig;
 pub mod scenario;
+pub mod script;
 pub mod workload;

@@ -159,5 +159,10 @@ scenarios! {
     a_hook_that_denies_everything_is_no_culprit: "deny-storm",
     a_slow_etcd_is_blamed_on_no_hook: "etcd-slow",
     an_overloaded_api_server_is_blamed_on_no_hook: "read-overload",
+    calls_on_connections_to_a_backend_that_vanished_are_told_from_a_hang: "stale-connections",
+    calls_skipped_in_rollouts_are_summed_up: "rollout-gap",
+    the_loss_of_a_hooks_only_node_is_foreseen: "all-on-one-node",
+    the_outage_that_hookwatch_was_made_after_is_named: "gke-opa-outage",
+    a_firewall_before_a_hook_is_told_from_a_hang: "firewalled",
     two_culprits_are_both_named_each_with_its_cause: "two-culprits",
 }

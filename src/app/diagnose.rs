@@ -243,6 +243,9 @@ fn report(conclusion: Conclusion, obstacle: Option<&str>, assessment: Option<&As
             line(&format!("  {symptom}"));
         }
     }
+    for clock in &plane.clocks {
+        line(&format!("  {clock}"));
+    }
     for verdict in &assessment.hooks {
         if verdict.cause.is_some() {
             line("");
@@ -330,6 +333,9 @@ fn about(verdict: &Verdict) -> String {
     for sentence in &verdict.evidence {
         // Writing to a String cannot fail.
         let _ = write!(text, "\n  - {sentence}");
+    }
+    for risk in &verdict.risks {
+        let _ = write!(text, "\n  risk: {risk}");
     }
     if let Some(advice) = verdict.advice {
         let _ = write!(text, "\n  next: {advice}");

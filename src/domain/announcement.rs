@@ -214,6 +214,7 @@ mod tests {
             evidence: vec!["a canary named it".into(), "more".into()],
             advice: None,
             backends: Vec::new(),
+            risks: Vec::new(),
         }
     }
 

@@ -161,6 +161,8 @@ pub struct CallFailure {
 pub enum CallFailureReason {
     /// `context deadline exceeded`, also `i/o timeout` and `Client.Timeout exceeded`.
     DeadlineExceeded,
+    /// `dial tcp ADDRESS: i/o timeout`: not even a connection came about.
+    DialTimeout,
     /// `net/http: TLS handshake timeout`.
     TlsHandshakeTimeout,
     /// `connect: connection refused`.
@@ -245,6 +247,8 @@ impl CallFailureReason {
         let has = |needle: &str| why.contains(needle);
         if has("TLS handshake timeout") {
             Self::TlsHandshakeTimeout
+        } else if has("dial tcp ") && has("i/o timeout") {
+            Self::DialTimeout
         } else if has("context deadline exceeded") || has("i/o timeout") || has("Client.Timeout exceeded") {
             Self::DeadlineExceeded
         } else if has("connection refused") {
@@ -333,7 +337,7 @@ mod tests {
         use CallFailureReason as R;
         for (why, reason) in [
             ("context deadline exceeded", R::DeadlineExceeded),
-            ("dial tcp 10.0.0.7:443: i/o timeout", R::DeadlineExceeded),
+            ("dial tcp 10.0.0.7:443: i/o timeout", R::DialTimeout),
             ("net/http: TLS handshake timeout", R::TlsHandshakeTimeout),
             (
                 "dial tcp 10.0.0.7:443: connect: connection refused",

@@ -4,12 +4,12 @@
 //! that started. Laid beside the instant at which calls began to fail, it answers the first question that everybody
 //! asks; and calls that fail only around changes of endpoints are a cause of their own.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::hook::{Endpoint, Hook, HookId, ServiceState, Target};
+use super::hook::{Endpoint, Hook, HookId, HookKind, ServiceState, Target};
 use super::inventory::Inventory;
 use super::time::Time;
 
@@ -111,6 +111,19 @@ impl Changes {
             .into_iter()
             .flatten()
             .filter(move |change| change.at >= since)
+    }
+
+    /// The hooks, by kind and webhook name, whose endpoints changed since an instant.
+    pub fn moved_since(&self, since: Time) -> BTreeSet<(HookKind, &str)> {
+        let moved = |changes: &VecDeque<Change>| {
+            let mut lately = changes.iter().rev().take_while(|change| change.at >= since);
+            lately.any(|change| change.what.endpoint().is_some())
+        };
+        self.of
+            .iter()
+            .filter(|(_, changes)| moved(changes))
+            .map(|(id, _)| (id.kind, &*id.webhook))
+            .collect()
     }
 
     fn note(&mut self, hook: &HookId, at: Time, what: What) {

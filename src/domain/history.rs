@@ -199,8 +199,8 @@ pub struct History {
 }
 
 impl History {
-    /// Takes a reading in.
-    pub fn take(&mut self, scrape: Scrape) {
+    /// Takes a reading in, and says what it adds to the one before of the same process, and over which span.
+    pub fn take(&mut self, scrape: Scrape) -> Option<((Time, Time), &Snapshot)> {
         let Scrape {
             target,
             at,
@@ -215,8 +215,12 @@ impl History {
         self.windows = None;
         let key = ReplicaKey { target, started };
         match self.replicas.get_mut(&key) {
-            Some(replica) if at.since(replica.at) >= MIN_INTERVAL => replica.advance(at, snapshot),
-            Some(_) => {}
+            Some(replica) if at.since(replica.at) >= MIN_INTERVAL => {
+                replica.advance(at, snapshot);
+                let added = self.replicas.get(&key)?.intervals.back()?;
+                Some(((added.from, added.to), &added.gained))
+            }
+            Some(_) => None,
             None => {
                 if self.replicas.len() >= MAX_REPLICAS {
                     let oldest = self.replicas.iter().min_by_key(|(_, replica)| replica.at);
@@ -232,6 +236,7 @@ impl History {
                         intervals: VecDeque::new(),
                     },
                 );
+                None
             }
         }
     }

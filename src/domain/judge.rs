@@ -6,7 +6,12 @@
 //! when the API server's side says that calls fail, or when our side says so and nothing speaks against it;
 //! what exactly is wrong comes from whoever saw it closest.
 
+mod accusations;
 mod others;
+mod risks;
+mod rollout;
+mod scope;
+mod stale;
 mod witnesses;
 mod words;
 
@@ -17,10 +22,14 @@ use super::canaries::{Canaries, Named};
 use super::canary::CallFailureReason;
 use super::changes::Changes;
 use super::hook::{Backend, FailurePolicy, Hook, HookKind, ServiceState, Target};
+use super::inventory::Inventory;
+use super::kept::Silent;
 use super::probing::{BackendState, Dead};
+use super::rollouts::Gap;
 use super::time::Time;
 use super::verdict::{Cause, Effect, Health, Verdict};
 
+use accusations::{Accusation, accusations, latest};
 use witnesses::{Counters, ENOUGH_CALLS, Probes, SLOW_ALWAYS};
 use words::{evidence, summary, view};
 
@@ -81,6 +90,12 @@ pub struct Case<'a> {
     pub stalled: bool,
     /// What changed of late.
     pub changes: &'a Changes,
+    /// Backends that left, to which our kept connections are silent.
+    pub silent: Vec<Silent>,
+    /// The inventory that it is from: for its namespaces and nodes.
+    pub inventory: Option<&'a Inventory>,
+    /// What failed around changes of its endpoints.
+    pub gap: Gap,
     /// Since when the inventory has shown it without service or endpoints.
     pub without_backends_since: Option<Time>,
     /// The inventory has been old for a while: addresses may have changed.
@@ -94,7 +109,9 @@ impl From<CallFailureReason> for Cause {
         match reason {
             CallFailureReason::DeadlineExceeded | CallFailureReason::TlsHandshakeTimeout => Self::Hanging,
             CallFailureReason::ConnectionRefused => Self::Refused,
-            CallFailureReason::Unreachable | CallFailureReason::NoSuchHost => Self::Unreachable,
+            CallFailureReason::DialTimeout
+            | CallFailureReason::Unreachable
+            | CallFailureReason::NoSuchHost => Self::Unreachable,
             CallFailureReason::Tls => Self::TlsInvalid,
             CallFailureReason::NoEndpoints => Self::NoEndpoints,
             CallFailureReason::NoService => Self::NoService,
@@ -115,38 +132,6 @@ pub struct Before {
     pub cause: Option<Cause>,
     /// Since when.
     pub since: Option<Time>,
-}
-
-/// A refused canary that named the hook.
-struct Accusation<'a> {
-    named: Named<'a>,
-    /// It cannot mean another hook of the same name.
-    sure: bool,
-}
-
-/// The refusals that may mean this hook. The message has no configuration in it, but mostly the URL called.
-fn accusations<'a>(case: &'a Case<'_>) -> Vec<Accusation<'a>> {
-    let named = case.canaries.naming(case.webhook, case.now);
-    named
-        .filter_map(|named| {
-            let at = |hook: &Hook| {
-                let url = named.failure.url.as_deref();
-                url.is_some_and(|url| hook.is_called_at(url))
-            };
-            let (ours, theirs) = (
-                case.hook.is_some_and(at),
-                case.homonyms.iter().any(|hook| at(hook)),
-            );
-            match (ours, theirs) {
-                (false, true) => None,
-                (true, false) => Some(Accusation { named, sure: true }),
-                _ => Some(Accusation {
-                    named,
-                    sure: case.homonyms.is_empty(),
-                }),
-            }
-        })
-        .collect()
 }
 
 /// What was concluded, before it is put into words.
@@ -181,6 +166,9 @@ pub fn judge(case: &Case<'_>, previous: Option<Before>) -> Verdict {
     let counters = Counters::of(case, &probes, was_failing);
     let named = accusations(case);
     let mut finding = conclude(case, &counters, &probes, &named, previous);
+    if let Some(gap) = rollout::instead(case, &counters, &probes, finding.cause) {
+        finding = gap;
+    }
     let never_called = case.hook.is_some_and(|hook| hook.rules.is_empty());
     if never_called && finding.health == Health::Failing {
         // Broken it is, but nobody is to be woken for a hook that matches nothing.
@@ -207,8 +195,12 @@ pub fn judge(case: &Case<'_>, previous: Option<Before>) -> Verdict {
         excess_share: case.excess_share,
         since,
         summary: String::new(),
-        evidence: evidence(case, &counters, &probes, &named, cause, since),
+        evidence: evidence(case, &counters, &probes, &named, &finding, since),
         advice: cause.map(Cause::advice),
+        risks: case
+            .hook
+            .zip(case.inventory)
+            .map_or_else(Vec::new, |(hook, inventory)| risks::risks(hook, &inventory.nodes)),
         backends: case
             .backends
             .iter()
@@ -229,6 +221,11 @@ fn conclude(
     previous: Option<Before>,
 ) -> Finding {
     let structural = structural(case);
+    if structural.is_none()
+        && let Some(finding) = stale::stale(case, counters, probes, named, previous)
+    {
+        return finding;
+    }
     let is_over = |named: &Named<'_>| {
         named.superseded
             && matches!(probes, Probes::Good { .. })
@@ -321,7 +318,11 @@ fn failing(
 ) -> Finding {
     let sure = named.iter().any(|accusation| accusation.sure);
     let latest = latest(named);
-    let from_canary = latest.map(|named| Cause::from(named.failure.reason));
+    let from_canary = latest.map(|named| match named.failure.reason {
+        // Nobody is at an address that has left; where the others are, the API server will find in time.
+        CallFailureReason::DialTimeout if stale::left(case).is_some() => Cause::Hanging,
+        reason => reason.into(),
+    });
     let began = latest.map(|named| named.started).or(counters.from());
     let both_api_witnesses = sure && counters.failed > named.len() as f64;
     if let Some(cause) = structural {
@@ -337,6 +338,7 @@ fn failing(
             let cause = previous
                 .filter(|previous| previous.health == Health::Failing)
                 .and_then(|previous| previous.cause)
+                .filter(|cause| !matches!(cause, Cause::RolloutGap | Cause::StaleConnection))
                 .unwrap_or(Cause::Partial);
             let since = dead.iter().map(|(_, dead)| dead.since).min();
             return Finding::new(Health::Failing, cause, 0.85).since(since);
@@ -361,11 +363,6 @@ fn failing(
         Health::Failing
     };
     Finding::new(health, cause, confidence).since(began)
-}
-
-fn latest<'a>(named: &'a [Accusation<'_>]) -> Option<&'a Named<'a>> {
-    let named = named.iter().map(|accusation| &accusation.named);
-    named.max_by_key(|named| named.started)
 }
 
 /// All backends are dead by our probes, and the API server has not said so yet.
@@ -467,7 +464,11 @@ fn effect(case: &Case<'_>, cause: Option<Cause>, counters: &Counters, health: He
         Some(_) if case.hook.is_some_and(|hook| hook.rules.is_empty()) => Effect::None,
         Some(Cause::Slow) => Effect::Delaying,
         // Bad backends that nobody has met yet do nothing.
-        Some(Cause::Partial) if health != Health::Failing && counters.failed < 1.0 => Effect::None,
+        Some(Cause::Partial | Cause::StaleConnection | Cause::RolloutGap)
+            if health != Health::Failing && counters.failed < 1.0 =>
+        {
+            Effect::None
+        }
         Some(_) if fails_open(case) => Effect::FailingOpen,
         Some(_) => Effect::Blocking,
     }

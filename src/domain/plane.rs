@@ -278,7 +278,8 @@ impl<'a> Plane<'a> {
                 evidence,
             });
         }
-        Some(Elsewhere {
+        // While a hook is named, the time of calls and of requests may have been read a moment apart.
+        (!hook_named).then_some(Elsewhere {
             cause: NotAHook::Unexplained,
             confidence: 0.5,
             evidence,

@@ -62,7 +62,11 @@ pub enum Cause {
     TlsInvalid,
     /// Some of its backends are bad and others are good.
     Partial,
-    /// There is no way to it: no route, no name.
+    /// Calls fail in bursts around changes of its endpoints: one is Ready before it serves, or listed while it stops.
+    RolloutGap,
+    /// The API server calls it on kept connections to a backend that is gone; new connections are fine.
+    StaleConnection,
+    /// There is no way to it: no route, no name, or nothing that comes back when it is dialled.
     Unreachable,
     /// Calls fail and are let pass, by which mechanism is not known.
     FailingOpen,
@@ -82,6 +86,8 @@ impl Cause {
             Self::Erroring => "Erroring",
             Self::TlsInvalid => "TlsInvalid",
             Self::Partial => "Partial",
+            Self::RolloutGap => "RolloutGap",
+            Self::StaleConnection => "StaleConnection",
             Self::Unreachable => "Unreachable",
             Self::FailingOpen => "FailingOpen",
             Self::Denying => "Denying",
@@ -109,7 +115,16 @@ impl Cause {
                 "Renew the serving certificate, or put the authority that signed it into caBundle."
             }
             Self::Partial => "Replace the bad backends before the API server picks one of them.",
-            Self::Unreachable => "Look at routes, firewall and DNS between the control plane and the hook.",
+            Self::RolloutGap => {
+                "Give the pods a readiness probe that tests TLS serving itself, and a preStop sleep of some seconds."
+            }
+            Self::StaleConnection => {
+                "It passes by itself, one timeout per connection. Shorten timeoutSeconds; let the pods send \
+                 Connection: close and sleep in preStop before they stop."
+            }
+            Self::Unreachable => {
+                "Look at routes, firewall, tunnel and DNS between the control plane and the hook's pods and port."
+            }
             Self::FailingOpen => "Find out why calls fail: objects are admitted without this policy.",
             Self::Denying => "Nothing is broken: ask the policy's owner whether these refusals are meant.",
         }
@@ -174,6 +189,8 @@ pub struct Verdict {
     pub evidence: Vec<String>,
     /// What a person would do next; `None` when there is nothing to do.
     pub advice: Option<&'static str>,
+    /// What is not wrong yet and may become so, as sentences. Never a reason for any health.
+    pub risks: Vec<String>,
     /// Every address behind it.
     pub backends: Vec<BackendView>,
 }
@@ -279,6 +296,8 @@ pub struct ControlPlane {
     pub since: Time,
     /// One sentence, with the culprit where there is one.
     pub summary: String,
+    /// What gives up next while writes are blocked, and when, as sentences.
+    pub clocks: Vec<String>,
     /// Mean time per write of late, in seconds.
     pub write_seconds: Option<f64>,
     /// The same in usual times.

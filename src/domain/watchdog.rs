@@ -19,16 +19,19 @@ use super::announcement::Announcer;
 use super::canaries::Canaries;
 use super::canary::CanaryTarget;
 use super::changes::Changes;
+use super::clocks;
 use super::fence::{AutoBreak, Proof};
 use super::history::History;
-use super::hook::{Backend, Hook, HookId, HookKind, ServiceState, Target};
+use super::hook::{Backend, BackendPath, Hook, HookId, HookKind, ServiceState, Target};
 use super::inventory::{Inventory, InventoryHealth, WatchReport};
 use super::judge::Before;
+use super::kept::KeptConnections;
 use super::leadership::{ReplicaReport, ReplicaView};
 use super::matching::RequestShape;
 use super::plane::{Plane, summary};
 use super::probe::CertificateFacts;
 use super::probing::{BackendMemory, BackendState};
+use super::rollouts::{self, Rollouts};
 use super::snapshot::{Scrape, ScrapeFailure};
 use super::time::Time;
 use super::verdict::{Assessment, Cause, ControlPlane, Health, Verdict, Writes};
@@ -54,6 +57,8 @@ pub struct Watchdog {
     backends: BTreeMap<HookId, BTreeMap<Backend, BackendMemory>>,
     without_backends: BTreeMap<HookId, Time>,
     changes: Changes,
+    kept: KeptConnections,
+    rollouts: Rollouts,
     history: History,
     servers: Servers,
     canaries: Canaries,
@@ -80,6 +85,8 @@ impl Watchdog {
             backends: BTreeMap::new(),
             without_backends: BTreeMap::new(),
             changes: Changes::default(),
+            kept: KeptConnections::default(),
+            rollouts: Rollouts::default(),
             history: History::default(),
             servers: Servers::default(),
             canaries: Canaries::default(),
@@ -111,11 +118,14 @@ impl Watchdog {
             Event::Readiness(report) => self.servers.take_readiness(report),
             Event::NodeLeases(reading) => self.servers.node_leases.take(reading),
             Event::Probed(report) => {
+                self.kept.finished(&report);
                 if let Some(memory) = self.memory(&report.hook, &report.backend) {
-                    memory.finished(*report);
+                    memory.finished((*report).clone());
+                    self.rollouts.probed(&report);
                 }
             }
             Event::ProbeOverdue(overdue) => {
+                self.kept.overdue(&overdue);
                 if let Some(memory) = self.memory(&overdue.hook, &overdue.backend) {
                     memory.overdue(*overdue);
                 }
@@ -167,6 +177,9 @@ impl Watchdog {
             self.met_by.insert(hook.id.clone(), met_by);
         }
         self.changes.take(self.inventory.as_deref(), &inventory, now);
+        let there = inventory.hooks.iter().map(|hook| (&hook.id, hook.backends()));
+        self.kept.take(now, there);
+        self.rollouts.keep_only(|hook| backends.contains_key(hook), now);
         self.backends = backends;
         self.without_backends = without_backends;
         self.inventory = Some(inventory);
@@ -196,7 +209,12 @@ impl Watchdog {
         let state = self.servers.get(&target);
         state.succeeded(scrape.at, scrape.snapshot.missing());
         let over = state.is_over(scrape.at, self.history.replicas_behind(&target) > 1);
-        self.history.take(scrape);
+        if let Some((span, gained)) = self.history.take(scrape) {
+            let changed = self.changes.moved_since(span.0.before(rollouts::AFTER));
+            self.rollouts.count(span, gained, |(kind, webhook)| {
+                changed.contains(&(*kind, webhook))
+            });
+        }
         match over {
             true => vec![Effect::Tell(Change::Scrape {
                 target,
@@ -252,6 +270,10 @@ impl Watchdog {
             writes: plane,
             since,
             summary: summary(plane, &verdicts, elsewhere.as_ref(), &symptoms),
+            clocks: match plane {
+                Writes::Blocked => clocks::running(&self.canaries, since, now),
+                _ => Vec::new(),
+            },
             write_seconds,
             usual_write_seconds: self.history.baseline.write.median(),
             not_a_hook: elsewhere,
@@ -261,6 +283,9 @@ impl Watchdog {
         let mut effects = self.changes(&verdicts, &control_plane);
 
         let attention = self.attend(&verdicts, &states, &control_plane, now);
+        for (hook, since) in outages(&states, &self.without_backends) {
+            self.rollouts.outage(&hook, since, now);
+        }
         effects.extend(self.look_at_replica(now));
         effects.extend(self.announce(&verdicts, now));
         let calm = plane != Writes::Blocked
@@ -318,6 +343,28 @@ impl Watchdog {
             })
             .collect()
     }
+}
+
+/// Hooks of which no backend serves, each with the instant since which that is so.
+fn outages(
+    states: &BTreeMap<&HookId, Vec<(Backend, BackendState)>>,
+    without_backends: &BTreeMap<HookId, Time>,
+) -> Vec<(HookId, Time)> {
+    let dead = states.iter().filter_map(|(hook, backends)| {
+        let direct = backends
+            .iter()
+            .filter(|(backend, _)| backend.path != BackendPath::ClusterIp);
+        let since = direct.map(|(_, state)| match state {
+            BackendState::Dead(dead) => Some(dead.since),
+            _ => None,
+        });
+        let since: Option<Vec<Time>> = since.collect();
+        Some(((*hook).clone(), since?.into_iter().max()?))
+    });
+    let missing = without_backends
+        .iter()
+        .map(|(hook, since)| (hook.clone(), *since));
+    dead.chain(missing).collect()
 }
 
 /// Something is wrong with the hook that a calm time would not have.

@@ -235,6 +235,14 @@ impl Keeper {
         self.pending = self.pending.max(pending);
     }
 
+    /// Whether other nodes than those that are watched have all endpoints of a hook.
+    fn nodes_moved(&self) -> bool {
+        let watched = self.feeds.keys().filter(|(kind, _)| *kind == WatchedKind::Nodes);
+        let watched: BTreeSet<&String> = watched.filter_map(|(_, node)| node.as_ref()).collect();
+        let inventory = self.inventory.as_ref();
+        inventory.is_some_and(|inventory| !inventory.decisive_nodes().iter().eq(watched))
+    }
+
     /// Starts the feeds that are needed now and stops the others.
     fn arrange_feeds(&mut self) {
         let wanted = self.store.wanted();
@@ -257,6 +265,16 @@ impl Keeper {
                 needed.entry((kind, namespace)).or_default().insert(key.clone());
             }
         }
+        let nodes = self
+            .inventory
+            .as_ref()
+            .map(|inventory| inventory.decisive_nodes());
+        let nodes = nodes.unwrap_or_default();
+        self.store.keep_nodes(&nodes);
+        for node in nodes {
+            let wanted = BTreeSet::from([(node.clone(), node.clone())]);
+            needed.insert((WatchedKind::Nodes, Some(node)), wanted);
+        }
         self.feeds.retain(|key, _| needed.contains_key(key));
         for (key, wanted) in needed {
             let running = self.feeds.get(&key);
@@ -273,7 +291,7 @@ impl Keeper {
                 client: self.client.clone(),
                 spec: FeedSpec {
                     kind: key.0,
-                    namespace: key.1.clone(),
+                    namespace: key.1.clone().filter(|_| key.0 != WatchedKind::Nodes),
                     wanted: Arc::clone(&wanted),
                 },
                 number: self.numbers,
@@ -320,6 +338,10 @@ impl Keeper {
                 self.inventory = Some(Arc::new(inventory));
             }
         }
+        let moved = self.nodes_moved();
+        if moved {
+            self.arrange_feeds();
+        }
         let watches: Vec<_> = self
             .feeds
             .iter()
@@ -336,7 +358,11 @@ impl Keeper {
             health: health::overall(&watches),
             watches,
         });
-        self.pending = Pending::Nothing;
+        // A node that is watched no more leaves the inventory, too.
+        self.pending = match moved {
+            true => Pending::Change,
+            false => Pending::Nothing,
+        };
         self.published = Some(Instant::now());
     }
 
@@ -545,6 +571,76 @@ mod tests {
             }
         })
         .await;
+    }
+
+    const NODES: &str = "/api/v1/nodes";
+
+    fn slice_on(nodes: &[&str]) -> Value {
+        let mut slice = slice(true);
+        let endpoint =
+            |(last, node): (usize, &&str)| json!({"addresses": [format!("10.0.0.{last}")], "nodeName": node});
+        slice["endpoints"] = nodes.iter().enumerate().map(endpoint).collect();
+        slice
+    }
+
+    fn node(ready: &str) -> Value {
+        let since = "2026-01-01T00:00:00Z";
+        let ready = json!({"type": "Ready", "status": ready, "lastTransitionTime": since, "lastHeartbeatTime": since});
+        json!({"metadata": {"name": "a", "resourceVersion": "8"}, "status": {"conditions": [ready]}})
+    }
+
+    fn node_is_ready(view: &View) -> Option<bool> {
+        view.inventory.as_ref()?.nodes.get("a")?.ready
+    }
+
+    #[tokio::test]
+    async fn a_node_is_watched_only_while_it_has_all_endpoints_of_a_hook() {
+        let cluster = small();
+        cluster.set(NODES, &[node("True")]);
+        let server = serve("127.0.0.1:0", &cluster).await;
+        let watching = InventoryWatch::start(&server.connection().await, clock());
+        let mut views = watching.subscribe();
+        until(&mut views, |view| view.inventory.is_some()).await;
+        until_watched(&cluster, &endpoint_slices("n")).await;
+        assert!(!server.asked().iter().any(|asked| asked.target.starts_with(NODES)));
+        cluster.send(&endpoint_slices("n"), "MODIFIED", &slice_on(&["a", "a"]));
+        until(&mut views, |view| node_is_ready(view) == Some(true)).await;
+        let asked = server.asked();
+        let of_nodes = asked.iter().filter(|asked| asked.target.starts_with(NODES));
+        assert!(of_nodes.clone().count() > 0);
+        for asked in of_nodes {
+            assert!(
+                asked.target.contains("fieldSelector=metadata.name%3Da"),
+                "{}",
+                asked.target
+            );
+        }
+        until_watched(&cluster, NODES).await;
+        cluster.send(NODES, "MODIFIED", &node("Unknown"));
+        until(&mut views, |view| node_is_ready(view) == Some(false)).await;
+        cluster.send(&endpoint_slices("n"), "MODIFIED", &slice_on(&["a", "b"]));
+        until(&mut views, |view| {
+            node_is_ready(view).is_none()
+                && !view
+                    .watches
+                    .iter()
+                    .any(|report| report.kind == WatchedKind::Nodes)
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn without_the_permission_to_read_nodes_everything_else_is_there() {
+        let cluster = small();
+        cluster.refuse(NODES, 403);
+        cluster.set(&endpoint_slices("n"), &[slice_on(&["a", "a"])]);
+        let server = serve("127.0.0.1:0", &cluster).await;
+        let watching = InventoryWatch::start(&server.connection().await, clock());
+        let mut views = watching.subscribe();
+        let limited =
+            |view: &View| matches!(&view.health, InventoryHealth::Limited { why } if why.contains("nodes"));
+        let view = until(&mut views, limited).await;
+        assert_eq!(ready(&view), Some(true));
     }
 
     #[tokio::test]

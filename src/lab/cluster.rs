@@ -2,6 +2,7 @@
 //!
 //! Everything is put into the API server by an ordinary client, so it does not matter whose API server it is.
 
+mod moves;
 mod objects;
 
 use std::net::IpAddr;

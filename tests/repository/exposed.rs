@@ -38,6 +38,8 @@ pub fn values_of(label: &str) -> Option<Vec<&'static str>> {
             | Cause::Erroring
             | Cause::TlsInvalid
             | Cause::Partial
+            | Cause::RolloutGap
+            | Cause::StaleConnection
             | Cause::Unreachable
             | Cause::FailingOpen
             | Cause::Denying => {}
@@ -53,6 +55,8 @@ pub fn values_of(label: &str) -> Option<Vec<&'static str>> {
         Cause::Erroring,
         Cause::TlsInvalid,
         Cause::Partial,
+        Cause::RolloutGap,
+        Cause::StaleConnection,
         Cause::Unreachable,
         Cause::FailingOpen,
         Cause::Denying,

@@ -19,6 +19,7 @@ use crate::domain::canary::{CanaryOutcome, CanaryTarget};
 use crate::domain::fence::AutoBreak;
 use crate::domain::hook::{Backend, BackendPath, Hook, HookId};
 use crate::domain::inventory::{Inventory, InventoryHealth, WatchReport};
+use crate::domain::kept::WATCHED;
 use crate::domain::probe::{Connection as ConnectionUse, ProbeLevel};
 use crate::domain::watchdog::{Attention, Event};
 use crate::io::Clock;
@@ -326,8 +327,10 @@ impl Probes {
         }
     }
 
+    /// A backend that has left stays in the schedule for as long as the API server may hold on to its connections.
     fn forget_the_gone(&mut self) {
         let inventory = Arc::clone(&self.inventory.borrow_and_update());
+        let hooks: HashSet<&HookId> = inventory.hooks.iter().map(|hook| &hook.id).collect();
         let mut there = HashSet::new();
         for hook in &inventory.hooks {
             for backend in hook.backends() {
@@ -336,19 +339,29 @@ impl Probes {
                 }
             }
         }
-        let prober = &self.prober;
-        self.schedule.retain(|key @ (id, backend), _| {
-            let stays = there.contains(key);
-            if !stays {
-                prober.forget(id, backend);
-            }
-            stays
-        });
         let now = Instant::now();
+        for (key, due) in &mut self.schedule {
+            due.is_there(there.contains(key), now);
+        }
+        // Without its hook a backend has no name to be asked for.
+        self.drop_unless(|key, due| {
+            !due.has_left() || hooks.contains(&key.0) && key.1.path == BackendPath::Endpoint
+        });
         for key in there {
             let toss = self.jitter.hash_one(&key);
             self.schedule.entry(key).or_insert_with(|| Due::new(now, toss));
         }
+    }
+
+    fn drop_unless(&mut self, stays: impl Fn(&(HookId, Backend), &Due) -> bool) {
+        let prober = &self.prober;
+        self.schedule.retain(|key, due| {
+            let stays = stays(key, due);
+            if !stays {
+                prober.forget(&key.0, &key.1);
+            }
+            stays
+        });
     }
 
     /// Starts probes, the one that has been due for longest first: when hooks that hang hold most of the permits,
@@ -357,14 +370,21 @@ impl Probes {
         let inventory = Arc::clone(&self.inventory.borrow());
         let attention = self.attention.borrow().clone();
         let now = Instant::now();
+        let prober = Arc::clone(&self.prober);
+        self.drop_unless(|(id, backend), due| {
+            !due.has_left() || !due.is_over(now, WATCHED) && (due.under_way() || prober.keeps(id, backend))
+        });
         let mut due_now: Vec<(Duration, &HookId, &Backend, ConnectionUse)> = Vec::new();
         for ((id, backend), due) in &self.schedule {
-            let interval = if attention.hooks.contains(id) {
+            let interval = if attention.hooks.contains(id) || due.has_left() {
                 self.config.alert_interval
             } else {
                 self.config.interval
             };
             for connection in [ConnectionUse::Fresh, ConnectionUse::Kept] {
+                if due.has_left() && connection == ConnectionUse::Fresh {
+                    continue;
+                }
                 if let Some(late) = due.late(connection, now, interval) {
                     due_now.push((late, id, backend, connection));
                 }
@@ -406,6 +426,7 @@ impl Probes {
                 backend,
                 level,
                 connection,
+                gone: due.has_left(),
                 review: Some(self.subject.clone()),
             };
             let (prober, events) = (Arc::clone(&self.prober), self.events.clone());

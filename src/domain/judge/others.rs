@@ -207,6 +207,7 @@ pub fn judge_other(case: &OtherCase<'_>, previous: Option<Before>) -> Verdict {
             .iter()
             .map(|(backend, state)| view(backend, state))
             .collect(),
+        risks: Vec::new(),
     }
 }
 

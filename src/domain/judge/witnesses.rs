@@ -118,7 +118,7 @@ impl Counters {
         recent
     }
 
-    fn over(case: &Case<'_>, counted: Option<Counted<'_>>) -> Self {
+    pub(super) fn over(case: &Case<'_>, counted: Option<Counted<'_>>) -> Self {
         let Some(Counted { series, from, to }) = counted else {
             return Self::default();
         };

@@ -14,6 +14,7 @@ use crate::domain::inventory::{InventoryHealth, Problem};
 use crate::domain::judge::{Case, Counted, judge};
 use crate::domain::plane::Plane;
 use crate::domain::probing::{BackendState, Dead};
+use crate::domain::rollouts::Gap;
 use crate::domain::time::Time;
 use crate::domain::verdict::{Cause, Effect, Health, Verdict};
 
@@ -167,6 +168,12 @@ impl Watchdog {
                 canary_slow: memories().filter_map(|memory| memory.slow(now)).max(),
                 stalled,
                 changes: &self.changes,
+                silent: hook.map_or_else(Vec::new, |hook| self.kept.silent(&hook.id, now)),
+                inventory: self.inventory.as_deref(),
+                gap: hook.map_or_else(Gap::default, |hook| {
+                    let counted = named_alike.iter().filter(|other| other.id.kind == kind).count() == 1;
+                    self.rollouts.gap(&hook.id, counted, &self.changes, now)
+                }),
                 without_backends_since: hook.and_then(|hook| self.without_backends.get(&hook.id)).copied(),
                 inventory_is_old,
                 self_doubt,

@@ -1,5 +1,6 @@
 //! Incidents as lists of events.
 
+mod endpoints;
 mod misleading;
 mod others;
 mod replica;

@@ -359,10 +359,12 @@ impl FeedSpec {
 
     /// Lets the API server pick the objects where a short selector can say which.
     fn selector(&self) -> Option<String> {
-        self.namespace.as_ref()?;
+        if self.kind != WatchedKind::Nodes {
+            self.namespace.as_ref()?;
+        }
         let mut names = self.wanted.iter().map(|(_, name)| name.as_str());
         match (self.kind, self.wanted.len()) {
-            (WatchedKind::Services, 1) => {
+            (WatchedKind::Services | WatchedKind::Nodes, 1) => {
                 let name = query_value(names.next()?);
                 Some(format!("fieldSelector=metadata.name%3D{name}"))
             }
@@ -408,5 +410,11 @@ mod tests {
             None
         );
         assert_eq!(spec(WatchedKind::EndpointSlices, None, &["a"]).selector(), None);
+        let node = spec(WatchedKind::Nodes, None, &["a"]);
+        assert_eq!(node.path(), "/api/v1/nodes");
+        assert_eq!(
+            node.selector().as_deref(),
+            Some("fieldSelector=metadata.name%3Da")
+        );
     }
 }

@@ -21,7 +21,8 @@ use super::convert::service::{Service, Slice};
 use super::lean::Lean;
 use crate::domain::canary::bounded;
 use crate::domain::hook::{Hook, Labels};
-use crate::domain::inventory::Problem;
+use crate::domain::inventory::{NodeState, Problem};
+use crate::domain::time::Time;
 
 /// A kind that is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -40,6 +41,8 @@ pub enum WatchedKind {
     Definitions,
     /// APIServices that another server answers for.
     Registrations,
+    /// The condition `Ready` of a node that has all endpoints of a hook.
+    Nodes,
 }
 
 impl WatchedKind {
@@ -47,7 +50,7 @@ impl WatchedKind {
     pub(super) const fn base(self) -> &'static str {
         match self {
             Self::Validating | Self::Mutating => "/apis/admissionregistration.k8s.io/v1",
-            Self::Services | Self::Namespaces => "/api/v1",
+            Self::Services | Self::Namespaces | Self::Nodes => "/api/v1",
             Self::EndpointSlices => "/apis/discovery.k8s.io/v1",
             Self::Definitions => "/apis/apiextensions.k8s.io/v1",
             Self::Registrations => "/apis/apiregistration.k8s.io/v1",
@@ -58,7 +61,7 @@ impl WatchedKind {
     pub(super) const fn group(self) -> &'static str {
         match self {
             Self::Validating | Self::Mutating => "admissionregistration.k8s.io",
-            Self::Services | Self::Namespaces => "",
+            Self::Services | Self::Namespaces | Self::Nodes => "",
             Self::EndpointSlices => "discovery.k8s.io",
             Self::Definitions => "apiextensions.k8s.io",
             Self::Registrations => "apiregistration.k8s.io",
@@ -75,6 +78,7 @@ impl WatchedKind {
             Self::Namespaces => "namespaces",
             Self::Definitions => "customresourcedefinitions",
             Self::Registrations => "apiservices",
+            Self::Nodes => "nodes",
         }
     }
 
@@ -87,6 +91,7 @@ impl WatchedKind {
             Self::Namespaces => "Namespace",
             Self::Definitions => "CustomResourceDefinition",
             Self::Registrations => "APIService",
+            Self::Nodes => "Node",
         }
     }
 
@@ -138,6 +143,7 @@ pub(super) enum Object {
     Service(Service),
     Slice(Slice),
     Namespace(Labels),
+    Node(NodeState),
     Unreadable(Problem),
 }
 
@@ -148,7 +154,11 @@ pub(super) fn parse(
     wanted: &BTreeSet<Key>,
 ) -> (Key, String, Option<Object>) {
     let text = |field: &str| value["metadata"][field].as_str().unwrap_or_default().to_owned();
-    let (key, version) = ((text("namespace"), text("name")), text("resourceVersion"));
+    let (mut key, version) = ((text("namespace"), text("name")), text("resourceVersion"));
+    if kind == WatchedKind::Nodes {
+        // Each is watched by itself, as if it were a namespace of its own.
+        key.0.clone_from(&key.1);
+    }
     // By far the largest part of most objects, and never looked at.
     if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");
@@ -182,6 +192,7 @@ pub(super) fn parse(
             let labels = value["metadata"]["labels"].take();
             typed::<Option<Labels>>(labels).map(|it| Some(Object::Namespace(it.unwrap_or_default())))
         }
+        WatchedKind::Nodes => Ok(Some(Object::Node(readiness(&value)))),
     };
     let object = read.unwrap_or_else(|why| {
         let (namespace, name) = &key;
@@ -192,6 +203,23 @@ pub(super) fn parse(
         }))
     });
     (key, version, object)
+}
+
+/// The condition `Ready` of a Node. Its heartbeats are left out, or each would look like a change.
+fn readiness(node: &Value) -> NodeState {
+    let conditions = node["status"]["conditions"].as_array();
+    let ready = conditions
+        .into_iter()
+        .flatten()
+        .find(|condition| condition["type"] == "Ready");
+    let since = ready.and_then(|ready| ready["lastTransitionTime"].as_str());
+    let since = since.and_then(|text| text.parse::<jiff::Timestamp>().ok());
+    NodeState {
+        ready: ready.map(|ready| ready["status"] == "True"),
+        since: since
+            .and_then(|since| u64::try_from(since.as_millisecond()).ok())
+            .map(Time::from_unix_millis),
+    }
 }
 
 fn typed<T: DeserializeOwned>(value: Value) -> Result<T, String> {

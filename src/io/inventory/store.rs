@@ -96,6 +96,13 @@ impl Store {
         }
     }
 
+    /// Forgets nodes that no hook stands or falls with any more.
+    pub(super) fn keep_nodes(&mut self, wanted: &BTreeSet<String>) {
+        if let Some(nodes) = self.objects.get_mut(&WatchedKind::Nodes) {
+            nodes.retain(|(_, name), _| wanted.contains(name));
+        }
+    }
+
     fn hooks(&self) -> impl Iterator<Item = &Hook> {
         // In the order of what matters most, where a bound leaves some out.
         [
@@ -160,6 +167,13 @@ impl Store {
                 .of(WatchedKind::Namespaces)
                 .filter_map(|((_, name), object)| match object {
                     Object::Namespace(labels) => Some((name.clone(), labels.clone())),
+                    _ => None,
+                })
+                .collect(),
+            nodes: self
+                .of(WatchedKind::Nodes)
+                .filter_map(|((_, name), object)| match object {
+                    Object::Node(state) => Some((name.clone(), state.clone())),
                     _ => None,
                 })
                 .collect(),

@@ -97,6 +97,13 @@ impl Pool {
         }
     }
 
+    /// Whether there is an idle connection to the backend that is still open.
+    pub(super) fn holds(&self, hook: &HookId, backend: &Backend) -> bool {
+        let idle = self.lock();
+        let held = idle.get(&(hook.clone(), backend.clone()));
+        held.is_some_and(|idle| idle.since.elapsed() <= IDLE && !idle.kept.link.is_closed())
+    }
+
     /// How many connections are idle.
     pub(super) fn len(&self) -> usize {
         self.lock().len()

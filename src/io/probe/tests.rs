@@ -118,6 +118,7 @@ fn request(hook: Hook, address: SocketAddr, level: ProbeLevel) -> ProbeRequest {
         hook: Arc::new(hook),
         backend: endpoint(address),
         level,
+        gone: false,
         connection: Connection::Fresh,
         deadline: AMPLE,
         review: Some(subject()),

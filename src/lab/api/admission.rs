@@ -306,10 +306,13 @@ impl Admission {
         let begin = Instant::now();
         around.knobs.spend(cost::CALL).await;
         let deadline = attributes.deadline.min(begin + hook.timeout);
-        let posted = self
-            .caller
-            .post(around.store, &hook.target, review, deadline)
-            .await;
+        let posted = if around.knobs.is_firewalled(&hook.target.host) {
+            let call = self.caller.dial_in_vain(around.store, &hook.target, deadline);
+            Err(call.await)
+        } else {
+            let call = self.caller.post(around.store, &hook.target, review, deadline);
+            call.await
+        };
         around.time.add(hook.mutating, begin.elapsed());
         let body = posted.map_err(|error| match error {
             CallError::NoClient(why) => Refused::Failed {

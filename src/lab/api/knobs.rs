@@ -14,6 +14,7 @@ pub struct Knobs {
     cpu: Cpu,
     refusal: Mutex<Option<String>>,
     failing_check: Mutex<Option<String>>,
+    firewalled: Mutex<Option<String>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -55,6 +56,7 @@ impl Knobs {
             cpu: Cpu::new(2),
             refusal: Mutex::new(None),
             failing_check: Mutex::new(None),
+            firewalled: Mutex::new(None),
         }
     }
 
@@ -91,6 +93,17 @@ impl Knobs {
     /// The check set by [`Self::fail_check`].
     pub(super) fn failing_check(&self) -> Option<String> {
         lock(&self.failing_check).clone()
+    }
+
+    /// Drops every packet between the API server and the hook of this server name (`<service>.<namespace>.svc`), and
+    /// nobody else's; `None` ends it.
+    pub fn firewall(&self, server_name: Option<&str>) {
+        *lock(&self.firewalled) = server_name.map(str::to_owned);
+    }
+
+    /// Whether [`Self::firewall`] is about this one.
+    pub(super) fn is_firewalled(&self, server_name: &str) -> bool {
+        lock(&self.firewalled).as_deref() == Some(server_name)
     }
 
     /// The reason set by [`Self::refuse_configuration_writes`].

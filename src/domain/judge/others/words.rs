@@ -23,13 +23,14 @@ pub(super) fn summary(case: &OtherCase<'_>, health: Health, cause: Option<Cause>
     };
     let what = match cause {
         Cause::Slow => "answers late",
-        Cause::Hanging => "does not answer",
+        // A rollout gap and a stale connection are told of admission hooks only, whose calls are counted.
+        Cause::Hanging | Cause::StaleConnection => "does not answer",
         Cause::Refused => "refuses connections",
         Cause::NoEndpoints => "has no ready endpoint",
         Cause::NoService => "has no Service to be called at",
         Cause::Erroring | Cause::FailingOpen | Cause::Denying => "answers with errors",
         Cause::TlsInvalid => "fails the TLS handshake under its own caBundle",
-        Cause::Partial => "has bad backends among good ones",
+        Cause::Partial | Cause::RolloutGap => "has bad backends among good ones",
         Cause::Unreachable => "cannot be reached",
     };
     let effect = match (effect, case.kind) {
@@ -176,7 +177,7 @@ fn concerned(case: &OtherCase<'_>) -> Option<String> {
 pub(super) const fn advice(kind: HookKind, cause: Cause) -> &'static str {
     match (cause, kind) {
         (Cause::Slow, _) => "Look at its server's own CPU, memory and what it calls.",
-        (Cause::Hanging, _) => "Restart its pods; it cannot be bypassed.",
+        (Cause::Hanging | Cause::StaleConnection, _) => "Restart its pods; it cannot be bypassed.",
         (Cause::Refused, _) => {
             "Start its server: its pods are addressed but nobody listens on the port. It cannot be bypassed."
         }
@@ -194,7 +195,9 @@ pub(super) const fn advice(kind: HookKind, cause: Cause) -> &'static str {
         (Cause::TlsInvalid, _) => {
             "Renew the serving certificate, or put the authority that signed it into caBundle."
         }
-        (Cause::Partial, _) => "Replace the bad backends before the API server picks one of them.",
+        (Cause::Partial | Cause::RolloutGap, _) => {
+            "Replace the bad backends before the API server picks one of them."
+        }
         (Cause::Unreachable, _) => "Look at routes, firewall and DNS between the control plane and its pods.",
     }
 }
