@@ -209,7 +209,10 @@ mod tests {
         );
         let event: Value = serde_json::from_str(&asked.body).expect("JSON");
         assert_eq!(event["involvedObject"]["kind"], "MutatingWebhookConfiguration");
-        assert_eq!(event["involvedObject"]["apiVersion"], "admissionregistration.k8s.io/v1");
+        assert_eq!(
+            event["involvedObject"]["apiVersion"],
+            "admissionregistration.k8s.io/v1"
+        );
         assert_eq!(event["involvedObject"]["uid"], "u");
         assert_eq!(
             (&event["type"], &event["reason"]),

@@ -146,7 +146,8 @@ mod tests {
 
     fn object(version: &str, annotation: &str) -> String {
         let annotations = json!({ANNOTATION: annotation});
-        json!({"metadata": {"name": OBJECT, "resourceVersion": version, "annotations": annotations}}).to_string()
+        json!({"metadata": {"name": OBJECT, "resourceVersion": version, "annotations": annotations}})
+            .to_string()
     }
 
     fn list(object: &str) -> String {
