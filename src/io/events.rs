@@ -137,7 +137,7 @@ impl EventWriter {
             "kind": "Event",
             "metadata": {"name": said.name, "namespace": "default"},
             "involvedObject": {
-                "apiVersion": "admissionregistration.k8s.io/v1",
+                "apiVersion": said.hook.kind.api_version(),
                 "kind": said.hook.kind.configuration_kind(),
                 "name": said.hook.configuration,
                 "uid": said.uid,
@@ -209,6 +209,10 @@ mod tests {
         );
         let event: Value = serde_json::from_str(&asked.body).expect("JSON");
         assert_eq!(event["involvedObject"]["kind"], "MutatingWebhookConfiguration");
+        assert_eq!(
+            event["involvedObject"]["apiVersion"],
+            "admissionregistration.k8s.io/v1"
+        );
         assert_eq!(event["involvedObject"]["uid"], "u");
         assert_eq!(
             (&event["type"], &event["reason"]),

@@ -149,7 +149,7 @@ pub(super) fn unread(answer: Answer, what: &str) -> String {
 fn refusal(status: u16, message: &str, what: &str, done: &str) -> String {
     let said = match status {
         401 => format!("{what} cannot be {done}: hookwatch's credentials are not accepted ({message})"),
-        403 => format!("{what} may not be {done}; see Permissions in docs/configuration.md ({message})"),
+        403 => format!("{what} may not be {done}; see deploy/README.md ({message})"),
         _ => format!("{what} cannot be {done}: {message}"),
     };
     bounded(&said)

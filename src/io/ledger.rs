@@ -40,12 +40,21 @@ impl LedgerObject {
     /// # Errors
     /// A sentence that says why it could not be read.
     pub async fn read(&self) -> Result<(Option<Record>, Option<String>), String> {
-        let path = format!("{COLLECTION}/{OBJECT}");
-        match ask(&self.client, Method::GET, &path, None, READ_DEADLINE).await {
-            Answer::Refused(404, _) => Ok((None, None)),
-            Answer::Object(object) => match version(&object) {
+        // A list of one, by the permission to see hooks: to follow takes no other. It is read from what is stored, as a
+        // single object is.
+        let path = format!("{COLLECTION}?fieldSelector=metadata.name%3D{OBJECT}");
+        let list = match ask(&self.client, Method::GET, &path, None, READ_DEADLINE).await {
+            Answer::Object(list) => list,
+            other => return Err(unread(other, &Self::what())),
+        };
+        let Some(objects) = list["items"].as_array() else {
+            return Err(format!("{} cannot be read: the answer is no list", Self::what()));
+        };
+        match objects.iter().find(|object| object["metadata"]["name"] == OBJECT) {
+            None => Ok((None, None)),
+            Some(object) => match version(object) {
                 Some(version) => {
-                    let reading = self.remember(&object, version);
+                    let reading = self.remember(object, version);
                     let said = match &reading {
                         Reading::Ledger(_) => None,
                         Reading::Unreadable { why } => Some(format!(
@@ -56,9 +65,8 @@ impl LedgerObject {
                     };
                     Ok((Some(reading.record(version)), said))
                 }
-                None => Err(unread(Answer::Object(object), &Self::what())),
+                None => Err(unread(Answer::Object(Value::Null), &Self::what())),
             },
-            other => Err(unread(other, &Self::what())),
         }
     }
 
@@ -137,12 +145,25 @@ mod tests {
     }
 
     fn object(version: &str, annotation: &str) -> String {
-        json!({"metadata": {"resourceVersion": version, "annotations": {ANNOTATION: annotation}}}).to_string()
+        let annotations = json!({ANNOTATION: annotation});
+        json!({"metadata": {"name": OBJECT, "resourceVersion": version, "annotations": annotations}})
+            .to_string()
+    }
+
+    fn list(object: &str) -> String {
+        format!("{{\"items\": [{object}]}}")
     }
 
     #[tokio::test]
     async fn what_else_stands_in_the_ledger_is_written_back() {
-        let server = Server::start(|_| Reply::json(200, object("4", r#"{"frozen": true}"#))).await;
+        let server = Server::start(|asked| {
+            let object = object("4", r#"{"frozen": true}"#);
+            match asked.method.as_str() {
+                "GET" => Reply::json(200, list(&object)),
+                _ => Reply::json(200, object),
+            }
+        })
+        .await;
         let ledger = LedgerObject::new(&server.connection().await);
         let (record, said) = soon(ledger.read()).await.expect("read");
         assert_eq!((record.expect("there").holder, said), (None, None));
@@ -163,7 +184,7 @@ mod tests {
     #[tokio::test]
     async fn a_ledger_that_is_not_there_is_created_without_hooks() {
         let server = Server::start(|asked| match asked.method.as_str() {
-            "GET" => Reply::status(404, "not found"),
+            "GET" => Reply::json(200, r#"{"items": []}"#),
             _ => Reply::json(201, object("1", "{}")),
         })
         .await;
@@ -189,10 +210,24 @@ mod tests {
 
     #[tokio::test]
     async fn an_unreadable_ledger_is_said_and_held_by_nobody_known() {
-        let server = Server::start(|_| Reply::json(200, object("4", "nonsense"))).await;
+        let server = Server::start(|_| Reply::json(200, list(&object("4", "nonsense")))).await;
         let ledger = LedgerObject::new(&server.connection().await);
         let (record, said) = soon(ledger.read()).await.expect("read");
         assert_eq!(record.expect("there").holder.as_deref(), Some("unreadable"));
         assert!(said.expect("a sentence").contains("unreadable"));
+    }
+
+    #[tokio::test]
+    async fn what_is_no_list_is_not_taken_for_a_ledger_that_is_not_there() {
+        for (status, body) in [(200, "{}"), (404, "not found"), (403, "User \"u\" cannot list")] {
+            let server = Server::start(move |_| match status {
+                200 => Reply::json(200, body),
+                _ => Reply::status(status, body),
+            })
+            .await;
+            let ledger = LedgerObject::new(&server.connection().await);
+            let said = soon(ledger.read()).await.expect_err("it may be held");
+            assert!(said.contains("read"), "{said}");
+        }
     }
 }

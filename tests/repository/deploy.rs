@@ -172,6 +172,29 @@ fn every_permission_is_explained_and_no_other() {
 }
 
 #[test]
+fn who_only_sees_may_list_and_watch_webhook_configurations_and_create_nothing_but_events() {
+    for role in objects("deploy/base/observe.yaml") {
+        for rule in role["rules"].as_array().into_iter().flatten() {
+            let text = rule.to_string();
+            if text.contains("webhookconfigurations") {
+                assert_eq!(rule["verbs"], serde_json::json!(["list", "watch"]), "{rule}");
+            }
+            if text.contains("\"create\"") {
+                assert_eq!(rule["resources"], serde_json::json!(["events"]), "{rule}");
+            }
+            assert!(
+                !text.contains("\"update\"") && !text.contains("\"delete"),
+                "{rule}"
+            );
+            // Whatever else may be changed goes by a name.
+            if text.contains("\"patch\"") && !text.contains("\"events\"") {
+                assert!(rule["resourceNames"].is_array(), "{rule}");
+            }
+        }
+    }
+}
+
+#[test]
 fn every_manifest_is_in_a_kustomization() {
     let mut count = 0;
     for path in files("deploy", ".yaml") {

@@ -2,7 +2,7 @@
 
 mod audit;
 mod changes;
-mod cluster;
+pub mod cluster;
 mod fence;
 mod roles;
 mod token;

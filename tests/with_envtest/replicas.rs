@@ -7,9 +7,9 @@ use hookwatch::domain::leadership::{Place, Role};
 use hookwatch::lab::backend::Behaviour;
 use hookwatch::lab::cluster::LabHook;
 use hookwatch::lab::control_plane::Kind;
-use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, PostParams};
 use serde_json::Value;
 
+use super::privileges::cluster::{apply, manifests};
 use super::{Named, Outcome, missing, named};
 
 #[path = "../support/replicas.rs"]
@@ -33,8 +33,8 @@ pub fn tests() -> Vec<Named> {
         named("replicas_a_failing_hook_is_said_once", || {
             play(played::a_failing_hook_is_said_once(Kind::Envtest))
         }),
-        named("replicas_the_documented_permissions_are_enough", || {
-            play(the_documented_permissions_are_enough())
+        named("replicas_the_shipped_permissions_are_enough", || {
+            play(the_shipped_permissions_are_enough())
         }),
         named("replicas_without_permissions_it_says_so_and_goes_on", || {
             play(without_permissions_it_says_so_and_goes_on())
@@ -67,48 +67,63 @@ async fn daemon_as(lab: &Lab, user: &str) -> Engine {
         .unwrap()
 }
 
-/// Creates what the document says is to be created; some of it the lab has already.
-async fn create_what_is_documented(lab: &Lab) {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/configuration.md");
-    let document = std::fs::read_to_string(path).unwrap();
-    let permissions = document.split("\n## Permissions\n").nth(1).unwrap();
-    let manifests = permissions.split("```yaml\n").nth(1).unwrap();
-    let manifests = manifests.split("```").next().unwrap();
-    for manifest in manifests.split("---\n") {
-        let object: DynamicObject = serde_saphyr::from_str(manifest).unwrap();
-        let types = object.types.clone().unwrap();
-        let resource = ApiResource::from_gvk(&GroupVersionKind::try_from(types).unwrap());
-        let client = lab.cluster.client().clone();
-        let api: Api<DynamicObject> = match &object.metadata.namespace {
-            Some(namespace) => Api::namespaced_with(client, namespace, &resource),
-            None => Api::all_with(client, &resource),
-        };
-        match api.create(&PostParams::default(), &object).await {
-            Ok(_) => {}
-            Err(kube::Error::Api(status)) if status.code == 409 => {}
-            Err(error) => panic!("{manifest}: {error}"),
-        }
+async fn deploy(lab: &Lab, folder: &str) {
+    for object in manifests(folder) {
+        apply(lab.cluster.client(), &object).await;
     }
 }
 
-async fn the_documented_permissions_are_enough() {
+/// Who only observes leads by the Lease alone, and says what keeps it from that; who may act goes on by the ledger.
+async fn the_shipped_permissions_are_enough() {
     let lab = Lab::start(Kind::Envtest).await;
-    create_what_is_documented(&lab).await;
+    deploy(&lab, "base").await;
     let daemon = daemon_as(&lab, "system:serviceaccount:hookwatch:hookwatch").await;
     let leads_by =
         |place| played::view(&daemon).is_some_and(|view| view.role == Role::Leader && view.by == Some(place));
-    played::until("it leads", &[&daemon], async || leads_by(Place::Lease)).await;
-    assert_eq!(played::view(&daemon).and_then(|view| view.trouble), None);
+    let trouble = || {
+        played::view(&daemon)
+            .and_then(|view| view.trouble)
+            .unwrap_or_default()
+    };
+    let leads_in_order = async || leads_by(Place::Lease) && trouble().is_empty();
+    played::until("it leads", &[&daemon], leads_in_order).await;
     // Refuses Leases and lets Events pass.
     lab.behave(LabHook::Quota, Behaviour::Refused).await;
+    let without =
+        "ValidatingWebhookConfiguration \"hookwatch-ledger\" may not be written; see deploy/README.md";
+    let nobody_leads = || {
+        played::view(&daemon).is_some_and(|view| view.role == Role::Unknown)
+            && trouble().contains(LabHook::Quota.webhook())
+            && trouble().contains(without)
+    };
+    played::until("nobody leads, and it says why", &[&daemon], async || {
+        nobody_leads()
+    })
+    .await;
+    let view = played::view(&daemon).unwrap();
+    let before = daemon.assessment.borrow().clone().unwrap().at;
+    played::until("it goes on", &[&daemon], async || {
+        daemon.assessment.borrow().clone().unwrap().at > before
+    })
+    .await;
+    assert!(nobody_leads(), "{:?}", played::view(&daemon));
+    assert_eq!(
+        played::view(&daemon).unwrap().since,
+        view.since,
+        "it stays as it was"
+    );
+    assert_eq!(lab.ledger_actor().await, None);
+    lab.behave(LabHook::Quota, Behaviour::Healthy).await;
+    played::until("it leads again", &[&daemon], leads_in_order).await;
+
+    deploy(&lab, "overlays/breaker").await;
+    lab.behave(LabHook::Quota, Behaviour::Refused).await;
     played::until("the ledger decides", &[&daemon], async || leads_by(Place::Ledger)).await;
-    let why = played::view(&daemon)
-        .and_then(|view| view.trouble)
-        .unwrap_or_default();
-    assert!(why.contains(LabHook::Quota.webhook()), "{why}");
+    assert!(trouble().contains(LabHook::Quota.webhook()), "{}", trouble());
     assert!(lab.ledger_actor().await.is_some());
     played::until("it is said", &[&daemon], async || !lab.events().await.is_empty()).await;
     daemon.stop().await;
+    assert_eq!(lab.ledger_actor().await, None, "it lets go");
 }
 
 async fn without_permissions_it_says_so_and_goes_on() {
@@ -120,7 +135,7 @@ async fn without_permissions_it_says_so_and_goes_on() {
             .unwrap_or_default()
     };
     played::until("it says so", &[&daemon], async || {
-        trouble().contains("may not be read; see Permissions")
+        trouble().contains("may not be read; see deploy/README.md")
     })
     .await;
     let before = daemon.assessment.borrow().clone().unwrap().at;

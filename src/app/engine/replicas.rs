@@ -297,6 +297,17 @@ impl Election {
                 self.troubles.writing[Place::Lease as usize] = None;
             }
         }
+        // Who has the Lease again has no need of the ledger any more.
+        let by_lease =
+            |standing: &Standing| matches!(standing, Standing::Leading { by, .. } if *by == Place::Lease);
+        if by_lease(&standing)
+            && !self
+                .reported
+                .as_ref()
+                .is_some_and(|said| by_lease(&said.standing))
+        {
+            self.troubles.writing[Place::Ledger as usize] = None;
+        }
         let troubles: Vec<&str> = [&self.troubles.reading, &self.troubles.writing]
             .into_iter()
             .flatten()

@@ -36,6 +36,15 @@ impl HookKind {
         }
     }
 
+    /// The `apiVersion` of that object.
+    pub const fn api_version(self) -> &'static str {
+        match self {
+            Self::Mutating | Self::Validating => "admissionregistration.k8s.io/v1",
+            Self::Conversion => "apiextensions.k8s.io/v1",
+            Self::Aggregated => "apiregistration.k8s.io/v1",
+        }
+    }
+
     /// Where the API server serves the objects that hold hooks of this kind.
     pub const fn path(self) -> &'static str {
         match self {

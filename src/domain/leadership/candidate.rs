@@ -283,7 +283,8 @@ impl Candidate {
             Written::Blocked => self.in_vain(lease, LeaseWrites::Blocked, at),
             Written::Refused => {
                 self.in_vain(lease, LeaseWrites::Refused, at);
-                self.over = true;
+                // Who may not write the ledger must not wait for it: the Lease may be free again.
+                self.over = place == Place::Lease;
             }
             Written::Unclear => {
                 self.round(place).fresh = false;

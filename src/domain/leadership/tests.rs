@@ -639,3 +639,46 @@ fn a_read_that_was_under_way_when_a_late_write_came_back_confirms_nothing() {
     candidate.read(Place::Ledger, None, at);
     assert!(candidate.leads(at));
 }
+
+#[test]
+fn who_may_not_write_the_ledger_leads_again_as_soon_as_the_lease_can_be_written() {
+    let (mut candidate, mut at) = (Candidate::new("me".into(), TERMS), Time::from_unix_millis(1_000));
+    let mut lease_version = 0;
+    let mut ledger_bids = 0;
+    let mut play = |candidate: &mut Candidate, at: Time, blocked: bool| {
+        candidate.begin_round(at);
+        let mut steps = 0;
+        while let Some(step) = candidate.next(at) {
+            steps += 1;
+            assert!(steps < 12, "a round ends");
+            match step {
+                Step::Read(place) => candidate.read(place, None, at),
+                Step::Write(Place::Ledger, bid) => {
+                    ledger_bids += 1;
+                    candidate.written(Place::Ledger, &bid, Written::Refused, at, at);
+                }
+                Step::Write(Place::Lease, bid) if blocked => {
+                    candidate.written(Place::Lease, &bid, Written::Blocked, at, at);
+                }
+                Step::Write(Place::Lease, bid) => {
+                    lease_version += 1;
+                    let version = lease_version.to_string();
+                    candidate.written(Place::Lease, &bid, Written::Done { version }, at, at);
+                }
+            }
+        }
+    };
+    for _ in 0..10 {
+        play(&mut candidate, at, true);
+        assert!(!candidate.leads(at));
+        assert_eq!(
+            candidate.standing(at),
+            Standing::Undecided(Undecided::LeaseBlocked)
+        );
+        at = at + TERMS.retry();
+    }
+    at = at + TERMS.term() * 2;
+    play(&mut candidate, at, false);
+    assert!(candidate.leads(at));
+    assert_eq!(ledger_bids, 11, "once a round");
+}

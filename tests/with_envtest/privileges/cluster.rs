@@ -71,8 +71,7 @@ impl Cluster {
         self.envtest.audit_log().unwrap()
     }
 
-    /// Applies a folder of deploy/ as `kubectl apply --server-side -k` does, and takes no field that the API server
-    /// does not know.
+    /// Applies a folder of deploy/.
     pub async fn deploy(&self, folder: &str) {
         for object in manifests(folder) {
             self.apply(&object).await;
@@ -80,23 +79,7 @@ impl Cluster {
     }
 
     pub async fn apply(&self, object: &Value) {
-        let object: DynamicObject = serde_json::from_value(object.clone()).unwrap();
-        let TypeMeta { api_version, kind } = object.types.clone().unwrap();
-        let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
-        let kind_of_it = GroupVersionKind::gvk(group, version, &kind);
-        let (resource, capabilities) = pinned_kind(&self.admin, &kind_of_it).await.unwrap();
-        let api: Api<DynamicObject> = match (capabilities.scope, object.metadata.namespace.as_deref()) {
-            (Scope::Namespaced, namespace) => {
-                Api::namespaced_with(self.admin.clone(), namespace.expect("a namespace"), &resource)
-            }
-            (Scope::Cluster, None) => Api::all_with(self.admin.clone(), &resource),
-            (Scope::Cluster, Some(namespace)) => panic!("{kind} is in no namespace, not in {namespace}"),
-        };
-        let name = object.metadata.name.clone().unwrap();
-        let how = PatchParams::apply("installer").validation_strict().force();
-        if let Err(error) = api.patch(&name, &how, &Patch::Apply(&object)).await {
-            panic!("{kind} {name}: {error}");
-        }
+        apply(&self.admin, object).await;
     }
 
     /// As the administrator; anything but a success is a failure of the test.
@@ -176,6 +159,33 @@ impl Cluster {
         for kind in ["ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"] {
             self.apply(&configuration(kind, "policy")).await;
         }
+        // There is no such Service, so that nobody is called: an API server looks after the APIs of others by itself.
+        let client_config = json!({"service": {"namespace": "hooks", "name": "nowhere"}});
+        self.apply(&json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "policies.hooks.example.com", "annotations": {"hookwatch.dev/probe": "off"}},
+            "spec": {
+                "group": "hooks.example.com", "scope": "Namespaced",
+                "names": {"plural": "policies", "singular": "policy", "kind": "Policy", "listKind": "PolicyList"},
+                "versions": [{
+                    "name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}},
+                }],
+                "conversion": {"strategy": "Webhook", "webhook": {
+                    "conversionReviewVersions": ["v1"], "clientConfig": client_config,
+                }},
+            },
+        }))
+        .await;
+        let mut api = json!({
+            "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+            "metadata": {"name": "v1.policy.example.com", "annotations": {"hookwatch.dev/probe": "off"}},
+            "spec": {
+                "group": "policy.example.com", "version": "v1", "groupPriorityMinimum": 100, "versionPriority": 10,
+                "insecureSkipTLSVerify": true,
+            },
+        });
+        api["spec"]["service"] = client_config["service"].clone();
+        self.apply(&api).await;
     }
 }
 
@@ -216,6 +226,27 @@ pub fn manifests(folder: &str) -> Vec<Value> {
         }
     }
     objects
+}
+
+/// Applies an object as `kubectl apply --server-side` does, and takes no field that the API server does not know.
+pub async fn apply(admin: &Client, object: &Value) {
+    let object: DynamicObject = serde_json::from_value(object.clone()).unwrap();
+    let TypeMeta { api_version, kind } = object.types.clone().unwrap();
+    let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
+    let kind_of_it = GroupVersionKind::gvk(group, version, &kind);
+    let (resource, capabilities) = pinned_kind(admin, &kind_of_it).await.unwrap();
+    let api: Api<DynamicObject> = match (capabilities.scope, object.metadata.namespace.as_deref()) {
+        (Scope::Namespaced, namespace) => {
+            Api::namespaced_with(admin.clone(), namespace.expect("a namespace"), &resource)
+        }
+        (Scope::Cluster, None) => Api::all_with(admin.clone(), &resource),
+        (Scope::Cluster, Some(namespace)) => panic!("{kind} is in no namespace, not in {namespace}"),
+    };
+    let name = object.metadata.name.clone().unwrap();
+    let how = PatchParams::apply("installer").validation_strict().force();
+    if let Err(error) = api.patch(&name, &how, &Patch::Apply(&object)).await {
+        panic!("{kind} {name}: {error}");
+    }
 }
 
 fn content_type(method: &Method) -> &'static str {

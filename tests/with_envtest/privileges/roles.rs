@@ -1,62 +1,58 @@
 //! The shipped roles, held against what the daemon asks for, and taken away one verb at a time.
 
-use std::collections::BTreeSet;
-
 use hookwatch::app::engine::Engine;
 use hookwatch::domain::fence::AutoBreak;
 use hookwatch::domain::hook::HookKind;
+use hookwatch::domain::leadership::Role;
 use hookwatch::domain::verdict::Assessment;
 use http::Method;
 use serde_json::{Value, json};
 
 use super::audit::{Permission, asked_by, granted};
 use super::changes::ACCOUNT;
-use super::cluster::{Cluster, assessed, block_on, config, manifests, until};
+use super::cluster::{Cluster, assessed, block_on, config, configuration, manifests, until};
 use crate::{Outcome, missing};
 
-/// Permissions for what the daemon does not do yet: `verb what`, and what it will be for. Whoever makes it do it takes
-/// the line away and says in [`costs`] what is lost without the permission.
-const LATER: [(&str, &str); 13] = [
-    (
-        "list customresourcedefinitions.apiextensions.k8s.io",
-        "conversion webhooks",
-    ),
-    (
-        "watch customresourcedefinitions.apiextensions.k8s.io",
-        "conversion webhooks",
-    ),
-    ("list apiservices.apiregistration.k8s.io", "aggregated APIs"),
-    ("watch apiservices.apiregistration.k8s.io", "aggregated APIs"),
-    ("get /readyz", "replicas that say that they are ready"),
-    (
-        "list leases.coordination.k8s.io in kube-node-lease",
-        "the nodes' heartbeats",
-    ),
-    ("create leases.coordination.k8s.io in hookwatch", "leadership"),
-    (
-        "get leases.coordination.k8s.io hookwatch in hookwatch",
-        "leadership",
-    ),
-    (
-        "update leases.coordination.k8s.io hookwatch in hookwatch",
-        "leadership",
-    ),
-    (
-        "patch leases.coordination.k8s.io hookwatch in hookwatch",
-        "leadership",
-    ),
-    ("create events.events.k8s.io in default", "Events"),
-    ("patch events.events.k8s.io in default", "Events"),
-    (
-        "* validatingwebhookconfigurations.admissionregistration.k8s.io hookwatch-ledger",
-        "the ledger",
-    ),
+/// What every cluster lets everybody get unless somebody has changed it (`system:public-info-viewer` and
+/// `system:discovery`). The last is a courtesy of the start, and no role of ours has it: nothing is lost without it.
+const EVERYBODYS: [&str; 3] = ["/readyz", "/version", "/apis/admissionregistration.k8s.io/v1"];
+
+/// Everything that is ever written, and no dry run.
+const WRITES: [&str; 5] = [
+    "patch leases.coordination.k8s.io hookwatch in hookwatch",
+    "create events in default",
+    "patch events in default",
+    "create validatingwebhookconfigurations.admissionregistration.k8s.io hookwatch-ledger",
+    "patch validatingwebhookconfigurations.admissionregistration.k8s.io hookwatch-ledger",
 ];
 
-/// Something that the daemon does, and whether an assessment shows it done.
-type Feature = (&'static str, fn(&Assessment) -> bool);
+/// What a daemon shows of itself.
+struct Seen<'a> {
+    assessment: &'a Assessment,
+    metrics: String,
+}
 
-const FEATURES: [Feature; 13] = [
+impl<'a> Seen<'a> {
+    fn of(engine: &Engine, assessment: &'a Assessment) -> Self {
+        let metrics = engine.metrics.gather(Some(assessment), &[]).unwrap();
+        Self {
+            assessment,
+            metrics: String::from_utf8(metrics).unwrap(),
+        }
+    }
+
+    /// Whether an Event has come to this.
+    fn has_event(&self, outcome: &str) -> bool {
+        let line = format!("hookwatch_events_total{{outcome=\"{outcome}\"}} ");
+        let mut counts = self.metrics.lines().filter_map(|it| it.strip_prefix(&line));
+        counts.any(|count| count != "0")
+    }
+}
+
+/// Something that the daemon does, and whether it shows.
+type Feature = (&'static str, fn(&Seen<'_>) -> bool);
+
+const FEATURES: [Feature; 22] = [
     ("validating hooks", |it| has_hook(it, HookKind::Validating)),
     ("mutating hooks", |it| has_hook(it, HookKind::Mutating)),
     ("validating hooks kept up to date", |it| {
@@ -68,31 +64,61 @@ const FEATURES: [Feature; 13] = [
     ("namespaces' labels", |it| is_watched(it, "Namespaces")),
     ("Services", |it| is_watched(it, "Services")),
     ("EndpointSlices", |it| is_watched(it, "EndpointSlices")),
-    ("replicas", |it| it.sources.api_servers_trouble.is_none()),
+    ("conversion webhooks", |it| has_hook(it, HookKind::Conversion)),
+    ("aggregated APIs", |it| has_hook(it, HookKind::Aggregated)),
+    ("conversion webhooks kept up to date", |it| {
+        is_watched(it, "CustomResourceDefinitions")
+    }),
+    ("aggregated APIs kept up to date", |it| {
+        is_watched(it, "APIServices")
+    }),
+    ("replicas", |it| {
+        it.assessment.sources.api_servers_trouble.is_none()
+    }),
     ("scrapes", |it| {
-        let scrapes = &it.sources.scrapes;
-        scrapes
-            .iter()
-            .any(|scrape| scrape.age_seconds.is_some() && scrape.failure.is_none())
+        let mut scrapes = it.assessment.sources.scrapes.iter();
+        scrapes.any(|scrape| scrape.age_seconds.is_some() && scrape.failure.is_none())
+    }),
+    ("readiness", |it| {
+        let mut scrapes = it.assessment.sources.scrapes.iter();
+        scrapes.any(|scrape| scrape.readiness.state == "ready")
+    }),
+    ("the release", |it| {
+        let mut scrapes = it.assessment.sources.scrapes.iter();
+        scrapes.any(|scrape| scrape.version.is_some())
+    }),
+    ("node Leases", |it| {
+        ["current", "none"].contains(&it.assessment.sources.node_leases.state)
     }),
     ("the canary of hookwatch", |it| is_written(it, "own_namespace")),
     ("the canary of kube-system", |it| is_written(it, "kube_system")),
     ("the canary of kube-node-lease", |it| is_written(it, "node_lease")),
-    ("acting", |it| it.breaker.effective == AutoBreak::On),
+    ("leadership", |it| {
+        let replica = it.assessment.replica.as_ref();
+        replica.is_some_and(|replica| replica.role == Role::Leader)
+    }),
+    ("Events", |it| it.has_event("written") || it.has_event("repeated")),
+    ("acting", |it| it.assessment.breaker.effective == AutoBreak::On),
 ];
 
-fn has_hook(assessment: &Assessment, kind: HookKind) -> bool {
-    let mut hooks = assessment.hooks.iter();
-    hooks.any(|verdict| verdict.kind == kind && verdict.configuration.as_deref() == Some("policy"))
+fn has_hook(seen: &Seen<'_>, kind: HookKind) -> bool {
+    let name = match kind {
+        HookKind::Validating | HookKind::Mutating => "policy",
+        HookKind::Conversion => "policies.hooks.example.com",
+        HookKind::Aggregated => "v1.policy.example.com",
+    };
+    let mut hooks = seen.assessment.hooks.iter();
+    hooks.any(|verdict| verdict.kind == kind && verdict.configuration.as_deref() == Some(name))
 }
 
-fn is_watched(assessment: &Assessment, kind: &str) -> bool {
-    let mut troubles = assessment.sources.inventory_trouble.iter();
-    assessment.sources.inventory_age_seconds.is_some() && !troubles.any(|trouble| trouble.starts_with(kind))
+fn is_watched(seen: &Seen<'_>, kind: &str) -> bool {
+    let sources = &seen.assessment.sources;
+    let mut troubles = sources.inventory_trouble.iter();
+    sources.inventory_age_seconds.is_some() && !troubles.any(|trouble| trouble.starts_with(kind))
 }
 
-fn is_written(assessment: &Assessment, canary: &str) -> bool {
-    let mut canaries = assessment.control_plane.canaries.iter();
+fn is_written(seen: &Seen<'_>, canary: &str) -> bool {
+    let mut canaries = seen.assessment.control_plane.canaries.iter();
     canaries.any(|view| view.canary.as_str() == canary && view.state == "written")
 }
 
@@ -100,9 +126,12 @@ fn is_written(assessment: &Assessment, canary: &str) -> bool {
 fn costs(permission: &Permission) -> &'static [&'static str] {
     let name = permission.to_string();
     match name.as_str() {
-        "list validatingwebhookconfigurations.admissionregistration.k8s.io" => {
-            &["validating hooks", "validating hooks kept up to date"]
-        }
+        "list validatingwebhookconfigurations.admissionregistration.k8s.io" => &[
+            "validating hooks",
+            "validating hooks kept up to date",
+            "leadership",
+            "Events",
+        ],
         "watch validatingwebhookconfigurations.admissionregistration.k8s.io" => {
             &["validating hooks kept up to date"]
         }
@@ -116,14 +145,27 @@ fn costs(permission: &Permission) -> &'static [&'static str] {
         "list services" | "watch services" => &["Services"],
         "list endpointslices.discovery.k8s.io" => &["EndpointSlices", "replicas"],
         "watch endpointslices.discovery.k8s.io" => &["EndpointSlices"],
+        "list customresourcedefinitions.apiextensions.k8s.io" => {
+            &["conversion webhooks", "conversion webhooks kept up to date"]
+        }
+        "watch customresourcedefinitions.apiextensions.k8s.io" => &["conversion webhooks kept up to date"],
+        "list apiservices.apiregistration.k8s.io" => &["aggregated APIs", "aggregated APIs kept up to date"],
+        "watch apiservices.apiregistration.k8s.io" => &["aggregated APIs kept up to date"],
         "get /metrics" => &["scrapes"],
+        "list leases.coordination.k8s.io in kube-node-lease" => &["node Leases"],
+        "get leases.coordination.k8s.io hookwatch in hookwatch"
+        | "patch leases.coordination.k8s.io hookwatch in hookwatch" => &["leadership", "Events"],
+        "get events in default" | "create events in default" | "patch events in default" => &["Events"],
         "patch configmaps hookwatch-canary in hookwatch" => &["the canary of hookwatch"],
         "patch configmaps hookwatch-canary in kube-system" => &["the canary of kube-system"],
         "patch leases.coordination.k8s.io hookwatch-canary in kube-node-lease" => {
             &["the canary of kube-node-lease"]
         }
-        "patch validatingwebhookconfigurations.admissionregistration.k8s.io"
-        | "patch mutatingwebhookconfigurations.admissionregistration.k8s.io"
+        // The Lease is blocked, so that the ledger decides.
+        "patch validatingwebhookconfigurations.admissionregistration.k8s.io" => {
+            &["acting", "leadership", "Events"]
+        }
+        "patch mutatingwebhookconfigurations.admissionregistration.k8s.io"
         | "create validatingwebhookconfigurations.admissionregistration.k8s.io" => &["acting"],
         _ => panic!("nobody says what is lost without {name}"),
     }
@@ -142,29 +184,36 @@ impl std::fmt::Display for Permission {
     }
 }
 
-fn is_for_later(permission: &Permission) -> bool {
-    let name = permission.to_string();
-    LATER.iter().any(|(later, _)| match later.strip_prefix("* ") {
-        Some(what) => name.split_once(' ').is_some_and(|(_, rest)| rest == what),
-        None => name == *later,
-    })
+/// Whether a request was for this, under the name that stands there, or any if none does.
+fn is(what: &str, asked: &Permission) -> bool {
+    let under_any = Permission {
+        name: None,
+        ..asked.clone()
+    };
+    [asked.to_string(), under_any.to_string()]
+        .iter()
+        .any(|asked| asked == what)
 }
 
-/// What the daemon of this version has a use for.
-fn in_use() -> BTreeSet<Permission> {
-    let granted = granted(&manifests("overlays/breaker"));
-    let (later, now): (BTreeSet<_>, BTreeSet<_>) = granted.into_iter().partition(is_for_later);
-    let unknown = LATER
-        .iter()
-        .find(|(name, _)| !name.starts_with('*') && !later.iter().any(|it| it.to_string() == *name));
-    assert_eq!(unknown, None, "is not granted");
-    now
+/// Says no to the Lease, so that the ledger is used and that there is something to say: nobody listens on that port.
+fn blocks_the_lease() -> Value {
+    let mut hook = configuration("ValidatingWebhookConfiguration", "blocks-the-lease");
+    hook["metadata"]["annotations"] = json!({});
+    hook["webhooks"][0]["name"] = "blocks-the-lease.example.com".into();
+    hook["webhooks"][0]["clientConfig"] = json!({"url": "https://127.0.0.1:1/"});
+    hook["webhooks"][0]["namespaceSelector"] =
+        json!({"matchLabels": {"kubernetes.io/metadata.name": "hookwatch"}});
+    hook["webhooks"][0]["rules"] = json!([{
+        "apiGroups": ["coordination.k8s.io"], "apiVersions": ["*"], "operations": ["*"], "resources": ["leases"],
+    }]);
+    hook
 }
 
 /// Everything applied, and in force.
 async fn cluster() -> Cluster {
     let cluster = Cluster::with("overlays/breaker").await;
     cluster.with_hooks().await;
+    cluster.apply(&blocks_the_lease()).await;
     for permission in granted(&manifests("overlays/breaker")) {
         until(&format!("the account may {permission}"), async || {
             may(&cluster, &permission).await
@@ -227,9 +276,12 @@ async fn may(cluster: &Cluster, permission: &Permission) -> bool {
     answer["status"]["allowed"] == true
 }
 
-fn works(feature: &str, assessment: &Assessment) -> bool {
-    let known = FEATURES.iter().find(|(name, _)| *name == feature);
-    known.expect(feature).1(assessment)
+async fn everything_works(engine: &Engine) {
+    assessed(engine, "every feature works", |assessment| {
+        let seen = Seen::of(engine, assessment);
+        FEATURES.iter().all(|(_, works)| works(&seen))
+    })
+    .await;
 }
 
 pub fn are_enough_and_none_is_idle() -> Outcome {
@@ -239,11 +291,14 @@ pub fn are_enough_and_none_is_idle() -> Outcome {
     block_on(async {
         let cluster = cluster().await;
         let (kubeconfig, _) = cluster.kubeconfig("hookwatch", &cluster.token("hookwatch", None).await);
-        let engine = Engine::start(&config(&kubeconfig, "autoBreak: on"))
-            .await
-            .unwrap();
-        assessed(&engine, "every feature works", |assessment| {
-            FEATURES.iter().all(|(_, works)| works(assessment))
+        let config = config(&kubeconfig, "autoBreak: on");
+        let engine = Engine::start(&config).await.unwrap();
+        everything_works(&engine).await;
+        engine.stop().await;
+        // What one has said the next one says again.
+        let engine = Engine::start(&config).await.unwrap();
+        assessed(&engine, "an Event is counted up", |assessment| {
+            Seen::of(&engine, assessment).has_event("repeated")
         })
         .await;
         engine.stop().await;
@@ -255,15 +310,24 @@ pub fn are_enough_and_none_is_idle() -> Outcome {
             if matches!(asked.code, 401 | 403) {
                 wrong.push(format!("{} for {} {}", asked.code, asked.permission, asked.uri));
             }
-            if !granted.iter().any(|granted| granted.allows(&asked.permission)) {
+            let is_granted = granted.iter().any(|granted| granted.allows(&asked.permission));
+            if !is_granted && !EVERYBODYS.contains(&asked.permission.what.as_str()) {
                 wrong.push(format!("{} is granted by somebody else", asked.permission));
             }
             let writes = !["get", "list", "watch"].contains(&asked.permission.verb.as_str());
-            if writes && !asked.dry_run {
+            if writes && !asked.dry_run && !WRITES.iter().any(|write| is(write, &asked.permission)) {
                 wrong.push(format!("{} is a write", asked.permission));
             }
         }
-        for permission in in_use() {
+        for write in WRITES {
+            if !asked
+                .iter()
+                .any(|asked| !asked.dry_run && is(write, &asked.permission))
+            {
+                wrong.push(format!("nobody had to {write}"));
+            }
+        }
+        for permission in granted {
             if !asked.iter().any(|asked| permission.allows(&asked.permission)) {
                 wrong.push(format!("{permission} is idle"));
             }
@@ -290,7 +354,14 @@ pub fn each_that_is_missing_is_named_and_costs_its_feature_alone() -> Outcome {
             .into_iter()
             .filter(|object| object["rules"].is_array())
             .collect();
-        for permission in in_use() {
+        // Whoever comes later finds the Events and the ledger that were made here.
+        let engine = Engine::start(&config).await.unwrap();
+        everything_works(&engine).await;
+        engine.stop().await;
+        for permission in granted(&manifests("overlays/breaker")) {
+            if EVERYBODYS.contains(&permission.what.as_str()) {
+                continue;
+            }
             for role in &roles {
                 cluster.apply(&without(role, &permission)).await;
             }
@@ -304,10 +375,16 @@ pub fn each_that_is_missing_is_named_and_costs_its_feature_alone() -> Outcome {
             let what = format!("only {lost:?} is lost without {permission}, and {named:?} is said");
             assessed(&engine, &what, |assessment| {
                 let said = serde_json::to_string(assessment).unwrap().replace("\\\"", "\"");
+                let seen = Seen::of(&engine, assessment);
                 let rest = FEATURES
                     .iter()
-                    .all(|(feature, works)| works(assessment) != lost.contains(feature));
-                said.contains(&named) && rest
+                    .all(|(feature, works)| works(&seen) != lost.contains(feature));
+                // What becomes of Events is counted, and told in the log.
+                let is_said = match lost {
+                    ["Events"] => seen.has_event("forbidden"),
+                    _ => said.contains(&named),
+                };
+                is_said && rest
             })
             .await;
             engine.stop().await;
@@ -357,9 +434,14 @@ fn without(role: &Value, permission: &Permission) -> Value {
     role
 }
 
-/// Whether every feature shows, for whoever only wants to know that the daemon is in order.
+/// Whether every feature shows, for whoever only wants to know that the daemon is in order: it may not act, and has
+/// nothing to say.
 pub fn sees_everything(assessment: &Assessment) -> bool {
+    let seen = Seen {
+        assessment,
+        metrics: String::new(),
+    };
     FEATURES
         .iter()
-        .all(|(name, _)| *name == "acting" || works(name, assessment))
+        .all(|(name, works)| ["acting", "Events"].contains(name) || works(&seen))
 }

@@ -88,7 +88,7 @@ pub fn a_new_one_is_taken_up_while_the_old_one_still_serves() -> Outcome {
         })
         .await;
         assessed(&engine, "everything is seen still", |assessment| {
-            sees_everything(assessment) && assessment.hooks.len() == 3
+            sees_everything(assessment) && assessment.hooks.len() == 5
         })
         .await;
         engine.stop().await;
