@@ -152,10 +152,15 @@ impl Cluster {
         self.apply(&json!({
             "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
             "metadata": {"name": "policy-1", "namespace": "hooks", "labels": {"kubernetes.io/service-name": "policy"}},
-            "endpoints": [{"addresses": ["192.0.2.1"], "conditions": {"ready": true}}],
+            "endpoints": [
+                {"addresses": ["192.0.2.1"], "conditions": {"ready": true}, "nodeName": "only"},
+                {"addresses": ["192.0.2.2"], "conditions": {"ready": true}, "nodeName": "only"},
+            ],
             "ports": [{"port": 8443}],
         }))
         .await;
+        self.apply(&json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "only"}}))
+            .await;
         for kind in ["ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"] {
             self.apply(&configuration(kind, "policy")).await;
         }

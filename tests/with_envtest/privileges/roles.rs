@@ -52,7 +52,7 @@ impl<'a> Seen<'a> {
 /// Something that the daemon does, and whether it shows.
 type Feature = (&'static str, fn(&Seen<'_>) -> bool);
 
-const FEATURES: [Feature; 22] = [
+const FEATURES: [Feature; 23] = [
     ("validating hooks", |it| has_hook(it, HookKind::Validating)),
     ("mutating hooks", |it| has_hook(it, HookKind::Mutating)),
     ("validating hooks kept up to date", |it| {
@@ -72,6 +72,7 @@ const FEATURES: [Feature; 22] = [
     ("aggregated APIs kept up to date", |it| {
         is_watched(it, "APIServices")
     }),
+    ("the only node of a hook", |it| is_watched(it, "Node ")),
     ("replicas", |it| {
         it.assessment.sources.api_servers_trouble.is_none()
     }),
@@ -151,6 +152,7 @@ fn costs(permission: &Permission) -> &'static [&'static str] {
         "watch customresourcedefinitions.apiextensions.k8s.io" => &["conversion webhooks kept up to date"],
         "list apiservices.apiregistration.k8s.io" => &["aggregated APIs", "aggregated APIs kept up to date"],
         "watch apiservices.apiregistration.k8s.io" => &["aggregated APIs kept up to date"],
+        "list nodes" | "watch nodes" => &["the only node of a hook"],
         "get /metrics" => &["scrapes"],
         "list leases.coordination.k8s.io in kube-node-lease" => &["node Leases"],
         "get leases.coordination.k8s.io hookwatch in hookwatch"
