@@ -61,7 +61,7 @@ impl LeaseObject {
 
     /// Writes a bid; `now` is what is written as the time. With what is to be said of it, when it failed.
     ///
-    /// Takes up to [`WRITE_DEADLINE`]: a hook that hangs names itself only then.
+    /// Takes up to 36 s: a hook that hangs names itself only then.
     pub async fn write(&self, bid: &Bid, now: Time) -> (Written, Option<String>) {
         let mut object = json!({"spec": spec(bid, now)});
         let Some(precondition) = &bid.precondition else {
