@@ -4,6 +4,7 @@
 //! as values; assessments and wishes go out as values.
 
 pub mod announcement;
+pub mod breaker;
 pub mod bypass;
 pub mod canaries;
 pub mod canary;

@@ -1,0 +1,282 @@
+//! Which rung is taken, and why none of the others.
+
+use std::sync::Arc;
+
+use super::guards::{Guard, Guards, HeldBack};
+use super::observed::Facts;
+use super::policy::{Ceiling, PolicyRule, Rung};
+use crate::domain::verdict::{Cause, Effect};
+
+/// All causes, for names that have to be read.
+pub const CAUSES: [Cause; 13] = [
+    Cause::Slow,
+    Cause::Hanging,
+    Cause::Refused,
+    Cause::NoEndpoints,
+    Cause::NoService,
+    Cause::Erroring,
+    Cause::TlsInvalid,
+    Cause::Partial,
+    Cause::RolloutGap,
+    Cause::StaleConnection,
+    Cause::Unreachable,
+    Cause::FailingOpen,
+    Cause::Denying,
+];
+
+/// Whether a cause is one that somebody can bring about from outside, or that leaves most writes through. It never goes
+/// past shield.
+pub const fn is_weak(cause: Cause) -> bool {
+    matches!(
+        cause,
+        Cause::Slow
+            | Cause::Denying
+            | Cause::Partial
+            | Cause::RolloutGap
+            | Cause::StaleConnection
+            | Cause::FailingOpen
+    )
+}
+
+/// A rung, and the reasons.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Choice {
+    /// The rung.
+    pub rung: Rung,
+    /// Why it.
+    pub why: String,
+    /// Why none of the others.
+    pub not_taken: Vec<(Rung, String)>,
+}
+
+impl Choice {
+    /// All of it in one line.
+    pub fn words(&self) -> Arc<str> {
+        let others: Vec<String> = self
+            .not_taken
+            .iter()
+            .map(|(rung, why)| format!("not {rung}: {why}"))
+            .collect();
+        match others.is_empty() {
+            true => self.why.as_str().into(),
+            false => format!("{} ({})", self.why, others.join("; ")).into(),
+        }
+    }
+}
+
+/// What speaks against a rung, with the reason to publish.
+type Against = (HeldBack, String);
+
+/// Chooses the smallest rung that gives back what the hook takes, of those that are permitted and possible.
+///
+/// `ceiling` is the owner's, read from the newest version of the object that is known. `match_conditions`: whether the
+/// API servers know them.
+///
+/// # Errors
+/// With the reason, when there is none.
+pub(super) fn choose(
+    facts: &Facts,
+    rule: &PolicyRule,
+    ceiling: Ceiling,
+    match_conditions: bool,
+    guards: Guards,
+) -> Result<Choice, HeldBack> {
+    let Some(cause) = facts.cause else {
+        return Err(HeldBack::Evidence);
+    };
+    let ceiling = match guards.on(Guard::Ceiling) {
+        true => ceiling,
+        false => Ceiling::Open,
+    };
+    match ceiling {
+        Ceiling::Off => return Err(HeldBack::OptedOut),
+        Ceiling::Unreadable => return Err(HeldBack::AnnotationUnreadable),
+        Ceiling::Open | Ceiling::At(_) => {}
+    }
+    let against = |rung: Rung| -> Option<Against> {
+        if !rule.rungs.contains(&rung) && guards.on(Guard::Policy) {
+            let why = format!("the rule {:?} does not permit it", rule.name);
+            return Some((HeldBack::Policy, why));
+        }
+        if !ceiling.permits(rung) {
+            let why = "the annotation hookwatch.dev/breaker does not permit it".to_owned();
+            return Some((HeldBack::Ceiling, why));
+        }
+        let weak = is_weak(cause) || facts.ambiguous;
+        if rung > Rung::Shield && weak && guards.on(Guard::WeakEvidence) {
+            let why = match facts.ambiguous {
+                true => "evidence by a name that several hooks have never goes past shield".to_owned(),
+                false => format!("{cause} never goes past shield"),
+            };
+            return Some((HeldBack::WeakEvidence, why));
+        }
+        if rung < Rung::Ignore && !match_conditions {
+            let why = "the API server knows no matchConditions".to_owned();
+            return Some((HeldBack::ServerTooOld, why));
+        }
+        if rung == Rung::Shield && !facts.meets_control_plane {
+            let why = "the hook is asked about nothing that it spares".to_owned();
+            return Some((HeldBack::NothingToShield, why));
+        }
+        None
+    };
+    let judged: Vec<(Rung, Option<Against>)> = Rung::ALL.map(|rung| (rung, against(rung))).into();
+    let usable = |rung: &Rung| {
+        judged
+            .iter()
+            .any(|(other, against)| other == rung && against.is_none())
+    };
+    // A shield leaves the tenants' writes to the hook. That is all there is to have while some of them get through.
+    let for_everybody = facts.effect == Effect::Blocking;
+    let beyond = [Rung::Skip, Rung::Ignore].into_iter().find(usable);
+    let smallest = Rung::ALL.into_iter().find(usable);
+    let taken = match for_everybody {
+        true => beyond.or(smallest),
+        false => smallest,
+    };
+    let Some(rung) = taken else {
+        return Err(reason(&judged));
+    };
+    let why = match rung {
+        Rung::Shield if for_everybody => format!("{cause}: gives the control plane's own writes back"),
+        Rung::Shield => format!("{cause}: gives the control plane's own writes their time back"),
+        Rung::Skip => format!("{cause}: gives everybody's writes back"),
+        Rung::Ignore => format!("{cause}: lets writes pass after a short wait for the hook"),
+    };
+    let not_taken = judged.into_iter().filter(|(other, _)| *other != rung);
+    let not_taken = not_taken
+        .map(|(other, against)| {
+            let why = match against {
+                Some((_, why)) => why,
+                None if other < rung => "it leaves the tenants' writes blocked".to_owned(),
+                None => "it goes further than is needed".to_owned(),
+            };
+            (other, why)
+        })
+        .collect();
+    Ok(Choice { rung, why, not_taken })
+}
+
+/// The one reason to publish when every rung has one: the one that is nearest to having been overcome.
+fn reason(judged: &[(Rung, Option<Against>)]) -> HeldBack {
+    let order = [
+        HeldBack::NothingToShield,
+        HeldBack::ServerTooOld,
+        HeldBack::WeakEvidence,
+        HeldBack::Ceiling,
+    ];
+    let has = |reason: &HeldBack| {
+        let mut reasons = judged.iter().filter_map(|(_, against)| against.as_ref());
+        reasons.any(|(other, _)| other == reason)
+    };
+    order.into_iter().find(has).unwrap_or(HeldBack::Policy)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::domain::breaker::observed::{CanaryWord, Witness};
+    use crate::domain::verdict::Health;
+
+    fn facts(cause: Cause, effect: Effect) -> Facts {
+        Facts {
+            health: Health::Failing,
+            cause: Some(cause),
+            effect,
+            confidence: 95,
+            witnesses: BTreeSet::from([Witness::Probes, Witness::Canary]),
+            ambiguous: false,
+            canary: CanaryWord::Unmet,
+            meets_control_plane: true,
+            ceiling: Ceiling::Open,
+            subject: Arc::default(),
+        }
+    }
+
+    fn rule(rungs: &[Rung]) -> PolicyRule {
+        PolicyRule {
+            rungs: rungs.iter().copied().collect(),
+            ..PolicyRule::fallback()
+        }
+    }
+
+    fn chosen(facts: &Facts, rungs: &[Rung], ceiling: Ceiling, new: bool) -> Result<Rung, HeldBack> {
+        choose(facts, &rule(rungs), ceiling, new, Guards::default()).map(|choice| choice.rung)
+    }
+
+    #[test]
+    fn what_blocks_everybody_is_skipped_where_that_is_permitted_and_shielded_where_it_is_not() {
+        let hanging = facts(Cause::Hanging, Effect::Blocking);
+        let chosen = |rungs: &[Rung], ceiling| chosen(&hanging, rungs, ceiling, true);
+        assert_eq!(chosen(&Rung::ALL, Ceiling::Open), Ok(Rung::Skip));
+        assert_eq!(chosen(&[Rung::Shield], Ceiling::Open), Ok(Rung::Shield));
+        assert_eq!(chosen(&Rung::ALL, Ceiling::At(Rung::Shield)), Ok(Rung::Shield));
+        assert_eq!(chosen(&[Rung::Ignore], Ceiling::Open), Ok(Rung::Ignore));
+        assert_eq!(
+            chosen(&[Rung::Skip], Ceiling::At(Rung::Shield)),
+            Err(HeldBack::Ceiling)
+        );
+        assert_eq!(chosen(&Rung::ALL, Ceiling::Off), Err(HeldBack::OptedOut));
+        assert_eq!(
+            chosen(&Rung::ALL, Ceiling::Unreadable),
+            Err(HeldBack::AnnotationUnreadable)
+        );
+        assert_eq!(chosen(&[], Ceiling::Open), Err(HeldBack::Policy));
+    }
+
+    #[test]
+    fn slow_denying_partial_and_ambiguous_evidence_never_goes_past_shield() {
+        let mut weak: Vec<Facts> = [Cause::Slow, Cause::Denying, Cause::Partial]
+            .map(|cause| facts(cause, Effect::Blocking))
+            .into();
+        let mut ambiguous = facts(Cause::Hanging, Effect::Blocking);
+        ambiguous.ambiguous = true;
+        weak.push(ambiguous);
+        for facts in weak {
+            assert_eq!(chosen(&facts, &Rung::ALL, Ceiling::Open, true), Ok(Rung::Shield));
+            let beyond = [Rung::Skip, Rung::Ignore];
+            let held_back = chosen(&facts, &beyond, Ceiling::Open, true);
+            assert_eq!(held_back, Err(HeldBack::WeakEvidence), "{:?}", facts.cause);
+        }
+    }
+
+    #[test]
+    fn an_api_server_without_match_conditions_leaves_nothing_but_ignore() {
+        let hanging = facts(Cause::Hanging, Effect::Blocking);
+        assert_eq!(
+            chosen(&hanging, &Rung::ALL, Ceiling::Open, false),
+            Ok(Rung::Ignore)
+        );
+        let held_back = chosen(&hanging, &[Rung::Shield, Rung::Skip], Ceiling::Open, false);
+        assert_eq!(held_back, Err(HeldBack::ServerTooOld));
+    }
+
+    #[test]
+    fn a_shield_that_spares_nothing_is_not_raised() {
+        let mut hanging = facts(Cause::Hanging, Effect::Blocking);
+        hanging.meets_control_plane = false;
+        let held_back = chosen(&hanging, &[Rung::Shield], Ceiling::Open, true);
+        assert_eq!(held_back, Err(HeldBack::NothingToShield));
+        assert_eq!(chosen(&hanging, &Rung::ALL, Ceiling::Open, true), Ok(Rung::Skip));
+    }
+
+    #[test]
+    fn the_rungs_not_taken_are_explained() {
+        let hanging = facts(Cause::Hanging, Effect::Blocking);
+        let rule = rule(&[Rung::Shield, Rung::Skip]);
+        let choice = choose(&hanging, &rule, Ceiling::Open, true, Guards::default()).unwrap();
+        assert_eq!(
+            &*choice.words(),
+            "Hanging: gives everybody's writes back (not shield: it leaves the tenants' writes blocked; not ignore: \
+             the rule \"default\" does not permit it)"
+        );
+    }
+
+    #[test]
+    fn every_cause_is_among_all_of_them() {
+        let names: BTreeSet<&str> = CAUSES.iter().map(|cause| cause.as_str()).collect();
+        assert_eq!(names.len(), CAUSES.len());
+    }
+}

@@ -1,0 +1,610 @@
+//! What is to be done about one hook now.
+
+use std::sync::Arc;
+
+use super::action::{Action, Change, Expects, News, To, Told};
+use super::book::{Book, Entry, Place};
+use super::choice::{Choice, choose};
+use super::guards::{Guard, HeldBack};
+use super::observed::{Shown, View};
+use super::policy::{Ceiling, PolicyRule, Rung, Subject};
+use super::{Breaker, HookMemory, Pending, REVERTS, SURE, WITNESSES, Writing};
+use crate::domain::fence::AutoBreak;
+use crate::domain::hook::HookId;
+use crate::domain::time::Time;
+use crate::domain::verdict::Cause;
+
+/// One step, and what to say of it.
+#[derive(Debug, Default)]
+pub(super) struct Step {
+    pub(super) does: Does,
+    pub(super) says: Option<(News, String)>,
+}
+
+/// What a step does.
+#[derive(Debug, Default)]
+pub(super) enum Does {
+    #[default]
+    Nothing,
+    /// Reads the object.
+    Read,
+    /// Writes the hook's line of the book; `None` strikes it out.
+    Write {
+        line: Option<Entry>,
+        /// See [`Writing::licence`].
+        licence: Option<bool>,
+        /// It begins a bypass, which counts for the rate.
+        begins: bool,
+    },
+    /// Changes the object.
+    Change { to: To, why: Arc<str> },
+}
+
+impl From<Does> for Step {
+    fn from(does: Does) -> Self {
+        Self { does, says: None }
+    }
+}
+
+impl Step {
+    pub(super) fn says(mut self, news: News, words: impl Into<String>) -> Self {
+        self.says = Some((news, words.into()));
+        self
+    }
+
+    fn held_back(reason: HeldBack) -> Self {
+        Self::default().says(News::HeldBack(reason), reason.sentence())
+    }
+}
+
+impl Breaker {
+    pub(super) fn decide(&self, id: &HookId, now: Time) -> Step {
+        let Some(hook) = self.memory.hooks.get(id) else {
+            return Step::default();
+        };
+        let culprit = hook.failing_since.is_some();
+        if !self.settings.acts() {
+            // Nothing is read or written: what would be done is all there is to say.
+            return match culprit && self.settings.mode == AutoBreak::Plan {
+                true => self.plan(id, hook, now),
+                false => Step::default(),
+            };
+        }
+        let resting = hook.rest_until.is_some_and(|until| now < until);
+        if hook.pending.is_some() || resting {
+            return Step::default();
+        }
+        let lost = self.memory.ledger.lost;
+        let without = lost.is_some_and(|lost| now.since(lost) >= self.settings.times.without_ledger);
+        let Some(book) = self.book() else {
+            return match (hook.is_ours() && without, culprit) {
+                (true, _) => self.without_book(id, hook, now),
+                (false, true) => Step::held_back(HeldBack::Ledger),
+                (false, false) => Step::default(),
+            };
+        };
+        let entry = book.entries.get(id);
+        if entry.is_none() && !hook.is_ours() {
+            if !culprit {
+                return Step::default();
+            }
+            if let Err(reason) = self.justify(id, hook, None, now) {
+                return self.held_back(id, hook, reason, now);
+            }
+        }
+        let Some((_, view)) = &hook.read else {
+            return Does::Read.into();
+        };
+        match (entry, &view.shown) {
+            (None, Shown::Gone) => Step::default(),
+            (Some(_), Shown::Gone) => match self.everywhere(hook) {
+                true => strike_out(),
+                false => Step::default(),
+            },
+            (None, Shown::Original) => self.begin(id, hook, None, view, now),
+            (Some(entry), Shown::Original) => match entry.place {
+                Place::Held => self.not_there(id, hook, entry, view, now),
+                Place::Leaving => self.left(hook, entry, now),
+                Place::Out => self.is_out(id, hook, entry, view, now),
+            },
+            (None, Shown::Ours { rung, .. }) => self.adopt(hook, None, *rung, view, now),
+            (Some(entry), Shown::Ours { rung, probation }) => match entry.place {
+                Place::Held => self.bypassed(id, hook, entry, (*rung, *probation), now),
+                Place::Leaving => put_back("It is to be put back."),
+                Place::Out => self.adopt(hook, Some(entry), *rung, view, now),
+            },
+            (_, Shown::Foreign) => Step::default().says(
+                News::Foreign,
+                "Somebody changed what hookwatch had changed. It is theirs now; hookwatch leaves it alone.",
+            ),
+        }
+    }
+
+    /// The rule for a hook, with the cause that it fails from or failed from.
+    pub(super) fn rule(&self, id: &HookId, hook: &HookMemory, cause: Cause) -> &PolicyRule {
+        let none = Subject::default();
+        let subject = hook.facts.as_ref().map_or(&none, |facts| &*facts.subject);
+        self.settings.policy.rule(id, subject, cause)
+    }
+
+    /// What the owner permits, by the newest that is known.
+    pub(super) fn ceiling(hook: &HookMemory) -> Ceiling {
+        let read = hook.read.as_ref().map(|(_, view)| view.ceiling);
+        let facts = hook.facts.as_ref().map(|facts| facts.ceiling);
+        read.or(facts).unwrap_or_default()
+    }
+
+    /// Whether there is reason and leave to bypass a hook, and how far.
+    pub(super) fn justify(
+        &self,
+        id: &HookId,
+        hook: &HookMemory,
+        entry: Option<&Entry>,
+        now: Time,
+    ) -> Result<Choice, HeldBack> {
+        let guards = self.settings.guards;
+        let (Some(overall), Some(facts)) = (&self.memory.judged, &hook.facts) else {
+            return Err(HeldBack::Stale);
+        };
+        let (Some(cause), Some(since)) = (facts.cause, hook.failing_since) else {
+            return Err(HeldBack::Evidence);
+        };
+        if !id.kind.is_admission() {
+            return Err(HeldBack::NotAdmission);
+        }
+        let sure = facts.witnesses.len() >= WITNESSES && facts.confidence >= SURE;
+        if !sure && guards.on(Guard::Evidence) {
+            return Err(HeldBack::Evidence);
+        }
+        if overall.self_doubt && guards.on(Guard::SelfDoubt) {
+            return Err(HeldBack::SelfDoubt);
+        }
+        let old = overall.inventory_is_old || now.since(overall.at) > self.settings.times.fresh;
+        if old && guards.on(Guard::Stale) {
+            return Err(HeldBack::Stale);
+        }
+        let rule = self.rule(id, hook, cause);
+        if rule.mode == AutoBreak::Off {
+            return Err(HeldBack::Policy);
+        }
+        let choice = choose(facts, rule, Self::ceiling(hook), overall.match_conditions, guards)?;
+        if now.since(since) < rule.hold && guards.on(Guard::Hold) {
+            return Err(HeldBack::Hold);
+        }
+        if entry.is_some_and(|entry| entry.contested) && guards.on(Guard::Contested) {
+            return Err(HeldBack::Contested);
+        }
+        if entry.is_some_and(|entry| entry.spent) && guards.on(Guard::Limit) {
+            return Err(HeldBack::Limit);
+        }
+        if self.book().is_some_and(|book| book.frozen.is_some()) && guards.on(Guard::Frozen) {
+            return Err(HeldBack::Frozen);
+        }
+        if (rule.mode != AutoBreak::On || self.settings.mode != AutoBreak::On) && guards.on(Guard::Mode) {
+            return Err(HeldBack::Plan);
+        }
+        if !overall.fence_holds && guards.on(Guard::Fence) {
+            return Err(HeldBack::Fence);
+        }
+        Ok(choice)
+    }
+
+    /// What would be done, where nothing may be.
+    fn plan(&self, id: &HookId, hook: &HookMemory, now: Time) -> Step {
+        match self.justify(id, hook, None, now) {
+            Err(reason) => self.held_back(id, hook, reason, now),
+            Ok(_) => Step::held_back(HeldBack::Plan),
+        }
+    }
+
+    fn held_back(&self, id: &HookId, hook: &HookMemory, reason: HeldBack, _: Time) -> Step {
+        let (Some(overall), Some(facts), HeldBack::Plan) = (&self.memory.judged, &hook.facts, reason) else {
+            return Step::held_back(reason);
+        };
+        let cause = facts.cause.unwrap_or(Cause::Slow);
+        let rule = self.rule(id, hook, cause);
+        let ceiling = Self::ceiling(hook);
+        match choose(
+            facts,
+            rule,
+            ceiling,
+            overall.match_conditions,
+            self.settings.guards,
+        ) {
+            Ok(choice) => Step::default().says(News::WouldBypass(choice.rung), &*choice.words()),
+            Err(reason) => Step::held_back(reason),
+        }
+    }
+
+    /// A hook that is as its owner has it, and for which the book has no line or one that is over.
+    pub(super) fn begin(
+        &self,
+        id: &HookId,
+        hook: &HookMemory,
+        over: Option<&Entry>,
+        view: &View,
+        now: Time,
+    ) -> Step {
+        let choice = match self.justify(id, hook, over, now) {
+            Ok(choice) => choice,
+            Err(reason) => return self.held_back(id, hook, reason, now),
+        };
+        let (guards, policy) = (self.settings.guards, &self.settings.policy);
+        if self.others_bypassed(id) >= policy.most_bypassed && guards.on(Guard::Budget) {
+            return Step::held_back(HeldBack::Budget);
+        }
+        let begun = self.book().map_or(0, |book| self.begun(book, now).count());
+        if begun >= policy.rate && guards.on(Guard::Rate) {
+            return Step::held_back(HeldBack::Rate);
+        }
+        if !guards.on(Guard::LedgerFirst) {
+            return self.bypass(&choice, over.map_or(0, |entry| entry.relapses));
+        }
+        let line = Entry {
+            reverts: over.map_or(0, |entry| entry.reverts),
+            relapses: over.map_or(0, |entry| entry.relapses.saturating_add(1)),
+            contested: over.is_some_and(|entry| entry.contested),
+            spent: over.is_some_and(|entry| entry.spent),
+            ..self.line(hook, &choice, view, now)
+        };
+        let does = Does::Write {
+            line: Some(line),
+            licence: Some(true),
+            begins: true,
+        };
+        does.into()
+    }
+
+    fn line(&self, hook: &HookMemory, choice: &Choice, view: &View, now: Time) -> Entry {
+        let cause = hook.facts.as_ref().and_then(|facts| facts.cause);
+        Entry {
+            place: Place::Held,
+            rung: choice.rung,
+            cause: cause.unwrap_or(Cause::Slow),
+            by: Arc::clone(&self.settings.identity),
+            since: now,
+            at: now,
+            seen: view.version.clone(),
+            reverts: 0,
+            relapses: 0,
+            contested: false,
+            spent: false,
+        }
+    }
+
+    fn bypass(&self, choice: &Choice, relapses: u8) -> Step {
+        let does = Does::Change {
+            to: To::Bypass(choice.rung),
+            why: choice.words(),
+        };
+        let step = Step::from(does);
+        match relapses >= super::FLAPPING {
+            true => step.says(
+                News::Flapping,
+                format!("It failed again {relapses} times after it was put back."),
+            ),
+            false => step.says(News::Bypassing(choice.rung), &*choice.words()),
+        }
+    }
+
+    /// The book says bypassed, and the object is as its owner has it: it is about to be bypassed, or it was given up,
+    /// or somebody took the bypass away.
+    fn not_there(&self, id: &HookId, hook: &HookMemory, entry: &Entry, view: &View, now: Time) -> Step {
+        let (guards, times) = (self.settings.guards, &self.settings.times);
+        let justified = self.justify(id, hook, Some(entry), now);
+        let unchanged = view.version == entry.seen;
+        let licence = hook.licence;
+        if let (Ok(choice), Some(licence)) = (&justified, licence)
+            && (unchanged || !guards.on(Guard::Version))
+            && (now.since(licence.sent) < times.act_within || !guards.on(Guard::Licence))
+        {
+            return self.bypass(choice, entry.relapses);
+        }
+        let clean = licence.is_some_and(|licence| licence.clean);
+        let untouched = unchanged || clean;
+        let reverts = match untouched {
+            true => entry.reverts,
+            false => entry.reverts.saturating_add(1),
+        };
+        let contested = entry.contested || reverts >= REVERTS;
+        let rested = now.since(hook.line_since) >= times.act_within;
+        let mine = entry.by == self.settings.identity;
+        if let Ok(choice) = &justified
+            && (!contested || !guards.on(Guard::Contested))
+            && (untouched && (mine || rested) || !untouched)
+        {
+            let line = Entry {
+                since: entry.since,
+                reverts,
+                relapses: entry.relapses,
+                ..self.line(hook, choice, view, now)
+            };
+            let does = Does::Write {
+                line: Some(line),
+                licence: Some(clean || !unchanged),
+                begins: false,
+            };
+            return match untouched {
+                true => does.into(),
+                false => Step::from(does).says(News::Reverted, "Somebody took the bypass away."),
+            };
+        }
+        // A change under this line may still be under way; if it named a version that is gone, it fails.
+        let over = now.since(hook.line_since) >= times.patience || !guards.on(Guard::Patience);
+        if unchanged && !over {
+            return match justified {
+                Err(reason) if hook.failing_since.is_some() => self.held_back(id, hook, reason, now),
+                _ => Step::default(),
+            };
+        }
+        // Until no API server goes by the bypass any more, it counts.
+        if !self.everywhere(hook) {
+            return Step::default();
+        }
+        if unchanged && entry.reverts == 0 && entry.relapses == 0 {
+            return strike_out();
+        }
+        let step = Step::from(self.rewrite(
+            entry,
+            |line| {
+                (line.place, line.reverts, line.contested) = (Place::Out, reverts, contested);
+            },
+            now,
+        ));
+        match contested {
+            true => step.says(
+                News::Contested,
+                "Somebody keeps taking the bypass away: the hook is left alone.",
+            ),
+            false => step,
+        }
+    }
+
+    /// The object is ours and the book does not say so.
+    fn adopt(&self, hook: &HookMemory, over: Option<&Entry>, rung: Rung, view: &View, now: Time) -> Step {
+        let lost = self.memory.ledger.lost;
+        let without = lost.is_some_and(|lost| now.since(lost) >= self.settings.times.without_ledger);
+        if without {
+            return put_back("hookwatch cannot reach its ledger.");
+        }
+        let cause = hook.facts.as_ref().and_then(|facts| facts.cause);
+        let line = Entry {
+            place: Place::Held,
+            rung,
+            cause: cause.unwrap_or(Cause::Slow),
+            by: Arc::clone(&self.settings.identity),
+            since: now,
+            at: now,
+            seen: view.version.clone(),
+            reverts: over.map_or(0, |entry| entry.reverts),
+            relapses: over.map_or(0, |entry| entry.relapses),
+            contested: over.is_some_and(|entry| entry.contested),
+            spent: over.is_some_and(|entry| entry.spent),
+        };
+        let does = Does::Write {
+            line: Some(line),
+            licence: None,
+            begins: false,
+        };
+        does.into()
+    }
+
+    /// The line with a change in it.
+    pub(super) fn rewrite(&self, entry: &Entry, change: impl FnOnce(&mut Entry), now: Time) -> Does {
+        let mut line = Entry {
+            by: Arc::clone(&self.settings.identity),
+            at: now,
+            ..entry.clone()
+        };
+        change(&mut line);
+        Does::Write {
+            line: Some(line),
+            licence: None,
+            begins: false,
+        }
+    }
+
+    /// How many other hooks are bypassed or about to be.
+    fn others_bypassed(&self, id: &HookId) -> usize {
+        let lines = self.book().map(|book| &book.entries);
+        let counts = |other: &HookId| {
+            lines
+                .and_then(|lines| lines.get(other))
+                .is_some_and(Entry::counts)
+        };
+        // What is bypassed without a line in the book counts as well.
+        let hooks = self.memory.hooks.iter().filter(|(other, _)| *other != id);
+        let known = hooks
+            .filter(|(other, hook)| counts(other) || hook.is_ours())
+            .count();
+        let unknown = lines.into_iter().flatten();
+        known
+            + unknown
+                .filter(|(other, entry)| {
+                    *other != id && entry.counts() && !self.memory.hooks.contains_key(*other)
+                })
+                .count()
+    }
+
+    /// When bypasses were begun of late. An instant that is yet to come is another clock's, and counts as now.
+    fn begun<'a>(&self, book: &'a Book, now: Time) -> impl Iterator<Item = Time> + use<'a> {
+        let window = self.settings.policy.rate_window;
+        book.begun
+            .iter()
+            .copied()
+            .filter(move |begun| now.since(*begun) < window)
+    }
+
+    /// Sets a step in motion.
+    pub(super) fn carry_out(&mut self, id: &HookId, step: Step, now: Time, actions: &mut Vec<Action>) {
+        match step.does {
+            Does::Nothing => {}
+            Does::Read => {
+                let ticket = self.ticket();
+                if let Some(hook) = self.memory.hooks.get_mut(id)
+                    && hook.asked.is_none()
+                {
+                    hook.asked = Some((ticket, now));
+                    actions.push(Action::Read {
+                        ticket,
+                        hook: id.clone(),
+                    });
+                }
+            }
+            Does::Write {
+                line,
+                licence,
+                begins,
+            } => {
+                if let Some(hook) = self.memory.hooks.get_mut(id)
+                    && line.as_ref().is_some_and(|line| line.place == Place::Leaving)
+                {
+                    hook.leaving_since.get_or_insert(now);
+                }
+                match self.write(id, line, licence, begins, now) {
+                    Some(action) => actions.push(action),
+                    // It will be said when it is done.
+                    None => return,
+                }
+            }
+            Does::Change { to, why } => {
+                let ticket = self.ticket();
+                let blindly = !self.settings.guards.on(Guard::Version);
+                let Some(hook) = self.memory.hooks.get_mut(id) else {
+                    return;
+                };
+                let Some((_, view)) = &hook.read else { return };
+                let expects = Expects {
+                    uid: Arc::clone(&view.uid),
+                    version: view.version.clone(),
+                    shown: view.shown.clone(),
+                };
+                hook.pending = Some(Pending {
+                    ticket,
+                    sent: now,
+                    to,
+                });
+                actions.push(Action::Change(Change {
+                    ticket,
+                    hook: id.clone(),
+                    to,
+                    expects: if blindly { expects.blind() } else { expects },
+                    why,
+                }));
+            }
+        }
+        self.tell(id, step.says, actions);
+    }
+
+    fn write(
+        &mut self,
+        id: &HookId,
+        line: Option<Entry>,
+        licence: Option<bool>,
+        begins: bool,
+        now: Time,
+    ) -> Option<Action> {
+        let resting = self.memory.ledger.rest_until.is_some_and(|until| now < until);
+        if resting || self.memory.ledger.unsure || self.memory.ledger.writing.is_some() {
+            return None;
+        }
+        let (version, known) = self.memory.ledger.known.clone()?;
+        let mut book = known;
+        book.begun = self.begun(&book, now).collect();
+        if begins {
+            book.begun.push(now);
+        }
+        match line {
+            Some(line) => _ = book.entries.insert(id.clone(), line),
+            None => _ = book.entries.remove(id),
+        }
+        let ticket = self.ticket();
+        self.memory.ledger.writing = Some(Writing {
+            ticket,
+            sent: now,
+            book: book.clone(),
+            hook: id.clone(),
+            licence,
+        });
+        Some(Action::WriteLedger {
+            ticket,
+            version,
+            book,
+        })
+    }
+
+    /// Reads the ledger where it is not known.
+    pub(super) fn read_ledger(&mut self, now: Time, actions: &mut Vec<Action>) {
+        let ledger = &mut self.memory.ledger;
+        let resting = ledger.rest_until.is_some_and(|until| now < until);
+        let needed = ledger.known.is_none() || ledger.unsure;
+        if self.settings.acts() && needed && !resting && ledger.reading.is_none() && ledger.writing.is_none()
+        {
+            ledger.reading = Some(now);
+            actions.push(Action::ReadLedger);
+        }
+    }
+
+    fn tell(&mut self, id: &HookId, says: Option<(News, String)>, actions: &mut Vec<Action>) {
+        let Some(hook) = self.memory.hooks.get_mut(id) else {
+            return;
+        };
+        let Some((news, words)) = says else {
+            if hook.failing_since.is_none() && hook.pending.is_none() && !hook.is_ours() {
+                hook.told = None;
+            }
+            return;
+        };
+        if hook.told == Some(news) {
+            return;
+        }
+        hook.told = Some(news);
+        let cause = hook.facts.as_ref().and_then(|facts| facts.cause);
+        let pages = matches!(
+            news,
+            News::Limit | News::Contested | News::Flapping | News::Foreign
+        );
+        let hook = self.memory.hooks.get(id);
+        let rule = hook.map(|hook| self.rule(id, hook, cause.unwrap_or(Cause::Slow)));
+        actions.push(Action::Tell(Told {
+            hook: id.clone(),
+            news,
+            page: rule.filter(|_| pages).and_then(|rule| rule.page.clone()),
+            words,
+        }));
+    }
+}
+
+/// The hook's line is not needed any more.
+pub(super) fn strike_out() -> Step {
+    let does = Does::Write {
+        line: None,
+        licence: None,
+        begins: false,
+    };
+    does.into()
+}
+
+/// The object gets its original back.
+pub(super) fn put_back(why: &str) -> Step {
+    let does = Does::Change {
+        to: To::Original,
+        why: why.into(),
+    };
+    Step::from(does).says(News::Restoring, why)
+}
+
+impl Expects {
+    #[cfg(test)]
+    fn blind(self) -> Self {
+        Self {
+            version: super::book::Version::new(""),
+            ..self
+        }
+    }
+
+    #[cfg(not(test))]
+    fn blind(self) -> Self {
+        self
+    }
+}

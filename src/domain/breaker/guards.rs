@@ -1,0 +1,230 @@
+//! The guard rails, and the names under which each says that it held the breaker back.
+
+/// Why a hook that looks like a culprit is not bypassed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum HeldBack {
+    /// It takes no part in admission: there is nothing to bypass.
+    NotAdmission,
+    /// Fewer than two witnesses, or not sure enough.
+    Evidence,
+    /// We doubt ourselves: every probe of everything fails.
+    SelfDoubt,
+    /// What is known of the hooks or of how they are is old.
+    Stale,
+    /// Its owner opted out.
+    OptedOut,
+    /// Its owner's annotation cannot be read.
+    AnnotationUnreadable,
+    /// The rungs that would help are beyond the owner's ceiling.
+    Ceiling,
+    /// The rule permits nothing, or only what would not help.
+    Policy,
+    /// The evidence is of a kind that never goes past shield, and shield is not permitted or not possible.
+    WeakEvidence,
+    /// The API server is too old for the rungs that are permitted.
+    ServerTooOld,
+    /// Only shield is permitted, and the hook is asked about nothing that shield spares.
+    NothingToShield,
+    /// It has not been failing for long enough.
+    Hold,
+    /// The mode is `plan`: it is only said.
+    Plan,
+    /// The fence around the account is not proven.
+    Fence,
+    /// The ledger was not read yet, or cannot be written.
+    Ledger,
+    /// A person froze the breaker.
+    Frozen,
+    /// Somebody keeps reverting us.
+    Contested,
+    /// Its bypass lasted as long as it may, and it was not well since.
+    Limit,
+    /// Somebody changed the fields that we would change.
+    Foreign,
+    /// As many hooks are bypassed as may be at once.
+    Budget,
+    /// As many bypasses were begun of late as may be.
+    Rate,
+}
+
+impl HeldBack {
+    /// All of them, for metrics that export one series per value.
+    pub const ALL: [Self; 21] = [
+        Self::NotAdmission,
+        Self::Evidence,
+        Self::SelfDoubt,
+        Self::Stale,
+        Self::OptedOut,
+        Self::AnnotationUnreadable,
+        Self::Ceiling,
+        Self::Policy,
+        Self::WeakEvidence,
+        Self::ServerTooOld,
+        Self::NothingToShield,
+        Self::Hold,
+        Self::Plan,
+        Self::Fence,
+        Self::Ledger,
+        Self::Frozen,
+        Self::Contested,
+        Self::Limit,
+        Self::Foreign,
+        Self::Budget,
+        Self::Rate,
+    ];
+
+    /// The value of the `reason` label in metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::NotAdmission => "not_admission",
+            Self::Evidence => "evidence",
+            Self::SelfDoubt => "self_doubt",
+            Self::Stale => "stale_inventory",
+            Self::OptedOut => "opted_out",
+            Self::AnnotationUnreadable => "annotation_unreadable",
+            Self::Ceiling => "ceiling",
+            Self::Policy => "policy",
+            Self::WeakEvidence => "weak_evidence",
+            Self::ServerTooOld => "server_too_old",
+            Self::NothingToShield => "nothing_to_shield",
+            Self::Hold => "hold",
+            Self::Plan => "plan",
+            Self::Fence => "fence",
+            Self::Ledger => "ledger",
+            Self::Frozen => "frozen",
+            Self::Contested => "contested",
+            Self::Limit => "limit",
+            Self::Foreign => "foreign",
+            Self::Budget => "budget",
+            Self::Rate => "rate",
+        }
+    }
+
+    /// Why, as a sentence.
+    pub const fn sentence(self) -> &'static str {
+        match self {
+            Self::NotAdmission => "It takes no part in admission.",
+            Self::Evidence => "Two independent witnesses and a sure verdict are needed.",
+            Self::SelfDoubt => "Every probe of everything fails: the fault may be hookwatch's own.",
+            Self::Stale => "What is known of the hooks is too old to act by.",
+            Self::OptedOut => "The configuration is annotated hookwatch.dev/breaker: off.",
+            Self::AnnotationUnreadable => {
+                "The annotation hookwatch.dev/breaker is none of off, shield, skip, ignore."
+            }
+            Self::Ceiling => "What would help is beyond what the annotation hookwatch.dev/breaker permits.",
+            Self::Policy => "The policy does not permit what would help.",
+            Self::WeakEvidence => {
+                "Evidence of this kind never goes past shield, and shield is not to be had."
+            }
+            Self::ServerTooOld => "The API server knows no matchConditions, and ignore is not permitted.",
+            Self::NothingToShield => {
+                "The hook is asked about nothing that shield spares, and no more is permitted."
+            }
+            Self::Hold => "It has not been failing for long enough.",
+            Self::Plan => "The mode is plan.",
+            Self::Fence => "The fence around hookwatch's account is not proven.",
+            Self::Ledger => "The ledger was not read, or cannot be written.",
+            Self::Frozen => "A person froze the breaker.",
+            Self::Contested => "Somebody keeps reverting the bypass: the hook is left alone.",
+            Self::Limit => "Its bypass lasted as long as it may, and it has not been well since.",
+            Self::Foreign => "Somebody else changed the fields that a bypass changes.",
+            Self::Budget => "As many hooks are bypassed as may be at once.",
+            Self::Rate => "As many bypasses were begun of late as may be.",
+        }
+    }
+}
+
+/// One thing that keeps the breaker from doing harm.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Guard {
+    /// Two witnesses and a sure verdict before anything is done.
+    Evidence,
+    /// Not while we doubt ourselves.
+    SelfDoubt,
+    /// Not by old knowledge.
+    Stale,
+    /// Neither past the owner's annotation.
+    Ceiling,
+    /// Nor past the rule.
+    Policy,
+    /// Nor past shield on weak evidence.
+    WeakEvidence,
+    /// Not before it has failed for some time.
+    Hold,
+    /// Nothing is touched unless the mode is `on`.
+    Mode,
+    /// Nor unless the fence holds.
+    Fence,
+    /// Nothing new while frozen.
+    Frozen,
+    /// Two reverts are enough.
+    Contested,
+    /// Not again after the longest bypass, before it was well.
+    Limit,
+    /// The longest bypass itself.
+    Longest,
+    /// As many at once as permitted.
+    Budget,
+    /// As many in some time as permitted.
+    Rate,
+    /// The ledger is written, with its version as the precondition, before an object is.
+    LedgerFirst,
+    /// A change is made only to the very version of the object that was read.
+    Version,
+    /// Leave to act runs out before anybody else may take it for abandoned.
+    Licence,
+    /// What may still be under way is not written off.
+    Patience,
+    /// A hook that canaries reach is put back only after they got through.
+    Canary,
+    /// Canaries alone go through only where nothing went through before: never from shield.
+    Narrowing,
+    /// Only what every API server shows is called effective, and only what none shows any more is over.
+    EveryServer,
+}
+
+/// Which guards are in force. What is shipped has no way to switch one off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Guards {
+    #[cfg(test)]
+    off: Option<Guard>,
+}
+
+impl Guards {
+    /// All but one, to show that it is needed.
+    #[cfg(test)]
+    pub(super) fn without(guard: Guard) -> Self {
+        Self { off: Some(guard) }
+    }
+
+    /// Whether a guard is in force.
+    #[cfg(test)]
+    pub(super) fn on(self, guard: Guard) -> bool {
+        self.off != Some(guard)
+    }
+
+    /// Whether a guard is in force: always.
+    #[cfg(not(test))]
+    #[allow(clippy::unused_self)]
+    pub(super) const fn on(self, _: Guard) -> bool {
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_reason_has_a_label_of_its_own_and_a_sentence() {
+        let labels: BTreeSet<&str> = HeldBack::ALL.iter().map(|reason| reason.as_str()).collect();
+        assert_eq!(labels.len(), HeldBack::ALL.len());
+        assert!(
+            HeldBack::ALL
+                .iter()
+                .all(|reason| reason.sentence().ends_with('.'))
+        );
+    }
+}

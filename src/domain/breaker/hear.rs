@@ -1,0 +1,265 @@
+//! Taking observations in. Nothing is decided here.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::action::{Action, News, To, Told};
+use super::book::{Book, Version};
+use super::observed::{Judged, Observation, Outcome, Shown, Ticket, View};
+use super::{Breaker, HookMemory, Licence, Overall};
+use crate::domain::hook::HookId;
+use crate::domain::time::Time;
+use crate::domain::verdict::Health;
+
+impl Breaker {
+    pub(super) fn hear(&mut self, observation: Observation, now: Time, actions: &mut Vec<Action>) {
+        match observation {
+            Observation::Tick => {}
+            Observation::Leads(leads) => self.memory.leads = leads,
+            Observation::Judged(judged) => self.judged(judged, now),
+            Observation::Servers(servers) => self.servers(servers),
+            Observation::Shows { hook, server, view } => self.shows(hook, server, view),
+            Observation::Read { ticket, view } => self.read(ticket, view, now),
+            Observation::Ledger { version, book } => {
+                self.memory.ledger.reading = None;
+                // While a write is under way it is not known which of the two is newer.
+                if self.memory.ledger.writing.is_none() {
+                    self.knows(version, book, now);
+                }
+            }
+            Observation::NoLedger => {
+                let ledger = &mut self.memory.ledger;
+                ledger.reading = None;
+                ledger.rest_until = Some(now + self.settings.times.retry);
+                ledger.lost.get_or_insert(now);
+            }
+            Observation::Outcome { ticket, outcome } => self.outcome(ticket, outcome, now, actions),
+        }
+    }
+
+    fn judged(&mut self, judged: Judged, now: Time) {
+        self.memory.judged = Some(Overall {
+            at: now,
+            self_doubt: judged.self_doubt,
+            inventory_is_old: judged.inventory_is_old,
+            fence_holds: judged.fence_holds,
+            match_conditions: judged.match_conditions,
+        });
+        for (id, hook) in &mut self.memory.hooks {
+            if !judged.hooks.contains_key(id) {
+                (hook.facts, hook.failing_since, hook.well_since) = (None, None, None);
+            }
+        }
+        for (id, facts) in judged.hooks {
+            let hook = self.memory.hooks.entry(id).or_default();
+            hook.failing_since = facts.is_culprit().then(|| hook.failing_since.unwrap_or(now));
+            hook.well_since = (facts.health == Health::Healthy).then(|| hook.well_since.unwrap_or(now));
+            hook.facts = Some(facts);
+        }
+        let book = self.memory.ledger.known.as_ref().map(|(_, book)| book);
+        let told = |id: &HookId| book.is_some_and(|book| book.entries.contains_key(id));
+        self.memory.hooks.retain(|id, hook| {
+            hook.facts.is_some()
+                || hook.pending.is_some()
+                || hook.asked.is_some()
+                || told(id)
+                || hook.is_ours()
+        });
+    }
+
+    fn servers(&mut self, servers: BTreeSet<Arc<str>>) {
+        for hook in self.memory.hooks.values_mut() {
+            hook.shows.retain(|server, _| servers.contains(server));
+        }
+        self.memory.servers = servers;
+    }
+
+    fn shows(&mut self, id: HookId, server: Arc<str>, view: View) {
+        let hook = self.memory.hooks.entry(id).or_default();
+        let before = hook.shows.insert(server, view.clone());
+        let news = before.is_none_or(|before| before.version != view.version);
+        // It may be older than what was read or newer; only another read can tell.
+        if news
+            && hook
+                .read
+                .as_ref()
+                .is_some_and(|(_, read)| read.version != view.version)
+        {
+            hook.read = None;
+        }
+    }
+
+    fn read(&mut self, ticket: Ticket, view: Option<View>, now: Time) {
+        let rest_until = now + self.settings.times.retry;
+        for hook in self.memory.hooks.values_mut() {
+            if hook.asked.is_some_and(|(asked, _)| asked == ticket) {
+                hook.asked = None;
+                match view {
+                    Some(view) => hook.sees(view, now),
+                    None => hook.rest_until = Some(rest_until),
+                }
+                return;
+            }
+        }
+    }
+
+    /// Takes in what stands in the ledger now.
+    fn knows(&mut self, version: Option<Version>, book: Book, now: Time) {
+        let before = self.memory.ledger.known.take().map(|(_, book)| book);
+        let before = before.unwrap_or_default();
+        let ids: BTreeSet<&HookId> = before.entries.keys().chain(book.entries.keys()).collect();
+        for id in ids {
+            if before.entries.get(id) != book.entries.get(id) {
+                let hook = self.memory.hooks.entry(id.clone()).or_default();
+                hook.line_since = now;
+                hook.licence = None;
+                // What was read before may be older than the line.
+                (hook.read, hook.asked) = (None, None);
+            }
+        }
+        let ledger = &mut self.memory.ledger;
+        ledger.known = Some((version, book));
+        (ledger.unsure, ledger.lost, ledger.rest_until) = (false, None, None);
+    }
+
+    fn outcome(&mut self, ticket: Ticket, outcome: Outcome, now: Time, actions: &mut Vec<Action>) {
+        if let Some(writing) = &self.memory.ledger.writing
+            && writing.ticket == ticket
+        {
+            self.ledger_written(outcome, now);
+            return;
+        }
+        let mut hooks = self.memory.hooks.iter_mut();
+        let found = hooks.find(|(_, hook)| {
+            hook.pending
+                .as_ref()
+                .is_some_and(|pending| pending.ticket == ticket)
+        });
+        let Some((id, hook)) = found else { return };
+        let Some(pending) = hook.pending.take() else {
+            return;
+        };
+        hook.read = None;
+        match outcome {
+            Outcome::Applied(view) => {
+                if matches!(pending.to, To::Bypass(_)) && hook.probation_since.is_some() {
+                    // It counts from anew how long it has been well.
+                    hook.relapses = hook.relapses.saturating_add(1);
+                    hook.well_since = None;
+                }
+                hook.sees(view, now);
+            }
+            Outcome::Conflict | Outcome::Gone => {}
+            Outcome::Refused(why) => {
+                hook.rest_until = Some(now + self.settings.times.retry);
+                if hook.told != Some(News::Refused) {
+                    hook.told = Some(News::Refused);
+                    actions.push(Action::Tell(Told {
+                        hook: id.clone(),
+                        news: News::Refused,
+                        page: None,
+                        words: format!("The API server refused the change: {why}"),
+                    }));
+                }
+            }
+            Outcome::Ambiguous | Outcome::Written(_) => hook.unclear(),
+        }
+    }
+
+    fn ledger_written(&mut self, outcome: Outcome, now: Time) {
+        let retry = self.settings.times.retry;
+        let ledger = &mut self.memory.ledger;
+        let Some(writing) = ledger.writing.take() else {
+            return;
+        };
+        match outcome {
+            Outcome::Written(version) => {
+                ledger.known = Some((Some(version), writing.book));
+                (ledger.lost, ledger.rest_until) = (None, None);
+                let hook = self.memory.hooks.entry(writing.hook).or_default();
+                hook.line_since = now;
+                hook.licence = writing.licence.map(|clean| Licence {
+                    sent: writing.sent,
+                    clean,
+                });
+                if hook.licence.is_none() {
+                    (hook.read, hook.asked) = (None, None);
+                }
+            }
+            Outcome::Refused(_) => {
+                ledger.unsure = true;
+                ledger.rest_until = Some(now + retry);
+                ledger.lost.get_or_insert(now);
+            }
+            Outcome::Conflict | Outcome::Gone => ledger.unsure = true,
+            Outcome::Ambiguous | Outcome::Applied(_) => {
+                ledger.unsure = true;
+                ledger.lost.get_or_insert(now);
+            }
+        }
+    }
+
+    /// Stops waiting for answers that will not come.
+    pub(super) fn give_up(&mut self, now: Time) {
+        let life = self.settings.times.request_life;
+        let over = |sent: Time| now.since(sent) >= life;
+        let ledger = &mut self.memory.ledger;
+        if ledger.reading.is_some_and(over) {
+            ledger.reading = None;
+        }
+        if ledger.writing.as_ref().is_some_and(|writing| over(writing.sent)) {
+            ledger.writing = None;
+            ledger.unsure = true;
+        }
+        for hook in self.memory.hooks.values_mut() {
+            if hook.asked.is_some_and(|(_, sent)| over(sent)) {
+                hook.asked = None;
+            }
+            if hook.pending.as_ref().is_some_and(|pending| over(pending.sent)) {
+                hook.pending = None;
+                hook.read = None;
+                hook.unclear();
+            }
+            let reread = self.settings.times.reread;
+            let old = |read: &(Time, View)| now.since(read.0) >= reread;
+            if hook.read.as_ref().is_some_and(old) {
+                hook.read = None;
+            }
+        }
+    }
+}
+
+impl HookMemory {
+    /// Whether anything is known to be of hookwatch.
+    pub(super) fn is_ours(&self) -> bool {
+        let read = self.read.as_ref().map(|(_, view)| view);
+        self.shows.values().chain(read).any(|view| view.shown.is_ours())
+    }
+
+    /// Takes in the truth.
+    fn sees(&mut self, view: View, now: Time) {
+        match view.shown {
+            Shown::Ours { probation, .. } => {
+                self.bypassed_since.get_or_insert(now);
+                match probation {
+                    true => _ = self.probation_since.get_or_insert(now),
+                    false => self.probation_since = None,
+                }
+            }
+            Shown::Original | Shown::Gone => {
+                (self.bypassed_since, self.probation_since) = (None, None);
+                self.leaving_since = None;
+                self.relapses = 0;
+            }
+            Shown::Foreign => {}
+        }
+        self.read = Some((now, view));
+    }
+
+    /// A change may or may not have been made, or may still be.
+    fn unclear(&mut self) {
+        if let Some(licence) = &mut self.licence {
+            licence.clean = false;
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! The way back of a hook that is bypassed.
+
+use std::time::Duration;
+
+use super::action::{News, To};
+use super::book::{Entry, Place};
+use super::choice::Choice;
+use super::decide::{Does, Step, put_back, strike_out};
+use super::guards::Guard;
+use super::observed::{CanaryWord, View};
+use super::policy::{AtLimit, Rung};
+use super::{Breaker, HookMemory};
+use crate::domain::fence::AutoBreak;
+use crate::domain::hook::HookId;
+use crate::domain::time::Time;
+
+impl Breaker {
+    /// A hook that is bypassed, and the book says so.
+    pub(super) fn bypassed(
+        &self,
+        id: &HookId,
+        hook: &HookMemory,
+        entry: &Entry,
+        (rung, probation): (Rung, bool),
+        now: Time,
+    ) -> Step {
+        let guards = self.settings.guards;
+        let rule = self.rule(id, hook, entry.cause);
+        let justified = self.justify(id, hook, Some(entry), now);
+        if entry.contested {
+            return self.leave(hook, entry, false, "Somebody keeps taking the bypass away.", now);
+        }
+        let permitted = rule.mode == AutoBreak::On
+            && (rule.rungs.contains(&rung) || !guards.on(Guard::Policy))
+            && (Self::ceiling(hook).permits(rung) || !guards.on(Guard::Ceiling));
+        if !permitted {
+            return match justified {
+                Ok(choice) if choice.rung < rung => self.move_to(hook, entry, &choice, now),
+                _ => self.leave(hook, entry, false, "It may not be bypassed so far any more.", now),
+            };
+        }
+        // An instant that another clock wrote down can only shorten a bypass.
+        let own = hook
+            .bypassed_since
+            .map_or(Duration::ZERO, |since| now.since(since));
+        let lasted = own.max(now.since(entry.since));
+        let limit = lasted >= rule.longest && guards.on(Guard::Longest);
+        if limit && rule.at_limit(rung) == AtLimit::Restore {
+            return self.leave(hook, entry, true, "The bypass lasted as long as it may.", now);
+        }
+        let step = match probation {
+            true => self.on_probation(hook, entry, rung, now),
+            false => self.still_bypassed(hook, entry, rung, now),
+        };
+        if let Some(step) = step {
+            return step;
+        }
+        if let Ok(choice) = justified
+            && choice.rung > rung
+            && !probation
+        {
+            return self.move_to(hook, entry, &choice, now);
+        }
+        if limit {
+            return Step::default().says(
+                News::Limit,
+                "The bypass lasted as long as it may, and stays by its rule.",
+            );
+        }
+        match (probation, self.everywhere(hook)) {
+            (true, _) => Step::default().says(News::Probation, "Only dry-run canaries reach the hook."),
+            (false, true) => {
+                Step::default().says(News::Effective(rung), "Every API server shows the bypass.")
+            }
+            (false, false) => Step::default(),
+        }
+    }
+
+    /// Takes a bypass to another rung. The book first, so that the rule is found by the cause that holds now.
+    fn move_to(&self, hook: &HookMemory, entry: &Entry, choice: &Choice, now: Time) -> Step {
+        let why = choice.words();
+        if entry.rung == choice.rung {
+            let to = To::Bypass(choice.rung);
+            let says = why.to_string();
+            return Step::from(Does::Change { to, why }).says(News::Bypassing(choice.rung), says);
+        }
+        let cause = hook.facts.as_ref().and_then(|facts| facts.cause);
+        let does = self.rewrite(
+            entry,
+            |line| {
+                line.rung = choice.rung;
+                line.cause = cause.unwrap_or(line.cause);
+            },
+            now,
+        );
+        does.into()
+    }
+
+    /// How long a hook has been well, by a judgement that is fresh.
+    fn well_for(&self, hook: &HookMemory, now: Time) -> Option<Duration> {
+        let fresh = self
+            .memory
+            .judged
+            .is_some_and(|judged| now.since(judged.at) <= self.settings.times.fresh && !judged.self_doubt);
+        hook.well_since.filter(|_| fresh).map(|since| now.since(since))
+    }
+
+    fn still_bypassed(&self, hook: &HookMemory, entry: &Entry, rung: Rung, now: Time) -> Option<Step> {
+        let (guards, times) = (self.settings.guards, &self.settings.times);
+        let relapses = entry.relapses.saturating_add(hook.relapses);
+        let wait = times.well_for * 2_u32.saturating_pow(u32::from(relapses).min(times.doublings));
+        if self.well_for(hook, now)? < wait {
+            return None;
+        }
+        let met = hook
+            .facts
+            .as_ref()
+            .is_some_and(|facts| facts.canary != CanaryWord::Unmet);
+        // Below a shield the tenants are still sent to the hook; to let only canaries through would be to spare them.
+        // Below ignore canaries reach the hook anyhow.
+        let narrower = rung == Rung::Skip || !guards.on(Guard::Narrowing);
+        if met && narrower && guards.on(Guard::Canary) {
+            let does = Does::Change {
+                to: To::Probation,
+                why: "It has been well for long enough to be tried.".into(),
+            };
+            return Some(Step::from(does).says(News::Probation, "Only dry-run canaries reach the hook."));
+        }
+        Some(self.leave(hook, entry, false, "It has been well for long enough.", now))
+    }
+
+    fn on_probation(&self, hook: &HookMemory, entry: &Entry, rung: Rung, now: Time) -> Option<Step> {
+        let canary = hook
+            .facts
+            .as_ref()
+            .map_or(CanaryWord::Awaited, |facts| facts.canary);
+        if canary == CanaryWord::Failed || hook.failing_since.is_some() {
+            let does = Does::Change {
+                to: To::Bypass(rung),
+                why: "It failed again on probation.".into(),
+            };
+            return Some(Step::from(does).says(News::Relapsed, "It failed again on probation."));
+        }
+        let tried = hook
+            .probation_since
+            .map_or(Duration::ZERO, |since| now.since(since));
+        let well = self.well_for(hook, now)?.min(tried) >= self.settings.times.probation;
+        let through = matches!(canary, CanaryWord::Through | CanaryWord::Unmet);
+        (well && through).then(|| self.leave(hook, entry, false, "It is well, canaries included.", now))
+    }
+
+    /// Lets a bypassed hook back: the book first, so that other replicas do not take it for a revert.
+    fn leave(&self, hook: &HookMemory, entry: &Entry, spent: bool, why: &str, now: Time) -> Step {
+        let since = hook.leaving_since;
+        if since.is_some_and(|since| now.since(since) >= self.settings.times.without_ledger) {
+            return put_back(why);
+        }
+        let relapses = entry.relapses.saturating_add(hook.relapses);
+        let does = self.rewrite(
+            entry,
+            |line| {
+                line.place = Place::Leaving;
+                line.relapses = relapses;
+                line.spent |= spent;
+            },
+            now,
+        );
+        match spent {
+            true => Step::from(does).says(News::Limit, why),
+            false => Step::from(does).says(News::Restoring, why),
+        }
+    }
+
+    /// It was to be put back, and is.
+    pub(super) fn left(&self, hook: &HookMemory, entry: &Entry, now: Time) -> Step {
+        match self.everywhere(hook) {
+            true => self.rewrite(entry, |line| line.place = Place::Out, now).into(),
+            false => Step::default(),
+        }
+    }
+
+    /// It is as its owner has it, and remembered.
+    pub(super) fn is_out(
+        &self,
+        id: &HookId,
+        hook: &HookMemory,
+        entry: &Entry,
+        view: &View,
+        now: Time,
+    ) -> Step {
+        if hook.failing_since.is_some() {
+            return self.begin(id, hook, Some(entry), view, now);
+        }
+        let times = &self.settings.times;
+        let long = now.since(hook.line_since) >= times.remember;
+        let forgotten = match hook.facts {
+            Some(_) => self
+                .well_for(hook, now)
+                .is_some_and(|well| well >= times.remember),
+            None => true,
+        };
+        match long && forgotten {
+            true => strike_out(),
+            false if entry.contested => Step::default(),
+            false => Step::default().says(News::Restored, "It is as its owner has it, and under watch."),
+        }
+    }
+
+    /// The ledger was never read and cannot be: what is ours goes back as soon as it can.
+    pub(super) fn without_book(&self, _: &HookId, hook: &HookMemory, now: Time) -> Step {
+        let Some((_, view)) = &hook.read else {
+            return Does::Read.into();
+        };
+        let well = self
+            .well_for(hook, now)
+            .is_some_and(|well| well >= self.settings.times.well_for);
+        match well && view.shown.is_ours() {
+            true => put_back("It is well, and hookwatch cannot reach its ledger."),
+            false => Step::default(),
+        }
+    }
+}

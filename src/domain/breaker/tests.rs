@@ -1,0 +1,8 @@
+//! The breaker as a whole: single incidents, and all that can happen in small worlds.
+
+mod canonical;
+mod incidents;
+mod model;
+mod needed;
+mod promises;
+mod world;

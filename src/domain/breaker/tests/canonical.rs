@@ -1,0 +1,300 @@
+//! Worlds that cannot be told apart by what comes next are made equal: else there would be no end of them.
+//!
+//! Of a time only its distance from now matters, and only up to the longest span that anything waits for. Numbers of
+//! tickets and versions matter only by being equal or not.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use super::super::*;
+use super::world::{NOW, STEP, Setup, UNIT, What, World, Write, version};
+
+impl World {
+    /// Moves every instant.
+    pub(super) fn map_times(&mut self, own: &impl Fn(Time) -> Time, written: &impl Fn(Time) -> Time) {
+        map_book(&mut self.book, written);
+        for write in &mut self.writes {
+            if let What::Book { book, .. } = &mut write.what {
+                map_book(book, written);
+            }
+        }
+        for actor in &mut self.actors {
+            actor.memory.map_times(own, written);
+        }
+    }
+
+    pub(super) fn canonical(&mut self, setup: &Setup) {
+        self.shorten_times(setup);
+        self.number_tickets();
+        self.begun.sort_unstable();
+        // In which order they set out makes no difference.
+        self.writes.sort_by_cached_key(fingerprint);
+        self.number_versions();
+    }
+
+    fn shorten_times(&mut self, setup: &Setup) {
+        let step = UNIT * STEP;
+        let written = |time: Time| time.max(NOW.before(UNIT * 5));
+        self.map_times(&|time| time, &written);
+        let forget = |book: &mut Book| {
+            if setup.rate.is_none() {
+                book.begun.clear();
+            }
+            for entry in book.entries.values_mut() {
+                if setup.longest.is_none() {
+                    entry.since = NOW;
+                }
+            }
+        };
+        forget(&mut self.book);
+        for write in &mut self.writes {
+            if let What::Book { book, .. } = &mut write.what {
+                forget(book);
+            }
+        }
+        for actor in &mut self.actors {
+            let now = match actor.ahead {
+                true => NOW + step,
+                false => NOW,
+            };
+            let at_most = |time: Time, units: u32| time.max(now.before(UNIT * units));
+            let memory = &mut actor.memory;
+            if let Some((_, book)) = &mut memory.ledger.known {
+                forget(book);
+            }
+            if let Some(writing) = &mut memory.ledger.writing {
+                forget(&mut writing.book);
+                writing.sent = at_most(writing.sent, 2);
+            }
+            for until in [&mut memory.ledger.rest_until, &mut memory.ledger.lost] {
+                *until = until.filter(|until| *until > now);
+            }
+            if let Some(judged) = &mut memory.judged {
+                judged.at = at_most(judged.at, 1);
+            }
+            let book = memory.ledger.known.as_ref().map(|(_, book)| book);
+            for (id, hook) in &mut memory.hooks {
+                hook.told = None;
+                hook.rest_until = hook.rest_until.filter(|until| *until > now);
+                hook.leaving_since = hook.leaving_since.map(|_| now);
+                hook.failing_since = hook.failing_since.map(|since| at_most(since, setup.hold));
+                hook.well_since = hook.well_since.map(|since| at_most(since, 2));
+                hook.probation_since = hook.probation_since.map(|since| at_most(since, 1));
+                hook.bypassed_since = hook.bypassed_since.map(|since| match setup.longest {
+                    Some(longest) => at_most(since, longest),
+                    None => now,
+                });
+                if let Some((read, _)) = &mut hook.read {
+                    *read = now;
+                }
+                let entry = book.and_then(|book| book.entries.get(id));
+                hook.line_since = match entry {
+                    Some(_) => at_most(hook.line_since, 3),
+                    None => now,
+                };
+                if let Some(licence) = &mut hook.licence {
+                    licence.sent = at_most(licence.sent, 1);
+                }
+                if let Some(pending) = &mut hook.pending {
+                    pending.sent = at_most(pending.sent, 2);
+                }
+                hook.relapses = hook.relapses.min(1);
+            }
+        }
+        let cap = |book: &mut Book| {
+            for entry in book.entries.values_mut() {
+                entry.relapses = entry.relapses.min(1);
+                entry.reverts = entry.reverts.min(3);
+            }
+        };
+        cap(&mut self.book);
+        for write in &mut self.writes {
+            if let What::Book { book, .. } = &mut write.what {
+                cap(book);
+            }
+        }
+        for actor in &mut self.actors {
+            let ledger = &mut actor.memory.ledger;
+            if let Some((_, book)) = &mut ledger.known {
+                cap(book);
+            }
+            if let Some(writing) = &mut ledger.writing {
+                cap(&mut writing.book);
+            }
+        }
+    }
+
+    fn number_tickets(&mut self) {
+        for (at, actor) in self.actors.iter_mut().enumerate() {
+            let memory = &mut actor.memory;
+            let mut known: Vec<u64> = Vec::new();
+            known.extend(memory.ledger.writing.iter().map(|writing| writing.ticket.0));
+            for hook in memory.hooks.values() {
+                known.extend(hook.pending.iter().map(|pending| pending.ticket.0));
+            }
+            let number = |ticket: &mut Ticket| {
+                // One that nobody waits for any more is as good as any other such.
+                let place = known.iter().position(|known| *known == ticket.0);
+                *ticket = Ticket(place.map_or(0, |place| place as u64 + 1));
+            };
+            for hook in memory.hooks.values_mut() {
+                if let Some(pending) = &mut hook.pending {
+                    number(&mut pending.ticket);
+                }
+            }
+            if let Some(writing) = &mut memory.ledger.writing {
+                number(&mut writing.ticket);
+            }
+            memory.tickets = known.len() as u64;
+            for write in &mut self.writes {
+                if let Some((waits, ticket)) = &mut write.waits
+                    && *waits == at
+                {
+                    number(ticket);
+                }
+            }
+        }
+    }
+
+    fn number_versions(&mut self) {
+        for at in 0..self.objects.len() {
+            let mut numbers = Numbers::default();
+            numbers.of(&mut self.objects[at].version);
+            for cache in &mut self.caches {
+                numbers.of(&mut cache[at].version);
+            }
+            let id = Setup::hook(at);
+            let mut of_book = |book: &mut Book| {
+                if let Some(entry) = book.entries.get_mut(&id) {
+                    numbers.of_version(&mut entry.seen);
+                }
+            };
+            of_book(&mut self.book);
+            for write in &mut self.writes {
+                if let What::Book { book, .. } = &mut write.what {
+                    of_book(book);
+                }
+            }
+            for actor in &mut self.actors {
+                let ledger = &mut actor.memory.ledger;
+                if let Some((_, book)) = &mut ledger.known {
+                    of_book(book);
+                }
+                if let Some(writing) = &mut ledger.writing {
+                    of_book(&mut writing.book);
+                }
+            }
+            for write in &mut self.writes {
+                if let What::Change {
+                    hook,
+                    expects: Some(expects),
+                    ..
+                } = &mut write.what
+                    && usize::from(*hook) == at
+                {
+                    numbers.of(expects);
+                }
+            }
+            for actor in &mut self.actors {
+                if let Some(hook) = actor.memory.hooks.get_mut(&id) {
+                    for view in hook.shows.values_mut() {
+                        numbers.of_version(&mut view.version);
+                    }
+                    if let Some((_, view)) = &mut hook.read {
+                        numbers.of_version(&mut view.version);
+                    }
+                }
+            }
+        }
+        let mut numbers = Numbers::default();
+        numbers.of(&mut self.ledger);
+        for write in &mut self.writes {
+            if let What::Book { expects, .. } = &mut write.what {
+                numbers.of(expects);
+            }
+        }
+        for actor in &mut self.actors {
+            if let Some((Some(version), _)) = &mut actor.memory.ledger.known {
+                numbers.of_version(version);
+            }
+        }
+    }
+}
+
+fn fingerprint(write: &Write) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    write.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Numbers handed out in the order in which they are asked for.
+#[derive(Default)]
+struct Numbers(BTreeMap<u8, u8>);
+
+impl Numbers {
+    fn of(&mut self, number: &mut u8) {
+        // 100 leaves room for those that come next, and for none to be taken for another.
+        let next = 100 - self.0.len() as u8;
+        *number = *self.0.entry(*number).or_insert(next);
+    }
+
+    fn of_version(&mut self, text: &mut Version) {
+        if let Ok(mut number) = text.0.parse() {
+            self.of(&mut number);
+            *text = version(number);
+        }
+    }
+}
+
+fn map_book(book: &mut Book, map: &impl Fn(Time) -> Time) {
+    for begun in &mut book.begun {
+        *begun = map(*begun);
+    }
+    for entry in book.entries.values_mut() {
+        (entry.since, entry.at) = (map(entry.since), map(entry.at));
+    }
+}
+
+impl Memory {
+    fn map_times(&mut self, own: &impl Fn(Time) -> Time, written: &impl Fn(Time) -> Time) {
+        let ledger = &mut self.ledger;
+        if let Some((_, book)) = &mut ledger.known {
+            map_book(book, written);
+        }
+        if let Some(writing) = &mut ledger.writing {
+            map_book(&mut writing.book, written);
+            writing.sent = own(writing.sent);
+        }
+        for time in [&mut ledger.reading, &mut ledger.rest_until, &mut ledger.lost] {
+            *time = time.map(own);
+        }
+        if let Some(judged) = &mut self.judged {
+            judged.at = own(judged.at);
+        }
+        for hook in self.hooks.values_mut() {
+            hook.line_since = own(hook.line_since);
+            for time in [
+                &mut hook.failing_since,
+                &mut hook.well_since,
+                &mut hook.bypassed_since,
+                &mut hook.probation_since,
+                &mut hook.leaving_since,
+                &mut hook.rest_until,
+            ] {
+                *time = time.map(own);
+            }
+            if let Some((time, _)) = &mut hook.read {
+                *time = own(*time);
+            }
+            if let Some((_, time)) = &mut hook.asked {
+                *time = own(*time);
+            }
+            if let Some(licence) = &mut hook.licence {
+                licence.sent = own(licence.sent);
+            }
+            if let Some(pending) = &mut hook.pending {
+                pending.sent = own(pending.sent);
+            }
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! All that can happen in small worlds, explored without gaps.
+//!
+//! Each world is small in another way, as everything at once would have no end. `HOOKWATCH_MODEL=large` explores more
+//! of each; see [`worlds`].
+
+use std::collections::{BTreeSet, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Mutex;
+use std::time::Instant;
+
+use stateright::{Checker, HasDiscoveries, Model, Property};
+
+use super::super::policy::Rung;
+use super::promises::{BACK, LONGEST, PROMISES, STEPS};
+use super::world::{Hand, Happens, Mishaps, Mood, Setup, World};
+use crate::domain::fence::AutoBreak;
+
+/// A setup as the checker sees it.
+pub(super) struct Small {
+    setup: Setup,
+    /// How many healthy steps lead back from a world, and how many with the hooks as they are.
+    back: [Mutex<HashMap<u64, Option<u8>>>; 2],
+}
+
+impl Small {
+    pub(super) fn new(setup: Setup) -> Self {
+        Self {
+            setup,
+            back: Default::default(),
+        }
+    }
+
+    /// How many steps lead back; none when it is more than [`STEPS`].
+    fn steps_back(&self, world: &World, well: bool) -> Option<u8> {
+        let key = |world: &World| {
+            let mut hasher = DefaultHasher::new();
+            world.hash(&mut hasher);
+            hasher.finish()
+        };
+        let known = &self.back[usize::from(well)];
+        let mut way = Vec::new();
+        let mut world = world.clone();
+        let mut steps = loop {
+            let key = key(&world);
+            if world.is_back() {
+                break Some(0);
+            }
+            if let Some(steps) = known.lock().unwrap().get(&key) {
+                break *steps;
+            }
+            if way.len() > usize::from(STEPS) {
+                break None;
+            }
+            way.push(key);
+            world = world.works(&self.setup, well);
+        };
+        for key in way.into_iter().rev() {
+            steps = steps.map(|steps| steps + 1).filter(|steps| *steps <= STEPS);
+            known.lock().unwrap().insert(key, steps);
+        }
+        steps
+    }
+}
+
+impl Model for Small {
+    type State = World;
+    type Action = Happens;
+
+    fn init_states(&self) -> Vec<World> {
+        vec![World::new(&self.setup)]
+    }
+
+    fn actions(&self, world: &World, actions: &mut Vec<Happens>) {
+        // What comes after a broken promise is of no interest.
+        if world.broken.is_empty() {
+            world.could(&self.setup, actions);
+        }
+    }
+
+    fn next_state(&self, world: &World, happens: Happens) -> Option<World> {
+        Some(world.then(&self.setup, &happens))
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        macro_rules! promises {
+            ($($at:literal)*) => {
+                vec![$(Property::always(PROMISES[$at], |model: &Self, world: &World| {
+                    world.holds(&model.setup, PROMISES[$at])
+                })),*]
+            };
+        }
+        let mut properties = promises![0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15];
+        properties.push(Property::always(BACK, |model: &Self, world: &World| {
+            model.steps_back(world, true).is_some()
+        }));
+        if self.setup.longest.is_some() {
+            properties.push(Property::always(LONGEST, |model: &Self, world: &World| {
+                model.steps_back(world, false).is_some()
+            }));
+        }
+        // Else a world in which nothing is ever bypassed would keep every promise.
+        properties.push(Property::sometimes(
+            "something is bypassed",
+            |_: &Self, world: &World| world.objects.iter().any(|object| object.shown.is_ours()),
+        ));
+        properties
+    }
+}
+
+/// The worlds that are explored, by name.
+fn worlds(large: bool) -> Vec<(&'static str, Setup)> {
+    let more = u8::from(large);
+    let mishaps = Mishaps::default();
+    vec![(
+        "two replicas and two hooks of which one may be bypassed, a crash",
+        Setup {
+            hooks: 2,
+            actors: 2,
+            mishaps: Mishaps {
+                crashes: 1 + more,
+                unheard: more,
+                moods: 1,
+                ..mishaps.clone()
+            },
+            ..Setup::default()
+        },
+    )]
+}
+
+/// Explores a world and says what was found.
+fn explore(name: &str, setup: Setup) {
+    let began = Instant::now();
+    let checker = Small::new(setup).checker().threads(2).spawn_bfs().join();
+    let seconds = began.elapsed().as_secs_f64();
+    let (states, steps, depth) = (
+        checker.unique_state_count(),
+        checker.state_count(),
+        checker.max_depth(),
+    );
+    println!("{name}: {states} states, {steps} steps, {depth} deep, {seconds:.1} s");
+    for (promise, path) in checker.discoveries() {
+        if promise != "something is bypassed" {
+            let way: Vec<Happens> = path.clone().into_actions();
+            panic!(
+                "{name}: broken: {promise}\nby {way:#?}\nends in {:#?}",
+                path.last_state()
+            );
+        }
+    }
+}
+
+/// The shortest way by which a promise is broken in a world, if there is one.
+pub(super) fn broken(setup: Setup, promise: &'static str) -> Option<Vec<Happens>> {
+    let only = HasDiscoveries::AnyOf(BTreeSet::from([promise]));
+    let checker = Small::new(setup)
+        .checker()
+        .threads(2)
+        .finish_when(only)
+        .spawn_bfs()
+        .join();
+    let found = checker.discovery(promise).map(stateright::Path::into_actions);
+    println!(
+        "{promise}: broken after {} states by {found:?}",
+        checker.unique_state_count()
+    );
+    found
+}
+
+#[test]
+fn every_promise_holds_whatever_happens_in_small_worlds() {
+    let large = std::env::var("HOOKWATCH_MODEL").is_ok_and(|size| size == "large");
+    for (name, setup) in worlds(large) {
+        explore(name, setup);
+    }
+}
+
+
+#[test]
+fn trying() {
+    let m = |crashes, unheard, moods| Mishaps { crashes, unheard, moods, ..Mishaps::default() };
+    for (name, setup) in [
+        ("1h1a", Setup::default()),
+        ("1h1a moods", Setup { mishaps: m(0, 0, 2), ..Setup::default() }),
+        ("1h1a crash moods unheard", Setup { mishaps: m(1, 1, 1), ..Setup::default() }),
+        ("2h1a", Setup { hooks: 2, ..Setup::default() }),
+        ("1h2a", Setup { actors: 2, ..Setup::default() }),
+        ("2h2a", Setup { hooks: 2, actors: 2, ..Setup::default() }),
+    ] {
+        let began = Instant::now();
+        let checker = Small::new(setup).checker().threads(2).timeout(std::time::Duration::from_secs(15)).spawn_bfs().join();
+        let (states, steps, depth) = (checker.unique_state_count(), checker.state_count(), checker.max_depth());
+        println!("{name}: {states} states, {steps} steps, {depth} deep, {:.1} s", began.elapsed().as_secs_f64());
+        for (promise, path) in checker.discoveries() {
+            if promise != "something is bypassed" {
+                let mut w = path.last_state().clone();
+                println!("BROKEN {promise} by {:?}", path.into_actions());
+                if promise == BACK { for _ in 0..12 { w = w.works(&Setup::default(), true); } }
+                if !name.contains("2h2a") || promise != BACK { println!("{w:#?}"); }
+                break;
+            }
+        }
+    }
+}

@@ -1,0 +1,611 @@
+//! A small world to explore: objects, API servers with caches that lag, a ledger, replicas of the real breaker, and
+//! everything that can go wrong between them.
+//!
+//! The replicas are [`Breaker`]s, not models of them. Time goes by in units; "now" is the same instant in every world,
+//! and what lies behind it moves back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use super::super::guards::{Guard, Guards};
+use super::super::*;
+use crate::domain::fence::AutoBreak;
+use crate::domain::hook::HookKind;
+use crate::domain::verdict::{Cause, Effect, Health};
+
+/// One unit of time.
+pub(super) const UNIT: Duration = Duration::from_secs(10);
+/// Now.
+pub(super) const NOW: Time = Time::from_unix_millis(100_000_000);
+/// How far the clock of a replica that was started again may be off.
+pub(super) const STEP: u32 = 3;
+
+/// How a hook is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Mood {
+    Well,
+    /// Everything says that it hangs.
+    Hanging,
+    /// One witness says so.
+    Thin,
+    /// It is slow, and everything says so.
+    Slow,
+}
+
+/// What others do to an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Hand {
+    /// They put their own manifest back.
+    Revert,
+    /// They change what a bypass does not touch: a new caBundle.
+    Rotate,
+    /// They change the very fields.
+    Rewrite,
+    /// The owner opts out.
+    OptOut,
+    /// They delete it.
+    Delete,
+}
+
+/// What goes wrong beside the hooks, as often as is left.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub(super) struct Mishaps {
+    pub(super) crashes: u8,
+    pub(super) clock_steps: u8,
+    pub(super) hands: u8,
+    /// Answers that do not come.
+    pub(super) unheard: u8,
+    pub(super) refusals: u8,
+    /// How often a hook's mood changes.
+    pub(super) moods: u8,
+    /// How often one of the doubts comes or goes.
+    pub(super) doubts: u8,
+    pub(super) freezes: u8,
+}
+
+/// What a world begins with.
+#[derive(Debug, Clone)]
+pub(super) struct Setup {
+    pub(super) hooks: usize,
+    pub(super) actors: usize,
+    pub(super) servers: usize,
+    pub(super) mode: AutoBreak,
+    pub(super) most: usize,
+    /// Bypasses per three units; none: any number.
+    pub(super) rate: Option<usize>,
+    pub(super) rungs: BTreeSet<Rung>,
+    /// In units.
+    pub(super) hold: u32,
+    /// In units; none: for ever.
+    pub(super) longest: Option<u32>,
+    pub(super) first: Mood,
+    pub(super) moods: Vec<Mood>,
+    pub(super) hands: Vec<Hand>,
+    pub(super) canaries: bool,
+    pub(super) mishaps: Mishaps,
+    pub(super) guards: Guards,
+    pub(super) settings: [OnceLock<Arc<Settings>>; 2],
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            hooks: 1,
+            actors: 1,
+            servers: 1,
+            mode: AutoBreak::On,
+            most: 1,
+            rate: None,
+            rungs: BTreeSet::from([Rung::Shield, Rung::Skip]),
+            hold: 0,
+            longest: None,
+            first: Mood::Hanging,
+            moods: vec![Mood::Well, Mood::Hanging],
+            hands: Vec::new(),
+            canaries: false,
+            mishaps: Mishaps::default(),
+            guards: Guards::default(),
+            settings: Default::default(),
+        }
+    }
+}
+
+impl Setup {
+    pub(super) fn without(mut self, guard: Guard) -> Self {
+        self.guards = Guards::without(guard);
+        self
+    }
+
+    /// What a replica is set to; made once.
+    pub(super) fn settings(&self, actor: usize) -> Arc<Settings> {
+        let settings = self.settings[actor].get_or_init(|| Arc::new(self.make_settings(actor)));
+        Arc::clone(settings)
+    }
+
+    fn make_settings(&self, actor: usize) -> Settings {
+        let forever = UNIT * 1_000_000;
+        let policy = Policy {
+            fallback: PolicyRule {
+                rungs: self.rungs.clone(),
+                hold: UNIT * self.hold,
+                longest: self.longest.map_or(forever, |longest| UNIT * longest),
+                at_limit: Some(AtLimit::Restore),
+                ..PolicyRule::fallback()
+            },
+            most_bypassed: self.most,
+            rate: self.rate.unwrap_or(usize::MAX),
+            rate_window: UNIT * 3,
+            ..Policy::default()
+        };
+        let mut settings = Settings::new(["a", "b"][actor], self.mode, policy);
+        settings.times = Times {
+            act_within: UNIT,
+            request_life: UNIT * 2,
+            patience: UNIT * 3,
+            well_for: UNIT,
+            probation: UNIT,
+            watch: UNIT,
+            remember: UNIT * 2,
+            doublings: 1,
+            fresh: UNIT / 2,
+            retry: UNIT,
+            reread: forever,
+            without_ledger: forever,
+        };
+        settings.guards = self.guards;
+        settings
+    }
+
+    pub(super) fn hook(at: usize) -> HookId {
+        thread_local! {
+            static KNOWN: [HookId; 2] = ["h0", "h1"].map(|name| HookId::new(HookKind::Validating, name, "w"));
+        }
+        KNOWN.with(|known| known[at].clone())
+    }
+
+    pub(super) fn facts(&self, mood: Mood, object: &Object) -> Facts {
+        let bad = mood != Mood::Well;
+        let probation = matches!(object.shown, Shown::Ours { probation: true, .. });
+        let witnesses: BTreeSet<Witness> = match mood {
+            Mood::Well => BTreeSet::new(),
+            Mood::Thin => BTreeSet::from([Witness::Probes]),
+            Mood::Hanging | Mood::Slow => BTreeSet::from([Witness::Probes, Witness::Counters]),
+        };
+        Facts {
+            health: if bad { Health::Failing } else { Health::Healthy },
+            cause: match mood {
+                Mood::Well => None,
+                Mood::Slow => Some(Cause::Slow),
+                Mood::Hanging | Mood::Thin => Some(Cause::Hanging),
+            },
+            effect: if bad { Effect::Blocking } else { Effect::None },
+            confidence: 95,
+            witnesses,
+            ambiguous: false,
+            canary: match (self.canaries, probation, bad) {
+                (false, ..) => CanaryWord::Unmet,
+                (true, true, false) => CanaryWord::Through,
+                (true, true, true) => CanaryWord::Failed,
+                (true, false, _) => CanaryWord::Awaited,
+            },
+            meets_control_plane: true,
+            ceiling: object.ceiling,
+            subject: Arc::default(),
+        }
+    }
+}
+
+/// An object as it is stored. Its owner's value of the fields stands for all that has to come back.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Object {
+    pub(super) version: u8,
+    pub(super) shown: Shown,
+    pub(super) ceiling: Ceiling,
+    /// What the owner last wanted the fields to be.
+    pub(super) wanted: u8,
+    /// What stands beside a bypass as the original.
+    pub(super) kept: Option<u8>,
+}
+
+impl Object {
+    pub(super) fn view(&self) -> View {
+        View {
+            version: version(self.version),
+            uid: "u".into(),
+            shown: self.shown.clone(),
+            ceiling: self.ceiling,
+        }
+    }
+}
+
+/// A write on its way.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Write {
+    /// Who waits for the answer, and by which ticket.
+    pub(super) waits: Option<(usize, Ticket)>,
+    /// In units.
+    pub(super) age: u8,
+    pub(super) what: What,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum What {
+    Book {
+        expects: u8,
+        book: Book,
+    },
+    Change {
+        hook: u8,
+        to: To,
+        shown: Shown,
+        /// None: whatever it is.
+        expects: Option<u8>,
+        /// The owner's value as it was read, to be kept.
+        original: u8,
+    },
+}
+
+/// One replica.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Actor {
+    pub(super) memory: Memory,
+    /// Its clock is ahead.
+    pub(super) ahead: bool,
+    /// The owner's values as it read them.
+    pub(super) read: Vec<u8>,
+}
+
+/// Everything.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct World {
+    pub(super) objects: Vec<Object>,
+    /// What each API server goes by.
+    pub(super) caches: Vec<Vec<Object>>,
+    pub(super) ledger: u8,
+    pub(super) book: Book,
+    pub(super) actors: Vec<Actor>,
+    pub(super) writes: Vec<Write>,
+    pub(super) moods: Vec<Mood>,
+    pub(super) self_doubt: bool,
+    pub(super) old: bool,
+    pub(super) unfenced: bool,
+    pub(super) left: Mishaps,
+    /// How often others have taken our bypass away, since we forgot.
+    pub(super) reverts: Vec<u8>,
+    /// Ages of the bypasses that were begun of late, in units.
+    pub(super) begun: Vec<u8>,
+    /// Which promises the last step broke.
+    pub(super) broken: BTreeSet<&'static str>,
+}
+
+/// Versions by their numbers, without making new texts all the time.
+pub(super) fn version(number: u8) -> Version {
+    thread_local! {
+        static KNOWN: Vec<Version> = (0..=u8::MAX).map(|number| Version::new(&number.to_string())).collect();
+    }
+    KNOWN.with(|known| known[usize::from(number)].clone())
+}
+
+fn number(version: &Version) -> Option<u8> {
+    version.0.parse().ok()
+}
+
+/// An API server's name.
+fn name(server: usize) -> Arc<str> {
+    thread_local! {
+        static KNOWN: [Arc<str>; 2] = ["s0".into(), "s1".into()];
+    }
+    KNOWN.with(|known| Arc::clone(&known[server]))
+}
+
+/// What can happen next.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Happens {
+    /// A replica looks at everything that it watches.
+    Wake(usize),
+    /// Time goes by.
+    Time,
+    /// A write arrives and is answered.
+    Arrives(usize),
+    /// It arrives, and the answer is lost.
+    AnswerLost(usize),
+    /// Its sender stops waiting; it is still on its way.
+    Unheard(usize),
+    /// It is lost on its way.
+    Lost(usize),
+    /// It is refused.
+    Refused(usize),
+    /// A replica dies and is started again, perhaps with another clock.
+    Crash(usize, bool),
+    /// An API server catches up.
+    CatchesUp(usize),
+    Mood(usize, Mood),
+    Hand(usize, Hand),
+    Doubt(u8),
+    Freeze,
+}
+
+impl World {
+    pub(super) fn new(setup: &Setup) -> Self {
+        let object = Object {
+            version: 0,
+            shown: Shown::Original,
+            ceiling: Ceiling::Open,
+            wanted: 0,
+            kept: None,
+        };
+        let objects = vec![object; setup.hooks];
+        let mut world = Self {
+            caches: vec![objects.clone(); setup.servers],
+            objects,
+            ledger: 0,
+            book: Book::default(),
+            actors: Vec::new(),
+            writes: Vec::new(),
+            moods: vec![setup.first; setup.hooks],
+            self_doubt: false,
+            old: false,
+            unfenced: false,
+            left: setup.mishaps.clone(),
+            reverts: vec![0; setup.hooks],
+            begun: Vec::new(),
+            broken: BTreeSet::new(),
+        };
+        world.actors = vec![Actor::new(setup); setup.actors];
+        world.canonical(setup);
+        world
+    }
+
+    pub(super) fn now(&self, actor: usize) -> Time {
+        match self.actors[actor].ahead {
+            true => NOW + UNIT * STEP,
+            false => NOW,
+        }
+    }
+
+    /// Everything that could happen.
+    pub(super) fn could(&self, setup: &Setup, could: &mut Vec<Happens>) {
+        for actor in 0..self.actors.len() {
+            could.push(Happens::Wake(actor));
+            if self.left.crashes > 0 {
+                could.push(Happens::Crash(actor, false));
+                if self.left.clock_steps > 0 {
+                    could.push(Happens::Crash(actor, true));
+                }
+            }
+        }
+        for (at, write) in self.writes.iter().enumerate() {
+            could.push(Happens::Arrives(at));
+            if write.waits.is_none() {
+                could.push(Happens::Lost(at));
+                continue;
+            }
+            if self.left.unheard > 0 {
+                could.extend([Happens::AnswerLost(at), Happens::Unheard(at)]);
+            }
+            if self.left.refusals > 0 {
+                could.push(Happens::Refused(at));
+            }
+        }
+        could.push(Happens::Time);
+        let behind = |server: &usize| self.caches[*server] != self.objects;
+        could.extend((0..setup.servers).filter(behind).map(Happens::CatchesUp));
+        for hook in 0..setup.hooks {
+            if self.left.moods > 0 {
+                let others = setup.moods.iter().filter(|mood| **mood != self.moods[hook]);
+                could.extend(others.map(|mood| Happens::Mood(hook, *mood)));
+            }
+            if self.left.hands > 0 && self.objects[hook].shown != Shown::Gone {
+                could.extend(setup.hands.iter().map(|hand| Happens::Hand(hook, *hand)));
+            }
+        }
+        if self.left.doubts > 0 {
+            could.extend((0..3).map(Happens::Doubt));
+        }
+        if self.left.freezes > 0 {
+            could.push(Happens::Freeze);
+        }
+    }
+
+    /// What comes of it.
+    pub(super) fn then(&self, setup: &Setup, happens: &Happens) -> Self {
+        let mut world = self.clone();
+        world.happens(setup, happens);
+        world.canonical(setup);
+        world
+    }
+
+    fn happens(&mut self, setup: &Setup, happens: &Happens) {
+        match happens {
+            Happens::Wake(actor) => self.wake(setup, *actor),
+            Happens::Time => self.time_goes_by(),
+            Happens::Arrives(at) => {
+                let write = self.writes.remove(*at);
+                let outcome = self.arrives(setup, &write.what);
+                self.answer(setup, write.waits, outcome);
+            }
+            Happens::AnswerLost(at) => {
+                self.left.unheard -= 1;
+                let write = self.writes.remove(*at);
+                self.arrives(setup, &write.what);
+                self.answer(setup, write.waits, Outcome::Ambiguous);
+            }
+            Happens::Unheard(at) => {
+                self.left.unheard -= 1;
+                let waits = self.writes[*at].waits.take();
+                self.answer(setup, waits, Outcome::Ambiguous);
+            }
+            Happens::Lost(at) => _ = self.writes.remove(*at),
+            Happens::Refused(at) => {
+                self.left.refusals -= 1;
+                let write = self.writes.remove(*at);
+                self.answer(setup, write.waits, Outcome::Refused("no".into()));
+            }
+            Happens::Crash(actor, steps) => {
+                self.left.crashes -= 1;
+                for write in &mut self.writes {
+                    write.waits = write.waits.filter(|(waits, _)| waits != actor);
+                }
+                let mut anew = Actor::new(setup);
+                anew.ahead = self.actors[*actor].ahead != *steps;
+                self.left.clock_steps -= u8::from(*steps);
+                self.actors[*actor] = anew;
+            }
+            Happens::CatchesUp(server) => self.caches[*server] = self.objects.clone(),
+            Happens::Mood(hook, mood) => {
+                self.left.moods -= 1;
+                self.moods[*hook] = *mood;
+            }
+            Happens::Hand(hook, hand) => {
+                self.left.hands -= 1;
+                self.hand(*hook, *hand);
+            }
+            Happens::Doubt(which) => {
+                self.left.doubts -= 1;
+                match which {
+                    0 => self.self_doubt = !self.self_doubt,
+                    1 => self.old = !self.old,
+                    _ => self.unfenced = !self.unfenced,
+                }
+            }
+            Happens::Freeze => {
+                self.left.freezes -= 1;
+                self.book.frozen = Some(Freeze {
+                    by: "p".into(),
+                    reason: "r".into(),
+                    at: NOW,
+                });
+                self.ledger += 1;
+            }
+        }
+    }
+
+    fn wake(&mut self, setup: &Setup, actor: usize) {
+        let mut observations = Vec::new();
+        // What it knows already is left out: it would change nothing, and most of the time goes by with it.
+        let memory = &self.actors[actor].memory;
+        if !memory.leads {
+            let servers = (0..setup.servers).map(|server| name(server)).collect();
+            observations.extend([Observation::Servers(servers), Observation::Leads(true)]);
+        }
+        for (server, cache) in self.caches.iter().enumerate() {
+            for (at, object) in cache.iter().enumerate() {
+                let (hook, server, view) = (Setup::hook(at), name(server), object.view());
+                let known = memory.hooks.get(&hook).and_then(|hook| hook.shows.get(&server));
+                if known != Some(&view) {
+                    observations.push(Observation::Shows { hook, server, view });
+                }
+            }
+        }
+        let hooks: BTreeMap<HookId, Facts> = (0..setup.hooks)
+            .map(|at| (Setup::hook(at), setup.facts(self.moods[at], &self.objects[at])))
+            .collect();
+        observations.push(Observation::Judged(Judged {
+            self_doubt: self.self_doubt,
+            inventory_is_old: self.old,
+            fence_holds: !self.unfenced,
+            match_conditions: true,
+            hooks,
+        }));
+        for observation in observations {
+            self.observe(setup, actor, observation);
+        }
+    }
+
+    fn time_goes_by(&mut self) {
+        for write in &mut self.writes {
+            write.age += 1;
+        }
+        // What is not there by now never will be. Who waits for it finds out by its own clock.
+        self.writes.retain(|write| write.age < 2);
+        for begun in &mut self.begun {
+            *begun = begun.saturating_add(1);
+        }
+        self.begun.retain(|begun| *begun < 3);
+        self.map_times(&|time| time.before(UNIT), &|time| time.before(UNIT));
+    }
+
+    fn answer(&mut self, setup: &Setup, waits: Option<(usize, Ticket)>, outcome: Outcome) {
+        if let Some((actor, ticket)) = waits {
+            let again = Observation::Outcome {
+                ticket,
+                outcome: outcome.clone(),
+            };
+            self.observe(setup, actor, Observation::Outcome { ticket, outcome });
+            // What comes twice changes nothing.
+            self.observe(setup, actor, again);
+        }
+    }
+
+    /// Hands an observation to a replica and does what it asks for; reads are answered at once, writes set out.
+    fn observe(&mut self, setup: &Setup, actor: usize, observation: Observation) {
+        let now = self.now(actor);
+        let mut due = vec![observation];
+        while let Some(observation) = due.pop() {
+            let mut breaker = Breaker {
+                settings: setup.settings(actor),
+                memory: std::mem::take(&mut self.actors[actor].memory),
+            };
+            let actions = breaker.take(observation, now);
+            self.actors[actor].memory = breaker.memory;
+            for action in actions {
+                match action {
+                    Action::Tell(_) => {}
+                    Action::ReadLedger => due.push(Observation::Ledger {
+                        version: Some(version(self.ledger)),
+                        book: self.book.clone(),
+                    }),
+                    Action::Read { ticket, hook } => {
+                        let at = usize::from(&*hook.configuration == "h1");
+                        let object = &self.objects[at];
+                        self.actors[actor].read[at] = object.wanted;
+                        due.push(Observation::Read {
+                            ticket,
+                            view: Some(object.view()),
+                        });
+                    }
+                    Action::WriteLedger {
+                        ticket,
+                        version,
+                        book,
+                    } => {
+                        self.wants_book(setup, actor, &book);
+                        let expects = version.as_ref().and_then(number).expect("the ledger is there");
+                        self.send(actor, ticket, What::Book { expects, book });
+                    }
+                    Action::Change(change) => {
+                        self.wants_change(setup, actor, &change);
+                        let at = usize::from(&*change.hook.configuration == "h1");
+                        let what = What::Change {
+                            hook: at as u8,
+                            to: change.to,
+                            shown: change.expects.shown,
+                            expects: number(&change.expects.version),
+                            original: self.actors[actor].read[at],
+                        };
+                        self.send(actor, change.ticket, what);
+                    }
+                }
+            }
+        }
+    }
+
+    fn send(&mut self, actor: usize, ticket: Ticket, what: What) {
+        self.writes.push(Write {
+            waits: Some((actor, ticket)),
+            age: 0,
+            what,
+        });
+    }
+}
+
+impl Actor {
+    fn new(setup: &Setup) -> Self {
+        Self {
+            memory: Memory::default(),
+            ahead: false,
+            read: vec![0; setup.hooks],
+        }
+    }
+}
