@@ -3,6 +3,7 @@
 //! Three sources, the later overriding the earlier: a YAML file, the environment, flags. Every mistake in them
 //! is found at once, each named by its key, so that nobody mends a file one error at a time.
 
+mod breaker;
 mod leadership;
 mod record;
 mod section;
@@ -15,6 +16,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use self::section::{Notes, Section};
+use crate::domain::breaker::policy::Policy;
 use crate::domain::canary::CanaryTarget;
 use crate::domain::fence::AutoBreak;
 use crate::domain::hook::HookId;
@@ -83,6 +85,8 @@ pub struct Config {
     pub record: Option<RecordConfig>,
     /// What is done about a culprit.
     pub auto_break: AutoBreak,
+    /// Which bypasses are permitted.
+    pub breaker: Policy,
     /// How several daemons agree on one that leads.
     pub leadership: LeadershipConfig,
     /// Whether the leader writes Kubernetes Events.
@@ -211,7 +215,10 @@ impl Config {
     pub fn keys() -> BTreeSet<String> {
         let mut notes = Notes::default();
         // What is in a list is read only where the list has an entry.
-        let file = Map::from_iter([("probes".to_owned(), json!({"hooks": [{}]}))]);
+        let file = Map::from_iter([
+            ("probes".to_owned(), json!({"hooks": [{}]})),
+            ("breaker".to_owned(), json!({"rules": [{}]})),
+        ]);
         Self::read(file, &ConfigArguments::default(), &mut notes);
         notes.known.iter().map(|key| key.replace("[0]", "[]")).collect()
     }
@@ -247,6 +254,7 @@ impl Config {
         let canaries = file.section("canaries", CanaryConfig::read);
         let record = file.section("record", |section| RecordConfig::read(section, record.clone()));
         let auto_break = file.auto_break("autoBreak", auto_break.as_deref());
+        let breaker = file.section("breaker", breaker::read);
         let leadership = file.section("leadership", LeadershipConfig::read);
         let events = file.flag("events", true);
         file.refuse_the_rest();
@@ -270,6 +278,7 @@ impl Config {
             canaries,
             record,
             auto_break,
+            breaker,
             leadership,
             events,
         })

@@ -81,7 +81,7 @@ pub struct Times {
     pub fresh: Duration,
     /// Between two attempts at what was refused.
     pub retry: Duration,
-    /// Between two reads of an object that hookwatch has changed.
+    /// Between two reads of the ledger, and of an object that hookwatch has changed.
     pub reread: Duration,
     /// How long the ledger may be out of reach before a restore goes on without it.
     pub without_ledger: Duration,
@@ -171,6 +171,7 @@ struct Overall {
 struct Ledger {
     /// What stood in it when it was last read or written; `None` before that.
     known: Option<(Option<Version>, Book)>,
+    known_at: Time,
     /// It has to be read again before it is written.
     unsure: bool,
     /// When a read was asked for that is not back.

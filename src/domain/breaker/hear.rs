@@ -27,6 +27,11 @@ impl Breaker {
                     self.knows(version, book, now);
                 }
             }
+            Observation::LedgerShows(version) => {
+                let ledger = &mut self.memory.ledger;
+                let known = ledger.known.as_ref().and_then(|(version, _)| version.as_ref());
+                ledger.unsure |= known != Some(&version);
+            }
             Observation::NoLedger => {
                 let ledger = &mut self.memory.ledger;
                 ledger.reading = None;
@@ -119,6 +124,7 @@ impl Breaker {
         }
         let ledger = &mut self.memory.ledger;
         ledger.known = Some((version, book));
+        ledger.known_at = now;
         (ledger.unsure, ledger.lost, ledger.rest_until) = (false, None, None);
     }
 
@@ -175,6 +181,7 @@ impl Breaker {
         match outcome {
             Outcome::Written(version) => {
                 ledger.known = Some((Some(version), writing.book));
+                ledger.known_at = now;
                 (ledger.lost, ledger.rest_until) = (None, None);
                 let hook = self.memory.hooks.entry(writing.hook).or_default();
                 hook.line_since = now;
@@ -207,6 +214,8 @@ impl Breaker {
         if ledger.reading.is_some_and(over) {
             ledger.reading = None;
         }
+        // A change that no watch told of is found in the end.
+        ledger.unsure |= now.since(ledger.known_at) >= self.settings.times.reread;
         if ledger.writing.as_ref().is_some_and(|writing| over(writing.sent)) {
             ledger.writing = None;
             ledger.unsure = true;
@@ -241,6 +250,8 @@ impl HookMemory {
         match view.shown {
             Shown::Ours { probation, .. } => {
                 self.bypassed_since.get_or_insert(now);
+                // It has served. If the object is as its owner has it after this, somebody took the bypass away.
+                self.licence = None;
                 match probation {
                     true => _ = self.probation_since.get_or_insert(now),
                     false => self.probation_since = None,

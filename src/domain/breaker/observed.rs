@@ -46,6 +46,8 @@ pub enum Observation {
         /// What stands in it.
         book: Book,
     },
+    /// The version that a watch or a cache shows of the ledger. It may be late; a read becomes due.
+    LedgerShows(Version),
     /// The ledger cannot be read, or makes no sense.
     NoLedger,
     /// What became of a write.

@@ -62,6 +62,7 @@ impl World {
             if let Some((_, book)) = &mut memory.ledger.known {
                 forget(book);
             }
+            memory.ledger.known_at = now;
             if let Some(writing) = &mut memory.ledger.writing {
                 forget(&mut writing.book);
                 writing.sent = at_most(writing.sent, 2);

@@ -282,13 +282,15 @@ impl World {
         }
         for _ in 0..3 {
             while !world.writes.is_empty() {
-                world = world.then(setup, &Happens::Arrives(0));
+                world.happens(setup, &Happens::Arrives(0));
             }
-            for server in 0..world.caches.len() {
-                world = world.then(setup, &Happens::CatchesUp(server));
-            }
+            let objects = world.objects.clone();
+            world.caches.fill(objects);
             for actor in 0..world.actors.len() {
-                world = world.then(setup, &Happens::Wake(actor));
+                world.happens(setup, &Happens::Wake(actor));
+            }
+            if world.writes.is_empty() {
+                break;
             }
         }
         world = world.then(setup, &Happens::Time);

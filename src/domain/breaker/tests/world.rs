@@ -62,6 +62,10 @@ pub(super) struct Mishaps {
     /// How often one of the doubts comes or goes.
     pub(super) doubts: u8,
     pub(super) freezes: u8,
+    /// Units of time in which a replica does not look at anything.
+    pub(super) naps: u8,
+    /// Units of time that go by while something is on its way.
+    pub(super) delays: u8,
 }
 
 /// What a world begins with.
@@ -252,6 +256,8 @@ pub(super) struct Actor {
     pub(super) memory: Memory,
     /// Its clock is ahead.
     pub(super) ahead: bool,
+    /// It has looked in this unit of time.
+    pub(super) awake: bool,
     /// The owner's values as it read them.
     pub(super) read: Vec<u8>,
 }
@@ -388,9 +394,13 @@ impl World {
                 could.push(Happens::Refused(at));
             }
         }
-        could.push(Happens::Time);
+        let asleep = self.actors.iter().any(|actor| !actor.awake);
+        let under_way = !self.writes.is_empty();
+        if (self.left.naps > 0 || !asleep) && (self.left.delays > 0 || !under_way) {
+            could.push(Happens::Time);
+        }
         let behind = |server: &usize| self.caches[*server] != self.objects;
-        could.extend((0..setup.servers).filter(behind).map(Happens::CatchesUp));
+        could.extend((1..setup.servers).filter(behind).map(Happens::CatchesUp));
         for hook in 0..setup.hooks {
             if self.left.moods > 0 {
                 let others = setup.moods.iter().filter(|mood| **mood != self.moods[hook]);
@@ -412,11 +422,13 @@ impl World {
     pub(super) fn then(&self, setup: &Setup, happens: &Happens) -> Self {
         let mut world = self.clone();
         world.happens(setup, happens);
+        // The first API server is never late.
+        world.caches[0].clone_from(&world.objects);
         world.canonical(setup);
         world
     }
 
-    fn happens(&mut self, setup: &Setup, happens: &Happens) {
+    pub(super) fn happens(&mut self, setup: &Setup, happens: &Happens) {
         match happens {
             Happens::Wake(actor) => self.wake(setup, *actor),
             Happens::Time => self.time_goes_by(),
@@ -482,12 +494,21 @@ impl World {
     }
 
     fn wake(&mut self, setup: &Setup, actor: usize) {
+        self.actors[actor].awake = true;
         let mut observations = Vec::new();
         // What it knows already is left out: it would change nothing, and most of the time goes by with it.
         let memory = &self.actors[actor].memory;
         if !memory.leads {
             let servers = (0..setup.servers).map(|server| name(server)).collect();
             observations.extend([Observation::Servers(servers), Observation::Leads(true)]);
+        }
+        let known = memory
+            .ledger
+            .known
+            .as_ref()
+            .and_then(|(version, _)| version.as_ref());
+        if known.is_some_and(|known| *known != version(self.ledger)) {
+            observations.push(Observation::LedgerShows(version(self.ledger)));
         }
         for (server, cache) in self.caches.iter().enumerate() {
             for (at, object) in cache.iter().enumerate() {
@@ -514,6 +535,12 @@ impl World {
     }
 
     fn time_goes_by(&mut self) {
+        let asleep = self.actors.iter().any(|actor| !actor.awake);
+        self.left.naps -= u8::from(asleep && self.left.naps > 0);
+        self.left.delays -= u8::from(!self.writes.is_empty() && self.left.delays > 0);
+        for actor in &mut self.actors {
+            actor.awake = false;
+        }
         for write in &mut self.writes {
             write.age += 1;
         }
@@ -605,6 +632,7 @@ impl Actor {
         Self {
             memory: Memory::default(),
             ahead: false,
+            awake: false,
             read: vec![0; setup.hooks],
         }
     }

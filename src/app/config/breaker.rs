@@ -1,0 +1,266 @@
+//! The keys about what the breaker may do.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::section::Section;
+use crate::domain::breaker::choice::CAUSES;
+use crate::domain::breaker::policy::{AtLimit, Matches, Pattern, Policy, PolicyRule, Rung};
+use crate::domain::fence::AutoBreak;
+use crate::domain::hook::HookKind;
+
+const MINUTE: Duration = Duration::from_secs(60);
+const DAY: Duration = Duration::from_secs(24 * 3_600);
+/// More rules than this are not a policy that anybody has in mind.
+const MAX_RULES: usize = 200;
+
+/// Reads the section `breaker`, and notes what contradicts itself in it.
+pub(super) fn read(section: &mut Section<'_>) -> Policy {
+    let default = Policy::default();
+    let policy = Policy {
+        most_bypassed: section.number("mostBypassed", default.most_bypassed as u64, 1..=20) as usize,
+        rate: section.number("rate", default.rate as u64, 1..=100) as usize,
+        rate_window: section.span("rateWindow", default.rate_window, MINUTE..=DAY),
+        rules: section.list("rules", rule),
+        fallback: default.fallback,
+    };
+    if policy.rules.len() > MAX_RULES {
+        section.error(
+            "rules",
+            format!("has {} rules, {MAX_RULES} are taken", policy.rules.len()),
+        );
+        return policy;
+    }
+    for found in policy.contradictions() {
+        let name = &policy.rules[found.rule].name;
+        section.error(
+            &format!("rules[{}].{}", found.rule, found.key),
+            format!("of the rule {name:?}: {}", found.what),
+        );
+    }
+    policy
+}
+
+fn rule(section: &mut Section<'_>) -> Option<PolicyRule> {
+    let default = PolicyRule::fallback();
+    // A rule that cannot be read whole still takes its place, so that places in errors are those in the file.
+    let name = section.required_text("name").unwrap_or_default();
+    let matches = section.section("match", |section| Matches {
+        kinds: section.texts("kinds", kind),
+        configurations: section
+            .texts("configurations", Pattern::parse)
+            .into_iter()
+            .collect(),
+        webhooks: section.texts("webhooks", Pattern::parse).into_iter().collect(),
+        labels: section.pairs("labels"),
+        annotations: section.pairs("annotations"),
+        causes: section.texts("causes", cause),
+    });
+    let mode = match section.keys.contains_key("mode") {
+        true => section.auto_break("mode", None),
+        false => default.mode,
+    };
+    let rungs = match section.keys.contains_key("rungs") {
+        true => section.texts("rungs", Rung::parse),
+        false => default.rungs,
+    };
+    let hold = section.span("hold", default.hold, Duration::ZERO..=MINUTE * 10);
+    let longest = section.span("longest", default.longest, MINUTE..=DAY * 7);
+    let at_limit = section.text("atLimit").and_then(|text| {
+        let read = AtLimit::parse(&text);
+        read.map_err(|why| section.error("atLimit", why)).ok()
+    });
+    Some(PolicyRule {
+        name: name.into(),
+        matches,
+        mode,
+        rungs,
+        hold,
+        longest,
+        at_limit,
+        page: section.text("page").map(Into::into),
+    })
+}
+
+fn kind(text: &str) -> Result<HookKind, String> {
+    let kinds = [HookKind::Mutating, HookKind::Validating];
+    let found = kinds.into_iter().find(|kind| kind.as_str() == text);
+    found.ok_or_else(|| format!("{text:?} is not one of mutating, validating"))
+}
+
+fn cause(text: &str) -> Result<crate::domain::verdict::Cause, String> {
+    let found = CAUSES.into_iter().find(|cause| cause.as_str() == text);
+    found.ok_or_else(|| {
+        let names = CAUSES.map(crate::domain::verdict::Cause::as_str).join(", ");
+        format!("{text:?} is not one of {names}")
+    })
+}
+
+impl Section<'_> {
+    /// A list of texts, each read by `parse`.
+    fn texts<T: Ord>(&mut self, key: &str, parse: impl Fn(&str) -> Result<T, String>) -> BTreeSet<T> {
+        let entries = match self.take(key) {
+            None | Some(Value::Null) => Vec::new(),
+            Some(Value::Array(entries)) => entries,
+            Some(_) => {
+                self.error(key, "must be a list");
+                Vec::new()
+            }
+        };
+        let mut values = BTreeSet::new();
+        for (at, entry) in entries.into_iter().enumerate() {
+            let read = match entry.as_str() {
+                Some(text) => parse(text),
+                None => Err(format!("must be text, not {entry}")),
+            };
+            match read {
+                Ok(value) => _ = values.insert(value),
+                Err(why) => self.error(&format!("{key}[{at}]"), why),
+            }
+        }
+        values
+    }
+
+    /// A mapping of texts to texts.
+    fn pairs(&mut self, key: &str) -> BTreeMap<String, String> {
+        let entries = match self.take(key) {
+            None | Some(Value::Null) => return BTreeMap::new(),
+            Some(Value::Object(entries)) => entries,
+            Some(_) => {
+                self.error(key, "must be a mapping of names to texts");
+                return BTreeMap::new();
+            }
+        };
+        let mut pairs = BTreeMap::new();
+        for (name, value) in entries {
+            match value {
+                Value::String(text) => _ = pairs.insert(name, text),
+                other => self.error(&format!("{key}.{name}"), format!("must be text, not {other}")),
+            }
+        }
+        pairs
+    }
+
+    /// A duration that may be longer than what is between two looks.
+    fn span(&mut self, key: &str, default: Duration, range: RangeInclusive<Duration>) -> Duration {
+        let Some(text) = self.text(key) else {
+            return default;
+        };
+        let why = match humantime::parse_duration(&text) {
+            Ok(duration) if range.contains(&duration) => return duration,
+            Ok(_) => format!(
+                "{text:?} is out of range, use {} to {}",
+                humantime::format_duration(*range.start()),
+                humantime::format_duration(*range.end())
+            ),
+            Err(error) => format!("{text:?} is not a duration like 5s or 2m: {error}"),
+        };
+        self.error(key, why);
+        default
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Config, ConfigArguments};
+    use super::*;
+
+    fn parse(text: &str) -> Result<Policy, Vec<String>> {
+        match Config::parse(text, &ConfigArguments::default()) {
+            Ok(config) => Ok(config.breaker),
+            Err(errors) => Err(errors.into_iter().map(|error| error.key).collect()),
+        }
+    }
+
+    #[test]
+    fn without_a_section_the_ceiling_is_shield() {
+        assert_eq!(parse(""), Ok(Policy::default()));
+        assert_eq!(parse("").unwrap().fallback.rungs, BTreeSet::from([Rung::Shield]));
+    }
+
+    #[test]
+    fn a_rule_is_read_with_all_that_it_says() {
+        let policy = parse(
+            "
+breaker:
+  mostBypassed: 3
+  rules:
+    - name: injectors
+      match:
+        kinds: [mutating]
+        configurations: ['istio-*', linkerd]
+        labels: {tier: mesh}
+        causes: [Hanging]
+      rungs: [shield, skip]
+      hold: 5s
+      longest: 30m
+      atLimit: hold
+      page: mesh-team
+    - name: the rest
+      mode: plan
+",
+        );
+        let policy = policy.unwrap();
+        assert_eq!(policy.most_bypassed, 3);
+        let rule = &policy.rules[0];
+        assert_eq!(rule.rungs, BTreeSet::from([Rung::Shield, Rung::Skip]));
+        assert_eq!((rule.hold, rule.longest), (Duration::from_secs(5), MINUTE * 30));
+        assert_eq!(rule.at_limit, Some(AtLimit::Hold));
+        assert_eq!(rule.page.as_deref(), Some("mesh-team"));
+        assert_eq!(rule.matches.configurations.len(), 2);
+        assert_eq!(policy.rules[1].mode, AutoBreak::Plan);
+    }
+
+    #[test]
+    fn every_mistake_is_named_by_its_key() {
+        let errors = parse(
+            "
+breaker:
+  mostBypassed: 0
+  rateWindow: 1s
+  rules:
+    - match: {kinds: [converting], configurations: ['a*b'], labels: {a: 1}, causes: [Bored]}
+      rungs: [shield, jump]
+      atLimit: wait
+      hold: never
+      colour: blue
+",
+        );
+        let expected = [
+            "breaker.mostBypassed",
+            "breaker.rateWindow",
+            "breaker.rules[0].name",
+            "breaker.rules[0].match.kinds[0]",
+            "breaker.rules[0].match.configurations[0]",
+            "breaker.rules[0].match.labels.a",
+            "breaker.rules[0].match.causes[0]",
+            "breaker.rules[0].rungs[1]",
+            "breaker.rules[0].hold",
+            "breaker.rules[0].atLimit",
+            "breaker.rules[0].colour",
+        ];
+        assert_eq!(errors, Err(expected.map(str::to_owned).into()));
+    }
+
+    #[test]
+    fn a_rule_that_contradicts_another_is_a_mistake() {
+        let errors = parse(
+            "
+breaker:
+  rules:
+    - {name: all, rungs: [shield]}
+    - {name: injector, match: {webhooks: [i]}, rungs: [skip]}
+    - {name: all, match: {webhooks: [j]}, rungs: []}
+",
+        );
+        let expected = [
+            "breaker.rules[1].match",
+            "breaker.rules[2].name",
+            "breaker.rules[2].rungs",
+        ];
+        assert_eq!(errors, Err(expected.map(str::to_owned).into()));
+    }
+}
