@@ -9,7 +9,6 @@ use serde_json::Value;
 use super::section::Section;
 use crate::domain::breaker::choice::CAUSES;
 use crate::domain::breaker::policy::{AtLimit, Matches, Pattern, Policy, PolicyRule, Rung};
-use crate::domain::fence::AutoBreak;
 use crate::domain::hook::HookKind;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -167,6 +166,7 @@ impl Section<'_> {
 mod tests {
     use super::super::{Config, ConfigArguments};
     use super::*;
+    use crate::domain::fence::AutoBreak;
 
     fn parse(text: &str) -> Result<Policy, Vec<String>> {
         match Config::parse(text, &ConfigArguments::default()) {

@@ -78,7 +78,7 @@ impl Breaker {
         let without = lost.is_some_and(|lost| now.since(lost) >= self.settings.times.without_ledger);
         let Some(book) = self.book() else {
             return match (hook.is_ours() && without, culprit) {
-                (true, _) => self.without_book(id, hook, now),
+                (true, _) => self.without_book(hook, now),
                 (false, true) => Step::held_back(HeldBack::Ledger),
                 (false, false) => Step::default(),
             };
@@ -89,7 +89,7 @@ impl Breaker {
                 return Step::default();
             }
             if let Err(reason) = self.justify(id, hook, None, now) {
-                return self.held_back(id, hook, reason, now);
+                return self.held_back(id, hook, reason);
             }
         }
         let Some((_, view)) = &hook.read else {
@@ -192,12 +192,12 @@ impl Breaker {
     /// What would be done, where nothing may be.
     fn plan(&self, id: &HookId, hook: &HookMemory, now: Time) -> Step {
         match self.justify(id, hook, None, now) {
-            Err(reason) => self.held_back(id, hook, reason, now),
+            Err(reason) => self.held_back(id, hook, reason),
             Ok(_) => Step::held_back(HeldBack::Plan),
         }
     }
 
-    fn held_back(&self, id: &HookId, hook: &HookMemory, reason: HeldBack, _: Time) -> Step {
+    fn held_back(&self, id: &HookId, hook: &HookMemory, reason: HeldBack) -> Step {
         let (Some(overall), Some(facts), HeldBack::Plan) = (&self.memory.judged, &hook.facts, reason) else {
             return Step::held_back(reason);
         };
@@ -227,7 +227,7 @@ impl Breaker {
     ) -> Step {
         let choice = match self.justify(id, hook, over, now) {
             Ok(choice) => choice,
-            Err(reason) => return self.held_back(id, hook, reason, now),
+            Err(reason) => return self.held_back(id, hook, reason),
         };
         let (guards, policy) = (self.settings.guards, &self.settings.policy);
         if self.others_bypassed(id) >= policy.most_bypassed && guards.on(Guard::Budget) {
@@ -311,7 +311,7 @@ impl Breaker {
         let mine = entry.by == self.settings.identity;
         if let Ok(choice) = &justified
             && (!contested || !guards.on(Guard::Contested))
-            && (untouched && (mine || rested) || !untouched)
+            && (!untouched || mine || rested)
         {
             let line = Entry {
                 since: entry.since,
@@ -333,7 +333,7 @@ impl Breaker {
         let over = now.since(hook.line_since) >= times.patience || !guards.on(Guard::Patience);
         if unchanged && !over {
             return match justified {
-                Err(reason) if hook.failing_since.is_some() => self.held_back(id, hook, reason, now),
+                Err(reason) if hook.failing_since.is_some() => self.held_back(id, hook, reason),
                 _ => Step::default(),
             };
         }

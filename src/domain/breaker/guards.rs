@@ -183,6 +183,35 @@ pub(super) enum Guard {
     EveryServer,
 }
 
+#[cfg(test)]
+impl Guard {
+    /// All of them.
+    pub(super) const ALL: [Self; 22] = [
+        Self::Evidence,
+        Self::SelfDoubt,
+        Self::Stale,
+        Self::Ceiling,
+        Self::Policy,
+        Self::WeakEvidence,
+        Self::Hold,
+        Self::Mode,
+        Self::Fence,
+        Self::Frozen,
+        Self::Contested,
+        Self::Limit,
+        Self::Longest,
+        Self::Budget,
+        Self::Rate,
+        Self::LedgerFirst,
+        Self::Version,
+        Self::Licence,
+        Self::Patience,
+        Self::Canary,
+        Self::Narrowing,
+        Self::EveryServer,
+    ];
+}
+
 /// Which guards are in force. What is shipped has no way to switch one off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Guards {
@@ -205,7 +234,6 @@ impl Guards {
 
     /// Whether a guard is in force: always.
     #[cfg(not(test))]
-    #[allow(clippy::unused_self)]
     pub(super) const fn on(self, _: Guard) -> bool {
         true
     }

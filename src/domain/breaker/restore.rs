@@ -207,7 +207,7 @@ impl Breaker {
     }
 
     /// The ledger was never read and cannot be: what is ours goes back as soon as it can.
-    pub(super) fn without_book(&self, _: &HookId, hook: &HookMemory, now: Time) -> Step {
+    pub(super) fn without_book(&self, hook: &HookMemory, now: Time) -> Step {
         let Some((_, view)) = &hook.read else {
             return Does::Read.into();
         };

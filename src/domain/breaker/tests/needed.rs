@@ -94,12 +94,23 @@ fn without_the_budget_too_many_are_bypassed() {
 
 #[test]
 fn without_the_ledger_first_two_replicas_bypass_too_many() {
-    needed(Guard::LedgerFirst, model::replicas(0), MOST);
+    needed(Guard::LedgerFirst, model::crashes(0), MOST);
 }
 
 #[test]
-fn without_an_end_of_leave_a_late_replica_bypasses_one_too_many() {
-    needed(Guard::Licence, model::replicas(0), MOST);
+fn without_an_end_of_leave_a_late_replica_bypasses_what_others_have_written_off() {
+    let setup = Setup {
+        actors: 2,
+        mishaps: Mishaps {
+            naps: 3,
+            delays: 1,
+            moods: 2,
+            glances: 1,
+            ..Mishaps::default()
+        },
+        ..Setup::default()
+    };
+    needed(Guard::Licence, setup, LINE);
 }
 
 #[test]
@@ -157,6 +168,15 @@ fn without_the_limit_a_bypass_lasts_for_ever() {
 #[test]
 fn without_remembering_the_limit_it_bypasses_again_at_once() {
     needed(Guard::Limit, model::longest(0), SPENT);
+}
+
+#[test]
+fn every_guard_is_switched_off_somewhere_here() {
+    let here = include_str!("needed.rs");
+    for guard in Guard::ALL {
+        let called = format!("needed(Guard::{guard:?}, ");
+        assert!(here.contains(&called), "{guard:?} is not shown to be needed");
+    }
 }
 
 #[test]

@@ -66,6 +66,8 @@ pub(super) struct Mishaps {
     pub(super) naps: u8,
     /// Units of time that go by while something is on its way.
     pub(super) delays: u8,
+    /// Looks at which no watch has told of anything yet.
+    pub(super) glances: u8,
 }
 
 /// What a world begins with.
@@ -310,6 +312,8 @@ fn name(server: usize) -> Arc<str> {
 pub(super) enum Happens {
     /// A replica looks at everything that it watches.
     Wake(usize),
+    /// It looks at the hooks alone; what others wrote it will hear of later.
+    Glance(usize),
     /// Time goes by.
     Time,
     /// A write arrives and is answered.
@@ -374,6 +378,9 @@ impl World {
     pub(super) fn could(&self, setup: &Setup, could: &mut Vec<Happens>) {
         for actor in 0..self.actors.len() {
             could.push(Happens::Wake(actor));
+            if self.left.glances > 0 {
+                could.push(Happens::Glance(actor));
+            }
             if self.left.crashes > 0 {
                 could.push(Happens::Crash(actor, false));
                 if self.left.clock_steps > 0 {
@@ -431,6 +438,10 @@ impl World {
     pub(super) fn happens(&mut self, setup: &Setup, happens: &Happens) {
         match happens {
             Happens::Wake(actor) => self.wake(setup, *actor),
+            Happens::Glance(actor) => {
+                self.left.glances -= 1;
+                self.judges(setup, *actor);
+            }
             Happens::Time => self.time_goes_by(),
             Happens::Arrives(at) => {
                 let write = self.writes.remove(*at);
@@ -499,7 +510,7 @@ impl World {
         // What it knows already is left out: it would change nothing, and most of the time goes by with it.
         let memory = &self.actors[actor].memory;
         if !memory.leads {
-            let servers = (0..setup.servers).map(|server| name(server)).collect();
+            let servers = (0..setup.servers).map(name).collect();
             observations.extend([Observation::Servers(servers), Observation::Leads(true)]);
         }
         let known = memory
@@ -519,19 +530,24 @@ impl World {
                 }
             }
         }
+        for observation in observations {
+            self.observe(setup, actor, observation);
+        }
+        self.judges(setup, actor);
+    }
+
+    fn judges(&mut self, setup: &Setup, actor: usize) {
         let hooks: BTreeMap<HookId, Facts> = (0..setup.hooks)
             .map(|at| (Setup::hook(at), setup.facts(self.moods[at], &self.objects[at])))
             .collect();
-        observations.push(Observation::Judged(Judged {
+        let judged = Judged {
             self_doubt: self.self_doubt,
             inventory_is_old: self.old,
             fence_holds: !self.unfenced,
             match_conditions: true,
             hooks,
-        }));
-        for observation in observations {
-            self.observe(setup, actor, observation);
-        }
+        };
+        self.observe(setup, actor, Observation::Judged(judged));
     }
 
     fn time_goes_by(&mut self) {
