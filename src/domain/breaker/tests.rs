@@ -5,4 +5,5 @@ mod incidents;
 mod model;
 mod needed;
 mod promises;
+mod setup;
 mod world;

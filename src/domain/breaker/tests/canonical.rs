@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::super::*;
-use super::world::{NOW, STEP, Setup, UNIT, What, World, Write, version};
+use super::setup::Setup;
+use super::world::{NOW, STEP, UNIT, What, World, Write, version};
 
 impl World {
     /// Moves every instant.

@@ -11,7 +11,8 @@ use std::time::Instant;
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
 use super::promises::{BACK, LONGEST, PROMISES, STEPS};
-use super::world::{Hand, Happens, Mishaps, Mood, Setup, World};
+use super::setup::{Hand, Mishaps, Mood, Setup};
+use super::world::{Happens, World};
 use crate::domain::fence::AutoBreak;
 
 /// A setup as the checker sees it.

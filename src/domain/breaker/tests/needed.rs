@@ -6,7 +6,7 @@ use super::super::guards::Guard;
 use super::super::policy::Rung;
 use super::model::{self, broken};
 use super::promises::*;
-use super::world::{Hand, Mishaps, Mood, Setup};
+use super::setup::{Hand, Mishaps, Mood, Setup};
 
 /// Expects that a promise is broken without a guard.
 fn needed(guard: Guard, setup: Setup, promise: &'static str) {

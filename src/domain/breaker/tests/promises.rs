@@ -1,7 +1,8 @@
 //! What the breaker promises, held against what it does in a small world.
 
 use super::super::*;
-use super::world::{Hand, Happens, Mishaps, Mood, Setup, UNIT, What, World, version};
+use super::setup::{Hand, Mishaps, Mood, Setup};
+use super::world::{Happens, UNIT, What, World, version};
 use crate::domain::fence::AutoBreak;
 use crate::domain::verdict::Cause;
 

@@ -1,0 +1,229 @@
+//! A step, and how it is set in motion.
+
+use std::sync::Arc;
+
+use super::action::{Action, Change, Expects, News, To, Told};
+use super::book::{Entry, Place};
+use super::guards::{Guard, HeldBack};
+use super::{Breaker, Pending, Writing};
+use crate::domain::hook::HookId;
+use crate::domain::time::Time;
+use crate::domain::verdict::Cause;
+
+/// One step, and what to say of it.
+#[derive(Debug, Default)]
+pub(super) struct Step {
+    pub(super) does: Does,
+    pub(super) says: Option<(News, String)>,
+}
+
+/// What a step does.
+#[derive(Debug, Default)]
+pub(super) enum Does {
+    #[default]
+    Nothing,
+    /// Reads the object.
+    Read,
+    /// Writes the hook's line of the book; `None` strikes it out.
+    Write {
+        line: Option<Entry>,
+        /// See [`Writing::licence`].
+        licence: Option<bool>,
+        /// It begins a bypass, which counts for the rate.
+        begins: bool,
+    },
+    /// Changes the object.
+    Change { to: To, why: Arc<str> },
+}
+
+impl From<Does> for Step {
+    fn from(does: Does) -> Self {
+        Self { does, says: None }
+    }
+}
+
+impl Step {
+    pub(super) fn says(mut self, news: News, words: impl Into<String>) -> Self {
+        self.says = Some((news, words.into()));
+        self
+    }
+
+    pub(super) fn held_back(reason: HeldBack) -> Self {
+        Self::default().says(News::HeldBack(reason), reason.sentence())
+    }
+}
+
+impl Breaker {
+    /// Sets a step in motion.
+    pub(super) fn carry_out(&mut self, id: &HookId, step: Step, now: Time, actions: &mut Vec<Action>) {
+        match step.does {
+            Does::Nothing => {}
+            Does::Read => {
+                let ticket = self.ticket();
+                if let Some(hook) = self.memory.hooks.get_mut(id)
+                    && hook.asked.is_none()
+                {
+                    hook.asked = Some((ticket, now));
+                    actions.push(Action::Read {
+                        ticket,
+                        hook: id.clone(),
+                    });
+                }
+            }
+            Does::Write {
+                line,
+                licence,
+                begins,
+            } => {
+                if let Some(hook) = self.memory.hooks.get_mut(id)
+                    && line.as_ref().is_some_and(|line| line.place == Place::Leaving)
+                {
+                    hook.leaving_since.get_or_insert(now);
+                }
+                match self.write(id, line, licence, begins, now) {
+                    Some(action) => actions.push(action),
+                    // It will be said when it is done.
+                    None => return,
+                }
+            }
+            Does::Change { to, why } => {
+                let ticket = self.ticket();
+                let blindly = !self.settings.guards.on(Guard::Version);
+                let Some(hook) = self.memory.hooks.get_mut(id) else {
+                    return;
+                };
+                let Some((_, view)) = &hook.read else { return };
+                let expects = Expects {
+                    uid: Arc::clone(&view.uid),
+                    version: view.version.clone(),
+                    shown: view.shown.clone(),
+                };
+                hook.pending = Some(Pending {
+                    ticket,
+                    sent: now,
+                    to,
+                });
+                actions.push(Action::Change(Change {
+                    ticket,
+                    hook: id.clone(),
+                    to,
+                    expects: if blindly { expects.blind() } else { expects },
+                    why,
+                }));
+            }
+        }
+        self.tell(id, step.says, actions);
+    }
+
+    fn write(
+        &mut self,
+        id: &HookId,
+        line: Option<Entry>,
+        licence: Option<bool>,
+        begins: bool,
+        now: Time,
+    ) -> Option<Action> {
+        let resting = self.memory.ledger.rest_until.is_some_and(|until| now < until);
+        if resting || self.memory.ledger.unsure || self.memory.ledger.writing.is_some() {
+            return None;
+        }
+        let (version, known) = self.memory.ledger.known.clone()?;
+        let mut book = known;
+        book.begun = self.begun(&book, now).collect();
+        if begins {
+            book.begun.push(now);
+        }
+        match line {
+            Some(line) => _ = book.entries.insert(id.clone(), line),
+            None => _ = book.entries.remove(id),
+        }
+        let ticket = self.ticket();
+        self.memory.ledger.writing = Some(Writing {
+            ticket,
+            sent: now,
+            book: book.clone(),
+            hook: id.clone(),
+            licence,
+        });
+        Some(Action::WriteLedger {
+            ticket,
+            version,
+            book,
+        })
+    }
+
+    /// Reads the ledger where it is not known.
+    pub(super) fn read_ledger(&mut self, now: Time, actions: &mut Vec<Action>) {
+        let ledger = &mut self.memory.ledger;
+        let resting = ledger.rest_until.is_some_and(|until| now < until);
+        let needed = ledger.known.is_none() || ledger.unsure;
+        if self.settings.acts() && needed && !resting && ledger.reading.is_none() && ledger.writing.is_none()
+        {
+            ledger.reading = Some(now);
+            actions.push(Action::ReadLedger);
+        }
+    }
+
+    fn tell(&mut self, id: &HookId, says: Option<(News, String)>, actions: &mut Vec<Action>) {
+        let Some(hook) = self.memory.hooks.get_mut(id) else {
+            return;
+        };
+        let Some((news, words)) = says else {
+            if hook.failing_since.is_none() && hook.pending.is_none() && !hook.is_ours() {
+                hook.told = None;
+            }
+            return;
+        };
+        if hook.told == Some(news) {
+            return;
+        }
+        hook.told = Some(news);
+        let cause = hook.facts.as_ref().and_then(|facts| facts.cause);
+        let pages = matches!(
+            news,
+            News::Limit | News::Contested | News::Flapping | News::Foreign
+        );
+        let hook = self.memory.hooks.get(id);
+        let rule = hook.map(|hook| self.rule(id, hook, cause.unwrap_or(Cause::Slow)));
+        actions.push(Action::Tell(Told {
+            hook: id.clone(),
+            news,
+            page: rule.filter(|_| pages).and_then(|rule| rule.page.clone()),
+            words,
+        }));
+    }
+}
+
+/// The hook's line is not needed any more.
+pub(super) fn strike_out() -> Step {
+    let does = Does::Write {
+        line: None,
+        licence: None,
+        begins: false,
+    };
+    does.into()
+}
+
+/// The object gets its original back.
+pub(super) fn put_back(why: &str) -> Step {
+    let does = Does::Change {
+        to: To::Original,
+        why: why.into(),
+    };
+    Step::from(does).says(News::Restoring, why)
+}
+
+impl Expects {
+    #[cfg(test)]
+    fn blind(self) -> Self {
+        Self {
+            version: super::book::Version::new(""),
+            ..self
+        }
+    }
+
+    #[cfg(not(test))]
+    fn blind(self) -> Self {
+        self
+    }
+}

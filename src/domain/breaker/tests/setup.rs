@@ -1,0 +1,192 @@
+//! What a small world begins with, and what may go wrong in it.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, OnceLock};
+
+use super::super::guards::{Guard, Guards};
+use super::super::*;
+use super::world::{Object, UNIT};
+use crate::domain::fence::AutoBreak;
+use crate::domain::hook::HookKind;
+use crate::domain::verdict::{Cause, Effect, Health};
+
+/// How a hook is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Mood {
+    Well,
+    /// Everything says that it hangs.
+    Hanging,
+    /// One witness says so.
+    Thin,
+    /// It is slow, and everything says so.
+    Slow,
+}
+
+/// What others do to an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Hand {
+    /// They put their own manifest back.
+    Revert,
+    /// They change what a bypass does not touch: a new caBundle.
+    Rotate,
+    /// They change the very fields.
+    Rewrite,
+    /// The owner opts out.
+    OptOut,
+    /// They delete it.
+    Delete,
+}
+
+/// What goes wrong beside the hooks, as often as is left.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub(super) struct Mishaps {
+    pub(super) crashes: u8,
+    pub(super) clock_steps: u8,
+    pub(super) hands: u8,
+    /// Answers that do not come.
+    pub(super) unheard: u8,
+    pub(super) refusals: u8,
+    /// How often a hook's mood changes.
+    pub(super) moods: u8,
+    /// How often one of the doubts comes or goes.
+    pub(super) doubts: u8,
+    pub(super) freezes: u8,
+    /// Units of time in which a replica does not look at anything.
+    pub(super) naps: u8,
+    /// Units of time that go by while something is on its way.
+    pub(super) delays: u8,
+    /// Looks at which no watch has told of anything yet.
+    pub(super) glances: u8,
+}
+
+/// What a world begins with.
+#[derive(Debug, Clone)]
+pub(super) struct Setup {
+    pub(super) hooks: usize,
+    pub(super) actors: usize,
+    pub(super) servers: usize,
+    pub(super) mode: AutoBreak,
+    pub(super) most: usize,
+    /// Bypasses per three units; none: any number.
+    pub(super) rate: Option<usize>,
+    pub(super) rungs: BTreeSet<Rung>,
+    /// In units.
+    pub(super) hold: u32,
+    /// In units; none: for ever.
+    pub(super) longest: Option<u32>,
+    pub(super) first: Mood,
+    pub(super) moods: Vec<Mood>,
+    pub(super) hands: Vec<Hand>,
+    pub(super) canaries: bool,
+    pub(super) mishaps: Mishaps,
+    pub(super) guards: Guards,
+    pub(super) settings: [OnceLock<Arc<Settings>>; 2],
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            hooks: 1,
+            actors: 1,
+            servers: 1,
+            mode: AutoBreak::On,
+            most: 1,
+            rate: None,
+            rungs: BTreeSet::from([Rung::Shield, Rung::Skip]),
+            hold: 0,
+            longest: None,
+            first: Mood::Hanging,
+            moods: vec![Mood::Well, Mood::Hanging],
+            hands: Vec::new(),
+            canaries: false,
+            mishaps: Mishaps::default(),
+            guards: Guards::default(),
+            settings: Default::default(),
+        }
+    }
+}
+
+impl Setup {
+    pub(super) fn without(mut self, guard: Guard) -> Self {
+        self.guards = Guards::without(guard);
+        self
+    }
+
+    /// What a replica is set to; made once.
+    pub(super) fn settings(&self, actor: usize) -> Arc<Settings> {
+        let settings = self.settings[actor].get_or_init(|| Arc::new(self.make_settings(actor)));
+        Arc::clone(settings)
+    }
+
+    fn make_settings(&self, actor: usize) -> Settings {
+        let forever = UNIT * 1_000_000;
+        let policy = Policy {
+            fallback: PolicyRule {
+                rungs: self.rungs.clone(),
+                hold: UNIT * self.hold,
+                longest: self.longest.map_or(forever, |longest| UNIT * longest),
+                at_limit: Some(AtLimit::Restore),
+                ..PolicyRule::fallback()
+            },
+            most_bypassed: self.most,
+            rate: self.rate.unwrap_or(usize::MAX),
+            rate_window: UNIT * 3,
+            ..Policy::default()
+        };
+        let mut settings = Settings::new(["a", "b"][actor], self.mode, policy);
+        settings.times = Times {
+            act_within: UNIT,
+            request_life: UNIT * 2,
+            patience: UNIT * 3,
+            well_for: UNIT,
+            probation: UNIT,
+            watch: UNIT,
+            remember: UNIT * 2,
+            doublings: 1,
+            fresh: UNIT / 2,
+            retry: UNIT,
+            reread: forever,
+            without_ledger: forever,
+        };
+        settings.guards = self.guards;
+        settings
+    }
+
+    pub(super) fn hook(at: usize) -> HookId {
+        thread_local! {
+            static KNOWN: [HookId; 2] = ["h0", "h1"].map(|name| HookId::new(HookKind::Validating, name, "w"));
+        }
+        KNOWN.with(|known| known[at].clone())
+    }
+
+    pub(super) fn facts(&self, mood: Mood, object: &Object) -> Facts {
+        let bad = mood != Mood::Well;
+        let probation = matches!(object.shown, Shown::Ours { probation: true, .. });
+        let witnesses: BTreeSet<Witness> = match mood {
+            Mood::Well => BTreeSet::new(),
+            Mood::Thin => BTreeSet::from([Witness::Probes]),
+            Mood::Hanging | Mood::Slow => BTreeSet::from([Witness::Probes, Witness::Counters]),
+        };
+        Facts {
+            health: if bad { Health::Failing } else { Health::Healthy },
+            cause: match mood {
+                Mood::Well => None,
+                Mood::Slow => Some(Cause::Slow),
+                Mood::Hanging | Mood::Thin => Some(Cause::Hanging),
+            },
+            effect: if bad { Effect::Blocking } else { Effect::None },
+            confidence: 95,
+            witnesses,
+            ambiguous: false,
+            canary: match (self.canaries, probation, bad) {
+                (false, ..) => CanaryWord::Unmet,
+                (true, true, false) => CanaryWord::Through,
+                (true, true, true) => CanaryWord::Failed,
+                (true, false, _) => CanaryWord::Awaited,
+            },
+            meets_control_plane: true,
+            ceiling: object.ceiling,
+            subject: Arc::default(),
+        }
+    }
+}
