@@ -27,6 +27,7 @@ mod hear;
 pub mod observed;
 pub mod policy;
 mod restore;
+pub mod spared;
 mod step;
 #[cfg(test)]
 mod tests;

@@ -58,14 +58,10 @@ fn rule(section: &mut Section<'_>) -> Option<PolicyRule> {
         annotations: section.pairs("annotations"),
         causes: section.texts("causes", cause),
     });
-    let mode = match section.keys.contains_key("mode") {
-        true => section.auto_break("mode", None),
-        false => default.mode,
-    };
-    let rungs = match section.keys.contains_key("rungs") {
-        true => section.texts("rungs", Rung::parse),
-        false => default.rungs,
-    };
+    // Read in any case, so that they are known as keys.
+    let (says_mode, says_rungs) = (section.says("mode"), section.says("rungs"));
+    let mode = Some(section.auto_break("mode", None)).filter(|_| says_mode);
+    let rungs = Some(section.texts("rungs", Rung::parse)).filter(|_| says_rungs);
     let hold = section.span("hold", default.hold, Duration::ZERO..=MINUTE * 10);
     let longest = section.span("longest", default.longest, MINUTE..=DAY * 7);
     let at_limit = section.text("atLimit").and_then(|text| {
@@ -75,8 +71,8 @@ fn rule(section: &mut Section<'_>) -> Option<PolicyRule> {
     Some(PolicyRule {
         name: name.into(),
         matches,
-        mode,
-        rungs,
+        mode: mode.unwrap_or(default.mode),
+        rungs: rungs.unwrap_or(default.rungs),
         hold,
         longest,
         at_limit,
@@ -99,6 +95,11 @@ fn cause(text: &str) -> Result<crate::domain::verdict::Cause, String> {
 }
 
 impl Section<'_> {
+    /// Whether a key has a value.
+    fn says(&self, key: &str) -> bool {
+        self.keys.get(key).is_some_and(|value| !value.is_null())
+    }
+
     /// A list of texts, each read by `parse`.
     fn texts<T: Ord>(&mut self, key: &str, parse: impl Fn(&str) -> Result<T, String>) -> BTreeSet<T> {
         let entries = match self.take(key) {

@@ -1,6 +1,7 @@
 //! What is to be done about one hook now.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::action::{News, To};
 use super::book::{Book, Entry, Place};
@@ -191,7 +192,9 @@ impl Breaker {
         if self.others_bypassed(id) >= policy.most_bypassed && guards.on(Guard::Budget) {
             return Step::held_back(HeldBack::Budget);
         }
-        let begun = self.book().map_or(0, |book| self.begun(book, now).count());
+        let begun = self
+            .book()
+            .map_or(0, |book| begun(book, now, policy.rate_window).count());
         if begun >= policy.rate && guards.on(Guard::Rate) {
             return Step::held_back(HeldBack::Rate);
         }
@@ -383,13 +386,10 @@ impl Breaker {
                 })
                 .count()
     }
+}
 
-    /// When bypasses were begun of late. An instant that is yet to come is another clock's, and counts as now.
-    pub(super) fn begun<'a>(&self, book: &'a Book, now: Time) -> impl Iterator<Item = Time> + use<'a> {
-        let window = self.settings.policy.rate_window;
-        book.begun
-            .iter()
-            .copied()
-            .filter(move |begun| now.since(*begun) < window)
-    }
+/// When bypasses were begun of late. An instant that is yet to come is another clock's, and counts as now.
+pub(super) fn begun(book: &Book, now: Time, window: Duration) -> impl Iterator<Item = Time> {
+    let begun = book.begun.iter().copied();
+    begun.filter(move |begun| now.since(*begun) < window)
 }

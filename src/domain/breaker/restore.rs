@@ -112,10 +112,7 @@ impl Breaker {
         if self.well_for(hook, now)? < wait {
             return None;
         }
-        let met = hook
-            .facts
-            .as_ref()
-            .is_some_and(|facts| facts.canary != CanaryWord::Unmet);
+        let met = hook.facts.as_ref().is_some_and(|facts| facts.canary.is_met());
         // Below a shield the tenants are still sent to the hook; to let only canaries through would be to spare them.
         // Below ignore canaries reach the hook anyhow.
         let narrower = rung == Rung::Skip || !guards.on(Guard::Narrowing);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::action::{Action, Change, Expects, News, To, Told};
 use super::book::{Entry, Place};
+use super::decide::begun;
 use super::guards::{Guard, HeldBack};
 use super::{Breaker, Pending, Writing};
 use crate::domain::hook::HookId;
@@ -129,7 +130,7 @@ impl Breaker {
         }
         let (version, known) = self.memory.ledger.known.clone()?;
         let mut book = known;
-        book.begun = self.begun(&book, now).collect();
+        book.begun = begun(&book, now, self.settings.policy.rate_window).collect();
         if begins {
             book.begun.push(now);
         }

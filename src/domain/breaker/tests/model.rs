@@ -325,12 +325,23 @@ fn explore(name: &str, setup: Setup) {
     let began = Instant::now();
     let checker = Small::new(setup, None).checker().threads(2).spawn_bfs().join();
     let seconds = began.elapsed().as_secs_f64();
+    let [_, back] = &checker.model().back;
+    let furthest = back
+        .lock()
+        .unwrap()
+        .values()
+        .flatten()
+        .max()
+        .copied()
+        .unwrap_or_default();
     let (states, steps, depth) = (
         checker.unique_state_count(),
         checker.state_count(),
         checker.max_depth(),
     );
-    println!("{name}: {states} states, {steps} steps, {depth} deep, {seconds:.1} s");
+    println!(
+        "{name}: {states} states, {steps} steps, {depth} deep, back in {furthest} units, {seconds:.1} s"
+    );
     for (promise, path) in checker.discoveries() {
         if promise != "something is bypassed" {
             let way: Vec<Happens> = path.clone().into_actions();

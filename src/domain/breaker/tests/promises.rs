@@ -6,8 +6,8 @@ use super::world::{Happens, UNIT, What, World, version};
 use crate::domain::fence::AutoBreak;
 use crate::domain::verdict::Cause;
 
-/// Healthy steps that lead back to what the owners want, at most.
-pub(super) const STEPS: u8 = 30;
+/// Units of time without mishaps that lead back to what the owners want, at most. Patience alone takes three.
+pub(super) const STEPS: u8 = 8;
 
 /// Everything that is promised, by name.
 pub(super) const PROMISES: [&str; 16] = [
