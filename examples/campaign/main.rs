@@ -1,0 +1,4 @@
+//! A measured accuracy.
+mod model;
+mod random;
+fn main() {}

@@ -1,0 +1,49 @@
+//! What really happened: the truth that neither judge gets to see.
+
+use super::super::At;
+
+/// What a fault did to calls of one hook within a span.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Touch {
+    /// When the call ended.
+    pub at: At,
+    /// It failed, or was let pass.
+    pub failed: bool,
+    pub took: At,
+    /// It was a canary's.
+    pub canary: bool,
+}
+
+/// See the module's head.
+#[derive(Debug, Clone, Default)]
+pub struct Ledger {
+    pub arrived: u64,
+    pub answered: u64,
+    /// By hook: calls that ended, for CREATE and UPDATE only and not more than matter.
+    calls: Vec<Vec<Touch>>,
+}
+
+/// Calls kept per hook.
+const KEPT: usize = 200_000;
+
+impl Ledger {
+    pub fn new(hooks: usize) -> Self {
+        Self {
+            calls: vec![Vec::new(); hooks],
+            ..Self::default()
+        }
+    }
+
+    pub fn note(&mut self, hook: usize, touch: Touch) {
+        if self.calls[hook].len() < KEPT {
+            self.calls[hook].push(touch);
+        }
+    }
+
+    /// Calls of a hook that ended within a span.
+    pub fn calls(&self, hook: usize, from: At, until: At) -> impl Iterator<Item = &Touch> {
+        let calls = &self.calls[hook];
+        let first = calls.partition_point(|touch| touch.at < from);
+        calls[first..].iter().take_while(move |touch| touch.at <= until)
+    }
+}
