@@ -219,6 +219,8 @@ pub struct Cluster {
     pub etcd_frozen: Timeline<bool>,
     /// Seconds that quota and policies add to what tenants write.
     pub quota: Timeline<f64>,
+    /// Seconds that the authorizer adds to every request.
+    pub authorizer: Timeline<f64>,
     /// Seats for the workload of tenants, per replica.
     pub seats: Timeline<usize>,
     /// hookwatch's requests go through a load balancer, and so do its scrapes.

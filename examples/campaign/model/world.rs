@@ -364,6 +364,7 @@ impl World {
         };
         let half = if accepted { 1.0 } else { 0.5 };
         let mut own = self.random.log_normal(cluster.own, 0.4) * load * class.weight * half;
+        own += *cluster.authorizer.at(now) * self.random.between(0.7, 1.3);
         if class.quota && accepted {
             own += *cluster.quota.at(now) * self.random.between(0.7, 1.3);
         }
@@ -448,7 +449,7 @@ impl World {
             let load = *cluster.replicas[replica].load.at(now);
             let rate = cluster.reads.rate.at(now) / up.len() as f64;
             let count = self.random.poisson(rate * as_seconds(READS));
-            let each = cluster.reads.latency * load * self.random.log_normal(1.0, 0.1);
+            let each = cluster.reads.latency * load * self.random.log_normal(1.0, 0.1) + cluster.authorizer.at(now);
             let counters = &mut self.replicas[replica].counters;
             counters.reads.observe_many(count, each);
             counters.reading = self.random.poisson(rate * each) + self.random.poisson(0.5);

@@ -66,6 +66,7 @@ fn cluster(services: Vec<Service>, hooks: Vec<HookSpec>, rate: f64) -> Cluster {
         etcd_pace: Timeline::always(1.0),
         etcd_frozen: Timeline::always(false),
         quota: Timeline::always(0.0),
+        authorizer: Timeline::always(0.0),
         seats: Timeline::always(100),
         balanced: false,
     };

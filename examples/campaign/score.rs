@@ -1,0 +1,302 @@
+//! Holds what was said against what was true.
+
+use hookwatch::domain::verdict::{Cause, Health, NotAHook};
+
+use crate::incident::{Fault, Incident, Kind};
+use crate::model::{At, SECOND, as_seconds};
+use crate::naive::THRESHOLDS;
+use crate::play::{Played, Trace, Turn};
+
+/// The interval between two probes of one backend in calm times: the unit of the time to a verdict.
+const PROBE_INTERVAL: f64 = 5.0;
+/// A fault that is over may be spoken of for so long.
+pub const GRACE: At = 70 * SECOND;
+/// A fault that is over may still be named for the first time for so long.
+const LATE: At = 15 * SECOND;
+/// A fault that touched fewer calls than this is one that nobody felt.
+const FELT: usize = 3;
+/// A call is slow for the ledger from here on, in seconds.
+const SLOW: f64 = 0.2;
+
+/// What became of one fault.
+#[derive(Debug, Clone, serde::Serialize)]
+pub struct Found {
+    pub kind: Kind,
+    /// It was the only one.
+    pub alone: bool,
+    /// It touched enough for somebody to be named.
+    pub felt: bool,
+    /// Named, or seen where that is all there is to do.
+    pub named: bool,
+    /// By the right cause.
+    pub right_cause: bool,
+    /// The cause that was said for the longest time.
+    pub said: Option<&'static str>,
+    /// From the fault's beginning to the first naming, in probe intervals.
+    pub intervals: Option<f64>,
+    /// The hook was still named long after the fault was over.
+    pub held: bool,
+}
+
+/// Something that was claimed.
+#[derive(Debug, Clone, serde::Serialize)]
+pub struct Claim {
+    pub cause: &'static str,
+    pub confidence: f64,
+    pub right: bool,
+}
+
+/// The reckoning of one incident.
+#[derive(Debug, Clone, Default, serde::Serialize)]
+pub struct Score {
+    pub index: u64,
+    pub found: Vec<Found>,
+    /// Hooks that were named as failing without being it, each with when and what for.
+    pub wrong: Vec<String>,
+    /// Troubles laid to something that was well.
+    pub wrong_elsewhere: Vec<String>,
+    pub claims: Vec<Claim>,
+    /// Per threshold: whether the naive judge was right.
+    pub naive: Vec<bool>,
+    /// Whether the core was right by the measure that the naive judge is held to.
+    pub ours: bool,
+    /// Excluded from the headline figures: the core has no word for what happened.
+    pub untold: bool,
+    pub calls: u64,
+}
+
+/// Spans during which a hook was failing, each with cause and confidence.
+fn failing(turns: &[Turn], end: At) -> impl Iterator<Item = (At, At, Cause, f64)> {
+    turns.iter().enumerate().filter_map(move |(index, turn)| {
+        let until = turns.get(index + 1).map_or(end, |next| next.at);
+        (turn.health == Health::Failing).then_some((turn.at, until, turn.cause?, turn.confidence))
+    })
+}
+
+/// The same for suspects that are no more than that.
+fn suspect(turns: &[Turn], end: At) -> impl Iterator<Item = (At, At, Cause, f64)> {
+    turns.iter().enumerate().filter_map(move |(index, turn)| {
+        let until = turns.get(index + 1).map_or(end, |next| next.at);
+        (turn.health == Health::Suspect).then_some((turn.at, until, turn.cause?, turn.confidence))
+    })
+}
+
+/// Reckons up.
+pub fn score(index: u64, incident: &Incident, played: &Played) -> Score {
+    let alone = incident.faults.len() == 1;
+    let found: Vec<Found> = incident
+        .faults
+        .iter()
+        .map(|fault| match fault.kind.elsewhere() {
+            Some(wanted) => found_elsewhere(fault, wanted, alone, &played.trace),
+            None => found_hook(fault, alone, incident, played),
+        })
+        .collect();
+    let (wrong, claims) = claims(incident, &played.trace);
+    let mut score = Score {
+        index,
+        untold: incident.faults.iter().any(|fault| fault.kind.is_not_told_apart()),
+        wrong_elsewhere: wrong_elsewhere(incident, &played.trace),
+        naive: (0..THRESHOLDS.len()).map(|at| naive_is_right(incident, played, at)).collect(),
+        calls: played.ledger.answered,
+        found,
+        wrong,
+        claims,
+        ours: false,
+    };
+    let culprits: Vec<&Found> = score.found.iter().filter(|found| is_culprit(found.kind) && found.felt).collect();
+    score.ours = score.wrong.is_empty() && (culprits.is_empty() || culprits.iter().any(|found| found.named));
+    score
+}
+
+/// A hook is to be named as failing for it.
+pub fn is_culprit(kind: Kind) -> bool {
+    kind.elsewhere().is_none() && !kind.is_for_suspects() && kind != Kind::Noise
+}
+
+fn found_hook(fault: &Fault, alone: bool, incident: &Incident, played: &Played) -> Found {
+    let window = (fault.from, fault.until + LATE);
+    let mut spoken: Vec<(Cause, At)> = Vec::new();
+    let mut first: Option<At> = None;
+    let mut held = false;
+    for hook in &fault.hooks {
+        let turns = &played.trace.hooks[*hook];
+        let named: Vec<(At, At, Cause, f64)> = match fault.kind.is_for_suspects() {
+            true => suspect(turns, incident.end).chain(failing(turns, incident.end)).collect(),
+            false => failing(turns, incident.end).collect(),
+        };
+        for (from, until, cause, _) in named {
+            let (begun, over) = (from.max(window.0), until.min(window.1));
+            if begun < over {
+                // Suspicion of something else is no sight of this.
+                if !fault.kind.is_for_suspects() || fault.kind.causes().contains(&cause) {
+                    first = Some(first.map_or(begun, |first| first.min(begun)));
+                }
+                match spoken.iter_mut().find(|(known, _)| *known == cause) {
+                    Some((_, time)) => *time += over - begun,
+                    None => spoken.push((cause, over - begun)),
+                }
+            }
+        }
+        held |= failing(turns, incident.end).any(|(from, until, ..)| {
+            from < fault.until && until > fault.until + GRACE && until > from
+        });
+    }
+    let said = spoken.iter().max_by_key(|(_, time)| *time).map(|(cause, _)| *cause);
+    // Whoever was there before hookwatch is counted from hookwatch's beginning.
+    let began = fault.from.max(incident.begin);
+    Found {
+        kind: fault.kind,
+        alone,
+        felt: is_felt(fault, incident, played),
+        named: first.is_some(),
+        right_cause: said.is_some_and(|said| fault.kind.causes().contains(&said)),
+        said: said.map(Cause::as_str),
+        intervals: first.map(|first| as_seconds(first - began) / PROBE_INTERVAL),
+        held,
+    }
+}
+
+/// Whether so many calls were touched, early enough for a verdict, that somebody has to be named.
+fn is_felt(fault: &Fault, incident: &Incident, played: &Played) -> bool {
+    let until = fault.until.saturating_sub(20 * SECOND);
+    let touched = |hook: &usize| {
+        let usual = incident.cluster.services[incident.cluster.hooks[*hook].service].latency;
+        let from = fault.from.max(incident.begin);
+        played
+            .ledger
+            .calls(*hook, from, until)
+            .filter(|call| match fault.kind.fails_calls() {
+                true => call.failed,
+                false => as_seconds(call.took) >= SLOW.max(8.0 * usual),
+            })
+            .take(FELT)
+            .count()
+            >= FELT
+    };
+    fault.kind.is_for_suspects() || fault.hooks.iter().any(touched)
+}
+
+fn found_elsewhere(fault: &Fault, wanted: NotAHook, alone: bool, trace: &Trace) -> Found {
+    let window = (fault.from, fault.until + LATE);
+    let mut spoken: Vec<(NotAHook, At)> = Vec::new();
+    let mut first = None;
+    for (index, turn) in trace.plane.iter().enumerate() {
+        let until = trace.plane.get(index + 1).map_or(At::MAX, |next| next.at);
+        let (begun, over) = (turn.at.max(window.0), until.min(window.1));
+        if let Some(said) = turn.not_a_hook
+            && begun < over
+        {
+            first = first.or((said == wanted).then_some(begun));
+            match spoken.iter_mut().find(|(known, _)| *known == said) {
+                Some((_, time)) => *time += over - begun,
+                None => spoken.push((said, over - begun)),
+            }
+        }
+    }
+    let said = spoken.iter().max_by_key(|(_, time)| *time).map(|(said, _)| *said);
+    Found {
+        kind: fault.kind,
+        alone,
+        felt: true,
+        named: first.is_some(),
+        right_cause: said == Some(wanted),
+        said: said.map(NotAHook::as_str),
+        intervals: first.map(|first| as_seconds(first.saturating_sub(fault.from)) / PROBE_INTERVAL),
+        held: false,
+    }
+}
+
+/// Every hook that was named as failing, or suspected of what only suspects are suspected of.
+fn claims(incident: &Incident, trace: &Trace) -> (Vec<String>, Vec<Claim>) {
+    let (mut wrong, mut claims) = (Vec::new(), Vec::new());
+    for (hook, turns) in trace.hooks.iter().enumerate() {
+        let name = &incident.cluster.hooks[hook].id.webhook;
+        let faults = || incident.faults.iter().filter(move |fault| fault.hooks.contains(&hook));
+        for (from, until, cause, confidence) in failing(turns, incident.end) {
+            let during = |fault: &&Fault| from < fault.until + GRACE && until > fault.from;
+            let blamed = |fault: &&Fault| fault.kind != Kind::Denying;
+            let guilty = faults().filter(during).find(blamed);
+            let right = guilty.is_some_and(|fault| fault.kind.causes().contains(&cause));
+            if guilty.is_none() {
+                let spoken = as_seconds(until - from);
+                wrong.push(format!("{name} {cause} at {:.1} s for {spoken:.1} s", as_seconds(from)));
+            }
+            claims.push(Claim {
+                cause: cause.as_str(),
+                confidence,
+                right,
+            });
+        }
+        for (from, until, cause, confidence) in suspect(turns, incident.end) {
+            if matches!(cause, Cause::Partial | Cause::Denying) && until - from >= 5 * SECOND {
+                let right = faults().any(|fault| {
+                    from < fault.until + GRACE && until > fault.from && fault.kind.causes().contains(&cause)
+                });
+                claims.push(Claim {
+                    cause: cause.as_str(),
+                    confidence,
+                    right,
+                });
+            }
+        }
+    }
+    wrong.extend(trace.strangers.iter().take(1).map(|(at, name)| {
+        format!("{name}, which no configuration has, at {:.1} s", as_seconds(*at))
+    }));
+    (wrong, claims)
+}
+
+fn wrong_elsewhere(incident: &Incident, trace: &Trace) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (index, turn) in trace.plane.iter().enumerate() {
+        let until = trace.plane.get(index + 1).map_or(incident.end, |next| next.at);
+        let Some(said) = turn.not_a_hook else { continue };
+        let true_then = incident.faults.iter().any(|fault| {
+            fault.kind.elsewhere() == Some(said) && turn.at < fault.until + GRACE && until > fault.from
+        });
+        // That nothing explains it is no accusation.
+        if !true_then && said != NotAHook::Unexplained {
+            wrong.push(format!(
+                "{} at {:.1} s for {:.1} s",
+                said.as_str(),
+                as_seconds(turn.at),
+                as_seconds(until - turn.at)
+            ));
+        }
+    }
+    wrong
+}
+
+/// Right where there is a culprit: most of what it named while the fault lasted is one. Where there is none: it
+/// named nobody.
+fn naive_is_right(incident: &Incident, played: &Played, threshold: usize) -> bool {
+    let named = &played.naive.named[threshold];
+    let culprits: Vec<&Fault> = incident.faults.iter().filter(|fault| is_culprit(fault.kind)).collect();
+    if culprits.is_empty() {
+        let accused = |(at, series): &&(At, usize)| {
+            // A bad backend among good ones may rightly be laid to its hook.
+            !incident.faults.iter().any(|fault| {
+                fault.kind == Kind::Partial
+                    && fault.from <= *at
+                    && fault.hooks.iter().any(|hook| incident.cluster.hooks[*hook].series == *series)
+            })
+        };
+        return named.iter().filter(accused).count() == 0;
+    }
+    let (mut hits, mut all) = (0, 0);
+    for (at, series) in named {
+        let lasting = |fault: &&&Fault| fault.from <= *at && *at <= fault.until + LATE;
+        let mut there = culprits.iter().filter(lasting).peekable();
+        if there.peek().is_none() {
+            continue;
+        }
+        all += 1;
+        let is_it = |fault: &&Fault| {
+            let mut hooks = fault.hooks.iter();
+            hooks.any(|hook| incident.cluster.hooks[*hook].series == *series)
+        };
+        hits += usize::from(there.any(is_it));
+    }
+    hits * 2 > all
+}
