@@ -3,6 +3,8 @@
 use hookwatch::domain::verdict::{Cause, Health, NotAHook};
 
 use crate::incident::{Fault, Incident, Kind};
+use crate::model::cluster::{Backend, Release};
+use crate::model::manner::Manner;
 use crate::model::{At, SECOND, as_seconds};
 use crate::naive::THRESHOLDS;
 use crate::play::{Played, Trace, Turn};
@@ -174,7 +176,7 @@ fn is_felt(fault: &Fault, incident: &Incident, played: &Played) -> bool {
             .count()
             >= FELT
     };
-    fault.kind.is_for_suspects() || fault.hooks.iter().any(touched)
+    fault.kind.is_for_suspects() || is_visible(fault, incident) && fault.hooks.iter().any(touched)
 }
 
 fn found_elsewhere(fault: &Fault, wanted: NotAHook, alone: bool, trace: &Trace) -> Found {
@@ -256,7 +258,7 @@ fn wrong_elsewhere(incident: &Incident, trace: &Trace) -> Vec<String> {
             fault.kind.elsewhere() == Some(said) && turn.at < fault.until + GRACE && until > fault.from
         });
         // That nothing explains it is no accusation.
-        if !true_then && said != NotAHook::Unexplained {
+        if !true_then && !happened(incident, said, turn.at) && said != NotAHook::Unexplained {
             wrong.push(format!(
                 "{} at {:.1} s for {:.1} s",
                 said.as_str(),
@@ -266,6 +268,45 @@ fn wrong_elsewhere(incident: &Incident, trace: &Trace) -> Vec<String> {
         }
     }
     wrong
+}
+
+/// It was so for a moment, though nobody would call it a fault.
+fn happened(incident: &Incident, said: NotAHook, at: At) -> bool {
+    let (cluster, before) = (&incident.cluster, at.saturating_sub(GRACE));
+    match said {
+        NotAHook::ApiServerDown => cluster.up(at).next().is_none() || cluster.up(before).next().is_none(),
+        NotAHook::EtcdSlow => cluster.etcd_frozen.within(before, at).any(|frozen| *frozen),
+        NotAHook::Overloaded => cluster
+            .replicas
+            .iter()
+            .any(|replica| replica.load.within(before, at).any(|load| *load > 2.0)),
+        NotAHook::QueuedByFlowControl | NotAHook::Unexplained => false,
+    }
+}
+
+/// Whether anything that hookwatch can read shows that calls fail: releases before 1.24 count neither what fails open
+/// nor calls by their code.
+fn is_visible(fault: &Fault, incident: &Incident) -> bool {
+    let old = |at| {
+        let mut replicas = incident.cluster.replicas.iter();
+        replicas.any(|replica| *replica.release.at(at) == Release::Old)
+    };
+    let open = fault.hooks.iter().all(|hook| !incident.cluster.hooks[*hook].fails);
+    let slowly = fault.kind == Kind::Hanging || fault.kind == Kind::Slow;
+    let probes_see = fault.hooks.iter().any(|hook| {
+        let service = &incident.cluster.services[incident.cluster.hooks[*hook].service];
+        let middle = (fault.from + fault.until) / 2;
+        let seen = |backend: &Backend| {
+            !matches!(
+                backend.to_us.at(middle),
+                Manner::Well | Manner::Nonsense | Manner::Failing(_)
+            )
+        };
+        service.backends.iter().any(seen)
+            || !service.backends.iter().any(|backend| *backend.listed.at(middle))
+            || !service.trusted.at(middle)
+    });
+    !(open && old(fault.from) && !slowly && !probes_see)
 }
 
 /// Right where there is a culprit: most of what it named while the fault lasted is one. Where there is none: it

@@ -76,7 +76,6 @@ impl World {
         let load = *cluster.replicas[replica].load.at(now);
         let service = &cluster.services[spec.service];
         let mut latency = self.random.log_normal(service.latency, service.spread) * service.pace.at(now);
-        latency *= 1.0 + 0.2 * (weight - 1.0);
         if self.random.chance(service.hiccups) {
             latency += self.random.between(0.1, 1.0);
         }
@@ -222,7 +221,7 @@ impl World {
             match refused {
                 true => self.store(index, now),
                 // Ignore does not help a request whose own time is over.
-                false if now >= request.limit => self.too_late(index, now),
+                false if now >= request.limit.min(request.leaves) => self.too_late(index, now),
                 false => self.mutate(index, now),
             }
         } else {
