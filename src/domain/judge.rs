@@ -19,7 +19,7 @@ use super::probing::{BackendState, Dead};
 use super::time::Time;
 use super::verdict::{Cause, Effect, Health, Verdict};
 
-use witnesses::{Counters, ENOUGH_CALLS, Probes, SLOW_ALWAYS};
+use witnesses::{Counters, ENOUGH_CALLS, Probes, SLOW_ALWAYS, Slowness};
 use words::{evidence, summary, view};
 
 pub use witnesses::Counted;
@@ -28,6 +28,10 @@ pub use witnesses::Counted;
 const ALONE: Duration = Duration::from_secs(5);
 /// Endpoints that are missing for less than this may be a rollout.
 const ROLLOUT: Duration = Duration::from_secs(5);
+/// For so long after endpoints came or went, calls may run into those that do not serve yet or any more.
+const ROLLING: Duration = Duration::from_secs(15);
+/// A burst of failed calls in that time is over after this long.
+const BURST: Duration = Duration::from_secs(8);
 /// A slow hook is a culprit when this part of the extra time per write is its own.
 const CULPRIT_SHARE: f64 = 0.25;
 /// Or when this part of the extra time of the writes that meet it is.
@@ -76,6 +80,10 @@ pub struct Case<'a> {
     pub stalled: bool,
     /// Since when the inventory has shown it without service or endpoints.
     pub without_backends_since: Option<Time>,
+    /// When its endpoints last came or went.
+    pub endpoints_changed: Option<Time>,
+    /// When a probe that any backend of any hook answered last began.
+    pub reached_at: Option<Time>,
     /// The inventory has been old for a while: addresses may have changed.
     pub inventory_is_old: bool,
     /// Every probe of everything fails and nothing shows that this is not our own fault.
@@ -240,7 +248,15 @@ fn conclude(
         && (named.len() >= 2 || !matches!(probes, Probes::Some { .. }));
     let api_says_so = refused || counters.failing();
     if api_says_so {
-        return failing(case, counters, probes, named, structural, previous);
+        let found = failing(case, counters, probes, named, structural, previous);
+        return match structural.is_none() && is_burst(case, probes, previous) {
+            true => Finding {
+                health: Health::Suspect,
+                confidence: 0.5,
+                ..found
+            },
+            false => found,
+        };
     }
     if let Some(cause) = structural {
         let since = case.without_backends_since;
@@ -253,7 +269,7 @@ fn conclude(
             false => Finding::new(Health::Suspect, cause, 0.6).since(since),
         };
     }
-    if let Some(finding) = slow(case, counters, probes) {
+    if let Some(finding) = slow(case, counters, probes, previous) {
         return finding;
     }
     match probes {
@@ -292,6 +308,18 @@ fn conclude(
             since: None,
         },
     }
+}
+
+/// What fails may be over in a moment: endpoints have just come or gone, and others answer.
+fn is_burst(case: &Case<'_>, probes: &Probes<'_>, previous: Option<Before>) -> bool {
+    let rolling = case
+        .endpoints_changed
+        .is_some_and(|changed| case.now.since(changed) < ROLLING);
+    let lasting = previous.is_some_and(|previous| {
+        let since = previous.since.filter(|_| previous.cause.is_some());
+        previous.health == Health::Failing || since.is_some_and(|since| case.now.since(since) >= BURST)
+    });
+    rolling && !lasting && matches!(probes, Probes::Good { .. } | Probes::Some { .. })
 }
 
 fn healthy(confidence: f64) -> Finding {
@@ -382,18 +410,32 @@ fn dead_by_probes(case: &Case<'_>, counters: &Counters, worst: &Dead, dead: &[(&
     }
     let settled = case.now.since(since) >= ALONE && dead.iter().all(|(_, dead)| dead.attempts >= 2);
     // A timeout without an earlier success may be a firewall between hookwatch and the pods.
-    let path_is_known = worst.was_alive || !matches!(worst.cause, Cause::Hanging | Cause::Unreachable);
+    // With one, when nothing else has answered us since, it may be our own way to the pods that is gone.
+    let unanswered = matches!(worst.cause, Cause::Hanging | Cause::Unreachable);
+    let way_is_open = case.reached_at.is_some_and(|at| at >= since) || counters.failed >= 1.0;
+    let path_is_known = !unanswered || worst.was_alive && way_is_open;
     match settled && path_is_known && !case.inventory_is_old {
         true => finding(Health::Failing, 0.75),
         false => finding(Health::Suspect, 0.5),
     }
 }
 
-fn slow(case: &Case<'_>, counters: &Counters, probes: &Probes<'_>) -> Option<Finding> {
-    let by_counters = counters.slow(case.usual);
+fn slow(
+    case: &Case<'_>,
+    counters: &Counters,
+    probes: &Probes<'_>,
+    previous: Option<Before>,
+) -> Option<Finding> {
+    let by_counters = Slowness::of(case);
     let by_probes = match probes {
         Probes::Slow { since, took } => Some((*since, *took)),
         _ => None,
+    };
+    let slow_before = previous.filter(|previous| previous.cause == Some(Cause::Slow));
+    let goes_on = |slowness: &Slowness| match slow_before {
+        Some(before) if before.health == Health::Failing => !slowness.is_over(),
+        Some(before) => before.since.is_some_and(|since| slowness.goes_on_since(since)),
+        None => false,
     };
     // Over all writes a hook that sees few of them hides; over its own calls it cannot.
     let is_the_excess = case.excess_share.is_some_and(|share| share >= CULPRIT_SHARE)
@@ -402,10 +444,12 @@ fn slow(case: &Case<'_>, counters: &Counters, probes: &Probes<'_>) -> Option<Fin
         (Some(_), Some((since, _))) if is_the_excess || case.canary_slow.is_some() => {
             Some(Finding::new(Health::Failing, Cause::Slow, 0.95).since(Some(since)))
         }
-        (Some(mean), None) if is_the_excess && !case.ambiguous => {
-            let confidence = if mean >= SLOW_ALWAYS { 0.85 } else { 0.75 };
-            Some(Finding::new(Health::Failing, Cause::Slow, confidence).since(counters.from()))
+        (Some(slowness), None) if is_the_excess && !case.ambiguous && goes_on(&slowness) => {
+            let confidence = if slowness.mean >= SLOW_ALWAYS { 0.85 } else { 0.75 };
+            Some(Finding::new(Health::Failing, Cause::Slow, confidence).since(Some(slowness.from)))
         }
+        // What was slow a while ago may be dead by now.
+        (Some(slowness), None) if slowness.is_stale() && matches!(probes, Probes::All { .. }) => None,
         (Some(_), _) => Some(Finding::new(Health::Suspect, Cause::Slow, 0.6)),
         // Between two scrapes a slow canary that meets the hook is the API server's word, if it is slow enough
         // to have met it as we did.

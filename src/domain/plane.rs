@@ -51,6 +51,7 @@ pub struct Plane<'a> {
 #[derive(Debug, Clone, Copy)]
 pub struct Excess<'a> {
     window: Option<&'a Window>,
+    minute: Option<&'a Window>,
     baseline: &'a Baseline,
     /// Extra seconds of all writes together; `None` when it is not worth a word.
     all: Option<f64>,
@@ -75,11 +76,12 @@ impl Excess<'_> {
     /// Most writes of a cluster are leases and node status, which few hooks see: among all writes a hook that holds
     /// up every new Pod can hide.
     pub fn call_share(&self, key: &(HookKind, String)) -> Option<f64> {
-        let series = self.window?.gained.hooks.get(key)?;
-        let mean = series
-            .writes
-            .mean()
-            .filter(|_| series.writes.count >= FEW_CALLS)?;
+        // Where the hook is called too rarely for that, the minute tells.
+        let mut spans = [self.window, self.minute].into_iter().flatten();
+        let mean = spans.find_map(|window| {
+            let writes = &window.gained.hooks.get(key)?.writes;
+            writes.mean().filter(|_| writes.count >= FEW_CALLS)
+        })?;
         let extra = mean - self.baseline.hook(key).unwrap_or(0.0);
         (extra >= EXCESS_AT_LEAST).then(|| extra / (extra + self.own))
     }
@@ -116,6 +118,7 @@ impl<'a> Plane<'a> {
         let usual = self.baseline.sli.median().unwrap_or(0.0);
         Excess {
             window,
+            minute: self.windows.minute.as_ref(),
             baseline: self.baseline,
             all,
             own: (self.own_seconds().unwrap_or(0.0) - usual).max(0.0),
@@ -242,9 +245,14 @@ impl<'a> Plane<'a> {
                 human_seconds(etcd)
             ));
         }
+        let etcd_slows_too = etcd
+            .zip(self.baseline.etcd.median())
+            .is_none_or(|(etcd, usual)| etcd >= 2.0 * usual);
         // A swamped API server is slow at everything, etcd calls included; what gives it away is that it is
-        // being asked for more than usual, while behind a slow etcd everything is asked for less.
-        if (more_reads || crowded && as_many_reads || turned_away) && (slow_reads || crowded) {
+        // being asked for more than usual, while behind a slow etcd everything is asked for less. Where each read
+        // merely takes longer, more of them are there at once as well.
+        let swamped = more_reads || crowded && as_many_reads && etcd_slows_too || turned_away;
+        if swamped && (slow_reads || crowded) {
             evidence.push(format!(
                 "It answers {rate:.0} reads a second (usually {}), {} each, with {reading:.0} at once.",
                 reads_before.map_or_else(|| "unknown".to_owned(), |usual| format!("{usual:.0}")),

@@ -57,6 +57,8 @@ pub struct Watchdog {
     met_by: BTreeMap<HookId, Vec<CanaryTarget>>,
     backends: BTreeMap<HookId, BTreeMap<Backend, BackendMemory>>,
     without_backends: BTreeMap<HookId, Time>,
+    /// When endpoints of a hook last came or went, since it is known.
+    endpoints_changed: BTreeMap<HookId, Time>,
     history: History,
     targets: BTreeMap<String, TargetState>,
     canaries: Canaries,
@@ -75,6 +77,7 @@ impl Watchdog {
             met_by: BTreeMap::new(),
             backends: BTreeMap::new(),
             without_backends: BTreeMap::new(),
+            endpoints_changed: BTreeMap::new(),
             history: History::default(),
             targets: BTreeMap::new(),
             canaries: Canaries::default(),
@@ -125,14 +128,23 @@ impl Watchdog {
     fn take_inventory(&mut self, inventory: Arc<Inventory>, now: Time) {
         let mut backends = BTreeMap::new();
         let mut without_backends = BTreeMap::new();
+        let mut endpoints_changed = BTreeMap::new();
         self.met_by.clear();
         for hook in &inventory.hooks {
-            let mut known = self.backends.remove(&hook.id).unwrap_or_default();
-            let memories = hook
+            let before = self.backends.remove(&hook.id);
+            let is_new = before.is_none();
+            let mut known = before.unwrap_or_default();
+            let count = known.len();
+            let memories: BTreeMap<Backend, BackendMemory> = hook
                 .backends()
                 .into_iter()
                 .map(|backend| (backend.clone(), known.remove(&backend).unwrap_or_default()))
                 .collect();
+            let changed = !is_new && (!known.is_empty() || memories.len() != count);
+            let changed = changed.then_some(now);
+            if let Some(at) = changed.or_else(|| self.endpoints_changed.get(&hook.id).copied()) {
+                endpoints_changed.insert(hook.id.clone(), at);
+            }
             backends.insert(hook.id.clone(), memories);
             if has_no_backend(hook) {
                 let since = self.without_backends.get(&hook.id).copied().unwrap_or(now);
@@ -146,6 +158,7 @@ impl Watchdog {
         }
         self.backends = backends;
         self.without_backends = without_backends;
+        self.endpoints_changed = endpoints_changed;
         self.inventory = Some(inventory);
     }
 

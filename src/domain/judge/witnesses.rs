@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Case;
 use crate::domain::history::Window;
 use crate::domain::hook::BackendPath::ClusterIp;
-use crate::domain::hook::{Backend, HookKind};
+use crate::domain::hook::{Backend, FailurePolicy, HookKind};
 use crate::domain::probing::{BackendState, Dead};
 use crate::domain::snapshot::{Cumulative, HookSeries};
 use crate::domain::time::Time;
@@ -89,7 +89,53 @@ pub(super) struct Counters {
     pub(super) denied: f64,
     pub(super) mean: Option<f64>,
     pub(super) fail_open: f64,
+    /// What fails is let pass, and this release of the API server counts neither that nor outcomes.
+    mute: bool,
     pub(super) span: Option<(Time, Time)>,
+}
+
+/// Calls are slow by the API server's account.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Slowness {
+    /// Seconds per call over a span with enough calls.
+    pub(super) mean: f64,
+    /// When that span began.
+    pub(super) from: Time,
+    /// Whether the newest calls alone are slow, with when their span began.
+    newest: Option<(bool, Time)>,
+}
+
+impl Slowness {
+    /// The shortest span with enough calls in it tells; where little is called, the minute.
+    ///
+    /// A mean says nothing of how many calls were slow: of two calls one that waited for a lost packet makes both
+    /// slow. So who is to be named for it has to be slow over again ([`Self::goes_on_since`]).
+    pub(super) fn of(case: &Case<'_>) -> Option<Self> {
+        let spans = [case.newest, case.recent, case.minute].map(|counted| Counters::over(case, counted));
+        let enough = spans.iter().find(|counters| counters.calls >= ENOUGH_CALLS);
+        let told = enough.unwrap_or(&spans[2]);
+        let newest = spans[..2].iter().find(|counters| counters.mean.is_some());
+        Some(Self {
+            mean: told.slow(case.usual)?,
+            from: told.from()?,
+            newest: newest.and_then(|newest| Some((newest.is_slow(case.usual), newest.from()?))),
+        })
+    }
+
+    /// Calls of a span that began after `since` are slow as well.
+    pub(super) fn goes_on_since(&self, since: Time) -> bool {
+        self.newest.is_some_and(|(slow, from)| slow && from >= since)
+    }
+
+    /// None of the newest calls has come back.
+    pub(super) fn is_stale(&self) -> bool {
+        self.newest.is_none()
+    }
+
+    /// The newest calls are not slow any more.
+    pub(super) fn is_over(&self) -> bool {
+        self.newest.is_some_and(|(slow, _)| !slow)
+    }
 }
 
 impl Counters {
@@ -155,7 +201,9 @@ impl Counters {
             .codes
             .iter()
             .filter(|(code, _)| (500..=600).contains(*code) && **code != 503);
+        let tells = series.codes.values().any(|count| *count >= 1.0);
         Self {
+            mute: !tells && case.hook.is_some_and(|hook| hook.failure_policy == FailurePolicy::Ignore),
             calls: series.calls.count,
             failed,
             failed_mean,
@@ -169,7 +217,7 @@ impl Counters {
 
     /// Calls were answered, and none failed, in a span that began after `since`.
     pub(super) fn answered_since(&self, since: Time) -> bool {
-        self.from().is_some_and(|from| from >= since) && self.calls >= 1.0 && self.failed < 1.0
+        self.from().is_some_and(|from| from >= since) && self.calls >= 1.0 && self.failed < 1.0 && !self.mute
     }
 
     /// Calls fail, more than a rollout's burst.
@@ -177,11 +225,14 @@ impl Counters {
         self.failed >= FEW && self.failed >= NOTABLE_PART * self.calls
     }
 
-    pub(super) fn slow(&self, usual: Option<f64>) -> Option<f64> {
-        self.mean.filter(|mean| {
-            self.calls >= 2.0
-                && (*mean >= SLOW_ALWAYS
-                    || *mean >= SLOW_AT_LEAST && usual.is_some_and(|usual| *mean >= SLOW_FACTOR * usual))
+    fn slow(&self, usual: Option<f64>) -> Option<f64> {
+        self.mean.filter(|_| self.calls >= 2.0 && self.is_slow(usual))
+    }
+
+    fn is_slow(&self, usual: Option<f64>) -> bool {
+        self.mean.is_some_and(|mean| {
+            mean >= SLOW_ALWAYS
+                || mean >= SLOW_AT_LEAST && usual.is_some_and(|usual| mean >= SLOW_FACTOR * usual)
         })
     }
 

@@ -117,6 +117,15 @@ impl Watchdog {
         let (excess, stalled) = (plane.excess(), plane.stalled());
         let hanging = self.hanging(states, now);
         let inventory_is_old = self.inventory_is_old(now);
+        let reached_at = states
+            .values()
+            .flatten()
+            .filter_map(|(_, state)| match state {
+                BackendState::Alive { at, .. } => Some(*at),
+                BackendState::Slow { since, .. } => Some(*since),
+                _ => None,
+            })
+            .max();
         let case = |kind, webhook: &str, hook: Option<&Hook>| -> Verdict {
             let key = (kind, webhook.to_owned());
             let counted = |window: &'w Option<Window>| Counted::of(&key, window.as_ref()?);
@@ -161,6 +170,8 @@ impl Watchdog {
                 canary_slow: memories().filter_map(|memory| memory.slow(now)).max(),
                 stalled,
                 without_backends_since: hook.and_then(|hook| self.without_backends.get(&hook.id)).copied(),
+                endpoints_changed: hook.and_then(|hook| self.endpoints_changed.get(&hook.id)).copied(),
+                reached_at,
                 inventory_is_old,
                 self_doubt,
             };
