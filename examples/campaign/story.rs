@@ -32,13 +32,17 @@ fn truth(text: &mut String, incident: &Incident, played: &Played) -> std::fmt::R
     for (index, hook) in cluster.hooks.iter().enumerate() {
         let service = &cluster.services[hook.service];
         let calls = played.ledger.calls(index, incident.begin, incident.end);
-        let (all, canaries) = calls.fold((0, 0), |(all, canaries), call| {
-            (all + 1, canaries + usize::from(call.canary))
+        let (all, canaries, failed) = calls.fold((0, 0, 0), |(all, canaries, failed), call| {
+            (
+                all + 1,
+                canaries + usize::from(call.canary),
+                failed + usize::from(call.failed),
+            )
         });
         writeln!(
             text,
-            "hook {index}: {} timeout {:.0} s, {}, {:?} with {} backends of {:.0} ms, {all} writes of which {canaries} \
-             were canaries",
+            "hook {index}: {} timeout {:.0} s, {}, {:?} with {} backends of {:.0} ms, {all} calls for writes, \
+             {canaries} of them canaries; {failed} failed",
             hook.id,
             as_seconds(hook.timeout),
             if hook.fails { "Fail" } else { "Ignore" },

@@ -253,6 +253,8 @@ fn conclude(
             true => Finding {
                 health: Health::Suspect,
                 confidence: 0.5,
+                // From when on it was looked at, however old the refusal is that goes with it.
+                since: None,
                 ..found
             },
             false => found,

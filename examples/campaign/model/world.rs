@@ -304,7 +304,7 @@ impl World {
             return self.begin(index, now);
         }
         let seats = *cluster.seats.at(now);
-        let admitted = self.replicas[replica].seats.ask(index, now, seats);
+        let admitted = self.replicas[replica].seats.ask(index, now, clients.patience, seats);
         match admitted {
             Admitted::Now => self.seat(index, now),
             Admitted::Queued => self.show_line(replica, now),

@@ -161,9 +161,9 @@ impl Watchdog {
                     .filter(|other| !itself(other))
                     .collect(),
                 canaries: &self.canaries,
+                // Where canaries are slow for another reason, one that is under way is no news.
                 canary_late: memories()
-                    .filter_map(|memory| memory.overdue_for(now))
-                    .map(|(_, waiting)| waiting)
+                    .filter_map(|memory| memory.hung_for(now))
                     .filter(|waiting| *waiting >= Duration::from_secs(2))
                     .max(),
                 others_hang: hanging.iter().any(|id| hook.is_none_or(|hook| hook.id != *id)),
