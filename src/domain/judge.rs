@@ -26,6 +26,8 @@ pub use witnesses::Counted;
 
 /// A hook that is dead by our probes alone is named after this long.
 const ALONE: Duration = Duration::from_secs(5);
+/// Between two probes nobody sees a backend die.
+const UNSEEN: Duration = Duration::from_secs(6);
 /// Endpoints that are missing for less than this may be a rollout.
 const ROLLOUT: Duration = Duration::from_secs(5);
 /// For so long after endpoints came or went, calls may run into those that do not serve yet or any more.
@@ -84,6 +86,8 @@ pub struct Case<'a> {
     pub endpoints_changed: Option<Time>,
     /// When a probe that any backend of any hook answered last began.
     pub reached_at: Option<Time>,
+    /// Writes are slow for a reason that is no hook's: a canary that is late may be so for the same one.
+    pub explained: bool,
     /// The inventory has been old for a while: addresses may have changed.
     pub inventory_is_old: bool,
     /// Every probe of everything fails and nothing shows that this is not our own fault.
@@ -244,8 +248,11 @@ fn conclude(
     // canaries got through meanwhile, only repetition tells an outage from a burst.
     // Where it may mean another hook of the same name, our probes have to say which.
     let all_dead = matches!(probes, Probes::All { .. });
+    // And where the hook's time is short, so is the pause that it takes to exceed it once.
+    let once_is_nothing = matches!(probes, Probes::Some { .. })
+        || matches!(probes, Probes::Good { .. }) && current.iter().all(|accusation| accusation.named.is_short());
     let refused = current.iter().any(|accusation| accusation.sure || all_dead)
-        && (named.len() >= 2 || !matches!(probes, Probes::Some { .. }));
+        && (named.len() >= 2 || !once_is_nothing);
     let api_says_so = refused || counters.failing();
     if api_says_so {
         let found = failing(case, counters, probes, named, structural, previous);
@@ -403,18 +410,22 @@ fn dead_by_probes(case: &Case<'_>, counters: &Counters, worst: &Dead, dead: &[(&
     if counters.answered_since(since) {
         return finding(Health::Suspect, 0.4);
     }
-    // A refused connection or a bad certificate is answered at once; a canary that is late speaks of a hang.
-    let late = case.canary_late.is_some() || case.stalled;
+    // With one, when nothing else has answered us since, it may be our own way to the pods that is gone.
+    let way_is_open = case.reached_at.is_some_and(|at| at >= since) || counters.failed >= 1.0;
+    // A refused connection or a bad certificate is answered at once; a canary that is late speaks of a hang. One
+    // that was late before speaks of something else.
+    let canary_late = case
+        .canary_late
+        .is_some_and(|waiting| waiting < case.now.since(worst.since) + UNSEEN && (way_is_open || !case.explained));
+    let late = canary_late || case.stalled && !case.explained;
     // A hook that was never reached from here hangs always; it is the one only if there is no other.
-    let likely = worst.was_alive || case.canary_late.is_some() && !case.others_hang;
+    let likely = worst.was_alive || canary_late && !case.others_hang;
     if late && worst.cause == Cause::Hanging && likely {
         return finding(Health::Failing, 0.9);
     }
     let settled = case.now.since(since) >= ALONE && dead.iter().all(|(_, dead)| dead.attempts >= 2);
     // A timeout without an earlier success may be a firewall between hookwatch and the pods.
-    // With one, when nothing else has answered us since, it may be our own way to the pods that is gone.
     let unanswered = matches!(worst.cause, Cause::Hanging | Cause::Unreachable);
-    let way_is_open = case.reached_at.is_some_and(|at| at >= since) || counters.failed >= 1.0;
     let path_is_known = !unanswered || worst.was_alive && way_is_open;
     match settled && path_is_known && !case.inventory_is_old {
         true => finding(Health::Failing, 0.75),

@@ -27,6 +27,8 @@ const TIMEOUT_LIKE: f64 = 0.9;
 const TIMED_OUT_AT_MOST: f64 = 1.2;
 /// The largest `timeoutSeconds`.
 const LONGEST_TIMEOUT: f64 = 30.0;
+/// Seconds that a single call may be late by, for a lost packet or a pause to collect garbage.
+const ONE_LATE_CALL: f64 = 1.2;
 /// A call slower than this is slow whatever is usual.
 pub(super) const SLOW_ALWAYS: f64 = 0.5;
 
@@ -95,14 +97,15 @@ pub(super) struct Counters {
 }
 
 /// Calls are slow by the API server's account.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(super) struct Slowness {
     /// Seconds per call over a span with enough calls.
     pub(super) mean: f64,
     /// When that span began.
     pub(super) from: Time,
-    /// Whether the newest calls alone are slow, with when their span began.
-    newest: Option<(bool, Time)>,
+    /// From the shortest span to the longest.
+    spans: [Counters; 3],
+    usual: Option<f64>,
 }
 
 impl Slowness {
@@ -114,27 +117,36 @@ impl Slowness {
         let spans = [case.newest, case.recent, case.minute].map(|counted| Counters::over(case, counted));
         let enough = spans.iter().find(|counters| counters.calls >= ENOUGH_CALLS);
         let told = enough.unwrap_or(&spans[2]);
-        let newest = spans[..2].iter().find(|counters| counters.mean.is_some());
         Some(Self {
             mean: told.slow(case.usual)?,
             from: told.from()?,
-            newest: newest.and_then(|newest| Some((newest.is_slow(case.usual), newest.from()?))),
+            usual: case.usual,
+            spans,
         })
     }
 
-    /// Calls of a span that began after `since` are slow as well.
+    /// Calls of a span that began after `since` are slow as well, by more than one of them can make up.
     pub(super) fn goes_on_since(&self, since: Time) -> bool {
-        self.newest.is_some_and(|(slow, from)| slow && from >= since)
+        self.spans.iter().any(|counters| {
+            let extra = counters.mean.unwrap_or(0.0) - self.usual.unwrap_or(0.0);
+            counters.from().is_some_and(|from| from >= since)
+                && counters.is_slow(self.usual)
+                && extra * counters.calls >= ONE_LATE_CALL
+        })
     }
 
-    /// None of the newest calls has come back.
+    /// Not even the last ten seconds hold an answer.
     pub(super) fn is_stale(&self) -> bool {
-        self.newest.is_none()
+        self.latest().is_none()
     }
 
     /// The newest calls are not slow any more.
     pub(super) fn is_over(&self) -> bool {
-        self.newest.is_some_and(|(slow, _)| !slow)
+        self.latest().is_some_and(|latest| !latest.is_slow(self.usual))
+    }
+
+    fn latest(&self) -> Option<&Counters> {
+        self.spans[..2].iter().find(|counters| counters.mean.is_some())
     }
 }
 

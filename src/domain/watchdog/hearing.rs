@@ -13,7 +13,7 @@ use crate::domain::judge::{Case, Counted, judge};
 use crate::domain::plane::Plane;
 use crate::domain::probing::{BackendState, Dead};
 use crate::domain::time::Time;
-use crate::domain::verdict::{Cause, Health, Verdict};
+use crate::domain::verdict::{Cause, Health, NotAHook, Verdict};
 
 /// Hooks named by metrics alone that are reported at most.
 const MAX_UNLISTED: usize = 200;
@@ -115,6 +115,9 @@ impl Watchdog {
             listed.entry(&hook.id.webhook).or_default().push(hook);
         }
         let (excess, stalled) = (plane.excess(), plane.stalled());
+        let explained = plane
+            .elsewhere(&[])
+            .is_some_and(|found| found.cause != NotAHook::Unexplained);
         let hanging = self.hanging(states, now);
         let inventory_is_old = self.inventory_is_old(now);
         let reached_at = states
@@ -172,6 +175,7 @@ impl Watchdog {
                 without_backends_since: hook.and_then(|hook| self.without_backends.get(&hook.id)).copied(),
                 endpoints_changed: hook.and_then(|hook| self.endpoints_changed.get(&hook.id)).copied(),
                 reached_at,
+                explained,
                 inventory_is_old,
                 self_doubt,
             };
