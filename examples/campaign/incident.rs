@@ -158,6 +158,8 @@ pub struct Fault {
     pub hooks: Vec<usize>,
     pub from: At,
     pub until: At,
+    /// Seconds that a slow hook takes in the end.
+    pub severity: f64,
     /// What exactly was done.
     pub note: String,
 }

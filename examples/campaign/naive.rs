@@ -50,9 +50,12 @@ impl Naive {
         let kept = self.keep(reading);
         self.kept.push(kept);
         let now = reading.at;
-        self.kept.retain(|kept| now.saturating_sub(kept.at) <= MINUTE + 20 * SECOND);
+        self.kept
+            .retain(|kept| now.saturating_sub(kept.at) <= MINUTE + 20 * SECOND);
         let (writes, hooks) = self.minute(now);
-        let Some(p99) = quantile(&writes, 0.99) else { return };
+        let Some(p99) = quantile(&writes, 0.99) else {
+            return;
+        };
         let slowest = hooks
             .iter()
             .enumerate()
@@ -97,10 +100,16 @@ impl Naive {
         let mut hooks: Vec<Histogram> = Vec::new();
         for (index, newest) in self.kept.iter().enumerate() {
             let same = |other: &&Kept| (other.replica, other.process) == (newest.replica, newest.process);
-            if self.kept[index + 1..].iter().any(|later| same(&later)) || now.saturating_sub(newest.at) > MINUTE {
+            if self.kept[index + 1..].iter().any(|later| same(&later))
+                || now.saturating_sub(newest.at) > MINUTE
+            {
                 continue;
             }
-            let oldest = self.kept.iter().filter(same).find(|kept| now.saturating_sub(kept.at) <= MINUTE);
+            let oldest = self
+                .kept
+                .iter()
+                .filter(same)
+                .find(|kept| now.saturating_sub(kept.at) <= MINUTE);
             let Some(oldest) = oldest else { continue };
             add_gain(&mut writes, &oldest.writes, &newest.writes);
             hooks.resize_with(newest.hooks.len(), || Histogram::new(HOOK_BOUNDS));
@@ -138,7 +147,11 @@ fn quantile(histogram: &Histogram, q: f64) -> Option<f64> {
     for (index, count) in histogram.buckets.iter().enumerate() {
         let count = *count as f64;
         if below + count >= rank && count > 0.0 {
-            let lower = if index == 0 { 0.0 } else { histogram.bounds[index - 1] };
+            let lower = if index == 0 {
+                0.0
+            } else {
+                histogram.bounds[index - 1]
+            };
             let Some(upper) = histogram.bounds.get(index) else {
                 return Some(lower);
             };

@@ -175,8 +175,13 @@ impl Observers {
                 .look(now, pace, &self.cluster, &mut self.random, &mut self.coming);
         }
         if let Some(pace) = self.watching.canaries {
-            self.canaries
-                .look(now, pace.now(self.attention.everywhere), world, &mut self.random, &mut self.coming);
+            self.canaries.look(
+                now,
+                pace.now(self.attention.everywhere),
+                world,
+                &mut self.random,
+                &mut self.coming,
+            );
         }
         if let Some(pace) = self.watching.probes {
             self.probes
@@ -213,7 +218,10 @@ impl Observers {
                     health: InventoryHealth::Current,
                     known_good: Some(time(at)),
                 }];
-                vec![Seen::Event(Event::Inventory(inventory)), Seen::Event(Event::Watches(watches))]
+                vec![
+                    Seen::Event(Event::Inventory(inventory)),
+                    Seen::Event(Event::Watches(watches)),
+                ]
             }
         }
     }

@@ -67,9 +67,19 @@ struct Scribe {
 
 impl Scribe {
     fn new(hooks: &[HookId], in_full: bool) -> Self {
-        let key = |id: &HookId| (id.kind, Some(Arc::clone(&id.configuration)), Arc::clone(&id.webhook));
+        let key = |id: &HookId| {
+            (
+                id.kind,
+                Some(Arc::clone(&id.configuration)),
+                Arc::clone(&id.webhook),
+            )
+        };
         Self {
-            index: hooks.iter().enumerate().map(|(index, id)| (key(id), index)).collect(),
+            index: hooks
+                .iter()
+                .enumerate()
+                .map(|(index, id)| (key(id), index))
+                .collect(),
             trace: Trace {
                 hooks: vec![Vec::new(); hooks.len()],
                 ..Trace::default()
@@ -80,7 +90,11 @@ impl Scribe {
 
     fn note(&mut self, at: At, assessment: &Assessment) {
         for verdict in &assessment.hooks {
-            let key = (verdict.kind, verdict.configuration.clone(), Arc::clone(&verdict.webhook));
+            let key = (
+                verdict.kind,
+                verdict.configuration.clone(),
+                Arc::clone(&verdict.webhook),
+            );
             match self.index.get(&key) {
                 Some(index) => note_verdict(&mut self.trace.hooks[*index], at, verdict, self.in_full),
                 None if verdict.health == Health::Failing => {
@@ -93,11 +107,15 @@ impl Scribe {
         let not_a_hook = plane.not_a_hook.as_ref().map(|found| found.cause);
         let last = self.trace.plane.last();
         if last.is_none_or(|last| (last.writes, last.not_a_hook) != (plane.writes, not_a_hook)) {
-            let evidence = plane.not_a_hook.iter().flat_map(|found| found.evidence.iter().cloned());
+            let evidence = plane
+                .not_a_hook
+                .iter()
+                .flat_map(|found| found.evidence.iter().cloned());
             let mut evidence: Vec<String> = evidence.filter(|_| self.in_full).collect();
             if self.in_full {
                 let canaries = plane.canaries.iter();
-                evidence.extend(canaries.map(|canary| format!("canary {:?}: {}", canary.canary, canary.detail)));
+                evidence
+                    .extend(canaries.map(|canary| format!("canary {:?}: {}", canary.canary, canary.detail)));
             }
             self.trace.plane.push(PlaneTurn {
                 at,
@@ -121,7 +139,11 @@ fn note_verdict(turns: &mut Vec<Turn>, at: At, verdict: &Verdict, in_full: bool)
         health: verdict.health,
         cause: verdict.cause,
         confidence: verdict.confidence,
-        evidence: if in_full { verdict.evidence.clone() } else { Vec::new() },
+        evidence: if in_full {
+            verdict.evidence.clone()
+        } else {
+            Vec::new()
+        },
     });
 }
 

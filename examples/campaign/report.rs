@@ -92,9 +92,16 @@ impl Report {
         let told: Vec<&Score> = scores.iter().filter(|score| !score.untold).collect();
         let untold: Vec<&Score> = scores.iter().filter(|score| score.untold).collect();
         let culprit = |found: &&Found| is_culprit(found.kind) && found.felt;
-        let culprits: Vec<&Found> = told.iter().flat_map(|score| &score.found).filter(culprit).collect();
+        let culprits: Vec<&Found> = told
+            .iter()
+            .flat_map(|score| &score.found)
+            .filter(culprit)
+            .collect();
         let incidents = |which: &dyn Fn(&Score) -> bool| -> Vec<u64> {
-            told.iter().filter(|score| which(score)).map(|score| score.index).collect()
+            told.iter()
+                .filter(|score| which(score))
+                .map(|score| score.index)
+                .collect()
         };
         let mut quick: Vec<f64> = culprits
             .iter()
@@ -102,7 +109,11 @@ impl Report {
             .filter_map(|found| found.intervals)
             .collect();
         let naive = (0..THRESHOLDS.len())
-            .map(|at| told.iter().filter(|score| score.naive.get(at) == Some(&true)).count())
+            .map(|at| {
+                told.iter()
+                    .filter(|score| score.naive.get(at) == Some(&true))
+                    .count()
+            })
             .enumerate()
             .max_by_key(|(_, right)| *right)
             .unwrap_or_default();
@@ -113,24 +124,37 @@ impl Report {
             incidents: scores.len(),
             told: told.len(),
             requests: scores.iter().chain(quiet).map(|score| score.calls).sum(),
-            right_culprit: part(culprits.iter().filter(|found| found.named).count(), culprits.len()),
+            right_culprit: part(
+                culprits.iter().filter(|found| found.named).count(),
+                culprits.len(),
+            ),
             right_culprit_and_cause: part(
-                culprits.iter().filter(|found| found.named && found.right_cause).count(),
+                culprits
+                    .iter()
+                    .filter(|found| found.named && found.right_cause)
+                    .count(),
                 culprits.len(),
             ),
             culprit_faults: culprits.len(),
             wrong_culprit: wrong.len() as f64 / told.len().max(1) as f64,
             wrong_culprit_incidents: wrong,
             missed_incidents: incidents(&|score| {
-                score.found.iter().any(|found| hooks(found) && found.felt && !found.named)
+                score
+                    .found
+                    .iter()
+                    .any(|found| hooks(found) && found.felt && !found.named)
             }),
             misnamed_incidents: incidents(&|score| {
-                let misnamed = |found: &Found| hooks(found) && found.felt && found.named && !found.right_cause;
+                let misnamed =
+                    |found: &Found| hooks(found) && found.felt && found.named && !found.right_cause;
                 score.found.iter().any(misnamed)
             }),
             wrong_elsewhere_incidents: incidents(&|score| !score.wrong_elsewhere.is_empty()),
             missed_elsewhere_incidents: incidents(&|score| {
-                score.found.iter().any(|found| !hooks(found) && !found.right_cause)
+                score
+                    .found
+                    .iter()
+                    .any(|found| !hooks(found) && found.felt && !found.right_cause)
             }),
             held_incidents: incidents(&|score| score.found.iter().any(|found| found.held)),
             intervals_median: percentile(&mut quick, 0.5),
@@ -276,7 +300,14 @@ impl fmt::Display for Report {
         table(f, "not yet told apart", &self.not_told_apart)?;
         writeln!(f, "\nconfidence     claims  right")?;
         for bin in &self.calibration {
-            writeln!(f, "{:.2} to {:.2}  {:8}  {}", bin.from, bin.to, bin.claims, percent(bin.right))?;
+            writeln!(
+                f,
+                "{:.2} to {:.2}  {:8}  {}",
+                bin.from,
+                bin.to,
+                bin.claims,
+                percent(bin.right)
+            )?;
         }
         Ok(())
     }

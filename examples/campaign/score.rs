@@ -17,6 +17,8 @@ pub const GRACE: At = 70 * SECOND;
 const LATE: At = 15 * SECOND;
 /// A fault that touched fewer calls than this is one that nobody felt.
 const FELT: usize = 3;
+/// So many requests have to have waited for a seat.
+const WAITS: usize = 50;
 /// A call is slow for the ledger from here on, in seconds.
 const SLOW: f64 = 0.2;
 
@@ -43,6 +45,7 @@ pub struct Found {
 /// Something that was claimed.
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct Claim {
+    pub hook: usize,
     pub cause: &'static str,
     pub confidence: f64,
     pub right: bool,
@@ -90,7 +93,7 @@ pub fn score(index: u64, incident: &Incident, played: &Played) -> Score {
         .faults
         .iter()
         .map(|fault| match fault.kind.elsewhere() {
-            Some(wanted) => found_elsewhere(fault, wanted, alone, &played.trace),
+            Some(wanted) => found_elsewhere(fault, wanted, alone, incident, played),
             None => found_hook(fault, alone, incident, played),
         })
         .collect();
@@ -99,14 +102,20 @@ pub fn score(index: u64, incident: &Incident, played: &Played) -> Score {
         index,
         untold: incident.faults.iter().any(|fault| fault.kind.is_not_told_apart()),
         wrong_elsewhere: wrong_elsewhere(incident, &played.trace),
-        naive: (0..THRESHOLDS.len()).map(|at| naive_is_right(incident, played, at)).collect(),
+        naive: (0..THRESHOLDS.len())
+            .map(|at| naive_is_right(incident, played, at))
+            .collect(),
         calls: played.ledger.answered,
         found,
         wrong,
         claims,
         ours: false,
     };
-    let culprits: Vec<&Found> = score.found.iter().filter(|found| is_culprit(found.kind) && found.felt).collect();
+    let culprits: Vec<&Found> = score
+        .found
+        .iter()
+        .filter(|found| is_culprit(found.kind) && found.felt)
+        .collect();
     score.ours = score.wrong.is_empty() && (culprits.is_empty() || culprits.iter().any(|found| found.named));
     score
 }
@@ -124,7 +133,9 @@ fn found_hook(fault: &Fault, alone: bool, incident: &Incident, played: &Played) 
     for hook in &fault.hooks {
         let turns = &played.trace.hooks[*hook];
         let named: Vec<(At, At, Cause, f64)> = match fault.kind.is_for_suspects() {
-            true => suspect(turns, incident.end).chain(failing(turns, incident.end)).collect(),
+            true => suspect(turns, incident.end)
+                .chain(failing(turns, incident.end))
+                .collect(),
             false => failing(turns, incident.end).collect(),
         };
         for (from, until, cause, _) in named {
@@ -140,11 +151,13 @@ fn found_hook(fault: &Fault, alone: bool, incident: &Incident, played: &Played) 
                 }
             }
         }
-        held |= failing(turns, incident.end).any(|(from, until, ..)| {
-            from < fault.until && until > fault.until + GRACE && until > from
-        });
+        held |= failing(turns, incident.end)
+            .any(|(from, until, ..)| from < fault.until && until > fault.until + GRACE && until > from);
     }
-    let said = spoken.iter().max_by_key(|(_, time)| *time).map(|(cause, _)| *cause);
+    let said = spoken
+        .iter()
+        .max_by_key(|(_, time)| *time)
+        .map(|(cause, _)| *cause);
     // Whoever was there before hookwatch is counted from hookwatch's beginning.
     let began = fault.from.max(incident.begin);
     Found {
@@ -152,34 +165,67 @@ fn found_hook(fault: &Fault, alone: bool, incident: &Incident, played: &Played) 
         alone,
         felt: is_felt(fault, incident, played),
         named: first.is_some(),
-        right_cause: said.is_some_and(|said| fault.kind.causes().contains(&said)),
+        right_cause: said.is_some_and(|said| causes(fault, incident).contains(&said)),
         said: said.map(Cause::as_str),
         intervals: first.map(|first| as_seconds(first - began) / PROBE_INTERVAL),
         held,
     }
 }
 
+/// Which causes say it rightly. Where what fails is let pass and probes see nothing, the mechanism is not to be known.
+fn causes(fault: &Fault, incident: &Incident) -> &'static [Cause] {
+    let open = fault
+        .hooks
+        .iter()
+        .all(|hook| !incident.cluster.hooks[*hook].fails);
+    match fault.kind {
+        Kind::Erroring if open => Kind::FailingOpen.causes(),
+        kind => kind.causes(),
+    }
+}
+
 /// Whether so many calls were touched, early enough for a verdict, that somebody has to be named.
 fn is_felt(fault: &Fault, incident: &Incident, played: &Played) -> bool {
     let until = fault.until.saturating_sub(20 * SECOND);
+    let from = fault.from.max(incident.begin);
     let touched = |hook: &usize| {
         let usual = incident.cluster.services[incident.cluster.hooks[*hook].service].latency;
-        let from = fault.from.max(incident.begin);
-        played
-            .ledger
-            .calls(*hook, from, until)
-            .filter(|call| match fault.kind.fails_calls() {
-                true => call.failed,
-                false => as_seconds(call.took) >= SLOW.max(8.0 * usual),
-            })
-            .take(FELT)
-            .count()
-            >= FELT
+        let is_slow = |took: At| as_seconds(took) >= SLOW.max(8.0 * usual);
+        match fault.kind {
+            // Slow is who is slow for a while, not who has been late now and then.
+            Kind::Slow => {
+                let calls = || played.ledger.calls(*hook, (from + until) / 2, until);
+                let slow = calls().filter(|call| is_slow(call.took)).count();
+                slow >= FELT && slow * 3 >= calls().count()
+            }
+            _ => {
+                played
+                    .ledger
+                    .calls(*hook, from, until)
+                    .filter(|call| call.failed)
+                    .count()
+                    >= FELT
+            }
+        }
     };
     fault.kind.is_for_suspects() || is_visible(fault, incident) && fault.hooks.iter().any(touched)
 }
 
-fn found_elsewhere(fault: &Fault, wanted: NotAHook, alone: bool, trace: &Trace) -> Found {
+fn found_elsewhere(
+    fault: &Fault,
+    wanted: NotAHook,
+    alone: bool,
+    incident: &Incident,
+    played: &Played,
+) -> Found {
+    let trace = &played.trace;
+    let felt = match fault.kind {
+        // Where a hook refuses everything at once, nobody has to wait for a seat.
+        Kind::QueuedByFlowControl => played.ledger.waits(fault.from, fault.until) >= WAITS,
+        // What was so before anybody looked cannot be told to be more than usual.
+        Kind::Overloaded => fault.from >= incident.begin,
+        _ => true,
+    };
     let window = (fault.from, fault.until + LATE);
     let mut spoken: Vec<(NotAHook, At)> = Vec::new();
     let mut first = None;
@@ -200,7 +246,7 @@ fn found_elsewhere(fault: &Fault, wanted: NotAHook, alone: bool, trace: &Trace) 
     Found {
         kind: fault.kind,
         alone,
-        felt: true,
+        felt,
         named: first.is_some(),
         right_cause: said == Some(wanted),
         said: said.map(NotAHook::as_str),
@@ -214,17 +260,26 @@ fn claims(incident: &Incident, trace: &Trace) -> (Vec<String>, Vec<Claim>) {
     let (mut wrong, mut claims) = (Vec::new(), Vec::new());
     for (hook, turns) in trace.hooks.iter().enumerate() {
         let name = &incident.cluster.hooks[hook].id.webhook;
-        let faults = || incident.faults.iter().filter(move |fault| fault.hooks.contains(&hook));
+        let faults = || {
+            incident
+                .faults
+                .iter()
+                .filter(move |fault| fault.hooks.contains(&hook))
+        };
         for (from, until, cause, confidence) in failing(turns, incident.end) {
             let during = |fault: &&Fault| from < fault.until + GRACE && until > fault.from;
             let blamed = |fault: &&Fault| fault.kind != Kind::Denying;
             let guilty = faults().filter(during).find(blamed);
-            let right = guilty.is_some_and(|fault| fault.kind.causes().contains(&cause));
+            let right = guilty.is_some_and(|fault| causes(fault, incident).contains(&cause));
             if guilty.is_none() {
                 let spoken = as_seconds(until - from);
-                wrong.push(format!("{name} {cause} at {:.1} s for {spoken:.1} s", as_seconds(from)));
+                wrong.push(format!(
+                    "{name} {cause} at {:.1} s for {spoken:.1} s",
+                    as_seconds(from)
+                ));
             }
             claims.push(Claim {
+                hook,
                 cause: cause.as_str(),
                 confidence,
                 right,
@@ -236,6 +291,7 @@ fn claims(incident: &Incident, trace: &Trace) -> (Vec<String>, Vec<Claim>) {
                     from < fault.until + GRACE && until > fault.from && fault.kind.causes().contains(&cause)
                 });
                 claims.push(Claim {
+                    hook,
                     cause: cause.as_str(),
                     confidence,
                     right,
@@ -243,9 +299,25 @@ fn claims(incident: &Incident, trace: &Trace) -> (Vec<String>, Vec<Claim>) {
             }
         }
     }
-    wrong.extend(trace.strangers.iter().take(1).map(|(at, name)| {
-        format!("{name}, which no configuration has, at {:.1} s", as_seconds(*at))
-    }));
+    // What is said, taken back and said again is one claim.
+    let mut distinct: Vec<Claim> = Vec::new();
+    for claim in claims {
+        let known = distinct
+            .iter_mut()
+            .find(|known| (known.hook, known.cause, known.right) == (claim.hook, claim.cause, claim.right));
+        match known {
+            Some(known) => known.confidence = known.confidence.max(claim.confidence),
+            None => distinct.push(claim),
+        }
+    }
+    let claims = distinct;
+    wrong.extend(
+        trace
+            .strangers
+            .iter()
+            .take(1)
+            .map(|(at, name)| format!("{name}, which no configuration has, at {:.1} s", as_seconds(*at))),
+    );
     (wrong, claims)
 }
 
@@ -284,43 +356,62 @@ fn happened(incident: &Incident, said: NotAHook, at: At) -> bool {
     }
 }
 
-/// Whether anything that hookwatch can read shows that calls fail: releases before 1.24 count neither what fails open
-/// nor calls by their code.
+/// Whether anything that hookwatch can read tells of it.
 fn is_visible(fault: &Fault, incident: &Incident) -> bool {
-    let old = |at| {
-        let mut replicas = incident.cluster.replicas.iter();
-        replicas.any(|replica| *replica.release.at(at) == Release::Old)
-    };
-    let open = fault.hooks.iter().all(|hook| !incident.cluster.hooks[*hook].fails);
-    let slowly = fault.kind == Kind::Hanging || fault.kind == Kind::Slow;
-    let probes_see = fault.hooks.iter().any(|hook| {
-        let service = &incident.cluster.services[incident.cluster.hooks[*hook].service];
-        let middle = (fault.from + fault.until) / 2;
+    let cluster = &incident.cluster;
+    let hooks = || fault.hooks.iter().map(|hook| &cluster.hooks[*hook]);
+    let probes_see = hooks().any(|hook| {
+        let service = &cluster.services[hook.service];
+        let soon = fault.from + 2 * SECOND;
         let seen = |backend: &Backend| {
-            !matches!(
-                backend.to_us.at(middle),
-                Manner::Well | Manner::Nonsense | Manner::Failing(_)
-            )
+            let manner = backend.to_us.at(soon);
+            !matches!(manner, Manner::Well | Manner::Nonsense | Manner::Failing(_))
         };
         service.backends.iter().any(seen)
-            || !service.backends.iter().any(|backend| *backend.listed.at(middle))
-            || !service.trusted.at(middle)
+            || !service.backends.iter().any(|backend| *backend.listed.at(soon))
+            || !service.trusted.at(soon)
     });
-    !(open && old(fault.from) && !slowly && !probes_see)
+    // Releases before 1.24 count neither what fails open nor calls by their code.
+    let old = cluster
+        .replicas
+        .iter()
+        .any(|replica| *replica.release.at(fault.from) == Release::Old);
+    let untold = old && fault.kind != Kind::Hanging && hooks().all(|hook| !hook.fails);
+    // Metrics know a webhook's name and not its configuration.
+    let ambiguous = hooks().all(|hook| {
+        cluster
+            .hooks
+            .iter()
+            .filter(|other| other.series == hook.series)
+            .count()
+            > 1
+    });
+    match fault.kind {
+        // Who was slow before anybody looked, and not by much, may be so by nature.
+        Kind::Slow => (fault.from >= incident.begin || fault.severity >= 0.6) && (probes_see || !ambiguous),
+        _ => probes_see || !(untold || ambiguous),
+    }
 }
 
 /// Right where there is a culprit: most of what it named while the fault lasted is one. Where there is none: it
 /// named nobody.
 fn naive_is_right(incident: &Incident, played: &Played, threshold: usize) -> bool {
     let named = &played.naive.named[threshold];
-    let culprits: Vec<&Fault> = incident.faults.iter().filter(|fault| is_culprit(fault.kind)).collect();
+    let culprits: Vec<&Fault> = incident
+        .faults
+        .iter()
+        .filter(|fault| is_culprit(fault.kind))
+        .collect();
     if culprits.is_empty() {
         let accused = |(at, series): &&(At, usize)| {
             // A bad backend among good ones may rightly be laid to its hook.
             !incident.faults.iter().any(|fault| {
                 fault.kind == Kind::Partial
                     && fault.from <= *at
-                    && fault.hooks.iter().any(|hook| incident.cluster.hooks[*hook].series == *series)
+                    && fault
+                        .hooks
+                        .iter()
+                        .any(|hook| incident.cluster.hooks[*hook].series == *series)
             })
         };
         return named.iter().filter(accused).count() == 0;

@@ -83,7 +83,11 @@ fn timeline(text: &mut String, incident: &Incident, played: &Played, in_full: bo
     for (hook, turns) in played.trace.hooks.iter().enumerate() {
         for turn in turns {
             let cause = turn.cause.map_or("", |cause| cause.as_str());
-            let said = format!("hook {hook} {} {cause} {:.2}", turn.health.as_str(), turn.confidence);
+            let said = format!(
+                "hook {hook} {} {cause} {:.2}",
+                turn.health.as_str(),
+                turn.confidence
+            );
             lines.push((turn.at, said, &turn.evidence));
         }
     }
@@ -114,7 +118,9 @@ fn reckoning(text: &mut String, incident: &Incident, played: &Played, score: &Sc
             found.kind.as_str(),
             if found.named { "found" } else { "MISSED" },
             found.said.unwrap_or("nothing"),
-            found.intervals.map_or_else(|| "-".to_owned(), |intervals| format!("{intervals:.1}")),
+            found
+                .intervals
+                .map_or_else(|| "-".to_owned(), |intervals| format!("{intervals:.1}")),
             if found.felt { "" } else { " (nobody felt it)" },
             if found.held { " (NOT LET GO)" } else { "" }
         )?;

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use super::canary::{CallFailure, CallFailureReason, CanaryOutcome, CanaryOverdue, CanaryReport, CanaryTarget};
+use super::canary::{
+    CallFailure, CallFailureReason, CanaryOutcome, CanaryOverdue, CanaryReport, CanaryTarget,
+};
 use super::history::Usual;
 use super::time::Time;
 use super::verdict::{CanaryView, human};

@@ -38,8 +38,6 @@ const BURST: Duration = Duration::from_secs(8);
 const CULPRIT_SHARE: f64 = 0.25;
 /// Or when this part of the extra time of the writes that meet it is.
 const CULPRIT_CALL_SHARE: f64 = 0.5;
-/// Denials are worth a word when there are this many of them.
-const MANY_DENIALS: f64 = 5.0;
 
 /// Everything known of one hook at one instant.
 #[derive(Debug)]
@@ -250,7 +248,8 @@ fn conclude(
     let all_dead = matches!(probes, Probes::All { .. });
     // And where the hook's time is short, so is the pause that it takes to exceed it once.
     let once_is_nothing = matches!(probes, Probes::Some { .. })
-        || matches!(probes, Probes::Good { .. }) && current.iter().all(|accusation| accusation.named.is_short());
+        || matches!(probes, Probes::Good { .. })
+            && current.iter().all(|accusation| accusation.named.is_short());
     let refused = current.iter().any(|accusation| accusation.sure || all_dead)
         && (named.len() >= 2 || !once_is_nothing);
     let api_says_so = refused || counters.failing();
@@ -303,7 +302,7 @@ fn conclude(
     if let Probes::Slow { since, .. } = probes {
         return Finding::new(Health::Suspect, Cause::Slow, 0.5).since(Some(*since));
     }
-    if counters.denied >= MANY_DENIALS && counters.denied >= 0.5 * counters.calls {
+    if counters.denies_much(case) {
         return Finding::new(Health::Suspect, Cause::Denying, 0.95);
     }
     match (probes, counters.calls >= 1.0) {
@@ -414,9 +413,9 @@ fn dead_by_probes(case: &Case<'_>, counters: &Counters, worst: &Dead, dead: &[(&
     let way_is_open = case.reached_at.is_some_and(|at| at >= since) || counters.failed >= 1.0;
     // A refused connection or a bad certificate is answered at once; a canary that is late speaks of a hang. One
     // that was late before speaks of something else.
-    let canary_late = case
-        .canary_late
-        .is_some_and(|waiting| waiting < case.now.since(worst.since) + UNSEEN && (way_is_open || !case.explained));
+    let canary_late = case.canary_late.is_some_and(|waiting| {
+        waiting < case.now.since(worst.since) + UNSEEN && (way_is_open || !case.explained)
+    });
     let late = canary_late || case.stalled && !case.explained;
     // A hook that was never reached from here hangs always; it is the one only if there is no other.
     let likely = worst.was_alive || canary_late && !case.others_hang;

@@ -68,7 +68,13 @@ fn staged(kind: Kind, random: &mut Random) -> Option<Incident> {
     Some(finished(cluster, end + TAIL, found, said, random))
 }
 
-fn finished(cluster: Cluster, end: At, faults: Vec<Fault>, noise: Vec<String>, random: &mut Random) -> Incident {
+fn finished(
+    cluster: Cluster,
+    end: At,
+    faults: Vec<Fault>,
+    noise: Vec<String>,
+    random: &mut Random,
+) -> Incident {
     Incident {
         cluster: Arc::new(cluster),
         begin: HEAD,
@@ -108,10 +114,15 @@ fn second(
     random: &mut Random,
 ) -> Option<Fault> {
     let told = Kind::WEIGHTS.map(|(kind, _)| kind);
-    let told = told.into_iter().filter(|kind| !kind.is_not_told_apart() && *kind != Kind::Noise);
+    let told = told
+        .into_iter()
+        .filter(|kind| !kind.is_not_told_apart() && *kind != Kind::Noise);
     let (of_none, of_hooks): (Vec<Kind>, Vec<Kind>) = told.partition(|kind| kind.elsewhere().is_some());
     // An API server that is down hides whatever else there is.
-    let of_none: Vec<Kind> = of_none.into_iter().filter(|kind| *kind != Kind::ApiServerDown).collect();
+    let of_none: Vec<Kind> = of_none
+        .into_iter()
+        .filter(|kind| *kind != Kind::ApiServerDown)
+        .collect();
     let of_hook = first.elsewhere().is_some() || random.chance(0.55);
     let kind = random.pick(if of_hook { &of_hooks } else { &of_none })?;
     inject(cluster, kind, span, taken, random)

@@ -8,7 +8,12 @@ use crate::model::{At, SECOND, seconds};
 use crate::random::Random;
 
 /// Breaks something else than a hook.
-pub fn inject(cluster: &mut Cluster, kind: Kind, (from, until): (At, At), random: &mut Random) -> Option<Fault> {
+pub fn inject(
+    cluster: &mut Cluster,
+    kind: Kind,
+    (from, until): (At, At),
+    random: &mut Random,
+) -> Option<Fault> {
     let note = match kind {
         Kind::EtcdSlow => etcd_slow(cluster, from, until, random),
         Kind::Overloaded => overloaded(cluster, from, until, random),
@@ -22,6 +27,7 @@ pub fn inject(cluster: &mut Cluster, kind: Kind, (from, until): (At, At), random
         hooks: Vec::new(),
         from,
         until,
+        severity: 0.0,
         note,
     })
 }
@@ -36,7 +42,10 @@ fn etcd_slow(cluster: &mut Cluster, from: At, until: At, random: &mut Random) ->
             cluster.etcd_frozen.set(at + seconds(period * part), false);
             at += seconds(period);
         }
-        return format!("etcd stands still for {:.0} % of every {period:.1} s", part * 100.0);
+        return format!(
+            "etcd stands still for {:.0} % of every {period:.1} s",
+            part * 100.0
+        );
     }
     let takes = random.log_between(0.06, 1.5);
     let factor = takes / cluster.etcd;
@@ -72,7 +81,11 @@ fn queued(cluster: &mut Cluster, from: At, until: At, random: &mut Random) -> St
 }
 
 fn down(cluster: &mut Cluster, from: At, until: At, random: &mut Random) -> String {
-    let how = if random.chance(0.6) { Serving::Down } else { Serving::Hung };
+    let how = if random.chance(0.6) {
+        Serving::Down
+    } else {
+        Serving::Hung
+    };
     for replica in &mut cluster.replicas {
         replica.serving.during(from, until, how);
         if how == Serving::Down {

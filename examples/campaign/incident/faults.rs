@@ -26,7 +26,11 @@ impl Span {
                 backend.to_us.during(self.from, self.until, manner);
             }
         }
-        let whom = if us_too { "" } else { "; hookwatch's probes see none of it" };
+        let whom = if us_too {
+            ""
+        } else {
+            "; hookwatch's probes see none of it"
+        };
         format!("{note}{whom}")
     }
 
@@ -55,8 +59,12 @@ pub fn inject(
     let timeout = hooks.iter().map(|hook| cluster.hooks[*hook].timeout).min()?;
     let span = Span { from, until };
     let service = &mut cluster.services[index];
+    let mut severity = 0.0;
     let note = match kind {
-        Kind::Slow => slow(service, span, timeout, random),
+        Kind::Slow => {
+            severity = random.log_between(0.25, (0.7 * as_seconds(timeout)).max(0.4));
+            slow(service, span, severity, random)
+        }
         Kind::Hanging => hanging(service, span, random),
         Kind::Refused => span.all(service, Manner::Refusing, true, "nobody listens any more"),
         Kind::NoEndpoints => no_endpoints(service, span, random),
@@ -65,7 +73,12 @@ pub fn inject(
         Kind::TlsInvalid => tls_invalid(service, span, random),
         Kind::Partial => partial(service, span, random),
         Kind::FailingOpen => failing_open(service, span, random),
-        Kind::Unreachable => span.all(service, Manner::Vanished, false, "a firewall drops what the API server sends"),
+        Kind::Unreachable => span.all(
+            service,
+            Manner::Vanished,
+            false,
+            "a firewall drops what the API server sends",
+        ),
         Kind::RolloutGap => rollout_gap(service, span, random),
         Kind::StaleConnection => stale(service, span, random),
         Kind::Denying => {
@@ -82,6 +95,7 @@ pub fn inject(
         hooks,
         from,
         until,
+        severity,
         note,
     })
 }
@@ -107,12 +121,15 @@ fn choose(cluster: &Cluster, kind: Kind, taken: &[usize], random: &mut Random) -
     random.pick(&fitting)
 }
 
-fn slow(service: &mut Service, span: Span, timeout: At, random: &mut Random) -> String {
-    let most = (0.7 * as_seconds(timeout)).max(0.4);
-    let extra = random.log_between(0.25, most);
+fn slow(service: &mut Service, span: Span, extra: f64, random: &mut Random) -> String {
     let us_too = random.chance(0.6);
     if !random.chance(0.15) {
-        return span.all(service, Manner::Slow(extra), us_too, &format!("{extra:.2} s slower"));
+        return span.all(
+            service,
+            Manner::Slow(extra),
+            us_too,
+            &format!("{extra:.2} s slower"),
+        );
     }
     const STEPS: At = 40;
     for step in 0..STEPS {
@@ -120,7 +137,11 @@ fn slow(service: &mut Service, span: Span, timeout: At, random: &mut Random) -> 
         let later = span.later((span.until - span.from) / STEPS * step);
         later.all(service, Manner::Slow(extra * part * part), us_too, "");
     }
-    let whom = if us_too { "" } else { "; hookwatch's probes see none of it" };
+    let whom = if us_too {
+        ""
+    } else {
+        "; hookwatch's probes see none of it"
+    };
     format!("slower and slower, to {extra:.2} s in the end{whom}")
 }
 
@@ -161,10 +182,20 @@ fn erroring(service: &mut Service, span: Span, random: &mut Random) -> String {
         0 => {
             let status = [500, 502, 503, 404, 413][random.weighted([4.0, 1.0, 1.0, 1.0, 0.5])];
             let us_too = random.chance(0.5);
-            span.all(service, Manner::Failing(status), us_too, &format!("answers HTTP {status}"))
+            span.all(
+                service,
+                Manner::Failing(status),
+                us_too,
+                &format!("answers HTTP {status}"),
+            )
         }
         1 => span.all(service, Manner::Nonsense, true, "answers with no AdmissionReview"),
-        _ => span.all(service, Manner::Cutting, random.chance(0.7), "breaks every connection"),
+        _ => span.all(
+            service,
+            Manner::Cutting,
+            random.chance(0.7),
+            "breaks every connection",
+        ),
     }
 }
 
@@ -181,7 +212,8 @@ fn tls_invalid(service: &mut Service, span: Span, random: &mut Random) -> String
         1 => {
             span.all(service, Manner::Refusing, true, "");
             let begun = "began anew with a certificate that has expired";
-            span.later(SECOND).all(service, Manner::BadCertificate, true, begun)
+            span.later(SECOND)
+                .all(service, Manner::BadCertificate, true, begun)
         }
         _ => {
             let note = "the certificate has expired; connections that are open serve on";
@@ -192,7 +224,12 @@ fn tls_invalid(service: &mut Service, span: Span, random: &mut Random) -> String
 
 fn partial(service: &mut Service, span: Span, random: &mut Random) -> String {
     let bad = 1 + random.below(service.backends.len() - 1);
-    let manners = [Manner::Refusing, Manner::Stopped, Manner::Vanished, Manner::BadCertificate];
+    let manners = [
+        Manner::Refusing,
+        Manner::Stopped,
+        Manner::Vanished,
+        Manner::BadCertificate,
+    ];
     let manner = manners[random.weighted([0.5, 0.2, 0.2, 0.1])];
     let of = service.backends.len();
     for backend in service.backends.iter_mut().take(bad) {
@@ -205,11 +242,17 @@ fn partial(service: &mut Service, span: Span, random: &mut Random) -> String {
 fn failing_open(service: &mut Service, span: Span, random: &mut Random) -> String {
     match random.weighted([0.5, 0.3, 0.2]) {
         0 => span.all(service, Manner::Nonsense, true, "answers with no AdmissionReview"),
-        1 => span.all(service, Manner::Cutting, false, "breaks every connection of the API server"),
+        1 => span.all(
+            service,
+            Manner::Cutting,
+            false,
+            "breaks every connection of the API server",
+        ),
         _ => {
             span.all(service, Manner::Cutting, false, "");
             let note = "a proxy on the API server's way serves a certificate of its own";
-            span.later(SECOND).all(service, Manner::BadCertificate, false, note)
+            span.later(SECOND)
+                .all(service, Manner::BadCertificate, false, note)
         }
     }
 }
@@ -226,7 +269,10 @@ fn rollout_gap(service: &mut Service, span: Span, random: &mut Random) -> String
         at += gap + seconds(random.between(5.0, 20.0));
         rounds += 1;
     }
-    format!("{rounds} rollouts, each pod listed for {:.0} s without serving", as_seconds(gap))
+    format!(
+        "{rounds} rollouts, each pod listed for {:.0} s without serving",
+        as_seconds(gap)
+    )
 }
 
 /// A node goes: its pod is taken off the list at once, but connections to it are dead.

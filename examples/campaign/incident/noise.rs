@@ -70,7 +70,11 @@ fn rollout(cluster: &mut Cluster, at: At, taken: &[usize], random: &mut Random) 
     for leaving in old {
         let number = service.backends.len() as u8 + 100;
         let mut new = Backend::new(([10, 0, which as u8, number], 8443).into());
-        let early = if random.chance(0.5) { random.between(0.0, 1.5) } else { 0.0 };
+        let early = if random.chance(0.5) {
+            random.between(0.0, 1.5)
+        } else {
+            0.0
+        };
         let serves = at + seconds(early);
         for line in [&mut new.to_api, &mut new.to_us] {
             *line = Timeline::always(Manner::Refusing);
@@ -79,7 +83,11 @@ fn rollout(cluster: &mut Cluster, at: At, taken: &[usize], random: &mut Random) 
         new.listed = Timeline::always(false);
         new.listed.set(at, true);
         let stops = serves + seconds(random.between(1.0, 5.0));
-        let late = if random.chance(0.5) { random.between(0.0, 1.0) } else { 0.0 };
+        let late = if random.chance(0.5) {
+            random.between(0.0, 1.0)
+        } else {
+            0.0
+        };
         let leaving = &mut service.backends[leaving];
         leaving.to_api.set(stops, Manner::Refusing);
         leaving.to_us.set(stops, Manner::Refusing);
@@ -93,7 +101,11 @@ fn rollout(cluster: &mut Cluster, at: At, taken: &[usize], random: &mut Random) 
 fn tide(cluster: &mut Cluster, at: At, random: &mut Random) -> String {
     let factor = [10.0, 0.1, 4.0, 0.25][random.below(4)];
     let until = at + seconds(random.between(20.0, 200.0));
-    let busiest = cluster.classes.iter().map(|class| *class.rate.at(at)).fold(0.0, f64::max);
+    let busiest = cluster
+        .classes
+        .iter()
+        .map(|class| *class.rate.at(at))
+        .fold(0.0, f64::max);
     let factor = if busiest * factor > BUSIEST { 1.5 } else { factor };
     cluster.tide.during(at, until, factor);
     format!("{factor} times as many writes")
@@ -114,7 +126,11 @@ fn one_replica_down(cluster: &mut Cluster, at: At, random: &mut Random) -> Optio
         return None;
     }
     let which = random.below(cluster.replicas.len());
-    let how = if random.chance(0.5) { Serving::Down } else { Serving::Hung };
+    let how = if random.chance(0.5) {
+        Serving::Down
+    } else {
+        Serving::Hung
+    };
     let until = at + seconds(random.between(20.0, 90.0));
     cluster.replicas[which].serving.during(at, until, how);
     Some(format!("API server {which} of three is {how:?}"))
@@ -128,7 +144,9 @@ fn one_replica_slow(cluster: &mut Cluster, at: At, random: &mut Random) -> Optio
     let load = random.log_between(3.0, 15.0);
     let until = at + seconds(random.between(20.0, 90.0));
     cluster.replicas[which].load.during(at, until, load);
-    Some(format!("API server {which} of three takes {load:.0} times as long"))
+    Some(format!(
+        "API server {which} of three takes {load:.0} times as long"
+    ))
 }
 
 /// Hooks that exist from now on, without any history.
@@ -166,7 +184,11 @@ fn slow_quota(cluster: &mut Cluster, at: At, random: &mut Random) -> String {
 /// hookwatch's own way to the pods is broken for a while.
 fn own_network(cluster: &mut Cluster, at: At, random: &mut Random) -> String {
     let until = at + seconds(random.between(5.0, 40.0));
-    for backend in cluster.services.iter_mut().flat_map(|service| &mut service.backends) {
+    for backend in cluster
+        .services
+        .iter_mut()
+        .flat_map(|service| &mut service.backends)
+    {
         backend.to_us.during(at, until, Manner::Vanished);
     }
     "hookwatch itself cannot reach the pods".to_owned()

@@ -3,7 +3,9 @@
 use hookwatch::domain::hook::{HookId, HookKind};
 
 use crate::model::SECOND;
-use crate::model::cluster::{Backend, Cluster, HookSpec, Reads, Release, ReplicaSpec, Routing, Rule, Service};
+use crate::model::cluster::{
+    Backend, Cluster, HookSpec, Reads, Release, ReplicaSpec, Routing, Rule, Service,
+};
 use crate::model::timeline::Timeline;
 use crate::model::traffic::{Class, Place, Verb, Worker};
 use crate::random::Random;
@@ -49,12 +51,40 @@ const PATTERNS: [Pattern; 9] = [
     pattern("policy", VALIDATING, ALL, ALL, &["*/*"], 3.0),
     pattern("governance", BOTH, WRITES, ALL, &["*"], 2.0),
     pattern("sidecar", MUTATING, CREATE, CORE, &["pods"], 2.0),
-    pattern("defaults", MUTATING, CREATE, CORE, &["secrets", "configmaps"], 1.5),
-    pattern("images", VALIDATING, WRITES, &["", "apps"], &["pods", "deployments"], 2.0),
-    pattern("certificates", BOTH, WRITES, &["cert-manager.io"], &["certificates"], 1.5),
+    pattern(
+        "defaults",
+        MUTATING,
+        CREATE,
+        CORE,
+        &["secrets", "configmaps"],
+        1.5,
+    ),
+    pattern(
+        "images",
+        VALIDATING,
+        WRITES,
+        &["", "apps"],
+        &["pods", "deployments"],
+        2.0,
+    ),
+    pattern(
+        "certificates",
+        BOTH,
+        WRITES,
+        &["cert-manager.io"],
+        &["certificates"],
+        1.5,
+    ),
     pattern("network", VALIDATING, WRITES, CORE, &["services"], 1.0),
     pattern("audit", VALIDATING, ALL, ALL, &["*/*"], 1.0),
-    pattern("config", VALIDATING, WRITES, CORE, &["configmaps", "secrets"], 1.5),
+    pattern(
+        "config",
+        VALIDATING,
+        WRITES,
+        CORE,
+        &["configmaps", "secrets"],
+        1.5,
+    ),
 ];
 
 /// Draws the cluster.
@@ -102,9 +132,11 @@ pub fn cluster(random: &mut Random) -> Cluster {
 /// Two configurations of one kind that use one webhook name.
 fn share_a_name(cluster: &mut Cluster) {
     let first = cluster.hooks[0].id.clone();
-    let twin = cluster.hooks.iter_mut().skip(1).find(|hook| {
-        hook.id.kind == first.kind && hook.id.configuration != first.configuration
-    });
+    let twin = cluster
+        .hooks
+        .iter_mut()
+        .skip(1)
+        .find(|hook| hook.id.kind == first.kind && hook.id.configuration != first.configuration);
     if let Some(twin) = twin {
         twin.id = HookId::new(first.kind, &twin.id.configuration, &first.webhook);
     }
@@ -131,7 +163,11 @@ fn add_hooks(cluster: &mut Cluster, pattern: &Pattern, number: usize, random: &m
             };
             let mutating = *kind == HookKind::Mutating;
             let configuration = format!("{name}-{}", if mutating { "mutating" } else { "validating" });
-            let denies = if random.chance(0.3) { random.between(0.0, 0.05) } else { 0.0 };
+            let denies = if random.chance(0.3) {
+                random.between(0.0, 0.05)
+            } else {
+                0.0
+            };
             cluster.hooks.push(HookSpec {
                 id: HookId::new(*kind, &configuration, &webhook),
                 service,
@@ -169,7 +205,11 @@ fn service(name: &str, index: usize, random: &mut Random) -> Service {
         latency: random.log_between(0.001, 0.05),
         spread: random.between(0.2, 0.8),
         pace: Timeline::always(1.0),
-        hiccups: if random.chance(0.5) { random.log_between(0.0005, 0.01) } else { 0.0 },
+        hiccups: if random.chance(0.5) {
+            random.log_between(0.0005, 0.01)
+        } else {
+            0.0
+        },
         bundle: Timeline::always(0),
         trusted: Timeline::always(true),
         cluster_ip_reached: random.chance(0.8),
@@ -182,7 +222,8 @@ fn service(name: &str, index: usize, random: &mut Random) -> Service {
 fn traffic(random: &mut Random) -> (Vec<Class>, Vec<Worker>) {
     let writes = random.log_between(0.05, 80.0);
     let nodes = random.log_between(3.0, 150.0);
-    let tenant = |verb, group, resource, part: f64| Class::new(verb, group, resource, Place::Tenant, writes * part);
+    let tenant =
+        |verb, group, resource, part: f64| Class::new(verb, group, resource, Place::Tenant, writes * part);
     let mut classes = vec![
         tenant(Verb::Post, "", "pods", 0.15),
         tenant(Verb::Patch, "", "pods", 0.05),
@@ -199,7 +240,13 @@ fn traffic(random: &mut Random) -> (Vec<Class>, Vec<Worker>) {
         Class::status("", "nodes", Place::Cluster, nodes / 60.0),
         Class::leases(Place::NodeLeases, nodes / 10.0, 10),
         Class::leases(Place::KubeSystem, random.between(0.5, 4.0), 5),
-        Class::new(Verb::Put, "", "configmaps", Place::KubeSystem, random.log_between(0.01, 1.0)),
+        Class::new(
+            Verb::Put,
+            "",
+            "configmaps",
+            Place::KubeSystem,
+            random.log_between(0.01, 1.0),
+        ),
     ];
     // Some tenants' clients give up earlier than the API server does.
     for class in classes.iter_mut().filter(|class| class.workload) {

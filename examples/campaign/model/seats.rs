@@ -87,7 +87,11 @@ mod tests {
         assert_eq!(seats.next(2 + PATIENCE, 9), None, "an empty line takes no seat");
         assert_eq!(seats.taken, 1);
         assert_eq!(seats.ask(4, 0, Some(4 * SECOND), 1), Admitted::Queued);
-        assert_eq!(seats.next(SECOND, 1), Some((4, false)), "who has little time waits for less");
+        assert_eq!(
+            seats.next(SECOND, 1),
+            Some((4, false)),
+            "who has little time waits for less"
+        );
         assert_eq!(seats.waiting(), 0);
     }
 }

@@ -304,7 +304,9 @@ impl World {
             return self.begin(index, now);
         }
         let seats = *cluster.seats.at(now);
-        let admitted = self.replicas[replica].seats.ask(index, now, clients.patience, seats);
+        let admitted = self.replicas[replica]
+            .seats
+            .ask(index, now, clients.patience, seats);
         match admitted {
             Admitted::Now => self.seat(index, now),
             Admitted::Queued => self.show_line(replica, now),
@@ -325,6 +327,7 @@ impl World {
         (request.seated, request.waited) = (true, now - request.began);
         let (replica, waited) = (request.replica, request.waited);
         self.replicas[replica].counters.wait.observe(waited);
+        self.ledger.seated(now, waited);
         self.begin(index, now);
     }
 
@@ -449,7 +452,8 @@ impl World {
             let load = *cluster.replicas[replica].load.at(now);
             let rate = cluster.reads.rate.at(now) / up.len() as f64;
             let count = self.random.poisson(rate * as_seconds(READS));
-            let each = cluster.reads.latency * load * self.random.log_normal(1.0, 0.1) + cluster.authorizer.at(now);
+            let each =
+                cluster.reads.latency * load * self.random.log_normal(1.0, 0.1) + cluster.authorizer.at(now);
             let counters = &mut self.replicas[replica].counters;
             counters.reads.observe_many(count, each);
             counters.reading = self.random.poisson(rate * each) + self.random.poisson(0.5);

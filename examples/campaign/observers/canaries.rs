@@ -118,7 +118,10 @@ impl Canaries {
             started: time(now),
             waiting: Duration::from_micros(waiting),
         };
-        coming.plan(now + waiting, Later::Event(Box::new(Event::CanaryOverdue(overdue))));
+        coming.plan(
+            now + waiting,
+            Later::Event(Box::new(Event::CanaryOverdue(overdue))),
+        );
         match self.connect(&cluster, now, random) {
             Some(replica) => world.canary(class, out.number, Some(replica), now),
             // A process that says nothing is waited for; one that is gone is not.

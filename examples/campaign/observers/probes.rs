@@ -6,7 +6,8 @@ use std::time::Duration;
 use hookwatch::domain::hook::{Backend, BackendAddress, BackendPath, Hook, HookId};
 use hookwatch::domain::inventory::Inventory;
 use hookwatch::domain::probe::{
-    Answer, CertificateFacts, Connection, Phase, Phases, ProbeLevel, ProbeOutcome, ProbeOverdue, ProbeReport, TlsFault,
+    Answer, CertificateFacts, Connection, Phase, Phases, ProbeLevel, ProbeOutcome, ProbeOverdue, ProbeReport,
+    TlsFault,
 };
 use hookwatch::domain::watchdog::{Attention, Event};
 
@@ -139,7 +140,8 @@ fn attempt(cluster: &Cluster, row: &Row, now: At, random: &mut Random) -> (Met, 
         BackendPath::ClusterIp => random.pick(&listed),
         BackendPath::Url => Some(0),
         BackendPath::Endpoint => {
-            let is = |at: &usize| BackendAddress::Socket(service.backends[*at].address) == row.backend.address;
+            let is =
+                |at: &usize| BackendAddress::Socket(service.backends[*at].address) == row.backend.address;
             (0..service.backends.len()).find(is)
         }
     };
@@ -163,7 +165,10 @@ fn attempt(cluster: &Cluster, row: &Row, now: At, random: &mut Random) -> (Met, 
     let manner = &service.backends[backend].to_us;
     let open = row.opened.is_some_and(|opened| !was_gone(manner, opened, now));
     if !open && !service.trusted.at(now) {
-        return (meet(&Timeline::always(Manner::BadCertificate), attempt(false)), false);
+        return (
+            meet(&Timeline::always(Manner::BadCertificate), attempt(false)),
+            false,
+        );
     }
     (meet(manner, attempt(open)), open)
 }
@@ -192,7 +197,10 @@ fn announce(row: &Row, now: At, met: Met, coming: &mut Coming) {
                     _ => Phase::FirstByte,
                 },
             };
-            coming.plan(now + mark, Later::Event(Box::new(Event::ProbeOverdue(Box::new(overdue)))));
+            coming.plan(
+                now + mark,
+                Later::Event(Box::new(Event::ProbeOverdue(Box::new(overdue)))),
+            );
         }
     }
     let report = ProbeReport {
@@ -229,4 +237,3 @@ fn outcome(end: End) -> ProbeOutcome {
         },
     }
 }
-

@@ -58,7 +58,14 @@ impl Scrapes {
                 .filter(|replica| *cluster.replicas[*replica].serving.at(now) != Serving::Down)
                 .collect();
             let replica = random.pick(&standing).unwrap_or(0);
-            return self.ask("api.example.com:6443".to_owned(), replica, now, cluster, random, coming);
+            return self.ask(
+                "api.example.com:6443".to_owned(),
+                replica,
+                now,
+                cluster,
+                random,
+                coming,
+            );
         }
         for replica in 0..cluster.replicas.len() {
             let target = format!("10.1.0.{}:6443", replica + 1);
@@ -91,14 +98,22 @@ impl Scrapes {
         };
         match spec.serving.at(now) {
             Serving::Down => {
-                return fail(now + SECOND / 500, ScrapeFailureReason::Unreachable, "connection refused");
+                return fail(
+                    now + SECOND / 500,
+                    ScrapeFailureReason::Unreachable,
+                    "connection refused",
+                );
             }
             Serving::Hung => return fail(now + TIMEOUT, ScrapeFailureReason::TimedOut, "no answer in 10 s"),
             Serving::Up => {}
         }
         // Now and then one breaks off, and now and then one takes long.
         if random.chance(0.004) {
-            return fail(now + SECOND / 10, ScrapeFailureReason::Truncated, "the body broke off");
+            return fail(
+                now + SECOND / 10,
+                ScrapeFailureReason::Truncated,
+                "the body broke off",
+            );
         }
         let mut took = random.log_normal(0.08, 0.4) * spec.load.at(now);
         if random.chance(0.01) {
@@ -140,7 +155,11 @@ impl Scrapes {
         let release = *world.cluster.replicas[asked.replica].release.at(at);
         // No two processes begin in the same millisecond.
         let started = time(began).unix_seconds() - 3_600.0 * 24.0 + asked.replica as f64 * 17.3;
-        let started = if process == 0 { started } else { started + 3_600.0 * 24.0 };
+        let started = if process == 0 {
+            started
+        } else {
+            started + 3_600.0 * 24.0
+        };
         let snapshot = exposition::snapshot(&world.cluster, counters, release, started, at);
         let scrape = Scrape {
             target: asked.target,
@@ -150,7 +169,10 @@ impl Scrapes {
             snapshot,
             complaints: Complaints::default(),
         };
-        coming.plan(asked.ends, Later::Event(Box::new(Event::Scraped(Box::new(scrape)))));
+        coming.plan(
+            asked.ends,
+            Later::Event(Box::new(Event::Scraped(Box::new(scrape)))),
+        );
         vec![Seen::Reading(Box::new(Reading {
             replica: asked.replica,
             process,

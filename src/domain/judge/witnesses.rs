@@ -25,6 +25,8 @@ const SLOW_FACTOR: f64 = 5.0;
 const TIMEOUT_LIKE: f64 = 0.9;
 /// A mean time of failed calls beyond this many timeouts is not theirs alone: others were slow too.
 const TIMED_OUT_AT_MOST: f64 = 1.2;
+/// Calls that take this part of their timeout on average were ended by it.
+const MUTE_TIMEOUT: f64 = 0.9;
 /// The largest `timeoutSeconds`.
 const LONGEST_TIMEOUT: f64 = 30.0;
 /// Seconds that a single call may be late by, for a lost packet or a pause to collect garbage.
@@ -77,6 +79,8 @@ pub(super) enum Probes<'a> {
     },
 }
 
+/// Denials are worth a word when there are this many of them.
+const MANY_DENIALS: f64 = 5.0;
 /// Where little is written: most calls of a minute have to fail.
 const MOST: f64 = 0.5;
 
@@ -128,7 +132,7 @@ impl Slowness {
     /// Calls of a span that began after `since` are slow as well, by more than one of them can make up.
     pub(super) fn goes_on_since(&self, since: Time) -> bool {
         self.spans.iter().any(|counters| {
-            let extra = counters.mean.unwrap_or(0.0) - self.usual.unwrap_or(0.0);
+            let extra = counters.mean.unwrap_or(0.0) - self.usual.unwrap_or(0.0).min(SLOW_AT_LEAST);
             counters.from().is_some_and(|from| from >= since)
                 && counters.is_slow(self.usual)
                 && extra * counters.calls >= ONE_LATE_CALL
@@ -169,7 +173,9 @@ impl Counters {
         let little = recent.calls < FEW && recent.calls - recent.failed < 1.0;
         if little && (recent.failed >= 1.0 || was_failing) {
             let minute = Self::over(case, case.minute);
-            if minute.failing() && minute.failed >= MOST * minute.calls {
+            // No call is no news: what failed last is not well for not being called.
+            let no_news = was_failing && recent.calls < 1.0;
+            if minute.failing() && (no_news || minute.failed >= MOST * minute.calls) {
                 return minute;
             }
         }
@@ -180,7 +186,19 @@ impl Counters {
         let Some(Counted { series, from, to }) = counted else {
             return Self::default();
         };
-        let failed = series.failed();
+        let timeout = case
+            .hook
+            .map_or(LONGEST_TIMEOUT, |hook| hook.timeout.as_secs_f64());
+        let tells = series.codes.values().any(|count| *count >= 1.0);
+        let mute = !tells
+            && case
+                .hook
+                .is_some_and(|hook| hook.failure_policy == FailurePolicy::Ignore);
+        let failed = match series.calls.mean() {
+            // Nothing but the time tells then; whoever takes all of it has not answered.
+            Some(mean) if mute && mean >= MUTE_TIMEOUT * timeout => series.calls.count,
+            _ => series.failed(),
+        };
         let denied = series.rejections.denied;
         // Under Fail the refused calls have their own series; under Ignore what failed hides among the rest
         // and shows by what it adds to them.
@@ -192,10 +210,7 @@ impl Counters {
             let others = (series.calls.count - failed).max(0.0);
             Some(((series.calls.sum - others * case.usual.unwrap_or(0.0)) / failed).max(0.0))
         };
-        let limit = TIMED_OUT_AT_MOST
-            * case
-                .hook
-                .map_or(LONGEST_TIMEOUT, |hook| hook.timeout.as_secs_f64());
+        let limit = TIMED_OUT_AT_MOST * timeout;
         let timed_out = failed_mean.is_some_and(|mean| (TIMEOUT_LIKE..=limit).contains(&mean));
         // A call that timed out is no slow answer.
         let mean = if failed >= 1.0 && series.rejections.calling >= 1.0 {
@@ -212,19 +227,27 @@ impl Counters {
         let own_errors = series
             .codes
             .iter()
-            .filter(|(code, _)| (500..=600).contains(*code) && **code != 503);
-        let tells = series.codes.values().any(|count| *count >= 1.0);
+            .filter(|(code, _)| (400..=600).contains(*code) && **code != 503);
+        // A denial has a code of that kind as well.
+        let own_errors = own_errors.map(|(_, count)| count).sum::<f64>() - denied;
         Self {
-            mute: !tells && case.hook.is_some_and(|hook| hook.failure_policy == FailurePolicy::Ignore),
+            mute,
             calls: series.calls.count,
             failed,
             failed_mean,
-            own_errors: own_errors.map(|(_, count)| count).sum(),
+            own_errors: own_errors.max(0.0),
             denied,
             mean,
             fail_open: series.fail_open,
             span: Some((from, to)),
         }
+    }
+
+    /// It denies most of what it is shown; where little is shown to it, the minute tells.
+    pub(super) fn denies_much(&self, case: &Case<'_>) -> bool {
+        let much =
+            |counters: &Self| counters.denied >= MANY_DENIALS && counters.denied >= 0.5 * counters.calls;
+        much(self) || self.calls < 2.0 * MANY_DENIALS && much(&Self::over(case, case.minute))
     }
 
     /// Calls were answered, and none failed, in a span that began after `since`.

@@ -173,7 +173,9 @@ impl Watchdog {
                 canary_slow: memories().filter_map(|memory| memory.slow(now)).max(),
                 stalled,
                 without_backends_since: hook.and_then(|hook| self.without_backends.get(&hook.id)).copied(),
-                endpoints_changed: hook.and_then(|hook| self.endpoints_changed.get(&hook.id)).copied(),
+                endpoints_changed: hook
+                    .and_then(|hook| self.endpoints_changed.get(&hook.id))
+                    .copied(),
                 reached_at,
                 explained,
                 inventory_is_old,

@@ -1,6 +1,6 @@
 //! What really happened: the truth that neither judge gets to see.
 
-use super::super::At;
+use super::super::{At, SECOND};
 
 /// What a fault did to calls of one hook within a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,8 +21,12 @@ pub struct Ledger {
     pub answered: u64,
     /// By hook: calls that ended, for CREATE and UPDATE only and not more than matter.
     calls: Vec<Vec<Touch>>,
+    /// When somebody got a seat who had waited for it for long.
+    waited: Vec<At>,
 }
 
+/// Waiting for so long is felt.
+const LONG: At = SECOND / 10;
 /// Calls kept per hook.
 const KEPT: usize = 200_000;
 
@@ -38,6 +42,21 @@ impl Ledger {
         if self.calls[hook].len() < KEPT {
             self.calls[hook].push(touch);
         }
+    }
+
+    /// Somebody got a seat after having waited.
+    pub fn seated(&mut self, at: At, waited: At) {
+        if waited >= LONG && self.waited.len() < KEPT {
+            self.waited.push(at);
+        }
+    }
+
+    /// How many got a seat within a span after having waited for long.
+    pub fn waits(&self, from: At, until: At) -> usize {
+        self.waited
+            .iter()
+            .filter(|at| (from..=until).contains(*at))
+            .count()
     }
 
     /// Calls of a hook that ended within a span.
