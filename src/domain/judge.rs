@@ -28,6 +28,8 @@ pub use witnesses::Counted;
 const ALONE: Duration = Duration::from_secs(5);
 /// Between two probes nobody sees a backend die.
 const UNSEEN: Duration = Duration::from_secs(6);
+/// A hook named so long before another one seemed to die is reason enough for canaries to be late.
+const LONG_BEFORE: Duration = Duration::from_secs(10);
 /// Endpoints that are missing for less than this may be a rollout.
 const ROLLOUT: Duration = Duration::from_secs(5);
 /// For so long after endpoints came or went, calls may run into those that do not serve yet or any more.
@@ -80,6 +82,8 @@ pub struct Case<'a> {
     pub stalled: bool,
     /// Since when the inventory has shown it without service or endpoints.
     pub without_backends_since: Option<Time>,
+    /// Since when another hook has been named as failing.
+    pub other_named: Option<Time>,
     /// When its endpoints last came or went.
     pub endpoints_changed: Option<Time>,
     /// When a probe that any backend of any hook answered last began.
@@ -357,6 +361,12 @@ fn failing(
         return Finding::new(Health::Failing, cause, 0.97).since(case.without_backends_since.or(began));
     }
     match probes {
+        // Our own way to it may be gone, when it fails for the API server in another manner or for another hook.
+        Probes::All { worst, .. }
+            if worst.cause == Cause::Hanging
+                && !way_is_open(case, worst.since)
+                && !sure
+                && (case.ambiguous || counters.failed_at_once()) => {}
         Probes::All { worst, .. } => {
             // An HTTP error or an odd answer is confirmed by the API server having had the same.
             return Finding::new(Health::Failing, worst.cause, 0.97).since(Some(worst.since));
@@ -377,7 +387,8 @@ fn failing(
         (true, ..) => 0.92,
         (false, true, _) => 0.85,
         (false, false, false) if cause == Cause::Hanging => 0.85,
-        (false, false, false) => 0.75,
+        // That it fails is sure; why is a guess.
+        (false, false, false) => 0.6,
         (false, false, true) => 0.5,
     };
     // Counters under a name that two hooks share accuse neither.
@@ -409,14 +420,18 @@ fn dead_by_probes(case: &Case<'_>, counters: &Counters, worst: &Dead, dead: &[(&
     if counters.answered_since(since) {
         return finding(Health::Suspect, 0.4);
     }
-    // With one, when nothing else has answered us since, it may be our own way to the pods that is gone.
-    let way_is_open = case.reached_at.is_some_and(|at| at >= since) || counters.failed >= 1.0;
+    let way_is_open = way_is_open(case, since) || counters.failed >= 1.0 && !case.ambiguous;
+    // Somebody else held canaries up long before.
+    let explained = case.explained
+        || case
+            .other_named
+            .is_some_and(|at| worst.since.since(at) >= LONG_BEFORE);
     // A refused connection or a bad certificate is answered at once; a canary that is late speaks of a hang. One
     // that was late before speaks of something else.
-    let canary_late = case.canary_late.is_some_and(|waiting| {
-        waiting < case.now.since(worst.since) + UNSEEN && (way_is_open || !case.explained)
-    });
-    let late = canary_late || case.stalled && !case.explained;
+    let canary_late = case
+        .canary_late
+        .is_some_and(|waiting| waiting < case.now.since(worst.since) + UNSEEN && (way_is_open || !explained));
+    let late = canary_late || case.stalled && !explained;
     // A hook that was never reached from here hangs always; it is the one only if there is no other.
     let likely = worst.was_alive || canary_late && !case.others_hang;
     if late && worst.cause == Cause::Hanging && likely {
@@ -424,12 +439,18 @@ fn dead_by_probes(case: &Case<'_>, counters: &Counters, worst: &Dead, dead: &[(&
     }
     let settled = case.now.since(since) >= ALONE && dead.iter().all(|(_, dead)| dead.attempts >= 2);
     // A timeout without an earlier success may be a firewall between hookwatch and the pods.
+    // With one, when nothing else has answered us since, it may be our own way to the pods that is gone.
     let unanswered = matches!(worst.cause, Cause::Hanging | Cause::Unreachable);
     let path_is_known = !unanswered || worst.was_alive && way_is_open;
     match settled && path_is_known && !case.inventory_is_old {
         true => finding(Health::Failing, 0.75),
         false => finding(Health::Suspect, 0.5),
     }
+}
+
+/// Another backend has answered us since, so that the way to the pods is there.
+fn way_is_open(case: &Case<'_>, since: Time) -> bool {
+    case.reached_at.is_some_and(|at| at >= since)
 }
 
 fn slow(
@@ -467,7 +488,7 @@ fn slow(
         // to have met it as we did.
         (None, Some((since, took)))
             if case.canary_slow.is_some_and(|canary| canary * 2 >= took)
-                && !case.self_doubt
+                && !(case.self_doubt || case.explained)
                 && !counters.answered_since(since) =>
         {
             Some(Finding::new(Health::Failing, Cause::Slow, 0.8).since(Some(since)))

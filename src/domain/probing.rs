@@ -158,6 +158,17 @@ impl BackendMemory {
         }
     }
 
+    /// When the newest of its probes that were answered by `until` began.
+    pub fn reached_by(&self, until: Time) -> Option<Time> {
+        let answered =
+            |attempt: &&Attempt| attempt.outcome.is_alive() && attempt.started + attempt.took <= until;
+        self.fresh
+            .iter()
+            .rev()
+            .find(answered)
+            .map(|attempt| attempt.started)
+    }
+
     /// Certificates as last seen.
     pub fn certificates(&self) -> CertificateFacts {
         self.certificates

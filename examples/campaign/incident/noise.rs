@@ -184,12 +184,6 @@ fn slow_quota(cluster: &mut Cluster, at: At, random: &mut Random) -> String {
 /// hookwatch's own way to the pods is broken for a while.
 fn own_network(cluster: &mut Cluster, at: At, random: &mut Random) -> String {
     let until = at + seconds(random.between(5.0, 40.0));
-    for backend in cluster
-        .services
-        .iter_mut()
-        .flat_map(|service| &mut service.backends)
-    {
-        backend.to_us.during(at, until, Manner::Vanished);
-    }
+    cluster.our_way.during(at, until, false);
     "hookwatch itself cannot reach the pods".to_owned()
 }

@@ -109,6 +109,7 @@ pub fn cluster(random: &mut Random) -> Cluster {
         etcd_frozen: Timeline::always(false),
         quota: Timeline::always(0.0),
         authorizer: Timeline::always(0.0),
+        our_way: Timeline::always(true),
         seats: Timeline::always([60, 120, 245][random.below(3)]),
         balanced: random.chance(0.35),
     };

@@ -223,6 +223,8 @@ pub struct Cluster {
     pub authorizer: Timeline<f64>,
     /// Seats for the workload of tenants, per replica.
     pub seats: Timeline<usize>,
+    /// hookwatch has a way to the pods.
+    pub our_way: Timeline<bool>,
     /// hookwatch's requests go through a load balancer, and so do its scrapes.
     pub balanced: bool,
 }

@@ -156,6 +156,14 @@ fn attempt(cluster: &Cluster, row: &Row, now: At, random: &mut Random) -> (Met, 
         latency: seconds(latency),
         open,
     };
+    if !cluster.our_way.at(now) {
+        // What is sent into the dark comes back when there is light again, or not at all.
+        let mut dark = Timeline::always(Manner::Vanished);
+        let light = cluster.our_way.next_change(now).unwrap_or(limit);
+        dark.set(light, Manner::Well);
+        let open = row.opened.is_some();
+        return (meet(&dark, attempt(open)), open);
+    }
     if row.backend.path == BackendPath::ClusterIp && !service.cluster_ip_reached {
         return (meet(&Timeline::always(Manner::Vanished), attempt(false)), false);
     }

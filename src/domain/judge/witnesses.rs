@@ -255,6 +255,11 @@ impl Counters {
         self.from().is_some_and(|from| from >= since) && self.calls >= 1.0 && self.failed < 1.0 && !self.mute
     }
 
+    /// Calls fail sooner than any timeout is over.
+    pub(super) fn failed_at_once(&self) -> bool {
+        self.failed_mean.is_some_and(|mean| mean < TIMEOUT_LIKE)
+    }
+
     /// Calls fail, more than a rollout's burst.
     pub(super) fn failing(&self) -> bool {
         self.failed >= FEW && self.failed >= NOTABLE_PART * self.calls

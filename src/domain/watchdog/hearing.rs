@@ -17,6 +17,8 @@ use crate::domain::verdict::{Cause, Health, NotAHook, Verdict};
 
 /// Hooks named by metrics alone that are reported at most.
 const MAX_UNLISTED: usize = 200;
+/// Answers that come within so little of each other come together.
+const MOMENT: Duration = Duration::from_secs(2);
 /// An inventory that could not be kept up for longer than this may be wrong about addresses.
 const OLD_INVENTORY: Duration = Duration::from_secs(30);
 
@@ -34,7 +36,7 @@ impl Watchdog {
                 BackendState::Dead(dead) => {
                     first_dead = Some(first_dead.map_or(dead.since, |first: Time| first.min(dead.since)));
                 }
-                BackendState::Untried { .. } => {}
+                BackendState::Untried { .. } | BackendState::Wavering { .. } => {}
                 _ => return false,
             }
         }
@@ -120,14 +122,11 @@ impl Watchdog {
             .is_some_and(|found| found.cause != NotAHook::Unexplained);
         let hanging = self.hanging(states, now);
         let inventory_is_old = self.inventory_is_old(now);
-        let reached_at = states
-            .values()
-            .flatten()
-            .filter_map(|(_, state)| match state {
-                BackendState::Alive { at, .. } => Some(*at),
-                BackendState::Slow { since, .. } => Some(*since),
-                _ => None,
-            })
+        // When a way opens again, what hung on it comes back together, and not in one instant.
+        let a_moment_ago = now.before(MOMENT);
+        let memories = self.backends.values().flat_map(BTreeMap::values);
+        let reached_at = memories
+            .filter_map(|memory| memory.reached_by(a_moment_ago))
             .max();
         let case = |kind, webhook: &str, hook: Option<&Hook>| -> Verdict {
             let key = (kind, webhook.to_owned());
@@ -143,6 +142,13 @@ impl Watchdog {
             };
             let named_alike = listed.get(webhook).map_or(&[][..], Vec::as_slice);
             let itself = |other: &Hook| hook.is_some_and(|hook| hook.id == other.id);
+            let subject = (
+                kind,
+                hook.map(|hook| Arc::clone(&hook.id.configuration)),
+                Arc::from(webhook),
+            );
+            let others = self.verdicts.iter().filter(|(other, _)| **other != subject);
+            let failing = others.filter(|(_, before)| before.health == Health::Failing);
             let case = Case {
                 now,
                 kind,
@@ -178,14 +184,10 @@ impl Watchdog {
                     .copied(),
                 reached_at,
                 explained,
+                other_named: failing.filter_map(|(_, before)| before.since).min(),
                 inventory_is_old,
                 self_doubt,
             };
-            let subject = (
-                kind,
-                hook.map(|hook| Arc::clone(&hook.id.configuration)),
-                Arc::from(webhook),
-            );
             judge(&case, self.verdicts.get(&subject).copied())
         };
         let mut verdicts: Vec<Verdict> = hooks

@@ -67,6 +67,7 @@ fn cluster(services: Vec<Service>, hooks: Vec<HookSpec>, rate: f64) -> Cluster {
         etcd_frozen: Timeline::always(false),
         quota: Timeline::always(0.0),
         authorizer: Timeline::always(0.0),
+        our_way: Timeline::always(true),
         seats: Timeline::always(100),
         balanced: false,
     };
