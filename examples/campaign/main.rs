@@ -10,6 +10,8 @@ mod naive;
 mod observers;
 mod play;
 mod random;
+#[cfg(test)]
+mod recordings;
 mod report;
 mod score;
 mod story;

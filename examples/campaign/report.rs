@@ -38,6 +38,8 @@ pub struct Bin {
     pub to: f64,
     pub claims: usize,
     pub right: f64,
+    /// What was said of what instead, how often.
+    pub wrong: BTreeMap<String, usize>,
 }
 
 /// See the module's head.
@@ -188,7 +190,13 @@ fn calibration(scores: &[&Score]) -> Vec<Bin> {
             .iter()
             .filter(|claim| (edge[0]..edge[1]).contains(&claim.confidence))
             .collect();
+        let mut wrong = BTreeMap::new();
+        for claim in inside.iter().filter(|claim| !claim.right) {
+            let kind = claim.kind.map_or("nothing", Kind::as_str);
+            *wrong.entry(format!("{} of {kind}", claim.cause)).or_default() += 1;
+        }
         Bin {
+            wrong,
             from: edge[0],
             to: edge[1].min(1.0),
             claims: inside.len(),
@@ -298,15 +306,20 @@ impl fmt::Display for Report {
         writeln!(f, "not let go        {:?}", self.held_incidents)?;
         table(f, "told apart", &self.kinds)?;
         table(f, "not yet told apart", &self.not_told_apart)?;
-        writeln!(f, "\nconfidence     claims  right")?;
+        writeln!(f, "\nconfidence     claims  right    wrong most often")?;
         for bin in &self.calibration {
+            let mut wrong: Vec<(&String, &usize)> = bin.wrong.iter().collect();
+            wrong.sort_by_key(|(_, times)| std::cmp::Reverse(**times));
+            let wrong: Vec<String> = wrong
+                .iter()
+                .take(4)
+                .map(|(said, times)| format!("{said} {times}"))
+                .collect();
+            let (right, wrong) = (percent(bin.right), wrong.join(", "));
             writeln!(
                 f,
-                "{:.2} to {:.2}  {:8}  {}",
-                bin.from,
-                bin.to,
-                bin.claims,
-                percent(bin.right)
+                "{:.2} to {:.2}  {:8}  {right:<8} {wrong}",
+                bin.from, bin.to, bin.claims
             )?;
         }
         Ok(())

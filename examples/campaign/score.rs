@@ -46,6 +46,8 @@ pub struct Found {
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct Claim {
     pub hook: usize,
+    /// What was really wrong with the hook, if anything.
+    pub kind: Option<Kind>,
     pub cause: &'static str,
     pub confidence: f64,
     pub right: bool,
@@ -280,6 +282,7 @@ fn claims(incident: &Incident, trace: &Trace) -> (Vec<String>, Vec<Claim>) {
             }
             claims.push(Claim {
                 hook,
+                kind: guilty.map(|fault| fault.kind),
                 cause: cause.as_str(),
                 confidence,
                 right,
@@ -292,6 +295,7 @@ fn claims(incident: &Incident, trace: &Trace) -> (Vec<String>, Vec<Claim>) {
                 });
                 claims.push(Claim {
                     hook,
+                    kind: faults().next().map(|fault| fault.kind),
                     cause: cause.as_str(),
                     confidence,
                     right,

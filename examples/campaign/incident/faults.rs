@@ -73,12 +73,20 @@ pub fn inject(
         Kind::TlsInvalid => tls_invalid(service, span, random),
         Kind::Partial => partial(service, span, random),
         Kind::FailingOpen => failing_open(service, span, random),
-        Kind::Unreachable => span.all(
-            service,
-            Manner::Vanished,
-            false,
-            "a firewall drops what the API server sends",
-        ),
+        Kind::Unreachable => match random.chance(0.6) {
+            true => span.all(
+                service,
+                Manner::Vanished,
+                false,
+                "a firewall drops what the API server sends",
+            ),
+            false => span.all(
+                service,
+                Manner::Unroutable,
+                false,
+                "a router knows no way from the API server",
+            ),
+        },
         Kind::RolloutGap => rollout_gap(service, span, random),
         Kind::StaleConnection => stale(service, span, random),
         Kind::Denying => {

@@ -221,7 +221,8 @@ fn each_pooled_connection_to_a_vanished_host_costs_one_timeout() {
         .map(|touch| touch.at)
         .collect();
     assert!((1..=25).contains(&failed.len()), "{failed:?}");
-    assert!(failed.iter().all(|at| *at >= 40 * SECOND));
+    // One may have been under way already.
+    assert!(failed.iter().all(|at| *at >= 39 * SECOND));
 }
 
 #[test]
