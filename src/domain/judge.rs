@@ -378,7 +378,11 @@ fn failing(
                 .and_then(|previous| previous.cause)
                 .unwrap_or(Cause::Partial);
             let since = dead.iter().map(|(_, dead)| dead.since).min();
-            return Finding::new(Health::Failing, cause, 0.85).since(since);
+            let health = match case.ambiguous && !sure {
+                true => Health::Suspect,
+                false => Health::Failing,
+            };
+            return Finding::new(health, cause, 0.85).since(since);
         }
         Probes::Silent | Probes::Good { .. } | Probes::Slow { .. } => {}
     }
@@ -388,7 +392,7 @@ fn failing(
         (false, true, _) => 0.85,
         (false, false, false) if cause == Cause::Hanging => 0.85,
         // That it fails is sure; why is a guess.
-        (false, false, false) => 0.6,
+        (false, false, false) => 0.5,
         (false, false, true) => 0.5,
     };
     // Counters under a name that two hooks share accuse neither.
@@ -420,7 +424,7 @@ fn dead_by_probes(case: &Case<'_>, counters: &Counters, worst: &Dead, dead: &[(&
     if counters.answered_since(since) {
         return finding(Health::Suspect, 0.4);
     }
-    let way_is_open = way_is_open(case, since) || counters.failed >= 1.0 && !case.ambiguous;
+    let way_is_open = way_is_open(case, since) || counters.timed_out() && !case.ambiguous;
     // Somebody else held canaries up long before.
     let explained = case.explained
         || case

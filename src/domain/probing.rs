@@ -60,7 +60,7 @@ pub enum BackendState {
         /// How long it took.
         took: Duration,
     },
-    /// The last two answers were good and late.
+    /// The last answers were good and late, two of them one after the other.
     Slow {
         /// When the first of the late attempts began.
         since: Time,
@@ -264,8 +264,13 @@ impl BackendMemory {
             .rev()
             .take_while(|attempt| attempt.outcome.is_healthy() && self.is_slow(attempt.took));
         let slow: Vec<&Attempt> = slow_in_a_row.collect();
+        // Attempts that were under way together may have been late for one and the same reason.
+        let twice = slow.first().is_some_and(|newest| {
+            let before = |attempt: &&Attempt| attempt.started + attempt.took <= newest.started;
+            slow.iter().any(|attempt| before(attempt))
+        });
         match slow.last() {
-            Some(first) if slow.len() >= 2 => BackendState::Slow {
+            Some(first) if twice => BackendState::Slow {
                 since: first.started,
                 took: last.took,
                 usual: self.usual.median(),

@@ -62,7 +62,8 @@ pub fn inject(
     let mut severity = 0.0;
     let note = match kind {
         Kind::Slow => {
-            severity = random.log_between(0.25, (0.7 * as_seconds(timeout)).max(0.4));
+            // Whoever takes longer than the clients wait does not answer, as far as they are concerned.
+            severity = random.log_between(0.25, (0.7 * as_seconds(timeout)).clamp(0.4, 4.0));
             slow(service, span, severity, random)
         }
         Kind::Hanging => hanging(service, span, random),

@@ -23,6 +23,8 @@ const SLOW_AT_LEAST: f64 = 0.1;
 const SLOW_FACTOR: f64 = 5.0;
 /// A failed call at least this long was ended by a timeout: `timeoutSeconds` is at least 1.
 const TIMEOUT_LIKE: f64 = 0.9;
+/// And one that took this long was, whatever the hook's own timeout.
+const IMPATIENT: f64 = 4.0;
 /// A mean time of failed calls beyond this many timeouts is not theirs alone: others were slow too.
 const TIMED_OUT_AT_MOST: f64 = 1.2;
 /// Calls that take this part of their timeout on average were ended by it.
@@ -255,6 +257,11 @@ impl Counters {
         self.from().is_some_and(|from| from >= since) && self.calls >= 1.0 && self.failed < 1.0 && !self.mute
     }
 
+    /// Calls fail, and not at once.
+    pub(super) fn timed_out(&self) -> bool {
+        self.failed >= 1.0 && !self.failed_at_once()
+    }
+
     /// Calls fail sooner than any timeout is over.
     pub(super) fn failed_at_once(&self) -> bool {
         self.failed_mean.is_some_and(|mean| mean < TIMEOUT_LIKE)
@@ -282,11 +289,14 @@ impl Counters {
 
     /// What the counters alone let guess.
     pub(super) fn cause(&self, timeout: Option<Duration>, usual: Option<f64>, fails_open: bool) -> Cause {
-        let timeout_like = timeout.map_or(TIMEOUT_LIKE, |t| (0.8 * t.as_secs_f64()).max(TIMEOUT_LIKE));
-        if self.failed_mean.is_some_and(|mean| mean >= timeout_like) {
-            Cause::Hanging
-        } else if self.own_errors >= 0.5 * self.failed {
+        // Whoever asks with a timeout of his own may have less than the hook's: leaders give up after 5 s.
+        let timeout_like = timeout.map_or(TIMEOUT_LIKE, |timeout| {
+            (0.8 * timeout.as_secs_f64()).clamp(TIMEOUT_LIKE, IMPATIENT)
+        });
+        if self.own_errors >= 0.5 * self.failed {
             Cause::Erroring
+        } else if self.failed_mean.is_some_and(|mean| mean >= timeout_like) {
+            Cause::Hanging
         } else if fails_open {
             Cause::FailingOpen
         } else if self

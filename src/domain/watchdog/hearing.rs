@@ -30,19 +30,23 @@ impl Watchdog {
         states: &BTreeMap<&HookId, Vec<(Backend, BackendState)>>,
         now: Time,
     ) -> bool {
-        let mut first_dead = None;
-        for (_, state) in states.values().flatten() {
-            match state {
-                BackendState::Dead(dead) => {
-                    first_dead = Some(first_dead.map_or(dead.since, |first: Time| first.min(dead.since)));
-                }
-                BackendState::Untried { .. } | BackendState::Wavering { .. } => {}
-                _ => return false,
-            }
-        }
-        let Some(first_dead) = first_dead else {
+        let all = || states.values().flatten().map(|(_, state)| state);
+        let dead = all().filter_map(|state| match state {
+            BackendState::Dead(dead) => Some(dead.since),
+            _ => None,
+        });
+        let Some(first_dead) = dead.min() else {
             return false;
         };
+        // An answer from before the first of them died says nothing about now.
+        let alive = |state: &BackendState| match state {
+            BackendState::Alive { at, .. } => *at >= first_dead,
+            BackendState::Slow { .. } => true,
+            _ => false,
+        };
+        if all().any(alive) {
+            return false;
+        }
         let scraped = self
             .targets
             .values()
