@@ -1,5 +1,6 @@
 //! Incidents as lists of events.
 
+mod measured;
 mod misleading;
 mod scale;
 
