@@ -6,6 +6,7 @@
 //! when the API server's side says that calls fail, or when our side says so and nothing speaks against it;
 //! what exactly is wrong comes from whoever saw it closest.
 
+mod slowness;
 mod witnesses;
 mod words;
 
@@ -19,7 +20,8 @@ use super::probing::{BackendState, Dead};
 use super::time::Time;
 use super::verdict::{Cause, Effect, Health, Verdict};
 
-use witnesses::{Counters, ENOUGH_CALLS, Probes, SLOW_ALWAYS, Slowness};
+use slowness::slow;
+use witnesses::{Counters, ENOUGH_CALLS, Probes};
 use words::{evidence, summary, view};
 
 pub use witnesses::Counted;
@@ -36,10 +38,6 @@ const ROLLOUT: Duration = Duration::from_secs(5);
 const ROLLING: Duration = Duration::from_secs(15);
 /// A burst of failed calls in that time is over after this long.
 const BURST: Duration = Duration::from_secs(8);
-/// A slow hook is a culprit when this part of the extra time per write is its own.
-const CULPRIT_SHARE: f64 = 0.25;
-/// Or when this part of the extra time of the writes that meet it is.
-const CULPRIT_CALL_SHARE: f64 = 0.5;
 
 /// Everything known of one hook at one instant.
 #[derive(Debug)]
@@ -455,50 +453,6 @@ fn dead_by_probes(case: &Case<'_>, counters: &Counters, worst: &Dead, dead: &[(&
 /// Another backend has answered us since, so that the way to the pods is there.
 fn way_is_open(case: &Case<'_>, since: Time) -> bool {
     case.reached_at.is_some_and(|at| at >= since)
-}
-
-fn slow(
-    case: &Case<'_>,
-    counters: &Counters,
-    probes: &Probes<'_>,
-    previous: Option<Before>,
-) -> Option<Finding> {
-    let by_counters = Slowness::of(case);
-    let by_probes = match probes {
-        Probes::Slow { since, took } => Some((*since, *took)),
-        _ => None,
-    };
-    let slow_before = previous.filter(|previous| previous.cause == Some(Cause::Slow));
-    let goes_on = |slowness: &Slowness| match slow_before {
-        Some(before) if before.health == Health::Failing => !slowness.is_over(),
-        Some(before) => before.since.is_some_and(|since| slowness.goes_on_since(since)),
-        None => false,
-    };
-    // Over all writes a hook that sees few of them hides; over its own calls it cannot.
-    let is_the_excess = case.excess_share.is_some_and(|share| share >= CULPRIT_SHARE)
-        || case.call_share.is_some_and(|share| share >= CULPRIT_CALL_SHARE);
-    match (by_counters, by_probes) {
-        (Some(_), Some((since, _))) if is_the_excess || case.canary_slow.is_some() => {
-            Some(Finding::new(Health::Failing, Cause::Slow, 0.95).since(Some(since)))
-        }
-        (Some(slowness), None) if is_the_excess && !case.ambiguous && goes_on(&slowness) => {
-            let confidence = if slowness.mean >= SLOW_ALWAYS { 0.85 } else { 0.75 };
-            Some(Finding::new(Health::Failing, Cause::Slow, confidence).since(Some(slowness.from)))
-        }
-        // What was slow a while ago may be dead by now.
-        (Some(slowness), None) if slowness.is_stale() && matches!(probes, Probes::All { .. }) => None,
-        (Some(_), _) => Some(Finding::new(Health::Suspect, Cause::Slow, 0.6)),
-        // Between two scrapes a slow canary that meets the hook is the API server's word, if it is slow enough
-        // to have met it as we did.
-        (None, Some((since, took)))
-            if case.canary_slow.is_some_and(|canary| canary * 2 >= took)
-                && !(case.self_doubt || case.explained)
-                && !counters.answered_since(since) =>
-        {
-            Some(Finding::new(Health::Failing, Cause::Slow, 0.8).since(Some(since)))
-        }
-        (None, _) => None,
-    }
 }
 
 /// What is wrong by the inventory alone.

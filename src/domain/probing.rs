@@ -267,7 +267,7 @@ impl BackendMemory {
         // Attempts that were under way together may have been late for one and the same reason.
         let twice = slow.first().is_some_and(|newest| {
             let before = |attempt: &&Attempt| attempt.started + attempt.took <= newest.started;
-            slow.iter().any(|attempt| before(attempt))
+            slow.iter().any(before)
         });
         match slow.last() {
             Some(first) if twice => BackendState::Slow {

@@ -18,7 +18,7 @@ pub(super) const ENOUGH_CALLS: f64 = 5.0;
 /// A smaller part of failed calls is no outage.
 const NOTABLE_PART: f64 = 0.05;
 /// A call faster than this is never slow.
-const SLOW_AT_LEAST: f64 = 0.1;
+pub(super) const SLOW_AT_LEAST: f64 = 0.1;
 /// And between the two it is slow when it takes this many times the usual.
 const SLOW_FACTOR: f64 = 5.0;
 /// A failed call at least this long was ended by a timeout: `timeoutSeconds` is at least 1.
@@ -31,8 +31,6 @@ const TIMED_OUT_AT_MOST: f64 = 1.2;
 const MUTE_TIMEOUT: f64 = 0.9;
 /// The largest `timeoutSeconds`.
 const LONGEST_TIMEOUT: f64 = 30.0;
-/// Seconds that a single call may be late by, for a lost packet or a pause to collect garbage.
-const ONE_LATE_CALL: f64 = 1.2;
 /// A call slower than this is slow whatever is usual.
 pub(super) const SLOW_ALWAYS: f64 = 0.5;
 
@@ -102,60 +100,6 @@ pub(super) struct Counters {
     pub(super) span: Option<(Time, Time)>,
 }
 
-/// Calls are slow by the API server's account.
-#[derive(Debug)]
-pub(super) struct Slowness {
-    /// Seconds per call over a span with enough calls.
-    pub(super) mean: f64,
-    /// When that span began.
-    pub(super) from: Time,
-    /// From the shortest span to the longest.
-    spans: [Counters; 3],
-    usual: Option<f64>,
-}
-
-impl Slowness {
-    /// The shortest span with enough calls in it tells; where little is called, the minute.
-    ///
-    /// A mean says nothing of how many calls were slow: of two calls one that waited for a lost packet makes both
-    /// slow. So who is to be named for it has to be slow over again ([`Self::goes_on_since`]).
-    pub(super) fn of(case: &Case<'_>) -> Option<Self> {
-        let spans = [case.newest, case.recent, case.minute].map(|counted| Counters::over(case, counted));
-        let enough = spans.iter().find(|counters| counters.calls >= ENOUGH_CALLS);
-        let told = enough.unwrap_or(&spans[2]);
-        Some(Self {
-            mean: told.slow(case.usual)?,
-            from: told.from()?,
-            usual: case.usual,
-            spans,
-        })
-    }
-
-    /// Calls of a span that began after `since` are slow as well, by more than one of them can make up.
-    pub(super) fn goes_on_since(&self, since: Time) -> bool {
-        self.spans.iter().any(|counters| {
-            let extra = counters.mean.unwrap_or(0.0) - self.usual.unwrap_or(0.0).min(SLOW_AT_LEAST);
-            counters.from().is_some_and(|from| from >= since)
-                && counters.is_slow(self.usual)
-                && extra * counters.calls >= ONE_LATE_CALL
-        })
-    }
-
-    /// Not even the last ten seconds hold an answer.
-    pub(super) fn is_stale(&self) -> bool {
-        self.latest().is_none()
-    }
-
-    /// The newest calls are not slow any more.
-    pub(super) fn is_over(&self) -> bool {
-        self.latest().is_some_and(|latest| !latest.is_slow(self.usual))
-    }
-
-    fn latest(&self) -> Option<&Counters> {
-        self.spans[..2].iter().find(|counters| counters.mean.is_some())
-    }
-}
-
 impl Counters {
     /// The newest interval tells best how things are now, if enough was called in it; a burst of failures that
     /// comes back with every timeout shows only over a longer span.
@@ -184,7 +128,7 @@ impl Counters {
         recent
     }
 
-    fn over(case: &Case<'_>, counted: Option<Counted<'_>>) -> Self {
+    pub(super) fn over(case: &Case<'_>, counted: Option<Counted<'_>>) -> Self {
         let Some(Counted { series, from, to }) = counted else {
             return Self::default();
         };
@@ -272,11 +216,11 @@ impl Counters {
         self.failed >= FEW && self.failed >= NOTABLE_PART * self.calls
     }
 
-    fn slow(&self, usual: Option<f64>) -> Option<f64> {
+    pub(super) fn slow(&self, usual: Option<f64>) -> Option<f64> {
         self.mean.filter(|_| self.calls >= 2.0 && self.is_slow(usual))
     }
 
-    fn is_slow(&self, usual: Option<f64>) -> bool {
+    pub(super) fn is_slow(&self, usual: Option<f64>) -> bool {
         self.mean.is_some_and(|mean| {
             mean >= SLOW_ALWAYS
                 || mean >= SLOW_AT_LEAST && usual.is_some_and(|usual| mean >= SLOW_FACTOR * usual)
