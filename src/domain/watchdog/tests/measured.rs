@@ -71,10 +71,11 @@ fn a_hook_that_was_slow_before_anybody_looked_is_named_all_the_same() {
     let opa = hook("opa", 1);
     let mut incident = Incident::with(vec![opa.clone()]);
     let mut health = Health::Unknown;
-    for step in 0..30 {
+    for step in 0..40 {
         let ms = step * 2 * SECOND;
-        incident.count_writes(20.0, 1.005, 0.004);
-        incident.count_calls("opa", 20.0, 1.0);
+        incident.count_writes(400.0, 0.005, 0.004);
+        incident.count_writes(1.0, 1.005, 0.004);
+        incident.count_calls("opa", 1.0, 1.0);
         incident.probe(ms, &opa, 0, alive());
         incident.scrape(ms);
         health = incident.verdict(ms + 10, "opa").health;
