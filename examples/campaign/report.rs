@@ -53,6 +53,9 @@ pub struct Report {
     pub right_culprit: f64,
     pub right_culprit_and_cause: f64,
     pub culprit_faults: usize,
+    /// The same with the faults that nobody felt, or that nothing shows.
+    pub right_culprit_of_all: f64,
+    pub culprit_faults_of_all: usize,
     /// Incidents in which a hook was named that was well.
     pub wrong_culprit: f64,
     pub wrong_culprit_incidents: Vec<u64>,
@@ -99,6 +102,11 @@ impl Report {
             .flat_map(|score| &score.found)
             .filter(culprit)
             .collect();
+        let all: Vec<&Found> = told
+            .iter()
+            .flat_map(|score| &score.found)
+            .filter(|found| is_culprit(found.kind))
+            .collect();
         let incidents = |which: &dyn Fn(&Score) -> bool| -> Vec<u64> {
             told.iter()
                 .filter(|score| which(score))
@@ -138,6 +146,8 @@ impl Report {
                 culprits.len(),
             ),
             culprit_faults: culprits.len(),
+            right_culprit_of_all: part(all.iter().filter(|found| found.named).count(), all.len()),
+            culprit_faults_of_all: all.len(),
             wrong_culprit: wrong.len() as f64 / told.len().max(1) as f64,
             wrong_culprit_incidents: wrong,
             missed_incidents: incidents(&|score| {
@@ -272,6 +282,12 @@ impl fmt::Display for Report {
             percent(self.right_culprit),
             self.culprit_faults,
             percent(self.right_culprit_and_cause)
+        )?;
+        writeln!(
+            f,
+            "  with faults that fewer than three calls met, or that nothing shows: {} of {}",
+            percent(self.right_culprit_of_all),
+            self.culprit_faults_of_all
         )?;
         writeln!(
             f,
