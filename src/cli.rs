@@ -5,8 +5,10 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::app::config::{Config, ConfigArguments};
-use crate::app::replay::{ReplayArguments, replay};
+use crate::app::demo::DaemonArguments;
+use crate::app::replay::ReplayArguments;
 use crate::app::{self, BAD_USAGE, Output, demo, diagnose, run};
+use crate::io::client::ConnectError;
 use crate::io::telemetry::{self, LogFormat};
 
 /// Keeps a Kubernetes control plane writable when an admission webhook goes bad
@@ -89,7 +91,14 @@ pub fn main() -> ExitCode {
 fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Run(arguments) => match checked(&arguments) {
-            Ok(config) => block_on(run::until_signal(config)),
+            Ok(config) => match block_on(run::until_signal(config)) {
+                // A kubeconfig that cannot be used is bad usage, as it is for the one-shot commands.
+                Err(error) if error.is::<ConnectError>() => {
+                    eprintln!("hookwatch: {error:#}");
+                    Ok(ExitCode::from(BAD_USAGE))
+                }
+                ended => ended,
+            },
             Err(code) => Ok(code),
         },
         Command::Diagnose(arguments) => match checked(&arguments.config) {
@@ -104,13 +113,16 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         },
         Command::Demo(arguments) => {
             arguments.make_ready()?;
-            block_on(demo::command(arguments, run::for_demo))
+            let record = arguments.record.clone();
+            block_on(demo::command(arguments, |daemon| {
+                run::for_demo(DaemonArguments { record, ..daemon })
+            }))
         }
         Command::Replay(arguments) => {
-            let result = replay(&arguments.recording)?;
+            let result = arguments.replay()?;
             app::print(&match arguments.output {
                 Output::Text => result.to_text(),
-                Output::Json => serde_json::to_string_pretty(&result)? + "\n",
+                Output::Json => serde_json::to_string_pretty(&result.document())? + "\n",
             })?;
             Ok(ExitCode::SUCCESS)
         }

@@ -3,18 +3,29 @@
 //! No async, no clock, no client, no log, no metrics crate. Observations and the time they were made come in
 //! as values; assessments and wishes go out as values.
 
+pub mod announcement;
 pub mod bypass;
 pub mod canaries;
 pub mod canary;
+pub mod changes;
+pub mod clocks;
 pub mod exposition;
+pub mod fence;
 pub mod history;
 pub mod hook;
 pub mod inventory;
 pub mod judge;
+pub mod kept;
+pub mod leadership;
+pub mod ledger;
 pub mod matching;
+pub mod node_leases;
 pub mod plane;
 pub mod probe;
 pub mod probing;
+pub mod readiness;
+pub mod recording;
+pub mod rollouts;
 pub mod snapshot;
 pub mod time;
 pub mod verdict;

@@ -6,10 +6,17 @@ use crate::domain::time::Time;
 
 pub mod canary;
 pub mod client;
+pub mod events;
+pub mod fence;
+mod held;
 pub mod http;
 pub mod inventory;
+pub mod lease;
+pub mod ledger;
 pub mod metrics;
+pub mod node_leases;
 pub mod probe;
+pub mod recorder;
 pub mod scrape;
 pub mod telemetry;
 

@@ -2,6 +2,7 @@
 
 pub mod api;
 pub mod backend;
+pub mod balancer;
 pub mod certs;
 pub mod cluster;
 pub mod control_plane;
@@ -9,4 +10,5 @@ pub mod directory;
 pub mod envtest;
 mod kubeconfig;
 pub mod scenario;
+pub mod script;
 pub mod workload;

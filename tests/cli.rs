@@ -116,6 +116,7 @@ fn bad_usage_exits_with_64_and_help_with_0() {
         &["no-such-command"],
         &["replay"],
         &["replay", "folder", "--output", "xml"],
+        &["replay", "recording", "--scrapes", "folder"],
         &["--log", "a==b", "check-config"],
         &["diagnose", "--for", "1s"],
     ] {
@@ -142,20 +143,38 @@ fn a_kubeconfig_that_is_not_there_accuses_no_hook() {
 
 #[test]
 fn a_recording_that_is_not_there_is_a_clear_error() {
-    let (code, said, complained) = run(&["replay", "/nowhere/recording"]);
-    assert_eq!((code, said.as_str()), (1, ""));
-    assert!(
-        complained.contains("cannot read the folder /nowhere/recording"),
-        "{complained}"
-    );
-    let (code, _, complained) = run(&["replay", env!("CARGO_MANIFEST_DIR")]);
-    assert_eq!(code, 1);
-    assert!(complained.contains("holds no scrape"), "{complained}");
+    for (arguments, error) in [
+        (
+            &["replay", "/nowhere/recording"][..],
+            "cannot read /nowhere/recording",
+        ),
+        (
+            &["replay", "--scrapes", "/nowhere/recording"],
+            "cannot read the folder /nowhere/recording",
+        ),
+        (&["replay", env!("CARGO_MANIFEST_DIR")], "holds no recording"),
+        (
+            &["replay", "--scrapes", env!("CARGO_MANIFEST_DIR")],
+            "holds no scrape",
+        ),
+        (
+            &["replay", concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")],
+            "does not begin as a recording",
+        ),
+    ] {
+        let (code, said, complained) = run(arguments);
+        assert_eq!((code, said.as_str()), (1, ""), "{arguments:?}");
+        assert!(complained.contains(error), "{complained}");
+    }
 }
 
 #[test]
 fn the_replay_of_a_hang_names_the_culprit_in_text() {
-    let (code, said, complained) = run(&["replay", recording("validating-hang").to_str().unwrap()]);
+    let (code, said, complained) = run(&[
+        "replay",
+        "--scrapes",
+        recording("validating-hang").to_str().unwrap(),
+    ]);
     assert_eq!((code, complained.as_str()), (0, ""));
     let last = said.lines().last().unwrap();
     assert!(
@@ -170,23 +189,34 @@ fn the_replay_of_a_hang_names_the_culprit_in_json() {
         "replay",
         "--output",
         "json",
+        "--scrapes",
         recording("validating-hang").to_str().unwrap(),
     ]);
     assert_eq!(code, 0);
     let result: Value = serde_json::from_str(&said).unwrap();
-    let culprits = result["culprits"].as_array().unwrap();
-    assert_eq!(culprits.len(), 1, "{culprits:?}");
-    assert_eq!(culprits[0]["webhook"], "validating-webhook.openpolicyagent.org");
-    assert_eq!(
-        (&culprits[0]["cause"], &culprits[0]["effect"]),
-        (&"Hanging".into(), &"Blocking".into())
-    );
+    let verdicts = result["verdicts"].as_array().unwrap();
+    let failing: Vec<&Value> = verdicts
+        .iter()
+        .filter(|verdict| verdict["health"] == "Failing")
+        .collect();
+    assert!(!failing.is_empty(), "{verdicts:?}");
+    for verdict in failing {
+        assert_eq!(verdict["webhook"], "validating-webhook.openpolicyagent.org");
+        assert_eq!(
+            (&verdict["cause"], &verdict["configuration"]),
+            (&"Hanging".into(), &Value::Null)
+        );
+        assert!(
+            verdict["at_unix_ms"].is_u64() && verdict["confidence"].is_f64(),
+            "{verdict}"
+        );
+    }
     assert_eq!(result["not_a_hook"], serde_json::json!([]));
 }
 
 #[test]
 fn a_quiet_recording_has_no_culprit() {
-    let (code, said, _) = run(&["replay", recording("quiet").to_str().unwrap()]);
+    let (code, said, _) = run(&["replay", "--scrapes", recording("quiet").to_str().unwrap()]);
     assert_eq!(code, 0);
     assert!(said.ends_with("no culprit\n"), "{said}");
 }

@@ -5,15 +5,21 @@
     reason = "a test fails by panicking, and helpers of an integration test count as code"
 )]
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use hookwatch::app::demo::{DaemonArguments, DemoOptions, DemoReport, Timing, run};
+use hookwatch::app::replay::replay;
 use hookwatch::app::run::for_demo;
 use hookwatch::lab::control_plane::Kind;
 use hookwatch::lab::scenario::{SCENARIOS, by_name};
 
 /// Plays a scenario, and hands out the arguments that the daemon was started with.
 fn play(name: &str) -> (DemoReport, DaemonArguments, String) {
+    play_and_record(name, None)
+}
+
+fn play_and_record(name: &str, record: Option<PathBuf>) -> (DemoReport, DaemonArguments, String) {
     // Fails when another test of this file came first, which is as good.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let scenario = by_name(name).unwrap_or_else(|error| panic!("{error:#}"));
@@ -27,6 +33,7 @@ fn play(name: &str) -> (DemoReport, DaemonArguments, String) {
     let started_with = Arc::new(Mutex::new(None));
     let keep = Arc::clone(&started_with);
     let start_daemon = move |arguments: DaemonArguments| {
+        let arguments = DaemonArguments { record, ..arguments };
         let kubeconfig = std::fs::read_to_string(&arguments.kubeconfig).unwrap_or_default();
         if let Ok(mut started_with) = keep.lock() {
             *started_with = Some((arguments.clone(), kubeconfig));
@@ -49,6 +56,30 @@ fn holds(name: &str) {
     assert!(report.correct, "{name}: {:?}\n{report:#?}", report.objections);
 }
 
+#[test]
+fn a_recording_replays_to_the_verdicts_of_the_live_run_and_every_time_to_the_same_bytes() {
+    let folder = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
+    let (report, ..) = play_and_record("two-culprits", Some(folder.path().to_owned()));
+    assert!(report.correct, "{:?}", report.objections);
+    let replayed = || replay(folder.path()).unwrap_or_else(|error| panic!("{error:#}"));
+    let (once, again) = (replayed(), replayed());
+    assert_eq!(once.complaints, [""; 0]);
+    let bytes = |replay: &hookwatch::app::replay::Replay| {
+        serde_json::to_string(&replay.document()).unwrap_or_default() + &replay.to_text()
+    };
+    assert_eq!(bytes(&once), bytes(&again));
+    assert_eq!(report.verdicts.len(), 2);
+    for live in &report.verdicts {
+        let found = once.turns.iter().any(|turn| {
+            *turn.verdict.webhook == *live.webhook
+                && turn.verdict.configuration.as_deref() == Some(&live.configuration)
+                && turn.verdict.cause.map(|cause| cause.as_str()) == Some(&*live.cause)
+                && Some(turn.verdict.effect.as_str()) == live.effect.as_deref()
+        });
+        assert!(found, "{live:?} is not among {:#?}", once.turns);
+    }
+}
+
 /// The hidden truth is that latency shows nothing for ten seconds; the verdict may not wait for it.
 #[test]
 fn validating_hang_is_named_before_the_first_request_has_timed_out() {
@@ -68,7 +99,9 @@ fn the_daemon_is_told_how_to_reach_the_cluster_and_nothing_else() {
     let DaemonArguments {
         kubeconfig: path,
         listen,
+        record,
     } = arguments;
+    assert_eq!(record, None);
     assert_eq!(listen, "127.0.0.1:0");
     let told = format!("{}{kubeconfig}", path.display());
     for scenario in &SCENARIOS {
@@ -126,5 +159,10 @@ scenarios! {
     a_hook_that_denies_everything_is_no_culprit: "deny-storm",
     a_slow_etcd_is_blamed_on_no_hook: "etcd-slow",
     an_overloaded_api_server_is_blamed_on_no_hook: "read-overload",
+    calls_on_connections_to_a_backend_that_vanished_are_told_from_a_hang: "stale-connections",
+    calls_skipped_in_rollouts_are_summed_up: "rollout-gap",
+    the_loss_of_a_hooks_only_node_is_foreseen: "all-on-one-node",
+    the_outage_that_hookwatch_was_made_after_is_named: "gke-opa-outage",
+    a_firewall_before_a_hook_is_told_from_a_hang: "firewalled",
     two_culprits_are_both_named_each_with_its_cause: "two-culprits",
 }

@@ -71,3 +71,14 @@ fn what_an_api_server_sends_says_the_same_in_both_formats() {
         assert!(binary.0.hooks.len() >= 4 && binary.0.process_start.is_some());
     }
 }
+
+/// Excerpts of scrapes, with families that an idle API server does not have.
+#[test]
+fn what_an_api_server_said_of_hooks_beside_admission_says_the_same_in_both_formats() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/formats/other-kinds-1.36.2.prom");
+    let body = std::fs::read_to_string(path).expect("an excerpt");
+    let as_text = text(body.as_bytes());
+    assert_eq!(protobuf(&metric_family::encode(&body)), as_text);
+    assert_eq!(as_text.0.others.conversions.len(), 2);
+    assert_eq!(as_text.0.others.unavailable.len(), 2);
+}

@@ -3,7 +3,7 @@
 use hookwatch::domain::verdict::{Cause, Health, NotAHook};
 
 use crate::incident::{Fault, Incident, Kind};
-use crate::model::cluster::{Backend, Release};
+use crate::model::cluster::{Backend, Cluster, Release, ReplicaSpec, Serving};
 use crate::model::manner::Manner;
 use crate::model::{At, SECOND, as_seconds};
 use crate::naive::THRESHOLDS;
@@ -350,6 +350,7 @@ fn wrong_elsewhere(incident: &Incident, trace: &Trace) -> Vec<String> {
 fn happened(incident: &Incident, said: NotAHook, at: At) -> bool {
     let (cluster, before) = (&incident.cluster, at.saturating_sub(GRACE));
     match said {
+        NotAHook::ReplicaDown => replica_was_down(cluster, before, at),
         NotAHook::ApiServerDown => cluster.up(at).next().is_none() || cluster.up(before).next().is_none(),
         NotAHook::EtcdSlow => cluster.etcd_frozen.within(before, at).any(|frozen| *frozen),
         NotAHook::Overloaded => cluster
@@ -358,6 +359,15 @@ fn happened(incident: &Incident, said: NotAHook, at: At) -> bool {
             .any(|replica| replica.load.within(before, at).any(|load| *load > 2.0)),
         NotAHook::QueuedByFlowControl | NotAHook::Unexplained => false,
     }
+}
+
+/// Some API server, and not every one, was not serving for a moment of the time.
+fn replica_was_down(cluster: &Cluster, from: At, until: At) -> bool {
+    let down = |replica: &ReplicaSpec| {
+        let mut serving = replica.serving.within(from, until);
+        serving.any(|serving| *serving != Serving::Up)
+    };
+    cluster.replicas.iter().any(down)
 }
 
 /// Whether anything that hookwatch can read tells of it.

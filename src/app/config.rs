@@ -3,6 +3,10 @@
 //! Three sources, the later overriding the earlier: a YAML file, the environment, flags. Every mistake in them
 //! is found at once, each named by its key, so that nobody mends a file one error at a time.
 
+mod leadership;
+mod record;
+mod section;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -10,9 +14,14 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
+use self::section::{Notes, Section};
 use crate::domain::canary::CanaryTarget;
+use crate::domain::fence::AutoBreak;
 use crate::domain::hook::HookId;
 use crate::domain::probe::ProbeLevel;
+
+pub use leadership::LeadershipConfig;
+pub use record::RecordConfig;
 
 /// A configuration file larger than this is not one.
 const MAX_FILE: usize = 1 << 20;
@@ -35,6 +44,22 @@ pub struct ConfigArguments {
     /// Address for /metrics, /live, /ready and the API
     #[arg(long, env = "HOOKWATCH_LISTEN", value_name = "ADDRESS:PORT")]
     pub listen: Option<String>,
+    /// Folder to write every observation to, for `replay`
+    #[arg(long, env = "HOOKWATCH_RECORD", value_name = "DIR")]
+    pub record: Option<PathBuf>,
+    /// What is done about a culprit: off, plan or on [default: plan; without a value: on]
+    ///
+    /// This version bypasses nothing yet. With `on` it proves, by dry runs, that the fence around its account holds,
+    /// and publishes whether it would be allowed to act.
+    #[arg(
+        long,
+        env = "HOOKWATCH_AUTO_BREAK",
+        value_name = "MODE",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "on"
+    )]
+    pub auto_break: Option<String>,
 }
 
 /// The configuration, complete and checked.
@@ -54,6 +79,14 @@ pub struct Config {
     pub probes: ProbeConfig,
     /// How canaries are written.
     pub canaries: CanaryConfig,
+    /// Where observations are recorded; `None` for nowhere.
+    pub record: Option<RecordConfig>,
+    /// What is done about a culprit.
+    pub auto_break: AutoBreak,
+    /// How several daemons agree on one that leads.
+    pub leadership: LeadershipConfig,
+    /// Whether the leader writes Kubernetes Events.
+    pub events: bool,
 }
 
 /// How the API servers are scraped.
@@ -89,10 +122,15 @@ pub struct ProbeConfig {
 }
 
 impl ProbeConfig {
-    /// How far probes of a hook go: as configured for it, else as its object's annotation says, else as for all.
+    /// How far probes of a hook go: as configured for it, else as its object's annotation says, else as for all. Only
+    /// admission hooks can be shown a review; others are asked over HTTP at most.
     pub fn level_of(&self, id: &HookId, annotation: Option<ProbeLevel>) -> ProbeLevel {
         let key = (id.configuration.to_string(), id.webhook.to_string());
-        self.hooks.get(&key).copied().or(annotation).unwrap_or(self.level)
+        let level = self.hooks.get(&key).copied().or(annotation).unwrap_or(self.level);
+        match id.kind.is_admission() {
+            true => level,
+            false => level.min(ProbeLevel::Http),
+        }
     }
 }
 
@@ -186,6 +224,8 @@ impl Config {
             context,
             namespace,
             listen,
+            record,
+            auto_break,
         } = arguments;
         let mut file = Section {
             path: String::new(),
@@ -205,6 +245,10 @@ impl Config {
         let scrapes = file.section("scrapes", ScrapeConfig::read);
         let probes = file.section("probes", ProbeConfig::read);
         let canaries = file.section("canaries", CanaryConfig::read);
+        let record = file.section("record", |section| RecordConfig::read(section, record.clone()));
+        let auto_break = file.auto_break("autoBreak", auto_break.as_deref());
+        let leadership = file.section("leadership", LeadershipConfig::read);
+        let events = file.flag("events", true);
         file.refuse_the_rest();
         if !is_dns_label(&namespace) {
             file.error("namespace", format!("{namespace:?} cannot be a namespace's name"));
@@ -224,13 +268,18 @@ impl Config {
             scrapes,
             probes,
             canaries,
+            record,
+            auto_break,
+            leadership,
+            events,
         })
     }
 }
 
+const MIB: u64 = 1 << 20;
+
 impl ScrapeConfig {
     fn read(section: &mut Section<'_>) -> Self {
-        const MIB: u64 = 1 << 20;
         Self {
             enabled: section.flag("enabled", true),
             interval: section.duration("interval", Duration::from_secs(15), Duration::from_secs(1)),
@@ -279,178 +328,6 @@ impl CanaryConfig {
                 .filter(|(key, _)| section.flag(key, true))
                 .map(|(_, target)| target)
                 .collect(),
-        }
-    }
-}
-
-/// What is learnt while reading.
-#[derive(Default)]
-struct Notes {
-    errors: Vec<ConfigError>,
-    /// Every key that was looked for, whether it was there or not.
-    known: BTreeSet<String>,
-}
-
-/// One mapping of the file. Keys are taken out as they are read; what is left is unknown.
-struct Section<'a> {
-    path: String,
-    keys: Map<String, Value>,
-    notes: &'a mut Notes,
-}
-
-impl Section<'_> {
-    fn error(&mut self, key: &str, what: impl Into<String>) {
-        self.notes
-            .errors
-            .push(ConfigError::new(format!("{}{key}", self.path), what));
-    }
-
-    fn take(&mut self, key: &str) -> Option<Value> {
-        self.notes.known.insert(format!("{}{key}", self.path));
-        self.keys.remove(key)
-    }
-
-    fn section<T>(&mut self, key: &str, read: impl FnOnce(&mut Section<'_>) -> T) -> T {
-        let keys = match self.take(key) {
-            None | Some(Value::Null) => Map::new(),
-            Some(Value::Object(keys)) => keys,
-            Some(_) => {
-                self.error(key, "must be a mapping of keys to values");
-                Map::new()
-            }
-        };
-        let path = format!("{}{key}.", self.path);
-        let mut section = Section {
-            path,
-            keys,
-            notes: self.notes,
-        };
-        let value = read(&mut section);
-        section.refuse_the_rest();
-        value
-    }
-
-    fn list<T>(&mut self, key: &str, read: impl Fn(&mut Section<'_>) -> Option<T>) -> Vec<T> {
-        let entries = match self.take(key) {
-            None | Some(Value::Null) => Vec::new(),
-            Some(Value::Array(entries)) => entries,
-            Some(_) => {
-                self.error(key, "must be a list");
-                Vec::new()
-            }
-        };
-        let mut values = Vec::new();
-        for (at, entry) in entries.into_iter().enumerate() {
-            let Value::Object(keys) = entry else {
-                self.error(&format!("{key}[{at}]"), "must be a mapping of keys to values");
-                continue;
-            };
-            let path = format!("{}{key}[{at}].", self.path);
-            let mut section = Section {
-                path,
-                keys,
-                notes: self.notes,
-            };
-            values.extend(read(&mut section));
-            section.refuse_the_rest();
-        }
-        values
-    }
-
-    fn text(&mut self, key: &str) -> Option<String> {
-        match self.take(key)? {
-            Value::Null => None,
-            Value::String(text) => Some(text),
-            other => {
-                self.error(key, format!("must be text, not {other}"));
-                None
-            }
-        }
-    }
-
-    fn required_text(&mut self, key: &str) -> Option<String> {
-        if self.keys.get(key).is_none_or(Value::is_null) {
-            self.error(key, "is missing");
-        }
-        self.text(key)
-    }
-
-    fn flag(&mut self, key: &str, default: bool) -> bool {
-        match self.take(key) {
-            None | Some(Value::Null) => default,
-            Some(Value::Bool(value)) => value,
-            Some(other) => {
-                self.error(key, format!("must be true or false, not {other}"));
-                default
-            }
-        }
-    }
-
-    fn number(&mut self, key: &str, default: u64, range: std::ops::RangeInclusive<u64>) -> u64 {
-        match self.take(key) {
-            None | Some(Value::Null) => default,
-            Some(value) => match value.as_u64().filter(|number| range.contains(number)) {
-                Some(number) => number,
-                None => {
-                    self.error(
-                        key,
-                        format!(
-                            "must be a whole number from {} to {}, not {value}",
-                            range.start(),
-                            range.end()
-                        ),
-                    );
-                    default
-                }
-            },
-        }
-    }
-
-    fn duration(&mut self, key: &str, default: Duration, at_least: Duration) -> Duration {
-        // What was seen a minute ago says little about now: with longer intervals verdicts would come and go.
-        const AT_MOST: Duration = Duration::from_secs(60);
-        let Some(text) = self.text(key) else {
-            return default;
-        };
-        match humantime::parse_duration(&text) {
-            Ok(duration) if (at_least..=AT_MOST).contains(&duration) => duration,
-            Ok(_) => {
-                self.error(
-                    key,
-                    format!(
-                        "{text:?} is out of range, use {} to {}",
-                        humantime::format_duration(at_least),
-                        humantime::format_duration(AT_MOST)
-                    ),
-                );
-                default
-            }
-            Err(error) => {
-                self.error(key, format!("{text:?} is not a duration like 5s or 2m: {error}"));
-                default
-            }
-        }
-    }
-
-    fn level(&mut self, key: &str, default: ProbeLevel) -> ProbeLevel {
-        // YAML 1.1 readers turn a bare `off` into false; both spellings mean it.
-        if self.keys.get(key) == Some(&Value::Bool(false)) {
-            self.take(key);
-            return ProbeLevel::Off;
-        }
-        let Some(text) = self.text(key) else {
-            return default;
-        };
-        ProbeLevel::parse(&text).unwrap_or_else(|why| {
-            self.error(key, why);
-            default
-        })
-    }
-
-    fn refuse_the_rest(&mut self) {
-        let unknown: Vec<String> = self.keys.keys().cloned().collect();
-        for key in unknown {
-            self.error(&key, "is not a key of hookwatch");
         }
     }
 }
@@ -574,6 +451,25 @@ canaries:
     }
 
     #[test]
+    fn a_bare_on_or_off_of_any_yaml_reader_is_a_mode() {
+        let mode = |text: &str| {
+            Config::parse(text, &ConfigArguments::default())
+                .expect("valid")
+                .auto_break
+        };
+        assert_eq!(mode(""), AutoBreak::Plan);
+        for (text, expected) in [
+            ("autoBreak: on", AutoBreak::On),
+            ("autoBreak: 'off'", AutoBreak::Off),
+            ("autoBreak: false", AutoBreak::Off),
+            ("autoBreak: plan", AutoBreak::Plan),
+        ] {
+            assert_eq!(mode(text), expected, "{text}");
+        }
+        assert_eq!(keys("autoBreak: sometimes"), ["autoBreak"]);
+    }
+
+    #[test]
     fn the_configuration_overrides_an_annotation_and_the_annotation_the_default() {
         let text = "probes: {level: handshake, hooks: [{configuration: c, webhook: w, level: off}]}";
         let config = Config::parse(text, &ConfigArguments::default())
@@ -589,5 +485,10 @@ canaries:
             ProbeLevel::Review
         );
         assert_eq!(config.level_of(&id("x"), None), ProbeLevel::Handshake);
+        let converter = HookId::new(crate::domain::hook::HookKind::Conversion, "w.e", "w.e");
+        assert_eq!(
+            config.level_of(&converter, Some(ProbeLevel::Review)),
+            ProbeLevel::Http
+        );
     }
 }

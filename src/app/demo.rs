@@ -57,6 +57,9 @@ pub struct DemoArguments {
     /// Leave everything running, the fault included, until interrupted
     #[arg(long)]
     pub hold: bool,
+    /// Folder for the daemon to record to, for `replay`
+    #[arg(long, value_name = "DIR")]
+    pub record: Option<PathBuf>,
     /// Whether to use colours
     #[arg(long, value_name = "WHEN", value_enum, default_value_t)]
     pub color: DemoColor,
@@ -111,6 +114,8 @@ pub struct DaemonArguments {
     pub kubeconfig: PathBuf,
     /// Where to serve HTTP: a loopback address and port 0.
     pub listen: String,
+    /// Where to record what it observes.
+    pub record: Option<PathBuf>,
 }
 
 /// A daemon that serves.

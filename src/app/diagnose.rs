@@ -1,5 +1,7 @@
 //! `hookwatch diagnose`: one look at a cluster, and a report that a person can act on.
 
+mod servers;
+
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write as _};
 use std::process::ExitCode;
@@ -12,6 +14,7 @@ use super::Output;
 use super::config::{Config, ConfigArguments};
 use super::engine::Engine;
 use crate::domain::verdict::{Assessment, Health, Verdict, Writes};
+use crate::io::client::greeting::Obstacle;
 
 /// No report before this: two scrapes and two probes of everything take about as long.
 const AT_LEAST: Duration = Duration::from_secs(6);
@@ -62,12 +65,19 @@ impl Conclusion {
     /// Reads an assessment.
     pub fn of(assessment: &Assessment) -> Self {
         let plane = &assessment.control_plane;
-        if assessment.culprits().next().is_some() {
+        // A broken API of one kind of object is no answer to the question why writes are impaired.
+        let admission = |verdict: &Verdict| verdict.kind.is_admission();
+        if assessment.culprits().any(admission) {
             Self::HookFailing
-        } else if assessment.sources.inventory_age_seconds.is_none() || assessment.sources.self_doubt {
+        } else if assessment.sources.inventory_age_seconds.is_none()
+            || !assessment.sources.hooks_listed
+            || assessment.sources.self_doubt
+        {
             Self::CouldNotTell
         } else if plane.not_a_hook.is_some() || matches!(plane.writes, Writes::Blocked | Writes::Delayed) {
             Self::NotAHook
+        } else if assessment.culprits().next().is_some() {
+            Self::HookFailing
         } else if plane.writes == Writes::Unknown {
             Self::CouldNotTell
         } else {
@@ -103,6 +113,8 @@ pub async fn diagnose(mut config: Config, arguments: &DiagnoseArguments) -> anyh
     config.scrapes.interval = config.scrapes.alert_interval;
     config.probes.interval = config.probes.alert_interval;
     config.canaries.interval = config.canaries.alert_interval;
+    // One look leads nobody and says what it sees to whoever asked.
+    config.leadership.enabled = false;
     let engine = match Engine::start(&config).await {
         Ok(engine) => engine,
         Err(error) => {
@@ -112,16 +124,26 @@ pub async fn diagnose(mut config: Config, arguments: &DiagnoseArguments) -> anyh
         }
     };
     let assessment = look(&engine, arguments.at_most).await;
+    let obstacle = engine.obstacle.borrow().clone();
     engine.stop().await;
-    let conclusion = assessment
-        .as_deref()
-        .map_or(Conclusion::CouldNotTell, Conclusion::of);
+    let conclusion = match assessment.as_deref().map(Conclusion::of) {
+        Some(Conclusion::Healthy) if obstacle.as_ref().is_some_and(Obstacle::is_another_server) => {
+            Conclusion::CouldNotTell
+        }
+        Some(conclusion) => conclusion,
+        None => Conclusion::CouldNotTell,
+    };
+    let obstacle = obstacle.map(|obstacle| obstacle.to_string());
     super::print(&match arguments.output {
         Output::Json => {
-            let report = serde_json::json!({ "conclusion": conclusion, "assessment": assessment });
+            let report = serde_json::json!({
+                "conclusion": conclusion,
+                "obstacle": obstacle,
+                "assessment": assessment,
+            });
             serde_json::to_string_pretty(&report)? + "\n"
         }
-        Output::Text => report(conclusion, assessment.as_deref()),
+        Output::Text => report(conclusion, obstacle.as_deref(), assessment.as_deref()),
     })?;
     Ok(ExitCode::from(conclusion.exit_code()))
 }
@@ -202,15 +224,28 @@ impl Progress {
 }
 
 /// The report for people: the conclusion, then who and why, then what else was seen.
-fn report(conclusion: Conclusion, assessment: Option<&Assessment>) -> String {
+fn report(conclusion: Conclusion, obstacle: Option<&str>, assessment: Option<&Assessment>) -> String {
     let mut text = format!("{}\n", conclusion.sentence());
-    let Some(assessment) = assessment else { return text };
-    let plane = &assessment.control_plane;
     let mut line = |said: &str| {
         text.push_str(said);
         text.push('\n');
     };
+    // Where something stands in the way, what was seen past it comes second.
+    let obstacle = obstacle.filter(|_| conclusion == Conclusion::CouldNotTell);
+    if let Some(obstacle) = obstacle {
+        line(&format!("  {obstacle}."));
+    }
+    let Some(assessment) = assessment else { return text };
+    let plane = &assessment.control_plane;
     line(&format!("  {}", plane.summary));
+    for symptom in &plane.symptoms {
+        if !plane.summary.contains(symptom.as_str()) {
+            line(&format!("  {symptom}"));
+        }
+    }
+    for clock in &plane.clocks {
+        line(&format!("  {clock}"));
+    }
     for verdict in &assessment.hooks {
         if verdict.cause.is_some() {
             line("");
@@ -239,7 +274,7 @@ fn report(conclusion: Conclusion, assessment: Option<&Assessment>) -> String {
     }
     line("sources");
     match assessment.sources.inventory_age_seconds {
-        Some(_) => {
+        Some(_) if assessment.sources.hooks_listed => {
             let count = |health| {
                 assessment
                     .hooks
@@ -256,15 +291,30 @@ fn report(conclusion: Conclusion, assessment: Option<&Assessment>) -> String {
                 count(Health::Unknown)
             ));
         }
-        None => line("  the webhook configurations could not be read"),
+        _ => line("  the webhook configurations could not be read"),
     }
     for trouble in &assessment.sources.inventory_trouble {
         line(&format!("  {trouble}"));
     }
-    for scrape in &assessment.sources.scrapes {
-        let state = scrape.failure.clone().unwrap_or_else(|| "scraped".to_owned());
-        line(&format!("  API server {}: {state}", scrape.target));
+    if let Some(why) = &assessment.sources.api_servers_trouble {
+        line(&format!("  API servers: {why}"));
     }
+    let breaker = &assessment.breaker;
+    if breaker.wanted != breaker.effective {
+        line(&format!(
+            "  autoBreak is {} and has the effect of {}: {}",
+            breaker.wanted.as_str(),
+            breaker.effective.as_str(),
+            breaker.why
+        ));
+    }
+    for server in &assessment.sources.scrapes {
+        servers::about(server).iter().for_each(|said| line(said));
+    }
+    line(&format!(
+        "  node leases: {}",
+        assessment.sources.node_leases.detail
+    ));
     for problem in &assessment.problems {
         line(&format!("  {}: {}", problem.object, problem.what));
     }
@@ -283,6 +333,9 @@ fn about(verdict: &Verdict) -> String {
     for sentence in &verdict.evidence {
         // Writing to a String cannot fail.
         let _ = write!(text, "\n  - {sentence}");
+    }
+    for risk in &verdict.risks {
+        let _ = write!(text, "\n  risk: {risk}");
     }
     if let Some(advice) = verdict.advice {
         let _ = write!(text, "\n  next: {advice}");

@@ -4,7 +4,9 @@
 //! time and never waits for anything. What the core wants looked at more closely goes back to the observers
 //! through a watch channel, so a hung scrape cannot hold up a probe and nothing can hold up the verdict.
 
+mod announce;
 mod observers;
+mod replicas;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -15,14 +17,20 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
+use self::announce::{Announce, Announcements};
+use self::replicas::Candidacy;
 use super::config::Config;
 use crate::domain::hook::HookId;
+use crate::domain::leadership::Place;
 use crate::domain::time::Time;
 use crate::domain::verdict::Assessment;
 use crate::domain::watchdog::{Attention, Change, Effect, Event, Watchdog};
 use crate::io::Clock;
+use crate::io::client::greeting::Obstacle;
 use crate::io::client::{ConnectOptions, Connection};
+use crate::io::events::EventWriter;
 use crate::io::metrics::{CertificateEnd, Metrics};
+use crate::io::recorder::{Recorder, RecorderOptions};
 
 /// How often everything is judged anew.
 const ASSESS: Duration = Duration::from_millis(200);
@@ -33,9 +41,20 @@ const EVENTS: usize = 1_024;
 
 /// A clock that begins with the wall clock and never steps back.
 pub fn clock() -> Clock {
-    let began = Instant::now();
+    let began = steady();
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Arc::new(move || Time::from_unix(wall + began.elapsed()))
+    Arc::new(move || Time::from_unix(wall + steady().saturating_sub(began)))
+}
+
+/// Time since some instant. It goes on while the machine sleeps, where the system has such a clock: a leader that was
+/// asleep must not believe that no time has passed.
+fn steady() -> Duration {
+    use rustix::time::{ClockId, clock_gettime};
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    let clock = ClockId::Boottime;
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    let clock = ClockId::Monotonic;
+    Duration::try_from(clock_gettime(clock)).unwrap_or_default()
 }
 
 /// The running core with its observers. Dropping it stops them.
@@ -47,7 +66,10 @@ pub struct Engine {
     pub metrics: Arc<Metrics>,
     /// The end of every certificate known.
     pub certificates: Arc<Mutex<Vec<CertificateEnd>>>,
+    /// What stood in the way when the server was asked who it is; `None` when nothing did, or it was not said yet.
+    pub obstacle: watch::Receiver<Option<Obstacle>>,
     tasks: JoinSet<()>,
+    candidacy: Option<Candidacy>,
 }
 
 impl Engine {
@@ -55,7 +77,7 @@ impl Engine {
     /// not an error.
     ///
     /// # Errors
-    /// When the kubeconfig cannot be used, or the TLS provider.
+    /// When the kubeconfig cannot be used, or the TLS provider, or the folder for recordings.
     pub async fn start(config: &Config) -> anyhow::Result<Self> {
         let clock = clock();
         let options = ConnectOptions {
@@ -63,6 +85,18 @@ impl Engine {
             context: config.context.clone(),
         };
         let connection = Connection::open(&options).await?;
+        let recorder = config
+            .record
+            .as_ref()
+            .map(|record| {
+                let options = RecorderOptions {
+                    directory: record.directory.clone(),
+                    max_bytes: record.max_bytes,
+                    namespace: config.namespace.clone(),
+                };
+                Recorder::start(options, clock())
+            })
+            .transpose()?;
         let metrics = Arc::new(Metrics::new().context("the metrics are inconsistent")?);
         let (events, incoming) = mpsc::channel(EVENTS);
         let (attend, attention) = watch::channel(Attention::default());
@@ -70,20 +104,42 @@ impl Engine {
         let certificates = Arc::new(Mutex::new(Vec::new()));
         let mut tasks = JoinSet::new();
         observers::spawn(&mut tasks, config, &connection, &clock, &events, &attention)?;
+        let mut announcements = None;
+        let candidacy = config.leadership.enabled.then(|| {
+            let identity = replicas::identity();
+            let (leadership, candidacy) =
+                replicas::spawn(&mut tasks, config, &connection, &clock, &events, &identity);
+            if config.events {
+                let announce = Announce {
+                    writer: EventWriter::new(&connection, &identity),
+                    leadership,
+                    metrics: Arc::clone(&metrics),
+                };
+                let (handed_in, writing) = announce.start();
+                announcements = Some(handed_in);
+                tasks.spawn(writing);
+            }
+            candidacy
+        });
+        let obstacle = greet(connection);
         let core = Core {
-            watchdog: Watchdog::new(&config.namespace),
+            watchdog: Watchdog::new(&config.namespace).wanting(config.auto_break),
             clock,
             metrics: Arc::clone(&metrics),
             certificates: Arc::clone(&certificates),
+            recorder,
             attend,
             publish,
+            announcements,
         };
         tasks.spawn(core.run(incoming));
         Ok(Self {
             assessment,
             metrics,
             certificates,
+            obstacle,
             tasks,
+            candidacy,
         })
     }
 
@@ -95,10 +151,30 @@ impl Engine {
         }
     }
 
-    /// Stops every task and waits for it.
+    /// Lets another replica lead, stops every task and waits for it.
     pub async fn stop(mut self) {
+        if let Some(candidacy) = self.candidacy.take() {
+            candidacy.end().await;
+        }
         self.tasks.shutdown().await;
     }
+}
+
+/// Asks the server who it is, beside everything else: it is watched whatever it says.
+fn greet(connection: Connection) -> watch::Receiver<Option<Obstacle>> {
+    let (tell, told) = watch::channel(None);
+    tokio::spawn(async move {
+        match connection.greet().await {
+            Ok(version) => {
+                tracing::info!(server = %connection.server(), version, "the API server answers");
+            }
+            Err(obstacle) => {
+                tracing::warn!("{obstacle}");
+                tell.send_replace(Some(obstacle));
+            }
+        }
+    });
+    told
 }
 
 /// The core's task.
@@ -107,8 +183,10 @@ struct Core {
     clock: Clock,
     metrics: Arc<Metrics>,
     certificates: Arc<Mutex<Vec<CertificateEnd>>>,
+    recorder: Option<Recorder>,
     attend: watch::Sender<Attention>,
     publish: watch::Sender<Option<Arc<Assessment>>>,
+    announcements: Option<Announcements>,
 }
 
 impl Core {
@@ -126,7 +204,11 @@ impl Core {
             };
             let judged = matches!(event, Event::Tick);
             self.count(&event);
-            for effect in self.watchdog.handle(event, (self.clock)()) {
+            let now = (self.clock)();
+            if let Some(recorder) = &mut self.recorder {
+                recorder.record(now, &event);
+            }
+            for effect in self.watchdog.handle(event, now) {
                 self.carry_out(effect);
             }
             if judged {
@@ -150,7 +232,15 @@ impl Core {
                 let hooks: BTreeSet<HookId> = inventory.hooks.iter().map(|hook| hook.id.clone()).collect();
                 self.metrics.keep_only(&hooks);
             }
-            Event::Watches(_) | Event::ProbeOverdue(_) | Event::CanaryOverdue(_) | Event::Tick => {}
+            Event::Watches(_)
+            | Event::Readiness(_)
+            | Event::NodeLeases(_)
+            | Event::ProbeOverdue(_)
+            | Event::CanaryOverdue(_)
+            | Event::Fence(_)
+            | Event::ApiServers(_)
+            | Event::Replica(_)
+            | Event::Tick => {}
         }
     }
 
@@ -162,9 +252,18 @@ impl Core {
             Effect::Attend(attention) => {
                 self.attend.send_replace(attention);
             }
+            Effect::Announce(said) => {
+                if let Some(announcements) = &self.announcements {
+                    announcements.hand_in(*said, (self.clock)());
+                }
+            }
             Effect::Tell(change) => {
-                if let Change::Hook { verdict, .. } = &change {
-                    self.metrics.verdict_changed(verdict);
+                match &change {
+                    Change::Hook { verdict, .. } => self.metrics.verdict_changed(verdict),
+                    Change::Replica { from, view } if *from != Some(view.role) => {
+                        self.metrics.role_changed(view.role);
+                    }
+                    _ => {}
                 }
                 log(&change);
             }
@@ -246,6 +345,33 @@ fn log(change: &Change) {
                 tracing::warn!(watch, why, "the inventory does without this kind");
             }
         },
+        Change::Breaker(breaker) => {
+            let (wanted, effective) = (breaker.wanted.as_str(), breaker.effective.as_str());
+            if breaker.wanted == breaker.effective {
+                tracing::info!(wanted, effective, "{}", breaker.why);
+            } else {
+                tracing::warn!(wanted, effective, "{}", breaker.why);
+            }
+        }
+        Change::ApiServers(Err(why)) => tracing::warn!(
+            why,
+            "it is not known which API servers there are; the configured address stands for all"
+        ),
+        Change::ApiServers(Ok(())) => tracing::info!("it is known again which API servers there are"),
+        Change::Replica { view, .. } => {
+            let (role, identity) = (view.role.as_str(), &*view.identity);
+            let (holder, by) = (view.holder.as_deref(), view.by.map(Place::as_str));
+            match &view.trouble {
+                Some(trouble) => tracing::warn!(role, identity, holder, by, "{trouble}"),
+                None => tracing::info!(
+                    role,
+                    identity,
+                    holder,
+                    by,
+                    "this replica's place among the others"
+                ),
+            }
+        }
         Change::Scrape {
             target,
             failure: Some(why),

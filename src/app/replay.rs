@@ -1,83 +1,97 @@
-//! `hookwatch replay`: the diagnosis of a recording, offline.
+//! `hookwatch replay`: the diagnosis of what was recorded, offline.
 //!
-//! A recording is a folder of scrapes named `*_<unix-ms>.prom`. It is fed to the very core that the daemon
+//! Two things can be replayed: a recording that the daemon wrote, which holds every observation, and a folder of
+//! scrapes named `*_<unix-ms>.prom`, which somebody saved by hand. Either is fed to the very core that the daemon
 //! runs, with the recorded instants as time, so a verdict can be argued about long after the incident.
 
-use std::fs::{self, File};
-use std::io::Read;
+mod read;
+
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
-use anyhow::{Context, bail};
 use serde::Serialize;
 
-use crate::domain::exposition::Exposition;
 use crate::domain::hook::HookKind;
-use crate::domain::snapshot::Scrape;
+use crate::domain::recording::Player;
 use crate::domain::time::Time;
 use crate::domain::verdict::{Assessment, Cause, Effect as HookEffect, Health, NotAHook, Verdict};
 use crate::domain::watchdog::{Effect, Event, Watchdog};
 
-/// A file larger than this is not a scrape.
-const MAX_FILE: u64 = 1 << 30;
-
 /// What `replay` was asked for.
 #[derive(Debug, Clone, clap::Args)]
 pub struct ReplayArguments {
-    /// Folder of scrapes named `*_<unix-ms>.prom`
-    pub recording: PathBuf,
+    /// Recording of the daemon: a file, or the folder with all its parts
+    #[arg(value_name = "RECORDING", required_unless_present = "scrapes")]
+    pub recording: Option<PathBuf>,
+    /// Folder of scrapes named `*_<unix-ms>.prom`, or `.prom.gz`
+    #[arg(long, value_name = "DIR", conflicts_with = "recording")]
+    pub scrapes: Option<PathBuf>,
     /// How to print the result
     #[arg(long, value_enum, default_value_t)]
     pub output: super::Output,
 }
 
-/// What a recording came out as.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Replay {
-    /// Scrapes read.
-    pub scrapes: usize,
-    /// Every change of a hook's health or cause, in order.
-    pub turns: Vec<Turn>,
-    /// The hooks that were named as culprits, each with the cause it was named for with the most confidence.
-    pub culprits: Vec<Culprit>,
-    /// Every trouble that was laid to no hook, in the order of appearance.
-    pub not_a_hook: Vec<NotAHook>,
-    /// The assessment after the last scrape.
-    pub last: Option<Arc<Assessment>>,
+impl ReplayArguments {
+    /// Replays what was asked for.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn replay(&self) -> anyhow::Result<Replay> {
+        match (&self.recording, &self.scrapes) {
+            (Some(recording), _) => replay(recording),
+            (None, Some(folder)) => replay_scrapes(folder),
+            (None, None) => anyhow::bail!("nothing to replay was named"),
+        }
+    }
 }
 
-/// A recording knows no configuration: kind and webhook's name are all there is to tell hooks apart.
-type Who = (HookKind, String);
+/// What a recording came out as.
+#[derive(Debug, Clone, Default)]
+pub struct Replay {
+    /// Observations played.
+    pub observations: usize,
+    /// Every change of a hook's health or cause, in order.
+    pub turns: Vec<Turn>,
+    /// Every change of what trouble is laid to no hook, in order.
+    pub elsewhere: Vec<Elsewhere>,
+    /// The hooks that were named as culprits, each with the cause it was named for with the most confidence.
+    pub culprits: Vec<Culprit>,
+    /// The last assessment.
+    pub last: Option<Arc<Assessment>>,
+    /// What of the recording could not be used.
+    pub complaints: Vec<String>,
+    told: BTreeMap<Who, (Health, Option<Cause>)>,
+}
+
+/// Kind, configuration and webhook's name. A folder of scrapes knows no configuration.
+type Who = (HookKind, Option<Arc<str>>, Arc<str>);
 
 /// One change of one hook.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Turn {
     /// When.
     pub at: Time,
-    /// Validating or mutating.
-    pub kind: HookKind,
-    /// The webhook's name.
-    pub webhook: String,
-    /// How it is from then on.
-    pub health: Health,
-    /// What is wrong from then on.
-    pub cause: Option<Cause>,
-    /// What that does.
-    pub effect: HookEffect,
-    /// How sure that is.
-    pub confidence: f64,
-    /// Why.
-    pub evidence: Vec<String>,
+    /// The verdict from then on.
+    pub verdict: Verdict,
+}
+
+/// One change of what is wrong with the control plane itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Elsewhere {
+    /// When.
+    pub at: Time,
+    /// What is wrong from then on; `None` when that is over.
+    pub cause: Option<NotAHook>,
 }
 
 /// A hook that was named.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Culprit {
     /// Validating or mutating.
     pub kind: HookKind,
     /// The webhook's name.
-    pub webhook: String,
+    pub webhook: Arc<str>,
     /// What was wrong with it.
     pub cause: Cause,
     /// What that did.
@@ -88,94 +102,175 @@ pub struct Culprit {
     pub at: Time,
 }
 
-/// Replays a folder of scrapes.
+/// The result for programs.
+#[derive(Debug, Serialize)]
+pub struct Document {
+    verdicts: Vec<VerdictLine>,
+    not_a_hook: Vec<ElsewhereLine>,
+}
+
+#[derive(Debug, Serialize)]
+struct VerdictLine {
+    at_unix_ms: u64,
+    webhook: Arc<str>,
+    configuration: Option<Arc<str>>,
+    cause: Option<Cause>,
+    confidence: f64,
+    health: Health,
+}
+
+#[derive(Debug, Serialize)]
+struct ElsewhereLine {
+    at_unix_ms: u64,
+    cause: Option<NotAHook>,
+}
+
+/// Replays what the daemon recorded: one part, or a folder with all of them.
+///
+/// # Errors
+/// When it cannot be read, or is no recording. A damaged line or end is a complaint of the result's.
+pub fn replay(recording: &Path) -> anyhow::Result<Replay> {
+    let mut result = Replay::default();
+    let mut player = Player::default();
+    for part in read::parts(recording)? {
+        let mut complaints = Vec::new();
+        read::lines(&part, &mut complaints, |line| {
+            if let Some((at, effects)) = player.play(line)? {
+                result.observations += 1;
+                result.take(at, effects);
+            }
+            Ok(())
+        })?;
+        result.complaints.append(&mut complaints);
+    }
+    if player.lost > 0 {
+        result.complaints.push(format!(
+            "{} observations were not recorded: the disk was too slow or full",
+            player.lost
+        ));
+    }
+    Ok(result)
+}
+
+/// Replays a folder of scrapes. No inventory is known then, nor a probe or canary.
 ///
 /// # Errors
 /// When the folder cannot be read or holds no file named like a scrape. A file that is damaged counts for what
 /// can be read of it, as a scrape would.
-pub fn replay(folder: &Path) -> anyhow::Result<Replay> {
-    let files = scrapes_in(folder)?;
+pub fn replay_scrapes(folder: &Path) -> anyhow::Result<Replay> {
     let mut watchdog = Watchdog::new("hookwatch");
-    let mut result = Replay {
-        scrapes: files.len(),
-        turns: Vec::new(),
-        culprits: Vec::new(),
-        not_a_hook: Vec::new(),
-        last: None,
-    };
-    let mut told: std::collections::BTreeMap<Who, (Health, Option<Cause>)> = Default::default();
-    for (at, path) in files {
-        watchdog.handle(Event::Scraped(Box::new(read(&path, at)?)), at);
-        for effect in watchdog.handle(Event::Tick, at) {
-            let Effect::Publish(assessment) = effect else {
-                continue;
-            };
-            for verdict in &assessment.hooks {
-                let state = (verdict.health, verdict.cause);
-                if told.insert((verdict.kind, verdict.webhook.to_string()), state) != Some(state) {
-                    result.turns.push(Turn::of(at, verdict));
-                }
-                result.note_culprit(at, verdict);
-            }
-            if let Some(found) = &assessment.control_plane.not_a_hook
-                && !result.not_a_hook.contains(&found.cause)
-            {
-                result.not_a_hook.push(found.cause);
-            }
-            result.last = Some(assessment);
-        }
+    let mut result = Replay::default();
+    for (at, path) in read::scrapes_in(folder)? {
+        let scrape = read::scrape(&path, at)?;
+        result.observations += 1;
+        watchdog.handle(Event::Scraped(Box::new(scrape)), at);
+        result.take(at, watchdog.handle(Event::Tick, at));
     }
     Ok(result)
 }
 
 impl Replay {
-    fn note_culprit(&mut self, at: Time, verdict: &Verdict) {
-        let Verdict {
-            health: Health::Failing,
-            cause: Some(cause),
-            effect,
-            confidence,
-            webhook,
-            kind,
-            ..
-        } = verdict
-        else {
+    fn take(&mut self, at: Time, effects: Vec<Effect>) {
+        for effect in effects {
+            let Effect::Publish(assessment) = effect else {
+                continue;
+            };
+            for verdict in &assessment.hooks {
+                self.take_verdict(at, verdict);
+            }
+            let cause = assessment
+                .control_plane
+                .not_a_hook
+                .as_ref()
+                .map(|found| found.cause);
+            if self.elsewhere.last().and_then(|last| last.cause) != cause {
+                self.elsewhere.push(Elsewhere { at, cause });
+            }
+            self.last = Some(assessment);
+        }
+    }
+
+    fn take_verdict(&mut self, at: Time, verdict: &Verdict) {
+        let who = (
+            verdict.kind,
+            verdict.configuration.clone(),
+            Arc::clone(&verdict.webhook),
+        );
+        let state = (verdict.health, verdict.cause);
+        if self.told.insert(who, state) != Some(state) {
+            self.turns.push(Turn {
+                at,
+                verdict: verdict.clone(),
+            });
+        }
+        let (Health::Failing, Some(cause)) = state else {
             return;
         };
-        match self
+        let known = self
             .culprits
             .iter_mut()
-            .find(|known| known.kind == *kind && *known.webhook == **webhook)
-        {
-            Some(known) if known.confidence < *confidence => {
-                (known.cause, known.effect, known.confidence) = (*cause, *effect, *confidence);
+            .find(|known| known.kind == verdict.kind && known.webhook == verdict.webhook);
+        match known {
+            Some(known) if known.confidence < verdict.confidence => {
+                (known.cause, known.effect, known.confidence) = (cause, verdict.effect, verdict.confidence);
             }
             Some(_) => {}
             None => self.culprits.push(Culprit {
-                kind: *kind,
-                webhook: webhook.to_string(),
-                cause: *cause,
-                effect: *effect,
-                confidence: *confidence,
+                kind: verdict.kind,
+                webhook: Arc::clone(&verdict.webhook),
+                cause,
+                effect: verdict.effect,
+                confidence: verdict.confidence,
                 at,
             }),
         }
     }
 
+    /// Everything that was ever laid to no hook, in the order of appearance.
+    pub fn not_a_hook(&self) -> Vec<NotAHook> {
+        let mut found = Vec::new();
+        for cause in self.elsewhere.iter().filter_map(|change| change.cause) {
+            if !found.contains(&cause) {
+                found.push(cause);
+            }
+        }
+        found
+    }
+
+    /// The result for programs: one entry per change.
+    pub fn document(&self) -> Document {
+        Document {
+            verdicts: self
+                .turns
+                .iter()
+                .map(|Turn { at, verdict }| VerdictLine {
+                    at_unix_ms: at.unix_millis(),
+                    webhook: Arc::clone(&verdict.webhook),
+                    configuration: verdict.configuration.clone(),
+                    cause: verdict.cause,
+                    confidence: verdict.confidence,
+                    health: verdict.health,
+                })
+                .collect(),
+            not_a_hook: self
+                .elsewhere
+                .iter()
+                .map(|change| ElsewhereLine {
+                    at_unix_ms: change.at.unix_millis(),
+                    cause: change.cause,
+                })
+                .collect(),
+        }
+    }
+
     /// The result for people.
     pub fn to_text(&self) -> String {
-        let mut text = format!("{} scrapes\n", self.scrapes);
-        for turn in &self.turns {
-            let cause = turn.cause.map_or_else(String::new, |cause| format!(" {cause}"));
-            text.push_str(&format!(
-                "{}  {} {}{cause}\n",
-                turn.at,
-                turn.webhook,
-                turn.health.as_str()
-            ));
-            for sentence in &turn.evidence {
-                text.push_str(&format!("    {sentence}\n"));
-            }
+        let mut text = format!("{} observations\n", self.observations);
+        for complaint in &self.complaints {
+            text.push_str(&format!("note: {complaint}\n"));
+        }
+        for (at, lines) in self.timeline() {
+            text.push_str(&format!("{at}  {lines}"));
         }
         for culprit in &self.culprits {
             text.push_str(&format!(
@@ -187,82 +282,37 @@ impl Replay {
                 culprit.at
             ));
         }
-        for cause in &self.not_a_hook {
+        let elsewhere = self.not_a_hook();
+        for cause in &elsewhere {
             text.push_str(&format!("not a hook: {}, {}\n", cause.as_str(), cause.sentence()));
         }
-        if self.culprits.is_empty() && self.not_a_hook.is_empty() {
+        if self.culprits.is_empty() && elsewhere.is_empty() {
             text.push_str("no culprit\n");
         }
         text
     }
-}
 
-impl Turn {
-    fn of(at: Time, verdict: &Verdict) -> Self {
-        Self {
-            at,
-            kind: verdict.kind,
-            webhook: verdict.webhook.to_string(),
-            health: verdict.health,
-            cause: verdict.cause,
-            effect: verdict.effect,
-            confidence: verdict.confidence,
-            evidence: verdict.evidence.clone(),
-        }
+    /// All changes in the order in which they came, as text.
+    fn timeline(&self) -> Vec<(Time, String)> {
+        let turns = self.turns.iter().map(|Turn { at, verdict }| {
+            let cause = verdict
+                .cause
+                .map_or_else(String::new, |cause| format!(" {cause}"));
+            let mut lines = format!("{} {}{cause}\n", verdict.webhook, verdict.health.as_str());
+            for sentence in &verdict.evidence {
+                lines.push_str(&format!("    {sentence}\n"));
+            }
+            (*at, lines)
+        });
+        let elsewhere = self.elsewhere.iter().map(|change| {
+            let line = match change.cause {
+                Some(cause) => format!("control plane: {}, {}\n", cause.as_str(), cause.sentence()),
+                None => "control plane: nothing but hooks to blame any more\n".to_owned(),
+            };
+            (change.at, line)
+        });
+        let mut all: Vec<(Time, String)> = turns.chain(elsewhere).collect();
+        all.sort_by_key(|(at, _)| *at);
+        all
     }
-}
-
-/// The scrapes of a folder with their instants, the earliest first.
-fn scrapes_in(folder: &Path) -> anyhow::Result<Vec<(Time, PathBuf)>> {
-    let entries =
-        fs::read_dir(folder).with_context(|| format!("cannot read the folder {}", folder.display()))?;
-    let mut files = Vec::new();
-    for entry in entries {
-        let path = entry
-            .with_context(|| format!("cannot list {}", folder.display()))?
-            .path();
-        let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
-            continue;
-        };
-        let millis = name
-            .strip_suffix(".prom")
-            .and_then(|stem| stem.rsplit('_').next()?.parse().ok());
-        if let Some(millis) = millis {
-            files.push((Time::from_unix_millis(millis), path));
-        }
-    }
-    if files.is_empty() {
-        bail!(
-            "{} holds no scrape: files are to be named like 0001_1795219862156.prom",
-            folder.display()
-        );
-    }
-    files.sort();
-    Ok(files)
-}
-
-fn read(path: &Path, at: Time) -> anyhow::Result<Scrape> {
-    let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
-    let mut body = file.take(MAX_FILE);
-    let mut exposition = Exposition::new();
-    let (mut buffer, mut bytes) = (vec![0; 64 * 1024], 0);
-    loop {
-        let read = body
-            .read(&mut buffer)
-            .with_context(|| format!("cannot read {}", path.display()))?;
-        if read == 0 {
-            break;
-        }
-        bytes += read as u64;
-        exposition.feed(&buffer[..read]);
-    }
-    let (snapshot, complaints) = exposition.finish();
-    Ok(Scrape {
-        target: "recording".to_owned(),
-        at,
-        took: Duration::ZERO,
-        bytes,
-        snapshot,
-        complaints,
-    })
 }

@@ -19,7 +19,7 @@ pub struct Daemon {
     /// Where it listens.
     pub address: SocketAddr,
     engine: Engine,
-    server: JoinHandle<std::io::Result<()>>,
+    server: JoinHandle<()>,
     stop: watch::Sender<bool>,
 }
 
@@ -60,17 +60,24 @@ impl Daemon {
 }
 
 /// Starts the daemon as a stranger would start it against the demo's cluster: with a kubeconfig, an address to
-/// listen on, and nothing else.
+/// listen on, perhaps a folder to record to, and nothing else.
 pub fn for_demo(arguments: DaemonArguments) -> StartingDaemon {
     Box::pin(async move {
-        let DaemonArguments { kubeconfig, listen } = arguments;
+        let DaemonArguments {
+            kubeconfig,
+            listen,
+            record,
+        } = arguments;
         let arguments = ConfigArguments {
             kubeconfig: Some(kubeconfig),
             listen: Some(listen),
+            record,
             ..ConfigArguments::default()
         };
-        let config = Config::parse("", &arguments)
+        let mut config = Config::parse("", &arguments)
             .map_err(|errors| anyhow::anyhow!("the demo's own arguments are refused: {errors:?}"))?;
+        // It is alone there.
+        config.leadership.enabled = false;
         let daemon = Daemon::start(config).await?;
         Ok(DaemonHandle {
             address: daemon.address,

@@ -25,6 +25,28 @@ pub enum Condition {
 /// What every name of a condition of hookwatch's begins with.
 pub const CONDITION_PREFIX: &str = "hookwatch.dev/";
 
+/// The annotation on a configuration in which a bypass is written down; beside a webhook's match conditions,
+/// `failurePolicy` and `timeoutSeconds` all that hookwatch may change.
+pub const STATE_ANNOTATION: &str = "hookwatch.dev/bypass";
+
+/// The annotation by whose value `off` an object's owner keeps hookwatch from changing it.
+pub const OPT_OUT_ANNOTATION: &str = "hookwatch.dev/breaker";
+
+/// The one configuration that is hookwatch's own: a ValidatingWebhookConfiguration without webhooks.
+pub const LEDGER: &str = "hookwatch-ledger";
+
+/// The field manager of every write of hookwatch's. The fence lets no other gain ownership of a field.
+pub const FIELD_MANAGER: &str = "hookwatch";
+
+/// How the original of a webhook's `failurePolicy` and `timeoutSeconds` stands in [`STATE_ANNOTATION`]: as a whole
+/// JSON string.
+///
+/// The fence splits the annotation at its quotes, lets only what is true be written down, and lets these fields go
+/// back only to what is.
+pub fn original(webhook: &str, failure_policy: &str, timeout_seconds: u64) -> String {
+    format!("{webhook}={failure_policy}/{timeout_seconds}")
+}
+
 /// Namespaces whose objects keep the control plane alive, besides hookwatch's own.
 pub const SHIELDED_NAMESPACES: [&str; 2] = ["kube-system", "kube-node-lease"];
 

@@ -167,6 +167,18 @@ impl CanaryMemory {
         self.recent(now).last()
     }
 
+    /// Whether one that ended within this time ended so.
+    pub fn any_within(&self, now: Time, span: Duration, is: impl Fn(&CanaryOutcome) -> bool) -> bool {
+        self.finished
+            .iter()
+            .any(|report| now.since(report.started + report.took) < span && is(&report.outcome))
+    }
+
+    /// Whether one was written within this time.
+    pub fn written_within(&self, now: Time, span: Duration) -> bool {
+        self.any_within(now, span, |outcome| *outcome == CanaryOutcome::Written)
+    }
+
     fn got_through_after(&self, started: Time) -> bool {
         self.finished
             .iter()

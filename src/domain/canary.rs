@@ -7,12 +7,12 @@
 use std::fmt;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::time::Time;
 
 /// The objects that canaries write. They belong to hookwatch alone; nothing else reads them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CanaryTarget {
     /// ConfigMap `hookwatch-canary` in hookwatch's own namespace: stands for a tenant's write.
@@ -48,7 +48,7 @@ impl fmt::Display for CanaryTarget {
 }
 
 /// One finished canary.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CanaryReport {
     /// What it wrote.
     pub target: CanaryTarget,
@@ -61,7 +61,7 @@ pub struct CanaryReport {
 }
 
 /// A canary that is not back yet although it is past 2 s.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CanaryOverdue {
     /// What it writes.
     pub target: CanaryTarget,
@@ -72,7 +72,7 @@ pub struct CanaryOverdue {
 }
 
 /// How a canary ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "outcome")]
 pub enum CanaryOutcome {
     /// The API server would have written it.
@@ -143,7 +143,7 @@ impl CanaryOutcome {
 }
 
 /// `Internal error occurred: failed calling webhook "NAME": ...`, taken apart.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallFailure {
     /// The webhook's name; which configuration it belongs to is not in the message.
     pub webhook: String,
@@ -156,18 +156,21 @@ pub struct CallFailure {
 }
 
 /// Why a call to a hook failed, in the API server's own words.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallFailureReason {
     /// `context deadline exceeded`, also `i/o timeout` and `Client.Timeout exceeded`.
     DeadlineExceeded,
+    /// `dial tcp ADDRESS: i/o timeout`: not even a connection came about.
+    DialTimeout,
     /// `net/http: TLS handshake timeout`.
     TlsHandshakeTimeout,
     /// `connect: connection refused`.
     ConnectionRefused,
     /// `no route to host`, `network is unreachable` and their kin.
     Unreachable,
-    /// `tls: failed to verify certificate`, `x509: ...` and other handshake errors.
+    /// `tls: failed to verify certificate`, `x509: ...` and other handshake errors; a caBundle that holds no
+    /// certificate.
     Tls,
     /// `no endpoints available for service`.
     NoEndpoints,
@@ -177,7 +180,7 @@ pub enum CallFailureReason {
     NoSuchHost,
     /// The hook answered with an HTTP error.
     ServerError,
-    /// The hook's answer is not an AdmissionReview, has the wrong uid, or an impossible patch.
+    /// The hook's answer is empty or no AdmissionReview, has the wrong uid, or an impossible patch.
     BadAnswer,
     /// `EOF` or `connection reset by peer`.
     ConnectionLost,
@@ -197,26 +200,55 @@ impl CallFailure {
         let (webhook, rest) = quoted(message.strip_prefix(CALL_FAILURE)?)?;
         let rest = rest.strip_prefix(": ")?;
         let (url, why) = split_url(rest);
+        let reason = match &url {
+            Some(_) => CallFailureReason::of_transport(why),
+            None => CallFailureReason::of_answer(why),
+        };
         Some(Self {
             webhook,
             url,
-            reason: CallFailureReason::classify(why),
+            reason,
             text: bounded(rest),
         })
     }
 }
 
 impl CallFailureReason {
-    /// Sorts Go's error texts. The hook controls what stands inside `an error on the server ("...")`, so that
-    /// is looked for first: nothing within it may pass for something else.
-    fn classify(why: &str) -> Self {
-        let has = |needle: &str| why.contains(needle);
-        if why.starts_with("an error on the server (") || why.starts_with("the server ") {
-            Self::ServerError
-        } else if has("expected webhook response") || has("received invalid webhook response") {
+    /// Sorts what follows no `Post "URL"`: a call that got an answer, or one that was never made.
+    ///
+    /// Of most HTTP errors the hook has no part in the words, or stands in quotes; but the body of a 403, 406 or 415 is
+    /// the whole text. So only how it begins counts, and what begins like nothing known is such a body.
+    fn of_answer(why: &str) -> Self {
+        let begins = |beginnings: &[&str]| beginnings.iter().any(|beginning| why.starts_with(beginning));
+        if begins(&["could not get REST client: unable to load root certificates"]) {
+            Self::Tls
+        } else if begins(&["could not "]) {
+            Self::Other
+        } else if begins(&[
+            "received ",
+            "0-length response with status code",
+            "couldn't get version/kind",
+        ]) || begins(&["no kind ", "converting ("])
+        {
             Self::BadAnswer
-        } else if has("TLS handshake timeout") {
+        } else if begins(&["unexpected error when reading response body"]) {
+            if why.ends_with("context deadline exceeded") {
+                Self::DeadlineExceeded
+            } else {
+                Self::ConnectionLost
+            }
+        } else {
+            Self::ServerError
+        }
+    }
+
+    /// Sorts what follows `Post "URL"` (or `Get`): Go's own texts on a request that got no answer.
+    pub(super) fn of_transport(why: &str) -> Self {
+        let has = |needle: &str| why.contains(needle);
+        if has("TLS handshake timeout") {
             Self::TlsHandshakeTimeout
+        } else if has("dial tcp ") && has("i/o timeout") {
+            Self::DialTimeout
         } else if has("context deadline exceeded") || has("i/o timeout") || has("Client.Timeout exceeded") {
             Self::DeadlineExceeded
         } else if has("connection refused") {
@@ -305,7 +337,7 @@ mod tests {
         use CallFailureReason as R;
         for (why, reason) in [
             ("context deadline exceeded", R::DeadlineExceeded),
-            ("dial tcp 10.0.0.7:443: i/o timeout", R::DeadlineExceeded),
+            ("dial tcp 10.0.0.7:443: i/o timeout", R::DialTimeout),
             ("net/http: TLS handshake timeout", R::TlsHandshakeTimeout),
             (
                 "dial tcp 10.0.0.7:443: connect: connection refused",
@@ -343,6 +375,43 @@ mod tests {
             CallFailureReason::ServerError,
             "the hook's words must not be believed"
         );
+    }
+
+    #[test]
+    fn what_a_hook_says_in_a_403_does_not_pass_for_a_failure_of_the_network() {
+        for lie in ["context deadline exceeded", "x509: expired", "connection refused"] {
+            let message = format!("{CALL_FAILURE}\"w\": failed to call webhook: {lie}");
+            let failure = CallFailure::parse(&message).expect("a call failure");
+            assert_eq!(failure.reason, CallFailureReason::ServerError, "{lie}");
+        }
+    }
+
+    #[test]
+    fn calls_that_got_an_answer_or_were_never_made_are_told_apart_by_how_the_text_begins() {
+        use CallFailureReason as R;
+        for (why, reason) in [
+            (
+                "could not get REST client: unable to load root certificates: unable to parse bytes as PEM block",
+                R::Tls,
+            ),
+            (
+                "failed to call webhook: 0-length response with status code: 200 and content type: text/plain",
+                R::BadAnswer,
+            ),
+            (
+                "failed to call webhook: couldn't get version/kind; json parse error: json: cannot unmarshal string",
+                R::BadAnswer,
+            ),
+            (
+                "failed to call webhook: unexpected error when reading response body. Please retry. Original error: \
+                 context deadline exceeded",
+                R::DeadlineExceeded,
+            ),
+            ("could not create admission objects: x", R::Other),
+        ] {
+            let failure = CallFailure::parse(&format!("{CALL_FAILURE}\"w\": {why}")).expect("a call failure");
+            assert_eq!(failure.reason, reason, "{why}");
+        }
     }
 
     #[test]

@@ -74,8 +74,9 @@ impl Exposition {
             self.harvest.complain("a line is longer than 64 KiB");
             return;
         }
-        // Everything wanted begins with one of three words; most lines end here.
-        if !(line.starts_with(b"apiserver_") || line.starts_with(b"etcd_") || line.starts_with(b"process_")) {
+        // Everything wanted begins with one of four words; most lines end here.
+        const WORDS: [&[u8]; 4] = [b"apiserver_", b"etcd_", b"process_", b"aggregator_unavailable_"];
+        if !WORDS.iter().any(|word| line.starts_with(word)) {
             if is_not_exposition(line) {
                 self.complain_of(line);
             }

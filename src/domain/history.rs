@@ -86,6 +86,19 @@ pub struct Windows {
     pub minute: Option<Window>,
 }
 
+impl Windows {
+    /// A conversion webhook that fails or is slow holds up requests for its own resource only. Those say nothing
+    /// about the control plane as a whole, and no admission hook is to be measured by them.
+    fn set_aside_what_conversions_hold_up(&mut self) {
+        let Some(minute) = &self.minute else { return };
+        let resources = minute.gained.others.converted_with_trouble();
+        let windows = [&mut self.newest, &mut self.recent, &mut self.minute];
+        for window in windows.into_iter().flatten() {
+            window.gained.set_aside(&resources);
+        }
+    }
+}
+
 impl Window {
     /// Seconds from its beginning to its end.
     pub fn seconds(&self) -> f64 {
@@ -166,7 +179,10 @@ impl Baseline {
         let writes = gained.all_writes();
         self.write.learn(writes.duration.mean());
         self.sli.learn(window.own_seconds());
-        self.read.learn(gained.reads.mean());
+        // Reads are not told apart by resource, so those that wait for a conversion are among them.
+        if gained.others.converted_with_trouble().is_empty() {
+            self.read.learn(gained.reads.mean());
+        }
         self.etcd.learn(gained.etcd.mean());
         self.write_rate.learn(Some(window.write_rate));
         self.read_rate.learn(Some(window.read_rate));
@@ -199,11 +215,15 @@ pub struct History {
 }
 
 impl History {
-    /// Takes a reading in.
-    pub fn take(&mut self, scrape: Scrape) {
+    /// Takes a reading in, and says what it adds to the one before of the same process, and over which span.
+    pub fn take(&mut self, scrape: Scrape) -> Option<((Time, Time), &Snapshot)> {
         let Scrape {
-            target, at, snapshot, ..
+            target,
+            at,
+            mut snapshot,
+            ..
         } = scrape;
+        snapshot.make_up_for_rejections();
         let started = snapshot
             .process_start
             .map(|seconds| (seconds * 1_000.0).round() as i64);
@@ -211,8 +231,12 @@ impl History {
         self.windows = None;
         let key = ReplicaKey { target, started };
         match self.replicas.get_mut(&key) {
-            Some(replica) if at.since(replica.at) >= MIN_INTERVAL => replica.advance(at, snapshot),
-            Some(_) => {}
+            Some(replica) if at.since(replica.at) >= MIN_INTERVAL => {
+                replica.advance(at, snapshot);
+                let added = self.replicas.get(&key)?.intervals.back()?;
+                Some(((added.from, added.to), &added.gained))
+            }
+            Some(_) => None,
             None => {
                 if self.replicas.len() >= MAX_REPLICAS {
                     let oldest = self.replicas.iter().min_by_key(|(_, replica)| replica.at);
@@ -228,6 +252,7 @@ impl History {
                         intervals: VecDeque::new(),
                     },
                 );
+                None
             }
         }
     }
@@ -240,11 +265,13 @@ impl History {
             return Arc::clone(windows);
         }
         const MOMENT: Duration = Duration::from_millis(1);
-        let windows = Arc::new(Windows {
+        let mut windows = Windows {
             newest: self.window(now, |newest| newest.before(MOMENT)),
             recent: self.window(now, |newest| now.before(RECENT).min(newest.before(MOMENT))),
             minute: self.window(now, |newest| now.before(STALE).min(newest.before(MOMENT))),
-        });
+        };
+        windows.set_aside_what_conversions_hold_up();
+        let windows = Arc::new(windows);
         self.windows = Some((now, Arc::clone(&windows)));
         windows
     }
@@ -267,6 +294,7 @@ impl History {
             }
             gained.in_flight = replica.last.in_flight;
             gained.in_queue = replica.last.in_queue;
+            gained.others.unavailable = replica.last.others.unavailable.clone();
             let seconds = to.since(from).max(MIN_INTERVAL).as_secs_f64();
             let window = Window {
                 from,
@@ -323,6 +351,15 @@ impl History {
             };
             self.baseline.hooks.retain(|key, _| counted(key));
         }
+    }
+
+    /// The processes seen behind one target of late: when each began, and when it answered last.
+    pub fn processes_behind(&self, target: &str) -> impl Iterator<Item = (Option<Time>, Time)> {
+        let behind = self.replicas.iter().filter(move |(key, _)| key.target == target);
+        behind.map(|(key, replica)| {
+            let started = key.started.and_then(|millis| u64::try_from(millis).ok());
+            (started.map(Time::from_unix_millis), replica.at)
+        })
     }
 
     /// Processes seen behind one target.

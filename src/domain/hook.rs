@@ -1,7 +1,11 @@
-//! What a hook is: one entry under `webhooks:` of a webhook configuration, as the API server will use it.
+//! What a hook is: one entry under `webhooks:` of a webhook configuration, the conversion webhook of a
+//! CustomResourceDefinition or the server behind an APIService, as the API server will use it.
 //!
 //! Defaults are resolved here once (`failurePolicy`, `timeoutSeconds`, ...), so the rest of the domain never
 //! asks what an absent field means.
+
+mod fingerprint;
+mod kind;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,55 +18,18 @@ use serde::{Deserialize, Serialize};
 use super::probe::ProbeLevel;
 use super::time::Time;
 
+pub use kind::{Aggregated, Available, Conversion, HookKind, OtherKind};
+
 /// Labels of one object.
 pub type Labels = BTreeMap<String, String>;
 
-/// Whether a hook may change what it is shown.
-///
-/// The API server calls mutating hooks one after the other and validating ones all at once, so the time of
-/// the former adds up and of the latter only the slowest counts (kube-apiserver 1.36,
-/// `admission/plugin/webhook/{mutating,validating}/dispatcher.go`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum HookKind {
-    /// An entry of a `MutatingWebhookConfiguration`.
-    Mutating,
-    /// An entry of a `ValidatingWebhookConfiguration`.
-    Validating,
-}
-
-impl HookKind {
-    /// The Kubernetes kind of the object that holds hooks of this kind.
-    pub const fn configuration_kind(self) -> &'static str {
-        match self {
-            Self::Mutating => "MutatingWebhookConfiguration",
-            Self::Validating => "ValidatingWebhookConfiguration",
-        }
-    }
-
-    /// The value of the `type` label in `apiserver_admission_webhook_*`.
-    pub const fn metric_type(self) -> &'static str {
-        match self {
-            Self::Mutating => "admit",
-            Self::Validating => "validating",
-        }
-    }
-}
-
-impl fmt::Display for HookKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Mutating => "mutating",
-            Self::Validating => "validating",
-        })
-    }
-}
-
 /// The identity of a hook: kind, configuration and webhook name.
 ///
-/// A webhook's name is unique only within its configuration.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+/// A webhook's name is unique only within its configuration. Of a hook beside admission both names are that of its
+/// object.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct HookId {
-    /// Validating or mutating.
+    /// What it is called for.
     pub kind: HookKind,
     /// `metadata.name` of the configuration.
     pub configuration: Arc<str>,
@@ -82,6 +49,9 @@ impl HookId {
 
     /// The entry as a person finds it: kind and name of the object, and the webhook in it.
     pub fn object(&self) -> String {
+        if !self.kind.is_admission() {
+            return format!("{} {:?}", self.kind.configuration_kind(), self.configuration);
+        }
         format!(
             "{} {:?}, webhook {:?}",
             self.kind.configuration_kind(),
@@ -93,16 +63,20 @@ impl HookId {
 
 impl fmt::Display for HookId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} webhook {:?} of {:?}",
-            self.kind, self.webhook, self.configuration
-        )
+        match self.kind {
+            HookKind::Conversion => write!(f, "conversion webhook of {:?}", self.configuration),
+            HookKind::Aggregated => write!(f, "aggregated API {:?}", self.configuration),
+            HookKind::Mutating | HookKind::Validating => write!(
+                f,
+                "{} webhook {:?} of {:?}",
+                self.kind, self.webhook, self.configuration
+            ),
+        }
     }
 }
 
 /// What the API server does with a request when a call to the hook fails (never for a denial).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum FailurePolicy {
     /// The request is refused. The default when the field is absent.
     Fail,
@@ -111,7 +85,7 @@ pub enum FailurePolicy {
 }
 
 /// `clientConfig`, resolved: where the API server sends the hook's reviews.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Target {
     /// `clientConfig.service`, with what is known of that Service.
     Service(ServiceTarget),
@@ -122,7 +96,7 @@ pub enum Target {
 }
 
 /// A Service-backed hook's address.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceTarget {
     /// The Service's namespace.
     pub namespace: String,
@@ -144,7 +118,7 @@ impl ServiceTarget {
 }
 
 /// What is known of the Service behind a hook.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ServiceState {
     /// Not read yet, or reading is forbidden: nothing may be concluded.
     Unknown {
@@ -168,7 +142,7 @@ pub enum ServiceState {
 }
 
 /// One address of an EndpointSlice, joined with the port the hook's Service port maps to.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Endpoint {
     /// Where the API server would dial.
     pub address: SocketAddr,
@@ -185,7 +159,7 @@ pub struct Endpoint {
 }
 
 /// A hook reached by URL.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UrlTarget {
     /// The host as written: a name or an IP address (without brackets).
     pub host: String,
@@ -196,7 +170,7 @@ pub struct UrlTarget {
 }
 
 /// One entry of `rules:`. `*` means all, as in the API.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Rule {
     /// `CREATE`, `UPDATE`, `DELETE`, `CONNECT` or `*`.
     pub operations: Vec<String>,
@@ -211,7 +185,7 @@ pub struct Rule {
 }
 
 /// `scope` of a rule.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Scope {
     /// `*`, the default.
     #[default]
@@ -223,7 +197,7 @@ pub enum Scope {
 }
 
 /// A label selector, as Kubernetes defines it. Empty selects everything.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Selector {
     /// `matchLabels`.
     pub match_labels: Labels,
@@ -232,7 +206,7 @@ pub struct Selector {
 }
 
 /// One requirement of a selector.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SelectorRequirement {
     /// The label's key.
     pub key: String,
@@ -243,7 +217,7 @@ pub struct SelectorRequirement {
 }
 
 /// The operators of a selector requirement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum SelectorOperator {
     /// The label is there with one of the values.
     In,
@@ -256,7 +230,7 @@ pub enum SelectorOperator {
 }
 
 /// One entry of `matchConditions:`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MatchCondition {
     /// Its name, unique within the hook.
     pub name: String,
@@ -265,7 +239,7 @@ pub struct MatchCondition {
 }
 
 /// One hook with everything that the diagnosis and the probes need to know of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hook {
     /// Who it is.
     pub id: HookId,
@@ -276,10 +250,11 @@ pub struct Hook {
     /// Where its calls go.
     pub target: Target,
     /// The PEM bytes of `caBundle`; empty means the system's roots.
+    #[serde(with = "fingerprint")]
     pub ca_bundle: Arc<[u8]>,
     /// `failurePolicy`, defaulted.
     pub failure_policy: FailurePolicy,
-    /// `timeoutSeconds`, defaulted to 10 s and held within 1 to 30 s.
+    /// `timeoutSeconds`, defaulted to 10 s and held within 1 to 30 s. Fixed for hooks beside admission.
     pub timeout: Duration,
     /// `rules`; a hook without any matches nothing.
     pub rules: Vec<Rule>,
@@ -295,6 +270,9 @@ pub struct Hook {
     pub review_versions: Vec<String>,
     /// What the annotation `hookwatch.dev/probe` on the configuration asks for.
     pub probe_level: Option<ProbeLevel>,
+    /// What only a hook beside admission has; `None` for every other.
+    #[serde(default)]
+    pub other: Option<OtherKind>,
     /// What is odd about the entry itself (junk caBundle, no rules, ...), each naming the field.
     pub problems: Vec<String>,
 }
@@ -392,6 +370,31 @@ pub struct Backend {
     pub address: BackendAddress,
 }
 
+/// Reads what [`Backend`] is written as. Which kind of address it is follows from the path: only a url's host may
+/// have to be resolved, and it stays a host when it is an IP literal.
+impl<'de> Deserialize<'de> for Backend {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        use serde::de::Error;
+        #[derive(Deserialize)]
+        struct Written<'a> {
+            path: BackendPath,
+            #[serde(borrow)]
+            address: std::borrow::Cow<'a, str>,
+        }
+        let Written { path, address } = Written::deserialize(deserializer)?;
+        let unreadable = || D::Error::custom(format!("{address:?} is not an address with a port"));
+        let address = if path == BackendPath::Url {
+            let (host, port) = address.rsplit_once(':').ok_or_else(unreadable)?;
+            let literal = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+            let port = port.parse().map_err(|_| unreadable())?;
+            BackendAddress::Host(literal.unwrap_or(host).to_owned(), port)
+        } else {
+            BackendAddress::Socket(address.parse().map_err(|_| unreadable())?)
+        };
+        Ok(Self { path, address })
+    }
+}
+
 impl fmt::Display for Backend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.path {
@@ -406,7 +409,7 @@ impl fmt::Display for Backend {
 ///
 /// By default it dials the ClusterIP; with `--enable-aggregator-routing` it picks a ready endpoint itself.
 /// Which of the two is on cannot be seen from outside, so both are probed and the path is a label.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BackendPath {
     /// An address of an EndpointSlice.

@@ -1,13 +1,17 @@
 //! The inventory: every hook with the addresses behind it, as of one instant.
 
+mod nodes;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::hook::{Hook, Labels};
 use super::time::Time;
 
+pub use nodes::NodeState;
+
 /// All hooks known at one instant. Cheap to share; replaced as a whole when anything in it changes.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub struct Inventory {
     /// When the newest change in it was seen.
     pub at: Time,
@@ -15,6 +19,9 @@ pub struct Inventory {
     pub hooks: Vec<Arc<Hook>>,
     /// Labels of the namespaces, for `namespaceSelector`.
     pub namespaces: BTreeMap<String, Labels>,
+    /// Nodes that have all endpoints of a hook, as far as they may be read.
+    #[serde(default)]
+    pub nodes: BTreeMap<String, NodeState>,
     /// Objects that could not be taken in, each named, with what is wrong and what to do.
     pub problems: Vec<Problem>,
 }
@@ -47,7 +54,7 @@ impl Inventory {
 }
 
 /// Something in the cluster that hookwatch could not make sense of.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub struct Problem {
     /// The object, as `Kind namespace/name`.
     pub object: String,
@@ -56,7 +63,7 @@ pub struct Problem {
 }
 
 /// How one of the watches that keep the inventory is doing.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct WatchReport {
     /// What it watches, for people: the kind, and the namespace unless it is the whole cluster.
     pub watch: String,
@@ -67,7 +74,7 @@ pub struct WatchReport {
 }
 
 /// The state of a watch.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum InventoryHealth {
     /// Nothing was read yet.
     Starting,

@@ -1,4 +1,4 @@
-//! The judgement of one hook, from three witnesses.
+//! The judgement of one admission hook, from three witnesses; of the others see [`judge_other`].
 //!
 //! The witnesses are our own probes of its backends, the API server's counters, and canaries that the API
 //! server refused. Each is blind somewhere: probes take another way through the network, counters say nothing
@@ -6,7 +6,13 @@
 //! when the API server's side says that calls fail, or when our side says so and nothing speaks against it;
 //! what exactly is wrong comes from whoever saw it closest.
 
+mod accusations;
+mod others;
+mod risks;
+mod rollout;
+mod scope;
 mod slowness;
+mod stale;
 mod witnesses;
 mod words;
 
@@ -15,15 +21,21 @@ use std::time::Duration;
 
 use super::canaries::{Canaries, Named};
 use super::canary::CallFailureReason;
+use super::changes::Changes;
 use super::hook::{Backend, FailurePolicy, Hook, HookKind, ServiceState, Target};
+use super::inventory::Inventory;
+use super::kept::Silent;
 use super::probing::{BackendState, Dead};
+use super::rollouts::Gap;
 use super::time::Time;
 use super::verdict::{Cause, Effect, Health, Verdict};
 
+use accusations::{Accusation, accusations, latest};
 use slowness::slow;
 use witnesses::{Counters, ENOUGH_CALLS, Probes};
 use words::{evidence, summary, view};
 
+pub use others::{OtherCase, judge_other};
 pub use witnesses::Counted;
 
 /// A hook that is dead by our probes alone is named after this long.
@@ -32,6 +44,8 @@ const ALONE: Duration = Duration::from_secs(5);
 const UNSEEN: Duration = Duration::from_secs(6);
 /// A hook named so long before another one seemed to die is reason enough for canaries to be late.
 const LONG_BEFORE: Duration = Duration::from_secs(10);
+/// A canary that is late by this much has its connection: one without is given up after 5 s.
+const CONNECTED: Duration = Duration::from_millis(5_500);
 /// Endpoints that are missing for less than this may be a rollout.
 const ROLLOUT: Duration = Duration::from_secs(5);
 /// For so long after endpoints came or went, calls may run into those that do not serve yet or any more.
@@ -78,12 +92,18 @@ pub struct Case<'a> {
     pub canary_slow: Option<Duration>,
     /// Writes have all but stopped being answered.
     pub stalled: bool,
+    /// What changed of late.
+    pub changes: &'a Changes,
+    /// Backends that left, to which our kept connections are silent.
+    pub silent: Vec<Silent>,
+    /// The inventory that it is from: for its namespaces and nodes.
+    pub inventory: Option<&'a Inventory>,
+    /// What failed around changes of its endpoints.
+    pub gap: Gap,
     /// Since when the inventory has shown it without service or endpoints.
     pub without_backends_since: Option<Time>,
     /// Since when another hook has been named as failing.
     pub other_named: Option<Time>,
-    /// When its endpoints last came or went.
-    pub endpoints_changed: Option<Time>,
     /// When a probe that any backend of any hook answered last began.
     pub reached_at: Option<Time>,
     /// Writes are slow for a reason that is no hook's: a canary that is late may be so for the same one.
@@ -99,7 +119,9 @@ impl From<CallFailureReason> for Cause {
         match reason {
             CallFailureReason::DeadlineExceeded | CallFailureReason::TlsHandshakeTimeout => Self::Hanging,
             CallFailureReason::ConnectionRefused => Self::Refused,
-            CallFailureReason::Unreachable | CallFailureReason::NoSuchHost => Self::Unreachable,
+            CallFailureReason::DialTimeout
+            | CallFailureReason::Unreachable
+            | CallFailureReason::NoSuchHost => Self::Unreachable,
             CallFailureReason::Tls => Self::TlsInvalid,
             CallFailureReason::NoEndpoints => Self::NoEndpoints,
             CallFailureReason::NoService => Self::NoService,
@@ -120,38 +142,6 @@ pub struct Before {
     pub cause: Option<Cause>,
     /// Since when.
     pub since: Option<Time>,
-}
-
-/// A refused canary that named the hook.
-struct Accusation<'a> {
-    named: Named<'a>,
-    /// It cannot mean another hook of the same name.
-    sure: bool,
-}
-
-/// The refusals that may mean this hook. The message has no configuration in it, but mostly the URL called.
-fn accusations<'a>(case: &'a Case<'_>) -> Vec<Accusation<'a>> {
-    let named = case.canaries.naming(case.webhook, case.now);
-    named
-        .filter_map(|named| {
-            let at = |hook: &Hook| {
-                let url = named.failure.url.as_deref();
-                url.is_some_and(|url| hook.is_called_at(url))
-            };
-            let (ours, theirs) = (
-                case.hook.is_some_and(at),
-                case.homonyms.iter().any(|hook| at(hook)),
-            );
-            match (ours, theirs) {
-                (false, true) => None,
-                (true, false) => Some(Accusation { named, sure: true }),
-                _ => Some(Accusation {
-                    named,
-                    sure: case.homonyms.is_empty(),
-                }),
-            }
-        })
-        .collect()
 }
 
 /// What was concluded, before it is put into words.
@@ -186,6 +176,9 @@ pub fn judge(case: &Case<'_>, previous: Option<Before>) -> Verdict {
     let counters = Counters::of(case, &probes, was_failing);
     let named = accusations(case);
     let mut finding = conclude(case, &counters, &probes, &named, previous);
+    if let Some(gap) = rollout::instead(case, &counters, &probes, finding.cause) {
+        finding = gap;
+    }
     let never_called = case.hook.is_some_and(|hook| hook.rules.is_empty());
     if never_called && finding.health == Health::Failing {
         // Broken it is, but nobody is to be woken for a hook that matches nothing.
@@ -212,8 +205,12 @@ pub fn judge(case: &Case<'_>, previous: Option<Before>) -> Verdict {
         excess_share: case.excess_share,
         since,
         summary: String::new(),
-        evidence: evidence(case, &counters, &probes, &named, cause, since),
+        evidence: evidence(case, &counters, &probes, &named, &finding, since),
         advice: cause.map(Cause::advice),
+        risks: case
+            .hook
+            .zip(case.inventory)
+            .map_or_else(Vec::new, |(hook, inventory)| risks::risks(hook, &inventory.nodes)),
         backends: case
             .backends
             .iter()
@@ -234,6 +231,11 @@ fn conclude(
     previous: Option<Before>,
 ) -> Finding {
     let structural = structural(case);
+    if structural.is_none()
+        && let Some(finding) = stale::stale(case, counters, probes, named, previous)
+    {
+        return finding;
+    }
     let is_over = |named: &Named<'_>| {
         named.superseded
             && matches!(probes, Probes::Good { .. })
@@ -322,9 +324,10 @@ fn conclude(
 
 /// What fails may be over in a moment: endpoints have just come or gone, and others answer.
 fn is_burst(case: &Case<'_>, probes: &Probes<'_>, previous: Option<Before>) -> bool {
-    let rolling = case
-        .endpoints_changed
-        .is_some_and(|changed| case.now.since(changed) < ROLLING);
+    let rolling = case.hook.is_some_and(|hook| {
+        let mut changes = case.changes.of(&hook.id, case.now.before(ROLLING));
+        changes.any(|change| change.what.endpoint().is_some())
+    });
     let lasting = previous.is_some_and(|previous| {
         let since = previous.since.filter(|_| previous.cause.is_some());
         previous.health == Health::Failing || since.is_some_and(|since| case.now.since(since) >= BURST)
@@ -352,7 +355,11 @@ fn failing(
 ) -> Finding {
     let sure = named.iter().any(|accusation| accusation.sure);
     let latest = latest(named);
-    let from_canary = latest.map(|named| Cause::from(named.failure.reason));
+    let from_canary = latest.map(|named| match named.failure.reason {
+        // Nobody is at an address that has left; where the others are, the API server will find in time.
+        CallFailureReason::DialTimeout if stale::left(case).is_some() => Cause::Hanging,
+        reason => reason.into(),
+    });
     let began = latest.map(|named| named.started).or(counters.from());
     let both_api_witnesses = sure && counters.failed > named.len() as f64;
     if let Some(cause) = structural {
@@ -374,6 +381,7 @@ fn failing(
             let cause = previous
                 .filter(|previous| previous.health == Health::Failing)
                 .and_then(|previous| previous.cause)
+                .filter(|cause| !matches!(cause, Cause::RolloutGap | Cause::StaleConnection))
                 .unwrap_or(Cause::Partial);
             let since = dead.iter().map(|(_, dead)| dead.since).min();
             let health = match case.ambiguous && !sure {
@@ -385,7 +393,10 @@ fn failing(
         Probes::Silent | Probes::Good { .. } | Probes::Slow { .. } => {}
     }
     let cause = from_canary.unwrap_or_else(|| counters.cause(timeout(case), case.usual, fails_open(case)));
+    // Where calls are counted without their time, what is wrong is a guess.
+    let guessed = from_canary.is_none() && counters.calls < 1.0;
     let confidence = match (both_api_witnesses, sure, case.ambiguous) {
+        _ if guessed => 0.5,
         (true, ..) => 0.92,
         (false, true, _) => 0.85,
         (false, false, false) if cause == Cause::Hanging => 0.85,
@@ -400,11 +411,6 @@ fn failing(
         Health::Failing
     };
     Finding::new(health, cause, confidence).since(began)
-}
-
-fn latest<'a>(named: &'a [Accusation<'_>]) -> Option<&'a Named<'a>> {
-    let named = named.iter().map(|accusation| &accusation.named);
-    named.max_by_key(|named| named.started)
 }
 
 /// All backends are dead by our probes, and the API server has not said so yet.
@@ -432,10 +438,12 @@ fn dead_by_probes(case: &Case<'_>, counters: &Counters, worst: &Dead, dead: &[(&
     // that was late before speaks of something else.
     let canary_late = case
         .canary_late
-        .is_some_and(|waiting| waiting < case.now.since(worst.since) + UNSEEN && (way_is_open || !explained));
-    let late = canary_late || case.stalled && !explained;
-    // A hook that was never reached from here hangs always; it is the one only if there is no other.
-    let likely = worst.was_alive || canary_late && !case.others_hang;
+        .filter(|late| *late < case.now.since(worst.since) + UNSEEN && (way_is_open || !explained));
+    let late = canary_late.is_some() || case.stalled && !explained;
+    // A hook that was never reached from here hangs always; it is the one only if there is no other, and if the
+    // canary waits for an answer rather than for a connection to an API server that hangs itself.
+    let connected = canary_late.is_some_and(|late| late >= CONNECTED);
+    let likely = worst.was_alive || connected && !case.others_hang;
     if late && worst.cause == Cause::Hanging && likely {
         return finding(Health::Failing, 0.9);
     }
@@ -457,7 +465,11 @@ fn way_is_open(case: &Case<'_>, since: Time) -> bool {
 
 /// What is wrong by the inventory alone.
 fn structural(case: &Case<'_>) -> Option<Cause> {
-    match &case.hook?.target {
+    case.hook.and_then(structural_of)
+}
+
+fn structural_of(hook: &Hook) -> Option<Cause> {
+    match &hook.target {
         Target::Service(target) => match &target.service {
             ServiceState::Missing | ServiceState::NoSuchPort { .. } => Some(Cause::NoService),
             ServiceState::Found { endpoints, .. } if !endpoints.iter().any(|endpoint| endpoint.ready) => {
@@ -486,7 +498,11 @@ fn effect(case: &Case<'_>, cause: Option<Cause>, counters: &Counters, health: He
         Some(_) if case.hook.is_some_and(|hook| hook.rules.is_empty()) => Effect::None,
         Some(Cause::Slow) => Effect::Delaying,
         // Bad backends that nobody has met yet do nothing.
-        Some(Cause::Partial) if health != Health::Failing && counters.failed < 1.0 => Effect::None,
+        Some(Cause::Partial | Cause::StaleConnection | Cause::RolloutGap)
+            if health != Health::Failing && counters.failed < 1.0 =>
+        {
+            Effect::None
+        }
         Some(_) if fails_open(case) => Effect::FailingOpen,
         Some(_) => Effect::Blocking,
     }

@@ -177,7 +177,7 @@ fn resource_matches(entry: &str, request: &RequestShape<'_>) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::time::Duration;
 
     use super::*;
@@ -194,7 +194,8 @@ mod tests {
         items.iter().map(|item| (*item).to_owned()).collect()
     }
 
-    fn hook(resources: &[&str]) -> Hook {
+    /// A hook that is called for these resources and has no backend.
+    pub(in crate::domain) fn hook(resources: &[&str]) -> Hook {
         Hook {
             id: HookId::new(HookKind::Validating, "configuration", "w.example"),
             configuration_uid: String::new(),
@@ -216,6 +217,7 @@ mod tests {
             dry_run_safe: true,
             review_versions: Vec::new(),
             probe_level: None,
+            other: None,
             problems: Vec::new(),
         }
     }

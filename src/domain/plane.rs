@@ -11,6 +11,8 @@ use super::verdict::{Elsewhere, Health, NotAHook, Verdict, Writes, human, human_
 
 /// A canary late by this much is a write that does not come back.
 const LATE: Duration = Duration::from_secs(2);
+/// A canary written within this time shows that some writes go through.
+const LATELY: Duration = Duration::from_secs(20);
 /// Extra time per write below this is nobody's fault.
 const EXCESS_AT_LEAST: f64 = 0.02;
 /// Writes are delayed when they take this long, whatever is usual.
@@ -33,7 +35,7 @@ const ETCD_ALWAYS: f64 = 0.05;
 const STANDSTILL: f64 = 0.05;
 
 /// What the scrapes of late say about the whole, with what is usual.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Plane<'a> {
     /// The instant.
     pub now: Time,
@@ -45,6 +47,8 @@ pub struct Plane<'a> {
     pub canaries: &'a Canaries,
     /// Why scrapes are not answered, when none is although they are tried.
     pub unanswered: Option<&'a str>,
+    /// A sentence on an API server that stopped answering while others go on.
+    pub sick: Option<String>,
 }
 
 /// The extra time of writes, to be shared out among the hooks.
@@ -139,7 +143,11 @@ impl<'a> Plane<'a> {
     pub fn writes(&self) -> Writes {
         let (mut blocked, mut slow, mut answered) = (false, false, false);
         for (_, memory) in self.canaries.iter() {
-            blocked |= memory.hung_for(self.now).is_some_and(|waiting| waiting >= LATE);
+            let hung = memory.hung_for(self.now).is_some_and(|waiting| waiting >= LATE);
+            // Beside an API server that does not answer others do: some writes hang, the rest go through.
+            let others_get_through = self.sick.is_some() && memory.written_within(self.now, LATELY);
+            blocked |= hung && !others_get_through;
+            slow |= hung && others_get_through;
             slow |= memory.slow(self.now).is_some();
             match memory.latest(self.now).map(|report| &report.outcome) {
                 Some(CanaryOutcome::Written | CanaryOutcome::Denied { .. }) => answered = true,
@@ -202,7 +210,14 @@ impl<'a> Plane<'a> {
                 ],
             });
         }
-        let hook_named = verdicts.iter().any(|verdict| verdict.health == Health::Failing);
+        let hook_named = verdicts.iter().any(is_culprit);
+        if let Some(sick) = self.sick.as_ref().filter(|_| self.canaries_meet_the_sick()) {
+            return Some(Elsewhere {
+                cause: NotAHook::ReplicaDown,
+                confidence: 0.9,
+                evidence: vec![sick.clone()],
+            });
+        }
         let Some(window) = self.window() else {
             return self.unexplained(hook_named);
         };
@@ -272,7 +287,8 @@ impl<'a> Plane<'a> {
                 evidence,
             });
         }
-        Some(Elsewhere {
+        // While a hook is named, the time of calls and of requests may have been read a moment apart.
+        (!hook_named).then_some(Elsewhere {
             cause: NotAHook::Unexplained,
             confidence: 0.5,
             evidence,
@@ -329,6 +345,20 @@ impl<'a> Plane<'a> {
         })
     }
 
+    /// Whether canaries of late had the trouble that an API server which does not answer makes: no connection, no
+    /// answer, or late.
+    fn canaries_meet_the_sick(&self) -> bool {
+        let unheard = |outcome: &CanaryOutcome| {
+            matches!(
+                outcome,
+                CanaryOutcome::TimedOut | CanaryOutcome::Unreachable { .. }
+            )
+        };
+        self.canaries.iter().any(|(_, memory)| {
+            memory.overdue_for(self.now).is_some() || memory.any_within(self.now, LATELY, unheard)
+        })
+    }
+
     /// Why canaries do not get through, when none does for want of a connection.
     fn canaries_unreachable(&self) -> Option<String> {
         let mut said = None;
@@ -346,8 +376,24 @@ impl<'a> Plane<'a> {
     }
 }
 
-/// One sentence for the top of every report.
-pub fn summary(writes: Writes, verdicts: &[Verdict], elsewhere: Option<&Elsewhere>) -> String {
+/// The top of every report: one sentence on writes, and, when they are not well, what else is seen.
+pub fn summary(
+    writes: Writes,
+    verdicts: &[Verdict],
+    elsewhere: Option<&Elsewhere>,
+    symptoms: &[String],
+) -> String {
+    let said = of_writes(writes, verdicts, elsewhere);
+    let well = matches!(writes, Writes::Flowing | Writes::Unknown) && elsewhere.is_none();
+    let well = well && !verdicts.iter().any(|verdict| verdict.health == Health::Failing);
+    let symptoms = symptoms.iter().filter(|_| !well).map(String::as_str);
+    std::iter::once(said.as_str())
+        .chain(symptoms)
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+fn of_writes(writes: Writes, verdicts: &[Verdict], elsewhere: Option<&Elsewhere>) -> String {
     let state = match writes {
         Writes::Flowing => "Writes flow",
         Writes::Delayed => "Writes are slow",
@@ -356,10 +402,10 @@ pub fn summary(writes: Writes, verdicts: &[Verdict], elsewhere: Option<&Elsewher
     };
     let culprits: Vec<&str> = verdicts
         .iter()
-        .filter(|verdict| verdict.health == Health::Failing)
+        .filter(|verdict| is_culprit(verdict))
         .map(|verdict| verdict.summary.trim_end_matches('.'))
         .collect();
-    match (culprits.as_slice(), elsewhere) {
+    let mut said = match (culprits.as_slice(), elsewhere) {
         ([], None) if matches!(writes, Writes::Blocked | Writes::Delayed) => {
             format!("{state}; what is to blame is not known yet.")
         }
@@ -367,7 +413,24 @@ pub fn summary(writes: Writes, verdicts: &[Verdict], elsewhere: Option<&Elsewher
         ([], None) => format!("{state}; no hook is to blame for anything."),
         ([], Some(found)) => format!("{state}; no hook is to blame: {}.", found.cause.sentence()),
         (culprits, _) => format!("{state}; {}.", culprits.join("; and ")),
+    };
+    let beside: Vec<&str> = verdicts
+        .iter()
+        .filter(|verdict| verdict.health == Health::Failing && !is_culprit(verdict))
+        .map(|verdict| verdict.summary.as_str())
+        .collect();
+    if !beside.is_empty() {
+        if culprits.is_empty() && elsewhere.is_none() && writes == Writes::Flowing {
+            said = format!("{state}.");
+        }
+        said = format!("{said} Beside that: {}", beside.join(" "));
     }
+    said
+}
+
+/// A hook that can be behind trouble with writes in general; the others concern one resource or API version.
+fn is_culprit(verdict: &Verdict) -> bool {
+    verdict.health == Health::Failing && verdict.kind.is_admission()
 }
 
 impl NotAHook {
@@ -378,6 +441,7 @@ impl NotAHook {
             Self::Overloaded => "the API server is swamped with requests",
             Self::QueuedByFlowControl => "requests wait for a seat in flow control",
             Self::ApiServerDown => "the API server does not answer",
+            Self::ReplicaDown => "one of the API servers does not answer",
             Self::Unexplained => "the reason is not known",
         }
     }

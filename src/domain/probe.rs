@@ -41,7 +41,7 @@ impl ProbeLevel {
 }
 
 /// Whether the probe dialled anew or used the connection it keeps open, as the API server's pool does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Connection {
     /// A new TCP connection with a full TLS handshake.
@@ -61,7 +61,7 @@ impl Connection {
 }
 
 /// The phases of a probe, in order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
     /// Name resolution (url hooks only).
@@ -111,7 +111,7 @@ impl fmt::Display for Phase {
 }
 
 /// How long each phase took; `None` for one that was not reached or not needed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Phases {
     /// See [`Phase::Resolve`].
     pub resolve: Option<Duration>,
@@ -139,7 +139,7 @@ impl Phases {
 }
 
 /// Why a TLS handshake failed under the hook's own trust.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TlsFault {
     /// The served certificate is past its `notAfter`.
@@ -159,7 +159,7 @@ pub enum TlsFault {
 }
 
 /// What came back, when something came back.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "answer")]
 pub enum Answer {
     /// Only the handshake was asked for, and it succeeded.
@@ -167,6 +167,12 @@ pub enum Answer {
     /// An HTTP answer to a request that reviews nothing.
     Http {
         /// The status code.
+        status: u16,
+    },
+    /// An HTTP answer to a request for an API's discovery document.
+    Discovery {
+        /// The status code; the aggregator, who has credentials, wants 2xx or 3xx. 401 and 403 mean a living server
+        /// that does not know us.
         status: u16,
     },
     /// A well-formed AdmissionReview for our uid.
@@ -186,8 +192,16 @@ pub enum Answer {
     },
 }
 
+impl Answer {
+    /// Whether a request for a discovery document, answered like this, would make the aggregator call the service
+    /// unavailable: 429 and those of a server that only dislikes us would not.
+    pub const fn is_no_discovery(status: u16) -> bool {
+        !(matches!(status, 200..=399 | 401 | 403 | 429))
+    }
+}
+
 /// How a probe ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "outcome")]
 pub enum ProbeOutcome {
     /// The backend answered.
@@ -249,7 +263,12 @@ impl ProbeOutcome {
     /// The value of the `outcome` label in metrics.
     pub const fn as_str(&self) -> &'static str {
         match self {
-            Self::Answered(Answer::Handshake | Answer::Http { .. } | Answer::Review { .. }) => "answered",
+            Self::Answered(Answer::Discovery { status }) if Answer::is_no_discovery(*status) => {
+                "discovery_refused"
+            }
+            Self::Answered(
+                Answer::Handshake | Answer::Http { .. } | Answer::Review { .. } | Answer::Discovery { .. },
+            ) => "answered",
             Self::Answered(Answer::ReviewRefused { .. }) => "review_refused",
             Self::Answered(Answer::NotAnAdmissionReview { .. }) => "not_an_admission_review",
             Self::ClientCertificateWanted => "client_certificate_wanted",
@@ -266,7 +285,7 @@ impl ProbeOutcome {
 }
 
 /// What is known of the certificates around one backend.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CertificateFacts {
     /// `notAfter` of the served certificate, also when verification failed.
     pub served_not_after: Option<Time>,
@@ -275,7 +294,7 @@ pub struct CertificateFacts {
 }
 
 /// One finished probe.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeReport {
     /// The hook probed.
     pub hook: HookId,
@@ -298,7 +317,7 @@ pub struct ProbeReport {
 }
 
 /// A probe that is not back yet although it is past 1 s or 2 s.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeOverdue {
     /// The hook being probed.
     pub hook: HookId,

@@ -308,6 +308,9 @@ impl ProbeOutcome {
             Self::Answered(Answer::ReviewRefused { .. } | Answer::NotAnAdmissionReview { .. }) => {
                 Some((Cause::Erroring, false))
             }
+            Self::Answered(Answer::Discovery { status }) if Answer::is_no_discovery(*status) => {
+                Some((Cause::Erroring, false))
+            }
             Self::Answered(_) | Self::ClientCertificateWanted | Self::VerifierDiffers { .. } => None,
             Self::NotProbed { .. } => None,
             Self::TimedOut { .. } => Some((Cause::Hanging, true)),
@@ -331,6 +334,10 @@ impl ProbeOutcome {
             Self::Answered(Answer::Http { status }) => {
                 format!("answered with HTTP {status} in {}", human(took))
             }
+            Self::Answered(Answer::Discovery { status }) => format!(
+                "answered the request for its discovery document with HTTP {status} in {}",
+                human(took)
+            ),
             Self::Answered(Answer::Review { allowed }) => format!(
                 "answered a dry-run review in {} ({})",
                 human(took),

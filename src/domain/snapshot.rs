@@ -4,6 +4,9 @@
 //! it is read, so its size depends on how many hooks and resources there are, never on the body.
 
 mod family;
+mod missing;
+mod others;
+mod pairs;
 mod scrape;
 
 use std::collections::BTreeMap;
@@ -11,10 +14,12 @@ use std::collections::BTreeMap;
 use super::hook::HookKind;
 
 pub use family::{Family, LabelSource, Part};
+pub use missing::Families;
+pub use others::{ConversionSeries, Others, ResourceKey};
 pub use scrape::{Complaints, Scrape, ScrapeFailure, ScrapeFailureReason};
 
 /// A sum and a count that only grow, as Prometheus histograms carry them.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub struct Cumulative {
     /// Seconds.
     pub sum: f64,
@@ -54,7 +59,7 @@ impl Cumulative {
 }
 
 /// How many calls to a hook were refused, by `error_type`.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub struct Rejections {
     /// `no_error`: the hook said no. It works.
     pub denied: f64,
@@ -65,7 +70,7 @@ pub struct Rejections {
 }
 
 /// What the API server counted of one webhook name.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub struct HookSeries {
     /// All calls.
     pub calls: Cumulative,
@@ -91,7 +96,7 @@ impl HookSeries {
 }
 
 /// CREATE or UPDATE: what a person calls a write. The API server's verbs map to it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Operation {
     /// `POST`.
@@ -112,7 +117,7 @@ impl Operation {
 }
 
 /// Which writes: the key of the per-resource differential.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub struct WriteKey {
     /// CREATE or UPDATE.
     pub operation: Operation,
@@ -125,7 +130,7 @@ pub struct WriteKey {
 }
 
 /// The two clocks of the same writes.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub struct WriteSeries {
     /// `apiserver_request_duration_seconds{dry_run=""}`.
     pub duration: Cumulative,
@@ -134,7 +139,7 @@ pub struct WriteSeries {
 }
 
 /// A number of requests by the result's class.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub struct Results {
     /// 2xx and 3xx.
     pub ok: f64,
@@ -151,10 +156,42 @@ impl Results {
     pub fn total(&self) -> f64 {
         self.ok + self.refused + self.throttled + self.failed
     }
+
+    fn count(&mut self, code: &str, value: f64) {
+        match code {
+            "429" => self.throttled += value,
+            code if code.starts_with('5') => self.failed += value,
+            code if code.starts_with('4') => self.refused += value,
+            _ => self.ok += value,
+        }
+    }
+
+    fn since(&self, earlier: &Self) -> Self {
+        Self {
+            ok: gained(self.ok, earlier.ok),
+            refused: gained(self.refused, earlier.refused),
+            throttled: gained(self.throttled, earlier.throttled),
+            failed: gained(self.failed, earlier.failed),
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.ok += other.ok;
+        self.refused += other.refused;
+        self.throttled += other.throttled;
+        self.failed += other.failed;
+    }
+
+    fn take_off(&mut self, part: &Self) {
+        self.ok = (self.ok - part.ok).max(0.0);
+        self.refused = (self.refused - part.refused).max(0.0);
+        self.throttled = (self.throttled - part.throttled).max(0.0);
+        self.failed = (self.failed - part.failed).max(0.0);
+    }
 }
 
 /// A gauge that the API server keeps for writes and reads.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub struct ByRequestKind {
     /// `request_kind="mutating"`.
     pub mutating: f64,
@@ -163,15 +200,17 @@ pub struct ByRequestKind {
 }
 
 /// Everything kept of one replica's metrics. Counters are summed over the labels that are not named here.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub struct Snapshot {
     /// `process_start_time_seconds`: tells replicas behind one address apart.
     pub process_start: Option<f64>,
     /// `process_cpu_seconds_total`.
     pub cpu_seconds: f64,
     /// Hooks by kind and name: the API server's metrics know no configuration.
+    #[serde(with = "pairs")]
     pub hooks: BTreeMap<(HookKind, String), HookSeries>,
     /// Writes that are no dry runs, by what was written.
+    #[serde(with = "pairs")]
     pub writes: BTreeMap<WriteKey, WriteSeries>,
     /// Dry-run writes.
     pub dry_runs: Cumulative,
@@ -189,14 +228,15 @@ pub struct Snapshot {
     pub queue_rejected: f64,
     /// `etcd_request_duration_seconds`.
     pub etcd: Cumulative,
-    /// `apiserver_conversion_webhook_duration_seconds`.
-    pub conversion: Cumulative,
-    /// `apiserver_webhooks_x509_missing_san_total` and `..._insecure_sha1_total`, together.
-    pub x509_complaints: f64,
+    /// What concerns hooks beside admission.
+    #[serde(default)]
+    pub others: Others,
     /// Whether the sli family was seen: then its older name says the same once more.
     pub has_sli: bool,
     /// Whether any family of an API server was seen at all.
     pub is_api_server: bool,
+    /// Which families were seen.
+    pub seen: Families,
 }
 
 impl Snapshot {
@@ -208,14 +248,13 @@ impl Snapshot {
     /// Folds one sample in. Returns false when a bound kept it out.
     pub fn record(&mut self, family: Family, part: Part, labels: &impl LabelSource, value: f64) -> bool {
         self.is_api_server |= !matches!(family, Family::ProcessStart | Family::Cpu);
+        self.seen.insert(family);
         match family {
             Family::ProcessStart => self.process_start = Some(value),
             Family::Cpu => self.cpu_seconds = value,
             Family::Etcd => self.etcd.absorb(part, value),
-            Family::Conversion => self.conversion.absorb(part, value),
             Family::QueueWait => self.queue_wait.absorb(part, value),
             Family::QueueRejected => self.queue_rejected += value,
-            Family::X509 => self.x509_complaints += value,
             Family::InFlight => {
                 add_by_kind(
                     self.in_flight.get_or_insert_default(),
@@ -227,7 +266,10 @@ impl Snapshot {
             Family::RequestDuration | Family::RequestSli | Family::RequestSlo => {
                 return self.record_request(family, part, labels, value);
             }
-            Family::RequestTotal => self.record_result(labels, value),
+            Family::RequestTotal => return self.record_result(labels, value),
+            Family::Conversion => return self.others.record_conversion(part, labels, value),
+            Family::Unavailable => return self.others.record_unavailable(labels, value),
+            Family::BecameUnavailable => return self.others.record_became_unavailable(labels, value),
             Family::HookDuration
             | Family::HookRequests
             | Family::HookRejections
@@ -272,17 +314,19 @@ impl Snapshot {
         true
     }
 
-    fn record_result(&mut self, labels: &impl LabelSource, value: f64) {
+    fn record_result(&mut self, labels: &impl LabelSource, value: f64) -> bool {
         if Operation::of_verb(labels.get("verb")).is_none() || !labels.get("dry_run").is_empty() {
-            return;
+            return true;
         }
-        let results = &mut self.write_results;
-        match labels.get("code") {
-            "429" => results.throttled += value,
-            code if code.starts_with('5') => results.failed += value,
-            code if code.starts_with('4') => results.refused += value,
-            _ => results.ok += value,
+        let code = labels.get("code");
+        self.write_results.count(code, value);
+        let resource = (labels.get("group").to_owned(), labels.get("resource").to_owned());
+        let known = &mut self.others.results;
+        if known.len() >= Self::MAX_WRITE_KEYS && !known.contains_key(&resource) {
+            return false;
         }
+        known.entry(resource).or_default().count(code, value);
+        true
     }
 
     fn record_hook(&mut self, family: Family, part: Part, labels: &impl LabelSource, value: f64) -> bool {
@@ -340,22 +384,17 @@ impl Snapshot {
                 sli: now.sli.since(&then.sli),
             }),
             dry_runs: self.dry_runs.since(&earlier.dry_runs),
-            write_results: Results {
-                ok: gained(self.write_results.ok, earlier.write_results.ok),
-                refused: gained(self.write_results.refused, earlier.write_results.refused),
-                throttled: gained(self.write_results.throttled, earlier.write_results.throttled),
-                failed: gained(self.write_results.failed, earlier.write_results.failed),
-            },
+            write_results: self.write_results.since(&earlier.write_results),
             reads: self.reads.since(&earlier.reads),
             in_flight: self.in_flight,
             in_queue: self.in_queue,
             queue_wait: self.queue_wait.since(&earlier.queue_wait),
             queue_rejected: gained(self.queue_rejected, earlier.queue_rejected),
             etcd: self.etcd.since(&earlier.etcd),
-            conversion: self.conversion.since(&earlier.conversion),
-            x509_complaints: gained(self.x509_complaints, earlier.x509_complaints),
+            others: self.others.since(&earlier.others),
             has_sli: self.has_sli,
             is_api_server: self.is_api_server,
+            seen: self.seen,
         }
     }
 
@@ -371,10 +410,7 @@ impl Snapshot {
             mine.sli.add(&series.sli);
         }
         self.dry_runs.add(&other.dry_runs);
-        self.write_results.ok += other.write_results.ok;
-        self.write_results.refused += other.write_results.refused;
-        self.write_results.throttled += other.write_results.throttled;
-        self.write_results.failed += other.write_results.failed;
+        self.write_results.add(&other.write_results);
         self.reads.add(&other.reads);
         if let Some(theirs) = other.in_flight {
             let mine = self.in_flight.get_or_insert_default();
@@ -386,9 +422,9 @@ impl Snapshot {
         self.queue_wait.add(&other.queue_wait);
         self.queue_rejected += other.queue_rejected;
         self.etcd.add(&other.etcd);
-        self.conversion.add(&other.conversion);
-        self.x509_complaints += other.x509_complaints;
+        self.others.add(&other.others);
         self.is_api_server |= other.is_api_server;
+        self.seen.add(other.seen);
     }
 
     /// All writes that are no dry runs, together.

@@ -7,9 +7,10 @@ use std::fmt;
 use std::ops::Add;
 use std::time::Duration;
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// An instant, counted from the Unix epoch on a clock that never steps back.
+/// An instant, in whole milliseconds from the Unix epoch on a clock that never steps back. No finer, so that what is
+/// written down reads back as the same instant.
 ///
 /// The daemon reads the wall clock once when it starts and adds monotonic time from there, so differences
 /// are always right and the instant can still be shown to a person. A recording brings its own instants.
@@ -22,9 +23,9 @@ impl Time {
         Self(Duration::from_millis(millis))
     }
 
-    /// The instant `since_epoch` after the Unix epoch.
+    /// The instant `since_epoch` after the Unix epoch, to the millisecond below.
     pub const fn from_unix(since_epoch: Duration) -> Self {
-        Self(since_epoch)
+        Self::from_unix_millis(since_epoch.as_millis() as u64)
     }
 
     /// Milliseconds since the Unix epoch.
@@ -62,7 +63,7 @@ impl fmt::Display for Time {
         match jiff::Timestamp::from_millisecond(millis) {
             Ok(timestamp) => write!(f, "{timestamp:.3}"),
             // Beyond the year 9999: nothing sensible to print but the number.
-            Err(_) => write!(f, "{millis}ms"),
+            Err(_) => write!(f, "{}ms", self.unix_millis()),
         }
     }
 }
@@ -70,6 +71,22 @@ impl fmt::Display for Time {
 impl Serialize for Time {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Time {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
+        let millis = match text.strip_suffix("ms") {
+            Some(millis) => millis.parse().ok(),
+            None => text
+                .parse()
+                .ok()
+                .and_then(|timestamp: jiff::Timestamp| u64::try_from(timestamp.as_millisecond()).ok()),
+        };
+        millis
+            .map(Self::from_unix_millis)
+            .ok_or_else(|| de::Error::custom(format!("{text:?} is not an instant")))
     }
 }
 
@@ -90,5 +107,20 @@ mod tests {
         let (early, late) = (Time::from_unix_millis(1_000), Time::from_unix_millis(3_500));
         assert_eq!(late.since(early), Duration::from_millis(2_500));
         assert_eq!(early.since(late), Duration::ZERO);
+    }
+
+    #[test]
+    fn reads_back_as_it_was_written() {
+        for millis in [0, 1, 1_795_219_862_156, u64::MAX] {
+            let time = Time::from_unix_millis(millis);
+            let text = serde_json::to_string(&time).unwrap();
+            assert_eq!(serde_json::from_str::<Time>(&text).unwrap(), time, "{text}");
+        }
+    }
+
+    #[test]
+    fn is_no_finer_than_what_is_written() {
+        let fine = Duration::new(1, 2_345_678);
+        assert_eq!(Time::from_unix(fine), Time::from_unix_millis(1_002));
     }
 }

@@ -7,8 +7,12 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::canary::CanaryTarget;
+use super::fence::Breaker;
 use super::hook::{Backend, HookKind};
 use super::inventory::Problem;
+use super::leadership::ReplicaView;
+use super::node_leases::NodeLeasesView;
+use super::readiness::ReadinessView;
 use super::time::Time;
 
 /// How a hook is.
@@ -58,7 +62,11 @@ pub enum Cause {
     TlsInvalid,
     /// Some of its backends are bad and others are good.
     Partial,
-    /// There is no way to it: no route, no name.
+    /// Calls fail in bursts around changes of its endpoints: one is Ready before it serves, or listed while it stops.
+    RolloutGap,
+    /// The API server calls it on kept connections to a backend that is gone; new connections are fine.
+    StaleConnection,
+    /// There is no way to it: no route, no name, or nothing that comes back when it is dialled.
     Unreachable,
     /// Calls fail and are let pass, by which mechanism is not known.
     FailingOpen,
@@ -78,6 +86,8 @@ impl Cause {
             Self::Erroring => "Erroring",
             Self::TlsInvalid => "TlsInvalid",
             Self::Partial => "Partial",
+            Self::RolloutGap => "RolloutGap",
+            Self::StaleConnection => "StaleConnection",
             Self::Unreachable => "Unreachable",
             Self::FailingOpen => "FailingOpen",
             Self::Denying => "Denying",
@@ -105,7 +115,16 @@ impl Cause {
                 "Renew the serving certificate, or put the authority that signed it into caBundle."
             }
             Self::Partial => "Replace the bad backends before the API server picks one of them.",
-            Self::Unreachable => "Look at routes, firewall and DNS between the control plane and the hook.",
+            Self::RolloutGap => {
+                "Give the pods a readiness probe that tests TLS serving itself, and a preStop sleep of some seconds."
+            }
+            Self::StaleConnection => {
+                "It passes by itself, one timeout per connection. Shorten timeoutSeconds; let the pods send \
+                 Connection: close and sleep in preStop before they stop."
+            }
+            Self::Unreachable => {
+                "Look at routes, firewall, tunnel and DNS between the control plane and the hook's pods and port."
+            }
             Self::FailingOpen => "Find out why calls fail: objects are admitted without this policy.",
             Self::Denying => "Nothing is broken: ask the policy's owner whether these refusals are meant.",
         }
@@ -170,6 +189,8 @@ pub struct Verdict {
     pub evidence: Vec<String>,
     /// What a person would do next; `None` when there is nothing to do.
     pub advice: Option<&'static str>,
+    /// What is not wrong yet and may become so, as sentences. Never a reason for any health.
+    pub risks: Vec<String>,
     /// Every address behind it.
     pub backends: Vec<BackendView>,
 }
@@ -225,17 +246,20 @@ pub enum NotAHook {
     QueuedByFlowControl,
     /// The API server does not answer.
     ApiServerDown,
+    /// One of several API servers does not answer, and requests that reach it do not come back.
+    ReplicaDown,
     /// Writes are slow or refused and nothing that is known explains it.
     Unexplained,
 }
 
 impl NotAHook {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::EtcdSlow,
         Self::Overloaded,
         Self::QueuedByFlowControl,
         Self::ApiServerDown,
+        Self::ReplicaDown,
         Self::Unexplained,
     ];
 
@@ -246,6 +270,7 @@ impl NotAHook {
             Self::Overloaded => "Overloaded",
             Self::QueuedByFlowControl => "QueuedByFlowControl",
             Self::ApiServerDown => "ApiServerDown",
+            Self::ReplicaDown => "ReplicaDown",
             Self::Unexplained => "Unexplained",
         }
     }
@@ -271,12 +296,17 @@ pub struct ControlPlane {
     pub since: Time,
     /// One sentence, with the culprit where there is one.
     pub summary: String,
+    /// What gives up next while writes are blocked, and when, as sentences.
+    pub clocks: Vec<String>,
     /// Mean time per write of late, in seconds.
     pub write_seconds: Option<f64>,
     /// The same in usual times.
     pub usual_write_seconds: Option<f64>,
     /// What slows or blocks writes when it is no hook.
     pub not_a_hook: Option<Elsewhere>,
+    /// What else is seen of the control plane itself, as sentences: API servers that are not ready or do not
+    /// answer, nodes whose leases grow old. Effects, never causes.
+    pub symptoms: Vec<String>,
     /// How each canary does.
     pub canaries: Vec<CanaryView>,
 }
@@ -299,8 +329,15 @@ pub struct Sources {
     pub inventory_age_seconds: Option<f64>,
     /// What keeps it from being current or complete.
     pub inventory_trouble: Vec<String>,
+    /// False when neither kind of webhook configuration may be read or is there: then that no hook is listed means
+    /// nothing.
+    pub hooks_listed: bool,
     /// Every scrape target with what is known of it.
     pub scrapes: Vec<ScrapeView>,
+    /// Why it is not known which API servers there are, when it is not; then the configured address stands for all.
+    pub api_servers_trouble: Option<String>,
+    /// The nodes' heartbeats.
+    pub node_leases: NodeLeasesView,
     /// True when every probe fails at once and nothing shows that the fault is not ours.
     pub self_doubt: bool,
 }
@@ -316,6 +353,25 @@ pub struct ScrapeView {
     pub age_seconds: Option<f64>,
     /// The last failure, when it is newer than the last good scrape.
     pub failure: Option<String>,
+    /// Since when nothing but failures came back; `None` while scrapes succeed.
+    pub failing_since: Option<Time>,
+    /// The processes behind it that answered before and do not any more.
+    pub silent: Vec<SilentView>,
+    /// Its release, as it says itself.
+    pub version: Option<String>,
+    /// How ready it is, as it says itself.
+    pub readiness: ReadinessView,
+    /// Metrics that it does not have, with what is judged without them.
+    pub missing: Vec<String>,
+}
+
+/// An API-server process behind an address shared with others that stopped answering.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SilentView {
+    /// When the process began: what tells it from the others.
+    pub started: Option<Time>,
+    /// When it answered last.
+    pub since: Time,
 }
 
 /// All verdicts and the state of the control plane at one instant.
@@ -329,6 +385,10 @@ pub struct Assessment {
     pub hooks: Vec<Verdict>,
     /// Where the knowledge comes from.
     pub sources: Sources,
+    /// What is done about a culprit.
+    pub breaker: Breaker,
+    /// This daemon among its replicas; `None` when it does not take part in an election.
+    pub replica: Option<ReplicaView>,
     /// Objects in the cluster that could not be made sense of.
     pub problems: Vec<Problem>,
 }

@@ -8,44 +8,43 @@ mod account;
 mod attention;
 mod hearing;
 mod messages;
+mod replica;
+mod servers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::announcement::Announcer;
 use super::canaries::Canaries;
 use super::canary::CanaryTarget;
+use super::changes::Changes;
+use super::clocks;
+use super::fence::{AutoBreak, Proof};
 use super::history::History;
-use super::hook::{Backend, Hook, HookId, HookKind, ServiceState, Target};
+use super::hook::{Backend, BackendPath, Hook, HookId, HookKind, ServiceState, Target};
 use super::inventory::{Inventory, InventoryHealth, WatchReport};
 use super::judge::Before;
+use super::kept::KeptConnections;
+use super::leadership::{ReplicaReport, ReplicaView};
 use super::matching::RequestShape;
 use super::plane::{Plane, summary};
 use super::probe::CertificateFacts;
 use super::probing::{BackendMemory, BackendState};
-use super::snapshot::{Scrape, ScrapeFailure, ScrapeFailureReason};
+use super::rollouts::{self, Rollouts};
+use super::snapshot::{Scrape, ScrapeFailure};
 use super::time::Time;
 use super::verdict::{Assessment, Cause, ControlPlane, Health, Verdict, Writes};
 
 pub use messages::{Attention, Change, Effect, Event};
+use servers::Servers;
 
-/// A scrape target that nothing was heard of for this long is gone.
-const FORGET_TARGET: Duration = Duration::from_secs(300);
 /// What is suspect for longer than this is how things are: there is nothing to wait for before learning what is
 /// usual.
 const LASTING: Duration = Duration::from_secs(60);
-/// Scrape targets that are remembered at most.
-const MAX_TARGETS: usize = 64;
 
 /// Who a verdict is about: kind, configuration where known, webhook.
 type Subject = (HookKind, Option<Arc<str>>, Arc<str>);
-
-#[derive(Debug, Clone, Default)]
-struct TargetState {
-    heard_of: Time,
-    last_good: Option<Time>,
-    failure: Option<ScrapeFailure>,
-}
 
 /// The core's memory. See the module's head.
 #[derive(Debug)]
@@ -57,14 +56,22 @@ pub struct Watchdog {
     met_by: BTreeMap<HookId, Vec<CanaryTarget>>,
     backends: BTreeMap<HookId, BTreeMap<Backend, BackendMemory>>,
     without_backends: BTreeMap<HookId, Time>,
-    /// When endpoints of a hook last came or went, since it is known.
-    endpoints_changed: BTreeMap<HookId, Time>,
+    changes: Changes,
+    kept: KeptConnections,
+    rollouts: Rollouts,
     history: History,
-    targets: BTreeMap<String, TargetState>,
+    servers: Servers,
     canaries: Canaries,
     verdicts: BTreeMap<Subject, Before>,
     plane: Option<(Writes, Time)>,
     attention: Attention,
+    auto_break: AutoBreak,
+    fence: Option<Proof>,
+    /// Why the list of API-server replicas cannot be read.
+    unlisted_api_servers: Option<String>,
+    replica: Option<ReplicaReport>,
+    replica_view: Option<ReplicaView>,
+    announcer: Announcer,
 }
 
 impl Watchdog {
@@ -77,14 +84,28 @@ impl Watchdog {
             met_by: BTreeMap::new(),
             backends: BTreeMap::new(),
             without_backends: BTreeMap::new(),
-            endpoints_changed: BTreeMap::new(),
+            changes: Changes::default(),
+            kept: KeptConnections::default(),
+            rollouts: Rollouts::default(),
             history: History::default(),
-            targets: BTreeMap::new(),
+            servers: Servers::default(),
             canaries: Canaries::default(),
             verdicts: BTreeMap::new(),
             plane: None,
             attention: Attention::default(),
+            auto_break: AutoBreak::default(),
+            fence: None,
+            unlisted_api_servers: None,
+            replica: None,
+            replica_view: None,
+            announcer: Announcer::default(),
         }
+    }
+
+    /// The same with what its operator wants done about a culprit.
+    #[must_use]
+    pub fn wanting(self, auto_break: AutoBreak) -> Self {
+        Self { auto_break, ..self }
     }
 
     /// Takes one observation in and says what is wanted. Only a tick assesses.
@@ -94,18 +115,26 @@ impl Watchdog {
             Event::Watches(watches) => return self.take_watches(watches),
             Event::Scraped(scrape) => return self.take_scrape(*scrape),
             Event::ScrapeFailed(failure) => return self.take_scrape_failure(failure),
+            Event::Readiness(report) => self.servers.take_readiness(report),
+            Event::NodeLeases(reading) => self.servers.node_leases.take(reading),
             Event::Probed(report) => {
+                self.kept.finished(&report);
                 if let Some(memory) = self.memory(&report.hook, &report.backend) {
-                    memory.finished(*report);
+                    memory.finished((*report).clone());
+                    self.rollouts.probed(&report);
                 }
             }
             Event::ProbeOverdue(overdue) => {
+                self.kept.overdue(&overdue);
                 if let Some(memory) = self.memory(&overdue.hook, &overdue.backend) {
                     memory.overdue(*overdue);
                 }
             }
             Event::CanaryWritten(report) => self.canaries.finished(report),
             Event::CanaryOverdue(overdue) => self.canaries.overdue(&overdue),
+            Event::Fence(proof) => return self.take_fence(proof),
+            Event::ApiServers(read) => return self.take_api_servers(read),
+            Event::Replica(report) => return self.take_replica(report, now),
             Event::Tick => return self.assess(now),
         }
         Vec::new()
@@ -128,23 +157,14 @@ impl Watchdog {
     fn take_inventory(&mut self, inventory: Arc<Inventory>, now: Time) {
         let mut backends = BTreeMap::new();
         let mut without_backends = BTreeMap::new();
-        let mut endpoints_changed = BTreeMap::new();
         self.met_by.clear();
         for hook in &inventory.hooks {
-            let before = self.backends.remove(&hook.id);
-            let is_new = before.is_none();
-            let mut known = before.unwrap_or_default();
-            let count = known.len();
-            let memories: BTreeMap<Backend, BackendMemory> = hook
+            let mut known = self.backends.remove(&hook.id).unwrap_or_default();
+            let memories = hook
                 .backends()
                 .into_iter()
                 .map(|backend| (backend.clone(), known.remove(&backend).unwrap_or_default()))
                 .collect();
-            let changed = !is_new && (!known.is_empty() || memories.len() != count);
-            let changed = changed.then_some(now);
-            if let Some(at) = changed.or_else(|| self.endpoints_changed.get(&hook.id).copied()) {
-                endpoints_changed.insert(hook.id.clone(), at);
-            }
             backends.insert(hook.id.clone(), memories);
             if has_no_backend(hook) {
                 let since = self.without_backends.get(&hook.id).copied().unwrap_or(now);
@@ -156,9 +176,12 @@ impl Watchdog {
                 .collect();
             self.met_by.insert(hook.id.clone(), met_by);
         }
+        self.changes.take(self.inventory.as_deref(), &inventory, now);
+        let there = inventory.hooks.iter().map(|hook| (&hook.id, hook.backends()));
+        self.kept.take(now, there);
+        self.rollouts.keep_only(|hook| backends.contains_key(hook), now);
         self.backends = backends;
         self.without_backends = without_backends;
-        self.endpoints_changed = endpoints_changed;
         self.inventory = Some(inventory);
     }
 
@@ -183,12 +206,16 @@ impl Watchdog {
 
     fn take_scrape(&mut self, scrape: Scrape) -> Vec<Effect> {
         let target = scrape.target.clone();
-        let state = self.target(&target);
-        state.heard_of = scrape.at;
-        let recovered = state.failure.take().is_some();
-        state.last_good = Some(scrape.at);
-        self.history.take(scrape);
-        match recovered {
+        let state = self.servers.get(&target);
+        state.succeeded(scrape.at, scrape.snapshot.missing());
+        let over = state.is_over(scrape.at, self.history.replicas_behind(&target) > 1);
+        if let Some((span, gained)) = self.history.take(scrape) {
+            let changed = self.changes.moved_since(span.0.before(rollouts::AFTER));
+            self.rollouts.count(span, gained, |(kind, webhook)| {
+                changed.contains(&(*kind, webhook))
+            });
+        }
+        match over {
             true => vec![Effect::Tell(Change::Scrape {
                 target,
                 failure: None,
@@ -198,11 +225,8 @@ impl Watchdog {
     }
 
     fn take_scrape_failure(&mut self, failure: ScrapeFailure) -> Vec<Effect> {
-        let (target, why, reason) = (failure.target.clone(), failure.why.clone(), failure.reason);
-        let state = self.target(&target);
-        state.heard_of = failure.at;
-        let before = state.failure.replace(failure);
-        match before.is_none_or(|before| before.reason != reason) {
+        let (target, why) = (failure.target.clone(), failure.why.clone());
+        match self.servers.get(&target).failed(failure) {
             true => vec![Effect::Tell(Change::Scrape {
                 target,
                 failure: Some(why),
@@ -211,20 +235,10 @@ impl Watchdog {
         }
     }
 
-    fn target(&mut self, target: &str) -> &mut TargetState {
-        if self.targets.len() >= MAX_TARGETS && !self.targets.contains_key(target) {
-            let stalest = self.targets.iter().min_by_key(|(_, state)| state.last_good);
-            if let Some(stalest) = stalest.map(|(target, _)| target.clone()) {
-                self.targets.remove(&stalest);
-            }
-        }
-        self.targets.entry(target.to_owned()).or_default()
-    }
-
     /// Judges everything anew.
     fn assess(&mut self, now: Time) -> Vec<Effect> {
-        self.targets
-            .retain(|_, target| now.since(target.heard_of) < FORGET_TARGET);
+        self.servers.forget_the_gone(now);
+        let sick = self.sick(now);
         let windows = self.history.windows(now);
         let states = self.states(now);
         let self_doubt = self.self_doubt(&states, now);
@@ -234,7 +248,8 @@ impl Watchdog {
                 windows: &windows,
                 baseline: &self.history.baseline,
                 canaries: &self.canaries,
-                unanswered: self.unanswered(),
+                unanswered: self.unanswered(now),
+                sick: sick.first().map(|sick| sick.sentence(now)),
             };
             let (verdicts, problems) = self.judge_all(&plane, &states, self_doubt, now);
             let elsewhere = plane.elsewhere(&verdicts);
@@ -250,17 +265,29 @@ impl Watchdog {
             .plane
             .filter(|(writes, _)| *writes == plane)
             .map_or(now, |(_, since)| since);
+        let symptoms = self.symptoms(&verdicts, &sick, now);
         let control_plane = ControlPlane {
             writes: plane,
             since,
-            summary: summary(plane, &verdicts, elsewhere.as_ref()),
+            summary: summary(plane, &verdicts, elsewhere.as_ref(), &symptoms),
+            clocks: match plane {
+                Writes::Blocked => clocks::running(&self.canaries, since, now),
+                _ => Vec::new(),
+            },
             write_seconds,
             usual_write_seconds: self.history.baseline.write.median(),
             not_a_hook: elsewhere,
+            symptoms,
             canaries: self.canaries.views(now),
         };
         let mut effects = self.changes(&verdicts, &control_plane);
+
         let attention = self.attend(&verdicts, &states, &control_plane, now);
+        for (hook, since) in outages(&states, &self.without_backends) {
+            self.rollouts.outage(&hook, since, now);
+        }
+        effects.extend(self.look_at_replica(now));
+        effects.extend(self.announce(&verdicts, now));
         let calm = plane != Writes::Blocked
             && plane != Writes::Delayed
             && control_plane.not_a_hook.is_none()
@@ -296,6 +323,8 @@ impl Watchdog {
             control_plane,
             hooks: verdicts,
             sources: self.sources(now, self_doubt),
+            breaker: self.breaker(),
+            replica: self.replica_view.clone(),
             problems,
         };
         effects.push(Effect::Publish(Arc::new(assessment)));
@@ -314,23 +343,28 @@ impl Watchdog {
             })
             .collect()
     }
+}
 
-    /// Why scrapes are not answered, when none is. A refusal is an answer.
-    fn unanswered(&self) -> Option<&str> {
-        let unanswered = |target: &TargetState| {
-            target.failure.as_ref().is_some_and(|failure| {
-                matches!(
-                    failure.reason,
-                    ScrapeFailureReason::Unreachable | ScrapeFailureReason::TimedOut
-                )
-            })
-        };
-        let first = self.targets.values().next()?.failure.as_ref()?;
-        self.targets
-            .values()
-            .all(unanswered)
-            .then_some(first.why.as_str())
-    }
+/// Hooks of which no backend serves, each with the instant since which that is so.
+fn outages(
+    states: &BTreeMap<&HookId, Vec<(Backend, BackendState)>>,
+    without_backends: &BTreeMap<HookId, Time>,
+) -> Vec<(HookId, Time)> {
+    let dead = states.iter().filter_map(|(hook, backends)| {
+        let direct = backends
+            .iter()
+            .filter(|(backend, _)| backend.path != BackendPath::ClusterIp);
+        let since = direct.map(|(_, state)| match state {
+            BackendState::Dead(dead) => Some(dead.since),
+            _ => None,
+        });
+        let since: Option<Vec<Time>> = since.collect();
+        Some(((*hook).clone(), since?.into_iter().max()?))
+    });
+    let missing = without_backends
+        .iter()
+        .map(|(hook, since)| (hook.clone(), *since));
+    dead.chain(missing).collect()
 }
 
 /// Something is wrong with the hook that a calm time would not have.
@@ -338,8 +372,12 @@ fn is_trouble(verdict: &Verdict) -> bool {
     !matches!(verdict.cause, None | Some(Cause::Denying))
 }
 
-/// Trouble that is new, or somebody's to act on: whatever else is measured may come from it.
+/// Trouble that is new, or somebody's to act on: whatever else is measured may come from it. What is wrong beside
+/// admission is measured apart.
 fn is_news(verdict: &Verdict, now: Time) -> bool {
+    if !verdict.kind.is_admission() {
+        return false;
+    }
     let young = verdict.since.is_none_or(|since| now.since(since) < LASTING);
     is_trouble(verdict) && (young || verdict.health == Health::Failing)
 }

@@ -8,7 +8,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use http::header::{ACCEPT, CONNECTION, CONTENT_TYPE};
-use http::{Method, Request};
+use http::{HeaderMap, Method, Request};
 use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
@@ -27,6 +27,8 @@ pub const OVERDUE_AFTER: Duration = Duration::from_secs(2);
 /// Our own patience. The API server cuts a write at 34 s and a hook's timeout is 30 s at most, so the API
 /// server answers first, and with a reason.
 pub const DEADLINE: Duration = Duration::from_secs(36);
+/// What is said of a success that is none.
+const NO_OBJECT: &str = "an answer without the object: something other than an API server answers";
 /// What the API server is told of our patience: its own limit for writes.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(34);
 
@@ -108,14 +110,24 @@ impl Canaries {
             Err(error) => return Answered::Nothing(chain(&error)),
         };
         match self.client.send(request).await {
-            Ok(answer) if answer.status().is_success() => Answered::Written,
+            Ok(answer) if answer.status().is_success() => match is_object(answer.headers()) {
+                true => Answered::Written,
+                // A proxy's login page comes with a 200 as well, and must not pass for a write.
+                false => Answered::Refused(answer.status().as_u16(), NO_OBJECT.to_owned()),
+            },
             Ok(answer) => {
                 let status = answer.status().as_u16();
-                Answered::Refused(status, error_message(status, answer.into_body()).await)
+                Answered::Refused(status, error_message(answer.into_body()).await)
             }
             Err(error) => Answered::Nothing(chain(&error)),
         }
     }
+}
+
+/// Whether a success carries what an API server answers with.
+fn is_object(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    kind.is_some_and(|kind| kind.starts_with("application/json"))
 }
 
 /// What came of one request.
@@ -517,6 +529,20 @@ mod tests {
             panic!("{report:?}");
         };
         assert!(why.to_lowercase().contains("refused"), "{address}: {why}");
+    }
+
+    #[tokio::test]
+    async fn a_login_page_with_a_200_is_no_write() {
+        for page in [
+            || Reply::Whole(200, "text/html", "<html>Please log in</html>".to_owned()),
+            || Reply::Raw(b"HTTP/1.1 200 X\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".to_vec()),
+        ] {
+            let outcome = outcome(update_only(page)).await;
+            assert!(
+                matches!(&outcome, CanaryOutcome::Refused { status: 200, message } if message == NO_OBJECT),
+                "{outcome:?}"
+            );
+        }
     }
 
     #[tokio::test]

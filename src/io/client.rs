@@ -16,11 +16,15 @@ use std::time::Duration;
 use http::Uri;
 use http::header::{HeaderValue, USER_AGENT};
 use kube::Client;
-use kube::config::{Config, InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::config::{Config, InClusterError, KubeConfigOptions};
 use thiserror::Error;
 
 pub(crate) mod answer;
+pub mod greeting;
+mod kubeconfig;
 mod stack;
+
+pub use kubeconfig::Flaw;
 
 /// Longest wait for a connection, TLS handshake included.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -49,7 +53,7 @@ pub enum ConnectError {
         /// Who named them.
         origin: &'static str,
         /// What is wrong.
-        why: Box<KubeconfigError>,
+        why: Box<Flaw>,
     },
     /// A context was asked for and there is no kubeconfig.
     #[error(
@@ -74,7 +78,7 @@ pub enum ConnectError {
         why: Box<InClusterError>,
     },
     /// The configuration was read, but no client can be made of it.
-    #[error("cannot make a client for {server}: {why}")]
+    #[error("cannot make a client for {server}: {why}; correct the user's entry in the kubeconfig")]
     Build {
         /// The API server.
         server: String,
@@ -205,7 +209,18 @@ fn adjusted(mut config: Config) -> Config {
 /// Credential plugins are run, and files read, while a client is built: not on a runtime thread.
 async fn build(config: Config) -> Result<Client, ConnectError> {
     let server = config.cluster_url.to_string();
-    let failed = |why: String| ConnectError::Build { server, why };
+    let plugin = config
+        .auth_info
+        .exec
+        .as_ref()
+        .and_then(|exec| exec.command.clone());
+    let failed = |why: String| ConnectError::Build {
+        server,
+        why: match &plugin {
+            Some(plugin) => format!("credential plugin {plugin:?}: {why}"),
+            None => why,
+        },
+    };
     let building = tokio::task::spawn_blocking(move || stack::client(config));
     match tokio::time::timeout(BUILD_TIMEOUT, building).await {
         Ok(Ok(Ok(client))) => Ok(client),
@@ -267,19 +282,14 @@ impl Source {
                     origin,
                     why: Box::new(why),
                 };
-                let merged = files
-                    .iter()
-                    .try_fold(Kubeconfig::default(), |merged, file| {
-                        merged.merge(Kubeconfig::read_from(file)?)
-                    })
-                    .map_err(failed)?;
+                let merged = kubeconfig::read(&files, context).map_err(failed)?;
                 let chosen = KubeConfigOptions {
                     context: context.map(str::to_owned),
                     ..KubeConfigOptions::default()
                 };
                 Config::from_custom_kubeconfig(merged, &chosen)
                     .await
-                    .map_err(failed)
+                    .map_err(|error| failed(error.into()))
             }
             (Self::Pod { looked_for }, Some(context)) => Err(ConnectError::ContextWithoutKubeconfig {
                 context: context.to_owned(),

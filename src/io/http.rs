@@ -1,7 +1,10 @@
 //! The daemon's own HTTP server: `/metrics`, `/live`, `/ready` and `/api/v1/assessment`.
 
+mod server;
+
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::State;
@@ -13,6 +16,9 @@ use tokio::sync::watch;
 
 use super::metrics::{CertificateEnd, Metrics};
 use crate::domain::verdict::Assessment;
+
+/// The core judges five times a second. When it has not for this long it hangs, and a restart is what helps.
+const JUDGES_WITHIN: Duration = Duration::from_secs(10);
 
 /// What the server shows. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -44,30 +50,59 @@ pub async fn listen(address: SocketAddr) -> Result<TcpListener, ListenError> {
 }
 
 /// Serves until `stop` turns true; requests under way are finished.
-///
-/// # Errors
-/// When accepting connections fails for good.
-pub async fn serve(
-    listener: TcpListener,
-    shown: Shown,
-    mut stop: watch::Receiver<bool>,
-) -> std::io::Result<()> {
-    axum::serve(listener, router(shown))
-        .with_graceful_shutdown(async move {
-            // A sender that is gone means that the daemon is ending too.
-            let _ = stop.wait_for(|stop| *stop).await;
-        })
-        .await
+pub async fn serve(listener: TcpListener, shown: Shown, stop: watch::Receiver<bool>) {
+    let judged = LastJudged::default();
+    let router = router(shown.clone(), judged.clone());
+    tokio::select! {
+        () = server::serve(listener, router, stop) => {}
+        () = judged.keep(shown.assessment) => {}
+    }
 }
 
-/// The routes.
-pub fn router(shown: Shown) -> Router {
+fn router(shown: Shown, judged: LastJudged) -> Router {
     Router::new()
         .route("/metrics", get(metrics))
-        .route("/live", get(|| async { "alive\n" }))
+        .route("/live", get(move || live(judged)))
         .route("/ready", get(ready))
         .route("/api/v1/assessment", get(assessment))
         .with_state(shown)
+}
+
+/// When the newest assessment came.
+#[derive(Debug, Clone)]
+struct LastJudged(Arc<Mutex<Instant>>);
+
+impl Default for LastJudged {
+    fn default() -> Self {
+        Self(Arc::new(Mutex::new(Instant::now())))
+    }
+}
+
+impl LastJudged {
+    /// Takes down when assessments come, for ever.
+    async fn keep(&self, mut assessment: watch::Receiver<Option<Arc<Assessment>>>) {
+        while assessment.changed().await.is_ok() {
+            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        }
+        // A core that is gone never judges again; the server goes on to say so.
+        std::future::pending().await
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
+    }
+}
+
+/// Alive as long as the core judges: a daemon that only answers questions is of no use.
+async fn live(judged: LastJudged) -> Response {
+    let silent = judged.elapsed();
+    match silent < JUDGES_WITHIN {
+        true => "alive\n".into_response(),
+        false => {
+            let said = format!("nothing has been judged for {} s\n", silent.as_secs());
+            (StatusCode::SERVICE_UNAVAILABLE, said).into_response()
+        }
+    }
 }
 
 async fn metrics(State(shown): State<Shown>) -> Response {
@@ -108,5 +143,105 @@ async fn assessment(State(shown): State<Shown>) -> Response {
     match assessment {
         Some(assessment) => axum::Json(&*assessment).into_response(),
         None => (StatusCode::SERVICE_UNAVAILABLE, "nothing has been judged yet\n").into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
+
+    use super::*;
+    use crate::io::testing::soon;
+
+    /// A running server with the end by which assessments are published.
+    async fn start() -> (
+        SocketAddr,
+        watch::Sender<Option<Arc<Assessment>>>,
+        watch::Sender<bool>,
+    ) {
+        let listener = listen("127.0.0.1:0".parse().expect("an address")).await;
+        let listener = listener.expect("a free port");
+        let address = listener.local_addr().expect("a bound listener");
+        let (publish, assessment) = watch::channel(None);
+        let shown = Shown {
+            assessment,
+            metrics: Arc::new(Metrics::new().expect("metrics")),
+            certificates: Arc::default(),
+        };
+        let (stop, stopped) = watch::channel(false);
+        tokio::spawn(serve(listener, shown, stopped));
+        (address, publish, stop)
+    }
+
+    async fn get(address: SocketAddr, path: &str) -> String {
+        let mut stream = TcpStream::connect(address).await.expect("a connection");
+        let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.expect("a request");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.expect("an answer");
+        answer
+    }
+
+    #[tokio::test]
+    async fn clients_that_send_one_byte_and_wait_are_closed_and_hold_nobody_up() {
+        let (address, _publish, _stop) = start().await;
+        let mut slow = Vec::new();
+        for _ in 0..server::MAX_CONNECTIONS {
+            let mut stream = TcpStream::connect(address).await.expect("a connection");
+            stream.write_all(b"G").await.expect("one byte");
+            slow.push(stream);
+        }
+        // There is room for this one only because the others are closed.
+        let answer = soon(get(address, "/live")).await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        for mut stream in slow {
+            let mut rest = Vec::new();
+            let closed = soon(stream.read_to_end(&mut rest)).await;
+            assert!(rest.is_empty() || closed.is_err() || rest.starts_with(b"HTTP/1.1 408"));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_stop_ends_the_server_although_a_client_keeps_its_connection() {
+        let listener = listen("127.0.0.1:0".parse().expect("an address")).await;
+        let listener = listener.expect("a free port");
+        let address = listener.local_addr().expect("a bound listener");
+        let (_publish, assessment) = watch::channel(None);
+        let shown = Shown {
+            assessment,
+            metrics: Arc::new(Metrics::new().expect("metrics")),
+            certificates: Arc::default(),
+        };
+        let (stop, stopped) = watch::channel(false);
+        let serving = tokio::spawn(serve(listener, shown, stopped));
+        let mut idle = TcpStream::connect(address).await.expect("a connection");
+        idle.write_all(b"GET /ready HTTP/1.1\r\nhost: x\r\n\r\n")
+            .await
+            .expect("a request");
+        let mut some = [0; 12];
+        soon(idle.read_exact(&mut some)).await.expect("an answer");
+        assert_eq!(&some, b"HTTP/1.1 503");
+        stop.send_replace(true);
+        soon(serving).await.expect("no panic");
+    }
+
+    #[tokio::test]
+    async fn a_core_that_stopped_judging_is_not_alive() {
+        let judged = LastJudged::default();
+        assert_eq!(live(judged.clone()).await.status(), StatusCode::OK);
+        let long_ago = Instant::now().checked_sub(JUDGES_WITHIN);
+        *judged.0.lock().expect("no poison") = long_ago.expect("the machine runs for longer");
+        assert_eq!(
+            live(judged.clone()).await.status(),
+            StatusCode::SERVICE_UNAVAILABLE
+        );
+        let (publish, assessment) = watch::channel(None);
+        let keeping = judged.clone();
+        tokio::spawn(async move { keeping.keep(assessment).await });
+        tokio::task::yield_now().await;
+        publish.send_replace(None);
+        tokio::task::yield_now().await;
+        assert_eq!(live(judged).await.status(), StatusCode::OK);
     }
 }

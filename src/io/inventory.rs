@@ -1,5 +1,8 @@
 //! The inventory: every hook with the addresses behind it, kept up to date by watches.
 //!
+//! CustomResourceDefinitions and APIServices are read for the hooks in them, cut down while they are read. The
+//! inventory does not wait for them, and does without where they cannot be had.
+//!
 //! Services and EndpointSlices are watched namespace by namespace, only where a hook refers to one, and with
 //! a selector where it is short: a cluster's thousands of others never even cross the wire. Above
 //! [`MAX_NAMESPACES`] of these the connections would cost more than they save, so then one watch over the
@@ -25,6 +28,7 @@ mod backoff;
 pub mod convert;
 mod feed;
 mod health;
+mod lean;
 mod lines;
 mod object;
 mod page;
@@ -59,7 +63,8 @@ pub struct View {
 
 impl View {
     /// Since when the inventory may be out of date: the oldest instant at which every watch was known good.
-    /// Watches that are refused do not count, they deliver nothing. `None` before all were good once.
+    /// Watches that are refused do not count, they deliver nothing, nor do those beside admission. `None` before
+    /// all were good once.
     ///
     /// In a quiet cluster this falls back by up to 65 s although all is well, because the API server only
     /// says once a minute that nothing has changed (seen on 1.36.2); and when it hangs with its connections
@@ -67,7 +72,9 @@ impl View {
     pub fn known_good(&self) -> Option<Time> {
         self.watches
             .iter()
-            .filter(|watch| !matches!(watch.state, WatchState::Refused { .. }))
+            .filter(|watch| {
+                !matches!(watch.state, WatchState::Refused { .. }) && !watch.kind.is_beside_admission()
+            })
             .map(|watch| watch.known_good)
             .min()
             .flatten()
@@ -221,11 +228,19 @@ impl Keeper {
         };
         if is_news {
             pending = Pending::Change;
-            if matches!(kind, WatchedKind::Validating | WatchedKind::Mutating) {
+            if kind.has_hooks() {
                 self.arrange_feeds();
             }
         }
         self.pending = self.pending.max(pending);
+    }
+
+    /// Whether other nodes than those that are watched have all endpoints of a hook.
+    fn nodes_moved(&self) -> bool {
+        let watched = self.feeds.keys().filter(|(kind, _)| *kind == WatchedKind::Nodes);
+        let watched: BTreeSet<&String> = watched.filter_map(|(_, node)| node.as_ref()).collect();
+        let inventory = self.inventory.as_ref();
+        inventory.is_some_and(|inventory| !inventory.decisive_nodes().iter().eq(watched))
     }
 
     /// Starts the feeds that are needed now and stops the others.
@@ -236,6 +251,8 @@ impl Keeper {
             WatchedKind::Validating,
             WatchedKind::Mutating,
             WatchedKind::Namespaces,
+            WatchedKind::Definitions,
+            WatchedKind::Registrations,
         ]
         .into_iter()
         .map(|kind| ((kind, None), BTreeSet::new()))
@@ -247,6 +264,16 @@ impl Keeper {
                 let namespace = one_by_one.then(|| key.0.clone());
                 needed.entry((kind, namespace)).or_default().insert(key.clone());
             }
+        }
+        let nodes = self
+            .inventory
+            .as_ref()
+            .map(|inventory| inventory.decisive_nodes());
+        let nodes = nodes.unwrap_or_default();
+        self.store.keep_nodes(&nodes);
+        for node in nodes {
+            let wanted = BTreeSet::from([(node.clone(), node.clone())]);
+            needed.insert((WatchedKind::Nodes, Some(node)), wanted);
         }
         self.feeds.retain(|key, _| needed.contains_key(key));
         for (key, wanted) in needed {
@@ -264,7 +291,7 @@ impl Keeper {
                 client: self.client.clone(),
                 spec: FeedSpec {
                     kind: key.0,
-                    namespace: key.1.clone(),
+                    namespace: key.1.clone().filter(|_| key.0 != WatchedKind::Nodes),
                     wanted: Arc::clone(&wanted),
                 },
                 number: self.numbers,
@@ -282,14 +309,15 @@ impl Keeper {
         }
     }
 
-    /// Whether an inventory can be made: every feed was tried, and at least one kind of configuration was
-    /// read or will never be.
+    /// Whether an inventory can be made: every feed was tried that it cannot do without, and at least one kind of
+    /// configuration was read or will never be.
     fn is_complete(&self) -> bool {
         let configurations_known = self.feeds.iter().any(|((kind, _), running)| {
-            matches!(kind, WatchedKind::Validating | WatchedKind::Mutating)
-                && matches!(running.state, WatchState::Open | WatchState::Refused { .. })
+            kind.is_admission() && matches!(running.state, WatchState::Open | WatchState::Refused { .. })
         });
-        configurations_known && self.feeds.values().all(|running| running.settled)
+        let tried =
+            |((kind, _), running): (&FeedKey, &Running)| running.settled || kind.is_beside_admission();
+        configurations_known && self.feeds.iter().all(tried)
     }
 
     fn publish(&mut self) {
@@ -310,6 +338,10 @@ impl Keeper {
                 self.inventory = Some(Arc::new(inventory));
             }
         }
+        let moved = self.nodes_moved();
+        if moved {
+            self.arrange_feeds();
+        }
         let watches: Vec<_> = self
             .feeds
             .iter()
@@ -326,7 +358,11 @@ impl Keeper {
             health: health::overall(&watches),
             watches,
         });
-        self.pending = Pending::Nothing;
+        // A node that is watched no more leaves the inventory, too.
+        self.pending = match moved {
+            true => Pending::Change,
+            false => Pending::Nothing,
+        };
         self.published = Some(Instant::now());
     }
 
@@ -341,6 +377,8 @@ impl Keeper {
 
 #[cfg(test)]
 mod tests {
+    mod others;
+
     use std::sync::Mutex;
 
     use serde_json::{Value, json};
@@ -352,6 +390,8 @@ mod tests {
     const VALIDATING: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
     const MUTATING: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
     const NAMESPACES: &str = "/api/v1/namespaces";
+    const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    const REGISTRATIONS: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
 
     /// Lists and watches, with the objects in a test's hand.
     #[derive(Default)]
@@ -512,7 +552,7 @@ mod tests {
         two.await;
         cluster.send(MUTATING, "DELETED", &configuration("m", &[]));
         until(&mut views, |view| {
-            only_hook(view).is_some() && view.watches.len() == 5
+            only_hook(view).is_some() && view.watches.len() == 7
         })
         .await;
     }
@@ -533,6 +573,76 @@ mod tests {
         .await;
     }
 
+    const NODES: &str = "/api/v1/nodes";
+
+    fn slice_on(nodes: &[&str]) -> Value {
+        let mut slice = slice(true);
+        let endpoint =
+            |(last, node): (usize, &&str)| json!({"addresses": [format!("10.0.0.{last}")], "nodeName": node});
+        slice["endpoints"] = nodes.iter().enumerate().map(endpoint).collect();
+        slice
+    }
+
+    fn node(ready: &str) -> Value {
+        let since = "2026-01-01T00:00:00Z";
+        let ready = json!({"type": "Ready", "status": ready, "lastTransitionTime": since, "lastHeartbeatTime": since});
+        json!({"metadata": {"name": "a", "resourceVersion": "8"}, "status": {"conditions": [ready]}})
+    }
+
+    fn node_is_ready(view: &View) -> Option<bool> {
+        view.inventory.as_ref()?.nodes.get("a")?.ready
+    }
+
+    #[tokio::test]
+    async fn a_node_is_watched_only_while_it_has_all_endpoints_of_a_hook() {
+        let cluster = small();
+        cluster.set(NODES, &[node("True")]);
+        let server = serve("127.0.0.1:0", &cluster).await;
+        let watching = InventoryWatch::start(&server.connection().await, clock());
+        let mut views = watching.subscribe();
+        until(&mut views, |view| view.inventory.is_some()).await;
+        until_watched(&cluster, &endpoint_slices("n")).await;
+        assert!(!server.asked().iter().any(|asked| asked.target.starts_with(NODES)));
+        cluster.send(&endpoint_slices("n"), "MODIFIED", &slice_on(&["a", "a"]));
+        until(&mut views, |view| node_is_ready(view) == Some(true)).await;
+        let asked = server.asked();
+        let of_nodes = asked.iter().filter(|asked| asked.target.starts_with(NODES));
+        assert!(of_nodes.clone().count() > 0);
+        for asked in of_nodes {
+            assert!(
+                asked.target.contains("fieldSelector=metadata.name%3Da"),
+                "{}",
+                asked.target
+            );
+        }
+        until_watched(&cluster, NODES).await;
+        cluster.send(NODES, "MODIFIED", &node("Unknown"));
+        until(&mut views, |view| node_is_ready(view) == Some(false)).await;
+        cluster.send(&endpoint_slices("n"), "MODIFIED", &slice_on(&["a", "b"]));
+        until(&mut views, |view| {
+            node_is_ready(view).is_none()
+                && !view
+                    .watches
+                    .iter()
+                    .any(|report| report.kind == WatchedKind::Nodes)
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn without_the_permission_to_read_nodes_everything_else_is_there() {
+        let cluster = small();
+        cluster.refuse(NODES, 403);
+        cluster.set(&endpoint_slices("n"), &[slice_on(&["a", "a"])]);
+        let server = serve("127.0.0.1:0", &cluster).await;
+        let watching = InventoryWatch::start(&server.connection().await, clock());
+        let mut views = watching.subscribe();
+        let limited =
+            |view: &View| matches!(&view.health, InventoryHealth::Limited { why } if why.contains("nodes"));
+        let view = until(&mut views, limited).await;
+        assert_eq!(ready(&view), Some(true));
+    }
+
     #[tokio::test]
     async fn namespaces_that_no_hook_refers_to_are_never_read() {
         let cluster = small();
@@ -541,7 +651,7 @@ mod tests {
         until(&mut watching.subscribe(), |view| view.inventory.is_some()).await;
         for asked in server.asked() {
             let (path, query) = asked.target.split_once('?').expect("a query");
-            let expected = [VALIDATING, MUTATING, NAMESPACES].map(str::to_owned);
+            let expected = [VALIDATING, MUTATING, NAMESPACES, DEFINITIONS, REGISTRATIONS].map(str::to_owned);
             assert!(
                 expected.contains(&path.to_owned())
                     || path == services("n") && query.contains("fieldSelector=metadata.name%3Ds")
@@ -571,7 +681,7 @@ mod tests {
         let server = serve("127.0.0.1:0", &cluster).await;
         let watching = InventoryWatch::start(&server.connection().await, clock());
         let view = until(&mut watching.subscribe(), |view| view.inventory.is_some()).await;
-        assert_eq!(view.watches.len(), 5);
+        assert_eq!(view.watches.len(), 7);
         let hooks = &view.inventory.as_ref().expect("just awaited").hooks;
         let found = |hook: &&Arc<Hook>| {
             matches!(&hook.target, Target::Service(target)
@@ -633,14 +743,14 @@ mod tests {
     #[tokio::test]
     async fn an_api_server_that_fails_never_looks_like_a_cluster_without_hooks() {
         let cluster = small();
-        for path in [VALIDATING, MUTATING, NAMESPACES] {
+        for path in [VALIDATING, MUTATING, NAMESPACES, DEFINITIONS, REGISTRATIONS] {
             cluster.refuse(path, 500);
         }
         let server = serve("127.0.0.1:0", &cluster).await;
         let watching = InventoryWatch::start(&server.connection().await, clock());
         let mut views = watching.subscribe();
         let broken = until(&mut views, |view| {
-            view.watches.len() == 3
+            view.watches.len() == 5
                 && view
                     .watches
                     .iter()
@@ -708,7 +818,7 @@ mod tests {
         let InventoryHealth::Stale { why } = &stale.health else {
             panic!("{:?}", stale.health);
         };
-        assert!(why.contains("and 4 more"), "{why}");
+        assert!(why.contains("and 6 more"), "{why}");
         let age_from = stale.known_good().expect("it was good once");
 
         cluster.set(&endpoint_slices("n"), &[slice(false)]);

@@ -4,6 +4,8 @@
 //! assessment at the moment somebody asks, so that a hook that is gone leaves no series behind. Labels come
 //! from closed sets; the only open ones name the hook, and hooks are bounded.
 
+mod servers;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
@@ -12,8 +14,11 @@ use prometheus::{
     Registry, TextEncoder,
 };
 
+use super::events::EventOutcome;
 use crate::domain::canary::CanaryReport;
+use crate::domain::fence::AutoBreak;
 use crate::domain::hook::HookId;
+use crate::domain::leadership::{Place, Role};
 use crate::domain::probe::{Phase, ProbeReport};
 use crate::domain::snapshot::{Scrape, ScrapeFailure};
 use crate::domain::time::Time;
@@ -61,8 +66,13 @@ pub struct Metrics {
     inventory_current: Gauge,
     inventory_problems: Gauge,
     self_doubt: Gauge,
+    breaker_mode: GaugeVec,
     assessed_at: Gauge,
     changes: IntCounterVec,
+    leader: GaugeVec,
+    leader_transitions: IntCounterVec,
+    events: IntCounterVec,
+    servers: servers::ServerMetrics,
 }
 
 impl Metrics {
@@ -163,8 +173,25 @@ impl Metrics {
                 "Objects in the cluster that could not be made sense of; the API lists them.",
             )?,
             self_doubt: make.gauge("self_doubt", "1 while every probe fails and the fault may be our own.")?,
+            breaker_mode: make.gauges(
+                "breaker_mode",
+                "1 for what is done about a culprit now, 0 for the others; this version bypasses nothing yet.",
+                &["mode"],
+            )?,
             assessed_at: make.gauge("assessment_timestamp_seconds", "When everything was last judged.")?,
             changes: make.counters("verdict_changes_total", "Changes of a hook's health.", &["health"])?,
+            leader: make.gauges(
+                "leader",
+                "1 for what this replica leads by, 0 else; no series in a daemon that takes no part in an election.",
+                &["by"],
+            )?,
+            leader_transitions: make.counters(
+                "leader_transitions_total",
+                "How often this replica became the leader, a follower, or neither.",
+                &["role"],
+            )?,
+            events: make.counters("events_total", "Kubernetes Events by what became of them.", &["outcome"])?,
+            servers: servers::ServerMetrics::new(&make)?,
             registry,
         })
     }
@@ -234,6 +261,16 @@ impl Metrics {
         self.changes.with_label_values(&[verdict.health.as_str()]).inc();
     }
 
+    /// Counts a change of this replica's role.
+    pub fn role_changed(&self, role: Role) {
+        self.leader_transitions.with_label_values(&[role.as_str()]).inc();
+    }
+
+    /// Counts a Kubernetes Event.
+    pub fn event_written(&self, outcome: EventOutcome) {
+        self.events.with_label_values(&[outcome.as_str()]).inc();
+    }
+
     /// Drops the probe series of hooks that are not in the inventory any more.
     pub fn keep_only(&self, hooks: &BTreeSet<HookId>) {
         let Ok(mut probed) = self.probed_as.lock() else {
@@ -289,7 +326,11 @@ impl Metrics {
             &self.hook_backends,
             &self.certificate_not_after,
             &self.scrape_last_success,
-        ] {
+            &self.leader,
+        ]
+        .into_iter()
+        .chain(self.servers.vectors())
+        {
             gauges.reset();
         }
     }
@@ -330,6 +371,7 @@ impl Metrics {
                     .set(at - age);
             }
         }
+        self.servers.fill(&assessment.sources);
         let current = assessment
             .sources
             .inventory_age_seconds
@@ -338,13 +380,24 @@ impl Metrics {
         self.inventory_problems.set(assessment.problems.len() as f64);
         self.self_doubt
             .set(as_number(u8::from(assessment.sources.self_doubt)));
+        for mode in AutoBreak::ALL {
+            let now = as_number(u8::from(assessment.breaker.effective == mode));
+            self.breaker_mode.with_label_values(&[mode.as_str()]).set(now);
+        }
         self.assessed_at.set(at);
+        if let Some(replica) = &assessment.replica {
+            for by in Place::ALL {
+                let leads = replica.role == Role::Leader && replica.by == Some(by);
+                self.leader
+                    .with_label_values(&[by.as_str()])
+                    .set(as_number(u8::from(leads)));
+            }
+        }
     }
 
     fn fill_hook(&self, verdict: &Verdict) {
-        let kind = verdict.kind.to_string();
         let hook = [
-            kind.as_str(),
+            verdict.kind.as_str(),
             verdict.configuration.as_deref().unwrap_or(""),
             &verdict.webhook,
         ];
@@ -372,10 +425,7 @@ impl Metrics {
 }
 
 const fn kind(id: &HookId) -> &'static str {
-    match id.kind {
-        crate::domain::hook::HookKind::Mutating => "mutating",
-        crate::domain::hook::HookKind::Validating => "validating",
-    }
+    id.kind.as_str()
 }
 
 /// Makes a metric with the common prefix and registers it.

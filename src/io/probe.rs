@@ -89,6 +89,9 @@ pub struct ProbeRequest {
     pub level: ProbeLevel,
     /// On a new connection or on the one that is kept.
     pub connection: Connection,
+    /// Whether the backend has left: its kept connection is asked, and never dialled anew, for the address may be
+    /// somebody else's by now.
+    pub gone: bool,
     /// How long the whole probe may take: the hook's timeout.
     pub deadline: Duration,
     /// As whom a review is made; needed for [`ProbeLevel::Review`] only.
@@ -145,7 +148,10 @@ impl Prober {
         let outcome = match Plan::new(&request, &self.uids, started) {
             Err(why) => ProbeOutcome::NotProbed { why },
             Ok(plan) => {
-                let trust = self.trust.of(&plan.terms.ca_bundle, plan.service);
+                let trust = match plan.terms.insecure {
+                    true => Trust::Anything,
+                    false => self.trust.of(&plan.terms.ca_bundle, plan.service),
+                };
                 certificates.ca_not_after = trust.ends();
                 let limit = request.deadline.min(self.limits.longest);
                 let attempt = timeout(limit, self.attempt(&request, plan, trust, &progress, &sighting));
@@ -195,6 +201,11 @@ impl Prober {
         self.pool.forget(hook, backend);
     }
 
+    /// Whether a connection to the backend is kept idle now.
+    pub fn keeps(&self, hook: &HookId, backend: &Backend) -> bool {
+        self.pool.holds(hook, backend)
+    }
+
     /// How many connections are kept idle now.
     pub fn kept(&self) -> usize {
         self.pool.len()
@@ -216,12 +227,18 @@ impl Prober {
             sighting.set_not_after(kept.not_after);
             match kept.link.exchange(again, progress).await {
                 Ok(reply) => return self.settle(request, plan, kept, reply),
+                Err(broken) if request.gone => return broken.outcome(sighting),
                 // The server has closed in the meantime, as it may: the API server dials anew as well. A
                 // connection that merely stays silent does not come here; it runs into the deadline.
                 Err(broken) if broken.phase == Phase::FirstByte => progress.restart(),
                 Err(broken) => return broken.outcome(sighting),
             }
             sighting.set_not_after(None);
+        }
+        if request.gone {
+            return ProbeOutcome::NotProbed {
+                why: "it has left, and no connection to it is kept".to_owned(),
+            };
         }
         match self.fresh(backend, plan, trust, progress, sighting).await {
             Ok((_, None)) => ProbeOutcome::Answered(Answer::Handshake),

@@ -2,13 +2,15 @@
 //!
 //! Each replica counts for itself, and behind a load balancer every request may reach another one. So the
 //! replicas are asked by the addresses that the Service `default/kubernetes` is made of, where these can be
-//! reached; on many managed control planes they cannot, and then the configured server stands for all.
+//! reached; on many managed control planes they cannot, and then the configured server stands for all. That one is
+//! dialled anew each time, and asked as often as there are replicas behind it: a kept connection would lead to the
+//! same replica for ever.
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use http::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap};
+use http::header::{ACCEPT, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap};
 use http::{Request, Uri};
 use http_body_util::BodyExt;
 use kube::Client;
@@ -22,6 +24,7 @@ use crate::domain::canary::bounded;
 use crate::domain::snapshot::{Complaints, Scrape, ScrapeFailure, ScrapeFailureReason, Snapshot};
 
 mod reader;
+mod readyz;
 mod sniff;
 mod targets;
 
@@ -99,7 +102,8 @@ impl Scraper {
         let server = ScrapeTarget {
             name: server_name(connection.server()),
             address: None,
-            client: connection.calls().clone(),
+            // Nothing that goes over this client keeps its connection, so none is ever met again.
+            client: connection.canaries().clone(),
         };
         let targets = Targets::new(server, connection.server_address());
         Self {
@@ -113,6 +117,15 @@ impl Scraper {
     /// Where to scrape now; at least one target, and no replica twice as far as can be told.
     pub fn targets(&self) -> Vec<ScrapeTarget> {
         self.with_targets(|targets| targets.current((self.clock)()))
+    }
+
+    /// How often to ask a target in one round so that every replica behind it can be met. Where it is not known how
+    /// many there are, `wide` asks once more than there seem to be.
+    pub fn visits(&self, target: &ScrapeTarget, wide: bool) -> usize {
+        match target.address {
+            Some(_) => 1,
+            None => self.with_targets(|targets| targets.visits((self.clock)(), wide)),
+        }
     }
 
     /// Reads anew which replicas there are.
@@ -156,7 +169,7 @@ impl Scraper {
             .map_err(|error| failed(chain(&error)))?;
         let status = answer.status();
         if !status.is_success() {
-            let message = error_message(status.as_u16(), answer.into_body()).await;
+            let message = error_message(answer.into_body()).await;
             return Err(failed(bounded(&format!("HTTP {}: {message}", status.as_u16()))));
         }
         let body = read_body(answer.into_body(), MAX_REPLICAS_BODY)
@@ -192,6 +205,12 @@ impl Scraper {
                 Err(_) => {}
             }
         }
+        if target.address.is_none()
+            && let Ok((_, (snapshot, _))) = &read
+            && let Some(started) = snapshot.process_start
+        {
+            self.with_targets(|targets| targets.met(started, at));
+        }
         match read {
             Ok((bytes, (snapshot, complaints))) => Ok(Scrape {
                 target: target.name.clone(),
@@ -213,8 +232,11 @@ impl Scraper {
     async fn read(&self, target: &ScrapeTarget) -> Result<(u64, (Snapshot, Complaints)), Failed> {
         use ScrapeFailureReason as Reason;
 
-        let request = Request::get("/metrics")
-            .header(ACCEPT, FORMATS)
+        let mut request = Request::get("/metrics").header(ACCEPT, FORMATS);
+        if !target.is_direct() {
+            request = request.header(CONNECTION, "close");
+        }
+        let request = request
             .body(Body::empty())
             .map_err(|error| Failed(Reason::Unreachable, chain(&error)))?;
         let answer = target.client.send(request).await.map_err(|error| {
@@ -228,9 +250,10 @@ impl Scraper {
         })?;
         let status = answer.status().as_u16();
         if status != 200 {
-            return Err(refused(status, &error_message(status, answer.into_body()).await));
+            return Err(refused(status, &error_message(answer.into_body()).await));
         }
         let format = format_of(answer.headers()).map_err(|why| Failed(Reason::NotMetrics, why))?;
+        let started = process_start(answer.headers());
 
         let mut body = answer.into_body();
         let (mut bytes, mut reader) = (0_u64, Reader::new(format));
@@ -251,13 +274,14 @@ impl Scraper {
                 .feed(&chunk)
                 .map_err(|why| Failed(Reason::NotMetrics, why))?;
         }
-        let read = reader.finish().map_err(|unfit| match unfit {
+        let mut read = reader.finish().map_err(|unfit| match unfit {
             Unfit::NotMetrics(why) => Failed(Reason::NotMetrics, why),
             Unfit::CutOff(within) => Failed(
                 Reason::Truncated,
                 format!("broke off after {bytes} bytes, within a {within}"),
             ),
         })?;
+        read.0.process_start = read.0.process_start.or(started);
         Ok((bytes, read))
     }
 
@@ -311,6 +335,12 @@ fn format_of(headers: &HeaderMap) -> Result<Option<Format>, String> {
             Format::of(kind).ok_or_else(|| bounded(&format!("content of type {kind:?} instead of metrics")))
         })
         .transpose()
+}
+
+/// When the process began, as Prometheus's own handler says beside the metrics: it may be filtered out of them.
+fn process_start(headers: &HeaderMap) -> Option<f64> {
+    let value = headers.get("process-start-time-unix")?.to_str().ok()?;
+    value.parse().ok().filter(|seconds: &f64| seconds.is_finite())
 }
 
 #[cfg(test)]
@@ -539,6 +569,35 @@ mod tests {
         assert_eq!(failure.reason, ScrapeFailureReason::TimedOut);
     }
 
+    #[tokio::test]
+    async fn behind_one_address_every_scrape_dials_anew_and_the_header_tells_processes_apart() {
+        let answers = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&answers);
+        let server = Server::start(move |_| {
+            let started = 1_000 + count.fetch_add(1, Ordering::Relaxed) % 2;
+            let headers = format!("content-type: {TEXT}\r\nprocess-start-time-unix: {started}");
+            let body = "# TYPE apiserver_request_total counter\napiserver_request_total{verb=\"POST\"} 3\n";
+            Reply::Raw(raw(200, &headers, body).into())
+        })
+        .await;
+        let scraper = Scraper::new(server.connection().await, clock(), limits());
+        let target = scraper.targets().remove(0);
+        assert_eq!(
+            (scraper.visits(&target, false), scraper.visits(&target, true)),
+            (1, 2)
+        );
+        let mut started = Vec::new();
+        for _ in 0..2 {
+            let scrape = soon(scraper.scrape(&target)).await.expect("metrics");
+            started.extend(scrape.snapshot.process_start);
+        }
+        assert_eq!(started, [1_000.0, 1_001.0]);
+        assert_eq!(scraper.visits(&target, false), 2, "one for each that was met");
+        for asked in server.asked() {
+            assert_eq!(asked.headers["connection"], "close");
+        }
+    }
+
     fn slices(addresses: &[SocketAddr]) -> String {
         let items: Vec<_> = addresses
             .iter()
@@ -600,6 +659,11 @@ mod tests {
             assert_eq!(result.is_ok(), target.name == ok.0);
         }
         assert_eq!(names(&scraper), [ok.clone(), configured.clone()]);
+        let visits = scraper
+            .targets()
+            .into_iter()
+            .map(|target| scraper.visits(&target, true));
+        assert_eq!(visits.collect::<Vec<_>>(), [1, 1], "one replica is out of reach");
         soon(scraper.refresh()).await.expect("a list");
         assert_eq!(names(&scraper), [ok, configured], "a refresh forgets nothing");
 

@@ -13,6 +13,7 @@ mod identity;
 mod kinds;
 mod knobs;
 mod metrics;
+mod others;
 mod patch;
 mod random;
 mod read;
@@ -49,6 +50,7 @@ use call::Caller;
 use identity::Identity;
 pub use knobs::Knobs;
 use metrics::Metrics;
+use others::Others;
 use store::Store;
 
 /// Most connections open at once.
@@ -122,6 +124,7 @@ impl ApiServer {
         let identity =
             Identity::new(address).context("cannot make the certificates of the lab's API server")?;
         let metrics = Metrics::new().context("cannot register metrics")?;
+        let others = Others::new(&metrics, options.handshake_timeout).context("cannot register metrics")?;
         let caller = Caller::new(metrics.missing_san.clone(), options.handshake_timeout);
         let state = Arc::new(State {
             store: Store::new(),
@@ -137,6 +140,7 @@ impl ApiServer {
         let mut tasks = JoinSet::new();
         tasks.spawn(accept(listener, identity.acceptor, Arc::clone(&state)));
         tasks.spawn(tick(Arc::clone(&state)));
+        tasks.spawn(others.look_after(Arc::clone(&state)));
         Ok(Self {
             state,
             kubeconfig,

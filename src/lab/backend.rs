@@ -2,6 +2,7 @@
 
 mod answer;
 mod gate;
+mod others;
 
 use std::borrow::Cow;
 use std::convert::Infallible;
@@ -55,13 +56,18 @@ impl Behaviour {
     }
 }
 
-/// Whether a backend serves a validating or a mutating hook.
+/// Which kind of hook a backend serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// Healthy means: allow.
     Validating,
     /// Healthy means: allow, and add an annotation by JSONPatch.
     Mutating,
+    /// Healthy means: convert objects of a CustomResourceDefinition by their version alone. Behaviours that are about
+    /// reviews count as healthy.
+    Conversion,
+    /// Healthy means: serve the discovery document of an APIService. Behaviours that are about reviews count as healthy.
+    Aggregated,
 }
 
 /// What a backend was asked, since it was started.

@@ -74,6 +74,19 @@ impl Authority {
         self.issue_for_days(&[server_name], -90, -2)
     }
 
+    /// A certificate by which a user of a group shows who they are; valid for a year, or expired two days ago.
+    ///
+    /// # Errors
+    /// When signing fails.
+    pub fn issue_client(&self, user: &str, group: &str, expired: bool) -> anyhow::Result<ServingCertificate> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, user);
+        params.distinguished_name.push(DnType::OrganizationName, group);
+        let (from, until) = if expired { (-90, -2) } else { (-1, 365) };
+        self.sign(params, ExtendedKeyUsagePurpose::ClientAuth, from, until)
+            .with_context(|| format!("a client certificate for {user:?}"))
+    }
+
     fn issue_for_days(&self, names: &[&str], from: i64, until: i64) -> anyhow::Result<ServingCertificate> {
         let owned: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
         let mut params =
@@ -81,14 +94,25 @@ impl Authority {
         if let Some(first) = names.first() {
             params.distinguished_name.push(DnType::CommonName, *first);
         }
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        self.sign(params, ExtendedKeyUsagePurpose::ServerAuth, from, until)
+            .with_context(|| format!("a certificate for {names:?}"))
+    }
+
+    fn sign(
+        &self,
+        mut params: CertificateParams,
+        usage: ExtendedKeyUsagePurpose,
+        from: i64,
+        until: i64,
+    ) -> anyhow::Result<ServingCertificate> {
+        params.extended_key_usages = vec![usage];
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.use_authority_key_identifier_extension = true;
         set_validity(&mut params, from, until);
-        let key = KeyPair::generate().context("making the key of a serving certificate")?;
+        let key = KeyPair::generate().context("making the key of a certificate")?;
         let certificate = params
             .signed_by(&key, &self.issuer)
-            .with_context(|| format!("signing a certificate for {names:?}"))?;
+            .context("signing a certificate")?;
         Ok(ServingCertificate {
             chain: vec![certificate.der().clone(), self.issuer.der().clone()],
             key: key.serialize_der(),

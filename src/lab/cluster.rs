@@ -2,6 +2,7 @@
 //!
 //! Everything is put into the API server by an ordinary client, so it does not matter whose API server it is.
 
+mod moves;
 mod objects;
 
 use std::net::IpAddr;
@@ -141,8 +142,8 @@ impl Cluster {
         let mut backends = Vec::new();
         for hook in LabHook::ALL {
             let role = match hook.kind() {
-                HookKind::Validating => Role::Validating,
                 HookKind::Mutating => Role::Mutating,
+                _ => Role::Validating,
             };
             let certificate = authority.issue(&certified_name(hook, reach))?;
             let group = Backend::start_group(&hook.hosts(reach), role, &certificate).await?;

@@ -9,6 +9,7 @@ use anyhow::Context;
 use super::api::{ApiServer, ApiServerOptions};
 use super::cluster::client_for;
 use super::envtest::{Envtest, Throttle, namespace};
+use super::script::Script;
 use super::workload::ReadFlood;
 
 /// Which control plane.
@@ -80,6 +81,8 @@ pub enum Trouble {
     Throttle(Throttle),
     /// Readers list without end.
     Flood(ReadFlood),
+    /// Something goes on by itself.
+    Script(Script),
 }
 
 impl ControlPlane {
@@ -140,8 +143,22 @@ impl ControlPlane {
         }
     }
 
+    /// Drops every packet between the embedded API server and the hook of that server name.
+    ///
+    /// # Errors
+    /// On a real one.
+    pub fn firewall(&self, server_name: &str) -> anyhow::Result<Trouble> {
+        match self {
+            Self::Embedded(api) => {
+                api.knobs().firewall(Some(server_name));
+                Ok(Trouble::Knob)
+            }
+            Self::Envtest(_) => anyhow::bail!("a real API server has no such knob"),
+        }
+    }
+
     /// Lists without end by `readers` clients. The embedded one is left with so many `cores` of its own; a real one
-    /// has those of the machine, and it takes [`FLOOD_FACTOR`] times the readers to keep them busy.
+    /// has those of the machine, and it takes several times the readers to keep them busy.
     ///
     /// # Errors
     /// When a client cannot be made.
@@ -167,6 +184,7 @@ impl ControlPlane {
         if let Self::Embedded(api) = self {
             api.knobs().set_storage_latency(USUAL_STORAGE, STORAGE_JITTER);
             api.knobs().set_cpu(USUAL_CORES);
+            api.knobs().firewall(None);
         }
     }
 }

@@ -6,19 +6,24 @@
 pub mod binaries;
 pub mod namespace;
 mod process;
+mod server;
 mod throttle;
 
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use tokio::time::Instant;
 
 use self::binaries::Binaries;
 use self::process::{Guard, Process};
+pub use self::server::SecondApiServer;
+use self::server::{Launch, Origin};
 pub use self::throttle::Throttle;
 use super::certs::Authority;
 use super::cluster::client_for;
@@ -44,15 +49,30 @@ const OWN_ADDRESS: u8 = 9;
 /// Where everything listens that nobody has to be told of.
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
+/// Every request with who made it and what came of it, and none of their contents. A watch is written down when it
+/// opens and again when it ends.
+const AUDIT_POLICY: &str = "apiVersion: audit.k8s.io/v1\n\
+                            kind: Policy\n\
+                            omitStages: [RequestReceived]\n\
+                            rules: [{level: Metadata}]\n";
+
+/// What is out of the ordinary about a control plane.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Options {
+    /// Whether the API server writes an audit log.
+    pub audit: bool,
+}
+
 /// A running control plane. Dropping it kills its processes.
 #[derive(Debug)]
 pub struct Envtest {
     // In the order in which they end.
     kube_apiserver: Process,
     etcd: Arc<Process>,
-    _guard: Guard,
+    guard: Guard,
+    origin: Box<Origin>,
     address: SocketAddr,
-    kubeconfig: String,
+    audit_log: Option<PathBuf>,
 }
 
 impl Envtest {
@@ -64,10 +84,18 @@ impl Envtest {
     /// # Errors
     /// When the binaries are missing, or a server does not start or does not become ready; with its last words.
     pub async fn start(directory: &Path) -> anyhow::Result<Self> {
+        Self::start_with(directory, Options::default()).await
+    }
+
+    /// The same with options.
+    ///
+    /// # Errors
+    /// As for [`Envtest::start`].
+    pub async fn start_with(directory: &Path, options: Options) -> anyhow::Result<Self> {
         let binaries = binaries::find()?;
         let mut attempt = 1;
         loop {
-            match Self::attempt(&binaries, directory).await {
+            match Self::attempt(&binaries, directory, options).await {
                 Err(error)
                     if attempt < ATTEMPTS && format!("{error:#}").contains("address already in use") =>
                 {
@@ -78,7 +106,7 @@ impl Envtest {
         }
     }
 
-    async fn attempt(binaries: &Binaries, directory: &Path) -> anyhow::Result<Self> {
+    async fn attempt(binaries: &Binaries, directory: &Path, options: Options) -> anyhow::Result<Self> {
         let mut guard = Guard::start(directory)?;
         let host = api_server_host(namespace::entered());
         let (clients, peers, secure) = (free_port(LOOPBACK)?, free_port(LOOPBACK)?, free_port(host)?);
@@ -92,19 +120,29 @@ impl Envtest {
         )?;
         let address = SocketAddr::from((host, secure));
         let files = Files::write(&directory.join(format!("kube-apiserver-{secure}")), host)?;
-        let kube_apiserver = Process::start(
-            "kube-apiserver",
-            &binaries.kube_apiserver,
-            api_server_arguments(&files, clients, address),
-            directory,
-            &mut guard,
-        )?;
+        let mut arguments = api_server_arguments(&files, clients, address);
+        let audit_log = match options.audit {
+            true => Some(audit(&files.directory, &mut arguments)?),
+            false => None,
+        };
+        let launch = Launch {
+            name: "kube-apiserver",
+            binary: binaries.kube_apiserver.clone(),
+            arguments,
+            directory: directory.to_owned(),
+        };
+        let kube_apiserver = launch.start(&mut guard)?;
         let envtest = Self {
             kube_apiserver,
             etcd: Arc::new(etcd),
-            _guard: guard,
+            guard,
             address,
-            kubeconfig: kubeconfig(&files.authority, address, &files.token),
+            audit_log,
+            origin: Box::new(Origin {
+                launch,
+                etcd_port: clients,
+                files,
+            }),
         };
         envtest.ready().await?;
         Ok(envtest)
@@ -115,9 +153,41 @@ impl Envtest {
         self.address
     }
 
+    /// Where the API server writes every request down, one JSON object per line, before it answers.
+    pub fn audit_log(&self) -> Option<&Path> {
+        self.audit_log.as_deref()
+    }
+
     /// A kubeconfig (YAML) of a user that may do everything.
     pub fn kubeconfig(&self) -> String {
-        self.kubeconfig.clone()
+        self.kubeconfig_for(self.address)
+    }
+
+    /// The same with another address of an API server, or of something in front of several.
+    pub fn kubeconfig_for(&self, address: SocketAddr) -> String {
+        let files = &self.origin.files;
+        kubeconfig(&files.authority.pem(), address, &files.token)
+    }
+
+    /// A kubeconfig of the same user by a client certificate, valid or expired.
+    ///
+    /// # Errors
+    /// When the certificate cannot be made.
+    pub fn kubeconfig_by_certificate(&self, expired: bool) -> anyhow::Result<String> {
+        let files = &self.origin.files;
+        let certificate = files
+            .authority
+            .issue_client("lab-admin", "system:masters", expired)?;
+        let [shown, key] =
+            [certificate.chain_pem(), certificate.key_pem()].map(|pem| BASE64_STANDARD.encode(pem));
+        let by_token = format!("token: {}", files.token);
+        let by_certificate = format!("client-certificate-data: {shown}\n    client-key-data: {key}");
+        Ok(self.kubeconfig().replace(&by_token, &by_certificate))
+    }
+
+    /// The id of the API server's process, for who wants to see what it costs.
+    pub fn api_server_id(&self) -> u32 {
+        self.kube_apiserver.id()
     }
 
     /// Stops etcd four fifths of the time for as long as the returned value lives.
@@ -126,29 +196,36 @@ impl Envtest {
     }
 
     async fn ready(&self) -> anyhow::Result<()> {
-        let client = client_for(&self.kubeconfig).await?;
-        let until = Instant::now() + READY_LIMIT;
-        let mut last = "it was never asked".to_owned();
-        while Instant::now() < until {
-            self.etcd.check()?;
-            self.kube_apiserver.check()?;
-            let request = http::Request::get("/readyz")
-                .body(Vec::new())
-                .context("asking for readiness")?;
-            match tokio::time::timeout(READY_ANSWER, client.request_text(request)).await {
-                Ok(Ok(_)) => return Ok(()),
-                Ok(Err(error)) => last = error.to_string(),
-                Err(_) => last = "no answer".to_owned(),
-            }
-            tokio::time::sleep(READY_POLL).await;
-        }
-        anyhow::bail!(
-            "kube-apiserver is not ready after {} s: {last}\n{}\n{}",
-            READY_LIMIT.as_secs(),
-            self.kube_apiserver.last_words(),
-            self.etcd.last_words()
-        )
+        let processes = [&*self.etcd, &self.kube_apiserver];
+        ready(&self.kubeconfig(), &processes, READY_LIMIT).await
     }
+}
+
+/// Waits until the API server of a kubeconfig is ready and, as long as it is not, these processes live.
+async fn ready(kubeconfig: &str, processes: &[&Process], limit: Duration) -> anyhow::Result<()> {
+    let client = client_for(kubeconfig).await?;
+    let until = Instant::now() + limit;
+    let mut last = "it was never asked".to_owned();
+    while Instant::now() < until {
+        for process in processes {
+            process.check()?;
+        }
+        let request = http::Request::get("/readyz")
+            .body(Vec::new())
+            .context("asking for readiness")?;
+        match tokio::time::timeout(READY_ANSWER, client.request_text(request)).await {
+            Ok(Ok(_)) => return Ok(()),
+            Ok(Err(error)) => last = error.to_string(),
+            Err(_) => last = "no answer".to_owned(),
+        }
+        tokio::time::sleep(READY_POLL).await;
+    }
+    let words: Vec<String> = processes.iter().map(|process| process.last_words()).collect();
+    anyhow::bail!(
+        "kube-apiserver is not ready after {} s: {last}\n{}",
+        limit.as_secs(),
+        words.join("\n")
+    )
 }
 
 /// Where the API server listens. In a namespace not on loopback: it publishes the address as the endpoint of its own
@@ -190,6 +267,7 @@ fn api_server_arguments(files: &Files, etcd: u16, address: SocketAddr) -> Vec<Os
         flag("cert-dir", &files.directory),
         flag("tls-cert-file", files.directory.join("serving.crt")),
         flag("tls-private-key-file", files.directory.join("serving.key")),
+        flag("client-ca-file", files.directory.join("clients.crt")),
         flag("token-auth-file", files.directory.join("tokens.csv")),
         flag("authorization-mode", "RBAC"),
         flag(
@@ -214,6 +292,15 @@ fn api_server_arguments(files: &Files, etcd: u16, address: SocketAddr) -> Vec<Os
     arguments
 }
 
+/// Has an audit log written, and says where.
+fn audit(directory: &Path, arguments: &mut Vec<OsString>) -> anyhow::Result<PathBuf> {
+    let policy = directory.join("audit-policy.yaml");
+    std::fs::write(&policy, AUDIT_POLICY).with_context(|| format!("writing {}", policy.display()))?;
+    let log = directory.join("audit.log");
+    arguments.extend([flag("audit-policy-file", &policy), flag("audit-log-path", &log)]);
+    Ok(log)
+}
+
 fn flag(name: &str, value: impl AsRef<std::ffi::OsStr>) -> OsString {
     let mut flag = OsString::from(format!("--{name}="));
     flag.push(value);
@@ -222,8 +309,8 @@ fn flag(name: &str, value: impl AsRef<std::ffi::OsStr>) -> OsString {
 
 /// Keys, certificates and tokens, in files as the API server wants them.
 struct Files {
-    directory: std::path::PathBuf,
-    authority: String,
+    directory: PathBuf,
+    authority: Authority,
     token: String,
 }
 
@@ -237,6 +324,7 @@ impl Files {
         for (name, text) in [
             ("serving.crt", serving.chain_pem()),
             ("serving.key", serving.key_pem()),
+            ("clients.crt", authority.pem()),
             ("accounts.pub", accounts.public_key_pem()),
             ("accounts.key", accounts.serialize_pem()),
             (
@@ -250,9 +338,16 @@ impl Files {
         }
         Ok(Self {
             directory: directory.to_owned(),
-            authority: authority.pem(),
+            authority,
             token,
         })
+    }
+}
+
+impl std::fmt::Debug for Files {
+    // What is in them is secret.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Files({})", self.directory.display())
     }
 }
 

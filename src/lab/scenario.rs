@@ -2,6 +2,7 @@
 
 mod table;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -9,6 +10,7 @@ use anyhow::Context;
 use super::backend::Behaviour;
 use super::cluster::{Cluster, LabHook};
 use super::control_plane::{ControlPlane, Reach, Trouble};
+use super::script::Script;
 
 pub use self::table::SCENARIOS;
 
@@ -23,6 +25,8 @@ pub struct Scenario {
     pub symptom: &'static str,
     /// What hookwatch is to say of which hooks; it is to say `Failing` of no other.
     pub expected: &'static [Expected],
+    /// What is to be among the hooks' risks before the first verdict.
+    pub foreseen: Option<&'static str>,
     /// Which trouble other than a hook it is to name.
     pub not_a_hook: Option<&'static str>,
     faults: &'static [Fault],
@@ -75,6 +79,14 @@ enum Fault {
     ExpiredCertificates(LabHook),
     /// The Service's EndpointSlice is empty.
     NoEndpoints(LabHook),
+    /// The `backends` backends of the hook that were called most vanish as with their node, behind open connections.
+    Vanish { hook: LabHook, backends: usize },
+    /// The hook's Deployment is restarted again and again, and leaves a gap each time.
+    RestartWithoutEnd(LabHook),
+    /// All endpoints of the hook are on one node, which becomes NotReady and is lost a little later.
+    OnlyNodeLost(LabHook),
+    /// No packet passes between the API server and the hook's backends; all others reach them.
+    Firewall(LabHook),
     /// Every storage operation of the API server takes this long.
     SlowStorage(Duration),
     /// The API server has this many cores, and readers LIST without end.
@@ -84,7 +96,7 @@ enum Fault {
 /// What a scenario is carried out on.
 pub struct Target<'a> {
     /// The lab cluster.
-    pub cluster: &'a Cluster,
+    pub cluster: &'a Arc<Cluster>,
     /// What it runs on.
     pub control_plane: &'a ControlPlane,
 }
@@ -123,8 +135,20 @@ impl Scenario {
         const WITHOUT: &str = "backends can be reached by url only here, which leaves one backend per hook and no \
                                EndpointSlices; a network namespace (Linux, with unshare and ip, as root or with \
                                user namespaces allowed) gives both";
+        const EMBEDDED: &str = "between a real API server and a hook nothing can drop packets here that would not \
+                                drop them between hookwatch and the hook as well";
+        let needs_wall = self
+            .faults
+            .iter()
+            .any(|fault| matches!(fault, Fault::Firewall(_)));
+        if needs_wall && reach != Reach::Loopback {
+            return Some(EMBEDDED);
+        }
         let needs_services = self.faults.iter().any(|fault| match fault {
-            Fault::NoEndpoints(_) => true,
+            Fault::NoEndpoints(_)
+            | Fault::Vanish { .. }
+            | Fault::RestartWithoutEnd(_)
+            | Fault::OnlyNodeLost(_) => true,
             Fault::Behave { hook, backends, .. } => *backends < hook.backends(),
             _ => false,
         });
@@ -180,6 +204,18 @@ impl Fault {
             Self::WrongCaBundle(hook) => cluster.set_ca_bundle(*hook, false).await?,
             Self::ExpiredCertificates(hook) => cluster.renew_certificates(*hook, true).await?,
             Self::NoEndpoints(hook) => cluster.set_endpoints(*hook, false).await?,
+            Self::Vanish { hook, backends } => cluster.vanish(*hook, *backends).await?,
+            Self::RestartWithoutEnd(hook) => {
+                let (cluster, hook) = (Arc::clone(cluster), *hook);
+                let restarts = async move { cluster.restart_without_end(hook).await };
+                return Ok(Some(Trouble::Script(Script::start(restarts))));
+            }
+            Self::OnlyNodeLost(hook) => {
+                let (cluster, hook) = (Arc::clone(cluster), *hook);
+                let loss = async move { cluster.lose_the_only_node(hook).await };
+                return Ok(Some(Trouble::Script(Script::start(loss))));
+            }
+            Self::Firewall(hook) => return target.control_plane.firewall(&hook.server_name()).map(Some),
             Self::SlowStorage(delay) => return Ok(Some(target.control_plane.slow_storage(*delay))),
             Self::ReadOverload { readers, cores } => {
                 return target.control_plane.flood(*readers, *cores).await.map(Some);
@@ -197,8 +233,14 @@ impl Fault {
             Self::WrongCaBundle(hook) => cluster.set_ca_bundle(*hook, true).await,
             Self::ExpiredCertificates(hook) => cluster.renew_certificates(*hook, false).await,
             Self::NoEndpoints(hook) => cluster.set_endpoints(*hook, true).await,
+            Self::Vanish { hook, .. } | Self::RestartWithoutEnd(hook) => {
+                let all = hook.backends();
+                cluster.behave(*hook, all, &Behaviour::Healthy).await?;
+                cluster.set_endpoints(*hook, true).await
+            }
+            Self::OnlyNodeLost(hook) => cluster.spread_again(*hook).await,
             // They end with what is held for them.
-            Self::SlowStorage(_) | Self::ReadOverload { .. } => Ok(()),
+            Self::Firewall(_) | Self::SlowStorage(_) | Self::ReadOverload { .. } => Ok(()),
         }
     }
 }
@@ -213,7 +255,7 @@ mod tests {
 
     struct Lab {
         control_plane: ControlPlane,
-        cluster: Cluster,
+        cluster: Arc<Cluster>,
     }
 
     impl Lab {
@@ -227,7 +269,7 @@ mod tests {
                 .unwrap();
             Self {
                 control_plane,
-                cluster,
+                cluster: Arc::new(cluster),
             }
         }
 
@@ -295,11 +337,22 @@ mod tests {
             .filter(|scenario| scenario.unplayable(Reach::Url).is_some())
             .map(|scenario| scenario.name)
             .collect();
-        assert_eq!(unplayable, ["one-of-three-refused", "no-endpoints"]);
-        assert!(
-            SCENARIOS
-                .iter()
-                .all(|scenario| scenario.unplayable(Reach::Namespace).is_none())
+        assert_eq!(
+            unplayable,
+            [
+                "one-of-three-refused",
+                "no-endpoints",
+                "stale-connections",
+                "rollout-gap",
+                "all-on-one-node",
+                "firewalled"
+            ]
         );
+        let needs_the_embedded_one: Vec<_> = SCENARIOS
+            .iter()
+            .filter(|scenario| scenario.unplayable(Reach::Namespace).is_some())
+            .map(|scenario| scenario.name)
+            .collect();
+        assert_eq!(needs_the_embedded_one, ["firewalled"]);
     }
 }

@@ -4,17 +4,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use hookwatch::app::replay::replay;
+use hookwatch::app::replay::replay_scrapes;
 use hookwatch::domain::canary::{CanaryOutcome, CanaryReport, CanaryTarget};
 use hookwatch::domain::hook::{Backend, BackendAddress, BackendPath, HookId, HookKind};
+use hookwatch::domain::leadership::{Place, ReplicaView, Role};
 use hookwatch::domain::probe::{
     CertificateFacts, Connection, Phase, Phases, ProbeLevel, ProbeOutcome, ProbeReport,
 };
+use hookwatch::domain::readiness::ReadinessView;
 use hookwatch::domain::snapshot::{Scrape, ScrapeFailure, ScrapeFailureReason};
 use hookwatch::domain::time::Time;
 use hookwatch::domain::verdict::{
     Assessment, BackendView, Cause, Effect, Elsewhere, Health, NotAHook, ScrapeView,
 };
+use hookwatch::io::events::EventOutcome;
 use hookwatch::io::metrics::Metrics;
 
 use crate::root;
@@ -35,6 +38,8 @@ pub fn values_of(label: &str) -> Option<Vec<&'static str>> {
             | Cause::Erroring
             | Cause::TlsInvalid
             | Cause::Partial
+            | Cause::RolloutGap
+            | Cause::StaleConnection
             | Cause::Unreachable
             | Cause::FailingOpen
             | Cause::Denying => {}
@@ -50,6 +55,8 @@ pub fn values_of(label: &str) -> Option<Vec<&'static str>> {
         Cause::Erroring,
         Cause::TlsInvalid,
         Cause::Partial,
+        Cause::RolloutGap,
+        Cause::StaleConnection,
         Cause::Unreachable,
         Cause::FailingOpen,
         Cause::Denying,
@@ -72,7 +79,16 @@ pub fn values_of(label: &str) -> Option<Vec<&'static str>> {
         ]
         .map(Effect::as_str)
         .to_vec(),
-        "kind" => vec!["mutating", "validating"],
+        "kind" => [
+            HookKind::Mutating,
+            HookKind::Validating,
+            HookKind::Conversion,
+            HookKind::Aggregated,
+        ]
+        .map(HookKind::as_str)
+        .to_vec(),
+        "by" => Place::ALL.map(Place::as_str).to_vec(),
+        "role" => Role::ALL.map(Role::as_str).to_vec(),
         "certificate" => vec!["served", "ca"],
         "result" => vec![
             "success",
@@ -134,7 +150,17 @@ fn exposition() -> String {
         snapshot: Default::default(),
         complaints: Default::default(),
     });
+    metrics.event_written(EventOutcome::Written);
+    metrics.role_changed(Role::Leader);
     let mut assessment = an_assessment();
+    assessment.replica = Some(ReplicaView {
+        identity: "a".into(),
+        role: Role::Leader,
+        holder: Some("a".into()),
+        by: Some(Place::Lease),
+        since: at,
+        trouble: None,
+    });
     let verdict = &mut assessment.hooks[0];
     (verdict.health, verdict.cause, verdict.effect) =
         (Health::Failing, Some(Cause::Hanging), Effect::Blocking);
@@ -156,6 +182,15 @@ fn exposition() -> String {
         replicas: 1,
         age_seconds: Some(1.0),
         failure: None,
+        failing_since: None,
+        silent: Vec::new(),
+        version: Some("v1.36.2".to_owned()),
+        readiness: ReadinessView {
+            state: "not_ready",
+            failing: vec!["poststarthook/rbac/bootstrap-roles".to_owned()],
+            ..ReadinessView::default()
+        },
+        missing: Vec::new(),
     }];
     String::from_utf8(metrics.gather(Some(&assessment), &[(id, "served", at)]).unwrap()).unwrap()
 }
@@ -163,7 +198,7 @@ fn exposition() -> String {
 /// An assessment as the core makes it; with hooks, for a recording names some.
 fn an_assessment() -> Assessment {
     let recording = root().join("tests/fixtures/recordings/quiet");
-    let assessment = replay(&recording).unwrap().last.unwrap();
+    let assessment = replay_scrapes(&recording).unwrap().last.unwrap();
     Assessment::clone(&assessment)
 }
 

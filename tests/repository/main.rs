@@ -12,6 +12,8 @@ mod alerts;
 mod arrows;
 mod commands;
 mod configuration;
+mod dashboards;
+mod deploy;
 mod exposed;
 mod links;
 mod source;

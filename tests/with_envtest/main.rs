@@ -10,7 +10,16 @@
     reason = "a test fails by panicking, and helpers of an integration test count as code"
 )]
 
+mod balanced;
+#[path = "../support/fidelity/all.rs"]
+mod cases;
+mod cost;
+mod credentials;
+mod fidelity;
+mod kinds;
 mod played;
+mod privileges;
+mod replicas;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -113,7 +122,17 @@ fn named(name: &str, test: impl Fn() -> Outcome + 'static) -> Named {
 }
 
 fn tests() -> Vec<Named> {
-    played::tests()
+    let all = [
+        played::tests(),
+        balanced::tests(),
+        cost::tests(),
+        credentials::tests(),
+        fidelity::tests(),
+        kinds::tests(),
+        privileges::tests(),
+        replicas::tests(),
+    ];
+    all.into_iter().flatten().collect()
 }
 
 /// Why nothing can be run here, if so.

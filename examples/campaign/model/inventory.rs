@@ -53,6 +53,7 @@ pub fn inventory(cluster: &Cluster, at: At) -> Arc<Inventory> {
         at: time(at),
         hooks,
         namespaces: namespaces.collect(),
+        nodes: BTreeMap::new(),
         problems: Vec::new(),
     })
 }
@@ -119,6 +120,7 @@ fn entry(hook: &HookSpec, service: &Service, at: At) -> Hook {
         dry_run_safe: hook.dry_run_safe,
         review_versions: vec!["v1".to_owned()],
         probe_level: None,
+        other: None,
         problems: Vec::new(),
     }
 }

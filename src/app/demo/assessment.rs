@@ -70,6 +70,9 @@ pub struct HookVerdict {
     /// Sentences.
     #[serde(deserialize_with = "or_default")]
     pub evidence: Vec<String>,
+    /// Sentences about what may yet happen.
+    #[serde(deserialize_with = "or_default")]
+    pub risks: Vec<String>,
 }
 
 impl HookVerdict {

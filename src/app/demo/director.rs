@@ -283,6 +283,7 @@ impl<'a> Director<'a> {
 fn event(news: News) -> Event {
     match news {
         News::Evidence(text) => Event::Evidence(text),
+        News::Risk(text) => Event::Risk(text),
         News::Verdict(hook) => Event::Verdict {
             finding: finding(hook.cause.as_deref(), hook.effect.as_deref(), hook.confidence),
             culprit: hook.webhook,

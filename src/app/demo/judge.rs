@@ -42,6 +42,8 @@ pub struct SeenVerdict {
 pub enum News {
     /// The first sign that something is wrong.
     Evidence(String),
+    /// The prediction that the scenario calls for, of one of its hooks.
+    Risk(String),
     /// An expected verdict.
     Verdict(HookVerdict),
     /// A `Failing` verdict that was not expected.
@@ -57,6 +59,8 @@ pub struct Judge {
     /// When each of the expected verdicts appeared.
     appeared: Vec<Option<Duration>>,
     not_a_hook_appeared: Option<Duration>,
+    /// When what was to be foreseen was foreseen.
+    foreseen: Option<Duration>,
     evidence_seen: bool,
     verdicts: Vec<SeenVerdict>,
     worst_writes: Option<String>,
@@ -72,6 +76,7 @@ impl Judge {
             scenario,
             appeared: vec![None; scenario.expected.len()],
             not_a_hook_appeared: None,
+            foreseen: None,
             evidence_seen: false,
             verdicts: Vec::new(),
             worst_writes: None,
@@ -88,6 +93,7 @@ impl Judge {
             return news;
         };
         self.look_for_evidence(assessment, &mut news);
+        self.look_for_risk(after, assessment, &mut news);
         self.look_for_verdicts(after, assessment, &mut news);
         for hook in &assessment.hooks {
             self.remember(after, hook);
@@ -135,6 +141,13 @@ impl Judge {
         let mut objections = self.objections.clone();
         for (expected, appeared) in self.scenario.expected.iter().zip(&self.appeared) {
             objections.extend(self.object_to_the_end(expected, *appeared));
+        }
+        let first = self.appeared.iter().flatten().min();
+        let in_time = self
+            .foreseen
+            .is_some_and(|foreseen| first.is_none_or(|first| foreseen < *first));
+        if let Some(wanted) = self.scenario.foreseen.filter(|_| !in_time) {
+            objections.push(format!("{wanted:?} was not foreseen before it happened"));
         }
         match (self.scenario.not_a_hook, self.not_a_hook()) {
             (wanted, found) if wanted == found => {}
@@ -205,6 +218,23 @@ impl Judge {
         if let Some(text) = hook.or(writes) {
             self.evidence_seen = true;
             news.push(News::Evidence(text.clone()));
+        }
+    }
+
+    fn look_for_risk(&mut self, after: Duration, assessment: &Assessment, news: &mut Vec<News>) {
+        let Some(wanted) = self.scenario.foreseen.filter(|_| self.foreseen.is_none()) else {
+            return;
+        };
+        let hooks = assessment
+            .hooks
+            .iter()
+            .filter(|hook| self.expected(hook).is_some());
+        let risk = hooks
+            .flat_map(|hook| &hook.risks)
+            .find(|risk| risk.contains(wanted));
+        if let Some(risk) = risk.cloned() {
+            self.foreseen = Some(after);
+            news.push(News::Risk(risk));
         }
     }
 

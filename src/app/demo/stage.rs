@@ -1,6 +1,7 @@
 //! What a demo plays on: a control plane, its users, and the daemon that is told nothing.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -22,7 +23,7 @@ const MAX_ASSESSMENT: usize = 4 << 20;
 pub struct Stage {
     /// The users.
     pub workload: Workload,
-    cluster: Cluster,
+    cluster: Arc<Cluster>,
     control_plane: ControlPlane,
     // After the control plane, which has its files in it.
     directory: PrivateDirectory,
@@ -47,6 +48,7 @@ impl Stage {
         let arguments = DaemonArguments {
             kubeconfig: directory.write("kubeconfig", &kubeconfig)?,
             listen: "127.0.0.1:0".to_owned(),
+            record: None,
         };
         let daemon = start_daemon(arguments).await.context("starting the daemon")?;
         // No roots and no proxy: the daemon is asked by plain HTTP on loopback and nothing else is.
@@ -58,7 +60,7 @@ impl Stage {
             .context("making an HTTP client")?;
         Ok(Self {
             workload,
-            cluster,
+            cluster: Arc::new(cluster),
             control_plane,
             directory,
             daemon,

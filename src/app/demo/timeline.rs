@@ -41,6 +41,8 @@ pub enum Event {
         /// What a person would notice.
         symptom: String,
     },
+    /// The daemon said what may happen next.
+    Risk(String),
     /// The daemon saw a first sign.
     Evidence(String),
     /// The daemon named a culprit: the right one, unless `expected` is false.
@@ -139,6 +141,7 @@ impl Shown {
                 let symptom = format!("An operator sees: {symptom}.");
                 shown("▲", YELLOW, "fault injected", vec![summary.clone(), symptom])
             }
+            Event::Risk(text) => shown("◌", YELLOW, "foreseen", vec![text.clone()]),
             Event::Evidence(text) => shown("◐", YELLOW, "first evidence", vec![text.clone()]),
             Event::Verdict {
                 culprit,

@@ -1,6 +1,8 @@
 //! The tasks that observe: probes, canaries and scrapes, each at its own pace.
 
 mod due;
+mod fence;
+mod leases;
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
@@ -14,14 +16,18 @@ use tokio::time::{Instant, MissedTickBehavior, sleep_until};
 
 use crate::app::config::{CanaryConfig, Config, ProbeConfig, ScrapeConfig};
 use crate::domain::canary::{CanaryOutcome, CanaryTarget};
+use crate::domain::fence::AutoBreak;
 use crate::domain::hook::{Backend, BackendPath, Hook, HookId};
 use crate::domain::inventory::{Inventory, InventoryHealth, WatchReport};
+use crate::domain::kept::WATCHED;
 use crate::domain::probe::{Connection as ConnectionUse, ProbeLevel};
 use crate::domain::watchdog::{Attention, Event};
 use crate::io::Clock;
 use crate::io::canary::Canaries;
 use crate::io::client::Connection;
+use crate::io::fence::Fence;
 use crate::io::inventory::{InventoryWatch, View, WatchHealth, WatchState};
+use crate::io::node_leases::LeaseReader;
 use crate::io::probe::{Limits, ProbeRequest, Prober, ReviewSubject};
 use crate::io::scrape::{ScrapeLimits, ScrapeTarget, Scraper};
 use due::Due;
@@ -35,6 +41,8 @@ const CANARIES_AT_ONCE: usize = 3;
 const NOT_PERMITTED: Duration = Duration::from_secs(60);
 /// How often the list of API-server replicas is read anew.
 const REFRESH: Duration = Duration::from_secs(30);
+/// How long scrapes wait for that.
+const REFRESH_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Begins to observe.
 ///
@@ -49,6 +57,13 @@ pub(super) fn spawn(
     attention: &watch::Receiver<Attention>,
 ) -> anyhow::Result<()> {
     let (known, inventory) = watch::channel(Arc::new(Inventory::default()));
+    if config.auto_break == AutoBreak::On {
+        tasks.spawn(fence::prove(
+            Fence::new(connection),
+            inventory.clone(),
+            events.clone(),
+        ));
+    }
     let watches = InventoryWatch::start(connection, Arc::clone(clock));
     tasks.spawn(pass_inventory_on(watches, events.clone(), known));
     if config.scrapes.enabled {
@@ -64,6 +79,8 @@ pub(super) fn spawn(
             attention.clone(),
         ));
     }
+    let reader = LeaseReader::new(connection, Arc::clone(clock));
+    tasks.spawn(leases::read(reader, events.clone()));
     let canaries = Canaries::new(connection, &config.namespace, Arc::clone(clock));
     for target in &config.canaries.targets {
         tasks.spawn(write_canaries(
@@ -137,6 +154,11 @@ fn report(watch: &WatchHealth) -> WatchReport {
     let health = match &watch.state {
         WatchState::Open => InventoryHealth::Current,
         WatchState::Starting => InventoryHealth::Starting,
+        // What hooks beside admission are at is nobody's guard rail; the addresses behind them have watches of their
+        // own.
+        WatchState::Broken { why } if watch.kind.is_beside_admission() => {
+            InventoryHealth::Limited { why: why.clone() }
+        }
         WatchState::Broken { why } => InventoryHealth::Stale { why: why.clone() },
         WatchState::Refused { why } => InventoryHealth::Limited { why: why.clone() },
     };
@@ -172,40 +194,68 @@ async fn scrape(
     events: mpsc::Sender<Event>,
     mut attention: watch::Receiver<Attention>,
 ) {
-    let mut under_way: JoinSet<String> = JoinSet::new();
-    let mut names = std::collections::BTreeSet::new();
+    let mut under_way: JoinSet<(String, usize)> = JoinSet::new();
+    let mut visiting = std::collections::BTreeSet::new();
+    let mut refreshing: JoinSet<()> = JoinSet::new();
     let mut refreshed: Option<Instant> = None;
     loop {
         let began = Instant::now();
-        if refreshed.is_none_or(|at| at.elapsed() >= REFRESH) {
+        let refresh = refreshed.is_none_or(|at| at.elapsed() >= REFRESH);
+        while refreshing.try_join_next().is_some() {}
+        if refresh && refreshing.is_empty() {
             refreshed = Some(began);
-            if let Err(error) = scraper.refresh().await {
-                tracing::debug!(%error, "the list of API-server replicas stays as it was");
-            }
+            let (scraper, events) = (Arc::clone(&scraper), events.clone());
+            refreshing.spawn(async move {
+                let read = scraper.refresh().await.map_err(|error| error.to_string());
+                // A core that is gone has no use for it.
+                let _ = events.send(Event::ApiServers(read)).await;
+            });
+            // Mostly the list is there at once; an API server that hangs is to be scraped all the same.
+            let _ = tokio::time::timeout(REFRESH_PATIENCE, refreshing.join_next()).await;
         }
         while let Some(ended) = under_way.try_join_next() {
-            if let Ok(name) = ended {
-                names.remove(&name);
+            if let Ok(visit) = ended {
+                visiting.remove(&visit);
             }
         }
         for target in scraper.targets() {
-            // A target that hangs is not asked a second time meanwhile.
-            if names.insert(target.name.clone()) {
-                under_way.spawn(scrape_one(Arc::clone(&scraper), target, events.clone()));
+            for number in 0..scraper.visits(&target, refresh) {
+                // A visit that hangs is not repeated meanwhile.
+                let visit = (target.name.clone(), number);
+                if visiting.insert(visit.clone()) {
+                    let (scraper, target, events) = (Arc::clone(&scraper), target.clone(), events.clone());
+                    under_way.spawn(async move {
+                        look_at(&scraper, &target, refresh, &events).await;
+                        visit
+                    });
+                }
             }
         }
         pace(&mut attention, began, config.interval, config.alert_interval).await;
     }
 }
 
-async fn scrape_one(scraper: Arc<Scraper>, target: ScrapeTarget, events: mpsc::Sender<Event>) -> String {
-    let event = match scraper.scrape(&target).await {
-        Ok(scrape) => Event::Scraped(Box::new(scrape)),
-        Err(failure) => Event::ScrapeFailed(failure),
+/// Scrapes an API server and asks whether it is ready.
+async fn look_at(scraper: &Scraper, target: &ScrapeTarget, refresh: bool, events: &mpsc::Sender<Event>) {
+    let scrape = async {
+        let event = match scraper.scrape(target).await {
+            Ok(scrape) => Event::Scraped(Box::new(scrape)),
+            Err(failure) => Event::ScrapeFailed(failure),
+        };
+        // A core that is gone has no use for it.
+        let _ = events.send(event).await;
     };
-    // A core that is gone has no use for it.
-    let _ = events.send(event).await;
-    target.name
+    let ready = async {
+        let report = scraper.ready(target, refresh).await;
+        let _ = events.send(Event::Readiness(report)).await;
+    };
+    if target.is_direct() {
+        tokio::join!(scrape, ready);
+    } else {
+        // A balancer hands its replicas out in turn: scrapes that begin together then reach different ones.
+        scrape.await;
+        ready.await;
+    }
 }
 
 async fn write_canaries(
@@ -277,8 +327,10 @@ impl Probes {
         }
     }
 
+    /// A backend that has left stays in the schedule for as long as the API server may hold on to its connections.
     fn forget_the_gone(&mut self) {
         let inventory = Arc::clone(&self.inventory.borrow_and_update());
+        let hooks: HashSet<&HookId> = inventory.hooks.iter().map(|hook| &hook.id).collect();
         let mut there = HashSet::new();
         for hook in &inventory.hooks {
             for backend in hook.backends() {
@@ -287,19 +339,29 @@ impl Probes {
                 }
             }
         }
-        let prober = &self.prober;
-        self.schedule.retain(|key @ (id, backend), _| {
-            let stays = there.contains(key);
-            if !stays {
-                prober.forget(id, backend);
-            }
-            stays
-        });
         let now = Instant::now();
+        for (key, due) in &mut self.schedule {
+            due.is_there(there.contains(key), now);
+        }
+        // Without its hook a backend has no name to be asked for.
+        self.drop_unless(|key, due| {
+            !due.has_left() || hooks.contains(&key.0) && key.1.path == BackendPath::Endpoint
+        });
         for key in there {
             let toss = self.jitter.hash_one(&key);
             self.schedule.entry(key).or_insert_with(|| Due::new(now, toss));
         }
+    }
+
+    fn drop_unless(&mut self, stays: impl Fn(&(HookId, Backend), &Due) -> bool) {
+        let prober = &self.prober;
+        self.schedule.retain(|key, due| {
+            let stays = stays(key, due);
+            if !stays {
+                prober.forget(&key.0, &key.1);
+            }
+            stays
+        });
     }
 
     /// Starts probes, the one that has been due for longest first: when hooks that hang hold most of the permits,
@@ -308,14 +370,21 @@ impl Probes {
         let inventory = Arc::clone(&self.inventory.borrow());
         let attention = self.attention.borrow().clone();
         let now = Instant::now();
+        let prober = Arc::clone(&self.prober);
+        self.drop_unless(|(id, backend), due| {
+            !due.has_left() || !due.is_over(now, WATCHED) && (due.under_way() || prober.keeps(id, backend))
+        });
         let mut due_now: Vec<(Duration, &HookId, &Backend, ConnectionUse)> = Vec::new();
         for ((id, backend), due) in &self.schedule {
-            let interval = if attention.hooks.contains(id) {
+            let interval = if attention.hooks.contains(id) || due.has_left() {
                 self.config.alert_interval
             } else {
                 self.config.interval
             };
             for connection in [ConnectionUse::Fresh, ConnectionUse::Kept] {
+                if due.has_left() && connection == ConnectionUse::Fresh {
+                    continue;
+                }
                 if let Some(late) = due.late(connection, now, interval) {
                     due_now.push((late, id, backend, connection));
                 }
@@ -357,6 +426,7 @@ impl Probes {
                 backend,
                 level,
                 connection,
+                gone: due.has_left(),
                 review: Some(self.subject.clone()),
             };
             let (prober, events) = (Arc::clone(&self.prober), self.events.clone());

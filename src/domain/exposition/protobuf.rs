@@ -402,7 +402,7 @@ mod tests {
         apiserver_admission_webhook_fail_open_count{name=\"a\",type=\"admit\"} 4\n\
         apiserver_current_inflight_requests{request_kind=\"mutating\"} 2\n\
         apiserver_storage_objects{resource=\"pods\"} 12\n\
-        apiserver_webhooks_x509_missing_san_total NaN\n\
+        apiserver_flowcontrol_rejected_requests_total NaN\n\
         etcd_request_duration_seconds_sum{operation=\"get\"} +Inf\n\
         etcd_request_duration_seconds_count{operation=\"get\"} 9007199254740993\n\
         go_goroutines 7\n\

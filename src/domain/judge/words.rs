@@ -1,11 +1,21 @@
 //! Verdicts in words: the observations as sentences, the one that weighs most first.
 
+use std::time::Duration;
+
 use super::witnesses::{Counters, Probes};
-use super::{Accusation, Case, latest, structural};
-use crate::domain::hook::{Backend, ServiceState, ServiceTarget, Target};
+use super::{Accusation, Case, Finding, latest, rollout, scope, stale, structural};
+use crate::domain::changes::Changes;
+use crate::domain::hook::{Backend, HookId, ServiceState, ServiceTarget, Target};
 use crate::domain::probing::{BackendState, Dead};
 use crate::domain::time::Time;
 use crate::domain::verdict::{BackendView, Cause, Effect, Health, Verdict, human, human_seconds};
+
+/// Changes longer before the trouble than this are not told.
+const JUST_BEFORE: Duration = Duration::from_secs(120);
+/// A watch may deliver a change a moment after its consequences were seen.
+const SEEN_LATE: Duration = Duration::from_secs(2);
+/// Changes told, the latest.
+const CHANGES_TOLD: usize = 3;
 
 /// The observations, the one that weighs most first.
 pub(super) fn evidence(
@@ -13,7 +23,7 @@ pub(super) fn evidence(
     counters: &Counters,
     probes: &Probes<'_>,
     named: &[Accusation<'_>],
-    cause: Option<Cause>,
+    &Finding { health, cause, .. }: &Finding,
     since: Option<Time>,
 ) -> Vec<String> {
     let mut said = Vec::new();
@@ -39,9 +49,18 @@ pub(super) fn evidence(
             human(late)
         ));
     }
+    said.extend(stale::sentence(case, cause));
+    said.extend(rollout::sentences(case, cause));
     match (structural(case), case.hook.map(|hook| &hook.target)) {
         (Some(_), Some(Target::Service(target))) => said.push(without_backends(target)),
         _ => said.extend(probes.sentences()),
+    }
+    if let (Some(Cause::Unreachable), Probes::Good { .. }) = (cause, probes) {
+        said.push(
+            "hookwatch reaches it and the API server does not: what lies between the control plane and the pods \
+             (a firewall rule, the tunnel, routes) is to blame, not the hook."
+                .to_owned(),
+        );
     }
     // Good calls from before the trouble began say nothing about it.
     let from_before = since
@@ -65,6 +84,13 @@ pub(super) fn evidence(
             human(took)
         ));
     }
+    if let (Some(hook), Some(since)) = (case.hook, since) {
+        said.extend(just_before(case.changes, &hook.id, since));
+    }
+    if let (Some(hook), Health::Failing) = (case.hook, health) {
+        let namespaces = case.inventory.map(|inventory| &inventory.namespaces);
+        said.extend(scope::sentence(hook, namespaces));
+    }
     if case.self_doubt && cause.is_some() {
         said.push("Probes of every hook fail at once: hookwatch's own network may be at fault.".to_owned());
     }
@@ -83,7 +109,18 @@ pub(super) fn evidence(
     said
 }
 
-fn without_backends(target: &ServiceTarget) -> String {
+/// What changed around the hook before its trouble began: where most people would have begun to look.
+fn just_before(changes: &Changes, hook: &HookId, since: Time) -> Option<String> {
+    let told: Vec<String> = changes
+        .of(hook, since.before(JUST_BEFORE))
+        .filter(|change| change.at <= since + SEEN_LATE)
+        .map(|change| format!("{} at {}", change.what.sentence(), change.at))
+        .collect();
+    let latest = &told[told.len().saturating_sub(CHANGES_TOLD)..];
+    (!latest.is_empty()).then(|| format!("Shortly before: {}.", latest.join("; ")))
+}
+
+pub(super) fn without_backends(target: &ServiceTarget) -> String {
     let service = format!("Service {}/{}", target.namespace, target.name);
     match &target.service {
         ServiceState::Missing => format!("{service} does not exist."),
@@ -102,7 +139,7 @@ fn without_backends(target: &ServiceTarget) -> String {
 }
 
 impl Probes<'_> {
-    fn sentences(&self) -> Vec<String> {
+    pub(super) fn sentences(&self) -> Vec<String> {
         /// Backends told one by one; the rest is a number.
         const TOLD: usize = 3;
         let list = |dead: &[(&Backend, &Dead)]| {
@@ -205,12 +242,17 @@ pub(super) fn summary(verdict: &Verdict) -> String {
         Cause::Erroring => "answers with errors",
         Cause::TlsInvalid => "fails the TLS handshake under its own caBundle",
         Cause::Partial => "has bad backends among good ones",
+        Cause::RolloutGap => "loses calls whenever its endpoints change",
+        Cause::StaleConnection => "is called on connections to a backend that is gone",
         Cause::Unreachable => "cannot be reached",
         Cause::FailingOpen => "is being skipped",
         Cause::Denying => "denies most of what it is shown; it works",
     };
+    let passing = matches!(cause, Cause::RolloutGap | Cause::StaleConnection);
     let effect = match verdict.effect {
         Effect::None => "",
+        Effect::Blocking if passing => "; writes that meet that are refused",
+        Effect::FailingOpen if passing => "; writes that meet that pass unchecked",
         Effect::Blocking => "; writes that match it are refused",
         Effect::Delaying => "; writes that match it are slow",
         Effect::FailingOpen if matches!(cause, Cause::Hanging | Cause::Unreachable) => {
@@ -223,7 +265,7 @@ pub(super) fn summary(verdict: &Verdict) -> String {
     } else {
         "perhaps: "
     };
-    let seems = if matches!(cause, Cause::Denying | Cause::Partial) {
+    let seems = if matches!(cause, Cause::Denying | Cause::Partial | Cause::RolloutGap) {
         ""
     } else {
         seems

@@ -20,7 +20,7 @@ pub enum Part {
 }
 
 /// A family that matters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Family {
     /// `apiserver_request_duration_seconds`
     RequestDuration,
@@ -44,16 +44,19 @@ pub enum Family {
     HookFailOpen,
     /// `apiserver_admission_match_condition_exclusions_total`
     Exclusions,
-    /// `apiserver_conversion_webhook_duration_seconds`
+    /// `apiserver_crd_conversion_webhook_duration_seconds`. Its sibling `apiserver_conversion_webhook_*` does not say
+    /// of which CRD it speaks.
     Conversion,
+    /// `aggregator_unavailable_apiservice`
+    Unavailable,
+    /// `aggregator_unavailable_apiservice_total`
+    BecameUnavailable,
     /// `etcd_request_duration_seconds`
     Etcd,
     /// `apiserver_flowcontrol_request_wait_duration_seconds`
     QueueWait,
     /// `apiserver_flowcontrol_rejected_requests_total`
     QueueRejected,
-    /// `apiserver_webhooks_x509_missing_san_total`, `apiserver_webhooks_x509_insecure_sha1_total`
-    X509,
     /// `process_start_time_seconds`
     ProcessStart,
     /// `process_cpu_seconds_total`
@@ -61,6 +64,29 @@ pub enum Family {
 }
 
 impl Family {
+    /// All of them.
+    pub const ALL: [Self; 19] = [
+        Self::RequestDuration,
+        Self::RequestSli,
+        Self::RequestSlo,
+        Self::RequestTotal,
+        Self::InFlight,
+        Self::InQueue,
+        Self::HookDuration,
+        Self::HookRequests,
+        Self::HookRejections,
+        Self::HookFailOpen,
+        Self::Exclusions,
+        Self::Conversion,
+        Self::Unavailable,
+        Self::BecameUnavailable,
+        Self::Etcd,
+        Self::QueueWait,
+        Self::QueueRejected,
+        Self::ProcessStart,
+        Self::Cpu,
+    ];
+
     /// The family and part that a series' name belongs to; `None` for a series nobody asked for.
     ///
     /// Buckets are not wanted: sums and counts are exact where an interpolated quantile is a guess (the
@@ -98,13 +124,12 @@ impl Family {
             "apiserver_admission_webhook_rejection_count" => Self::HookRejections,
             "apiserver_admission_webhook_fail_open_count" => Self::HookFailOpen,
             "apiserver_admission_match_condition_exclusions_total" => Self::Exclusions,
-            "apiserver_conversion_webhook_duration_seconds" => Self::Conversion,
+            "apiserver_crd_conversion_webhook_duration_seconds" => Self::Conversion,
+            "aggregator_unavailable_apiservice" => Self::Unavailable,
+            "aggregator_unavailable_apiservice_total" => Self::BecameUnavailable,
             "etcd_request_duration_seconds" => Self::Etcd,
             "apiserver_flowcontrol_request_wait_duration_seconds" => Self::QueueWait,
             "apiserver_flowcontrol_rejected_requests_total" => Self::QueueRejected,
-            "apiserver_webhooks_x509_missing_san_total" | "apiserver_webhooks_x509_insecure_sha1_total" => {
-                Self::X509
-            }
             "process_start_time_seconds" => Self::ProcessStart,
             "process_cpu_seconds_total" => Self::Cpu,
             _ => return None,

@@ -6,7 +6,7 @@ use super::Snapshot;
 use crate::domain::time::Time;
 
 /// One reading of one API-server replica's metrics.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Scrape {
     /// The address that was asked.
     pub target: String,
@@ -23,7 +23,7 @@ pub struct Scrape {
 }
 
 /// A scrape that failed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct ScrapeFailure {
     /// The address that was asked.
     pub target: String,
@@ -36,7 +36,7 @@ pub struct ScrapeFailure {
 }
 
 /// Why a scrape failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ScrapeFailureReason {
     /// No connection.
@@ -68,7 +68,7 @@ impl ScrapeFailureReason {
 }
 
 /// What was odd in an exposition; each kind counted, the first of them quoted.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub struct Complaints {
     /// Lines or messages that could not be read.
     pub unreadable: u64,

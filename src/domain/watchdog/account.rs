@@ -3,9 +3,13 @@
 use std::time::Duration;
 
 use super::{Change, Effect, Watchdog, subject};
+use crate::domain::fence::{Breaker, Proof};
 use crate::domain::inventory::InventoryHealth;
 use crate::domain::time::Time;
-use crate::domain::verdict::{ControlPlane, ScrapeView, Sources, Verdict};
+use crate::domain::verdict::{ControlPlane, Sources, Verdict};
+
+/// How the watches of hooks are called.
+const CONFIGURATIONS: &str = "WebhookConfigurations";
 
 impl Watchdog {
     pub(super) fn changes(&self, verdicts: &[Verdict], control_plane: &ControlPlane) -> Vec<Effect> {
@@ -33,15 +37,51 @@ impl Watchdog {
         effects
     }
 
+    pub(super) fn breaker(&self) -> Breaker {
+        Breaker::new(self.auto_break, self.fence.as_ref())
+    }
+
+    pub(super) fn take_fence(&mut self, proof: Proof) -> Vec<Effect> {
+        let before = self.breaker();
+        self.fence = Some(proof);
+        let breaker = self.breaker();
+        match breaker == before {
+            true => Vec::new(),
+            false => vec![Effect::Tell(Change::Breaker(breaker))],
+        }
+    }
+
+    pub(super) fn take_api_servers(&mut self, read: Result<(), String>) -> Vec<Effect> {
+        let before = std::mem::replace(&mut self.unlisted_api_servers, read.clone().err());
+        match before.is_some() == self.unlisted_api_servers.is_some() {
+            true => Vec::new(),
+            false => vec![Effect::Tell(Change::ApiServers(read))],
+        }
+    }
+
     pub(super) fn sources(&self, now: Time, self_doubt: bool) -> Sources {
-        // A watch that is refused delivers nothing that could grow old.
+        // A watch that is refused delivers nothing that could grow old, nor does one that has only begun while there
+        // is an inventory without it.
         let age = self
             .watches
             .iter()
-            .filter(|report| !matches!(report.health, InventoryHealth::Limited { .. }))
+            .filter(|report| {
+                !matches!(
+                    report.health,
+                    InventoryHealth::Limited { .. } | InventoryHealth::Starting
+                )
+            })
             .map(|report| report.known_good.map(|good| now.since(good)))
             .try_fold(Duration::ZERO, |age, watch| watch.map(|watch| age.max(watch)));
+        let mut configurations = self
+            .watches
+            .iter()
+            .filter(|report| report.watch.ends_with(CONFIGURATIONS))
+            .peekable();
+        let hooks_listed = configurations.peek().is_none()
+            || configurations.any(|report| !matches!(report.health, InventoryHealth::Limited { .. }));
         Sources {
+            hooks_listed,
             inventory_age_seconds: self.inventory.as_ref().and(age).map(|age| age.as_secs_f64()),
             inventory_trouble: self
                 .watches
@@ -54,16 +94,9 @@ impl Watchdog {
                     }
                 })
                 .collect(),
-            scrapes: self
-                .targets
-                .iter()
-                .map(|(target, state)| ScrapeView {
-                    target: target.clone(),
-                    replicas: self.history.replicas_behind(target),
-                    age_seconds: state.last_good.map(|at| now.since(at).as_secs_f64()),
-                    failure: state.failure.as_ref().map(|failure| failure.why.clone()),
-                })
-                .collect(),
+            scrapes: self.scrape_views(now),
+            api_servers_trouble: self.unlisted_api_servers.clone(),
+            node_leases: self.servers.node_leases.view(now),
             self_doubt,
         }
     }

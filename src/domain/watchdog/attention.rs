@@ -14,6 +14,9 @@ use crate::domain::verdict::{ControlPlane, Health, Verdict, Writes};
 /// look costs the API server more than it brings.
 const TOLD: Duration = Duration::from_secs(300);
 
+/// A hook whose endpoints changed is looked at closely for this long.
+const MOVED: Duration = Duration::from_secs(12);
+
 impl Watchdog {
     /// Looks closer wherever something is odd, and everywhere until there is a baseline.
     pub(super) fn attend(
@@ -45,7 +48,9 @@ impl Watchdog {
                 webhook: Arc::clone(&verdict.webhook),
             };
             let lasting = verdict.since.is_some_and(|since| now.since(since) >= TOLD);
-            match lasting && verdict.health != Health::Failing {
+            // An API that is unavailable for weeks is common and nobody's emergency.
+            let is_to_be_watched = verdict.health == Health::Failing && verdict.kind.is_admission();
+            match lasting && !is_to_be_watched {
                 true => hooks.remove(&id),
                 false => hooks.insert(id),
             };
@@ -66,7 +71,36 @@ impl Watchdog {
             || control_plane.writes == Writes::Delayed
             || control_plane.not_a_hook.is_some()
             || self.history.is_young();
+        // Whatever a rollout breaks passes within seconds. Probes alone: scrapes cost the API server.
+        let moved = self.changes.moved_since(now.before(MOVED));
+        let moved = self
+            .backends
+            .keys()
+            .filter(|id| moved.contains(&(id.kind, &*id.webhook)));
+        hooks.extend(moved.cloned());
+        hooks.extend(self.doomed());
         Attention { everywhere, hooks }
+    }
+}
+
+impl Watchdog {
+    /// Hooks whose only node is not ready.
+    fn doomed(&self) -> Vec<HookId> {
+        let Some(inventory) = self.inventory.as_ref() else {
+            return Vec::new();
+        };
+        let not_ready = |node: &str| {
+            let state = inventory.nodes.get(node);
+            state.is_some_and(|state| state.ready == Some(false))
+        };
+        if !inventory.nodes.keys().any(|node| not_ready(node)) {
+            return Vec::new();
+        }
+        let doomed = inventory
+            .hooks
+            .iter()
+            .filter(|hook| hook.only_node().is_some_and(|(node, _)| not_ready(node)));
+        doomed.map(|hook| hook.id.clone()).collect()
     }
 }
 

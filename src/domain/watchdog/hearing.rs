@@ -1,5 +1,7 @@
 //! Puts every hook's case together and judges it.
 
+mod others;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,8 +14,9 @@ use crate::domain::inventory::{InventoryHealth, Problem};
 use crate::domain::judge::{Case, Counted, judge};
 use crate::domain::plane::Plane;
 use crate::domain::probing::{BackendState, Dead};
+use crate::domain::rollouts::Gap;
 use crate::domain::time::Time;
-use crate::domain::verdict::{Cause, Health, NotAHook, Verdict};
+use crate::domain::verdict::{Cause, Effect, Health, NotAHook, Verdict};
 
 /// Hooks named by metrics alone that are reported at most.
 const MAX_UNLISTED: usize = 200;
@@ -48,8 +51,8 @@ impl Watchdog {
             return false;
         }
         let scraped = self
-            .targets
-            .values()
+            .servers
+            .all()
             .any(|target| target.last_good.is_some_and(|at| at > first_dead));
         let answered = self.canaries.iter().any(|(_, memory)| {
             memory.latest(now).is_some_and(|report| {
@@ -116,8 +119,10 @@ impl Watchdog {
             .as_ref()
             .map_or_else(Vec::new, |inventory| inventory.all_problems());
         let hooks: &[Arc<Hook>] = self.inventory.as_ref().map_or(&[], |inventory| &inventory.hooks);
+        // The API server's counters and refusals by webhook name speak of admission hooks only.
+        let hooks = hooks.iter().filter(|hook| hook.id.kind.is_admission());
         let mut listed: BTreeMap<&str, Vec<&Hook>> = BTreeMap::new();
-        for hook in hooks {
+        for hook in hooks.clone() {
             listed.entry(&hook.id.webhook).or_default().push(hook);
         }
         let (excess, stalled) = (plane.excess(), plane.stalled());
@@ -176,16 +181,22 @@ impl Watchdog {
                 canaries: &self.canaries,
                 // Where canaries are slow for another reason, one that is under way is no news.
                 canary_late: memories()
+                    // Who waits for an API server that does not answer does not wait for a hook.
+                    .filter(|_| plane.sick.is_none())
                     .filter_map(|memory| memory.hung_for(now))
                     .filter(|waiting| *waiting >= Duration::from_secs(2))
                     .max(),
                 others_hang: hanging.iter().any(|id| hook.is_none_or(|hook| hook.id != *id)),
                 canary_slow: memories().filter_map(|memory| memory.slow(now)).max(),
                 stalled,
+                changes: &self.changes,
+                silent: hook.map_or_else(Vec::new, |hook| self.kept.silent(&hook.id, now)),
+                inventory: self.inventory.as_deref(),
+                gap: hook.map_or_else(Gap::default, |hook| {
+                    let counted = named_alike.iter().filter(|other| other.id.kind == kind).count() == 1;
+                    self.rollouts.gap(&hook.id, counted, &self.changes, now)
+                }),
                 without_backends_since: hook.and_then(|hook| self.without_backends.get(&hook.id)).copied(),
-                endpoints_changed: hook
-                    .and_then(|hook| self.endpoints_changed.get(&hook.id))
-                    .copied(),
                 reached_at,
                 explained,
                 other_named: failing.filter_map(|(_, before)| before.since).min(),
@@ -195,7 +206,6 @@ impl Watchdog {
             judge(&case, self.verdicts.get(&subject).copied())
         };
         let mut verdicts: Vec<Verdict> = hooks
-            .iter()
             .map(|hook| case(hook.id.kind, &hook.id.webhook, Some(hook.as_ref())))
             .collect();
         let recent = plane.windows.recent.iter();
@@ -221,6 +231,7 @@ impl Watchdog {
                 });
             }
         }
+        verdicts.extend(self.judge_others(plane.windows, states, self_doubt, now));
         verdicts.sort_by(|a, b| {
             let order = |verdict: &Verdict| match verdict.health {
                 Health::Failing => 0,
@@ -228,8 +239,15 @@ impl Watchdog {
                 Health::Unknown => 2,
                 Health::Healthy => 3,
             };
+            let harm = |verdict: &Verdict| match verdict.effect {
+                Effect::Blocking => 0,
+                Effect::Delaying => 1,
+                Effect::FailingOpen => 2,
+                Effect::None => 3,
+            };
             order(a)
                 .cmp(&order(b))
+                .then(harm(a).cmp(&harm(b)))
                 .then(b.confidence.total_cmp(&a.confidence))
                 .then_with(|| subject(a).cmp(&subject(b)))
         });

@@ -3,15 +3,20 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::domain::announcement::Announcement;
 use crate::domain::canary::{CanaryOverdue, CanaryReport};
+use crate::domain::fence::{Breaker, Proof};
 use crate::domain::hook::HookId;
 use crate::domain::inventory::{Inventory, InventoryHealth, WatchReport};
+use crate::domain::leadership::{ReplicaReport, ReplicaView, Role};
+use crate::domain::node_leases::LeaseReading;
 use crate::domain::probe::{ProbeOverdue, ProbeReport};
+use crate::domain::readiness::ReadyReport;
 use crate::domain::snapshot::{Scrape, ScrapeFailure};
 use crate::domain::verdict::{Assessment, Cause, ControlPlane, Health, Verdict};
 
 /// Everything that can be observed.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub enum Event {
     /// The hooks and what is behind them, as a whole.
     Inventory(Arc<Inventory>),
@@ -21,6 +26,10 @@ pub enum Event {
     Scraped(Box<Scrape>),
     /// A scrape that failed.
     ScrapeFailed(ScrapeFailure),
+    /// What an API server says of its own readiness.
+    Readiness(ReadyReport),
+    /// The nodes' Leases.
+    NodeLeases(LeaseReading),
     /// A probe that came back.
     Probed(Box<ProbeReport>),
     /// A probe that is late.
@@ -29,6 +38,12 @@ pub enum Event {
     CanaryWritten(CanaryReport),
     /// A canary that is late.
     CanaryOverdue(CanaryOverdue),
+    /// What is known of the fence now.
+    Fence(Proof),
+    /// Whether the list of API-server replicas could be read; why not, when it could not.
+    ApiServers(Result<(), String>),
+    /// Where this daemon stands among its replicas.
+    Replica(ReplicaReport),
     /// Time has passed.
     Tick,
 }
@@ -40,6 +55,8 @@ pub enum Effect {
     Publish(Arc<Assessment>),
     /// Something changed that a person would want to read about.
     Tell(Change),
+    /// To be said in the cluster itself. Only the leader wants this.
+    Announce(Box<Announcement>),
     /// Where to look more closely; replaces the wish before it.
     Attend(Attention),
 }
@@ -71,6 +88,17 @@ pub enum Change {
         watch: String,
         /// How it is now.
         health: InventoryHealth,
+    },
+    /// What may be done about a culprit changed.
+    Breaker(Breaker),
+    /// The list of API-server replicas can be read again, or cannot be any more.
+    ApiServers(Result<(), String>),
+    /// This daemon's place among its replicas changed.
+    Replica {
+        /// What it was; `None` at first.
+        from: Option<Role>,
+        /// What it is.
+        view: Box<ReplicaView>,
     },
     /// Scrapes of a target began to fail or to succeed again.
     Scrape {

@@ -1,10 +1,15 @@
 //! Incidents as lists of events.
 
+mod endpoints;
 mod measured;
 mod misleading;
+mod others;
+mod replica;
 mod scale;
+mod servers;
 
 use super::*;
+use crate::domain::announcement::Announcement;
 use crate::domain::canary::{CanaryOutcome, CanaryOverdue, CanaryReport};
 use crate::domain::hook::{
     BackendAddress, BackendPath, Endpoint, FailurePolicy, Rule, Scope, Selector, ServiceTarget,
@@ -24,6 +29,7 @@ struct Incident {
     last: Option<Arc<Assessment>>,
     told: Vec<Change>,
     attention: Attention,
+    announced: Vec<Announcement>,
     counters: Snapshot,
 }
 
@@ -34,6 +40,7 @@ impl Incident {
             last: None,
             told: Vec::new(),
             attention: Attention::default(),
+            announced: Vec::new(),
             counters: Snapshot {
                 process_start: Some(1.0),
                 ..Snapshot::default()
@@ -53,6 +60,7 @@ impl Incident {
                 Effect::Publish(assessment) => self.last = Some(assessment),
                 Effect::Tell(change) => self.told.push(change),
                 Effect::Attend(attention) => self.attention = attention,
+                Effect::Announce(said) => self.announced.push(*said),
             }
         }
     }
@@ -261,6 +269,7 @@ fn hook(webhook: &str, endpoints: u8) -> Hook {
         dry_run_safe: true,
         review_versions: vec!["v1".into()],
         probe_level: None,
+        other: None,
         problems: Vec::new(),
     }
 }
@@ -501,6 +510,17 @@ fn missing_endpoints_are_a_rollout_at_first_and_an_outage_after_a_while() {
         (Health::Failing, Some(Cause::NoEndpoints), HookEffect::Blocking)
     );
     assert_eq!(verdict.since, Some(Incident::at(11 * SECOND)));
+    // What everybody asks first: what happened just then?
+    let told = verdict
+        .evidence
+        .iter()
+        .find(|said| said.starts_with("Shortly before:"));
+    let told = told.unwrap();
+    assert!(
+        told.contains("endpoint 10.0.0.1:8443 was removed at 1970-01-12T13:46:51.000Z")
+            && told.contains("10.0.0.2:8443"),
+        "{told}"
+    );
 }
 
 #[test]

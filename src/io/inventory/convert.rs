@@ -9,7 +9,7 @@ use k8s_openapi::api::admissionregistration::v1::{
     MatchCondition as ApiMatchCondition, MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations,
     ValidatingWebhook, ValidatingWebhookConfiguration, WebhookClientConfig,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, Time as ApiTime};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
@@ -20,6 +20,7 @@ use crate::domain::hook::{
 use crate::domain::probe::ProbeLevel;
 use crate::domain::time::Time;
 
+pub(super) mod others;
 pub(super) mod service;
 mod url;
 
@@ -82,12 +83,44 @@ macro_rules! entry_from {
 entry_from!(ValidatingWebhook);
 entry_from!(MutatingWebhook);
 
+/// What the probe annotation asks for, if it is there.
+fn probe_annotation(metadata: &ObjectMeta) -> Option<Result<ProbeLevel, String>> {
+    let annotations = metadata.annotations.as_ref()?;
+    annotations
+        .get(PROBE_ANNOTATION)
+        .map(|value| ProbeLevel::parse(value))
+}
+
+fn probe_level(
+    annotation: Option<&Result<ProbeLevel, String>>,
+    problems: &mut Problems,
+) -> Option<ProbeLevel> {
+    match annotation? {
+        Ok(level) => Some(*level),
+        Err(why) => {
+            problems.add(format!("annotation {PROBE_ANNOTATION}: {why}"));
+            None
+        }
+    }
+}
+
+fn instant(time: &ApiTime) -> Option<Time> {
+    let millis = u64::try_from(time.0.as_millisecond()).ok()?;
+    Some(Time::from_unix_millis(millis))
+}
+
+/// Complains of a caBundle that is of no use.
+fn look_at_bundle(ca_bundle: &[u8], problems: &mut Problems) {
+    if !ca_bundle.is_empty() && !holds_a_certificate(ca_bundle) {
+        problems.add(
+            "caBundle holds no PEM certificate, so every call fails; put the CA's certificate there, or leave \
+             it empty to use the system's roots",
+        );
+    }
+}
+
 fn hooks(kind: HookKind, metadata: &ObjectMeta, entries: Vec<Entry>) -> Vec<Hook> {
-    let probe = metadata
-        .annotations
-        .as_ref()
-        .and_then(|annotations| annotations.get(PROBE_ANNOTATION))
-        .map(|value| ProbeLevel::parse(value));
+    let probe = probe_annotation(metadata);
     entries
         .into_iter()
         .map(|entry| hook(kind, metadata, entry, probe.as_ref()))
@@ -103,25 +136,13 @@ fn hook(
     let id = HookId::new(kind, metadata.name.as_deref().unwrap_or_default(), &entry.name);
     let mut problems = Problems::of(&id);
 
-    let probe_level = match probe {
-        None => None,
-        Some(Ok(level)) => Some(*level),
-        Some(Err(why)) => {
-            problems.add(format!("annotation {PROBE_ANNOTATION}: {why}"));
-            None
-        }
-    };
+    let probe_level = probe_level(probe, &mut problems);
     let ca_bundle = entry
         .client_config
         .ca_bundle
         .as_ref()
         .map_or(&[][..], |bytes| &bytes.0);
-    if !ca_bundle.is_empty() && !holds_a_certificate(ca_bundle) {
-        problems.add(
-            "caBundle holds no PEM certificate, so every call fails; put the CA's certificate there, or leave \
-             it empty to use the system's roots",
-        );
-    }
+    look_at_bundle(ca_bundle, &mut problems);
     if entry.rules.is_empty() {
         problems.add("rules is empty, so the hook is never called");
     }
@@ -131,11 +152,7 @@ fn hook(
     }
     Hook {
         configuration_uid: metadata.uid.clone().unwrap_or_default(),
-        created: metadata
-            .creation_timestamp
-            .as_ref()
-            .and_then(|created| u64::try_from(created.0.as_millisecond()).ok())
-            .map(Time::from_unix_millis),
+        created: metadata.creation_timestamp.as_ref().and_then(instant),
         ca_bundle: ca_bundle.into(),
         failure_policy: match entry.failure_policy.as_deref() {
             Some("Ignore") => FailurePolicy::Ignore,
@@ -157,6 +174,7 @@ fn hook(
         review_versions: entry.review_versions,
         probe_level,
         target,
+        other: None,
         problems: problems.sentences,
         id,
     }

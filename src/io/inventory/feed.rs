@@ -27,6 +27,8 @@ use crate::io::client::answer::{chain, error_message, query_value, read_body};
 
 /// Objects asked for at once.
 const PAGE: usize = 250;
+/// The same for those that may be as large as etcd takes: a page of the largest stays below [`MAX_PAGE`].
+const PAGE_OF_LARGE: usize = 25;
 /// Most bytes of one page. Where the API server lists from its cache it ignores the page size.
 const MAX_PAGE: usize = 64 * 1024 * 1024;
 /// Most bytes of one event. etcd holds no object above 1.5 MiB.
@@ -168,16 +170,21 @@ impl Feed {
     /// follow a watch that fell behind and have to be no older than it, so they are consistent reads. Lists
     /// from the cache come in one piece, so those that may be huge are not taken from there.
     async fn list(&self, again: bool) -> Result<String, Trouble> {
+        let kind = self.spec.kind;
         let may_be_huge = self.spec.namespace.is_none()
             && matches!(
-                self.spec.kind,
-                WatchedKind::Services | WatchedKind::EndpointSlices
+                kind,
+                WatchedKind::Services | WatchedKind::EndpointSlices | WatchedKind::Definitions
             );
+        let page_size = match kind {
+            WatchedKind::Definitions => PAGE_OF_LARGE,
+            _ => PAGE,
+        };
         let from_cache = !again && !may_be_huge;
         let mut objects = Vec::new();
         let mut next = String::new();
         loop {
-            let mut query = format!("limit={PAGE}");
+            let mut query = format!("limit={page_size}");
             if from_cache && next.is_empty() {
                 query.push_str("&resourceVersion=0");
             }
@@ -190,7 +197,7 @@ impl Feed {
                 .map_err(|_| Trouble::Lost(format!("no list within {} s", LIST_TIMEOUT.as_secs())))??;
             let FeedSpec { kind, wanted, .. } = &self.spec;
             let mut overflow = false;
-            let meta = page::visit(&page, &mut |value| {
+            let meta = page::visit(&page, self.spec.kind.lean(), &mut |value| {
                 if objects.len() >= MAX_OBJECTS {
                     overflow = true;
                 } else if let (key, _, Some(object)) = object::parse(*kind, value, wanted) {
@@ -264,20 +271,23 @@ impl Feed {
 
     /// Takes one line of a watch in.
     async fn event(&self, line: &[u8], version: &mut String) -> Result<(), Trouble> {
-        let mut event: Value = serde_json::from_slice(line)
+        let kind = self.spec.kind;
+        let mut event: Value = kind
+            .lean()
+            .read(line)
             .map_err(|error| Trouble::Lost(format!("an event is unreadable: {}", chain(&error))))?;
         let value = event["object"].take();
-        let kind = event["type"].as_str().unwrap_or_default();
-        if kind == "ERROR" {
+        let what = event["type"].as_str().unwrap_or_default();
+        if what == "ERROR" {
             let status = value["code"].as_u64().and_then(|code| u16::try_from(code).ok());
             let message = value["message"].as_str().unwrap_or_default();
             return Err(Trouble::Status(status.unwrap_or(500), bounded(message)));
         }
-        let (key, at, object) = object::parse(self.spec.kind, value, &self.spec.wanted);
+        let (key, at, object) = object::parse(kind, value, &self.spec.wanted);
         if !at.is_empty() {
             *version = at;
         }
-        self.tell(match (kind, object) {
+        self.tell(match (what, object) {
             ("ADDED" | "MODIFIED", Some(object)) => News::Changed(key, object),
             ("ADDED" | "MODIFIED" | "DELETED", _) => News::Gone(key),
             // A bookmark.
@@ -309,7 +319,7 @@ impl Feed {
         if status.is_success() {
             return Ok(answer.into_body());
         }
-        let message = error_message(status.as_u16(), answer.into_body()).await;
+        let message = error_message(answer.into_body()).await;
         Err(Trouble::Status(status.as_u16(), message))
     }
 
@@ -349,10 +359,12 @@ impl FeedSpec {
 
     /// Lets the API server pick the objects where a short selector can say which.
     fn selector(&self) -> Option<String> {
-        self.namespace.as_ref()?;
+        if self.kind != WatchedKind::Nodes {
+            self.namespace.as_ref()?;
+        }
         let mut names = self.wanted.iter().map(|(_, name)| name.as_str());
         match (self.kind, self.wanted.len()) {
-            (WatchedKind::Services, 1) => {
+            (WatchedKind::Services | WatchedKind::Nodes, 1) => {
                 let name = query_value(names.next()?);
                 Some(format!("fieldSelector=metadata.name%3D{name}"))
             }
@@ -398,5 +410,11 @@ mod tests {
             None
         );
         assert_eq!(spec(WatchedKind::EndpointSlices, None, &["a"]).selector(), None);
+        let node = spec(WatchedKind::Nodes, None, &["a"]);
+        assert_eq!(node.path(), "/api/v1/nodes");
+        assert_eq!(
+            node.selector().as_deref(),
+            Some("fieldSelector=metadata.name%3Da")
+        );
     }
 }

@@ -11,7 +11,7 @@ use crate::domain::time::Time;
 pub struct WatchHealth {
     /// What it watches.
     pub kind: WatchedKind,
-    /// In which namespace; `None` for all.
+    /// In which namespace, or which node; `None` for all.
     pub namespace: Option<String>,
     /// Its state.
     pub state: WatchState,
@@ -42,6 +42,7 @@ pub enum WatchState {
 impl fmt::Display for WatchHealth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.namespace {
+            Some(node) if self.kind == WatchedKind::Nodes => write!(f, "Node {node:?}"),
             Some(namespace) => write!(f, "{} in namespace {namespace:?}", self.kind),
             None => self.kind.fmt(f),
         }

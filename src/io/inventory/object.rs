@@ -1,4 +1,4 @@
-//! The five kinds that are watched, and what is kept of one object of each.
+//! The kinds that are watched, and what is kept of one object of each.
 //!
 //! Objects come in as JSON one by one and are cut down to the few fields that matter before the next one is
 //! read. An object that cannot be read becomes a [`Problem`] and stops nothing.
@@ -15,11 +15,14 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::convert;
+use super::convert::others;
 pub(super) use super::convert::service::SERVICE_LABEL;
 use super::convert::service::{Service, Slice};
+use super::lean::Lean;
 use crate::domain::canary::bounded;
 use crate::domain::hook::{Hook, Labels};
-use crate::domain::inventory::Problem;
+use crate::domain::inventory::{NodeState, Problem};
+use crate::domain::time::Time;
 
 /// A kind that is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,6 +37,12 @@ pub enum WatchedKind {
     EndpointSlices,
     /// Labels of namespaces.
     Namespaces,
+    /// CustomResourceDefinitions that a webhook converts.
+    Definitions,
+    /// APIServices that another server answers for.
+    Registrations,
+    /// The condition `Ready` of a node that has all endpoints of a hook.
+    Nodes,
 }
 
 impl WatchedKind {
@@ -41,8 +50,10 @@ impl WatchedKind {
     pub(super) const fn base(self) -> &'static str {
         match self {
             Self::Validating | Self::Mutating => "/apis/admissionregistration.k8s.io/v1",
-            Self::Services | Self::Namespaces => "/api/v1",
+            Self::Services | Self::Namespaces | Self::Nodes => "/api/v1",
             Self::EndpointSlices => "/apis/discovery.k8s.io/v1",
+            Self::Definitions => "/apis/apiextensions.k8s.io/v1",
+            Self::Registrations => "/apis/apiregistration.k8s.io/v1",
         }
     }
 
@@ -50,8 +61,10 @@ impl WatchedKind {
     pub(super) const fn group(self) -> &'static str {
         match self {
             Self::Validating | Self::Mutating => "admissionregistration.k8s.io",
-            Self::Services | Self::Namespaces => "",
+            Self::Services | Self::Namespaces | Self::Nodes => "",
             Self::EndpointSlices => "discovery.k8s.io",
+            Self::Definitions => "apiextensions.k8s.io",
+            Self::Registrations => "apiregistration.k8s.io",
         }
     }
 
@@ -63,6 +76,9 @@ impl WatchedKind {
             Self::Services => "services",
             Self::EndpointSlices => "endpointslices",
             Self::Namespaces => "namespaces",
+            Self::Definitions => "customresourcedefinitions",
+            Self::Registrations => "apiservices",
+            Self::Nodes => "nodes",
         }
     }
 
@@ -73,7 +89,41 @@ impl WatchedKind {
             Self::Services => "Service",
             Self::EndpointSlices => "EndpointSlice",
             Self::Namespaces => "Namespace",
+            Self::Definitions => "CustomResourceDefinition",
+            Self::Registrations => "APIService",
+            Self::Nodes => "Node",
         }
+    }
+
+    /// Whether its objects have hooks in them.
+    pub(super) const fn has_hooks(self) -> bool {
+        self.is_admission() || self.is_beside_admission()
+    }
+
+    /// Whether the inventory is nothing without it.
+    pub(super) const fn is_admission(self) -> bool {
+        matches!(self, Self::Validating | Self::Mutating)
+    }
+
+    /// Whether the inventory may do without it, as it does where reading it is forbidden.
+    pub const fn is_beside_admission(self) -> bool {
+        matches!(self, Self::Definitions | Self::Registrations)
+    }
+
+    /// How to read its objects: by far the largest part of some is never looked at.
+    pub(super) const fn lean(self) -> Lean {
+        const APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+        Lean(match self {
+            Self::Definitions => &[
+                "managedFields",
+                APPLIED,
+                "schema",
+                "additionalPrinterColumns",
+                "status",
+            ],
+            Self::Registrations => &["managedFields", APPLIED],
+            _ => &[],
+        })
     }
 }
 
@@ -93,6 +143,7 @@ pub(super) enum Object {
     Service(Service),
     Slice(Slice),
     Namespace(Labels),
+    Node(NodeState),
     Unreadable(Problem),
 }
 
@@ -103,7 +154,11 @@ pub(super) fn parse(
     wanted: &BTreeSet<Key>,
 ) -> (Key, String, Option<Object>) {
     let text = |field: &str| value["metadata"][field].as_str().unwrap_or_default().to_owned();
-    let (key, version) = ((text("namespace"), text("name")), text("resourceVersion"));
+    let (mut key, version) = ((text("namespace"), text("name")), text("resourceVersion"));
+    if kind == WatchedKind::Nodes {
+        // Each is watched by itself, as if it were a namespace of its own.
+        key.0.clone_from(&key.1);
+    }
     // By far the largest part of most objects, and never looked at.
     if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");
@@ -114,6 +169,11 @@ pub(super) fn parse(
         WatchedKind::Mutating => {
             typed::<MutatingWebhookConfiguration>(value).map(|it| Some(Object::Hooks(convert::mutating(it))))
         }
+        // Of these two most objects have no hook, and nothing of them is kept.
+        WatchedKind::Definitions => typed::<others::Definition>(value)
+            .map(|it| others::conversion(it).map(|hook| Object::Hooks(vec![hook]))),
+        WatchedKind::Registrations => typed::<others::Registration>(value)
+            .map(|it| others::aggregated(it).map(|hook| Object::Hooks(vec![hook]))),
         WatchedKind::Services if !wanted.contains(&key) => Ok(None),
         WatchedKind::Services => {
             typed::<ApiService>(value).map(|it| Some(Object::Service(Service::from(it))))
@@ -132,6 +192,7 @@ pub(super) fn parse(
             let labels = value["metadata"]["labels"].take();
             typed::<Option<Labels>>(labels).map(|it| Some(Object::Namespace(it.unwrap_or_default())))
         }
+        WatchedKind::Nodes => Ok(Some(Object::Node(readiness(&value)))),
     };
     let object = read.unwrap_or_else(|why| {
         let (namespace, name) = &key;
@@ -142,6 +203,23 @@ pub(super) fn parse(
         }))
     });
     (key, version, object)
+}
+
+/// The condition `Ready` of a Node. Its heartbeats are left out, or each would look like a change.
+fn readiness(node: &Value) -> NodeState {
+    let conditions = node["status"]["conditions"].as_array();
+    let ready = conditions
+        .into_iter()
+        .flatten()
+        .find(|condition| condition["type"] == "Ready");
+    let since = ready.and_then(|ready| ready["lastTransitionTime"].as_str());
+    let since = since.and_then(|text| text.parse::<jiff::Timestamp>().ok());
+    NodeState {
+        ready: ready.map(|ready| ready["status"] == "True"),
+        since: since
+            .and_then(|since| u64::try_from(since.as_millisecond()).ok())
+            .map(Time::from_unix_millis),
+    }
 }
 
 fn typed<T: DeserializeOwned>(value: Value) -> Result<T, String> {

@@ -9,6 +9,8 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
+use super::lean::Lean;
+
 /// `metadata` of a list.
 #[derive(Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", default)]
@@ -18,18 +20,22 @@ pub(super) struct ListMeta {
     pub(super) next: String,
 }
 
-/// Parses a page and hands every item to `take`.
+/// Parses a page and hands every item, read by `how`, to `take`.
 ///
 /// # Errors
 /// When the page is not JSON or not a list; items seen before were handed over.
-pub(super) fn visit(page: &[u8], take: &mut dyn FnMut(Value)) -> Result<ListMeta, serde_json::Error> {
+pub(super) fn visit(
+    page: &[u8],
+    how: Lean,
+    take: &mut dyn FnMut(Value),
+) -> Result<ListMeta, serde_json::Error> {
     let mut json = serde_json::Deserializer::from_slice(page);
-    let meta = Page(take).deserialize(&mut json)?;
+    let meta = Page(how, take).deserialize(&mut json)?;
     json.end()?;
     Ok(meta)
 }
 
-struct Page<'a>(&'a mut dyn FnMut(Value));
+struct Page<'a>(Lean, &'a mut dyn FnMut(Value));
 
 impl<'de> DeserializeSeed<'de> for Page<'_> {
     type Value = ListMeta;
@@ -51,7 +57,7 @@ impl<'de> Visitor<'de> for Page<'_> {
         while let Some(key) = map.next_key::<String>()? {
             match key.as_str() {
                 "metadata" => meta = Some(map.next_value()?),
-                "items" => map.next_value_seed(Items(&mut *self.0))?,
+                "items" => map.next_value_seed(Items(self.0, &mut *self.1))?,
                 _ => {
                     map.next_value::<IgnoredAny>()?;
                 }
@@ -61,7 +67,7 @@ impl<'de> Visitor<'de> for Page<'_> {
     }
 }
 
-struct Items<'a>(&'a mut dyn FnMut(Value));
+struct Items<'a>(Lean, &'a mut dyn FnMut(Value));
 
 impl<'de> DeserializeSeed<'de> for Items<'_> {
     type Value = ();
@@ -84,8 +90,8 @@ impl<'de> Visitor<'de> for Items<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
-        while let Some(item) = items.next_element()? {
-            (self.0)(item);
+        while let Some(item) = items.next_element_seed(self.0)? {
+            (self.1)(item);
         }
         Ok(())
     }
@@ -97,7 +103,7 @@ mod tests {
 
     fn read(page: &str) -> (Vec<Value>, Result<ListMeta, String>) {
         let mut items = Vec::new();
-        let meta = visit(page.as_bytes(), &mut |item| items.push(item));
+        let meta = visit(page.as_bytes(), Lean(&[]), &mut |item| items.push(item));
         (items, meta.map_err(|error| error.to_string()))
     }
 

@@ -96,15 +96,28 @@ impl Store {
         }
     }
 
+    /// Forgets nodes that no hook stands or falls with any more.
+    pub(super) fn keep_nodes(&mut self, wanted: &BTreeSet<String>) {
+        if let Some(nodes) = self.objects.get_mut(&WatchedKind::Nodes) {
+            nodes.retain(|(_, name), _| wanted.contains(name));
+        }
+    }
+
     fn hooks(&self) -> impl Iterator<Item = &Hook> {
-        [WatchedKind::Mutating, WatchedKind::Validating]
-            .into_iter()
-            .filter_map(|kind| self.objects.get(&kind))
-            .flat_map(BTreeMap::values)
-            .flat_map(|object| match object {
-                Object::Hooks(hooks) => hooks.as_slice(),
-                _ => &[],
-            })
+        // In the order of what matters most, where a bound leaves some out.
+        [
+            WatchedKind::Mutating,
+            WatchedKind::Validating,
+            WatchedKind::Definitions,
+            WatchedKind::Registrations,
+        ]
+        .into_iter()
+        .filter_map(|kind| self.objects.get(&kind))
+        .flat_map(BTreeMap::values)
+        .flat_map(|object| match object {
+            Object::Hooks(hooks) => hooks.as_slice(),
+            _ => &[],
+        })
     }
 
     /// Puts the inventory together. `why_unread` explains why a Service, or its EndpointSlices, in a namespace
@@ -124,7 +137,8 @@ impl Store {
             problems.push(Problem {
                 object: "all webhook configurations".to_owned(),
                 what: format!(
-                    "they hold {} webhooks; hookwatch watches {} of them, in the order of their names",
+                    "with CustomResourceDefinitions and APIServices they hold {} webhooks; hookwatch watches {} of \
+                     them, those of admission first, in the order of their names",
                     seeds.len(),
                     Inventory::MAX_HOOKS
                 ),
@@ -153,6 +167,13 @@ impl Store {
                 .of(WatchedKind::Namespaces)
                 .filter_map(|((_, name), object)| match object {
                     Object::Namespace(labels) => Some((name.clone(), labels.clone())),
+                    _ => None,
+                })
+                .collect(),
+            nodes: self
+                .of(WatchedKind::Nodes)
+                .filter_map(|((_, name), object)| match object {
+                    Object::Node(state) => Some((name.clone(), state.clone())),
                     _ => None,
                 })
                 .collect(),
@@ -187,8 +208,13 @@ impl Store {
             },
             (None, None) => {
                 problems.add(format!(
-                    "Service {}/{} does not exist; create it or correct clientConfig.service",
-                    key.0, key.1
+                    "Service {}/{} does not exist; create it or correct {}",
+                    key.0,
+                    key.1,
+                    match hook.id.kind {
+                        HookKind::Aggregated => "spec.service",
+                        _ => "clientConfig.service",
+                    }
                 ));
                 ServiceState::Missing
             }

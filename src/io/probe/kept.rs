@@ -24,6 +24,8 @@ pub(super) struct Terms {
     pub(super) authority: String,
     /// The PEM bytes.
     pub(super) ca_bundle: Arc<[u8]>,
+    /// Any certificate will do.
+    pub(super) insecure: bool,
 }
 
 /// An idle connection.
@@ -93,6 +95,13 @@ impl Pool {
         if let Some(idle) = self.lock().remove(&(hook.clone(), backend.clone())) {
             idle.kept.link.close();
         }
+    }
+
+    /// Whether there is an idle connection to the backend that is still open.
+    pub(super) fn holds(&self, hook: &HookId, backend: &Backend) -> bool {
+        let idle = self.lock();
+        let held = idle.get(&(hook.clone(), backend.clone()));
+        held.is_some_and(|idle| idle.since.elapsed() <= IDLE && !idle.kept.link.is_closed())
     }
 
     /// How many connections are idle.

@@ -15,7 +15,7 @@ use super::ProbeRequest;
 use super::exchange::{LONGEST_ANSWER, Reply};
 use super::kept::Terms;
 use super::review::{self, Review};
-use crate::domain::hook::Target;
+use crate::domain::hook::{Aggregated, HookKind, OtherKind, Target};
 use crate::domain::probe::{Answer, Connection, ProbeLevel};
 use crate::domain::time::Time;
 
@@ -42,6 +42,8 @@ pub(super) enum Message {
     Nothing,
     /// Whether anybody is there.
     Greeting(Request<Full<Bytes>>),
+    /// An API's discovery document, by which the aggregator tells whether it is available.
+    Discovery(Request<Full<Bytes>>),
     /// A review.
     Review(Request<Full<Bytes>>, Review),
 }
@@ -87,6 +89,10 @@ impl Plan {
             terms: Terms {
                 authority,
                 ca_bundle: hook.ca_bundle.clone(),
+                insecure: matches!(
+                    &hook.other,
+                    Some(OtherKind::Aggregated(Aggregated { insecure: true, .. }))
+                ),
             },
             message,
         })
@@ -103,7 +109,13 @@ fn message(request: &ProbeRequest, authority: &str, uids: &Uids, now: Time) -> R
         ProbeLevel::Handshake => Ok(Message::Nothing),
         ProbeLevel::Http => {
             let greeting = http(Method::GET, authority, hook.url_path(), Bytes::new())?;
-            Ok(Message::Greeting(greeting))
+            Ok(match hook.id.kind {
+                HookKind::Aggregated => Message::Discovery(greeting),
+                _ => Message::Greeting(greeting),
+            })
+        }
+        ProbeLevel::Review if !hook.id.kind.is_admission() => {
+            Err("only an admission hook can be shown a review".into())
         }
         ProbeLevel::Review => {
             let subject = request.review.as_ref();
@@ -122,7 +134,9 @@ impl Message {
     pub(super) fn request(&self) -> Option<Request<Full<Bytes>>> {
         match self {
             Self::Nothing => None,
-            Self::Greeting(request) | Self::Review(request, _) => Some(request.clone()),
+            Self::Greeting(request) | Self::Discovery(request) | Self::Review(request, _) => {
+                Some(request.clone())
+            }
         }
     }
 
@@ -131,6 +145,7 @@ impl Message {
         let status = reply.status.as_u16();
         match (self, reply.body) {
             (Self::Nothing | Self::Greeting(_), _) => Answer::Http { status },
+            (Self::Discovery(_), _) => Answer::Discovery { status },
             // What client-go takes for success.
             (Self::Review(..), _) if !(200..=206).contains(&status) => Answer::ReviewRefused { status },
             (Self::Review(..), None) => Answer::NotAnAdmissionReview {

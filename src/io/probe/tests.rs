@@ -4,6 +4,7 @@ mod answers;
 mod certificates;
 mod handshakes;
 mod keeping;
+mod others;
 mod server;
 mod waiting;
 
@@ -66,6 +67,7 @@ fn hook(ca_bundle: &str) -> Hook {
         dry_run_safe: true,
         review_versions: vec!["v1".to_owned()],
         probe_level: None,
+        other: None,
         problems: Vec::new(),
     }
 }
@@ -116,6 +118,7 @@ fn request(hook: Hook, address: SocketAddr, level: ProbeLevel) -> ProbeRequest {
         hook: Arc::new(hook),
         backend: endpoint(address),
         level,
+        gone: false,
         connection: Connection::Fresh,
         deadline: AMPLE,
         review: Some(subject()),

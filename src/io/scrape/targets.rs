@@ -14,6 +14,10 @@ use crate::domain::time::Time;
 const LEAVE_ALONE: Duration = Duration::from_secs(60);
 /// More replicas than any control plane has.
 const MAX_REPLICAS: usize = 32;
+/// Visits to one address in one round at most.
+const MAX_VISITS: usize = 5;
+/// A process behind the configured server's address that was not met for this long is gone.
+const FORGET: Duration = Duration::from_secs(300);
 
 /// The known targets.
 pub(super) struct Targets {
@@ -21,11 +25,19 @@ pub(super) struct Targets {
     /// The configured server's own address, when it is an IP address: it may be one of the replicas.
     server_address: Option<SocketAddr>,
     replicas: BTreeMap<SocketAddr, Replica>,
+    /// The processes met at the configured server's address, by their start in milliseconds, and when that was.
+    met: BTreeMap<i64, Time>,
 }
 
 struct Replica {
     target: ScrapeTarget,
     left_alone_until: Option<Time>,
+}
+
+impl Replica {
+    fn is_tried(&self, now: Time) -> bool {
+        self.left_alone_until.is_none_or(|until| until <= now)
+    }
 }
 
 impl Targets {
@@ -34,7 +46,27 @@ impl Targets {
             server,
             server_address,
             replicas: BTreeMap::new(),
+            met: BTreeMap::new(),
         }
+    }
+
+    /// Notes which process answered at the configured server's address.
+    pub(super) fn met(&mut self, started_seconds: f64, now: Time) {
+        self.met.retain(|_, at| now.since(*at) < FORGET);
+        if self.met.len() < MAX_REPLICAS {
+            self.met.insert((started_seconds * 1_000.0).round() as i64, now);
+        }
+    }
+
+    /// How often to ask the configured server: once for each replica that is behind it as far as is known.
+    pub(super) fn visits(&self, now: Time, wide: bool) -> usize {
+        let met = self.met.values().filter(|at| now.since(**at) < FORGET).count();
+        let out_of_reach = self.replicas.values().filter(|replica| !replica.is_tried(now));
+        let known = match self.replicas.is_empty() {
+            true => met.max(1) + usize::from(wide),
+            false => met.max(out_of_reach.count()),
+        };
+        known.clamp(1, MAX_VISITS)
     }
 
     /// Every replica that may be reachable. The configured server joins in as long as any replica is out of
@@ -43,7 +75,7 @@ impl Targets {
         let (tried, left_alone): (Vec<_>, Vec<_>) = self
             .replicas
             .iter()
-            .partition(|(_, replica)| replica.left_alone_until.is_none_or(|until| until <= now));
+            .partition(|(_, replica)| replica.is_tried(now));
         let server_is_tried = tried
             .iter()
             .any(|(address, _)| Some(**address) == self.server_address);

@@ -4,7 +4,7 @@
 //! metrics follows `admission/plugin/webhook/{mutating,validating}/dispatcher.go`.
 
 mod filter;
-mod hooks;
+pub(super) mod hooks;
 mod review;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,6 +31,8 @@ use review::Unacceptable;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct User {
     pub name: String,
+    /// Empty for whoever is impersonated.
+    pub uid: String,
     pub groups: Vec<String>,
 }
 
@@ -38,7 +40,9 @@ pub(super) struct User {
 #[derive(Debug)]
 pub(super) struct Attributes {
     pub kind: &'static Kind,
-    /// `CREATE`, `UPDATE` or `DELETE`.
+    /// Group, version and kind of the object that is sent: another than the resource's at some subresources.
+    pub object_kind: (&'static str, &'static str, &'static str),
+    /// `CREATE`, `UPDATE`, `DELETE` or `CONNECT`.
     pub operation: &'static str,
     pub subresource: String,
     /// Empty for cluster-scoped objects; for a Namespace its own name, as the API server has it.
@@ -183,7 +187,12 @@ impl Admission {
         around
             .metrics
             .phase_done(false, operation, outcome.is_err(), begin.elapsed());
-        outcome
+        outcome?;
+        // What comes next is etcd, which does nothing for a request whose time is over.
+        if Instant::now() >= attributes.deadline {
+            return Err(Failure::timeout());
+        }
+        Ok(())
     }
 
     async fn validate_all(&self, around: Surroundings<'_>, attributes: &Attributes) -> Result<(), Failure> {
@@ -297,10 +306,13 @@ impl Admission {
         let begin = Instant::now();
         around.knobs.spend(cost::CALL).await;
         let deadline = attributes.deadline.min(begin + hook.timeout);
-        let posted = self
-            .caller
-            .post(around.store, &hook.target, review, deadline)
-            .await;
+        let posted = if around.knobs.is_firewalled(&hook.target.host) {
+            let call = self.caller.dial_in_vain(around.store, &hook.target, deadline);
+            Err(call.await)
+        } else {
+            let call = self.caller.post(around.store, &hook.target, review, deadline);
+            call.await
+        };
         around.time.add(hook.mutating, begin.elapsed());
         let body = posted.map_err(|error| match error {
             CallError::NoClient(why) => Refused::Failed {

@@ -168,6 +168,33 @@ impl Caller {
         }
     }
 
+    /// Opens a new connection and lets go of it.
+    pub(super) async fn reach(
+        &self,
+        store: &Store,
+        target: &Target,
+        deadline: Instant,
+    ) -> Result<(), String> {
+        let client = self.client(target)?;
+        self.dial(store, &client, target, deadline).await.map(drop)
+    }
+
+    /// A call behind a firewall that drops every packet: it is dialled until its time is up.
+    pub(super) async fn dial_in_vain(&self, store: &Store, target: &Target, deadline: Instant) -> CallError {
+        let seconds = deadline
+            .saturating_duration_since(Instant::now())
+            .as_secs_f64()
+            .ceil();
+        let why = match dial::resolve(store, target).await {
+            Ok(peer) => {
+                tokio::time::sleep_until(deadline).await;
+                format!("dial tcp {peer}: i/o timeout")
+            }
+            Err(why) => why,
+        };
+        CallError::Post(format!("Post \"{}?timeout={seconds}s\": {why}", target.url))
+    }
+
     async fn send(
         &self,
         store: &Store,

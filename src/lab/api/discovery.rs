@@ -75,7 +75,11 @@ fn resources(group: &str) -> Option<Value> {
             "singularName": kind.kind.to_lowercase(),
             "namespaced": kind.namespaced,
             "kind": kind.kind,
-            "verbs": ["create", "delete", "get", "list", "patch", "update", "watch"],
+            "verbs": if kind.stored {
+                ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"].as_slice()
+            } else {
+                &["create"]
+            },
             "shortNames": kind.short,
         }));
         if kind.status {
@@ -174,6 +178,6 @@ mod tests {
             );
             assert!(document(&format!("/openapi/v3{path}"), "").is_some());
         }
-        assert!(document("/apis/apps/v1", "").is_none());
+        assert!(document("/apis/batch/v1", "").is_none());
     }
 }

@@ -1,5 +1,9 @@
 //! The kinds that the lab's API server serves. Everything else answers 404, as an unknown kind does.
 
+mod subresources;
+
+pub(super) use subresources::{Subresource, Way};
+
 /// One served kind.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Kind {
@@ -17,6 +21,8 @@ pub(super) struct Kind {
     pub namespaced: bool,
     /// Whether `/status` is served.
     pub status: bool,
+    /// Whether its objects are kept; those of reviews are answered and forgotten.
+    pub stored: bool,
 }
 
 const fn kind(
@@ -35,11 +41,27 @@ const fn kind(
         short,
         namespaced,
         status,
+        stored: true,
     }
 }
 
-/// All of them. CustomResourceDefinitions and APIServices are stored and served, and have no effect.
-pub(super) static KINDS: [Kind; 14] = [
+/// A kind whose objects are questions.
+const fn review(group: &'static str, resource: &'static str, name: &'static str, namespaced: bool) -> Kind {
+    Kind {
+        stored: false,
+        ..kind(group, resource, name, &[], namespaced, false)
+    }
+}
+
+const AUTHENTICATION: &str = "authentication.k8s.io";
+const AUTHORIZATION: &str = "authorization.k8s.io";
+const RBAC: &str = "rbac.authorization.k8s.io";
+const ADMISSION: &str = "admissionregistration.k8s.io";
+
+/// All of them. Beside webhook configurations, Services and EndpointSlices, what is stored has no effect but where
+/// [`super::others`] says so: there are no controllers, no policies and no authorization, and the resources and API
+/// versions that CustomResourceDefinitions and APIServices describe are not served.
+pub(super) static KINDS: [Kind; 30] = [
     kind("", "namespaces", "Namespace", &["ns"], false, true),
     kind("", "configmaps", "ConfigMap", &["cm"], true, false),
     kind("", "secrets", "Secret", &[], true, false),
@@ -89,6 +111,84 @@ pub(super) static KINDS: [Kind; 14] = [
         false,
         true,
     ),
+    kind("", "serviceaccounts", "ServiceAccount", &["sa"], true, false),
+    kind("apps", "deployments", "Deployment", &["deploy"], true, true),
+    kind(RBAC, "clusterroles", "ClusterRole", &[], false, false),
+    kind(
+        RBAC,
+        "clusterrolebindings",
+        "ClusterRoleBinding",
+        &[],
+        false,
+        false,
+    ),
+    kind("storage.k8s.io", "csinodes", "CSINode", &[], false, false),
+    kind(
+        "certificates.k8s.io",
+        "certificatesigningrequests",
+        "CertificateSigningRequest",
+        &["csr"],
+        false,
+        true,
+    ),
+    kind(
+        ADMISSION,
+        "validatingadmissionpolicies",
+        "ValidatingAdmissionPolicy",
+        &[],
+        false,
+        true,
+    ),
+    kind(
+        ADMISSION,
+        "validatingadmissionpolicybindings",
+        "ValidatingAdmissionPolicyBinding",
+        &[],
+        false,
+        false,
+    ),
+    kind(
+        ADMISSION,
+        "mutatingadmissionpolicies",
+        "MutatingAdmissionPolicy",
+        &[],
+        false,
+        false,
+    ),
+    kind(
+        ADMISSION,
+        "mutatingadmissionpolicybindings",
+        "MutatingAdmissionPolicyBinding",
+        &[],
+        false,
+        false,
+    ),
+    review(AUTHENTICATION, "tokenreviews", "TokenReview", false),
+    review(AUTHENTICATION, "selfsubjectreviews", "SelfSubjectReview", false),
+    review(
+        AUTHORIZATION,
+        "subjectaccessreviews",
+        "SubjectAccessReview",
+        false,
+    ),
+    review(
+        AUTHORIZATION,
+        "localsubjectaccessreviews",
+        "LocalSubjectAccessReview",
+        true,
+    ),
+    review(
+        AUTHORIZATION,
+        "selfsubjectaccessreviews",
+        "SelfSubjectAccessReview",
+        false,
+    ),
+    review(
+        AUTHORIZATION,
+        "selfsubjectrulesreviews",
+        "SelfSubjectRulesReview",
+        false,
+    ),
 ];
 
 pub(super) static NAMESPACE: &Kind = &KINDS[0];
@@ -96,6 +196,8 @@ pub(super) static SERVICE: &Kind = &KINDS[3];
 pub(super) static ENDPOINT_SLICE: &Kind = &KINDS[8];
 pub(super) static VALIDATING: &Kind = &KINDS[10];
 pub(super) static MUTATING: &Kind = &KINDS[11];
+pub(super) static DEFINITION: &Kind = &KINDS[12];
+pub(super) static REGISTRATION: &Kind = &KINDS[13];
 
 impl Kind {
     /// The kind of a URL.
@@ -103,6 +205,11 @@ impl Kind {
         KINDS
             .iter()
             .find(|kind| kind.group == group && kind.version == version && kind.resource == resource)
+    }
+
+    /// What is served below an object's own URL under this name.
+    pub(super) fn subresource(&'static self, name: &str) -> Option<Subresource> {
+        subresources::find(self, name)
     }
 
     /// `apiVersion` of its objects.
@@ -146,6 +253,8 @@ mod tests {
             (ENDPOINT_SLICE, "EndpointSlice"),
             (VALIDATING, "ValidatingWebhookConfiguration"),
             (MUTATING, "MutatingWebhookConfiguration"),
+            (DEFINITION, "CustomResourceDefinition"),
+            (REGISTRATION, "APIService"),
         ] {
             assert_eq!(kind.kind, name);
         }

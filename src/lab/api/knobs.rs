@@ -13,6 +13,8 @@ pub struct Knobs {
     storage: Mutex<Storage>,
     cpu: Cpu,
     refusal: Mutex<Option<String>>,
+    failing_check: Mutex<Option<String>>,
+    firewalled: Mutex<Option<String>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -53,6 +55,8 @@ impl Knobs {
             }),
             cpu: Cpu::new(2),
             refusal: Mutex::new(None),
+            failing_check: Mutex::new(None),
+            firewalled: Mutex::new(None),
         }
     }
 
@@ -79,6 +83,27 @@ impl Knobs {
     /// missing rights would; `None` ends it.
     pub fn refuse_configuration_writes(&self, reason: Option<&str>) {
         *lock(&self.refusal) = reason.map(str::to_owned);
+    }
+
+    /// Lets a check of `/readyz` fail, as that of a `poststarthook/...` does while it cannot write; `None` ends it.
+    pub fn fail_check(&self, name: Option<&str>) {
+        *lock(&self.failing_check) = name.map(str::to_owned);
+    }
+
+    /// The check set by [`Self::fail_check`].
+    pub(super) fn failing_check(&self) -> Option<String> {
+        lock(&self.failing_check).clone()
+    }
+
+    /// Drops every packet between the API server and the hook of this server name (`<service>.<namespace>.svc`), and
+    /// nobody else's; `None` ends it.
+    pub fn firewall(&self, server_name: Option<&str>) {
+        *lock(&self.firewalled) = server_name.map(str::to_owned);
+    }
+
+    /// Whether [`Self::firewall`] is about this one.
+    pub(super) fn is_firewalled(&self, server_name: &str) -> bool {
+        lock(&self.firewalled).as_deref() == Some(server_name)
     }
 
     /// The reason set by [`Self::refuse_configuration_writes`].

@@ -61,7 +61,8 @@ impl HookLabels<'_> {
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Metrics {
-    registry: Registry,
+    /// Where all families are.
+    pub registry: Registry,
     /// Unix time of the start.
     pub started: f64,
     request_duration: HistogramVec,

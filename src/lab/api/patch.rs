@@ -58,9 +58,13 @@ impl PatchKind {
         let mut patched = object.clone();
         match self {
             Self::Json => {
-                let operations = patch
-                    .as_array()
-                    .ok_or_else(|| Failure::bad_request("error decoding patch: it is no list"))?;
+                let operations = patch.as_array().ok_or_else(|| {
+                    let found = if patch.is_object() { "object" } else { "string" };
+                    Failure::bad_request(format!(
+                        "error decoding patch: json: cannot unmarshal {found} into Go value of type \
+                         []handlers.jsonPatchOp"
+                    ))
+                })?;
                 if operations.len() > MAX_OPERATIONS {
                     return Err(Failure::too_large(MAX_OPERATIONS));
                 }
@@ -84,7 +88,28 @@ impl PatchKind {
 pub(super) fn apply_json_patch(object: &mut Value, patch: &Value) -> Result<(), String> {
     let operations: json_patch::Patch =
         serde_json::from_value(patch.clone()).map_err(|error| error.to_string())?;
-    json_patch::patch(object, &operations).map_err(|error| error.to_string())
+    let mut patched = object.clone();
+    for operation in operations.0 {
+        if !tests_absence(&operation, &patched) {
+            let one = json_patch::Patch(vec![operation]);
+            json_patch::patch(&mut patched, &one).map_err(|error| error.to_string())?;
+        }
+    }
+    *object = patched;
+    Ok(())
+}
+
+/// Whether an operation tests that a field is not there and it is not. RFC 6902 knows no such test; the API server's
+/// library takes a `test` for null as one, if whatever would hold the field is there.
+fn tests_absence(operation: &json_patch::PatchOperation, object: &Value) -> bool {
+    let json_patch::PatchOperation::Test(test) = operation else {
+        return false;
+    };
+    let path = test.path.as_str();
+    let holder = path
+        .rsplit_once('/')
+        .and_then(|(holder, _)| object.pointer(holder));
+    test.value.is_null() && holder.is_some_and(Value::is_object) && object.pointer(path).is_none()
 }
 
 fn merge(into: &mut Value, patch: &Value) {
@@ -194,6 +219,20 @@ mod tests {
         assert_eq!(nonsense.map_err(|failure| failure.code), Err(422));
         let no_list = PatchKind::Json.apply(&object, &json!({}));
         assert_eq!(no_list.map_err(|failure| failure.code), Err(400));
+    }
+
+    #[test]
+    fn a_test_for_null_holds_where_the_field_is_absent_from_an_object_that_is_there() {
+        let object = json!({"metadata": {"name": "x"}, "webhooks": []});
+        for (path, holds) in [
+            ("/metadata/annotations", true),
+            ("/metadata/name", false),
+            ("/metadata/annotations/a", false),
+            ("/webhooks/0", false),
+        ] {
+            let patch = json!([{"op": "test", "path": path, "value": null}]);
+            assert_eq!(PatchKind::Json.apply(&object, &patch).is_ok(), holds, "{path}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::Method;
 
-use super::kinds::Kind;
+use super::kinds::{Kind, Way};
 
 /// The parameters of a URL.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -82,6 +82,8 @@ pub(super) enum Verb {
     Apply,
     Delete,
     DeleteCollection,
+    /// A request for a connection, `exec` for one.
+    Connect,
     /// Anything else.
     Other,
 }
@@ -97,8 +99,9 @@ impl Verb {
             Self::Put => "PUT",
             Self::Patch => "PATCH",
             Self::Apply => "APPLY",
-            Self::Delete => "DELETE",
-            Self::DeleteCollection => "DELETECOLLECTION",
+            // The real one has a word for the latter and does not use it here; the scope tells them apart.
+            Self::Delete | Self::DeleteCollection => "DELETE",
+            Self::Connect => "CONNECT",
             Self::Other => "other",
         }
     }
@@ -213,7 +216,8 @@ impl Route {
             [name, subresource] => (*name, *subresource),
             _ => return Self::Nowhere,
         };
-        let Some(kind) = kind.filter(|kind| subresource.is_empty() || kind.status && subresource == "status")
+        let Some(kind) =
+            kind.filter(|kind| subresource.is_empty() || kind.subresource(subresource).is_some())
         else {
             return Self::Nowhere;
         };
@@ -221,8 +225,9 @@ impl Route {
         if kind.namespaced && namespace.is_empty() && !(name.is_empty() && method == Method::GET) {
             return Self::Nowhere;
         }
+        let way = kind.subresource(subresource).map(|subresource| subresource.way);
         Self::Resource(ResourceRequest {
-            verb: verb(method, name, &query, content_type),
+            verb: verb(method, name, way, &query, content_type),
             kind,
             namespace: namespace.to_owned(),
             name: name.to_owned(),
@@ -232,12 +237,14 @@ impl Route {
     }
 }
 
-fn verb(method: &Method, name: &str, query: &Query, content_type: &str) -> Verb {
+fn verb(method: &Method, name: &str, way: Option<Way>, query: &Query, content_type: &str) -> Verb {
     match (method.as_str(), name.is_empty()) {
         ("GET" | "HEAD", true) if query.flag("watch") => Verb::Watch,
         ("GET" | "HEAD", true) => Verb::List,
         ("GET" | "HEAD", false) => Verb::Get,
         ("POST", true) => Verb::Post,
+        ("POST", false) if way == Some(Way::Connect) => Verb::Connect,
+        ("POST", false) if matches!(way, Some(Way::Token | Way::Eviction | Way::Binding)) => Verb::Post,
         ("PUT", false) => Verb::Put,
         ("PATCH", false) if content_type.starts_with("application/apply-patch+") => Verb::Apply,
         ("PATCH", false) => Verb::Patch,
@@ -301,7 +308,7 @@ mod tests {
     fn a_url_that_fits_no_kind_leads_nowhere() {
         for (method, path) in [
             ("GET", "/api/v1/namespaces/a/widgets"),
-            ("GET", "/apis/apps/v1/deployments"),
+            ("GET", "/apis/batch/v1/jobs"),
             ("GET", "/api/v1/namespaces/a/nodes"),
             ("POST", "/api/v1/configmaps"),
             ("GET", "/api/v1/configmaps/x"),

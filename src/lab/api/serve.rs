@@ -26,6 +26,9 @@ const MAX_BODY: usize = 3 * 1_024 * 1_024;
 /// Most requests of one sort under way, watches left aside: `--max-requests-inflight` and its mutating sibling.
 const MAX_READING: i64 = 400;
 const MAX_MUTATING: i64 = 200;
+/// The groups of everybody who is known, and of everybody else.
+const AUTHENTICATED: &str = "system:authenticated";
+const UNAUTHENTICATED: &str = "system:unauthenticated";
 /// What storage and bookkeeping may take after the hooks have used up a request's time.
 const GRACE: Duration = Duration::from_millis(250);
 
@@ -36,7 +39,7 @@ pub(super) async fn answer(state: Arc<State>, request: Request<Incoming>) -> Res
     let query = parts.uri.query().unwrap_or_default();
     let route = Route::parse(&parts.method, parts.uri.path(), query, &content_type);
     if matches!(route, Route::Health) {
-        return reply::whole(200, "text/plain; charset=utf-8", "ok");
+        return health(&state, query);
     }
     let Some(user) = authenticate(&state, &parts) else {
         return reply::failure(&Failure::unauthorized());
@@ -45,6 +48,35 @@ pub(super) async fn answer(state: Arc<State>, request: Request<Incoming>) -> Res
         Route::Resource(request) => resource(state, parts, request, user, body, &content_type).await,
         other => plain(&state, &parts, &other).await,
     }
+}
+
+/// `/readyz` and its siblings, with a line per check when that is asked for.
+fn health(state: &State, query: &str) -> Response<Body> {
+    const CHECKS: [&str; 4] = [
+        "ping",
+        "etcd",
+        "informer-sync",
+        "poststarthook/rbac/bootstrap-roles",
+    ];
+    let failing = state.knobs.failing_check();
+    let status = if failing.is_some() { 500 } else { 200 };
+    if status == 200 && !query.split('&').any(|key| key.starts_with("verbose")) {
+        return reply::whole(200, "text/plain; charset=utf-8", "ok");
+    }
+    let mut text: String = CHECKS
+        .iter()
+        .filter(|check| failing.as_deref() != Some(**check))
+        .map(|check| format!("[+]{check} ok\n"))
+        .collect();
+    if let Some(check) = failing {
+        text.push_str(&format!("[-]{check} failed: reason withheld\n"));
+    }
+    text.push_str(if status == 200 {
+        "readyz check passed\n"
+    } else {
+        "readyz check failed\n"
+    });
+    reply::whole(status, "text/plain; charset=utf-8", text)
 }
 
 /// Requests for anything but objects.
@@ -111,19 +143,21 @@ async fn resource(
         Verb::Get => read::get(&state, &request, accept).await,
         Verb::List => read::list(&state, &request, accept).await,
         _ => {
-            let deadline = recorder.begin + request_time(&state, &request);
+            let asked = asked_time(&request).filter(|asked| *asked < state.request_limit);
+            let deadline = recorder.begin + asked.unwrap_or(state.request_limit);
             let written = write(&state, &request, &user, content_type, body, &time, deadline);
-            timeout_at(deadline + GRACE, written)
-                .await
-                .unwrap_or_else(|_| Err(Failure::timeout()))
+            let written = timeout_at(deadline + GRACE, written).await;
+            if asked.is_some() && Instant::now() >= deadline {
+                // Somebody else than the one who writes watches over the time that a client asked for, and counts
+                // what it cuts.
+                state.metrics.request_terminated(&request, 504);
+                Err(Failure::allotted_time_is_over())
+            } else {
+                written.unwrap_or_else(|_| Err(Failure::timeout()))
+            }
         }
     };
-    let mut response = outcome.unwrap_or_else(|failure| {
-        if failure.code == 504 {
-            state.metrics.request_terminated(&request, 504);
-        }
-        reply::failure(&failure)
-    });
+    let mut response = outcome.unwrap_or_else(|failure| reply::failure(&failure));
     reply::warn(&mut response, &time.take_warnings());
     recorder.finish(response.status().as_u16());
     response
@@ -160,7 +194,7 @@ async fn write(
 
 /// Reads a body: JSON, or YAML where the content type says so.
 fn parse(body: &Bytes, content_type: &str, verb: Verb) -> Result<Value, Failure> {
-    if body.is_empty() && verb == Verb::Delete {
+    if body.is_empty() && matches!(verb, Verb::Delete | Verb::DeleteCollection | Verb::Connect) {
         return Ok(Value::Null);
     }
     if content_type.contains("protobuf") || content_type.contains("cbor") {
@@ -184,13 +218,11 @@ fn parse(body: &Bytes, content_type: &str, verb: Verb) -> Result<Value, Failure>
     }
 }
 
-/// How long a write may take: the API server's limit, or less when the client says so.
-fn request_time(state: &State, request: &ResourceRequest) -> Duration {
-    let asked = request.query.get("timeout");
-    asked
-        .and_then(|asked| humantime::parse_duration(asked).ok())
-        .filter(|asked| !asked.is_zero())
-        .map_or(state.request_limit, |asked| asked.min(state.request_limit))
+/// How long a write may take, says the client.
+fn asked_time(request: &ResourceRequest) -> Option<Duration> {
+    let asked = request.query.get("timeout")?;
+    let asked = humantime::parse_duration(asked).ok();
+    asked.filter(|asked| !asked.is_zero())
 }
 
 /// The one user there is, or whom it impersonates.
@@ -200,18 +232,41 @@ fn authenticate(state: &State, parts: &Parts) -> Option<User> {
         return None;
     }
     let impersonated = header(parts, HeaderName::from_static("impersonate-user"));
-    let (name, mut groups) = if impersonated.is_empty() {
-        ("lab-admin", vec!["system:masters".to_owned()])
-    } else {
-        let groups = parts.headers.get_all("impersonate-group");
-        let groups = groups.iter().filter_map(|group| group.to_str().ok());
-        (impersonated, groups.map(str::to_owned).collect())
-    };
-    groups.push("system:authenticated".to_owned());
+    if impersonated.is_empty() {
+        return Some(User {
+            name: "lab-admin".to_owned(),
+            uid: "lab-admin".to_owned(),
+            groups: vec!["system:masters".to_owned(), AUTHENTICATED.to_owned()],
+        });
+    }
+    let groups = parts.headers.get_all("impersonate-group");
+    let groups = groups.iter().filter_map(|group| group.to_str().ok());
     Some(User {
-        name: name.to_owned(),
-        groups,
+        name: impersonated.to_owned(),
+        uid: String::new(),
+        groups: impersonated_groups(impersonated, groups.map(str::to_owned).collect()),
     })
+}
+
+/// The groups of somebody who is impersonated: those asked for, those a service account has anyway, and whether it is
+/// known who it is (`endpoints/filters/impersonation.go`).
+fn impersonated_groups(name: &str, mut groups: Vec<String>) -> Vec<String> {
+    if groups.is_empty()
+        && let Some((namespace, _)) = name
+            .strip_prefix("system:serviceaccount:")
+            .and_then(|account| account.split_once(':'))
+    {
+        groups.push("system:serviceaccounts".to_owned());
+        groups.push(format!("system:serviceaccounts:{namespace}"));
+    }
+    if !groups
+        .iter()
+        .any(|group| group == AUTHENTICATED || group == UNAUTHENTICATED)
+    {
+        let known = name != "system:anonymous";
+        groups.push(if known { AUTHENTICATED } else { UNAUTHENTICATED }.to_owned());
+    }
+    groups
 }
 
 fn header(parts: &Parts, name: HeaderName) -> &str {

@@ -53,6 +53,15 @@ impl FieldError {
         }
     }
 
+    /// The field has more items than it may.
+    pub(super) fn too_many(field: impl Into<String>, found: usize, most: usize) -> Self {
+        Self {
+            reason: "FieldValueTooMany",
+            field: field.into(),
+            message: format!("Too many: {found}: must have at most {most} items"),
+        }
+    }
+
     /// The field has a value outside a list.
     pub(super) fn unsupported(field: impl Into<String>, value: &Value, supported: &[&str]) -> Self {
         let supported: Vec<String> = supported.iter().map(|value| format!("{value:?}")).collect();
@@ -128,6 +137,15 @@ impl Failure {
         Self::new(409, "Conflict", message, Some(details(kind, name)))
     }
 
+    /// A precondition that does not hold. The kind stands where other conflicts have the resource.
+    pub(super) fn precondition(kind: &Kind, name: &str, why: &str) -> Self {
+        let qualified = qualify(kind.kind, kind.group);
+        let message = format!("Operation cannot be fulfilled on {qualified} {name:?}: {why}");
+        let mut details = details(kind, name);
+        details["kind"] = json!(kind.kind);
+        Self::new(409, "Conflict", message, Some(details))
+    }
+
     pub(super) fn forbidden(kind: &Kind, name: &str, why: &str) -> Self {
         let message = if name.is_empty() {
             format!("{} is forbidden: {why}", kind.qualified())
@@ -187,6 +205,12 @@ impl Failure {
     pub(super) fn timeout() -> Self {
         let message =
             "Timeout: request did not complete within requested timeout - context deadline exceeded";
+        Self::new(504, "Timeout", message, Some(json!({})))
+    }
+
+    /// The time that the client gave the request is over.
+    pub(super) fn allotted_time_is_over() -> Self {
+        let message = "Timeout: request did not complete within the allotted timeout";
         Self::new(504, "Timeout", message, Some(json!({})))
     }
 

@@ -66,7 +66,31 @@ fn columns(kind: &Kind) -> Vec<Column> {
         "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration" => {
             vec![("Webhooks", |object| count(object, "/webhooks"))]
         }
+        "CustomResourceDefinition" => {
+            vec![("Created At", |object| text(object, "/metadata/creationTimestamp"))]
+        }
+        "APIService" => vec![("Service", served_by), ("Available", available)],
         _ => Vec::new(),
+    }
+}
+
+fn served_by(object: &Value) -> String {
+    match object.pointer("/spec/service") {
+        Some(_) => format!(
+            "{}/{}",
+            text(object, "/spec/service/namespace"),
+            text(object, "/spec/service/name")
+        ),
+        None => "Local".to_owned(),
+    }
+}
+
+fn available(object: &Value) -> String {
+    let status = text(object, "/status/conditions/0/status");
+    match status.as_str() {
+        "" => "<unknown>".to_owned(),
+        "True" => status,
+        _ => format!("{status} ({})", text(object, "/status/conditions/0/reason")),
     }
 }
 

@@ -1,6 +1,9 @@
 //! POST, PUT, PATCH and DELETE: everything that passes through admission.
 
+mod collection;
 mod object;
+mod review;
+mod subresource;
 
 pub(super) use object::prepare_new;
 
@@ -48,10 +51,22 @@ impl Write<'_> {
             return Err(Failure::forbidden(kind, &self.request.name, &reason));
         }
         let outcome = match self.request.verb {
+            Verb::Post if !kind.stored => self.review(self.body.clone()).await,
+            Verb::Post if !self.request.subresource.is_empty() => self.ask_for(self.body.clone()).await,
+            Verb::Connect => self.connect().await,
             Verb::Post => self.create(self.body.clone()).await,
+            Verb::Put if self.request.subresource == "scale" => self.scale(None).await,
             Verb::Put => self.update(None).await,
-            Verb::Patch | Verb::Apply => self.update(Some(PatchKind::of(self.content_type)?)).await,
+            Verb::Patch | Verb::Apply => {
+                let patch = Some(PatchKind::of(self.content_type)?);
+                if self.request.subresource == "scale" {
+                    self.scale(patch).await
+                } else {
+                    self.update(patch).await
+                }
+            }
             Verb::Delete => self.delete().await,
+            Verb::DeleteCollection => self.delete_collection().await,
             _ => Err(Failure::method_not_allowed()),
         };
         // Whatever came of it: when the request's time is over, that is the answer.
@@ -65,7 +80,7 @@ impl Write<'_> {
     fn dry_run(&self) -> Result<bool, Failure> {
         let in_body = self.body.get("dryRun").and_then(Value::as_array);
         let in_body = in_body
-            .filter(|_| self.request.verb == Verb::Delete)
+            .filter(|_| matches!(self.request.verb, Verb::Delete | Verb::DeleteCollection))
             .into_iter()
             .flatten()
             .filter_map(Value::as_str);
@@ -84,7 +99,15 @@ impl Write<'_> {
     fn attributes(&self, operation: &'static str, name: &str) -> Result<Attributes, Failure> {
         let dry_run = self.dry_run()?;
         let kind = self.request.kind;
-        let mut options = json!({"kind": self.options_kind(), "apiVersion": "meta.k8s.io/v1"});
+        let own = (kind.group, kind.version, kind.kind);
+        let subresource = kind.subresource(&self.request.subresource);
+        // By what a request comes to, whatever its verb: a PATCH updates, or creates what is applied for the first time.
+        let options = match operation {
+            "CREATE" => "CreateOptions",
+            "UPDATE" => "UpdateOptions",
+            _ => "DeleteOptions",
+        };
+        let mut options = json!({"kind": options, "apiVersion": "meta.k8s.io/v1"});
         if dry_run {
             options["dryRun"] = json!(["All"]);
         }
@@ -101,6 +124,7 @@ impl Write<'_> {
         };
         Ok(Attributes {
             kind,
+            object_kind: subresource.map_or(own, |subresource| subresource.object),
             operation,
             subresource: self.request.subresource.clone(),
             namespace: namespace.to_owned(),
@@ -118,7 +142,7 @@ impl Write<'_> {
         match self.request.verb {
             Verb::Post => "CreateOptions",
             Verb::Put => "UpdateOptions",
-            Verb::Delete => "DeleteOptions",
+            Verb::Delete | Verb::DeleteCollection => "DeleteOptions",
             _ => "PatchOptions",
         }
     }
@@ -139,12 +163,16 @@ impl Write<'_> {
             return Err(Failure::not_found(NAMESPACE, namespace));
         }
         defaults::default(kind, &mut sent);
-        let mut attributes = self.attributes("CREATE", &name)?;
+        // A name that is made up is made up after the mutating hooks.
+        let sent_name = self.body.pointer("/metadata/name").and_then(Value::as_str);
+        let known = sent_name.is_some_and(|name| !name.is_empty()) || self.request.verb == Verb::Apply;
+        let mut attributes = self.attributes("CREATE", if known { &name } else { "" })?;
         attributes.object = Some(sent);
         self.state
             .admission
             .mutate(self.around(), &mut attributes)
             .await?;
+        attributes.name.clone_from(&name);
         let mut object = attributes.object.take().unwrap_or_default();
         defaults::default(kind, &mut object);
         defaults::validate(kind, &name, &object, None)?;
@@ -273,6 +301,10 @@ impl Write<'_> {
                 ));
             }
             let mut attributes = self.attributes("DELETE", name)?;
+            if kind == NAMESPACE {
+                // Emptying one takes long, and its successor of the same name is not meant.
+                attributes.options["preconditions"] = json!({"uid": current.object["metadata"]["uid"]});
+            }
             attributes.old = Some(Arc::clone(&current));
             self.state
                 .admission
@@ -298,7 +330,14 @@ impl Write<'_> {
     }
 }
 
+/// The answer to a deletion: of a Namespace, which a real API server only marks, the object.
 fn deleted(kind: &Kind, object: &Value) -> Value {
+    if kind == NAMESPACE {
+        let mut object = object.clone();
+        object["metadata"]["deletionTimestamp"] = json!(object::now());
+        object["status"]["phase"] = json!("Terminating");
+        return object;
+    }
     let mut details = json!({
         "name": object["metadata"]["name"],
         "kind": kind.resource,

@@ -14,7 +14,7 @@ use hyper::body::{Frame, Incoming};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::{Behaviour, Counters, Role};
+use super::{Behaviour, Counters, Role, others};
 
 /// Largest review that is read, in bytes; above the 3 MiB that the API server takes from its own clients.
 const MAX_REVIEW: usize = 8 << 20;
@@ -32,6 +32,7 @@ pub(super) async fn answer(
     counters: &Counters,
 ) -> Response<AnswerBody> {
     let is_review = request.method() == Method::POST;
+    let path = request.uri().path().to_owned();
     let body = Limited::new(request.into_body(), MAX_REVIEW).collect().await;
     counters.count(is_review);
 
@@ -57,13 +58,17 @@ pub(super) async fn answer(
         Behaviour::EndlessBody => return endless(behaviour),
         _ => {}
     }
+    if role == Role::Aggregated {
+        return others::discover(&path);
+    }
     if !is_review {
         return text(StatusCode::METHOD_NOT_ALLOWED, "only POST is served here\n");
     }
-    let Some(review) = body
-        .ok()
-        .and_then(|body| serde_json::from_slice::<Value>(&body.to_bytes()).ok())
-    else {
+    let body = body.ok().map(|body| body.to_bytes());
+    if role == Role::Conversion {
+        return others::convert(body.as_ref());
+    }
+    let Some(review) = body.and_then(|body| serde_json::from_slice::<Value>(&body).ok()) else {
         return text(StatusCode::BAD_REQUEST, "the body is not JSON\n");
     };
     match review_answer(&review, role, &current) {
@@ -85,7 +90,7 @@ fn review_answer(review: &Value, role: Role, behaviour: &Behaviour) -> Option<Va
             "status": {"code": code, "message": message},
         })),
         _ => envelope(match role {
-            Role::Validating => json!({"uid": uid, "allowed": true}),
+            Role::Validating | Role::Conversion | Role::Aggregated => json!({"uid": uid, "allowed": true}),
             Role::Mutating => json!({
                 "uid": uid,
                 "allowed": true,
@@ -109,7 +114,7 @@ fn annotation_patch(review: &Value) -> Value {
     }
 }
 
-fn text(status: StatusCode, body: &str) -> Response<AnswerBody> {
+pub(super) fn text(status: StatusCode, body: &str) -> Response<AnswerBody> {
     with_type(
         status,
         "text/plain; charset=utf-8",
@@ -117,7 +122,7 @@ fn text(status: StatusCode, body: &str) -> Response<AnswerBody> {
     )
 }
 
-fn json_answer(body: &Value) -> Response<AnswerBody> {
+pub(super) fn json_answer(body: &Value) -> Response<AnswerBody> {
     with_type(StatusCode::OK, "application/json", Bytes::from(body.to_string()))
 }
 

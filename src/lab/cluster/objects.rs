@@ -8,7 +8,7 @@ use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{Api, PostParams};
 use serde::de::DeserializeOwned;
@@ -41,6 +41,14 @@ const ARCHIVED_BYTES: usize = 20 << 10;
 /// The name of every object that canaries write.
 const CANARY: &str = "hookwatch-canary";
 
+/// How many nodes there are: one for each backend of the hook that has most.
+const NODES: usize = 3;
+
+/// The name of a node, counted from 1.
+pub(super) fn node_name(number: usize) -> String {
+    format!("node-{number}")
+}
+
 /// The name of the EndpointSlice behind a hook's Service.
 pub(super) fn slice_name(hook: LabHook) -> String {
     format!("{}-lab", hook.service())
@@ -64,6 +72,13 @@ pub(super) async fn create_all(cluster: &Cluster) -> anyhow::Result<()> {
         "spec": {"holderIdentity": "hookwatch", "leaseDurationSeconds": 40},
     }))?;
     create(&Api::namespaced(client(), "kube-node-lease"), &canary).await?;
+
+    for number in 1..=NODES {
+        let name = node_name(number);
+        let node: Node = object(json!({"metadata": {"name": name}}))?;
+        create(&Api::all(client()), &node).await?;
+        cluster.set_node_ready(&name, true).await?;
+    }
 
     let archive: Api<ConfigMap> = Api::namespaced(client(), ARCHIVE);
     let text = match cluster.reach {
@@ -99,12 +114,12 @@ pub(super) async fn create_all(cluster: &Cluster) -> anyhow::Result<()> {
     for hook in LabHook::ALL {
         let configuration = configuration(cluster, hook);
         match hook.kind() {
-            HookKind::Validating => {
-                let configuration: ValidatingWebhookConfiguration = object(configuration)?;
-                create(&Api::all(client()), &configuration).await?;
-            }
             HookKind::Mutating => {
                 let configuration: MutatingWebhookConfiguration = object(configuration)?;
+                create(&Api::all(client()), &configuration).await?;
+            }
+            _ => {
+                let configuration: ValidatingWebhookConfiguration = object(configuration)?;
                 create(&Api::all(client()), &configuration).await?;
             }
         }
@@ -122,7 +137,7 @@ pub(super) fn endpoint_slice(cluster: &Cluster, hook: LabHook) -> anyhow::Result
             json!({
                 "addresses": [backend.address().ip()],
                 "conditions": {"ready": true, "serving": true, "terminating": false},
-                "nodeName": format!("node-{}", index + 1),
+                "nodeName": node_name(index + 1),
                 "targetRef": {
                     "kind": "Pod",
                     "namespace": hook.namespace(),

@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context;
 use rustix::process::{Pid, Signal, kill_process};
@@ -23,6 +23,7 @@ pub struct Process {
     name: &'static str,
     child: Mutex<Child>,
     log: PathBuf,
+    input: Input,
 }
 
 impl Process {
@@ -63,8 +64,9 @@ impl Process {
             name,
             child: Mutex::new(child),
             log,
+            input: Arc::clone(&guard.input),
         };
-        guard.watch_over(&process)?;
+        tell(&guard.input, &process.id().to_string()).context("the shell that cleans up after us is gone")?;
         Ok(process)
     }
 
@@ -83,6 +85,13 @@ impl Process {
                 let _ = kill_process(pid, signal);
             }
         });
+    }
+
+    /// Kills it and waits until it is gone.
+    pub fn end(&self) {
+        self.with(end);
+        // Its id may be somebody else's soon. A guard that is gone kills nobody.
+        let _ = tell(&self.input, &format!("-{}", self.id()));
     }
 
     /// Complains when the process has ended by itself, with the end of its log.
@@ -118,7 +127,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        end(self.child.get_mut().unwrap_or_else(PoisonError::into_inner));
+        Self::end(self);
     }
 }
 
@@ -141,10 +150,16 @@ fn tail(path: &Path) -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Reads process ids until its input ends, which it does when we do, even by SIGKILL; then nothing of ours stays.
+/// Reads process ids until its input ends, which it does when we do, even by SIGKILL; then nothing of ours stays. One
+/// with a minus before it has ended.
 const GUARD: &str = r#"
 all=
-while read -r one; do all="$all $one"; done
+while read -r one; do
+  case $one in
+    -*) kept=; for id in $all; do [ "-$id" = "$one" ] || kept="$kept $id"; done; all=$kept ;;
+    *) all="$all $one" ;;
+  esac
+done
 [ -z "$all" ] || kill -KILL $all
 sleep 1
 rm -rf -- "$0"
@@ -156,8 +171,18 @@ rm -rf -- "$0"
 #[derive(Debug)]
 pub struct Guard {
     shell: Child,
-    // Its other end is open nowhere else: the standard library's pipes are not inherited by other children.
-    input: ChildStdin,
+    input: Input,
+}
+
+/// What the guard reads. Its other end is open nowhere else: the standard library's pipes are not inherited by other
+/// children.
+type Input = Arc<Mutex<Option<ChildStdin>>>;
+
+fn tell(input: &Input, line: &str) -> std::io::Result<()> {
+    match &mut *input.lock().unwrap_or_else(PoisonError::into_inner) {
+        Some(input) => writeln!(input, "{line}"),
+        None => Ok(()),
+    }
 }
 
 impl Guard {
@@ -180,11 +205,8 @@ impl Guard {
             end(&mut shell);
             anyhow::bail!("the shell that cleans up after us has no input");
         };
+        let input = Arc::new(Mutex::new(Some(input)));
         Ok(Self { shell, input })
-    }
-
-    fn watch_over(&mut self, process: &Process) -> anyhow::Result<()> {
-        writeln!(self.input, "{}", process.id()).context("the shell that cleans up after us is gone")
     }
 }
 
@@ -256,14 +278,28 @@ mod tests {
         let mut guard = Guard::start(&inner).unwrap();
         let process = shell("while :; do sleep 1; done", &inner, &mut guard);
         // What becomes of the pipe when this process dies.
-        let Guard { shell, input } = &mut guard;
-        let (_, unused) = std::io::pipe().unwrap();
-        drop(std::mem::replace(
-            input,
-            ChildStdin::from(std::os::fd::OwnedFd::from(unused)),
-        ));
-        shell.wait().unwrap();
+        drop(guard.input.lock().unwrap().take());
+        guard.shell.wait().unwrap();
         assert!(process.check().is_err());
         assert!(!inner.exists());
+    }
+
+    #[test]
+    fn what_has_ended_is_no_business_of_the_guards_any_more() {
+        let directory = PrivateDirectory::create().unwrap();
+        let inner = directory.path().join("inner");
+        std::fs::create_dir(&inner).unwrap();
+        let mut guard = Guard::start(&inner).unwrap();
+        // Somebody else, who got the id of one of ours that had ended.
+        let mut other = Command::new("/bin/sleep").arg("60").spawn().unwrap();
+        for line in [format!("{}", other.id()), format!("-{}", other.id())] {
+            tell(&guard.input, &line).unwrap();
+        }
+        let process = shell("while :; do sleep 1; done", &inner, &mut guard);
+        drop(guard.input.lock().unwrap().take());
+        guard.shell.wait().unwrap();
+        assert!(process.check().is_err());
+        assert!(other.try_wait().unwrap().is_none(), "it was killed");
+        end(&mut other);
     }
 }

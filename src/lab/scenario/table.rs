@@ -1,4 +1,4 @@
-//! The fifteen scenarios.
+//! The scenarios.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -8,12 +8,13 @@ use crate::lab::backend::Behaviour;
 use crate::lab::cluster::LabHook;
 
 /// All scenarios, the quiet one first.
-pub static SCENARIOS: [Scenario; 15] = [
+pub static SCENARIOS: [Scenario; 20] = [
     Scenario {
         name: "quiet",
         summary: "Nothing is broken, and nothing is to be said.",
         symptom: "nothing",
         expected: &[],
+        foreseen: None,
         not_a_hook: None,
         faults: &[],
     },
@@ -22,6 +23,7 @@ pub static SCENARIOS: [Scenario; 15] = [
         summary: "Every backend of the catch-all validating hook takes 800 ms longer.",
         symptom: "every kubectl apply takes a second; nothing fails",
         expected: &[failing(LabHook::Opa, "Slow")],
+        foreseen: None,
         not_a_hook: None,
         faults: &[all_of(LabHook::Opa, Behaviour::Slow(Duration::from_millis(800)))],
     },
@@ -30,6 +32,7 @@ pub static SCENARIOS: [Scenario; 15] = [
         summary: "All three backends of the catch-all validating hook stop, as under SIGSTOP.",
         symptom: "every create and update hangs; for 10 s nothing even fails",
         expected: &[failing(LabHook::Opa, "Hanging")],
+        foreseen: None,
         not_a_hook: None,
         faults: &[all_of(LabHook::Opa, Behaviour::Stopped)],
     },
@@ -38,6 +41,7 @@ pub static SCENARIOS: [Scenario; 15] = [
         summary: "All three backends of the catch-all validating hook are killed.",
         symptom: "every create and update fails at once; request latency falls",
         expected: &[failing(LabHook::Opa, "Refused")],
+        foreseen: None,
         not_a_hook: None,
         faults: &[all_of(LabHook::Opa, Behaviour::Refused)],
     },
@@ -46,6 +50,7 @@ pub static SCENARIOS: [Scenario; 15] = [
         summary: "One of the three backends of the catch-all validating hook is killed.",
         symptom: "a few writes fail, or none at all",
         expected: &[suspect(LabHook::Opa, "Partial")],
+        foreseen: None,
         not_a_hook: None,
         faults: &[Fault::Behave {
             hook: LabHook::Opa,
@@ -61,6 +66,7 @@ pub static SCENARIOS: [Scenario; 15] = [
             effect: Some("FailingOpen"),
             ..failing(LabHook::Policy, "Hanging")
         }],
+        foreseen: None,
         not_a_hook: None,
         faults: &[all_of(LabHook::Policy, Behaviour::AcceptAndHang)],
     },
@@ -69,6 +75,7 @@ pub static SCENARIOS: [Scenario; 15] = [
         summary: "Every backend of the catch-all validating hook answers 500.",
         symptom: "every create and update fails at once",
         expected: &[failing(LabHook::Opa, "Erroring")],
+        foreseen: None,
         not_a_hook: None,
         faults: &[all_of(
             LabHook::Opa,
@@ -80,6 +87,7 @@ pub static SCENARIOS: [Scenario; 15] = [
         summary: "Every backend of the catch-all validating hook answers 200 with some other JSON.",
         symptom: "every create and update fails at once",
         expected: &[failing(LabHook::Opa, "Erroring")],
+        foreseen: None,
         not_a_hook: None,
         faults: &[all_of(LabHook::Opa, Behaviour::NotAnAdmissionReview)],
     },
@@ -88,6 +96,7 @@ pub static SCENARIOS: [Scenario; 15] = [
         summary: "The catch-all validating hook's caBundle is replaced by that of another authority.",
         symptom: "every create and update fails with an x509 error",
         expected: &[failing(LabHook::Opa, "TlsInvalid")],
+        foreseen: None,
         not_a_hook: None,
         faults: &[Fault::WrongCaBundle(LabHook::Opa)],
     },
@@ -96,6 +105,7 @@ pub static SCENARIOS: [Scenario; 15] = [
         summary: "The backends of the catch-all validating hook serve a certificate that has expired.",
         symptom: "every create and update fails with an x509 error",
         expected: &[failing(LabHook::Opa, "TlsInvalid")],
+        foreseen: None,
         not_a_hook: None,
         faults: &[Fault::ExpiredCertificates(LabHook::Opa)],
     },
@@ -104,6 +114,7 @@ pub static SCENARIOS: [Scenario; 15] = [
         summary: "The Deployment behind the catch-all validating hook is scaled to zero: no endpoints, no backends.",
         symptom: "every create and update fails at once",
         expected: &[failing(LabHook::Opa, "NoEndpoints")],
+        foreseen: None,
         not_a_hook: None,
         // The API server resolves only when it dials: as long as backends live, its pooled connections hide that
         // the slice is empty.
@@ -117,6 +128,7 @@ pub static SCENARIOS: [Scenario; 15] = [
         summary: "The catch-all validating hook denies everything. It works; it is no fault of its own.",
         symptom: "every create and update is denied by policy",
         expected: &[suspect(LabHook::Opa, "Denying")],
+        foreseen: None,
         not_a_hook: None,
         faults: &[all_of(
             LabHook::Opa,
@@ -128,6 +140,7 @@ pub static SCENARIOS: [Scenario; 15] = [
         summary: "Storage operations take 80 ms and more. No hook has a part in it.",
         symptom: "everything is slow, with every hook well",
         expected: &[],
+        foreseen: None,
         not_a_hook: Some("EtcdSlow"),
         faults: &[Fault::SlowStorage(Duration::from_millis(80))],
     },
@@ -136,6 +149,7 @@ pub static SCENARIOS: [Scenario; 15] = [
         summary: "A flood of LISTs leaves the API server short of CPU. No hook has a part in it.",
         symptom: "everything is slow, hooks included",
         expected: &[],
+        foreseen: None,
         not_a_hook: Some("Overloaded"),
         faults: &[Fault::ReadOverload {
             readers: 12,
@@ -150,11 +164,71 @@ pub static SCENARIOS: [Scenario; 15] = [
             failing(LabHook::Opa, "Erroring"),
             failing(LabHook::Policy, "Hanging"),
         ],
+        foreseen: None,
         not_a_hook: None,
         faults: &[
             all_of(LabHook::Opa, Behaviour::HttpStatus(500, Cow::Borrowed("boom"))),
             all_of(LabHook::Policy, Behaviour::AcceptAndHang),
         ],
+    },
+    Scenario {
+        name: "stale-connections",
+        summary: "Two of the three backends of the catch-all validating hook vanish with their nodes, behind open \
+                  connections; their endpoints are removed at once.",
+        symptom: "some creates and updates hang for 10 s and fail, then all is well again",
+        expected: &[failing(LabHook::Opa, "StaleConnection")],
+        foreseen: None,
+        not_a_hook: None,
+        faults: &[Fault::Vanish {
+            hook: LabHook::Opa,
+            backends: 2,
+        }],
+    },
+    Scenario {
+        name: "rollout-gap",
+        summary: "The mutating hook is rolled out again and again; its Pods are Ready before they serve, and stop \
+                  while they are listed. Its policy is Ignore.",
+        symptom: "a few new Secrets and ConfigMaps go in unmutated; nothing fails",
+        expected: &[Expected {
+            effect: Some("FailingOpen"),
+            ..failing(LabHook::Policy, "RolloutGap")
+        }],
+        foreseen: None,
+        not_a_hook: None,
+        faults: &[Fault::RestartWithoutEnd(LabHook::Policy)],
+    },
+    Scenario {
+        name: "all-on-one-node",
+        summary: "All three backends of the catch-all validating hook are on one node; 4 s later that is NotReady, \
+                  and 4 s after that it is lost.",
+        symptom: "nothing for 8 s; then every create and update hangs",
+        expected: &[failing(LabHook::Opa, "Hanging")],
+        foreseen: Some("which is NotReady"),
+        not_a_hook: None,
+        faults: &[Fault::OnlyNodeLost(LabHook::Opa)],
+    },
+    Scenario {
+        name: "gke-opa-outage",
+        summary: "The catch-all validating hook takes every request and answers none, as in the outage that \
+                  hookwatch was made after: its sockets are well, its process is not.",
+        symptom: "every create and update hangs for 10 s, the control plane's own and the nodes' Leases included",
+        expected: &[Expected {
+            effect: Some("Blocking"),
+            ..failing(LabHook::Opa, "Hanging")
+        }],
+        foreseen: None,
+        not_a_hook: None,
+        faults: &[all_of(LabHook::Opa, Behaviour::HangAfterTls)],
+    },
+    Scenario {
+        name: "firewalled",
+        summary: "A firewall drops every packet between the control plane and the pods of the catch-all validating \
+                  hook, which is well and answers everybody else.",
+        symptom: "every create and update hangs for 10 s and fails; the hook's own metrics and logs are fine",
+        expected: &[failing(LabHook::Opa, "Unreachable")],
+        foreseen: None,
+        not_a_hook: None,
+        faults: &[Fault::Firewall(LabHook::Opa)],
     },
 ];
 
@@ -189,7 +263,7 @@ mod tests {
     use super::*;
     use crate::lab::scenario::by_name;
 
-    const NAMES: [&str; 15] = [
+    const NAMES: [&str; 20] = [
         "quiet",
         "validating-slow",
         "validating-hang",
@@ -205,10 +279,15 @@ mod tests {
         "etcd-slow",
         "read-overload",
         "two-culprits",
+        "stale-connections",
+        "rollout-gap",
+        "all-on-one-node",
+        "gke-opa-outage",
+        "firewalled",
     ];
 
     #[test]
-    fn the_table_has_exactly_the_fifteen_names() {
+    fn the_table_has_exactly_these_names() {
         assert_eq!(SCENARIOS.each_ref().map(|scenario| scenario.name), NAMES);
         let unknown = by_name("no-such").unwrap_err().to_string();
         assert!(NAMES.iter().all(|name| unknown.contains(name)), "{unknown}");

@@ -16,6 +16,8 @@ const FRESH_AT_ONCE: usize = 2;
 pub(super) struct Due {
     fresh: Row,
     kept: Row,
+    /// Since when the backend is none of the hook's any more.
+    left: Option<Instant>,
     /// How many probes were begun.
     pub(super) round: u64,
 }
@@ -43,8 +45,30 @@ impl Due {
         Self {
             fresh: row(toss),
             kept: row(toss / 1_000),
+            left: None,
             round: 0,
         }
+    }
+
+    /// Notes whether the backend is one of the hook's. The connection kept to one that has just left is asked at once:
+    /// the API server goes on using its own.
+    pub(super) fn is_there(&mut self, there: bool, now: Instant) {
+        if there {
+            self.left = None;
+        } else if self.left.is_none() {
+            self.left = Some(now);
+            (self.kept.last, self.kept.first) = (None, Some(now));
+        }
+    }
+
+    /// Whether the backend is none of the hook's any more.
+    pub(super) fn has_left(&self) -> bool {
+        self.left.is_some()
+    }
+
+    /// Whether it left so long ago.
+    pub(super) fn is_over(&self, now: Instant, after: Duration) -> bool {
+        self.left.is_some_and(|left| now.duration_since(left) >= after)
     }
 
     fn row(&self, connection: ConnectionUse) -> (&Row, usize) {
@@ -114,6 +138,26 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn a_backend_that_left_is_asked_at_once_on_its_kept_connection_and_for_a_while() {
+        let now = Instant::now();
+        let mut due = Due::new(now, 0);
+        drop(due.start(ConnectionUse::Kept, now, 0));
+        let soon = now + Duration::from_millis(100);
+        due.is_there(false, soon);
+        assert!(due.has_left());
+        assert_eq!(
+            due.late(ConnectionUse::Kept, soon, INTERVAL),
+            Some(Duration::ZERO)
+        );
+        drop(due.start(ConnectionUse::Kept, soon, 0));
+        due.is_there(false, soon + INTERVAL);
+        assert!(!due.is_over(soon + INTERVAL, INTERVAL * 2));
+        assert!(due.is_over(soon + INTERVAL * 2, INTERVAL * 2), "it left once");
+        due.is_there(true, soon + INTERVAL * 2);
+        assert!(!due.has_left());
     }
 
     #[test]

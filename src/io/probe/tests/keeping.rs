@@ -225,3 +225,27 @@ async fn a_server_that_wants_no_kept_connections_is_well_all_the_same() {
     }
     assert_eq!(server.accepted(), 3);
 }
+
+#[tokio::test]
+async fn a_backend_that_has_left_is_asked_on_its_kept_connection_and_never_dialled() {
+    let authority = Authority::new();
+    let server = Server::http(authority.leaf().config(), |heard| ok(&allow(&heard))).await;
+    let prober = prober();
+    let gone = || ProbeRequest {
+        gone: true,
+        ..kept(hook(&authority.pem()), &server)
+    };
+    let without = run(&prober, gone()).await;
+    assert!(matches!(without.outcome, ProbeOutcome::NotProbed { .. }));
+    assert_eq!(server.accepted(), 0);
+    run(&prober, kept(hook(&authority.pem()), &server)).await;
+    let first = gone();
+    assert!(prober.keeps(&first.hook.id, &first.backend));
+    assert_eq!(run(&prober, first).await.outcome, ALLOWED);
+    let again = gone();
+    prober.forget(&again.hook.id, &again.backend);
+    assert!(!prober.keeps(&again.hook.id, &again.backend));
+    let after = run(&prober, again).await;
+    assert!(matches!(after.outcome, ProbeOutcome::NotProbed { .. }));
+    assert_eq!(server.accepted(), 1);
+}

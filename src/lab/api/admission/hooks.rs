@@ -108,7 +108,7 @@ fn hook(webhook: &Value, mutating: bool) -> Hook {
     }
 }
 
-fn target(client: &Value) -> Target {
+pub(in crate::lab::api) fn target(client: &Value) -> Target {
     let ca_bundle = client["caBundle"].as_str().unwrap_or_default();
     // Bytes that are no base64 are no certificates either; the call says so.
     let ca_bundle = BASE64_STANDARD

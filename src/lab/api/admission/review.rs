@@ -9,9 +9,13 @@ use super::Attributes;
 /// The AdmissionRequest without its objects and uid: what match conditions see. Fields that are not set are absent.
 pub(super) fn request(attributes: &Attributes) -> Value {
     let kind = attributes.kind;
-    let of_kind = json!({"group": kind.group, "version": kind.version, "kind": kind.kind});
+    let (group, version, object_kind) = attributes.object_kind;
+    let of_kind = json!({"group": group, "version": version, "kind": object_kind});
     let resource = json!({"group": kind.group, "version": kind.version, "resource": kind.resource});
     let mut user = json!({"username": attributes.user.name});
+    if !attributes.user.uid.is_empty() {
+        user["uid"] = json!(attributes.user.uid);
+    }
     if !attributes.user.groups.is_empty() {
         user["groups"] = json!(attributes.user.groups);
     }

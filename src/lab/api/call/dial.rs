@@ -128,7 +128,8 @@ fn tls_text(error: &rustls::Error) -> String {
                 None => format!("tls: failed to verify certificate: {other}"),
             }
         }
-        rustls::Error::InvalidMessage(_) => "tls: first record does not look like a TLS handshake".to_owned(),
+        // What else answers in the clear is rare; Go tells by the first bytes, which rustls does not show.
+        rustls::Error::InvalidMessage(_) => "http: server gave HTTP response to HTTPS client".to_owned(),
         rustls::Error::AlertReceived(alert) => {
             let words = match alert {
                 AlertDescription::ProtocolVersion => "protocol version not supported".to_owned(),

@@ -221,12 +221,8 @@ fn validate_conditions(conditions: &Value, at: &str, errors: &mut Vec<FieldError
     let mut names = BTreeSet::new();
     let conditions = conditions.as_array().map(Vec::as_slice).unwrap_or_default();
     if conditions.len() > 64 {
-        let why = "must have at most 64 items";
-        errors.push(FieldError::invalid(
-            format!("{at}.matchConditions"),
-            &json!(conditions.len()),
-            why,
-        ));
+        let at = format!("{at}.matchConditions");
+        errors.push(FieldError::too_many(at, conditions.len(), 64));
         return;
     }
     for (index, condition) in conditions.iter().enumerate() {
@@ -241,6 +237,11 @@ fn validate_conditions(conditions: &Value, at: &str, errors: &mut Vec<FieldError
         let (name, expression) = (text("name"), text("expression"));
         if name.is_empty() {
             errors.push(FieldError::required(format!("{at}.name"), ""));
+        } else if !is_qualified_name(name) {
+            let why = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with \
+                       an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for \
+                       validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
+            errors.push(FieldError::invalid(format!("{at}.name"), &json!(name), why));
         } else if !names.insert(name) {
             errors.push(FieldError::duplicate(format!("{at}.name"), &json!(name)));
         }
@@ -254,6 +255,28 @@ fn validate_conditions(conditions: &Value, at: &str, errors: &mut Vec<FieldError
             ));
         }
     }
+}
+
+/// A name of up to 63 characters, after a domain and a slash if there is one (`IsQualifiedName`).
+fn is_qualified_name(text: &str) -> bool {
+    let (prefix, name) = match text.split_once('/') {
+        Some((prefix, name)) => (Some(prefix), name),
+        None => (None, text),
+    };
+    let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+    let inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let domain = |domain: &str| {
+        let label = |label: &str| {
+            let lower = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+            label.chars().all(|c| lower(c) || c == '-') && label.starts_with(lower) && label.ends_with(lower)
+        };
+        domain.len() <= 253 && domain.split('.').all(label)
+    };
+    name.len() <= 63
+        && edge(name.chars().next())
+        && edge(name.chars().last())
+        && name.chars().all(inner)
+        && prefix.is_none_or(domain)
 }
 
 #[cfg(test)]
@@ -360,6 +383,22 @@ mod tests {
                 "webhooks[1].name",
             ]
         );
+    }
+
+    #[test]
+    fn a_condition_has_a_qualified_name() {
+        for (name, fine) in [
+            ("hookwatch.dev/skip", true),
+            ("c0", true),
+            ("A_b.c-d", true),
+            ("a b", false),
+            ("-a", false),
+            ("/a", false),
+            ("Upper.example/a", false),
+            ("a.example/b/c", false),
+        ] {
+            assert_eq!(is_qualified_name(name), fine, "{name:?}");
+        }
     }
 
     #[test]

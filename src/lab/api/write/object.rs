@@ -176,7 +176,7 @@ pub(super) fn check_preconditions(
                 wanted.as_str().unwrap_or_default(),
                 found.as_str().unwrap_or_default()
             );
-            return Err(Failure::conflict(kind, name, &why));
+            return Err(Failure::precondition(kind, name, &why));
         }
     }
     Ok(())
@@ -190,7 +190,7 @@ pub(super) fn moved(kind: &Kind, name: &str) -> Failure {
 
 /// Removes everything in a namespace that is gone. There is no controller here that would.
 pub(super) fn empty_namespace(store: &Store, namespace: &str) {
-    for kind in KINDS.iter().filter(|kind| kind.namespaced) {
+    for kind in KINDS.iter().filter(|kind| kind.namespaced && kind.stored) {
         for stored in store.list(kind, Some(namespace)).1 {
             let name = stored.object["metadata"]["name"].as_str().unwrap_or_default();
             // Whoever changes it at this moment has removed it or keeps an orphan; neither hurts a lab.
@@ -211,12 +211,12 @@ pub(super) fn now() -> String {
 fn counts_generations(kind: &Kind) -> bool {
     matches!(
         kind.group,
-        "admissionregistration.k8s.io" | "apiextensions.k8s.io" | "discovery.k8s.io"
+        "admissionregistration.k8s.io" | "apiextensions.k8s.io" | "apps" | "discovery.k8s.io"
     )
 }
 
 /// An object may leave its type out and may not be of another.
-fn check_type(kind: &Kind, object: &mut Value) -> Result<(), Failure> {
+pub(super) fn check_type(kind: &Kind, object: &mut Value) -> Result<(), Failure> {
     let Some(fields) = object.as_object_mut() else {
         return Err(Failure::bad_request("the object provided is unrecognized"));
     };

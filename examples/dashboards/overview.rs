@@ -1,0 +1,226 @@
+//! The first dashboard: is the control plane writable, who is to blame, since when.
+
+use super::grafana::{Dashboard, FAILING, Panel};
+
+/// Makes it.
+pub fn dashboard() -> Dashboard {
+    Dashboard::new(
+        "hookwatch-overview",
+        "hookwatch: overview",
+        "Whether the control plane can be written, which admission webhook is to blame if not, and how much of the \
+         time per write is whose.",
+    )
+    .with_variables(Vec::new())
+    .with_rows(vec![
+        (5, vec![(5, writes()), (13, culprits()), (6, elsewhere())]),
+        (8, vec![(12, write_time()), (12, shares())]),
+        (7, vec![(12, causes_over_time()), (12, api_server())]),
+        (7, vec![(8, canaries()), (8, canary_time()), (8, probes())]),
+        (7, vec![(8, hooks()), (8, sources()), (8, scrapes())]),
+    ])
+}
+
+fn writes() -> Panel {
+    Panel::state(
+        "Writes to the control plane",
+        "How creating and updating objects goes now, over all webhooks and API servers. blocked: writes fail or \
+         hang. delayed: they succeed, much more slowly than usual. unknown: neither canaries nor metrics tell.",
+    )
+    .coloured(&["flowing", "delayed", "blocked", "unknown"])
+    .query(
+        "max by (state) (hookwatch_control_plane_writes{cluster=~\"$cluster\"}) == 1",
+        "{{state}}",
+    )
+}
+
+fn culprits() -> Panel {
+    Panel::table(
+        "Failing hooks",
+        "The hooks that are named as culprits: somebody should act. Cause is what is wrong with the hook, effect \
+         what that does to writes. The runbook of HookwatchHookFailing has the way round a hook.",
+        &[
+            ("webhook", "Webhook"),
+            ("configuration", "Configuration"),
+            ("kind", "Kind"),
+            ("cause", "Cause"),
+            ("effect", "Effect"),
+            ("Value #B", "Confidence"),
+        ],
+    )
+    .query(FAILING, "")
+    .query(
+        "max by (kind, configuration, webhook) (hookwatch_hook_confidence_ratio{cluster=~\"$cluster\"} \
+         and ignoring (health) hookwatch_hook_health{cluster=~\"$cluster\", health=\"failing\"} == 1)",
+        "",
+    )
+    .unit("Confidence", "percentunit")
+    .when_empty("no hook is failing")
+}
+
+fn elsewhere() -> Panel {
+    Panel::state(
+        "Not a hook",
+        "What impairs writes when no webhook explains it. Bypassing a webhook would not help then.",
+    )
+    .query(
+        "max by (cause) (hookwatch_not_a_hook{cluster=~\"$cluster\"}) == 1",
+        "{{cause}}",
+    )
+    .when_empty("nothing")
+}
+
+fn write_time() -> Panel {
+    Panel::lines(
+        "Time per CREATE and UPDATE",
+        "Mean time of late as the API servers count it, and what is usual in calm times. While calls hang this \
+         shows nothing at all until the first has timed out: look at the canaries below.",
+        "s",
+    )
+    .query(
+        "max(hookwatch_control_plane_write_seconds{cluster=~\"$cluster\"})",
+        "of late",
+    )
+    .query(
+        "max(hookwatch_control_plane_usual_write_seconds{cluster=~\"$cluster\"})",
+        "usual",
+    )
+}
+
+fn shares() -> Panel {
+    Panel::stacked(
+        "Whose the extra time is",
+        "Which part of the extra time per write is spent in which hook. Empty while writes take as long as usual. \
+         What is left to 100 % is nobody's: etcd, load, flow control.",
+        "percentunit",
+    )
+    .query(
+        "max by (webhook) (hookwatch_hook_excess_share_ratio{cluster=~\"$cluster\"})",
+        "{{webhook}}",
+    )
+    .when_empty("no extra time")
+}
+
+fn causes_over_time() -> Panel {
+    Panel::timeline(
+        "What was wrong, and when",
+        "Every hook with something wrong about it, by cause, also where it was suspected only; and what was laid to \
+         no hook.",
+    )
+    .query(
+        "max by (webhook, cause) (hookwatch_hook_cause{cluster=~\"$cluster\"})",
+        "{{webhook}}: {{cause}}",
+    )
+    .query(
+        "max by (cause) (hookwatch_not_a_hook{cluster=~\"$cluster\"}) == 1",
+        "not a hook: {{cause}}",
+    )
+    .when_empty("nothing")
+}
+
+fn api_server() -> Panel {
+    Panel::lines(
+        "Writes by the API server's own count (p99)",
+        "The API servers' own histogram, for comparison; empty where this Prometheus does not scrape them. It \
+         falls while backends refuse connections, and stands still while they hang.",
+        "s",
+    )
+    .query(
+        "histogram_quantile(0.99, sum by (le, verb) (rate(apiserver_request_duration_seconds_bucket\
+         {cluster=~\"$cluster\", verb=~\"POST|PUT|PATCH\", dry_run=\"\"}[$__rate_interval])))",
+        "{{verb}}",
+    )
+}
+
+fn canaries() -> Panel {
+    Panel::stacked(
+        "Canaries by outcome",
+        "Dry-run writes by hookwatch through the API server. call_failed: a hook's call failed. One that waits is \
+         not counted yet.",
+        "cps",
+    )
+    .coloured(&["written"])
+    .query(
+        "sum by (outcome) (rate(hookwatch_canaries_total{cluster=~\"$cluster\"}[$__rate_interval]))",
+        "{{outcome}}",
+    )
+}
+
+fn canary_time() -> Panel {
+    Panel::lines(
+        "Time per canary (p90), and who is late",
+        "How long dry-run writes took, by object. A line at 1 named late means that one has been waiting for 2 s or \
+         more right now.",
+        "s",
+    )
+    .query(
+        "histogram_quantile(0.9, sum by (le, canary) (rate(hookwatch_canary_duration_seconds_bucket\
+         {cluster=~\"$cluster\"}[$__rate_interval])))",
+        "{{canary}}",
+    )
+    .query(
+        "max by (canary) (hookwatch_canary_overdue{cluster=~\"$cluster\"})",
+        "{{canary}} late",
+    )
+    .unit("late", "none")
+}
+
+fn probes() -> Panel {
+    Panel::stacked(
+        "Probes by outcome",
+        "Direct calls of the hooks' backends by hookwatch, over all hooks.",
+        "cps",
+    )
+    .coloured(&["answered"])
+    .query(
+        "sum by (outcome) (rate(hookwatch_probes_total{cluster=~\"$cluster\"}[$__rate_interval]))",
+        "{{outcome}}",
+    )
+}
+
+fn hooks() -> Panel {
+    Panel::stacked(
+        "Hooks by health",
+        "Every entry of every webhook configuration, by the verdict on it.",
+        "none",
+    )
+    .coloured(&["healthy", "suspect", "failing", "unknown"])
+    .query(
+        "sum by (health) (max by (kind, configuration, webhook, health) \
+         (hookwatch_hook_health{cluster=~\"$cluster\"}))",
+        "{{health}}",
+    )
+}
+
+fn sources() -> Panel {
+    Panel::lines(
+        "Age of what hookwatch judges by",
+        "Time since the inventory was last known to be current, since each API server was last scraped, and since \
+         everything was last judged. A line that climbs is a source that is gone.",
+        "s",
+    )
+    .query(
+        "time() - max(hookwatch_inventory_current_timestamp_seconds{cluster=~\"$cluster\"})",
+        "inventory",
+    )
+    .query(
+        "time() - max by (target) (hookwatch_scrape_last_success_timestamp_seconds{cluster=~\"$cluster\"})",
+        "scrape of {{target}}",
+    )
+    .query(
+        "time() - max(hookwatch_assessment_timestamp_seconds{cluster=~\"$cluster\"})",
+        "assessment",
+    )
+}
+
+fn scrapes() -> Panel {
+    Panel::stacked(
+        "Scrapes by result",
+        "Readings of the API servers' metrics by hookwatch: success, or why they failed.",
+        "cps",
+    )
+    .coloured(&["success"])
+    .query(
+        "sum by (result) (rate(hookwatch_scrapes_total{cluster=~\"$cluster\"}[$__rate_interval]))",
+        "{{result}}",
+    )
+}

@@ -1,0 +1,201 @@
+//! One mapping of the configuration file, read key by key so that every mistake is found in one go.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use super::ConfigError;
+use crate::domain::fence::AutoBreak;
+use crate::domain::probe::ProbeLevel;
+
+/// What is learnt while reading.
+#[derive(Default)]
+pub(super) struct Notes {
+    pub(super) errors: Vec<ConfigError>,
+    /// Every key that was looked for, whether it was there or not.
+    pub(super) known: BTreeSet<String>,
+}
+
+/// One mapping of the file. Keys are taken out as they are read; what is left is unknown.
+pub(super) struct Section<'a> {
+    pub(super) path: String,
+    pub(super) keys: Map<String, Value>,
+    pub(super) notes: &'a mut Notes,
+}
+
+impl Section<'_> {
+    pub(super) fn error(&mut self, key: &str, what: impl Into<String>) {
+        self.notes
+            .errors
+            .push(ConfigError::new(format!("{}{key}", self.path), what));
+    }
+
+    pub(super) fn take(&mut self, key: &str) -> Option<Value> {
+        self.notes.known.insert(format!("{}{key}", self.path));
+        self.keys.remove(key)
+    }
+
+    pub(super) fn section<T>(&mut self, key: &str, read: impl FnOnce(&mut Section<'_>) -> T) -> T {
+        let keys = match self.take(key) {
+            None | Some(Value::Null) => Map::new(),
+            Some(Value::Object(keys)) => keys,
+            Some(_) => {
+                self.error(key, "must be a mapping of keys to values");
+                Map::new()
+            }
+        };
+        let path = format!("{}{key}.", self.path);
+        let mut section = Section {
+            path,
+            keys,
+            notes: self.notes,
+        };
+        let value = read(&mut section);
+        section.refuse_the_rest();
+        value
+    }
+
+    pub(super) fn list<T>(&mut self, key: &str, read: impl Fn(&mut Section<'_>) -> Option<T>) -> Vec<T> {
+        let entries = match self.take(key) {
+            None | Some(Value::Null) => Vec::new(),
+            Some(Value::Array(entries)) => entries,
+            Some(_) => {
+                self.error(key, "must be a list");
+                Vec::new()
+            }
+        };
+        let mut values = Vec::new();
+        for (at, entry) in entries.into_iter().enumerate() {
+            let Value::Object(keys) = entry else {
+                self.error(&format!("{key}[{at}]"), "must be a mapping of keys to values");
+                continue;
+            };
+            let path = format!("{}{key}[{at}].", self.path);
+            let mut section = Section {
+                path,
+                keys,
+                notes: self.notes,
+            };
+            values.extend(read(&mut section));
+            section.refuse_the_rest();
+        }
+        values
+    }
+
+    pub(super) fn text(&mut self, key: &str) -> Option<String> {
+        match self.take(key)? {
+            Value::Null => None,
+            Value::String(text) => Some(text),
+            other => {
+                self.error(key, format!("must be text, not {other}"));
+                None
+            }
+        }
+    }
+
+    pub(super) fn required_text(&mut self, key: &str) -> Option<String> {
+        if self.keys.get(key).is_none_or(Value::is_null) {
+            self.error(key, "is missing");
+        }
+        self.text(key)
+    }
+
+    pub(super) fn flag(&mut self, key: &str, default: bool) -> bool {
+        match self.take(key) {
+            None | Some(Value::Null) => default,
+            Some(Value::Bool(value)) => value,
+            Some(other) => {
+                self.error(key, format!("must be true or false, not {other}"));
+                default
+            }
+        }
+    }
+
+    pub(super) fn number(&mut self, key: &str, default: u64, range: std::ops::RangeInclusive<u64>) -> u64 {
+        match self.take(key) {
+            None | Some(Value::Null) => default,
+            Some(value) => match value.as_u64().filter(|number| range.contains(number)) {
+                Some(number) => number,
+                None => {
+                    self.error(
+                        key,
+                        format!(
+                            "must be a whole number from {} to {}, not {value}",
+                            range.start(),
+                            range.end()
+                        ),
+                    );
+                    default
+                }
+            },
+        }
+    }
+
+    pub(super) fn duration(&mut self, key: &str, default: Duration, at_least: Duration) -> Duration {
+        // What was seen a minute ago says little about now: with longer intervals verdicts would come and go.
+        const AT_MOST: Duration = Duration::from_secs(60);
+        let Some(text) = self.text(key) else {
+            return default;
+        };
+        match humantime::parse_duration(&text) {
+            Ok(duration) if (at_least..=AT_MOST).contains(&duration) => duration,
+            Ok(_) => {
+                self.error(
+                    key,
+                    format!(
+                        "{text:?} is out of range, use {} to {}",
+                        humantime::format_duration(at_least),
+                        humantime::format_duration(AT_MOST)
+                    ),
+                );
+                default
+            }
+            Err(error) => {
+                self.error(key, format!("{text:?} is not a duration like 5s or 2m: {error}"));
+                default
+            }
+        }
+    }
+
+    pub(super) fn level(&mut self, key: &str, default: ProbeLevel) -> ProbeLevel {
+        // YAML 1.1 readers turn a bare `off` into false; both spellings mean it.
+        if self.keys.get(key) == Some(&Value::Bool(false)) {
+            self.take(key);
+            return ProbeLevel::Off;
+        }
+        let Some(text) = self.text(key) else {
+            return default;
+        };
+        ProbeLevel::parse(&text).unwrap_or_else(|why| {
+            self.error(key, why);
+            default
+        })
+    }
+
+    pub(super) fn auto_break(&mut self, key: &str, argument: Option<&str>) -> AutoBreak {
+        // As for levels: a bare `on` or `off` may have become a truth value.
+        let file = match self.keys.get(key) {
+            Some(Value::Bool(on)) => {
+                let mode = if *on { AutoBreak::On } else { AutoBreak::Off };
+                self.take(key);
+                Some(mode.as_str().to_owned())
+            }
+            _ => self.text(key),
+        };
+        let Some(text) = argument.or(file.as_deref()) else {
+            return AutoBreak::default();
+        };
+        AutoBreak::parse(text).unwrap_or_else(|why| {
+            self.error(key, why);
+            AutoBreak::default()
+        })
+    }
+
+    pub(super) fn refuse_the_rest(&mut self) {
+        let unknown: Vec<String> = self.keys.keys().cloned().collect();
+        for key in unknown {
+            self.error(&key, "is not a key of hookwatch");
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! Reading the nodes' Leases again and again.
+
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+
+use crate::domain::node_leases::LeaseTrouble;
+use crate::domain::watchdog::Event;
+use crate::io::node_leases::{INTERVAL, LONG_INTERVAL, LeaseReader, MANY};
+
+/// What may not be read is tried again this often.
+const NOT_PERMITTED: Duration = Duration::from_secs(60);
+
+/// Reads them until nobody listens any more.
+pub(super) async fn read(reader: LeaseReader, events: mpsc::Sender<Event>) {
+    loop {
+        let began = Instant::now();
+        let reading = reader.read().await;
+        let pause = match &reading.outcome {
+            Ok(list) if list.leases.len() > MANY => LONG_INTERVAL,
+            Err(LeaseTrouble::Forbidden { .. }) => NOT_PERMITTED,
+            _ => INTERVAL,
+        };
+        if events.send(Event::NodeLeases(reading)).await.is_err() {
+            return;
+        }
+        sleep_until(began + pause).await;
+    }
+}

@@ -1,0 +1,341 @@
+//! The election: reads and writes what the candidate wants, and tells everybody where it stands.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::{sleep_until, timeout};
+
+use crate::app::config::Config;
+use crate::domain::leadership::candidate::Step;
+use crate::domain::leadership::{Bid, Candidate, Place, ReplicaReport, Standing, Terms, Undecided, Written};
+use crate::domain::time::Time;
+use crate::domain::watchdog::Event;
+use crate::io::Clock;
+use crate::io::client::Connection;
+use crate::io::lease::LeaseObject;
+use crate::io::ledger::LedgerObject;
+
+/// Longest time that letting go may take when the daemon stops.
+const FAREWELL: Duration = Duration::from_secs(3);
+/// Longest pause between two rounds of a replica that cannot read or may not write.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// Whether this replica leads, for whoever is about to act.
+#[derive(Clone)]
+pub(super) struct Leadership {
+    standing: watch::Receiver<Standing>,
+    clock: Clock,
+}
+
+impl Leadership {
+    /// Whether it leads at this instant. To be asked at the moment of a write, not before.
+    pub(super) fn is_leader_now(&self) -> bool {
+        matches!(*self.standing.borrow(), Standing::Leading { until, .. } if (self.clock)() < until)
+    }
+}
+
+/// Ends the candidacy of a daemon that stops.
+#[derive(Debug)]
+pub(super) struct Candidacy {
+    leave: oneshot::Sender<()>,
+    left: oneshot::Receiver<()>,
+}
+
+impl Candidacy {
+    /// Lets go of the Lease and the ledger, so that another replica need not wait for them to run out.
+    pub(super) async fn end(self) {
+        let _ = self.leave.send(());
+        // Whatever keeps it from letting go must not keep the daemon from stopping.
+        let _ = timeout(FAREWELL, self.left).await;
+    }
+}
+
+/// This daemon's name among the replicas: that of its machine or Pod, and what no other process has.
+pub(super) fn identity() -> Arc<str> {
+    let host = rustix::system::uname();
+    let host = host.nodename().to_string_lossy();
+    let host: String = host.chars().filter(|c| !c.is_control()).take(200).collect();
+    let suffix = RandomState::new().hash_one(std::process::id());
+    format!("{host}_{suffix:016x}").into()
+}
+
+/// Begins to take part in the election.
+pub(super) fn spawn(
+    tasks: &mut JoinSet<()>,
+    config: &Config,
+    connection: &Connection,
+    clock: &Clock,
+    events: &mpsc::Sender<Event>,
+    identity: &Arc<str>,
+) -> (Leadership, Candidacy) {
+    let terms = Terms::new(config.leadership.term);
+    let (publish, standing) = watch::channel(Standing::Undecided(Undecided::NotRead));
+    let election = Election {
+        candidate: Candidate::new(Arc::clone(identity), terms),
+        terms,
+        identity: Arc::clone(identity),
+        lease: LeaseObject::new(connection, &config.namespace, &config.leadership.lease),
+        ledger: LedgerObject::new(connection),
+        clock: Arc::clone(clock),
+        events: events.clone(),
+        publish,
+        reported: None,
+        troubles: Default::default(),
+        writing: JoinSet::new(),
+        in_vain: 0,
+        jitter: RandomState::new(),
+        round: 0,
+    };
+    let (leave, leaving) = oneshot::channel();
+    let (say_left, left) = oneshot::channel();
+    tasks.spawn(election.run(leaving, say_left));
+    let leadership = Leadership {
+        standing,
+        clock: Arc::clone(clock),
+    };
+    (leadership, Candidacy { leave, left })
+}
+
+/// What stands in the way of one kind of request.
+#[derive(Default)]
+struct Troubles {
+    reading: [Option<String>; 2],
+    writing: [Option<String>; 2],
+}
+
+/// A write of the Lease that came back.
+type LeaseWritten = (Bid, Time, Written, Option<String>);
+
+struct Election {
+    candidate: Candidate,
+    terms: Terms,
+    identity: Arc<str>,
+    lease: LeaseObject,
+    ledger: LedgerObject,
+    clock: Clock,
+    events: mpsc::Sender<Event>,
+    publish: watch::Sender<Standing>,
+    reported: Option<ReplicaReport>,
+    troubles: Troubles,
+    /// The write of the Lease that is under way: at most one. A hook may hold it for half a minute.
+    writing: JoinSet<LeaseWritten>,
+    /// Rounds in a row that came to nothing.
+    in_vain: u32,
+    jitter: RandomState,
+    round: u64,
+}
+
+impl Election {
+    async fn run(mut self, leaving: oneshot::Receiver<()>, say_left: oneshot::Sender<()>) {
+        let told_to = async {
+            // Who is dropped without a word is killed, and does not say farewell.
+            if leaving.await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            () = told_to => {}
+            () = async { loop { self.rounds().await } } => {}
+        }
+        self.resign().await;
+        let _ = say_left.send(());
+        // A task of the daemon that ends by itself would be taken for broken.
+        std::future::pending().await
+    }
+
+    fn now(&self) -> Time {
+        (self.clock)()
+    }
+
+    /// One round and the pause after it.
+    async fn rounds(&mut self) {
+        let began = tokio::time::Instant::now();
+        self.candidate.begin_round(self.now());
+        let complete = self.steps().await;
+        let leads = self.candidate.leads(self.now());
+        self.in_vain = if complete || leads { 0 } else { self.in_vain + 1 };
+        let pause = self.terms.retry() * (1 << self.in_vain.min(6));
+        let pause = pause.min(LONGEST_PAUSE.max(self.terms.retry()));
+        self.round += 1;
+        // Replicas that were started together do not ask together for ever: up to a fifth less.
+        let toss = u32::try_from(self.jitter.hash_one(self.round) % 200).unwrap_or_default();
+        let until = began + pause * (1_000 - toss) / 1_000;
+        loop {
+            tokio::select! {
+                () = sleep_until(until) => return,
+                Some(written) = self.writing.join_next() => {
+                    self.lease_written(written);
+                    self.report().await;
+                }
+            }
+        }
+    }
+
+    /// Takes every step of a round. False when it came to nothing.
+    async fn steps(&mut self) -> bool {
+        let mut complete = true;
+        loop {
+            while let Some(written) = self.writing.try_join_next() {
+                self.lease_written(written);
+            }
+            let step = self.candidate.next(self.now());
+            // Before anything is waited for: asking for the next step is what makes a leader step down.
+            self.report().await;
+            match step {
+                None => break,
+                Some(Step::Read(place)) => complete &= self.read(place).await,
+                Some(Step::Write(Place::Lease, bid)) if bid.holder.is_some() => {
+                    complete &= self.bid_for_lease(bid).await;
+                }
+                Some(Step::Write(place, bid)) => complete &= self.write(place, bid).await,
+            }
+        }
+        complete
+    }
+
+    async fn read(&mut self, place: Place) -> bool {
+        let patience = self.terms.patience();
+        let reading = async {
+            match place {
+                Place::Lease => self.lease.read().await.map(|found| (found, None)),
+                Place::Ledger => self.ledger.read().await,
+            }
+        };
+        let found = timeout(patience, reading).await.unwrap_or_else(|_| {
+            Err(format!(
+                "the {place} was not read within {} s",
+                patience.as_secs_f32()
+            ))
+        });
+        let now = self.now();
+        match found {
+            Ok((found, trouble)) => {
+                self.candidate.read(place, found, now);
+                self.troubles.reading[place as usize] = trouble;
+                true
+            }
+            Err(why) => {
+                self.candidate.not_read(place);
+                self.troubles.reading[place as usize] = Some(why);
+                false
+            }
+        }
+    }
+
+    /// Writes the Lease, and does not wait for it longer than it may take.
+    async fn bid_for_lease(&mut self, bid: Bid) -> bool {
+        let (lease, sent) = (self.lease.clone(), self.now());
+        self.writing.spawn(async move {
+            let (written, said) = lease.write(&bid, sent).await;
+            (bid, sent, written, said)
+        });
+        match timeout(self.terms.patience(), self.writing.join_next()).await {
+            Ok(written) => written.is_none_or(|written| self.lease_written(written)),
+            Err(_) => {
+                self.candidate.late();
+                // Once a refusal has named the hook, that is the better sentence.
+                self.troubles.writing[0].get_or_insert_with(|| {
+                    let waited = self.terms.patience().as_secs_f32();
+                    format!("writing the Lease takes longer than {waited} s; a hook may be holding it")
+                });
+                true
+            }
+        }
+    }
+
+    /// True unless the Lease cannot be written for a reason that the ledger does not help with.
+    fn lease_written(&mut self, written: Result<LeaseWritten, JoinError>) -> bool {
+        let (bid, sent, written, said) = match written {
+            Ok(written) => written,
+            // A part of this task broke, so it is to end as broken, and the daemon with it.
+            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            Err(_) => return true,
+        };
+        let in_time = self.now().since(sent) <= self.terms.patience();
+        let fine = !matches!(written, Written::Refused | Written::Unclear);
+        match &written {
+            Written::Done { .. } if !in_time => {}
+            Written::Conflict => {}
+            _ => self.troubles.writing[0] = said,
+        }
+        let now = self.now();
+        self.candidate.written(Place::Lease, &bid, written, sent, now);
+        fine
+    }
+
+    /// Writes what no hook can hold up, or what is not worth more patience.
+    async fn write(&mut self, place: Place, bid: Bid) -> bool {
+        let sent = self.now();
+        let writing = async {
+            match place {
+                Place::Lease => self.lease.write(&bid, sent).await,
+                Place::Ledger => self.ledger.write(&bid, sent).await,
+            }
+        };
+        let patience = self.terms.patience();
+        let (written, said) = timeout(patience, writing).await.unwrap_or_else(|_| {
+            let said = format!("the {place} was not written within {} s", patience.as_secs_f32());
+            (Written::Unclear, Some(said))
+        });
+        let fine = !matches!(written, Written::Refused | Written::Unclear);
+        self.troubles.writing[place as usize] = said;
+        let now = self.now();
+        self.candidate.written(place, &bid, written, sent, now);
+        fine
+    }
+
+    /// Tells where it stands, when that has changed.
+    async fn report(&mut self) {
+        let standing = self.candidate.standing(self.now());
+        if let Standing::Following { by, .. } = &standing {
+            // What kept us from writing is the holder's to say now.
+            self.troubles.writing[Place::Ledger as usize] = None;
+            if *by == Place::Lease {
+                self.troubles.writing[Place::Lease as usize] = None;
+            }
+        }
+        // Who has the Lease again has no need of the ledger any more.
+        let by_lease =
+            |standing: &Standing| matches!(standing, Standing::Leading { by, .. } if *by == Place::Lease);
+        if by_lease(&standing)
+            && !self
+                .reported
+                .as_ref()
+                .is_some_and(|said| by_lease(&said.standing))
+        {
+            self.troubles.writing[Place::Ledger as usize] = None;
+        }
+        let troubles: Vec<&str> = [&self.troubles.reading, &self.troubles.writing]
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(String::as_str)
+            .collect();
+        let report = ReplicaReport {
+            identity: Arc::clone(&self.identity),
+            trouble: (!troubles.is_empty()).then(|| troubles.join("; ")),
+            standing: standing.clone(),
+        };
+        if self.reported.as_ref() == Some(&report) {
+            return;
+        }
+        self.publish.send_replace(standing);
+        self.reported = Some(report.clone());
+        // A core that is gone has no use for it.
+        let _ = self.events.send(Event::Replica(report)).await;
+    }
+
+    /// Lets go of whatever is held. Twice, for a write that was under way may have come through after the first look.
+    async fn resign(&mut self) {
+        self.writing.abort_all();
+        self.writing = JoinSet::new();
+        self.candidate.resign();
+        for _ in 0..2 {
+            self.candidate.begin_round(self.now());
+            self.steps().await;
+        }
+    }
+}

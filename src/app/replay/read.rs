@@ -1,0 +1,172 @@
+//! Reading what was recorded, bounded and without trust in it.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, ErrorKind, Read};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use flate2::read::MultiGzDecoder;
+
+use crate::domain::exposition::Exposition;
+use crate::domain::recording::{Line, Unplayable};
+use crate::domain::snapshot::Scrape;
+use crate::domain::time::Time;
+use crate::io::recorder::is_part;
+
+/// A scrape larger than this is not one, in bytes.
+const MAX_FILE: u64 = 1 << 30;
+/// A line longer than this is not one of ours, in bytes: an inventory at its bounds is a tenth of it.
+const MAX_LINE: u64 = 1 << 28;
+/// How every gzip file begins.
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
+/// A file's content, decompressed where it is compressed, whatever its name.
+fn open(path: &Path) -> anyhow::Result<Box<dyn BufRead>> {
+    let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+    let mut file = BufReader::new(file);
+    let begin = file
+        .fill_buf()
+        .with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(if begin.starts_with(&GZIP) {
+        Box::new(BufReader::new(MultiGzDecoder::new(file)))
+    } else {
+        Box::new(file)
+    })
+}
+
+/// The parts of a recording, the earliest first.
+pub(super) fn parts(recording: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let about = fs::metadata(recording).with_context(|| format!("cannot read {}", recording.display()))?;
+    if !about.is_dir() {
+        return Ok(vec![recording.to_owned()]);
+    }
+    let entries =
+        fs::read_dir(recording).with_context(|| format!("cannot read the folder {}", recording.display()))?;
+    let mut parts = Vec::new();
+    for entry in entries {
+        let entry = entry.with_context(|| format!("cannot list {}", recording.display()))?;
+        if entry.file_name().to_str().is_some_and(is_part) {
+            parts.push(entry.path());
+        }
+    }
+    if parts.is_empty() {
+        bail!(
+            "{} holds no recording of hookwatch; a folder of scrapes is replayed with --scrapes",
+            recording.display()
+        );
+    }
+    // Their names sort by the instant and the number of the part.
+    parts.sort();
+    Ok(parts)
+}
+
+/// Hands every line of a part to `play`. What is damaged is left out and complained of.
+pub(super) fn lines(
+    path: &Path,
+    complaints: &mut Vec<String>,
+    mut play: impl FnMut(Line) -> Result<(), Unplayable>,
+) -> anyhow::Result<()> {
+    let mut reader = open(path)?;
+    let mut line = Vec::new();
+    let (mut number, mut damaged) = (0_u64, 0_u64);
+    loop {
+        line.clear();
+        number += 1;
+        match (&mut reader).take(MAX_LINE).read_until(b'\n', &mut line) {
+            Ok(0) => break,
+            Ok(_) => {}
+            Err(error)
+                if number > 1
+                    && matches!(
+                        error.kind(),
+                        ErrorKind::UnexpectedEof | ErrorKind::InvalidInput | ErrorKind::InvalidData
+                    ) =>
+            {
+                complaints.push(format!(
+                    "{} ends in the middle of line {number}: the daemon that wrote it was killed, or writes it still",
+                    path.display()
+                ));
+                break;
+            }
+            Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
+        }
+        match serde_json::from_slice(&line) {
+            Ok(parsed) => play(parsed).with_context(|| format!("cannot replay {}", path.display()))?,
+            Err(_) if number == 1 => {
+                return Err(Unplayable::NoHeader)
+                    .with_context(|| format!("cannot replay {}", path.display()));
+            }
+            Err(error) => {
+                damaged += 1;
+                if damaged == 1 {
+                    complaints.push(format!("{}: line {number} is damaged: {error}", path.display()));
+                }
+            }
+        }
+    }
+    if damaged > 1 {
+        complaints.push(format!("{}: {damaged} lines are damaged", path.display()));
+    }
+    Ok(())
+}
+
+/// The scrapes of a folder with their instants, the earliest first.
+pub(super) fn scrapes_in(folder: &Path) -> anyhow::Result<Vec<(Time, PathBuf)>> {
+    let entries =
+        fs::read_dir(folder).with_context(|| format!("cannot read the folder {}", folder.display()))?;
+    let mut files = Vec::new();
+    for entry in entries {
+        let path = entry
+            .with_context(|| format!("cannot list {}", folder.display()))?
+            .path();
+        let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
+            continue;
+        };
+        let millis = name
+            .strip_suffix(".gz")
+            .unwrap_or(name)
+            .strip_suffix(".prom")
+            .and_then(|stem| stem.rsplit('_').next()?.parse().ok());
+        if let Some(millis) = millis {
+            files.push((Time::from_unix_millis(millis), path));
+        }
+    }
+    if files.is_empty() {
+        bail!(
+            "{} holds no scrape: files are to be named like 0001_1795219862156.prom",
+            folder.display()
+        );
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Reads one scrape as it would have been read from an API server.
+pub(super) fn scrape(path: &Path, at: Time) -> anyhow::Result<Scrape> {
+    let mut body = open(path)?.take(MAX_FILE);
+    let mut exposition = Exposition::new();
+    let (mut buffer, mut bytes) = (vec![0; 64 * 1024], 0);
+    loop {
+        let read = match body.read(&mut buffer) {
+            Ok(read) => read,
+            // Copied while it was written, or cut off: what was read counts.
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => 0,
+            Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
+        };
+        if read == 0 {
+            break;
+        }
+        bytes += read as u64;
+        exposition.feed(&buffer[..read]);
+    }
+    let (snapshot, complaints) = exposition.finish();
+    Ok(Scrape {
+        target: "recording".to_owned(),
+        at,
+        took: Duration::ZERO,
+        bytes,
+        snapshot,
+        complaints,
+    })
+}

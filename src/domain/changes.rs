@@ -1,0 +1,337 @@
+//! What changed lately around each hook.
+//!
+//! Most outages begin with a change: a configuration that somebody applied, a Pod that came or went, an API server
+//! that started. Laid beside the instant at which calls began to fail, it answers the first question that everybody
+//! asks; and calls that fail only around changes of endpoints are a cause of their own.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::hook::{Endpoint, Hook, HookId, HookKind, ServiceState, Target};
+use super::inventory::Inventory;
+use super::time::Time;
+
+/// Changes kept of one hook.
+const KEPT: usize = 64;
+/// Changes older than this explain nothing any more.
+const FORGET: Duration = Duration::from_secs(3_600);
+
+/// One change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// When it was seen.
+    pub at: Time,
+    /// What it was.
+    pub what: What,
+}
+
+/// What can change around a hook.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum What {
+    /// It is new.
+    Appeared,
+    /// Fields of its entry changed, by the names they have in the object.
+    Reconfigured(Vec<&'static str>),
+    /// An endpoint is Ready that was not, or was not there.
+    EndpointReady(SocketAddr),
+    /// An endpoint is listed as terminating.
+    EndpointStopping(SocketAddr),
+    /// An endpoint is listed, but not Ready any more.
+    EndpointUnready(SocketAddr),
+    /// An endpoint is listed no more.
+    EndpointGone(SocketAddr),
+}
+
+impl What {
+    /// The endpoint whose change it is.
+    pub const fn endpoint(&self) -> Option<SocketAddr> {
+        match self {
+            Self::EndpointReady(address)
+            | Self::EndpointStopping(address)
+            | Self::EndpointUnready(address)
+            | Self::EndpointGone(address) => Some(*address),
+            Self::Appeared | Self::Reconfigured(_) => None,
+        }
+    }
+
+    /// As the end of a sentence that begins with an instant.
+    pub fn sentence(&self) -> String {
+        match self {
+            Self::Appeared => "the hook was added".to_owned(),
+            Self::Reconfigured(fields) => format!("{} of the hook changed", fields.join(", ")),
+            Self::EndpointReady(address) => format!("endpoint {address} became Ready"),
+            Self::EndpointStopping(address) => format!("endpoint {address} began to stop"),
+            Self::EndpointUnready(address) => format!("endpoint {address} was not Ready any more"),
+            Self::EndpointGone(address) => format!("endpoint {address} was removed"),
+        }
+    }
+}
+
+/// The memory of changes.
+#[derive(Debug, Default)]
+pub struct Changes {
+    of: BTreeMap<HookId, VecDeque<Change>>,
+}
+
+impl Changes {
+    /// Compares two inventories that follow each other. The first one ever is no change.
+    pub fn take(&mut self, before: Option<&Inventory>, after: &Inventory, now: Time) {
+        let Some(before) = before else {
+            return;
+        };
+        let known: BTreeMap<&HookId, &Arc<Hook>> = before.hooks.iter().map(|hook| (&hook.id, hook)).collect();
+        for hook in &after.hooks {
+            match known.get(&hook.id) {
+                // Untouched hooks are shared between inventories.
+                Some(before) if Arc::ptr_eq(before, hook) => {}
+                Some(before) => {
+                    let fields = reconfigured(before, hook);
+                    if !fields.is_empty() {
+                        self.note(&hook.id, now, What::Reconfigured(fields));
+                    }
+                    for what in moved(endpoints(before), endpoints(hook)) {
+                        self.note(&hook.id, now, what);
+                    }
+                }
+                None => self.note(&hook.id, now, What::Appeared),
+            }
+        }
+        self.of.retain(|id, changes| {
+            changes.back().is_some_and(|last| now.since(last.at) < FORGET)
+                && after.hooks.iter().any(|hook| hook.id == *id)
+        });
+    }
+
+    /// The changes of one hook since an instant, the oldest first.
+    pub fn of(&self, hook: &HookId, since: Time) -> impl DoubleEndedIterator<Item = &Change> {
+        self.of
+            .get(hook)
+            .into_iter()
+            .flatten()
+            .filter(move |change| change.at >= since)
+    }
+
+    /// The hooks, by kind and webhook name, whose endpoints changed since an instant.
+    pub fn moved_since(&self, since: Time) -> BTreeSet<(HookKind, &str)> {
+        let moved = |changes: &VecDeque<Change>| {
+            let mut lately = changes.iter().rev().take_while(|change| change.at >= since);
+            lately.any(|change| change.what.endpoint().is_some())
+        };
+        self.of
+            .iter()
+            .filter(|(_, changes)| moved(changes))
+            .map(|(id, _)| (id.kind, &*id.webhook))
+            .collect()
+    }
+
+    fn note(&mut self, hook: &HookId, at: Time, what: What) {
+        let changes = self.of.entry(hook.clone()).or_default();
+        if changes.len() >= KEPT {
+            changes.pop_front();
+        }
+        changes.push_back(Change { at, what });
+    }
+}
+
+fn endpoints(hook: &Hook) -> &[Endpoint] {
+    match &hook.target {
+        Target::Service(service) => match &service.service {
+            ServiceState::Found { endpoints, .. } => endpoints,
+            _ => &[],
+        },
+        Target::Url(_) | Target::Invalid(_) => &[],
+    }
+}
+
+/// What became of each endpoint.
+fn moved(before: &[Endpoint], after: &[Endpoint]) -> Vec<What> {
+    let find = |list: &[Endpoint], address: SocketAddr| -> Option<(bool, bool)> {
+        let found = list.iter().find(|endpoint| endpoint.address == address)?;
+        Some((found.ready, found.terminating))
+    };
+    let here = after.iter().filter_map(|endpoint| {
+        let (was_ready, was_stopping) = find(before, endpoint.address).unwrap_or_default();
+        if endpoint.terminating && !was_stopping {
+            Some(What::EndpointStopping(endpoint.address))
+        } else if endpoint.ready && !was_ready {
+            Some(What::EndpointReady(endpoint.address))
+        } else if was_ready && !endpoint.ready && !endpoint.terminating {
+            Some(What::EndpointUnready(endpoint.address))
+        } else {
+            None
+        }
+    });
+    let gone = before
+        .iter()
+        .filter(|endpoint| find(after, endpoint.address).is_none())
+        .map(|endpoint| What::EndpointGone(endpoint.address));
+    here.chain(gone).collect()
+}
+
+/// The fields that differ and that decide whether and how the hook is called.
+fn reconfigured(before: &Hook, after: &Hook) -> Vec<&'static str> {
+    let address = |hook: &Hook| match &hook.target {
+        Target::Service(service) => (
+            service.namespace.clone(),
+            service.name.clone(),
+            service.port,
+            service.path.clone(),
+        ),
+        Target::Url(url) => (String::new(), url.host.clone(), url.port, url.path.clone()),
+        Target::Invalid(why) => (String::new(), why.clone(), 0, String::new()),
+    };
+    [
+        ("clientConfig", address(before) != address(after)),
+        ("caBundle", before.ca_bundle != after.ca_bundle),
+        ("failurePolicy", before.failure_policy != after.failure_policy),
+        ("timeoutSeconds", before.timeout != after.timeout),
+        ("rules", before.rules != after.rules),
+        (
+            "namespaceSelector",
+            before.namespace_selector != after.namespace_selector,
+        ),
+        ("objectSelector", before.object_selector != after.object_selector),
+        (
+            "matchConditions",
+            before.match_conditions != after.match_conditions,
+        ),
+    ]
+    .into_iter()
+    .filter_map(|(field, differs)| differs.then_some(field))
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::hook::ServiceTarget;
+    use crate::domain::matching::tests::hook;
+
+    const NOW: Time = Time::from_unix_millis(1_000);
+
+    /// An endpoint: its last byte, whether it is Ready, whether it stops.
+    type Seen = (u8, bool, bool);
+
+    fn behind(seen: &[Seen]) -> Hook {
+        let endpoint = |(last, ready, terminating): &Seen| Endpoint {
+            address: ([10, 0, 0, *last], 8443).into(),
+            ready: *ready,
+            serving: *ready,
+            terminating: *terminating,
+            node: None,
+            pod: None,
+        };
+        let mut hook = hook(&["*"]);
+        hook.target = Target::Service(ServiceTarget {
+            namespace: "opa".into(),
+            name: "opa".into(),
+            port: 443,
+            path: "/".into(),
+            service: ServiceState::Found {
+                cluster_ip: None,
+                endpoints: seen.iter().map(endpoint).collect(),
+            },
+        });
+        hook
+    }
+
+    fn inventory(hooks: Vec<Hook>) -> Inventory {
+        Inventory {
+            hooks: hooks.into_iter().map(Arc::new).collect(),
+            ..Inventory::default()
+        }
+    }
+
+    fn between(before: Hook, after: Hook) -> Vec<String> {
+        let id = after.id.clone();
+        let mut changes = Changes::default();
+        changes.take(Some(&inventory(vec![before])), &inventory(vec![after]), NOW);
+        let sentences = changes
+            .of(&id, Time::default())
+            .map(|change| change.what.sentence());
+        sentences.collect()
+    }
+
+    #[test]
+    fn a_rollout_is_seen_endpoint_by_endpoint() {
+        let seen = [
+            (
+                vec![(1, true, false)],
+                vec![(1, true, false), (2, true, false)],
+                "endpoint 10.0.0.2:8443 became Ready",
+            ),
+            (
+                vec![(1, false, false)],
+                vec![(1, true, false)],
+                "endpoint 10.0.0.1:8443 became Ready",
+            ),
+            (
+                vec![(1, true, false)],
+                vec![(1, false, true)],
+                "endpoint 10.0.0.1:8443 began to stop",
+            ),
+            (
+                vec![(1, true, false)],
+                vec![(1, false, false)],
+                "endpoint 10.0.0.1:8443 was not Ready any more",
+            ),
+            (
+                vec![(1, false, true)],
+                vec![],
+                "endpoint 10.0.0.1:8443 was removed",
+            ),
+        ];
+        for (before, after, sentence) in seen {
+            assert_eq!(between(behind(&before), behind(&after)), [sentence]);
+        }
+    }
+
+    #[test]
+    fn what_stays_as_it_was_is_no_change() {
+        let same = [(1, true, false), (2, false, false), (3, false, true)];
+        assert_eq!(between(behind(&same), behind(&same)), [""; 0]);
+    }
+
+    #[test]
+    fn a_field_that_changed_is_named_as_in_the_object() {
+        let (before, mut after) = (behind(&[]), behind(&[]));
+        after.timeout = Duration::from_secs(3);
+        after.ca_bundle = b"other".as_slice().into();
+        assert_eq!(
+            between(before, after),
+            ["caBundle, timeoutSeconds of the hook changed"]
+        );
+    }
+
+    #[test]
+    fn what_is_there_at_the_first_look_is_no_news_and_what_comes_later_is() {
+        let first = behind(&[(1, true, false)]);
+        let mut second = behind(&[]);
+        second.id.webhook = "second".into();
+        let mut changes = Changes::default();
+        changes.take(None, &inventory(vec![first.clone()]), NOW);
+        assert_eq!(changes.of(&first.id, Time::default()).count(), 0);
+        let both = inventory(vec![first.clone(), second.clone()]);
+        changes.take(Some(&inventory(vec![first.clone()])), &both, NOW);
+        assert_eq!(changes.of(&first.id, Time::default()).count(), 0);
+        let added: Vec<&Change> = changes.of(&second.id, Time::default()).collect();
+        assert_eq!(added[0].what, What::Appeared);
+    }
+
+    #[test]
+    fn the_memory_is_bounded_in_number_and_in_time() {
+        let mut changes = Changes::default();
+        let (off, on) = (behind(&[(1, false, false)]), behind(&[(1, true, false)]));
+        let id = on.id.clone();
+        let (off, on) = (inventory(vec![off]), inventory(vec![on]));
+        for _ in 0..KEPT {
+            changes.take(Some(&off), &on, NOW);
+            changes.take(Some(&on), &off, NOW);
+        }
+        assert_eq!(changes.of(&id, Time::default()).count(), KEPT);
+        changes.take(Some(&off), &off, NOW + FORGET);
+        assert_eq!(changes.of(&id, Time::default()).count(), 0);
+    }
+}

@@ -1,0 +1,117 @@
+//! The clocks that run while the control plane's own writes are held up, and what happens when they run out.
+
+use std::time::Duration;
+
+use super::canaries::Canaries;
+use super::canary::{CanaryOutcome, CanaryTarget};
+use super::time::Time;
+
+/// Something that gives up when its writes do not get through for so long.
+struct Clock {
+    /// The canary that stands for its writes.
+    canary: CanaryTarget,
+    after: Duration,
+    /// What happens then, as a sentence that an instant follows.
+    sentence: &'static str,
+}
+
+/// Defaults of Kubernetes 1.36. Leader election: renewed for 10 s, each attempt cut at 5 s
+/// (`component-base/config/options/leaderelectionconfig.go`, `client-go/tools/leaderelection`). Nodes:
+/// `--node-monitor-grace-period` is 50 s. Repair by the cloud: about 10 min on GKE, and as long elsewhere.
+const CLOCKS: [Clock; 3] = [
+    Clock {
+        canary: CanaryTarget::KubeSystem,
+        after: Duration::from_secs(10),
+        sentence: "Leaders that cannot renew their Lease (each attempt is cut at 5 s) step down after 10 s",
+    },
+    Clock {
+        canary: CanaryTarget::NodeLease,
+        after: Duration::from_secs(50),
+        sentence: "Nodes whose Lease is not renewed are NotReady after about 50 s",
+    },
+    Clock {
+        canary: CanaryTarget::NodeLease,
+        after: Duration::from_secs(600),
+        sentence: "Clouds that repair nodes begin to replace them after about 10 min",
+    },
+];
+
+/// What runs out, the first first, while writes are blocked since an instant; only as far as a canary shows that such
+/// writes do not get through.
+pub fn running(canaries: &Canaries, since: Time, now: Time) -> Vec<String> {
+    let blocked: Vec<CanaryTarget> = canaries
+        .iter()
+        .filter(|(_, memory)| {
+            let refused = memory.latest(now).is_some_and(|report| {
+                matches!(
+                    report.outcome,
+                    CanaryOutcome::CallFailed(_) | CanaryOutcome::TimedOut
+                )
+            });
+            refused || memory.hung_for(now).is_some()
+        })
+        .map(|(target, _)| target)
+        .collect();
+    CLOCKS
+        .iter()
+        .filter(|clock| blocked.contains(&clock.canary))
+        .map(|clock| {
+            let due = since + clock.after;
+            let when = match due > now {
+                true => format!("in {} s at most", due.since(now).as_secs().max(1)),
+                false => format!("due for {} s", now.since(due).as_secs()),
+            };
+            format!("{}: {when}.", clock.sentence)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::canary::{CanaryOverdue, CanaryReport};
+
+    fn at(seconds: u64) -> Time {
+        Time::from_unix_millis(1_000_000 + seconds * 1_000)
+    }
+
+    #[test]
+    fn only_clocks_whose_writes_do_not_get_through_are_told_with_the_time_they_have_left() {
+        let mut canaries = Canaries::default();
+        canaries.overdue(&CanaryOverdue {
+            target: CanaryTarget::NodeLease,
+            started: at(0),
+            waiting: Duration::from_secs(12),
+        });
+        canaries.finished(CanaryReport {
+            target: CanaryTarget::KubeSystem,
+            started: at(10),
+            took: Duration::from_millis(5),
+            outcome: CanaryOutcome::Written,
+        });
+        let told = running(&canaries, at(0), at(12));
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(
+            told[0].contains("NotReady after about 50 s: in 38 s at most."),
+            "{told:?}"
+        );
+        assert!(told[1].ends_with("about 10 min: in 588 s at most."), "{told:?}");
+    }
+
+    #[test]
+    fn a_clock_that_has_run_out_says_since_when() {
+        let mut canaries = Canaries::default();
+        canaries.finished(CanaryReport {
+            target: CanaryTarget::KubeSystem,
+            started: at(20),
+            took: Duration::from_secs(10),
+            outcome: CanaryOutcome::TimedOut,
+        });
+        let told = running(&canaries, at(0), at(31));
+        assert_eq!(told.len(), 1);
+        assert!(
+            told[0].ends_with("step down after 10 s: due for 21 s."),
+            "{told:?}"
+        );
+    }
+}

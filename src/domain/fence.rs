@@ -1,0 +1,381 @@
+//! Whether hookwatch may act, and how it finds out.
+//!
+//! RBAC cannot limit a permission to fields, so whoever lets hookwatch patch webhook configurations puts a fence
+//! around it: a ValidatingAdmissionPolicy (`deploy/base/fence.yaml`). hookwatch does not take that on trust. Before it
+//! acts it attempts, by dry runs, what the fence has to refuse; only when every refusal is the fence's own, and what it
+//! has to let through is let through, may it act. An account without a fence does not use its power.
+
+use std::fmt;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::bypass::{FIELD_MANAGER, STATE_ANNOTATION};
+use super::canary::bounded;
+use super::hook::HookKind;
+
+/// The name of the policy, and of its binding.
+pub const FENCE: &str = "hookwatch-fence";
+
+/// The name of a configuration that the fence does not let hookwatch make.
+pub const NEVER_MADE: &str = "hookwatch-fence-proof";
+
+/// What the fence says of an object whose owner opted out.
+pub const OPTED_OUT: &str = "the object is annotated hookwatch.dev/breaker: off";
+
+/// What the API server says of an expression that it gives up.
+const TOO_COSTLY: &str = "actual cost limit exceeded";
+
+/// What an operator wants done about a culprit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AutoBreak {
+    /// Nothing.
+    Off,
+    /// Say what would be done.
+    #[default]
+    Plan,
+    /// Bypass it.
+    On,
+}
+
+impl AutoBreak {
+    /// All of them, for metrics that export one series per value.
+    pub const ALL: [Self; 3] = [Self::Off, Self::Plan, Self::On];
+
+    /// The name as it stands in the configuration, in labels and in JSON.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Plan => "plan",
+            Self::On => "on",
+        }
+    }
+
+    /// Reads a name.
+    ///
+    /// # Errors
+    /// With the names there are, when it is none of them.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|mode| mode.as_str() == text);
+        found.ok_or_else(|| format!("{text:?} is not one of off, plan, on"))
+    }
+}
+
+/// What is known of the fence.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, serde::Deserialize)]
+pub enum Proof {
+    /// It refused everything it has to refuse and let through what it has to let through.
+    Proven,
+    /// Something that it has to refuse was let through, or was refused by somebody else.
+    NotProven(String),
+    /// RBAC refuses already: there is nothing to fence.
+    NotAllowedToAct(String),
+    /// It could not be tried.
+    Unknown(String),
+}
+
+/// What hookwatch may do about a culprit at this instant.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Breaker {
+    /// What its operator wants.
+    pub wanted: AutoBreak,
+    /// What it does. `on` becomes `plan` for as long as the fence is not proven.
+    pub effective: AutoBreak,
+    /// Why, in one sentence.
+    pub why: String,
+}
+
+impl Breaker {
+    /// Decides. `proof` is the newest, `None` before there is one.
+    pub fn new(wanted: AutoBreak, proof: Option<&Proof>) -> Self {
+        let (effective, why) = match (wanted, proof) {
+            (AutoBreak::Off | AutoBreak::Plan, _) => (wanted, format!("autoBreak is {}.", wanted.as_str())),
+            (AutoBreak::On, None) => (AutoBreak::Plan, "The fence was not tried yet.".to_owned()),
+            (AutoBreak::On, Some(Proof::Proven)) => (
+                AutoBreak::On,
+                "The fence is proven. This version does not bypass anything yet.".to_owned(),
+            ),
+            (AutoBreak::On, Some(Proof::NotProven(why))) => {
+                (AutoBreak::Plan, format!("The fence does not hold: {why}."))
+            }
+            (AutoBreak::On, Some(Proof::NotAllowedToAct(why))) => (
+                AutoBreak::Plan,
+                format!("hookwatch may not act; apply deploy/overlays/breaker to let it: {why}."),
+            ),
+            (AutoBreak::On, Some(Proof::Unknown(why))) => {
+                (AutoBreak::Plan, format!("The fence could not be tried: {why}."))
+            }
+        };
+        Self {
+            wanted,
+            effective,
+            why,
+        }
+    }
+}
+
+/// One thing that is attempted, by a dry run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Attempt {
+    /// To make a configuration.
+    Create,
+    /// To put a label on one.
+    Label,
+    /// To put one's fate into the garbage collector's hands.
+    Owner,
+    /// To write an annotation that is not hookwatch's.
+    Annotation,
+    /// To take all webhooks out of one.
+    Webhooks,
+    /// To write hookwatch's annotation.
+    State,
+}
+
+/// A configuration that attempts are made at.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Subject {
+    /// Validating or mutating.
+    pub kind: HookKind,
+    /// Its name. It has to have a webhook.
+    pub configuration: String,
+}
+
+/// A request, as far as an attempt decides about it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Asking {
+    /// `PATCH` (a merge patch), else `POST`.
+    pub patch: bool,
+    /// Path and query.
+    pub target: String,
+    /// The body.
+    pub body: Value,
+}
+
+/// What an answer says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reading {
+    /// As it has to be.
+    AsItHasToBe,
+    /// The object is gone, or its owner opted out: try another.
+    AnotherSubject(String),
+    /// The end: no further attempt changes it.
+    Settled(Proof),
+}
+
+impl Attempt {
+    /// All that are made at one configuration, in this order.
+    pub const ALL: [Self; 6] = [
+        // Whether hookwatch may act at all shows at the first; what an opted out object would hide comes next.
+        Self::State,
+        Self::Create,
+        Self::Label,
+        Self::Owner,
+        Self::Annotation,
+        Self::Webhooks,
+    ];
+
+    /// What the fence has to say about it; `None` when it has to let it through.
+    pub const fn refusal(self) -> Option<&'static str> {
+        match self {
+            Self::Create => Some("hookwatch neither creates nor deletes webhook configurations"),
+            Self::Label | Self::Owner => {
+                Some("nothing of the object changes but its annotations and webhooks")
+            }
+            Self::Annotation => Some("no annotation changes but hookwatch.dev/bypass"),
+            Self::Webhooks => {
+                Some("webhooks stay as many, under the same names, each of them once, and in the same order")
+            }
+            Self::State => None,
+        }
+    }
+
+    /// The request.
+    pub fn asking(self, subject: &Subject) -> Asking {
+        let kind = match self {
+            Self::Create => HookKind::Validating,
+            _ => subject.kind,
+        };
+        let body = match self {
+            Self::Create => json!({
+                "apiVersion": "admissionregistration.k8s.io/v1",
+                "kind": "ValidatingWebhookConfiguration",
+                "metadata": {"name": NEVER_MADE},
+                "webhooks": [],
+            }),
+            Self::Label => json!({"metadata": {"labels": {NEVER_MADE: "label"}}}),
+            Self::Owner => json!({"metadata": {"ownerReferences": [
+                {"apiVersion": "v1", "kind": "Namespace", "name": NEVER_MADE, "uid": NEVER_MADE},
+            ]}}),
+            Self::Annotation => json!({"metadata": {"annotations": {NEVER_MADE: "annotation"}}}),
+            Self::Webhooks => json!({"webhooks": []}),
+            Self::State => json!({"metadata": {"annotations": {STATE_ANNOTATION: NEVER_MADE}}}),
+        };
+        let patch = self != Self::Create;
+        let name = match patch {
+            true => format!("/{}", subject.configuration),
+            false => String::new(),
+        };
+        Asking {
+            patch,
+            target: format!("{}{name}?dryRun=All&fieldManager={FIELD_MANAGER}", kind.path()),
+            body,
+        }
+    }
+
+    /// Reads the API server's answer: its status, and its message when that is not a success.
+    pub fn read(self, status: u16, message: &str) -> Reading {
+        let settled = |proof: fn(String) -> Proof, why: String| Reading::Settled(proof(bounded(&why)));
+        if (200..300).contains(&status) {
+            return match self.refusal() {
+                None => Reading::AsItHasToBe,
+                Some(_) => settled(Proof::NotProven, format!("nothing refused {self}")),
+            };
+        }
+        match (policy(message), self.refusal()) {
+            (Some((FENCE, said)), Some(refusal)) if said == refusal => Reading::AsItHasToBe,
+            (Some((FENCE, OPTED_OUT)), _) => Reading::AnotherSubject(OPTED_OUT.to_owned()),
+            // More webhooks than the API server has patience for; nothing is let through.
+            (Some((FENCE, said)), _) if said.contains(TOO_COSTLY) => {
+                Reading::AnotherSubject(TOO_COSTLY.to_owned())
+            }
+            (Some((FENCE, said)), _) => settled(Proof::NotProven, format!("of {self} it said: {said}")),
+            (Some((other, _)), _) => settled(
+                Proof::NotProven,
+                format!("the policy {other} refused {self} instead"),
+            ),
+            (None, _) if status == 403 && message.contains("User \"") && message.contains(" cannot ") => {
+                settled(Proof::NotAllowedToAct, message.to_owned())
+            }
+            (None, _) if status == 404 => Reading::AnotherSubject("it is gone".to_owned()),
+            (None, _) => settled(Proof::Unknown, format!("{self} got HTTP {status}: {message}")),
+        }
+    }
+}
+
+impl fmt::Display for Attempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Create => "a new webhook configuration",
+            Self::Label => "a label on a webhook configuration",
+            Self::Owner => "an owner reference on a webhook configuration",
+            Self::Annotation => "somebody else's annotation on a webhook configuration",
+            Self::Webhooks => "a webhook configuration without its webhooks",
+            Self::State => "hookwatch's own annotation on a webhook configuration",
+        })
+    }
+}
+
+/// Which ValidatingAdmissionPolicy refused, by its binding of the same name, and what it said. The first one counts:
+/// what follows may be anybody's words.
+fn policy(message: &str) -> Option<(&str, &str)> {
+    let (_, rest) = message.split_once("ValidatingAdmissionPolicy '")?;
+    let (name, rest) = rest.split_once("' with binding '")?;
+    let (binding, said) = rest.split_once("' denied request: ")?;
+    Some((if name == binding { name } else { binding }, said))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(by: &str, said: &str) -> String {
+        format!(
+            "x.y \"z\" is forbidden: ValidatingAdmissionPolicy '{by}' with binding '{by}' denied request: {said}"
+        )
+    }
+
+    #[test]
+    fn only_the_fences_own_refusal_counts() {
+        let Some(right) = Attempt::Label.refusal() else {
+            panic!("a label is refused")
+        };
+        let read = |message: &str| Attempt::Label.read(422, message);
+        assert_eq!(read(&refused(FENCE, right)), Reading::AsItHasToBe);
+        for wrong in [
+            refused("other", right),
+            refused(FENCE, "expression 'x' resulted in error: no such key"),
+            refused(&format!("other' with binding '{FENCE}"), right),
+            refused("other", &refused(FENCE, right)),
+        ] {
+            let read = read(&wrong);
+            assert!(
+                matches!(read, Reading::Settled(Proof::NotProven(_))),
+                "{wrong}: {read:?}"
+            );
+        }
+        assert!(matches!(
+            read("the server could not write"),
+            Reading::Settled(Proof::Unknown(_))
+        ));
+    }
+
+    #[test]
+    fn what_is_let_through_proves_the_contrary_but_for_our_own_annotation() {
+        for attempt in Attempt::ALL {
+            let read = attempt.read(200, "");
+            match attempt {
+                Attempt::State => assert_eq!(read, Reading::AsItHasToBe),
+                _ => assert!(
+                    matches!(read, Reading::Settled(Proof::NotProven(_))),
+                    "{attempt:?}"
+                ),
+            }
+        }
+    }
+
+    #[test]
+    fn a_missing_permission_is_not_a_fence() {
+        let rbac = "x is forbidden: User \"system:serviceaccount:h:h\" cannot patch resource \"x\" in API group \"y\" \
+                    at the cluster scope";
+        for attempt in Attempt::ALL {
+            let read = attempt.read(403, rbac);
+            assert_eq!(read, Reading::Settled(Proof::NotAllowedToAct(rbac.to_owned())));
+        }
+    }
+
+    #[test]
+    fn every_attempt_is_a_dry_run_under_our_own_field_manager() {
+        for kind in [HookKind::Validating, HookKind::Mutating] {
+            let subject = Subject {
+                kind,
+                configuration: "c".to_owned(),
+            };
+            for attempt in Attempt::ALL {
+                let target = attempt.asking(&subject).target;
+                assert!(target.ends_with("?dryRun=All&fieldManager=hookwatch"), "{target}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_object_that_is_too_large_for_the_fence_says_nothing_about_it() {
+        let message = refused(
+            FENCE,
+            "expression 'x' resulted in error: operation cancelled: actual cost limit exceeded",
+        );
+        for attempt in Attempt::ALL {
+            assert!(matches!(attempt.read(422, &message), Reading::AnotherSubject(_)));
+        }
+    }
+
+    #[test]
+    fn nobody_acts_whose_fence_is_not_proven() {
+        let not_proven = [
+            None,
+            Some(Proof::NotProven("x".to_owned())),
+            Some(Proof::NotAllowedToAct("x".to_owned())),
+            Some(Proof::Unknown("x".to_owned())),
+        ];
+        for proof in not_proven {
+            assert_eq!(
+                Breaker::new(AutoBreak::On, proof.as_ref()).effective,
+                AutoBreak::Plan
+            );
+        }
+        for wanted in AutoBreak::ALL {
+            let breaker = Breaker::new(wanted, Some(&Proof::Proven));
+            assert_eq!((breaker.wanted, breaker.effective), (wanted, wanted));
+        }
+    }
+}

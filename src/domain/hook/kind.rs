@@ -1,0 +1,141 @@
+//! The kinds of hooks, and what only hooks beside admission have.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::domain::time::Time;
+
+/// What the API server calls a hook for.
+///
+/// Mutating admission hooks are called one after the other and validating ones all at once, so the time of
+/// the former adds up and of the latter only the slowest counts (kube-apiserver 1.36,
+/// `admission/plugin/webhook/{mutating,validating}/dispatcher.go`). The two other kinds take no part in admission:
+/// they concern one resource or one API version, there for reads as well, and are never bypassed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum HookKind {
+    /// An entry of a `MutatingWebhookConfiguration`.
+    Mutating,
+    /// An entry of a `ValidatingWebhookConfiguration`.
+    Validating,
+    /// The conversion webhook of a `CustomResourceDefinition`.
+    Conversion,
+    /// An `APIService` that another server answers for.
+    Aggregated,
+}
+
+impl HookKind {
+    /// The Kubernetes kind of the object that holds hooks of this kind.
+    pub const fn configuration_kind(self) -> &'static str {
+        match self {
+            Self::Mutating => "MutatingWebhookConfiguration",
+            Self::Validating => "ValidatingWebhookConfiguration",
+            Self::Conversion => "CustomResourceDefinition",
+            Self::Aggregated => "APIService",
+        }
+    }
+
+    /// The `apiVersion` of that object.
+    pub const fn api_version(self) -> &'static str {
+        match self {
+            Self::Mutating | Self::Validating => "admissionregistration.k8s.io/v1",
+            Self::Conversion => "apiextensions.k8s.io/v1",
+            Self::Aggregated => "apiregistration.k8s.io/v1",
+        }
+    }
+
+    /// Where the API server serves the objects that hold hooks of this kind.
+    pub const fn path(self) -> &'static str {
+        match self {
+            Self::Mutating => "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
+            Self::Validating => "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
+            Self::Conversion => "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+            Self::Aggregated => "/apis/apiregistration.k8s.io/v1/apiservices",
+        }
+    }
+
+    /// The name as it stands in reports, and the value of the `kind` label in metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Mutating => "mutating",
+            Self::Validating => "validating",
+            Self::Conversion => "conversion",
+            Self::Aggregated => "aggregated",
+        }
+    }
+
+    /// Whether hooks of this kind are called for writes of whatever their rules match.
+    pub const fn is_admission(self) -> bool {
+        matches!(self, Self::Mutating | Self::Validating)
+    }
+}
+
+impl fmt::Display for HookKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What a hook beside admission is there for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OtherKind {
+    /// Of a [`HookKind::Conversion`].
+    Conversion(Conversion),
+    /// Of a [`HookKind::Aggregated`].
+    Aggregated(Aggregated),
+}
+
+/// What a conversion webhook converts.
+///
+/// The API server calls it whenever an object is wanted in another version than the one it is stored or sent in,
+/// for reads and watches too, and gives it [`Conversion::TIMEOUT`] whatever the request's own deadline is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Conversion {
+    /// API group of the resource.
+    pub group: String,
+    /// The resource, in the plural.
+    pub resource: String,
+    /// The version in which objects are stored now.
+    pub stored: String,
+    /// The other versions that are served: what is wanted in one of them has to be converted.
+    pub others: Vec<String>,
+}
+
+impl Conversion {
+    /// How long one conversion may take. It cannot be set (1.36: the default of webhook clients in
+    /// `apiserver/pkg/util/webhook/authentication.go`; `webhook_converter.go` sets no deadline of its own).
+    pub const TIMEOUT: Duration = Duration::from_secs(30);
+}
+
+/// Which API version another server answers for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Aggregated {
+    /// API group.
+    pub group: String,
+    /// API version.
+    pub version: String,
+    /// `insecureSkipTLSVerify`: any certificate will do.
+    pub insecure: bool,
+    /// The condition `Available`, which the API server's own aggregator keeps; `None` when it has not looked yet.
+    pub available: Option<Available>,
+}
+
+impl Aggregated {
+    /// How long the aggregator waits for the discovery document before it calls the service unavailable (1.36,
+    /// `kube-aggregator/pkg/controllers/status/remote/remote_available_controller.go`).
+    pub const TIMEOUT: Duration = Duration::from_secs(5);
+}
+
+/// The condition `Available` of an APIService.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Available {
+    /// `status`: true, false, or `None` where the aggregator itself could not tell.
+    pub status: Option<bool>,
+    /// `reason`, one word.
+    pub reason: String,
+    /// `message`, cut to a bounded length.
+    pub message: String,
+    /// `lastTransitionTime`.
+    pub since: Option<Time>,
+}

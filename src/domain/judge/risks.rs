@@ -1,0 +1,105 @@
+//! What is not wrong yet: a sentence for whoever can still prevent it, and never a change of health.
+
+use std::collections::BTreeMap;
+
+use crate::domain::hook::Hook;
+use crate::domain::inventory::NodeState;
+
+/// The risks of one hook.
+pub(super) fn risks(hook: &Hook, nodes: &BTreeMap<String, NodeState>) -> Vec<String> {
+    let Some((node, endpoints)) = hook.only_node() else {
+        return Vec::new();
+    };
+    let all = match endpoints {
+        2 => "Both backends".to_owned(),
+        n => format!("All {n} backends"),
+    };
+    let state = nodes.get(node);
+    vec![match state.and_then(|state| state.ready) {
+        Some(false) => {
+            let since = state
+                .and_then(|state| state.since)
+                .map_or_else(String::new, |since| format!(" since {since}"));
+            format!(
+                "{all} are on node {node:?}, which is NotReady{since}: this hook fails as soon as they stop \
+                 answering, and no other node has one to take over."
+            )
+        }
+        _ => format!(
+            "{all} are on node {node:?}: when that fails, this hook does. Spread them with podAntiAffinity or \
+             topologySpreadConstraints."
+        ),
+    }]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::hook::{Endpoint, ServiceState, ServiceTarget, Target};
+    use crate::domain::matching::tests::hook;
+    use crate::domain::time::Time;
+
+    fn on(nodes: &[Option<&str>]) -> Hook {
+        let endpoint = |(last, node): (usize, &Option<&str>)| Endpoint {
+            address: ([10, 0, 0, last as u8], 8443).into(),
+            ready: true,
+            serving: true,
+            terminating: false,
+            node: node.map(str::to_owned),
+            pod: None,
+        };
+        let mut hook = hook(&["*"]);
+        hook.target = Target::Service(ServiceTarget {
+            namespace: "opa".into(),
+            name: "opa".into(),
+            port: 443,
+            path: "/".into(),
+            service: ServiceState::Found {
+                cluster_ip: None,
+                endpoints: nodes.iter().enumerate().map(endpoint).collect(),
+            },
+        });
+        hook
+    }
+
+    fn nodes(ready: bool) -> BTreeMap<String, NodeState> {
+        let state = NodeState {
+            ready: Some(ready),
+            since: Some(Time::from_unix_millis(0)),
+        };
+        [("a".to_owned(), state)].into()
+    }
+
+    #[test]
+    fn two_backends_on_one_node_are_a_risk_and_a_prediction_once_that_node_is_not_ready() {
+        let hook = on(&[Some("a"), Some("a"), Some("a")]);
+        let standing = risks(&hook, &nodes(true)).join(" ");
+        assert!(
+            standing.starts_with("All 3 backends are on node \"a\": when that fails"),
+            "{standing}"
+        );
+        assert_eq!(
+            risks(&hook, &BTreeMap::new()).join(" "),
+            standing,
+            "also where nodes may not be read"
+        );
+        let predicted = risks(&hook, &nodes(false)).join(" ");
+        assert!(
+            predicted.contains("is NotReady since 1970-01-01T00:00:00.000Z: this hook fails"),
+            "{predicted}"
+        );
+    }
+
+    #[test]
+    fn spread_or_single_or_unknown_backends_are_no_such_risk() {
+        for on_nodes in [
+            &[Some("a"), Some("b")][..],
+            &[Some("a")],
+            &[],
+            &[None, None],
+            &[Some("a"), None],
+        ] {
+            assert_eq!(risks(&on(on_nodes), &nodes(false)), [""; 0], "{on_nodes:?}");
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! One replica in the election: what to read or write next, and whether it leads.
+//!
+//! The candidate does nothing by itself. Whoever drives it begins a round every [`Terms::retry`], asks for the next
+//! step, takes it, reports what came of it, and asks again until the round is over. At most one step is under way, but
+//! for a write of the Lease that is late: a hook may hold it for half a minute, and meanwhile the rounds go on with the
+//! ledger.
+//!
+//! The rules, which the simulation in the tests holds to "never two":
+//!
+//! 1. While somebody else holds the ledger, follow them and leave the Lease alone.
+//! 2. While somebody else holds the Lease, follow them; and let go of the ledger.
+//! 3. Else write the Lease. It counts once the ledger, read afterwards, is in nobody else's hands.
+//! 4. Where a hook blocks that, or it is late, write the ledger. It counts once the Lease, read afterwards, is in
+//!    nobody else's hands.
+//!
+//! Of two replicas of which one writes the Lease and the other the ledger, whoever reads the other object last sees the
+//! other's name, so they cannot both believe.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::claim::{Claim, Hold};
+use super::{Bid, Place, Record, Standing, Terms, Undecided, Written};
+use crate::domain::time::Time;
+
+/// What to do next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// Read the object.
+    Read(Place),
+    /// Write this into it.
+    Write(Place, Bid),
+}
+
+/// How writes of the Lease go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LeaseWrites {
+    Fine,
+    /// A hook refuses them or holds them: the ledger decides.
+    Blocked,
+    /// Refused by others than hooks.
+    Refused,
+}
+
+/// What is believed of ourselves.
+#[derive(Debug, Clone, Copy)]
+struct Belief {
+    by: Place,
+    until: Time,
+}
+
+/// A belief that waits for the other object to be read.
+#[derive(Debug, Clone, Copy)]
+struct Unconfirmed {
+    belief: Belief,
+    /// Only a read that was asked for after this many writes can confirm it: one that was under way already may have
+    /// been answered before the write.
+    writes: u64,
+}
+
+/// What was done about one object in this round.
+#[derive(Debug, Clone, Copy, Default)]
+struct Round {
+    /// What is known of it was read after all that it has to be held against.
+    fresh: bool,
+    /// How many writes were known of when it was last asked for.
+    asked: u64,
+    bid: bool,
+    released: bool,
+}
+
+/// The state machine of one replica.
+#[derive(Debug)]
+pub struct Candidate {
+    terms: Terms,
+    lease: Claim,
+    ledger: Claim,
+    rounds: [Round; 2],
+    over: bool,
+    resigning: bool,
+    belief: Option<Belief>,
+    unconfirmed: Option<Unconfirmed>,
+    /// How many writes of ours were answered.
+    answered: u64,
+    /// A write of the Lease that is under way.
+    under_way: Option<Bid>,
+    writes: LeaseWrites,
+    /// When the Lease may be written again, and how often in a row it was not.
+    again: Time,
+    in_vain: u32,
+}
+
+impl Candidate {
+    /// A replica that has read nothing. No other may ever have this identity.
+    pub fn new(identity: Arc<str>, terms: Terms) -> Self {
+        Self {
+            terms,
+            lease: Claim::new(Arc::clone(&identity), terms),
+            ledger: Claim::new(identity, terms),
+            rounds: [Round::default(); 2],
+            over: true,
+            resigning: false,
+            belief: None,
+            unconfirmed: None,
+            answered: 0,
+            under_way: None,
+            writes: LeaseWrites::Fine,
+            again: Time::default(),
+            in_vain: 0,
+        }
+    }
+
+    /// Whether it may act at this instant.
+    pub fn leads(&self, now: Time) -> bool {
+        self.belief.is_some_and(|belief| now < belief.until)
+    }
+
+    /// Where it stands.
+    pub fn standing(&self, now: Time) -> Standing {
+        if let Some(Belief { by, until }) = self.belief
+            && now < until
+        {
+            return Standing::Leading { by, until };
+        }
+        match (self.lease.hold(now), self.ledger.hold(now)) {
+            (_, Hold::Other(holder)) => Standing::Following {
+                holder,
+                by: Place::Ledger,
+            },
+            (Hold::Other(holder), _) => Standing::Following {
+                holder,
+                by: Place::Lease,
+            },
+            (Hold::Unread, _) | (_, Hold::Unread) => Standing::Undecided(Undecided::NotRead),
+            _ => Standing::Undecided(match self.writes {
+                LeaseWrites::Fine => Undecided::Contending,
+                LeaseWrites::Blocked => Undecided::LeaseBlocked,
+                LeaseWrites::Refused => Undecided::LeaseRefused,
+            }),
+        }
+    }
+
+    /// Begins a round.
+    pub fn begin_round(&mut self, now: Time) {
+        // A leader's next write shows by its precondition whether what it knows still holds.
+        let known = self.leads(now) && !self.resigning;
+        for round in &mut self.rounds {
+            *round = Round {
+                fresh: round.fresh && known,
+                asked: round.asked,
+                ..Round::default()
+            };
+        }
+        self.over = false;
+    }
+
+    /// Stops leading, at once, and has every later round release what is held and take nothing.
+    pub fn resign(&mut self) {
+        self.resigning = true;
+        self.step_down();
+        self.under_way = None;
+    }
+
+    /// The next step of this round; `None` when it is over.
+    pub fn next(&mut self, now: Time) -> Option<Step> {
+        if self.over {
+            return None;
+        }
+        for place in Place::ALL {
+            if !self.round(place).fresh {
+                self.round(place).asked = self.answered;
+                return Some(Step::Read(place));
+            }
+        }
+        let (lease, ledger) = (self.lease.hold(now), self.ledger.hold(now));
+        if self.resigning {
+            return match (lease, ledger) {
+                (_, Hold::Mine) if !self.round(Place::Ledger).released => Some(self.release(Place::Ledger)),
+                (Hold::Mine, _) if !self.round(Place::Lease).released => Some(self.release(Place::Lease)),
+                _ => None,
+            };
+        }
+        match (lease, ledger) {
+            (_, Hold::Other(_)) => {
+                self.step_down();
+                None
+            }
+            (Hold::Other(_), ledger) => {
+                self.step_down();
+                let held = ledger == Hold::Mine && !self.round(Place::Ledger).released;
+                held.then(|| self.release(Place::Ledger))
+            }
+            (_, ledger) => self.bid(ledger == Hold::Mine, now),
+        }
+    }
+
+    /// Neither object is in somebody else's hands.
+    fn bid(&mut self, ledger_is_mine: bool, now: Time) -> Option<Step> {
+        let blocked = self.writes == LeaseWrites::Blocked;
+        if blocked && !self.round(Place::Ledger).bid {
+            self.round(Place::Ledger).bid = true;
+            return Some(Step::Write(Place::Ledger, self.ledger.bid()));
+        }
+        if self.under_way.is_none() && now >= self.again && !self.round(Place::Lease).bid {
+            self.round(Place::Lease).bid = true;
+            let bid = self.lease.bid();
+            self.under_way = Some(bid.clone());
+            return Some(Step::Write(Place::Lease, bid));
+        }
+        let leads_by_lease = self
+            .belief
+            .is_some_and(|belief| belief.by == Place::Lease && now < belief.until);
+        let no_use = ledger_is_mine && leads_by_lease && self.writes == LeaseWrites::Fine;
+        (no_use && !self.round(Place::Ledger).released).then(|| self.release(Place::Ledger))
+    }
+
+    fn release(&mut self, place: Place) -> Step {
+        self.round(place).released = true;
+        Step::Write(place, self.claim(place).release())
+    }
+
+    /// What was read: the record, or that there is no such object. `at` is when the answer was there.
+    pub fn read(&mut self, place: Place, found: Option<Record>, at: Time) {
+        self.claim(place).read(found, at);
+        let asked = self.round(place).asked;
+        let waiting = self
+            .unconfirmed
+            .filter(|waiting| waiting.belief.by == place.other());
+        let Some(waiting) = waiting else {
+            self.round(place).fresh = true;
+            return;
+        };
+        if asked < waiting.writes {
+            return;
+        }
+        self.round(place).fresh = true;
+        self.unconfirmed = None;
+        if !matches!(self.claim(place).hold(at), Hold::Other(_)) {
+            self.belief = Some(waiting.belief);
+        }
+    }
+
+    /// Nothing could be read. The round is over; what is believed holds as long as it would have.
+    pub fn not_read(&mut self, place: Place) {
+        self.round(place).fresh = false;
+        self.over = true;
+    }
+
+    /// A write of the Lease was not answered within [`Terms::patience`]. It stays under way.
+    pub fn late(&mut self) {
+        self.writes = LeaseWrites::Blocked;
+    }
+
+    /// What became of a step [`Step::Write`] that was sent at `sent` and answered at `at`.
+    pub fn written(&mut self, place: Place, bid: &Bid, outcome: Written, sent: Time, at: Time) {
+        let lease = place == Place::Lease && self.under_way.as_ref() == Some(bid);
+        if lease {
+            self.under_way = None;
+        }
+        match outcome {
+            Written::Done { version } => {
+                let until = sent + self.terms.deadline();
+                let counts = self.claim(place).written(bid, version, at);
+                if lease {
+                    // One that comes too late to lead by is as good as blocked.
+                    self.writes = match at.since(sent) <= self.terms.patience() {
+                        true => LeaseWrites::Fine,
+                        false => LeaseWrites::Blocked,
+                    };
+                    (self.again, self.in_vain) = (at, 0);
+                }
+                self.round(place).fresh = counts;
+                self.answered += 1;
+                if counts && bid.holder.is_some() && !self.resigning && at < until {
+                    self.unconfirmed = Some(Unconfirmed {
+                        belief: Belief { by: place, until },
+                        writes: self.answered,
+                    });
+                    self.round(place.other()).fresh = false;
+                }
+            }
+            Written::Conflict => self.round(place).fresh = false,
+            Written::Blocked => self.in_vain(lease, LeaseWrites::Blocked, at),
+            Written::Refused => {
+                self.in_vain(lease, LeaseWrites::Refused, at);
+                // Who may not write the ledger must not wait for it: the Lease may be free again.
+                self.over = place == Place::Lease;
+            }
+            Written::Unclear => {
+                self.round(place).fresh = false;
+                self.over = true;
+            }
+        }
+    }
+
+    fn in_vain(&mut self, lease: bool, writes: LeaseWrites, at: Time) {
+        if lease {
+            self.writes = writes;
+            let wait = self.terms.retry() * (1 << self.in_vain.min(8));
+            self.again = at + wait.min(self.longest_wait());
+            self.in_vain += 1;
+        }
+    }
+
+    /// Between two attempts to write a Lease that cannot be written.
+    fn longest_wait(&self) -> Duration {
+        self.terms.term() * 2
+    }
+
+    fn step_down(&mut self) {
+        self.belief = None;
+        self.unconfirmed = None;
+    }
+
+    fn round(&mut self, place: Place) -> &mut Round {
+        &mut self.rounds[place as usize]
+    }
+
+    fn claim(&mut self, place: Place) -> &mut Claim {
+        match place {
+            Place::Lease => &mut self.lease,
+            Place::Ledger => &mut self.ledger,
+        }
+    }
+}

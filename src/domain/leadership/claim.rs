@@ -1,0 +1,136 @@
+//! One object that holds a name: what was seen of it, and what may be written into it.
+
+use std::sync::Arc;
+
+use super::{Bid, Record, Terms};
+use crate::domain::time::Time;
+
+/// In whose hands an object is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Hold {
+    /// It was not read yet.
+    Unread,
+    /// Ours, as far as was seen.
+    Mine,
+    /// Nobody's: never held, released, or not renewed for as long as its term on our clock.
+    Free,
+    /// Somebody else's.
+    Other(Arc<str>),
+}
+
+/// What is known of one object.
+#[derive(Debug)]
+pub(super) struct Claim {
+    me: Arc<str>,
+    terms: Terms,
+    seen: Option<Seen>,
+}
+
+#[derive(Debug)]
+struct Seen {
+    /// `None` when the object does not exist.
+    record: Option<Record>,
+    /// Somebody else who may believe in it.
+    other: Option<Arc<str>>,
+    /// When that one cannot believe in it any more.
+    free_at: Time,
+}
+
+impl Claim {
+    pub(super) fn new(me: Arc<str>, terms: Terms) -> Self {
+        Self {
+            me,
+            terms,
+            seen: None,
+        }
+    }
+
+    /// Takes in what was read; `at` is when the answer came, which is later than what it says.
+    pub(super) fn read(&mut self, found: Option<Record>, at: Time) {
+        let version = |record: &Option<Record>| record.as_ref().map(|record| record.version.clone());
+        if let Some(seen) = &self.seen
+            && version(&seen.record) == version(&found)
+        {
+            return;
+        }
+        let before = self.seen.take();
+        let term = found.as_ref().map_or(self.terms.term(), |record| record.term);
+        let term = term.max(self.terms.term()).min(Terms::LONGEST);
+        let other = match &found {
+            Some(record) => record.holder.clone().filter(|holder| *holder != self.me),
+            // An object that was deleted under its holder does not tell the holder.
+            None => before.and_then(|seen| seen.other.filter(|_| at < seen.free_at)),
+        };
+        self.seen = Some(Seen {
+            record: found,
+            free_at: if other.is_some() { at + term } else { at },
+            other,
+        });
+    }
+
+    pub(super) fn hold(&self, now: Time) -> Hold {
+        match &self.seen {
+            None => Hold::Unread,
+            Some(Seen {
+                other: Some(other),
+                free_at,
+                ..
+            }) if now < *free_at => Hold::Other(Arc::clone(other)),
+            Some(Seen {
+                record: Some(record), ..
+            }) if record.holder.as_ref() == Some(&self.me) => Hold::Mine,
+            Some(_) => Hold::Free,
+        }
+    }
+
+    /// Our name, over what was seen last.
+    pub(super) fn bid(&self) -> Bid {
+        self.write(Some(Arc::clone(&self.me)))
+    }
+
+    /// No name, over what was seen last.
+    pub(super) fn release(&self) -> Bid {
+        self.write(None)
+    }
+
+    fn write(&self, holder: Option<Arc<str>>) -> Bid {
+        let record = self.seen.as_ref().and_then(|seen| seen.record.as_ref());
+        let changes_hands = holder.is_some() && record.is_none_or(|record| record.holder != holder);
+        let transitions = record.map_or(0, |record| record.transitions);
+        Bid {
+            precondition: record.map(|record| record.version.clone()),
+            holder,
+            changes_hands,
+            // The first holder is no change.
+            transitions: transitions.saturating_add(u64::from(changes_hands && record.is_some())),
+            term: self.terms.term(),
+        }
+    }
+
+    /// A bid was written. False when that says nothing: when nothing changed by it, so that nobody else can have seen
+    /// it as a renewal, or when something newer was read already.
+    pub(super) fn written(&mut self, bid: &Bid, version: String, at: Time) -> bool {
+        if bid.precondition.as_ref() == Some(&version) {
+            return false;
+        }
+        let current = self.seen.as_ref().and_then(|seen| seen.record.as_ref());
+        let current = current.map(|record| &record.version);
+        if current == Some(&version) {
+            return true;
+        }
+        if current != bid.precondition.as_ref() {
+            return false;
+        }
+        self.seen = Some(Seen {
+            record: Some(Record {
+                holder: bid.holder.clone(),
+                term: bid.term,
+                transitions: bid.transitions,
+                version,
+            }),
+            other: None,
+            free_at: at,
+        });
+        true
+    }
+}

@@ -1,0 +1,92 @@
+//! A replica as a person sees it.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::{Place, ReplicaReport, Standing, Undecided};
+use crate::domain::time::Time;
+
+/// What a replica is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub enum Role {
+    /// It does what must be done once.
+    Leader,
+    /// Another one does.
+    Follower,
+    /// Nobody is known to. Never the same as following.
+    Unknown,
+}
+
+impl Role {
+    /// All of them, for metrics.
+    pub const ALL: [Self; 3] = [Self::Leader, Self::Follower, Self::Unknown];
+
+    /// The value of the `role` label in metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Leader => "leader",
+            Self::Follower => "follower",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// This replica among the others.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ReplicaView {
+    /// Its name.
+    pub identity: Arc<str>,
+    /// What it is.
+    pub role: Role,
+    /// Who leads, as far as is known.
+    pub holder: Option<Arc<str>>,
+    /// Which object that was decided by.
+    pub by: Option<Place>,
+    /// Since when all that is so.
+    pub since: Time,
+    /// What stands in its way, as a sentence.
+    pub trouble: Option<String>,
+}
+
+impl ReplicaView {
+    /// What a report means at this instant; `before` is what was shown last.
+    pub fn of(report: &ReplicaReport, before: Option<&Self>, now: Time) -> Self {
+        let (role, holder, by, why) = match &report.standing {
+            Standing::Leading { by, until } if now < *until => {
+                (Role::Leader, Some(Arc::clone(&report.identity)), Some(*by), None)
+            }
+            Standing::Leading { .. } => (Role::Unknown, None, None, Some("it could not renew in time")),
+            Standing::Following { holder, by } => (Role::Follower, Some(Arc::clone(holder)), Some(*by), None),
+            Standing::Undecided(why) => (Role::Unknown, None, None, Some(why.sentence())),
+        };
+        let mut view = Self {
+            identity: Arc::clone(&report.identity),
+            role,
+            holder,
+            by,
+            since: now,
+            trouble: report.trouble.clone().or(why.map(str::to_owned)),
+        };
+        if let Some(before) = before.filter(|before| before.same_place(&view)) {
+            view.since = before.since;
+        }
+        view
+    }
+
+    /// Whether nothing but words differs.
+    pub fn same_place(&self, other: &Self) -> bool {
+        (self.role, &self.holder, self.by) == (other.role, &other.holder, other.by)
+    }
+}
+
+impl Undecided {
+    const fn sentence(self) -> &'static str {
+        match self {
+            Self::NotRead => "the Lease or the ledger has not been read yet",
+            Self::Contending => "nobody has won the Lease yet",
+            Self::LeaseBlocked => "the Lease is blocked and nobody has won the ledger yet",
+            Self::LeaseRefused => "the Lease cannot be written",
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! A recording: every observation with its instant, one line of JSON each.
+//!
+//! The core is a function of its observations, so a recording replays to the very verdicts that the daemon gave.
+//! What is recorded is what the core is handed: names, numbers and the texts of failures. Objects, keys and
+//! caBundles are never among it.
+//!
+//! A daemon writes its recording in parts, so that the oldest can go when the newest need the room. Each begins with
+//! a [`Header`] and with what was last [known](Line::Known) of what is observed only when it changes; a part can
+//! therefore be read alone, with less memory of the past.
+
+use serde::{Deserialize, Serialize};
+
+use super::time::Time;
+use super::watchdog::{Effect, Event, Watchdog};
+
+/// The version of the format. A reader takes this one only.
+pub const VERSION: u32 = 1;
+
+/// What a part begins with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Header {
+    /// The format's version, [`VERSION`].
+    pub version: u32,
+    /// The release of hookwatch that wrote it.
+    pub hookwatch: String,
+    /// When the daemon began to record: the same in all parts of one recording.
+    pub began: Time,
+    /// Which part this is, from 0.
+    pub part: u32,
+    /// The namespace of the daemon.
+    pub namespace: String,
+}
+
+/// One line. `E` is [`Event`] for a reader and may be a reference for a writer.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Line<E = Event> {
+    /// The first line of a part.
+    Recording(Header),
+    /// What was known when the part began; nothing new to who has read the parts before.
+    Known(Time, E),
+    /// What was observed.
+    Observed(Time, E),
+    /// So many observations were not written, because they came faster than the disk took them.
+    Lost(Time, u64),
+}
+
+/// Feeds the lines of a recording to a core of its own.
+#[derive(Debug, Default)]
+pub struct Player {
+    playing: Option<Playing>,
+    /// Observations that are missing from what was played.
+    pub lost: u64,
+}
+
+#[derive(Debug)]
+struct Playing {
+    began: Time,
+    part: u32,
+    /// Whether the parts before this one were not played.
+    alone: bool,
+    core: Watchdog,
+}
+
+/// Why a line cannot be played.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unplayable {
+    /// There was no header yet.
+    #[error("it does not begin as a recording of hookwatch does")]
+    NoHeader,
+    /// The header is of another version.
+    #[error(
+        "it is in version {found} of the format, written by hookwatch {by}; this release reads version {VERSION}"
+    )]
+    OtherVersion {
+        /// The version.
+        found: u32,
+        /// The release that wrote it.
+        by: String,
+    },
+}
+
+impl Player {
+    /// Plays one line and returns what the core wants, with the instant.
+    ///
+    /// # Errors
+    /// When the line does not belong where it is.
+    pub fn play(&mut self, line: Line) -> Result<Option<(Time, Vec<Effect>)>, Unplayable> {
+        match line {
+            Line::Recording(header) => {
+                self.begin(header)?;
+                Ok(None)
+            }
+            Line::Known(at, event) => {
+                let playing = self.playing()?;
+                // Who has played the parts before has it from there, and must not be told twice.
+                Ok(playing.alone.then(|| (at, playing.core.handle(event, at))))
+            }
+            Line::Observed(at, event) => Ok(Some((at, self.playing()?.core.handle(event, at)))),
+            Line::Lost(_, count) => {
+                self.lost += count;
+                Ok(None)
+            }
+        }
+    }
+
+    fn playing(&mut self) -> Result<&mut Playing, Unplayable> {
+        self.playing.as_mut().ok_or(Unplayable::NoHeader)
+    }
+
+    /// A part that follows the one before goes on with the same core; any other begins anew.
+    fn begin(&mut self, header: Header) -> Result<(), Unplayable> {
+        if header.version != VERSION {
+            return Err(Unplayable::OtherVersion {
+                found: header.version,
+                by: header.hookwatch,
+            });
+        }
+        match &mut self.playing {
+            Some(playing)
+                if playing.began == header.began && playing.part.checked_add(1) == Some(header.part) =>
+            {
+                (playing.part, playing.alone) = (header.part, false);
+            }
+            playing => {
+                *playing = Some(Playing {
+                    began: header.began,
+                    part: header.part,
+                    alone: true,
+                    core: Watchdog::new(&header.namespace),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::domain::inventory::{Inventory, Problem};
+
+    fn header(part: u32) -> Line {
+        Line::Recording(Header {
+            version: VERSION,
+            hookwatch: "test".into(),
+            began: Time::from_unix_millis(7),
+            part,
+            namespace: "hookwatch".into(),
+        })
+    }
+
+    /// An inventory that can be told from others by the assessments made of it.
+    fn inventory(name: &str) -> Event {
+        Event::Inventory(Arc::new(Inventory {
+            problems: vec![Problem {
+                object: name.into(),
+                what: "odd".into(),
+            }],
+            ..Inventory::default()
+        }))
+    }
+
+    fn problems(player: &mut Player) -> Vec<String> {
+        let tick = Line::Observed(Time::from_unix_millis(9_000), Event::Tick);
+        let (_, effects) = player.play(tick).unwrap().unwrap();
+        let published = effects.into_iter().find_map(|effect| match effect {
+            Effect::Publish(assessment) => Some(assessment),
+            _ => None,
+        });
+        let problems = &published.unwrap().problems;
+        problems.iter().map(|problem| problem.object.clone()).collect()
+    }
+
+    #[test]
+    fn a_part_that_is_read_alone_begins_with_what_was_known() {
+        let mut player = Player::default();
+        player.play(header(3)).unwrap();
+        player
+            .play(Line::Known(Time::from_unix_millis(8), inventory("known")))
+            .unwrap();
+        assert_eq!(problems(&mut player), ["known"]);
+    }
+
+    #[test]
+    fn a_part_after_the_one_before_goes_on_and_is_not_told_twice() {
+        let mut player = Player::default();
+        player.play(header(3)).unwrap();
+        player
+            .play(Line::Observed(Time::from_unix_millis(8), inventory("observed")))
+            .unwrap();
+        player.play(header(4)).unwrap();
+        let known = Line::Known(Time::from_unix_millis(8), inventory("known"));
+        assert!(player.play(known).unwrap().is_none());
+        assert_eq!(problems(&mut player), ["observed"]);
+    }
+
+    #[test]
+    fn a_part_after_a_missing_one_begins_anew() {
+        let mut player = Player::default();
+        player.play(header(3)).unwrap();
+        player
+            .play(Line::Observed(Time::from_unix_millis(8), inventory("observed")))
+            .unwrap();
+        player.play(header(5)).unwrap();
+        assert_eq!(problems(&mut player), [""; 0]);
+    }
+
+    #[test]
+    fn what_does_not_begin_as_a_recording_is_refused() {
+        let tick = Line::Observed(Time::from_unix_millis(9), Event::Tick);
+        assert_eq!(Player::default().play(tick), Err(Unplayable::NoHeader));
+    }
+
+    #[test]
+    fn another_version_is_refused_by_its_number() {
+        let Line::Recording(mut header) = header(0) else {
+            unreachable!()
+        };
+        header.version = 99;
+        let refused = Player::default().play(Line::Recording(header)).unwrap_err();
+        assert!(refused.to_string().contains("version 99"), "{refused}");
+    }
+}

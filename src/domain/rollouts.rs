@@ -1,0 +1,299 @@
+//! Calls and probes that failed around changes of a hook's endpoints.
+//!
+//! A Pod that is listed before it serves, or still listed while it stops, costs a few calls at each rollout. None of
+//! them lasts, so whoever looks a moment later finds everything well; only the sum over many rollouts shows that a
+//! hook is passed over again and again.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use super::changes::{Changes, What};
+use super::hook::{Backend, BackendAddress, HookId, HookKind};
+use super::probe::{Connection, ProbeOutcome, ProbeReport};
+use super::snapshot::{HookSeries, Snapshot};
+use super::time::Time;
+
+/// A failed call this long after a change of the endpoints may come from it: routes follow within seconds.
+pub const AFTER: Duration = Duration::from_secs(10);
+/// And this long before it was seen: a Pod stops before its endpoint is taken out, and the news takes its time.
+pub const BEFORE: Duration = Duration::from_secs(3);
+/// A probe refused this shortly before a change was seen may have met what the news of it was still under way for.
+const LAG: Duration = Duration::from_millis(500);
+/// What lies further back is told of no more.
+pub const MEMORY: Duration = Duration::from_secs(600);
+/// Bursts of failed calls lie this far apart.
+const APART: Duration = Duration::from_secs(5);
+/// A failed call at least this long, in seconds, was ended by a timeout: `timeoutSeconds` is at least 1.
+const TIMEOUT_LIKE: f64 = 0.9;
+/// Readings and probes kept of one hook.
+const KEPT: usize = 128;
+
+/// What one reading of the counters added.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Tally {
+    /// The beginning of its span.
+    pub from: Time,
+    /// The end of its span.
+    pub to: Time,
+    /// All calls.
+    pub calls: f64,
+    /// The calls that failed without any answer from the hook.
+    pub lost: f64,
+}
+
+/// A probe that a Ready backend did not take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Missed {
+    /// When it was made.
+    pub at: Time,
+    /// Of which backend.
+    pub backend: Backend,
+}
+
+/// The memory of failed calls and probes, as far as rollouts may explain them.
+#[derive(Debug, Default)]
+pub struct Rollouts {
+    tallies: BTreeMap<(HookKind, String), VecDeque<Tally>>,
+    missed: BTreeMap<HookId, VecDeque<Missed>>,
+    /// When all backends were last known to be dead, or missing: from and to.
+    outages: BTreeMap<HookId, (Time, Time)>,
+}
+
+impl Rollouts {
+    /// Takes a reading in: what failed anyway, and of the hooks whose endpoints `changed` of late everything.
+    pub fn count(
+        &mut self,
+        (from, to): (Time, Time),
+        gained: &Snapshot,
+        changed: impl Fn(&(HookKind, String)) -> bool,
+    ) {
+        for (key, series) in &gained.hooks {
+            let lost = lost(series);
+            if lost >= 1.0 || series.calls.count >= 1.0 && changed(key) {
+                let tallies = self.tallies.entry(key.clone()).or_default();
+                let calls = series.calls.count.max(lost);
+                push(
+                    tallies,
+                    Tally {
+                        from,
+                        to,
+                        calls,
+                        lost,
+                    },
+                );
+            }
+        }
+        self.tallies.retain(|_, tallies| {
+            tallies.retain(|tally| to.since(tally.to) < MEMORY);
+            !tallies.is_empty()
+        });
+    }
+
+    /// Takes a finished probe in.
+    pub fn probed(&mut self, report: &ProbeReport) {
+        let missed = matches!(
+            report.outcome,
+            ProbeOutcome::Refused | ProbeOutcome::Unreachable { .. } | ProbeOutcome::Lost { .. }
+        );
+        if missed && report.connection == Connection::Fresh {
+            let missed = Missed {
+                at: report.started,
+                backend: report.backend.clone(),
+            };
+            push(self.missed.entry(report.hook.clone()).or_default(), missed);
+        }
+    }
+
+    /// All backends of a hook are dead, or there are none, since an instant. What fails meanwhile, or has failed, is
+    /// an outage's and no rollout's.
+    pub fn outage(&mut self, hook: &HookId, since: Time, now: Time) {
+        let span = self.outages.entry(hook.clone()).or_insert((since, now));
+        let goes_on = since <= span.1 + BEFORE;
+        *span = (if goes_on { span.0.min(since) } else { since }, now);
+        let from = span.0.before(BEFORE);
+        let key = (hook.kind, hook.webhook.to_string());
+        if let Some(tallies) = self.tallies.get_mut(&key) {
+            tallies.retain(|tally| tally.to < from);
+        }
+        if let Some(missed) = self.missed.get_mut(hook) {
+            missed.retain(|missed| missed.at < from);
+        }
+    }
+
+    fn in_outage(&self, hook: &HookId, from: Time, to: Time) -> bool {
+        let outage = self.outages.get(hook);
+        outage.is_some_and(|(began, ended)| to + BEFORE >= *began && from <= *ended + BEFORE)
+    }
+
+    /// Forgets hooks that are gone, and probes of long ago.
+    pub fn keep_only(&mut self, there: impl Fn(&HookId) -> bool, now: Time) {
+        self.missed.retain(|hook, missed| {
+            missed.retain(|missed| now.since(missed.at) < MEMORY);
+            !missed.is_empty() && there(hook)
+        });
+        self.outages
+            .retain(|hook, (_, to)| now.since(*to) < MEMORY && there(hook));
+    }
+
+    /// What is known of one hook; `counted` is false where the counters are another hook's, too.
+    pub fn gap(&self, hook: &HookId, counted: bool, changes: &Changes, now: Time) -> Gap {
+        let key = (hook.kind, hook.webhook.to_string());
+        let tallies = self.tallies.get(&key).filter(|_| counted);
+        if tallies.is_none() && !self.missed.contains_key(hook) {
+            return Gap::default();
+        }
+        let since = now.before(MEMORY);
+        let moved: Vec<(Time, &What)> = changes
+            .of(hook, since.before(AFTER))
+            .filter(|change| by_rollout(&change.what))
+            .map(|change| (change.at, &change.what))
+            .collect();
+        let mut gap = Gap::default();
+        let tallies = tallies
+            .into_iter()
+            .flatten()
+            .filter(|tally| tally.to >= since && !self.in_outage(hook, tally.from, tally.to));
+        for tally in tallies {
+            let near = moved
+                .iter()
+                .any(|(at, _)| tally.to + BEFORE >= *at && tally.from <= *at + AFTER);
+            if !near {
+                gap.elsewhere += tally.lost;
+                continue;
+            }
+            gap.calls += tally.calls;
+            if tally.lost >= 1.0 {
+                gap.lost += tally.lost;
+                gap.bursts
+                    .see(tally.from, gap.last.is_none_or(|last| tally.from >= last + APART));
+                gap.last = gap.last.max(Some(tally.to));
+            }
+        }
+        for missed in self.missed.get(hook).into_iter().flatten() {
+            let BackendAddress::Socket(address) = missed.backend.address else {
+                continue;
+            };
+            let own = moved.iter().filter(|(at, what)| {
+                let too_early = missed.at < *at && missed.at + LAG > *at;
+                what.endpoint() == Some(address)
+                    && missed.at + BEFORE >= *at
+                    && missed.at <= *at + AFTER
+                    && !too_early
+            });
+            let own = own.min_by_key(|(at, _)| missed.at.since(*at) + at.since(missed.at));
+            let counts = missed.at >= since && !self.in_outage(hook, missed.at, missed.at);
+            if let (Some((at, what)), true) = (own, counts) {
+                gap.missed = Some((missed.clone(), *at, (*what).clone()));
+                gap.last = gap.last.max(Some(missed.at));
+            }
+        }
+        gap
+    }
+}
+
+/// What became of calls and probes around changes of one hook's endpoints, within [`MEMORY`].
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Gap {
+    /// Calls around changes.
+    pub calls: f64,
+    /// Those of them that failed.
+    pub lost: f64,
+    /// Calls that failed at other times.
+    pub elsewhere: f64,
+    /// How often calls failed, and since when.
+    pub bursts: Bursts,
+    /// The last probe that a Ready backend did not take around its own change: the probe, when the change was seen,
+    /// and what it was.
+    pub missed: Option<(Missed, Time, What)>,
+    /// When the last of all that was seen.
+    pub last: Option<Time>,
+}
+
+/// Failed calls that follow each other closely are one burst.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Bursts {
+    /// How many.
+    pub number: usize,
+    /// When the first of them began.
+    pub first: Option<Time>,
+}
+
+impl Bursts {
+    fn see(&mut self, from: Time, new: bool) {
+        self.number += usize::from(new);
+        self.first = self.first.or(Some(from));
+    }
+}
+
+/// Whether a rollout changes endpoints like that. One that merely stops being Ready is ill.
+pub const fn by_rollout(what: &What) -> bool {
+    matches!(
+        what,
+        What::EndpointReady(_) | What::EndpointStopping(_) | What::EndpointGone(_)
+    )
+}
+
+/// Calls that failed, but for those that the hook itself answered with an HTTP error (503 stands for no answer) and
+/// for timeouts: where nobody listens the answer comes at once.
+fn lost(series: &HookSeries) -> f64 {
+    let refused = series.rejections.calling + series.rejections.internal;
+    let longest = match refused >= 1.0 {
+        true => series.rejected.mean(),
+        false => Some(series.calls.sum / series.failed().max(1.0)),
+    };
+    if longest.is_some_and(|seconds| seconds >= TIMEOUT_LIKE) {
+        return 0.0;
+    }
+    let own = series
+        .codes
+        .iter()
+        .filter(|(code, _)| (500..=600).contains(*code) && **code != 503);
+    (series.failed() - own.map(|(_, count)| count).sum::<f64>()).max(0.0)
+}
+
+fn push<T>(row: &mut VecDeque<T>, new: T) {
+    if row.len() >= KEPT {
+        row.pop_front();
+    }
+    row.push_back(new);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::snapshot::Cumulative;
+
+    fn tally_of(calls: f64, failed: f64, own_errors: f64) -> HookSeries {
+        HookSeries {
+            calls: Cumulative {
+                sum: 0.0,
+                count: calls,
+            },
+            fail_open: failed,
+            codes: [(500, own_errors), (503, failed - own_errors)].into(),
+            ..HookSeries::default()
+        }
+    }
+
+    #[test]
+    fn an_http_error_of_the_hook_itself_is_no_call_that_a_rollout_lost() {
+        assert_eq!(lost(&tally_of(10.0, 4.0, 3.0)), 1.0);
+    }
+
+    #[test]
+    fn readings_without_failures_are_kept_only_around_changes_and_all_are_bounded() {
+        let key = (HookKind::Mutating, "w".to_owned());
+        let mut gained = Snapshot::default();
+        let at = |n: u64| Time::from_unix_millis(1_000_000 + n * 1_000);
+        let mut rollouts = Rollouts::default();
+        gained.hooks.insert(key.clone(), tally_of(10.0, 0.0, 0.0));
+        rollouts.count((at(0), at(1)), &gained, |_| false);
+        assert!(rollouts.tallies.is_empty());
+        for n in 1..300 {
+            rollouts.count((at(n), at(n + 1)), &gained, |_| true);
+        }
+        assert_eq!(rollouts.tallies[&key].len(), KEPT);
+        rollouts.count((at(2_000), at(2_001)), &Snapshot::default(), |_| true);
+        assert!(rollouts.tallies.is_empty());
+    }
+}

@@ -1,0 +1,321 @@
+//! The API servers themselves: which answer, which are ready, and what that says of the control plane.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use super::Watchdog;
+use crate::domain::node_leases::NodeLeases;
+use crate::domain::readiness::{ReadinessMemory, ReadyReport, is_start_up};
+use crate::domain::snapshot::{ScrapeFailure, ScrapeFailureReason};
+use crate::domain::time::Time;
+use crate::domain::verdict::{Health, ScrapeView, SilentView, Verdict, human};
+
+/// A scrape target that nothing was heard of for this long is gone.
+const FORGET: Duration = Duration::from_secs(300);
+/// Scrape targets that are remembered at most.
+const MAX_TARGETS: usize = 64;
+/// Failures remembered of one target.
+const MAX_FAILURES: usize = 16;
+/// A failure older than this says nothing about now. An address out of reach is tried once a minute.
+const RECENT: Duration = Duration::from_secs(75);
+/// Who answered within this time answers.
+const ANSWERS: Duration = Duration::from_secs(45);
+/// Behind a shared address, one answer within this time shows that not all are gone.
+const MOMENT: Duration = Duration::from_secs(15);
+/// So many unanswered scrapes tell that a process behind a shared address is silent: the first may be its end.
+const UNANSWERED: usize = 2;
+/// For how long an API server is not ready is told from this on.
+const WORTH_TELLING: Duration = Duration::from_secs(1);
+/// Failing checks told in one sentence.
+const TOLD_CHECKS: usize = 3;
+
+/// What is remembered of one scrape target.
+#[derive(Debug, Clone, Default)]
+pub(super) struct TargetState {
+    pub(super) heard_of: Time,
+    pub(super) last_good: Option<Time>,
+    pub(super) failure: Option<ScrapeFailure>,
+    failing_since: Option<Time>,
+    /// The failure that was told last, and when it was seen last.
+    told: Option<(ScrapeFailureReason, Time)>,
+    /// What the last scrape without an answer said.
+    last_words: String,
+    /// When scrapes were given up without an answer, the newest last.
+    unanswered: VecDeque<Time>,
+    readiness: ReadinessMemory,
+    version: Option<String>,
+    missing: Vec<String>,
+}
+
+/// All of them, and the nodes' heartbeats.
+#[derive(Debug, Default)]
+pub(super) struct Servers {
+    targets: BTreeMap<String, TargetState>,
+    pub(super) node_leases: NodeLeases,
+}
+
+/// An API server that answered before and does not now, while another one does.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Sick {
+    /// What tells it from the others.
+    pub(super) who: String,
+    /// When it answered last.
+    pub(super) since: Time,
+    /// What its last failure said.
+    pub(super) why: String,
+}
+
+const fn is_unanswered(reason: ScrapeFailureReason) -> bool {
+    matches!(
+        reason,
+        ScrapeFailureReason::Unreachable | ScrapeFailureReason::TimedOut
+    )
+}
+
+impl TargetState {
+    pub(super) fn succeeded(&mut self, at: Time, missing: Vec<String>) {
+        (self.heard_of, self.last_good) = (at, Some(at));
+        (self.failure, self.failing_since) = (None, None);
+        self.missing = missing;
+    }
+
+    /// Whether failures that were told are over. Behind a shared address that takes a while without any: the next
+    /// answer may be another process's.
+    pub(super) fn is_over(&mut self, now: Time, shared: bool) -> bool {
+        let Some((_, last)) = self.told else { return false };
+        let over = !shared || now.since(last) >= RECENT;
+        if over {
+            self.told = None;
+        }
+        over
+    }
+
+    /// Takes a failure in and says whether it is worth telling: the first, and every one of another kind.
+    pub(super) fn failed(&mut self, failure: ScrapeFailure) -> bool {
+        let ScrapeFailure { at, reason, .. } = failure;
+        self.heard_of = at;
+        self.failing_since.get_or_insert(at);
+        if is_unanswered(reason) {
+            if self.unanswered.len() == MAX_FAILURES {
+                self.unanswered.pop_front();
+            }
+            self.unanswered.push_back(at);
+            self.last_words.clone_from(&failure.why);
+        }
+        self.failure = Some(failure);
+        let before = self.told.replace((reason, at));
+        before.is_none_or(|(before, _)| before != reason)
+    }
+
+    fn answers(&self, now: Time) -> bool {
+        self.last_good.is_some_and(|at| now.since(at) < ANSWERS)
+    }
+
+    /// Unanswered scrapes since an instant, when the last of them was of late.
+    fn unanswered_since(&self, since: Time, now: Time) -> usize {
+        let of_late = self.unanswered.back().is_some_and(|at| now.since(*at) < RECENT);
+        let after = self.unanswered.iter().filter(|at| **at > since);
+        if of_late { after.count() } else { 0 }
+    }
+}
+
+impl Servers {
+    pub(super) fn get(&mut self, target: &str) -> &mut TargetState {
+        if self.targets.len() >= MAX_TARGETS && !self.targets.contains_key(target) {
+            let stalest = self.targets.iter().min_by_key(|(_, state)| state.last_good);
+            if let Some(stalest) = stalest.map(|(target, _)| target.clone()) {
+                self.targets.remove(&stalest);
+            }
+        }
+        self.targets.entry(target.to_owned()).or_default()
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = &TargetState> {
+        self.targets.values()
+    }
+
+    pub(super) fn forget_the_gone(&mut self, now: Time) {
+        self.targets
+            .retain(|_, target| now.since(target.heard_of) < FORGET);
+    }
+
+    pub(super) fn take_readiness(&mut self, report: ReadyReport) {
+        let state = self.get(&report.target);
+        state.heard_of = state.heard_of.max(report.at);
+        state.readiness.take(report.at, report.readiness);
+        state.version = report.version.or_else(|| state.version.take());
+    }
+}
+
+impl Watchdog {
+    /// Why scrapes are not answered, when none is. A refusal is an answer, and behind a shared address the answer of
+    /// another process a moment ago is one, too.
+    pub(super) fn unanswered(&self, now: Time) -> Option<&str> {
+        let unanswered = |(target, state): (&String, &TargetState)| {
+            let failed = state.failure.as_ref();
+            let failed = failed.is_some_and(|failure| is_unanswered(failure.reason));
+            let a_moment_ago = state.last_good.is_some_and(|at| now.since(at) < MOMENT);
+            failed && !(a_moment_ago && self.history.replicas_behind(target) > 1)
+        };
+        let targets = &self.servers.targets;
+        let first = targets.values().next()?.failure.as_ref()?;
+        targets.iter().all(unanswered).then_some(first.why.as_str())
+    }
+
+    /// The processes behind a shared address that do not answer any more. One that ended and began again is
+    /// another process, and the old one is not missed.
+    fn silent_behind(&self, target: &str, state: &TargetState, now: Time) -> Vec<SilentView> {
+        let known: Vec<(Option<Time>, Time)> = self.history.processes_behind(target).collect();
+        let replaced = |last: Time| {
+            known
+                .iter()
+                .any(|(started, _)| started.is_some_and(|started| started > last))
+        };
+        known
+            .iter()
+            .filter(|(_, last)| {
+                let others_answer = known.iter().any(|(_, at)| at > last && now.since(*at) < ANSWERS);
+                others_answer && !replaced(*last) && state.unanswered_since(*last, now) >= UNANSWERED
+            })
+            .map(|(started, last)| SilentView {
+                started: *started,
+                since: *last,
+            })
+            .collect()
+    }
+
+    /// The API servers that stopped answering while others go on.
+    pub(super) fn sick(&self, now: Time) -> Vec<Sick> {
+        let mut sick = Vec::new();
+        for (target, state) in &self.servers.targets {
+            let why = &state.last_words;
+            let others_answer = || {
+                let mut others = self.servers.targets.iter().filter(|(other, _)| *other != target);
+                others.any(|(_, other)| other.answers(now))
+            };
+            let unanswered = state
+                .last_good
+                .filter(|good| state.unanswered_since(*good, now) >= UNANSWERED);
+            if let Some(since) = unanswered
+                && others_answer()
+            {
+                let who = format!("API server {target}");
+                let why = why.clone();
+                sick.push(Sick { who, since, why });
+                continue;
+            }
+            for silent in self.silent_behind(target, state, now) {
+                let which = silent.started.map_or_else(
+                    || "one of them".to_owned(),
+                    |started| format!("the one started at {started}"),
+                );
+                sick.push(Sick {
+                    who: format!("of the API servers behind {target} {which}"),
+                    since: silent.since,
+                    why: why.clone(),
+                });
+            }
+        }
+        sick
+    }
+
+    /// What is seen of the control plane beside writes, as sentences.
+    pub(super) fn symptoms(&self, verdicts: &[Verdict], sick: &[Sick], now: Time) -> Vec<String> {
+        let mut said = self.not_ready(verdicts, now);
+        said.extend(sick.iter().map(|sick| sick.sentence(now)));
+        said.extend(self.servers.node_leases.view(now).symptom());
+        said
+    }
+
+    fn not_ready(&self, verdicts: &[Verdict], now: Time) -> Vec<String> {
+        let failing: Vec<&str> = verdicts
+            .iter()
+            .filter(|verdict| verdict.health == Health::Failing)
+            .map(|verdict| &*verdict.webhook)
+            .collect();
+        let mut said = Vec::new();
+        for (target, state) in &self.servers.targets {
+            let shared = self.history.replicas_behind(target) > 1;
+            let readiness = state.readiness.view(now, shared);
+            if readiness.state != "not_ready" {
+                continue;
+            }
+            let which = if shared {
+                "One of the API servers behind"
+            } else {
+                "API server"
+            };
+            let since = readiness.since.map(|since| now.since(since));
+            let since = since
+                .filter(|since| *since >= WORTH_TELLING)
+                .map_or_else(String::new, |since| format!(" (for {} now)", human(since)));
+            let fail = if readiness.failing.len() > 1 {
+                "fail"
+            } else {
+                "fails"
+            };
+            let starts = readiness.failing.iter().any(|check| is_start_up(check));
+            let checks = listed(&readiness.failing);
+            said.push(match (starts, failing.as_slice()) {
+                (true, [hook, ..]) => format!(
+                    "{which} {target} cannot start{since}: {checks} {fail}, for what it writes at start meets admission \
+                     like any other write, and hook {hook} is failing."
+                ),
+                _ => format!("{which} {target} is not ready{since}: {checks} {fail}."),
+            });
+        }
+        said
+    }
+
+    /// Every scrape target for people.
+    pub(super) fn scrape_views(&self, now: Time) -> Vec<ScrapeView> {
+        let targets = self.servers.targets.iter();
+        targets
+            .map(|(target, state)| {
+                let replicas = self.history.replicas_behind(target);
+                ScrapeView {
+                    target: target.clone(),
+                    replicas,
+                    age_seconds: state.last_good.map(|at| now.since(at).as_secs_f64()),
+                    failure: state.failure.as_ref().map(|failure| failure.why.clone()),
+                    failing_since: state.failing_since,
+                    silent: self.silent_behind(target, state, now),
+                    version: state.version.clone(),
+                    readiness: state.readiness.view(now, replicas > 1),
+                    missing: state.missing.clone(),
+                }
+            })
+            .collect()
+    }
+}
+
+impl Sick {
+    /// What is known of it, as a sentence.
+    pub(super) fn sentence(&self, now: Time) -> String {
+        let mut who = self.who.chars();
+        let who: String = who
+            .next()
+            .into_iter()
+            .flat_map(char::to_uppercase)
+            .chain(who)
+            .collect();
+        format!(
+            "{who} has not answered for {} (since {}) while others do: {}.",
+            human(now.since(self.since)),
+            self.since,
+            self.why.trim_end_matches('.')
+        )
+    }
+}
+
+fn listed(checks: &[String]) -> String {
+    match checks {
+        [] => "a check".to_owned(),
+        few if few.len() <= TOLD_CHECKS => few.join(", "),
+        many => format!(
+            "{} and {} more",
+            many[..TOLD_CHECKS].join(", "),
+            many.len() - TOLD_CHECKS
+        ),
+    }
+}

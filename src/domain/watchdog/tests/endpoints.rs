@@ -1,0 +1,428 @@
+//! Incidents that begin with a change of endpoints.
+
+use super::*;
+use crate::domain::inventory::NodeState;
+
+/// The hook without the endpoint of this number.
+fn without(hook: &Hook, number: u8) -> Hook {
+    let mut hook = hook.clone();
+    if let Target::Service(target) = &mut hook.target
+        && let ServiceState::Found { endpoints, .. } = &mut target.service
+    {
+        let gone = ([10, 0, 0, number], 8443).into();
+        endpoints.retain(|endpoint| endpoint.address != gone);
+    }
+    hook
+}
+
+impl Incident {
+    /// A probe on the connection kept to the hook's first backend.
+    fn kept(&mut self, ms: u64, took: u64, hook: &Hook, outcome: ProbeOutcome) {
+        let report = ProbeReport {
+            hook: hook.id.clone(),
+            backend: hook.backends()[0].clone(),
+            level: ProbeLevel::Http,
+            connection: Connection::Kept,
+            started: Self::at(ms),
+            took: Duration::from_millis(took),
+            phases: Phases::default(),
+            outcome,
+            certificates: CertificateFacts::default(),
+        };
+        self.event(ms + took, Event::Probed(Box::new(report)));
+    }
+
+    fn kept_late(&mut self, ms: u64, hook: &Hook) {
+        let overdue = ProbeOverdue {
+            hook: hook.id.clone(),
+            backend: hook.backends()[0].clone(),
+            connection: Connection::Kept,
+            started: Self::at(ms),
+            waiting: Duration::from_secs(2),
+            phase: Phase::FirstByte,
+        };
+        self.event(ms + 2 * SECOND, Event::ProbeOverdue(Box::new(overdue)));
+    }
+
+    /// Two seconds of calls of which some fail, and a scrape at the end.
+    fn calls(&mut self, ms: u64, webhook: &str, calls: f64, skipped: f64) {
+        self.count_writes(calls, 0.005, 0.004);
+        self.count_calls(webhook, calls, 0.001).fail_open += skipped;
+        self.scrape(ms);
+    }
+
+    fn all_alive(&mut self, ms: u64, hook: &Hook) {
+        for backend in 0..hook.backends().len() {
+            self.probe(ms, hook, backend, alive());
+        }
+    }
+}
+
+const SILENCE: ProbeOutcome = ProbeOutcome::TimedOut {
+    phase: Phase::FirstByte,
+};
+
+#[test]
+fn a_late_canary_and_a_kept_connection_that_is_silent_tell_of_a_stale_one_before_the_first_timeout() {
+    let opa = hook("opa", 3);
+    let mut incident = Incident::calm(&[&opa]);
+    let left = without(&opa, 1);
+    incident.inventory(11 * SECOND, vec![left.clone()]);
+    incident.kept_late(11 * SECOND, &opa);
+    incident.all_alive(12 * SECOND, &left);
+    let verdict = incident.verdict(13 * SECOND + 10, "opa");
+    assert_eq!(
+        found(&verdict),
+        (Health::Suspect, Some(Cause::StaleConnection), HookEffect::None),
+        "one witness is a suspicion"
+    );
+    incident.canary_late(11 * SECOND + 100);
+    let verdict = incident.verdict(13 * SECOND + 200, "opa");
+    assert_eq!(
+        found(&verdict),
+        (
+            Health::Failing,
+            Some(Cause::StaleConnection),
+            HookEffect::Blocking
+        )
+    );
+    let said = verdict.evidence.join(" ");
+    assert!(
+        said.contains("kept to endpoint 10.0.0.1:8443 was silent for 2.0 s"),
+        "{said}"
+    );
+    incident.canary(13 * SECOND + 300, 5, CanaryOutcome::Written);
+    let later = incident.verdict(13 * SECOND + 400, "opa");
+    assert_eq!(
+        later.health,
+        Health::Failing,
+        "others get through on new connections; the late one hangs on"
+    );
+}
+
+#[test]
+fn timeouts_after_an_endpoint_left_are_stale_connections_also_without_a_witness_of_our_own() {
+    let opa = hook("opa", 3);
+    let mut incident = Incident::calm(&[&opa]);
+    let left = without(&opa, 1);
+    incident.inventory(11 * SECOND, vec![left.clone()]);
+    incident.all_alive(20 * SECOND, &left);
+    incident.count_writes(100.0, 0.005, 0.004);
+    incident.count_calls("opa", 100.0, 0.001);
+    let series = incident.count_calls("opa", 3.0, 10.0);
+    series.rejections.calling += 3.0;
+    add(&mut series.rejected, 3.0, 10.0);
+    incident.scrape(21 * SECOND + 500);
+    let verdict = incident.verdict(22 * SECOND, "opa");
+    // 3 % of the calls are no outage: something to look at, and its name.
+    assert_eq!(
+        (verdict.health, verdict.cause),
+        (Health::Suspect, Some(Cause::StaleConnection))
+    );
+    // When it is over it is over.
+    for step in 0..8 {
+        let ms = 23 * SECOND + step * 2 * SECOND;
+        incident.all_alive(ms, &left);
+        incident.calls(ms, "opa", 100.0, 0.0);
+        incident.canary(ms, 5, CanaryOutcome::Written);
+    }
+    assert_eq!(incident.verdict(38 * SECOND, "opa").health, Health::Healthy);
+}
+
+#[test]
+fn timeouts_without_any_change_of_endpoints_are_a_hang() {
+    let opa = hook("opa", 3);
+    let mut incident = Incident::calm(&[&opa]);
+    incident.canary(
+        11 * SECOND,
+        10 * SECOND,
+        refusal("opa", "context deadline exceeded"),
+    );
+    incident.all_alive(21 * SECOND, &opa);
+    let verdict = incident.verdict(21 * SECOND + 100, "opa");
+    assert_eq!(verdict.cause, Some(Cause::Hanging));
+}
+
+#[test]
+fn a_hang_that_was_there_before_an_endpoint_left_stays_a_hang() {
+    let opa = hook("opa", 3);
+    let mut incident = Incident::calm(&[&opa]);
+    incident.canary_late(11 * SECOND);
+    for backend in 0..3 {
+        incident.probe_late(11 * SECOND, &opa, backend, 2 * SECOND);
+    }
+    assert_eq!(
+        incident.verdict(13 * SECOND + 10, "opa").cause,
+        Some(Cause::Hanging)
+    );
+    let left = without(&opa, 1);
+    incident.inventory(14 * SECOND, vec![left.clone()]);
+    incident.canary(
+        11 * SECOND,
+        10 * SECOND,
+        refusal("opa", "context deadline exceeded"),
+    );
+    incident.canary(
+        14 * SECOND,
+        10 * SECOND,
+        refusal("opa", "context deadline exceeded"),
+    );
+    incident.all_alive(24 * SECOND, &left);
+    let verdict = incident.verdict(24 * SECOND + 100, "opa");
+    assert_eq!(verdict.cause, Some(Cause::Hanging), "{verdict:#?}");
+}
+
+#[test]
+fn a_kept_connection_that_nobody_misses_is_forgotten() {
+    let opa = hook("opa", 3);
+    let mut incident = Incident::calm(&[&opa]);
+    let left = without(&opa, 1);
+    incident.inventory(11 * SECOND, vec![left.clone()]);
+    incident.kept(11 * SECOND, 10 * SECOND, &opa, SILENCE);
+    for step in 0..12 {
+        let ms = 12 * SECOND + step * 2 * SECOND;
+        incident.all_alive(ms, &left);
+        incident.calls(ms, "opa", 100.0, 0.0);
+    }
+    // Every call was answered for longer than a stale connection could hide.
+    assert_eq!(incident.verdict(35 * SECOND, "opa").health, Health::Healthy);
+}
+
+/// A mutating policy that may be skipped, as in a rollout of which one Pod in fifty went in unmutated.
+fn skippable() -> Hook {
+    let mut policy = hook("policy", 2);
+    policy.failure_policy = FailurePolicy::Ignore;
+    policy
+}
+
+#[test]
+fn calls_skipped_around_endpoint_changes_only_are_a_gap_in_rollouts() {
+    let policy = skippable();
+    let mut incident = Incident::calm(&[&policy]);
+    for step in 0..12 {
+        let ms = 11 * SECOND + step * 2 * SECOND;
+        // One endpoint goes every twelve seconds and comes back six seconds later.
+        match step % 6 {
+            0 => incident.inventory(ms, vec![without(&policy, 1)]),
+            3 => incident.inventory(ms, vec![policy.clone()]),
+            _ => {}
+        }
+        incident.all_alive(ms + 100, &policy);
+        let skipped = if step % 6 == 0 { 4.0 } else { 0.0 };
+        incident.calls(ms + 1_000, "policy", 100.0, skipped);
+        incident.tick(ms + 1_100);
+    }
+    let verdict = incident.verdict(35 * SECOND, "policy");
+    assert_eq!(
+        found(&verdict),
+        (Health::Failing, Some(Cause::RolloutGap), HookEffect::FailingOpen)
+    );
+    let said = verdict.evidence.join(" ");
+    assert!(
+        said.contains("8 of 1200 calls (under 1 %) were skipped within 10 s"),
+        "{said}"
+    );
+    assert!(said.contains("in 2 bursts; at other times none"), "{said}");
+}
+
+#[test]
+fn a_rollout_in_which_nothing_failed_is_nothing() {
+    let policy = skippable();
+    let mut incident = Incident::calm(&[&policy]);
+    for step in 0..6 {
+        let ms = 11 * SECOND + step * 2 * SECOND;
+        let now = if step % 2 == 0 {
+            without(&policy, 1)
+        } else {
+            policy.clone()
+        };
+        incident.inventory(ms, vec![now.clone()]);
+        incident.all_alive(ms + 100, &now);
+        incident.calls(ms + 1_000, "policy", 100.0, 0.0);
+        assert_eq!(incident.verdict(ms + 1_100, "policy").health, Health::Healthy);
+    }
+}
+
+#[test]
+fn one_refused_probe_of_an_endpoint_that_just_became_ready_is_a_suspicion_for_a_while() {
+    let opa = hook("opa", 2);
+    let mut incident = Incident::calm(&[&opa]);
+    incident.inventory(11 * SECOND, vec![without(&opa, 1)]);
+    incident.inventory(15 * SECOND, vec![opa.clone()]);
+    incident.probe(15 * SECOND + 300, &opa, 0, ProbeOutcome::Refused);
+    incident.probe(15 * SECOND + 300, &opa, 1, alive());
+    incident.all_alive(16 * SECOND, &opa);
+    let verdict = incident.verdict(16 * SECOND + 100, "opa");
+    assert_eq!(
+        found(&verdict),
+        (Health::Suspect, Some(Cause::RolloutGap), HookEffect::None)
+    );
+    let said = verdict.evidence.join(" ");
+    assert!(
+        said.contains("Endpoint 10.0.0.1:8443 was listed as Ready and took no connection 300 ms later"),
+        "{said}"
+    );
+    incident.all_alive(50 * SECOND, &opa);
+    assert_eq!(incident.verdict(50 * SECOND, "opa").health, Health::Healthy);
+}
+
+#[test]
+fn a_probe_refused_a_moment_before_the_news_of_a_removal_is_nothing_and_one_well_before_it_is() {
+    for (before, cause) in [(100, None), (900, Some(Cause::RolloutGap))] {
+        let opa = hook("opa", 2);
+        let mut incident = Incident::calm(&[&opa]);
+        incident.probe(15 * SECOND - before, &opa, 0, ProbeOutcome::Refused);
+        let left = without(&opa, 1);
+        incident.inventory(15 * SECOND, vec![left.clone()]);
+        incident.all_alive(15 * SECOND, &left);
+        assert_eq!(incident.verdict(16 * SECOND, "opa").cause, cause, "{before} ms");
+    }
+}
+
+#[test]
+fn a_backend_that_stays_refused_past_its_window_is_no_gap_but_bad() {
+    let policy = skippable();
+    let mut incident = Incident::calm(&[&policy]);
+    incident.inventory(11 * SECOND, vec![without(&policy, 1)]);
+    incident.inventory(13 * SECOND, vec![policy.clone()]);
+    for step in 0..8 {
+        let ms = 14 * SECOND + step * 2 * SECOND;
+        incident.probe(ms, &policy, 0, ProbeOutcome::Refused);
+        incident.probe(ms + 10, &policy, 1, alive());
+        incident.calls(ms + 500, "policy", 100.0, 10.0);
+        let verdict = incident.verdict(ms + 600, "policy");
+        if ms > 24 * SECOND {
+            assert_eq!(
+                (verdict.health, verdict.cause),
+                (Health::Failing, Some(Cause::Partial)),
+                "{ms}"
+            );
+        }
+    }
+}
+
+#[test]
+fn an_outage_of_all_backends_is_never_called_a_gap_not_even_when_it_is_over() {
+    let policy = skippable();
+    let mut incident = Incident::calm(&[&policy]);
+    incident.inventory(11 * SECOND, vec![without(&without(&policy, 1), 2)]);
+    for step in 0..3 {
+        let ms = 12 * SECOND + step * 2 * SECOND;
+        incident.calls(ms, "policy", 100.0, 100.0);
+        let verdict = incident.verdict(ms + 100, "policy");
+        assert_eq!(verdict.cause, Some(Cause::NoEndpoints));
+    }
+    incident.inventory(17 * SECOND, vec![policy.clone()]);
+    for step in 0..3 {
+        let ms = 18 * SECOND + step * 2 * SECOND;
+        incident.all_alive(ms - 500, &policy);
+        incident.calls(ms, "policy", 100.0, 0.0);
+        let verdict = incident.verdict(ms + 100, "policy");
+        assert_ne!(verdict.cause, Some(Cause::RolloutGap));
+    }
+    assert_eq!(incident.verdict(23 * SECOND, "policy").health, Health::Healthy);
+}
+
+#[test]
+fn calls_that_fail_long_after_the_change_as_well_are_no_gap() {
+    let policy = skippable();
+    let mut incident = Incident::calm(&[&policy]);
+    incident.inventory(11 * SECOND, vec![without(&policy, 1)]);
+    let left = without(&policy, 1);
+    for step in 0..15 {
+        let ms = 12 * SECOND + step * 2 * SECOND;
+        incident.all_alive(ms - 500, &left);
+        incident.calls(ms, "policy", 100.0, 10.0);
+    }
+    let verdict = incident.verdict(41 * SECOND, "policy");
+    assert_eq!(verdict.cause, Some(Cause::FailingOpen));
+}
+
+#[test]
+fn endpoints_that_changed_are_probed_more_often_for_a_while() {
+    let policy = skippable();
+    let mut incident = Incident::calm(&[&policy]);
+    assert!(!incident.attention.hooks.contains(&policy.id));
+    incident.inventory(11 * SECOND, vec![without(&policy, 1)]);
+    incident.tick(11 * SECOND + 100);
+    assert!(incident.attention.hooks.contains(&policy.id));
+    assert!(
+        !incident.attention.everywhere,
+        "that costs the API server nothing"
+    );
+    incident.all_alive(20 * SECOND, &without(&policy, 1));
+    incident.tick(26 * SECOND);
+    assert!(!incident.attention.hooks.contains(&policy.id));
+}
+
+#[test]
+fn dials_that_time_out_while_every_probe_is_fine_speak_of_what_lies_between() {
+    let opa = hook("opa", 2);
+    let mut incident = Incident::calm(&[&opa]);
+    incident.canary(
+        11 * SECOND,
+        10 * SECOND,
+        refusal("opa", "dial tcp 10.0.0.1:8443: i/o timeout"),
+    );
+    incident.all_alive(21 * SECOND, &opa);
+    let verdict = incident.verdict(21 * SECOND + 100, "opa");
+    assert_eq!(
+        found(&verdict),
+        (Health::Failing, Some(Cause::Unreachable), HookEffect::Blocking)
+    );
+    let said = verdict.evidence.join(" ");
+    assert!(
+        said.contains("hookwatch reaches it and the API server does not"),
+        "{said}"
+    );
+}
+
+#[test]
+fn dials_that_time_out_after_an_endpoint_left_do_not_speak_of_a_firewall() {
+    let opa = hook("opa", 2);
+    let mut incident = Incident::calm(&[&opa]);
+    let left = without(&opa, 1);
+    incident.inventory(11 * SECOND, vec![left.clone()]);
+    incident.canary(
+        11 * SECOND,
+        10 * SECOND,
+        refusal("opa", "dial tcp 10.0.0.1:8443: i/o timeout"),
+    );
+    incident.all_alive(21 * SECOND, &left);
+    let verdict = incident.verdict(21 * SECOND + 100, "opa");
+    assert_eq!(verdict.cause, Some(Cause::Hanging));
+}
+
+#[test]
+fn a_hook_whose_only_node_is_not_ready_is_well_and_looked_at_closely() {
+    let mut opa = hook("opa", 2);
+    if let Target::Service(target) = &mut opa.target
+        && let ServiceState::Found { endpoints, .. } = &mut target.service
+    {
+        for endpoint in endpoints {
+            endpoint.node = Some("a".into());
+        }
+    }
+    let mut incident = Incident::calm(&[&opa]);
+    let standing = incident.verdict(11 * SECOND, "opa");
+    assert_eq!((standing.health, standing.risks.len()), (Health::Healthy, 1));
+    assert!(!incident.attention.hooks.contains(&opa.id));
+    let not_ready = NodeState {
+        ready: Some(false),
+        since: None,
+    };
+    let inventory = Inventory {
+        hooks: vec![Arc::new(opa.clone())],
+        nodes: [("a".to_owned(), not_ready)].into(),
+        ..Inventory::default()
+    };
+    incident.event(12 * SECOND, Event::Inventory(Arc::new(inventory)));
+    let predicted = incident.verdict(12 * SECOND + 100, "opa");
+    assert_eq!(predicted.health, Health::Healthy, "it is still well");
+    assert!(
+        predicted.risks[0].contains("which is NotReady"),
+        "{:?}",
+        predicted.risks
+    );
+    assert!(incident.attention.hooks.contains(&opa.id));
+}

@@ -1,0 +1,298 @@
+//! What is seen of the API servers themselves and of the nodes, and that no hook is blamed for it.
+
+use super::*;
+use crate::domain::node_leases::{LeaseList, LeaseReading, LeaseTrouble, NodeLease};
+use crate::domain::readiness::{Readiness, ReadyReport};
+
+const BALANCER: &str = "10.0.0.1:6443";
+const BOOTSTRAP: &str = "poststarthook/rbac/bootstrap-roles";
+
+impl Incident {
+    fn scrape_of(&mut self, ms: u64, target: &str, started: f64) {
+        let snapshot = Snapshot {
+            process_start: Some(started),
+            ..self.counters.clone()
+        };
+        self.event(
+            ms,
+            Event::Scraped(Box::new(Scrape {
+                target: target.to_owned(),
+                at: Self::at(ms),
+                took: Duration::ZERO,
+                bytes: 0,
+                snapshot,
+                complaints: Complaints::default(),
+            })),
+        );
+    }
+
+    fn no_answer(&mut self, ms: u64, target: &str) {
+        self.event(
+            ms,
+            Event::ScrapeFailed(ScrapeFailure {
+                target: target.to_owned(),
+                at: Self::at(ms),
+                reason: ScrapeFailureReason::TimedOut,
+                why: "not back within 10s".into(),
+            }),
+        );
+    }
+
+    fn readiness(&mut self, ms: u64, target: &str, readiness: Readiness) {
+        self.event(
+            ms,
+            Event::Readiness(ReadyReport {
+                target: target.to_owned(),
+                at: Self::at(ms),
+                readiness,
+                version: Some("v1.36.2".to_owned()),
+            }),
+        );
+    }
+
+    fn leases(&mut self, ms: u64, nodes: &[(&str, u64)]) {
+        let leases = nodes.iter().map(|(name, renewed)| NodeLease {
+            name: (*name).to_owned(),
+            renewed: renewed.to_string(),
+            duration: Duration::from_secs(40),
+        });
+        let list = LeaseList {
+            leases: leases.collect(),
+            left_out: 0,
+        };
+        let at = Self::at(ms);
+        self.event(
+            ms,
+            Event::NodeLeases(LeaseReading {
+                at,
+                outcome: Ok(list),
+            }),
+        );
+    }
+}
+
+fn not_ready(check: &str) -> Readiness {
+    Readiness::NotReady {
+        failing: vec![check.to_owned()],
+    }
+}
+
+fn unreachable() -> CanaryOutcome {
+    CanaryOutcome::Unreachable {
+        why: "cannot connect: deadline has elapsed".into(),
+    }
+}
+
+/// Seed 000: the second master cannot start because what it writes at start meets the hook.
+#[test]
+fn a_master_that_cannot_start_beside_a_failing_hook_is_told_in_one_sentence() {
+    let opa = hook("opa", 1);
+    let mut incident = Incident::calm(&[&opa]);
+    incident.readiness(11 * SECOND, "10.0.0.1:6443", Readiness::Ready);
+    incident.readiness(11 * SECOND, "10.0.0.2:6443", not_ready(BOOTSTRAP));
+    let quiet = incident.tick(11 * SECOND + 100);
+    assert_eq!(quiet.control_plane.symptoms.len(), 1);
+    assert!(
+        quiet.control_plane.symptoms[0].starts_with("API server 10.0.0.2:6443 is not ready"),
+        "{:?}",
+        quiet.control_plane.symptoms
+    );
+    assert!(!quiet.control_plane.summary.contains("10.0.0.2"));
+
+    for step in 0..2 {
+        let refused = refusal("opa", "context deadline exceeded");
+        incident.canary(12 * SECOND + step * SECOND, 500, refused);
+    }
+    incident.readiness(14 * SECOND, "10.0.0.2:6443", not_ready(BOOTSTRAP));
+    let assessment = incident.tick(14 * SECOND + 100);
+    assert_eq!(assessment.culprits().count(), 1);
+    let summary = &assessment.control_plane.summary;
+    assert!(
+        summary.contains("API server 10.0.0.2:6443 cannot start (for 3.1 s now): poststarthook")
+            && summary.contains(BOOTSTRAP)
+            && summary.contains("hook opa is failing"),
+        "{summary}"
+    );
+    let views = &assessment.sources.scrapes;
+    let second = views.iter().find(|view| view.target.starts_with("10.0.0.2"));
+    let second = second.expect("it is a target");
+    assert_eq!(second.readiness.state, "not_ready");
+    assert_eq!(second.readiness.failing, [BOOTSTRAP]);
+    assert_eq!(second.version.as_deref(), Some("v1.36.2"));
+}
+
+#[test]
+fn nodes_that_cannot_renew_are_a_symptom_and_never_accuse_a_hook() {
+    let opa = hook("opa", 1);
+    let mut incident = Incident::calm(&[&opa]);
+    for step in 0..=5 {
+        let ms = 11 * SECOND + step * 10 * SECOND;
+        incident.leases(ms, &[("a", step), ("b", 0), ("c", 0)]);
+        incident.probe(ms, &opa, 0, alive());
+        incident.canary(ms, 5, CanaryOutcome::Written);
+        incident.scrape(ms);
+    }
+    let assessment = incident.tick(61 * SECOND + 100);
+    let symptoms = &assessment.control_plane.symptoms;
+    assert_eq!(symptoms.len(), 1, "{symptoms:?}");
+    assert!(
+        symptoms[0].starts_with("2 of 3 nodes have not renewed their lease for over 40 s"),
+        "{symptoms:?}"
+    );
+    assert_eq!(assessment.culprits().count(), 0);
+    assert_eq!(assessment.control_plane.not_a_hook, None);
+    assert_eq!(assessment.sources.node_leases.late, 2);
+
+    let why = "grant list on leases".to_owned();
+    incident.event(
+        120 * SECOND,
+        Event::NodeLeases(LeaseReading {
+            at: Incident::at(120 * SECOND),
+            outcome: Err(LeaseTrouble::Forbidden { why }),
+        }),
+    );
+    let assessment = incident.tick(120 * SECOND + 100);
+    assert_eq!(assessment.sources.node_leases.state, "forbidden");
+    assert_eq!(assessment.control_plane.symptoms, [] as [&str; 0]);
+}
+
+/// Two processes behind one address, one of which stops answering: half of everything hangs.
+#[test]
+fn of_two_api_servers_behind_one_address_the_silent_one_is_named_and_no_hook_is() {
+    let opa = hook("opa", 1);
+    let mut incident = Incident::calm(&[&opa]);
+    for step in 0..4 {
+        let ms = 11 * SECOND + step * 5 * SECOND;
+        for started in [1_000.0, 2_000.0] {
+            incident.scrape_of(ms, BALANCER, started);
+        }
+        incident.probe(ms, &opa, 0, alive());
+        incident.canary(ms, 5, CanaryOutcome::Written);
+    }
+    let before = incident.tick(26 * SECOND + 100);
+    // The one of the calm time is the third.
+    assert_eq!(before.sources.scrapes[0].replicas, 3);
+    assert_eq!(before.sources.scrapes[0].silent, []);
+
+    for step in 0..6 {
+        let ms = 28 * SECOND + step * 3 * SECOND;
+        incident.scrape_of(ms, BALANCER, 1_000.0);
+        incident.scrape_of(ms, BALANCER, 1.0);
+        incident.no_answer(ms + 1, BALANCER);
+        incident.probe(ms, &opa, 0, alive());
+        match step % 2 {
+            0 => incident.canary(ms, 5, CanaryOutcome::Written),
+            _ => {
+                incident.canary_late(ms - 2 * SECOND);
+                incident.canary(ms - 2 * SECOND, 5 * SECOND, unreachable());
+            }
+        }
+        let assessment = incident.tick(ms + 100);
+        assert_eq!(assessment.culprits().count(), 0, "step {step}");
+        let opa = &assessment.hooks[0];
+        assert_eq!(opa.health, Health::Healthy, "step {step}: {:?}", opa.evidence);
+    }
+    let told = incident.told.iter();
+    let told = told.filter(|change| matches!(change, Change::Scrape { .. }));
+    assert_eq!(told.count(), 1, "half of the answers are no recovery");
+    let assessment = incident.tick(46 * SECOND + 200);
+    let silent = &assessment.sources.scrapes[0].silent;
+    assert_eq!(silent.len(), 1);
+    assert_eq!(silent[0].started, Some(Time::from_unix_millis(2_000_000)));
+    assert_eq!(silent[0].since, Incident::at(26 * SECOND));
+    let found = assessment.control_plane.not_a_hook.as_ref();
+    let found = found.expect("a cause that is no hook");
+    assert_eq!(found.cause, NotAHook::ReplicaDown);
+    assert!(
+        found.evidence[0].contains(BALANCER) && found.evidence[0].contains("1970-01-01T00:33:20"),
+        "{:?}",
+        found.evidence
+    );
+    assert!(
+        assessment
+            .control_plane
+            .summary
+            .contains("one of the API servers does not answer"),
+        "{}",
+        assessment.control_plane.summary
+    );
+}
+
+#[test]
+fn an_api_server_that_was_restarted_is_not_missed() {
+    let opa = hook("opa", 1);
+    let mut incident = Incident::calm(&[&opa]);
+    // Times of starts are in seconds of the same time line.
+    let (old, other) = (900_000.0, 900_001.0);
+    for started in [old, other] {
+        incident.scrape_of(11 * SECOND, BALANCER, started);
+    }
+    incident.no_answer(13 * SECOND, BALANCER);
+    incident.no_answer(14 * SECOND, BALANCER);
+    incident.scrape_of(15 * SECOND, BALANCER, other);
+    assert_eq!(incident.tick(15 * SECOND).sources.scrapes[0].silent.len(), 2);
+    incident.scrape_of(16 * SECOND, BALANCER, 1_000_014.0);
+    assert_eq!(incident.tick(16 * SECOND).sources.scrapes[0].silent, []);
+}
+
+#[test]
+fn an_api_server_with_an_address_of_its_own_that_stops_answering_is_named_by_it() {
+    let opa = hook("opa", 1);
+    let mut incident = Incident::calm(&[&opa]);
+    for step in 0..3 {
+        incident.scrape_of(11 * SECOND + step * SECOND, "10.0.0.2:6443", 5.0);
+    }
+    for step in 0..2 {
+        let ms = 20 * SECOND + step * 10 * SECOND;
+        incident.scrape(ms);
+        incident.no_answer(ms, "10.0.0.2:6443");
+        incident.probe(ms, &opa, 0, alive());
+        incident.canary(ms, 5, CanaryOutcome::Written);
+    }
+    let assessment = incident.tick(30 * SECOND + 100);
+    let symptoms = &assessment.control_plane.symptoms;
+    assert!(
+        symptoms.len() == 1 && symptoms[0].starts_with("API server 10.0.0.2:6443 has not answered for"),
+        "{symptoms:?}"
+    );
+    // Writes go past it, so that nothing is impaired.
+    assert_eq!(assessment.control_plane.not_a_hook, None);
+    assert_eq!(assessment.control_plane.writes, Writes::Flowing);
+    assert!(assessment.sources.scrapes[1].failing_since.is_some());
+}
+
+#[test]
+fn an_address_that_never_answered_is_no_api_server_that_stopped() {
+    let opa = hook("opa", 1);
+    let mut incident = Incident::calm(&[&opa]);
+    for step in 0..4 {
+        incident.no_answer(11 * SECOND + step * 10 * SECOND, "10.0.0.2:6443");
+        incident.scrape(11 * SECOND + step * 10 * SECOND);
+    }
+    let assessment = incident.tick(42 * SECOND);
+    assert_eq!(assessment.control_plane.symptoms, [] as [&str; 0]);
+}
+
+/// A hook behind a firewall never answers us. A canary that gets no connection to a silent API server is late for up to
+/// 5 s, before anything shows which API server that is.
+#[test]
+fn a_canary_without_a_connection_does_not_accuse_a_hook_that_was_never_reached_from_here() {
+    let opa = hook("opa", 1);
+    let mut incident = Incident::with(vec![opa.clone()]);
+    for step in 0..3 {
+        let outcome = ProbeOutcome::TimedOut {
+            phase: Phase::Connect,
+        };
+        incident.probe_taking(step * 2 * SECOND, 2 * SECOND, &opa, 0, outcome);
+    }
+    incident.canary_late(6 * SECOND);
+    // Our own network is fine.
+    incident.scrape(7 * SECOND);
+    for ms in [8_100, 9_000, 11_000] {
+        assert_eq!(incident.tick(ms).culprits().count(), 0, "{ms}");
+    }
+    // One that is under way for longer has its connection, and waits for something.
+    assert_eq!(incident.tick(12_000).culprits().count(), 1);
+    incident.canary(6 * SECOND, 6 * SECOND, unreachable());
+    assert_eq!(incident.tick(12_100).culprits().count(), 0);
+}

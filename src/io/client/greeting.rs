@@ -1,0 +1,409 @@
+//! The first words with a server: whether it is a Kubernetes API server at all, and if not, what stands there instead.
+//!
+//! A watchdog copes with every answer, one request at a time, and in the end says of each what came of it. Whoever has
+//! named the wrong server is better served by one sentence.
+
+use std::time::Duration;
+
+use http::header::{ACCEPT, CONNECTION, LOCATION, RETRY_AFTER};
+use http::{HeaderMap, Request};
+use kube::client::Body;
+use serde_json::Value;
+use thiserror::Error;
+
+use super::Connection;
+use super::answer::{chain, error_message, is_connect, read_body};
+use crate::domain::canary::bounded;
+
+/// Longest wait for each of the two answers.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// Most that is read of one. The list of resources of a group has a few kilobytes.
+const MAX_BODY: usize = 256 * 1024;
+const VERSION: &str = "/version";
+const RESOURCES: &str = "/apis/admissionregistration.k8s.io/v1";
+
+/// What stands in the way of watching this server, and what to do next. `server` is its URL.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum Obstacle {
+    /// Nobody takes the connection, or not with this certificate.
+    #[error(
+        "there is no connection to {server} ({why}); check that the API server runs and that the kubeconfig has its \
+         address and its certificate authority"
+    )]
+    NoConnection {
+        /// The URL.
+        server: String,
+        /// What the system said.
+        why: String,
+    },
+    /// The connection is taken, and then nothing.
+    #[error(
+        "{server} takes the connection and does not answer within 5 s; the API server hangs, or something in front of \
+         it does: look at its own log, and ask it for /livez from its own machine"
+    )]
+    NoAnswer {
+        /// The URL.
+        server: String,
+    },
+    /// The connection ends without an answer that HTTP knows.
+    #[error(
+        "{server} takes the connection and ends it without an answer ({why}); check the port, and whether https is \
+         meant where the kubeconfig says http"
+    )]
+    Closed {
+        /// The URL.
+        server: String,
+        /// What the client said.
+        why: String,
+    },
+    /// It leads elsewhere.
+    #[error(
+        "{server} redirects {path} to {to}; no API server does: a proxy or a login page stands in front of it. Check \
+         the server in the kubeconfig, and HTTPS_PROXY"
+    )]
+    Redirects {
+        /// The URL.
+        server: String,
+        /// What was asked for.
+        path: &'static str,
+        /// Where it leads.
+        to: String,
+    },
+    /// It answers something else with a 200.
+    #[error(
+        "{server} answers {path} with something that is no API server's ({what}); a proxy or a login page stands in \
+         front of it. Check the server in the kubeconfig, and HTTPS_PROXY"
+    )]
+    SomethingElse {
+        /// The URL.
+        server: String,
+        /// What was asked for.
+        path: &'static str,
+        /// The beginning of what came.
+        what: String,
+    },
+    /// 401.
+    #[error(
+        "{server} does not accept hookwatch's credentials (HTTP 401: {message}); renew them, or log in again"
+    )]
+    Unauthorized {
+        /// The URL.
+        server: String,
+        /// What it said.
+        message: String,
+    },
+    /// 403.
+    #[error(
+        "{server} forbids even {path} (HTTP 403: {message}); bind the ClusterRole system:public-info-viewer to \
+         hookwatch's account, and check that it is the account that is meant"
+    )]
+    Forbidden {
+        /// The URL.
+        server: String,
+        /// What was asked for.
+        path: &'static str,
+        /// What it said.
+        message: String,
+    },
+    /// 429.
+    #[error(
+        "{server} turns requests away (HTTP 429: {message}){wait}; it is swamped: look at who asks it most, and try \
+         again"
+    )]
+    Throttled {
+        /// The URL.
+        server: String,
+        /// What it said.
+        message: String,
+        /// What it said of when to come back.
+        wait: String,
+    },
+    /// 404 for what every API server has.
+    #[error(
+        "{server} has no {path} (HTTP 404: {message}): it is no Kubernetes API server, or the server in the kubeconfig \
+         lacks a path"
+    )]
+    NotFound {
+        /// The URL.
+        server: String,
+        /// What was asked for.
+        path: &'static str,
+        /// What it said.
+        message: String,
+    },
+    /// Another refusal.
+    #[error("{server} answers {path} with HTTP {status}: {message}; look at the API server's own log")]
+    Failing {
+        /// The URL.
+        server: String,
+        /// What was asked for.
+        path: &'static str,
+        /// The status.
+        status: u16,
+        /// What it said.
+        message: String,
+    },
+    /// An API server without webhooks.
+    #[error(
+        "{server} (version {version}) has no ValidatingWebhookConfigurations in admissionregistration.k8s.io/v1; \
+         hookwatch needs Kubernetes 1.16 or later, and not an aggregated API server by itself"
+    )]
+    NoWebhooks {
+        /// The URL.
+        server: String,
+        /// Its version.
+        version: String,
+    },
+}
+
+impl Obstacle {
+    /// Whether what answers there is no API server with webhooks: then whatever else it answers says nothing of one.
+    pub const fn is_another_server(&self) -> bool {
+        matches!(
+            self,
+            Self::Redirects { .. }
+                | Self::SomethingElse { .. }
+                | Self::NotFound { .. }
+                | Self::NoWebhooks { .. }
+        )
+    }
+}
+
+impl Connection {
+    /// Asks the configured server who it is.
+    ///
+    /// # Errors
+    /// What stands in the way of watching it, in one sentence with the next step.
+    pub async fn greet(&self) -> Result<String, Obstacle> {
+        let server = self.server().to_string();
+        let server = server.trim_end_matches('/');
+        let about = self.ask(server, VERSION).await?;
+        let version = about.as_ref().ok().and_then(|value| value["gitVersion"].as_str());
+        let Some(version) = version.map(bounded) else {
+            return Err(something_else(server, VERSION, about));
+        };
+        let has_webhooks = match self.ask(server, RESOURCES).await {
+            Ok(Ok(list)) => list["resources"].as_array().is_some_and(|resources| {
+                let mut names = resources.iter().map(|resource| &resource["name"]);
+                names.any(|name| name == "validatingwebhookconfigurations")
+            }),
+            Ok(other) => return Err(something_else(server, RESOURCES, other)),
+            Err(Obstacle::NotFound { .. }) => false,
+            // Who may not read the list of kinds may still read the objects.
+            Err(Obstacle::Forbidden { .. }) => true,
+            Err(obstacle) => return Err(obstacle),
+        };
+        match has_webhooks {
+            true => Ok(version),
+            false => Err(Obstacle::NoWebhooks {
+                server: server.to_owned(),
+                version,
+            }),
+        }
+    }
+
+    /// A document, or the beginning of what came instead of one.
+    async fn ask(&self, server: &str, path: &'static str) -> Result<Result<Value, String>, Obstacle> {
+        match tokio::time::timeout(TIMEOUT, self.ask_for(server, path)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(Obstacle::NoAnswer {
+                server: server.to_owned(),
+            }),
+        }
+    }
+
+    async fn ask_for(&self, server: &str, path: &'static str) -> Result<Result<Value, String>, Obstacle> {
+        let server = server.to_owned();
+        let request = Request::get(path)
+            .header(ACCEPT, "application/json")
+            .header(CONNECTION, "close")
+            .body(Body::empty());
+        let request = match request {
+            Ok(request) => request,
+            Err(error) => return Ok(Err(chain(&error))),
+        };
+        let answer = match self.canaries().send(request).await {
+            Ok(answer) => answer,
+            Err(error) => {
+                let why = chain(&error);
+                return Err(match is_connect(&error) {
+                    true => Obstacle::NoConnection { server, why },
+                    false => Obstacle::Closed { server, why },
+                });
+            }
+        };
+        let status = answer.status().as_u16();
+        let headers = answer.headers().clone();
+        if status == 200 {
+            let body = match read_body(answer.into_body(), MAX_BODY).await {
+                Ok(body) => body,
+                Err(error) => return Ok(Err(error.to_string())),
+            };
+            return Ok(serde_json::from_slice(&body).map_err(|_| beginning(&body)));
+        }
+        if (300..400).contains(&status) {
+            let to = header(&headers, LOCATION.as_str()).unwrap_or_else(|| "nowhere".to_owned());
+            return Err(Obstacle::Redirects { server, path, to });
+        }
+        let message = error_message(answer.into_body()).await;
+        Err(match status {
+            401 => Obstacle::Unauthorized { server, message },
+            403 => Obstacle::Forbidden {
+                server,
+                path,
+                message,
+            },
+            404 => Obstacle::NotFound {
+                server,
+                path,
+                message,
+            },
+            429 => Obstacle::Throttled {
+                server,
+                message,
+                wait: header(&headers, RETRY_AFTER.as_str())
+                    .map_or_else(String::new, |wait| format!(" and says Retry-After: {wait}")),
+            },
+            _ => Obstacle::Failing {
+                server,
+                path,
+                status,
+                message,
+            },
+        })
+    }
+}
+
+fn something_else(server: &str, path: &'static str, came: Result<Value, String>) -> Obstacle {
+    Obstacle::SomethingElse {
+        server: server.to_owned(),
+        path,
+        what: came.map_or_else(|what| what, |value| beginning(value.to_string().as_bytes())),
+    }
+}
+
+/// Enough of a body for a person to know it again.
+fn beginning(body: &[u8]) -> String {
+    const TOLD: usize = 80;
+    let text = bounded(String::from_utf8_lossy(body).trim());
+    match text.char_indices().nth(TOLD) {
+        None if text.is_empty() => "nothing".to_owned(),
+        None => text,
+        Some((end, _)) => format!("{}...", &text[..end]),
+    }
+}
+
+fn header(headers: &HeaderMap, name: &str) -> Option<String> {
+    headers
+        .get(name)
+        .and_then(|value| value.to_str().ok())
+        .map(bounded)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io::testing::{Asked, Reply, Server, soon};
+
+    async fn greet(handler: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Result<String, Obstacle> {
+        let server = Server::start(handler).await;
+        soon(server.connection().await.greet()).await
+    }
+
+    fn raw(head: &str, body: &str) -> Reply {
+        let length = body.len();
+        Reply::Raw(
+            format!("HTTP/1.1 {head}\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}").into(),
+        )
+    }
+
+    const ABOUT: &str = r#"{"major":"1","minor":"36","gitVersion":"v1.36.2"}"#;
+
+    #[tokio::test]
+    async fn an_api_server_with_webhooks_is_known_by_its_version() {
+        let version = greet(|asked| match asked.target.as_str() {
+            VERSION => Reply::json(200, ABOUT),
+            _ => Reply::json(
+                200,
+                r#"{"resources":[{"name":"validatingwebhookconfigurations"}]}"#,
+            ),
+        })
+        .await;
+        assert_eq!(version.as_deref(), Ok("v1.36.2"));
+    }
+
+    #[tokio::test]
+    async fn an_api_server_whose_discovery_knows_no_webhooks_is_said_to_have_none() {
+        for answer in [
+            || Reply::json(200, r#"{"resources":[]}"#),
+            || Reply::status(404, "no"),
+        ] {
+            let obstacle = greet(move |asked| match asked.target.as_str() {
+                VERSION => Reply::json(200, ABOUT),
+                _ => answer(),
+            })
+            .await
+            .expect_err("no webhooks");
+            let said = obstacle.to_string();
+            assert!(
+                said.contains("(version v1.36.2) has no ValidatingWebhookConfigurations"),
+                "{said}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn whatever_stands_there_instead_is_named_with_the_next_step() {
+        type Answer = fn() -> Reply;
+        let answers: [(Answer, &str); 9] = [
+            (
+                || Reply::Whole(200, "text/html", "<html>Please log in</html>".to_owned()),
+                "something that is no API server's (<html>Please log in</html>)",
+            ),
+            (
+                || raw("302 X\r\nlocation: https://login.example/", ""),
+                "redirects /version to https://login.example/; no API server does",
+            ),
+            (
+                || Reply::status(401, "Unauthorized"),
+                "renew them, or log in again",
+            ),
+            (|| Reply::status(403, "no"), "system:public-info-viewer"),
+            (
+                || raw("429 X\r\nretry-after: 7", "slow down"),
+                "(HTTP 429: slow down) and says Retry-After: 7; it is swamped",
+            ),
+            (
+                || raw("500 X", "boom"),
+                "answers /version with HTTP 500: boom; look at the API server's own log",
+            ),
+            (
+                || raw("404 X", "404 page not found"),
+                "HTTP 404: 404 page not found",
+            ),
+            (|| Reply::Hang, "does not answer within 5 s"),
+            (|| Reply::Raw(Vec::new()), "ends it without an answer"),
+        ];
+        for (answer, says) in answers {
+            let obstacle = greet(move |_| answer()).await.expect_err(says);
+            let said = obstacle.to_string();
+            assert!(
+                said.contains(says) && said.starts_with("http://127.0.0.1:"),
+                "{said}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn nobody_there_is_told_by_address() {
+        let server = Server::start(|_| Reply::Hang).await;
+        let connection = server.connection().await;
+        let address = server.address;
+        server.stop().await;
+        let said = soon(connection.greet()).await.expect_err("refused").to_string();
+        assert!(
+            said.contains(&format!("there is no connection to http://{address}")) && said.contains("refused"),
+            "{said}"
+        );
+    }
+}

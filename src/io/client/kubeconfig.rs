@@ -1,0 +1,367 @@
+//! Reading a kubeconfig so that every mistake in it is found before anybody is asked, and named.
+//!
+//! kube goes on where kubectl would not: without the user that the context names it asks as nobody, with an authority
+//! that holds no certificate it trusts nobody, and a client certificate that has expired it shows all the same. Each of
+//! these then looks like a fault of the cluster.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use kube::config::{AuthInfo, Cluster, Kubeconfig, KubeconfigError};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use thiserror::Error;
+
+use crate::domain::time::Time;
+use crate::domain::verdict::human;
+
+/// Most bytes of a kubeconfig. One with the certificates of a thousand clusters has 5 MB.
+const MAX_FILE: u64 = 8 * 1024 * 1024;
+/// Names told at most when one is not among them.
+const TOLD: usize = 10;
+
+/// What is wrong with a kubeconfig.
+#[derive(Debug, Error)]
+pub enum Flaw {
+    /// A file cannot be read.
+    #[error("{what} {} cannot be read: {why}", path.display())]
+    Unreadable {
+        /// Which file it is to be.
+        what: &'static str,
+        /// Where it is to be.
+        path: PathBuf,
+        /// Why not.
+        why: String,
+    },
+    /// It is too large to be one.
+    #[error("it has more than {} MiB and is no kubeconfig", MAX_FILE >> 20)]
+    TooLarge,
+    /// It is no text.
+    #[error("it is not text and no kubeconfig")]
+    Binary,
+    /// It is text of another kind.
+    #[error("it is no kubeconfig: {0}")]
+    NotOne(String),
+    /// It names something that it does not have.
+    #[error("there is no {what} {name:?} in it{}", among(known))]
+    NoSuch {
+        /// Context, cluster or user.
+        what: &'static str,
+        /// What is missing.
+        name: String,
+        /// What there is.
+        known: Vec<String>,
+    },
+    /// It has no current context, and none was asked for.
+    #[error("it has no current-context{}; choose one by --context", among(known))]
+    NoContext {
+        /// What there is.
+        known: Vec<String>,
+    },
+    /// The authority is of no use.
+    #[error("the certificate authority of cluster {cluster:?} holds no certificate in PEM ({key})")]
+    NoAuthority {
+        /// Whose.
+        cluster: String,
+        /// The key that holds it.
+        key: &'static str,
+    },
+    /// The client certificate is of no use.
+    #[error("the client certificate of user {user:?} cannot be read ({key}): {why}")]
+    NoCertificate {
+        /// Whose.
+        user: String,
+        /// The key that holds it.
+        key: &'static str,
+        /// Why not.
+        why: String,
+    },
+    /// The client certificate is not valid any more, or not yet.
+    #[error("the client certificate of user {user:?} {how}; renew it (the API server would answer 401)")]
+    OutOfDate {
+        /// Whose.
+        user: String,
+        /// `expired at ...`.
+        how: String,
+    },
+    /// kube does not take it.
+    #[error(transparent)]
+    Kube(#[from] KubeconfigError),
+}
+
+fn among(known: &[String]) -> String {
+    let told = known
+        .iter()
+        .take(TOLD)
+        .map(String::as_str)
+        .collect::<Vec<_>>()
+        .join(", ");
+    match known.len() {
+        0 => ", nor any other".to_owned(),
+        many if many > TOLD => format!("; it has {told} and {} more", many - TOLD),
+        _ => format!("; it has {told}"),
+    }
+}
+
+/// Reads and merges these files and checks what the chosen context needs.
+pub(super) fn read(files: &[PathBuf], context: Option<&str>) -> Result<Kubeconfig, Flaw> {
+    let merged = files
+        .iter()
+        .try_fold(Kubeconfig::default(), |merged, file| -> Result<_, Flaw> {
+            Ok(merged.merge(read_one(file)?)?)
+        })?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    check(&merged, context, Time::from_unix(now))?;
+    Ok(merged)
+}
+
+fn read_one(path: &Path) -> Result<Kubeconfig, Flaw> {
+    let bytes = bytes_of("the file", path)?;
+    let text = std::str::from_utf8(&bytes).map_err(|_| Flaw::Binary)?;
+    if text.contains('\0') {
+        return Err(Flaw::Binary);
+    }
+    // What was read tells what it is; what is used is read by kube, which finds files named in it relative to it.
+    if let Err(error) = Kubeconfig::from_yaml(text) {
+        let said = error.to_string();
+        let said = said
+            .strip_prefix("failed to parse kubeconfig YAML: ")
+            .unwrap_or(&said);
+        let first = said.lines().next().unwrap_or_default();
+        return Err(Flaw::NotOne(first.trim_start_matches("error: ").to_owned()));
+    }
+    Ok(Kubeconfig::read_from(path)?)
+}
+
+/// A whole file of a sensible size; one without an end, too, is given up.
+fn bytes_of(what: &'static str, path: &Path) -> Result<Vec<u8>, Flaw> {
+    let unreadable = |error: std::io::Error| Flaw::Unreadable {
+        what,
+        path: path.to_owned(),
+        why: error.to_string(),
+    };
+    let file = std::fs::File::open(path).map_err(unreadable)?;
+    let mut bytes = Vec::new();
+    file.take(MAX_FILE + 1)
+        .read_to_end(&mut bytes)
+        .map_err(unreadable)?;
+    match bytes.len() as u64 > MAX_FILE {
+        true => Err(Flaw::TooLarge),
+        false => Ok(bytes),
+    }
+}
+
+/// Checks what a context refers to.
+fn check(kubeconfig: &Kubeconfig, context: Option<&str>, now: Time) -> Result<(), Flaw> {
+    let contexts = || {
+        kubeconfig
+            .contexts
+            .iter()
+            .map(|named| named.name.clone())
+            .collect()
+    };
+    let chosen = context.or(kubeconfig.current_context.as_deref());
+    let Some(chosen) = chosen.filter(|name| !name.is_empty()) else {
+        return Err(Flaw::NoContext { known: contexts() });
+    };
+    let found = kubeconfig.contexts.iter().find(|named| named.name == chosen);
+    let Some(context) = found.and_then(|named| named.context.as_ref()) else {
+        return Err(Flaw::NoSuch {
+            what: "context",
+            name: chosen.to_owned(),
+            known: contexts(),
+        });
+    };
+    let mut clusters = kubeconfig.clusters.iter();
+    let cluster = clusters.find(|named| named.name == context.cluster);
+    let Some(cluster) = cluster.and_then(|named| named.cluster.as_ref()) else {
+        return Err(Flaw::NoSuch {
+            what: "cluster",
+            name: context.cluster.clone(),
+            known: kubeconfig
+                .clusters
+                .iter()
+                .map(|named| named.name.clone())
+                .collect(),
+        });
+    };
+    check_authority(&context.cluster, cluster)?;
+    let Some(user) = context.user.as_deref().filter(|user| !user.is_empty()) else {
+        return Ok(());
+    };
+    let found = kubeconfig.auth_infos.iter().find(|named| named.name == user);
+    let Some(found) = found else {
+        return Err(Flaw::NoSuch {
+            what: "user",
+            name: user.to_owned(),
+            known: kubeconfig
+                .auth_infos
+                .iter()
+                .map(|named| named.name.clone())
+                .collect(),
+        });
+    };
+    match &found.auth_info {
+        Some(credentials) => check_certificate(user, credentials, now),
+        None => Ok(()),
+    }
+}
+
+fn check_authority(name: &str, cluster: &Cluster) -> Result<(), Flaw> {
+    let (pem, key) = match (
+        &cluster.certificate_authority_data,
+        &cluster.certificate_authority,
+    ) {
+        (Some(data), _) if !data.is_empty() => (
+            BASE64_STANDARD.decode(data.trim()).unwrap_or_default(),
+            "certificate-authority-data",
+        ),
+        (_, Some(path)) => (
+            bytes_of("the certificate authority", Path::new(path))?,
+            "certificate-authority",
+        ),
+        _ => return Ok(()),
+    };
+    match CertificateDer::pem_slice_iter(&pem).flatten().next() {
+        Some(_) => Ok(()),
+        None => Err(Flaw::NoAuthority {
+            cluster: name.to_owned(),
+            key,
+        }),
+    }
+}
+
+fn check_certificate(user: &str, credentials: &AuthInfo, now: Time) -> Result<(), Flaw> {
+    let (pem, key) = match (
+        &credentials.client_certificate_data,
+        &credentials.client_certificate,
+    ) {
+        (Some(data), _) if !data.is_empty() => (
+            BASE64_STANDARD.decode(data.trim()).unwrap_or_default(),
+            "client-certificate-data",
+        ),
+        (_, Some(path)) => (
+            bytes_of("the client certificate", Path::new(path))?,
+            "client-certificate",
+        ),
+        _ => return Ok(()),
+    };
+    let failed = |why: &str| Flaw::NoCertificate {
+        user: user.to_owned(),
+        key,
+        why: why.to_owned(),
+    };
+    let first = CertificateDer::pem_slice_iter(&pem).flatten().next();
+    let first = first.ok_or_else(|| failed("it holds no certificate in PEM"))?;
+    let (_, certificate) =
+        x509_parser::parse_x509_certificate(&first).map_err(|error| failed(&error.to_string()))?;
+    let validity = certificate.validity();
+    let instant = |seconds: i64| Time::from_unix_millis(u64::try_from(seconds).unwrap_or(0) * 1_000);
+    let (from, until) = (
+        instant(validity.not_before.timestamp()),
+        instant(validity.not_after.timestamp()),
+    );
+    let out_of_date = |how: String| {
+        Err(Flaw::OutOfDate {
+            user: user.to_owned(),
+            how,
+        })
+    };
+    if now > until {
+        let ago = human(now.since(until));
+        return out_of_date(format!("expired at {until}, {ago} ago"));
+    }
+    if now < from {
+        let ahead = human(from.since(now));
+        return out_of_date(format!(
+            "is valid only from {from} on, in {ahead}: is this machine's clock right?"
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+
+    use super::*;
+
+    const GOOD: &str = "apiVersion: v1\nkind: Config\n\
+        clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]\n\
+        users: [{name: u, user: {token: t}}]\n\
+        contexts: [{name: x, context: {cluster: c, user: u}}]\n\
+        current-context: x\n";
+
+    fn kubeconfig(text: &str) -> Kubeconfig {
+        Kubeconfig::from_yaml(text).expect("a kubeconfig")
+    }
+
+    fn said(text: &str, context: Option<&str>) -> String {
+        let now = Time::from_unix_millis(1_800_000_000_000);
+        match check(&kubeconfig(text), context, now) {
+            Ok(()) => String::new(),
+            Err(flaw) => flaw.to_string(),
+        }
+    }
+
+    #[test]
+    fn what_the_context_names_has_to_be_there_and_what_there_is_is_told() {
+        assert_eq!(said(GOOD, None), "");
+        assert_eq!(said(GOOD, Some("y")), "there is no context \"y\" in it; it has x");
+        assert_eq!(
+            said(&GOOD.replace("user: u}", "user: ghost}"), None),
+            "there is no user \"ghost\" in it; it has u"
+        );
+        assert_eq!(
+            said(&GOOD.replace("cluster: c,", "cluster: ghost,"), None),
+            "there is no cluster \"ghost\" in it; it has c"
+        );
+        assert_eq!(
+            said(&GOOD.replace("current-context: x", ""), None),
+            "it has no current-context; it has x; choose one by --context"
+        );
+        assert_eq!(
+            said("apiVersion: v1\n", None),
+            "it has no current-context, nor any other; choose one by --context"
+        );
+    }
+
+    #[test]
+    fn an_authority_without_a_certificate_is_found_before_it_trusts_nobody() {
+        let junk = GOOD.replace("server:", "certificate-authority-data: bm90IGEgY2VydA==, server:");
+        assert!(said(&junk, None).contains("authority of cluster \"c\" holds no certificate"));
+        let missing = GOOD.replace("server:", "certificate-authority: /nowhere/ca.crt, server:");
+        let said = said(&missing, None);
+        assert!(
+            said.starts_with("the certificate authority /nowhere/ca.crt cannot be read: "),
+            "{said}"
+        );
+    }
+
+    fn with_certificate(from: i32, until: i32) -> String {
+        let mut params = CertificateParams::default();
+        params.not_before = date_time_ymd(from, 1, 1);
+        params.not_after = date_time_ymd(until, 1, 1);
+        let key = KeyPair::generate().expect("a key");
+        let pem = params.self_signed(&key).expect("a certificate").pem();
+        let data = BASE64_STANDARD.encode(pem);
+        GOOD.replace("token: t", &format!("client-certificate-data: {data}"))
+    }
+
+    #[test]
+    fn a_client_certificate_out_of_its_time_is_found_and_the_time_is_told() {
+        assert_eq!(said(&with_certificate(2020, 2040), None), "");
+        let expired = said(&with_certificate(2020, 2021), None);
+        assert!(
+            expired.starts_with("the client certificate of user \"u\" expired at 2021-01-01T00:00:00.000Z, "),
+            "{expired}"
+        );
+        let early = said(&with_certificate(2039, 2040), None);
+        assert!(early.contains("valid only from 2039-01-01"), "{early}");
+        let junk = GOOD.replace("token: t", "client-certificate-data: bm90IGEgY2VydA==");
+        assert!(said(&junk, None).contains("holds no certificate in PEM"));
+    }
+}

@@ -1,0 +1,233 @@
+//! The ledger's object. What it means is in [`crate::domain::ledger`].
+
+use std::sync::{Arc, Mutex};
+
+use http::Method;
+use kube::Client;
+use serde_json::{Value, json};
+
+use super::client::Connection;
+use super::held::{Answer, READ_DEADLINE, ask, unread, version, written};
+use crate::domain::leadership::{Bid, Record, Written};
+use crate::domain::ledger::{ANNOTATION, OBJECT, Reading};
+use crate::domain::time::Time;
+
+const COLLECTION: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+
+/// Reads and writes the ledger.
+#[derive(Clone)]
+pub struct LedgerObject {
+    client: Client,
+    /// What was read last, under its version: the rest of the annotation is written back with every change.
+    last: Arc<Mutex<Option<(String, Reading)>>>,
+}
+
+impl LedgerObject {
+    /// The ledger of a cluster.
+    pub fn new(connection: &Connection) -> Self {
+        Self {
+            client: connection.calls().clone(),
+            last: Arc::default(),
+        }
+    }
+
+    fn what() -> String {
+        format!("ValidatingWebhookConfiguration {OBJECT:?}")
+    }
+
+    /// Who holds it; `None` when there is no such object. With what is to be said when it is unreadable.
+    ///
+    /// # Errors
+    /// A sentence that says why it could not be read.
+    pub async fn read(&self) -> Result<(Option<Record>, Option<String>), String> {
+        // A list of one, by the permission to see hooks: to follow takes no other. It is read from what is stored, as a
+        // single object is.
+        let path = format!("{COLLECTION}?fieldSelector=metadata.name%3D{OBJECT}");
+        let list = match ask(&self.client, Method::GET, &path, None, READ_DEADLINE).await {
+            Answer::Object(list) => list,
+            other => return Err(unread(other, &Self::what())),
+        };
+        let Some(objects) = list["items"].as_array() else {
+            return Err(format!("{} cannot be read: the answer is no list", Self::what()));
+        };
+        match objects.iter().find(|object| object["metadata"]["name"] == OBJECT) {
+            None => Ok((None, None)),
+            Some(object) => match version(object) {
+                Some(version) => {
+                    let reading = self.remember(object, version);
+                    let said = match &reading {
+                        Reading::Ledger(_) => None,
+                        Reading::Unreadable { why } => Some(format!(
+                            "annotation {ANNOTATION} of {} is unreadable and will be replaced when the ledger is \
+                             next needed: {why}",
+                            Self::what()
+                        )),
+                    };
+                    Ok((Some(reading.record(version)), said))
+                }
+                None => Err(unread(Answer::Object(Value::Null), &Self::what())),
+            },
+        }
+    }
+
+    /// Writes a bid, and creates the object for it where there is none. With what is to be said of it, when it failed.
+    pub async fn write(&self, bid: &Bid, now: Time) -> (Written, Option<String>) {
+        let last = self.last.lock().ok().and_then(|last| last.clone());
+        let reading = match (&bid.precondition, last) {
+            (None, _) => Reading::of(None),
+            (Some(precondition), Some((version, reading))) if *precondition == version => reading,
+            // Without what else stands in it, it cannot be written.
+            (Some(_), _) => return (Written::Conflict, None),
+        };
+        let Some(text) = reading.with(bid, &now.to_string()) else {
+            let said = format!("annotation {ANNOTATION} of {} would grow too large", Self::what());
+            return (Written::Refused, Some(said));
+        };
+        let annotations = json!({ANNOTATION: text});
+        let answer = match &bid.precondition {
+            None => {
+                let object = json!({
+                    "apiVersion": "admissionregistration.k8s.io/v1",
+                    "kind": "ValidatingWebhookConfiguration",
+                    "metadata": {"name": OBJECT, "annotations": annotations},
+                    "webhooks": [],
+                });
+                ask(
+                    &self.client,
+                    Method::POST,
+                    COLLECTION,
+                    Some(&object),
+                    READ_DEADLINE,
+                )
+                .await
+            }
+            Some(precondition) => {
+                let object = json!({
+                    "metadata": {"resourceVersion": precondition, "annotations": annotations},
+                });
+                let path = format!("{COLLECTION}/{OBJECT}");
+                ask(&self.client, Method::PATCH, &path, Some(&object), READ_DEADLINE).await
+            }
+        };
+        if let Answer::Object(object) = &answer
+            && let Some(version) = version(object)
+        {
+            self.remember(object, version);
+        }
+        written(answer, &Self::what(), bid.precondition.is_none())
+    }
+
+    fn remember(&self, object: &Value, version: &str) -> Reading {
+        let annotation = &object["metadata"]["annotations"][ANNOTATION];
+        let reading = Reading::of(annotation.as_str());
+        if let Ok(mut last) = self.last.lock() {
+            *last = Some((version.to_owned(), reading.clone()));
+        }
+        reading
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::io::testing::{Reply, Server, clock, soon};
+
+    fn bid(precondition: Option<&str>) -> Bid {
+        Bid {
+            precondition: precondition.map(Into::into),
+            holder: Some("me".into()),
+            changes_hands: true,
+            transitions: 0,
+            term: Duration::from_secs(15),
+        }
+    }
+
+    fn object(version: &str, annotation: &str) -> String {
+        let annotations = json!({ANNOTATION: annotation});
+        json!({"metadata": {"name": OBJECT, "resourceVersion": version, "annotations": annotations}})
+            .to_string()
+    }
+
+    fn list(object: &str) -> String {
+        format!("{{\"items\": [{object}]}}")
+    }
+
+    #[tokio::test]
+    async fn what_else_stands_in_the_ledger_is_written_back() {
+        let server = Server::start(|asked| {
+            let object = object("4", r#"{"frozen": true}"#);
+            match asked.method.as_str() {
+                "GET" => Reply::json(200, list(&object)),
+                _ => Reply::json(200, object),
+            }
+        })
+        .await;
+        let ledger = LedgerObject::new(&server.connection().await);
+        let (record, said) = soon(ledger.read()).await.expect("read");
+        assert_eq!((record.expect("there").holder, said), (None, None));
+        let (outcome, _) = soon(ledger.write(&bid(Some("4")), clock()())).await;
+        assert_eq!(outcome, Written::Done { version: "4".into() });
+        let asked = &server.asked()[1];
+        assert_eq!(asked.method, "PATCH");
+        let patch: Value = serde_json::from_str(&asked.body).expect("JSON");
+        assert_eq!(patch["metadata"]["resourceVersion"], "4");
+        let text = patch["metadata"]["annotations"][ANNOTATION].as_str();
+        let written: Value = serde_json::from_str(text.expect("text")).expect("JSON");
+        assert_eq!(
+            (&written["frozen"], &written["actor"]["identity"]),
+            (&json!(true), &json!("me"))
+        );
+    }
+
+    #[tokio::test]
+    async fn a_ledger_that_is_not_there_is_created_without_hooks() {
+        let server = Server::start(|asked| match asked.method.as_str() {
+            "GET" => Reply::json(200, r#"{"items": []}"#),
+            _ => Reply::json(201, object("1", "{}")),
+        })
+        .await;
+        let ledger = LedgerObject::new(&server.connection().await);
+        assert_eq!(soon(ledger.read()).await, Ok((None, None)));
+        let (outcome, _) = soon(ledger.write(&bid(None), clock()())).await;
+        assert_eq!(outcome, Written::Done { version: "1".into() });
+        let created: Value = serde_json::from_str(&server.asked()[1].body).expect("JSON");
+        assert_eq!(
+            (&created["metadata"]["name"], &created["webhooks"]),
+            (&json!(OBJECT), &json!([]))
+        );
+    }
+
+    #[tokio::test]
+    async fn a_version_that_was_not_read_is_not_written_over() {
+        let server = Server::start(|_| Reply::json(200, object("4", "{}"))).await;
+        let ledger = LedgerObject::new(&server.connection().await);
+        let (outcome, _) = soon(ledger.write(&bid(Some("3")), clock()())).await;
+        assert_eq!(outcome, Written::Conflict);
+        assert!(server.asked().is_empty());
+    }
+
+    #[tokio::test]
+    async fn an_unreadable_ledger_is_said_and_held_by_nobody_known() {
+        let server = Server::start(|_| Reply::json(200, list(&object("4", "nonsense")))).await;
+        let ledger = LedgerObject::new(&server.connection().await);
+        let (record, said) = soon(ledger.read()).await.expect("read");
+        assert_eq!(record.expect("there").holder.as_deref(), Some("unreadable"));
+        assert!(said.expect("a sentence").contains("unreadable"));
+    }
+
+    #[tokio::test]
+    async fn what_is_no_list_is_not_taken_for_a_ledger_that_is_not_there() {
+        for (status, body) in [(200, "{}"), (404, "not found"), (403, "User \"u\" cannot list")] {
+            let server = Server::start(move |_| match status {
+                200 => Reply::json(200, body),
+                _ => Reply::status(status, body),
+            })
+            .await;
+            let ledger = LedgerObject::new(&server.connection().await);
+            let said = soon(ledger.read()).await.expect_err("it may be held");
+            assert!(said.contains("read"), "{said}");
+        }
+    }
+}

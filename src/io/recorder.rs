@@ -1,0 +1,464 @@
+//! Writes recordings: compressed parts in one folder, the oldest removed when all take more room than they may.
+//!
+//! Writing must never hold up the core, so a thread of its own does it, behind a bounded queue. Past the bound
+//! observations are lost, and the recording says how many.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+use crate::domain::recording::{Header, Line, VERSION};
+use crate::domain::time::Time;
+use crate::domain::watchdog::Event;
+
+/// Observations that may wait for the disk.
+const QUEUE: usize = 4_096;
+/// How much is lost at most when the process is killed.
+const FLUSH: Duration = Duration::from_secs(5);
+/// When a folder that could not be written to is tried again.
+const RETRY: Duration = Duration::from_secs(60);
+/// So many parts fill the room there is.
+const PARTS: u64 = 8;
+/// What the names of all parts begin and end with.
+const PREFIX: &str = "hookwatch-";
+const SUFFIX: &str = ".jsonl.gz";
+
+/// Where recordings go and how much room they have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecorderOptions {
+    /// The folder; made when it is not there.
+    pub directory: PathBuf,
+    /// Room for all parts in it, in bytes.
+    pub max_bytes: u64,
+    /// hookwatch's own namespace, for the header.
+    pub namespace: String,
+}
+
+/// A recording cannot be begun.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot record to {directory}: {source}")]
+pub struct RecorderError {
+    directory: String,
+    source: io::Error,
+}
+
+/// Records what it is handed. Dropping it writes out what waits.
+#[derive(Debug)]
+pub struct Recorder {
+    queue: Option<SyncSender<Entry>>,
+    lost: u64,
+    writer: Option<JoinHandle<()>>,
+}
+
+/// A line on its way to the disk.
+#[derive(Debug)]
+struct Entry {
+    text: String,
+    kept: Option<Kept>,
+}
+
+/// What is observed only when it changes, so that every part has to begin with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kept {
+    Inventory,
+    Watches,
+}
+
+impl Recorder {
+    /// Begins a recording at `now`.
+    ///
+    /// # Errors
+    /// When the folder cannot be made or written to.
+    pub fn start(options: RecorderOptions, now: Time) -> Result<Self, RecorderError> {
+        let failed = |source| RecorderError {
+            directory: options.directory.display().to_string(),
+            source,
+        };
+        std::fs::create_dir_all(&options.directory).map_err(failed)?;
+        let (queue, entries) = sync_channel(QUEUE);
+        let mut parts = Parts::new(options.clone(), now);
+        parts.begin().map_err(failed)?;
+        let writer = std::thread::Builder::new()
+            .name("recorder".into())
+            .spawn(move || parts.write_all(&entries))
+            .map_err(failed)?;
+        Ok(Self {
+            queue: Some(queue),
+            lost: 0,
+            writer: Some(writer),
+        })
+    }
+
+    /// Records that the core was handed `event` at `now`. Never waits.
+    pub fn record(&mut self, now: Time, event: &Event) {
+        if self.lost > 0 {
+            let lost = self.lost;
+            if self.send(None, &Line::<&Event>::Lost(now, lost)) {
+                self.lost = 0;
+            }
+        }
+        let kept = match event {
+            Event::Inventory(_) => Some(Kept::Inventory),
+            Event::Watches(_) => Some(Kept::Watches),
+            _ => None,
+        };
+        if !self.send(kept, &Line::Observed(now, event)) {
+            self.lost += 1;
+        }
+    }
+
+    fn send(&self, kept: Option<Kept>, line: &Line<&Event>) -> bool {
+        let Ok(text) = serde_json::to_string(line) else {
+            return false;
+        };
+        self.queue
+            .as_ref()
+            .is_some_and(|queue| queue.try_send(Entry { text, kept }).is_ok())
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        self.queue = None;
+        if let Some(writer) = self.writer.take() {
+            // It has nothing to say that it has not logged.
+            let _ = writer.join();
+        }
+    }
+}
+
+/// The writer's side: the part that is open, and what the next has to begin with.
+#[derive(Debug)]
+struct Parts {
+    options: RecorderOptions,
+    began: Time,
+    next: u32,
+    open: Option<GzEncoder<Counted>>,
+    inventory: Option<String>,
+    watches: Option<String>,
+    failed: Option<Instant>,
+    /// Lines that no part was open for.
+    lost: u64,
+}
+
+/// A file that knows how much was written to it.
+#[derive(Debug)]
+struct Counted {
+    file: File,
+    bytes: u64,
+}
+
+impl Write for Counted {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(bytes)?;
+        self.bytes += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Parts {
+    const fn new(options: RecorderOptions, began: Time) -> Self {
+        Self {
+            options,
+            began,
+            next: 0,
+            open: None,
+            inventory: None,
+            watches: None,
+            failed: None,
+            lost: 0,
+        }
+    }
+
+    fn write_all(&mut self, entries: &Receiver<Entry>) {
+        let mut flushed = Instant::now();
+        loop {
+            match entries.recv_timeout(FLUSH) {
+                Ok(entry) => self.take(entry),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            if flushed.elapsed() >= FLUSH {
+                flushed = Instant::now();
+                let result = self.flush();
+                self.note(result);
+            }
+        }
+        let result = self.end();
+        self.note(result);
+    }
+
+    fn take(&mut self, entry: Entry) {
+        if self.open.is_none() && self.failed.is_none_or(|failed| failed.elapsed() >= RETRY) {
+            let result = self.begin();
+            self.note(result);
+        }
+        let result = match &mut self.open {
+            Some(part) => writeln!(part, "{}", entry.text),
+            None => {
+                self.lost += 1;
+                Ok(())
+            }
+        };
+        self.note(result);
+        // The next part says it again, as known and no longer as news.
+        let known = || entry.text.replacen("\"observed\"", "\"known\"", 1);
+        match entry.kept {
+            Some(Kept::Inventory) => self.inventory = Some(known()),
+            Some(Kept::Watches) => self.watches = Some(known()),
+            None => {}
+        }
+    }
+
+    /// Says once that writing fails, and gives the part up; what was written of it can still be read.
+    fn note(&mut self, result: io::Result<()>) {
+        let directory = self.options.directory.display();
+        match result {
+            Ok(()) if self.open.is_some() && self.failed.take().is_some() => {
+                tracing::info!(%directory, "recording again");
+            }
+            Ok(()) => {}
+            Err(error) => {
+                self.open = None;
+                if self.failed.replace(Instant::now()).is_none() {
+                    tracing::warn!(%directory, %error, "cannot record; tried again every minute");
+                }
+            }
+        }
+    }
+
+    /// Everything so far becomes readable, and a part that is large enough ends.
+    fn flush(&mut self) -> io::Result<()> {
+        let Some(part) = &mut self.open else {
+            return Ok(());
+        };
+        part.flush()?;
+        if part.get_ref().bytes >= self.options.max_bytes / PARTS {
+            self.end()?;
+            self.begin()?;
+        }
+        Ok(())
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        match self.open.take() {
+            Some(part) => part.finish().map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// Opens the next part and makes room for it.
+    fn begin(&mut self) -> io::Result<()> {
+        self.make_room()?;
+        let header = Header {
+            version: VERSION,
+            hookwatch: env!("CARGO_PKG_VERSION").to_owned(),
+            began: self.began,
+            part: self.next,
+            namespace: self.options.namespace.clone(),
+        };
+        let name = format!(
+            "{PREFIX}{:013}-{:05}{SUFFIX}",
+            self.began.unix_millis(),
+            self.next
+        );
+        // A part that could be made but not written to must not stand in the way of the next.
+        self.next += 1;
+        let file = private(&self.options.directory.join(name))?;
+        let mut part = GzEncoder::new(Counted { file, bytes: 0 }, Compression::fast());
+        writeln!(part, "{}", json(&Line::<&Event>::Recording(header))?)?;
+        for known in [&self.inventory, &self.watches].into_iter().flatten() {
+            writeln!(part, "{known}")?;
+        }
+        if self.lost > 0 {
+            let lost = Line::<&Event>::Lost(self.began, std::mem::take(&mut self.lost));
+            writeln!(part, "{}", json(&lost)?)?;
+        }
+        self.open = Some(part);
+        Ok(())
+    }
+
+    /// Removes the oldest parts, of whichever recording, until another one fits. Other files are left alone.
+    fn make_room(&self) -> io::Result<()> {
+        let mut parts = Vec::new();
+        for entry in std::fs::read_dir(&self.options.directory)? {
+            let entry = entry?;
+            if entry.file_name().to_str().is_some_and(is_part) {
+                parts.push((entry.file_name(), entry.path(), entry.metadata()?.len()));
+            }
+        }
+        parts.sort();
+        let mut room: u64 = parts.iter().map(|(_, _, bytes)| bytes).sum();
+        let most = self.options.max_bytes - self.options.max_bytes / PARTS;
+        for (_, path, bytes) in parts {
+            if room <= most {
+                break;
+            }
+            std::fs::remove_file(path)?;
+            room -= bytes;
+        }
+        Ok(())
+    }
+}
+
+/// Whether a file's name is that of a part of a recording.
+pub fn is_part(name: &str) -> bool {
+    name.strip_prefix(PREFIX)
+        .and_then(|rest| rest.strip_suffix(SUFFIX))
+        .and_then(|rest| rest.split_once('-'))
+        .is_some_and(|(began, part)| {
+            [began, part]
+                .iter()
+                .all(|digits| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()))
+        })
+}
+
+fn json(line: &Line<&Event>) -> io::Result<String> {
+    serde_json::to_string(line).map_err(io::Error::other)
+}
+
+/// A new file that only its owner can read: the names in it are nobody else's business.
+fn private(path: &Path) -> io::Result<File> {
+    use std::os::unix::fs::OpenOptionsExt;
+    OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use flate2::read::MultiGzDecoder;
+
+    use super::*;
+    use crate::domain::inventory::WatchReport;
+
+    const NOW: Time = Time::from_unix_millis(1_795_219_862_156);
+
+    fn options(directory: &Path, max_bytes: u64) -> RecorderOptions {
+        RecorderOptions {
+            directory: directory.to_owned(),
+            max_bytes,
+            namespace: "hookwatch".into(),
+        }
+    }
+
+    fn parts(directory: &Path) -> Vec<String> {
+        let names = std::fs::read_dir(directory).unwrap();
+        let mut names: Vec<String> = names
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .filter(|name| is_part(name))
+            .collect();
+        names.sort();
+        names
+    }
+
+    fn lines(path: &Path) -> Vec<String> {
+        let mut text = String::new();
+        let file = File::open(path).unwrap();
+        let _ = MultiGzDecoder::new(file).read_to_string(&mut text);
+        text.lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn what_was_observed_is_written_in_order_behind_a_header() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut recorder = Recorder::start(options(directory.path(), 1 << 20), NOW).unwrap();
+        recorder.record(NOW, &Event::Watches(Vec::new()));
+        recorder.record(NOW + Duration::from_millis(1), &Event::Tick);
+        drop(recorder);
+        let [part] = &parts(directory.path())[..] else {
+            panic!("not one part");
+        };
+        let lines = lines(&directory.path().join(part));
+        assert!(
+            lines[0].starts_with("{\"recording\":{\"version\":1,"),
+            "{lines:?}"
+        );
+        assert_eq!(
+            lines[1..],
+            [
+                r#"{"observed":["2026-11-21T00:11:02.156Z",{"Watches":[]}]}"#,
+                r#"{"observed":["2026-11-21T00:11:02.157Z","Tick"]}"#,
+            ]
+        );
+    }
+
+    #[test]
+    fn a_full_part_ends_and_the_next_begins_with_what_is_known() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut parts = Parts::new(options(directory.path(), PARTS * 64), NOW);
+        parts.begin().unwrap();
+        let watches = Event::Watches(vec![WatchReport {
+            watch: "Services".into(),
+            health: crate::domain::inventory::InventoryHealth::Current,
+            known_good: Some(NOW),
+        }]);
+        parts.take(Entry {
+            text: json(&Line::Observed(NOW, &watches)).unwrap(),
+            kept: Some(Kept::Watches),
+        });
+        parts.flush().unwrap();
+        parts.end().unwrap();
+        let lines = lines(&directory.path().join(&super::tests::parts(directory.path())[1]));
+        assert!(lines[0].contains("\"part\":1"), "{lines:?}");
+        assert!(lines[1].starts_with("{\"known\":["), "{lines:?}");
+    }
+
+    #[test]
+    fn the_oldest_parts_go_when_all_take_more_room_than_they_may_and_nothing_else_goes() {
+        let directory = tempfile::tempdir().unwrap();
+        let kept = directory.path().join("notes.jsonl.gz");
+        std::fs::write(&kept, [0; 4_096]).unwrap();
+        let mut parts = Parts::new(options(directory.path(), PARTS * 100), NOW);
+        for _ in 0..40 {
+            parts.begin().unwrap();
+            parts.end().unwrap();
+        }
+        let left = super::tests::parts(directory.path());
+        let bytes: u64 = left
+            .iter()
+            .map(|name| std::fs::metadata(directory.path().join(name)).unwrap().len())
+            .sum();
+        assert!(bytes <= PARTS * 100 + 200, "{bytes} in {left:?}");
+        assert!(left.last().unwrap().ends_with("-00039.jsonl.gz"), "{left:?}");
+        assert!(kept.exists());
+    }
+
+    #[test]
+    fn what_was_flushed_can_be_read_after_a_kill() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut parts = Parts::new(options(directory.path(), 1 << 20), NOW);
+        parts.begin().unwrap();
+        parts.take(Entry {
+            text: json(&Line::Observed(NOW, &Event::Tick)).unwrap(),
+            kept: None,
+        });
+        parts.flush().unwrap();
+        // Not ended: the file lacks its end, as after a kill.
+        let path = directory.path().join(&super::tests::parts(directory.path())[0]);
+        assert_eq!(lines(&path).len(), 2);
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_made_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        let error = Recorder::start(options(&file.join("below"), 1 << 20), NOW).unwrap_err();
+        assert!(error.to_string().contains("file/below"), "{error}");
+    }
+}

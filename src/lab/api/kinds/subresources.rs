@@ -1,0 +1,44 @@
+//! What is served below an object's own URL, and which type of object admission gets to see there.
+
+use super::Kind;
+
+/// A served subresource.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) struct Subresource {
+    /// What happens there.
+    pub way: Way,
+    /// Group, version and kind of the objects that are sent.
+    pub object: (&'static str, &'static str, &'static str),
+}
+
+/// What happens at a subresource.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) enum Way {
+    /// A part of the object itself is written by PUT and PATCH.
+    Part,
+    /// The number of replicas is written, as an object of its own.
+    Scale,
+    /// Something is asked for by POST.
+    Token,
+    /// See [`Self::Token`].
+    Eviction,
+    /// See [`Self::Token`].
+    Binding,
+    /// A connection is asked for. None is ever made: no Pod runs here.
+    Connect,
+}
+
+pub(super) fn find(kind: &'static Kind, name: &str) -> Option<Subresource> {
+    let own = (kind.group, kind.version, kind.kind);
+    let (way, object) = match (kind.group, kind.resource, name) {
+        (_, _, "status") if kind.status => (Way::Part, own),
+        ("", "namespaces", "finalize") => (Way::Part, own),
+        ("apps", "deployments", "scale") => (Way::Scale, ("autoscaling", "v1", "Scale")),
+        ("", "serviceaccounts", "token") => (Way::Token, ("authentication.k8s.io", "v1", "TokenRequest")),
+        ("", "pods", "eviction") => (Way::Eviction, ("policy", "v1", "Eviction")),
+        ("", "pods", "binding") => (Way::Binding, ("", "v1", "Binding")),
+        ("", "pods", "exec") => (Way::Connect, ("", "v1", "PodExecOptions")),
+        _ => return None,
+    };
+    Some(Subresource { way, object })
+}

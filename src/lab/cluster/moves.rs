@@ -1,0 +1,141 @@
+//! What a Deployment and its nodes do to a hook's endpoints.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
+use kube::api::{Api, Patch, PatchParams};
+use serde_json::json;
+use tokio::time::sleep;
+
+use super::{Cluster, LabHook, bounded, objects};
+use crate::lab::backend::Behaviour;
+use crate::lab::control_plane::Reach;
+
+/// How long a backend of a careless Deployment is listed while it does not serve, before it is taken out and after
+/// it is back.
+const GAP: Duration = Duration::from_millis(1_000);
+/// How long its Pod is gone.
+const GONE: Duration = Duration::from_millis(800);
+/// Between the steps in which a node is lost.
+const DOOM: Duration = Duration::from_secs(4);
+/// Between two Pods of the rollout.
+const PAUSE: Duration = Duration::from_millis(800);
+
+impl Cluster {
+    /// Lists the endpoints of a hook for which `change` returns true, each as it leaves it. The argument's number is
+    /// the backend's place.
+    ///
+    /// # Errors
+    /// When the slice cannot be read or written, or there is none because hooks are reached by `url`.
+    pub async fn list_endpoints(
+        &self,
+        hook: LabHook,
+        change: impl Fn(usize, &mut Endpoint) -> bool,
+    ) -> anyhow::Result<()> {
+        anyhow::ensure!(
+            self.reach != Reach::Url,
+            "a hook that is reached by url has no endpoints"
+        );
+        let all = objects::endpoint_slice(self, hook)?.endpoints.unwrap_or_default();
+        let listed: Vec<Endpoint> = all
+            .into_iter()
+            .enumerate()
+            .filter_map(|(place, mut endpoint)| change(place, &mut endpoint).then_some(endpoint))
+            .collect();
+        let api: Api<EndpointSlice> = Api::namespaced(self.client.clone(), hook.namespace());
+        let name = objects::slice_name(hook);
+        self.update(&api, &name, |slice| slice.endpoints = Some(listed.clone()))
+            .await
+            .with_context(|| format!("changing EndpointSlice {}/{name}", hook.namespace()))
+    }
+
+    /// Lets the `count` backends that were called most vanish as with their node: they are listed no more, nothing is
+    /// closed, and nothing comes back on the connections that there are. Of those the API server has some for sure.
+    ///
+    /// # Errors
+    /// As [`Self::list_endpoints`], and when a backend does not take the change.
+    pub async fn vanish(&self, hook: LabHook, count: usize) -> anyhow::Result<()> {
+        let backends = self.backends(hook);
+        let mut places: Vec<usize> = (0..backends.len()).collect();
+        places.sort_by_key(|place| std::cmp::Reverse(backends[*place].counters().reviews()));
+        places.truncate(count);
+        // In this order nobody dials one of them any more.
+        self.list_endpoints(hook, |place, _| !places.contains(&place))
+            .await?;
+        for place in places {
+            backends[place].behave(Behaviour::Stopped).await?;
+        }
+        Ok(())
+    }
+
+    /// Sets the condition `Ready` of a node, as the node controller does.
+    ///
+    /// # Errors
+    /// When the node's status cannot be written.
+    pub async fn set_node_ready(&self, name: &str, ready: bool) -> anyhow::Result<()> {
+        let (status, reason) = match ready {
+            true => ("True", "KubeletReady"),
+            false => ("Unknown", "NodeStatusUnknown"),
+        };
+        let condition = json!({
+            "type": "Ready", "status": status, "reason": reason,
+            "lastTransitionTime": format!("{:.0}", jiff::Timestamp::now()),
+        });
+        let patch = Patch::Merge(json!({"status": {"conditions": [condition]}}));
+        let api: Api<Node> = Api::all(self.client.clone());
+        bounded(api.patch_status(name, &PatchParams::default(), &patch))
+            .await
+            .with_context(|| format!("changing the status of Node {name:?}"))?;
+        Ok(())
+    }
+
+    /// Puts all backends of a hook on one node, lets that become NotReady and then takes it down.
+    ///
+    /// # Errors
+    /// As [`Self::vanish`] and [`Self::set_node_ready`].
+    pub async fn lose_the_only_node(&self, hook: LabHook) -> anyhow::Result<()> {
+        let node = objects::node_name(1);
+        self.list_endpoints(hook, |_, endpoint| {
+            endpoint.node_name = Some(node.clone());
+            true
+        })
+        .await?;
+        sleep(DOOM).await;
+        self.set_node_ready(&node, false).await?;
+        sleep(DOOM).await;
+        self.behave(hook, hook.backends(), &Behaviour::Stopped).await
+    }
+
+    /// Undoes [`Self::lose_the_only_node`].
+    ///
+    /// # Errors
+    /// As that.
+    pub async fn spread_again(&self, hook: LabHook) -> anyhow::Result<()> {
+        self.behave(hook, hook.backends(), &Behaviour::Healthy).await?;
+        self.set_node_ready(&objects::node_name(1), true).await?;
+        self.set_endpoints(hook, true).await
+    }
+
+    /// Restarts the backends of a hook one after the other, without end, as a Deployment does whose Pods have
+    /// neither a readiness probe that asks their TLS server nor a preStop sleep: each stops while it is listed as
+    /// Ready, and is listed again before it serves.
+    ///
+    /// # Errors
+    /// As [`Self::vanish`].
+    pub async fn restart_without_end(&self, hook: LabHook) -> anyhow::Result<()> {
+        let backends = self.backends(hook);
+        for (place, backend) in backends.iter().enumerate().cycle() {
+            backend.behave(Behaviour::Refused).await?;
+            sleep(GAP).await;
+            self.list_endpoints(hook, |other, _| other != place).await?;
+            sleep(GONE).await;
+            self.list_endpoints(hook, |_, _| true).await?;
+            sleep(GAP).await;
+            backend.behave(Behaviour::Healthy).await?;
+            sleep(PAUSE).await;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,126 @@
+//! API servers beside or after the first one, on the same etcd.
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use super::process::{Guard, Process};
+use super::{Envtest, Files, api_server_arguments, free_port, kubeconfig, ready};
+
+/// How an API server is started, and started again.
+#[derive(Debug)]
+pub(super) struct Launch {
+    /// What its log is called by.
+    pub name: &'static str,
+    pub binary: PathBuf,
+    pub arguments: Vec<OsString>,
+    pub directory: PathBuf,
+}
+
+impl Launch {
+    /// Starts it.
+    pub(super) fn start(&self, guard: &mut Guard) -> anyhow::Result<Process> {
+        Process::start(
+            self.name,
+            &self.binary,
+            self.arguments.clone(),
+            &self.directory,
+            guard,
+        )
+    }
+}
+
+/// What another API server is made from.
+#[derive(Debug)]
+pub(super) struct Origin {
+    pub launch: Launch,
+    pub etcd_port: u16,
+    pub files: Files,
+}
+
+/// Another API server of the same cluster. Dropping it kills it.
+#[derive(Debug)]
+pub struct SecondApiServer {
+    process: Process,
+    address: SocketAddr,
+    kubeconfig: String,
+}
+
+impl Envtest {
+    /// Kills the API server and starts it anew at the same address, on the same etcd; waits until it is ready.
+    ///
+    /// # Errors
+    /// When it does not start or does not become ready; with its last words.
+    pub async fn restart(&mut self) -> anyhow::Result<()> {
+        self.kube_apiserver.end();
+        self.kube_apiserver = self.origin.launch.start(&mut self.guard)?;
+        self.ready().await
+    }
+
+    /// Starts a second API server on the same etcd, with the same keys and users, on a port of its own, and waits for
+    /// nothing: whether it becomes ready may be the question.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn second(&mut self) -> anyhow::Result<SecondApiServer> {
+        let host = self.address.ip();
+        let address = SocketAddr::from((host, free_port(host)?));
+        let Origin {
+            launch: first,
+            etcd_port,
+            files,
+        } = &*self.origin;
+        let launch = Launch {
+            name: "kube-apiserver-2",
+            binary: first.binary.clone(),
+            arguments: api_server_arguments(files, *etcd_port, address),
+            directory: first.directory.clone(),
+        };
+        Ok(SecondApiServer {
+            process: launch.start(&mut self.guard)?,
+            address,
+            kubeconfig: kubeconfig(&files.authority.pem(), address, &files.token),
+        })
+    }
+}
+
+impl SecondApiServer {
+    /// Where it listens.
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// A kubeconfig (YAML) of a user that may do everything, at this API server.
+    pub fn kubeconfig(&self) -> String {
+        self.kubeconfig.clone()
+    }
+
+    /// Waits until it is ready.
+    ///
+    /// # Errors
+    /// When it has ended, or is not ready after `limit`; with its last words.
+    pub async fn ready(&self, limit: Duration) -> anyhow::Result<()> {
+        ready(&self.kubeconfig, &[&self.process], limit).await
+    }
+
+    /// Complains when it has ended by itself, with its last words.
+    ///
+    /// # Errors
+    /// When it is no longer there.
+    pub fn check(&self) -> anyhow::Result<()> {
+        self.process.check()
+    }
+
+    /// Stops it without ending it: connections are still taken by the system, and nothing is answered any more.
+    pub fn pause(&self) {
+        self.process.signal(Signal::STOP);
+    }
+
+    /// Lets it go on.
+    pub fn resume(&self) {
+        self.process.signal(Signal::CONT);
+    }
+}

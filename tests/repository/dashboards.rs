@@ -1,0 +1,144 @@
+//! The dashboards: their files are what the generator writes, and what they query exists.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::exposed::{EXPOSED, names_in, selector, values_of};
+use crate::{files, read};
+
+#[path = "../../examples/dashboards/grafana.rs"]
+mod grafana;
+#[path = "../../examples/dashboards/overview.rs"]
+mod overview;
+#[path = "../../examples/dashboards/webhook.rs"]
+mod webhook;
+
+/// What is queried of an API server's own metrics: families that Kubernetes 1.36 serves.
+const API_SERVER: [&str; 5] = [
+    "apiserver_request_duration_seconds_bucket",
+    "apiserver_admission_webhook_admission_duration_seconds_bucket",
+    "apiserver_admission_webhook_rejection_count",
+    "apiserver_admission_webhook_fail_open_count",
+    "apiserver_admission_webhook_request_total",
+];
+
+fn dashboards() -> Vec<(&'static str, Value)> {
+    [
+        ("overview.json", overview::dashboard()),
+        ("webhook.json", webhook::dashboard()),
+    ]
+    .into_iter()
+    .map(|(name, dashboard)| (name, serde_json::to_value(dashboard).unwrap()))
+    .collect()
+}
+
+fn panels(dashboard: &Value) -> &[Value] {
+    dashboard["panels"].as_array().unwrap()
+}
+
+/// Every query of a dashboard: of its panels, annotations and variables.
+fn queries(dashboard: &Value) -> Vec<String> {
+    let of_panels = panels(dashboard)
+        .iter()
+        .flat_map(|panel| panel["targets"].as_array().unwrap())
+        .map(|target| target["expr"].as_str().unwrap());
+    let annotations = dashboard["annotations"]["list"].as_array().unwrap();
+    let of_annotations = annotations.iter().map(|list| list["expr"].as_str().unwrap());
+    let variables = dashboard["templating"]["list"].as_array().unwrap();
+    let of_variables = variables
+        .iter()
+        .filter_map(|variable| variable["query"]["query"].as_str());
+    of_panels
+        .chain(of_annotations)
+        .chain(of_variables)
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn every_file_is_what_the_generator_writes() {
+    let written: BTreeSet<String> = files("dashboards", ".json")
+        .iter()
+        .map(|path| path.file_name().unwrap().to_string_lossy().into_owned())
+        .collect();
+    let made = dashboards();
+    let names: BTreeSet<String> = made.iter().map(|(name, _)| (*name).to_owned()).collect();
+    assert_eq!(written, names);
+    for (name, made) in made {
+        let file: Value = serde_json::from_str(&read(format!("dashboards/{name}"))).unwrap();
+        assert_eq!(file, made, "{name}: run `cargo run --example dashboards`");
+    }
+}
+
+#[test]
+fn every_query_looks_at_metrics_labels_and_values_that_exist() {
+    for (name, dashboard) in dashboards() {
+        for query in queries(&dashboard) {
+            for (at, _) in query.match_indices("hookwatch_") {
+                let (metric, labels) = selector(&query[at..]);
+                let exposed = EXPOSED.get(metric);
+                let exposed = exposed.unwrap_or_else(|| panic!("{name}: there is no {metric}"));
+                for label in labels.iter().filter(|label| label.name != "cluster") {
+                    assert!(
+                        exposed.contains(&label.name),
+                        "{name}: {metric} has no label {}",
+                        label.name
+                    );
+                    if let Some(values) = values_of(&label.name).filter(|_| label.operator == "=") {
+                        assert!(
+                            values.contains(&label.value.as_str()),
+                            "{name}: {metric} is never {}={:?}",
+                            label.name,
+                            label.value
+                        );
+                    }
+                }
+            }
+            let foreign = query
+                .split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
+                .filter(|word| word.starts_with("apiserver_"));
+            for word in foreign {
+                assert!(API_SERVER.contains(&word), "{name}: {word}");
+            }
+            assert!(
+                !names_in(&query).is_empty() || query.contains("apiserver_"),
+                "{name}: {query} looks at nothing"
+            );
+            // A dashboard for several clusters must not mix them, wherever it looks.
+            let selectors = query.matches('{').count();
+            let chosen = query.matches("cluster=~\"$cluster\"").count();
+            let asks_for_clusters = query.ends_with(", cluster)");
+            assert!(asks_for_clusters || selectors == chosen, "{name}: {query}");
+        }
+    }
+}
+
+#[test]
+fn every_panel_says_what_it_shows_in_which_unit_and_stands_where_no_other_stands() {
+    let mut uids = BTreeSet::new();
+    for (name, dashboard) in dashboards() {
+        assert!(uids.insert(dashboard["uid"].to_string()), "{name}");
+        let mut taken = BTreeSet::new();
+        let mut titles = BTreeSet::new();
+        for panel in panels(&dashboard) {
+            let title = panel["title"].as_str().unwrap();
+            assert!(titles.insert(title), "{name}: {title} twice");
+            let description = panel["description"].as_str().unwrap();
+            assert!(description.ends_with('.'), "{name}: {title}: {description:?}");
+            let kind = panel["type"].as_str().unwrap();
+            let has_unit = panel["fieldConfig"]["defaults"]["unit"].is_string();
+            assert!(
+                has_unit || ["table", "state-timeline"].contains(&kind),
+                "{name}: {title}"
+            );
+            let at = |key: &str| panel["gridPos"][key].as_u64().unwrap();
+            assert!(at("x") + at("w") <= 24, "{name}: {title} is out of the grid");
+            for x in at("x")..at("x") + at("w") {
+                for y in at("y")..at("y") + at("h") {
+                    assert!(taken.insert((x, y)), "{name}: {title} covers another panel");
+                }
+            }
+        }
+    }
+}

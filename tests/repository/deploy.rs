@@ -1,0 +1,218 @@
+//! deploy/: the fence speaks of what the code writes, and of nothing else; and the tables name every permission.
+
+use std::collections::BTreeSet;
+
+use hookwatch::domain::bypass::{
+    CONDITION_PREFIX, Condition, FIELD_MANAGER, LEDGER, OPT_OUT_ANNOTATION, STATE_ANNOTATION, original,
+};
+use hookwatch::domain::fence::{Attempt, FENCE, OPTED_OUT};
+use serde_json::Value;
+
+use crate::{files, read};
+
+const NAMESPACE: &str = "hookwatch";
+const ACCOUNT: &str = "system:serviceaccount:hookwatch:hookwatch";
+
+/// Every object in a file of manifests.
+fn objects(path: &str) -> Vec<Value> {
+    let text = read(path);
+    let documents = text.split("\n---\n");
+    documents
+        .map(|document| serde_saphyr::from_str(document).unwrap_or_else(|error| panic!("{path}: {error}")))
+        .collect()
+}
+
+fn fence() -> Value {
+    let objects = objects("deploy/base/fence.yaml");
+    let of_kind = |object: &&Value| {
+        object["kind"] == "ValidatingAdmissionPolicy" && object["metadata"]["name"] == FENCE
+    };
+    objects.iter().find(of_kind).expect("the fence").clone()
+}
+
+/// What a variable of the fence stands for.
+fn variable(name: &str) -> String {
+    let fence = fence();
+    let variables = fence["spec"]["variables"].as_array().unwrap();
+    let variable = variables.iter().find(|variable| variable["name"] == name);
+    variable.expect(name)["expression"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn the_fence_lets_exactly_our_conditions_be_written() {
+    let texts = Condition::ALL.map(|condition| {
+        let text = condition.expression(NAMESPACE, ACCOUNT);
+        assert!(
+            !text.contains(['\'', '\\']),
+            "it cannot stand in a raw string: {text}"
+        );
+        format!("\"{}\": r'{text}'", condition.name())
+    });
+    assert_eq!(variable("conditions"), format!("{{ {} }}", texts.join(", ")));
+}
+
+#[test]
+fn the_fence_knows_our_names() {
+    let fence = fence();
+    let text = fence["spec"].to_string().replace("\\\"", "\"");
+    let quoted = |name: &str| format!("\"{name}\"");
+    for name in [
+        CONDITION_PREFIX,
+        STATE_ANNOTATION,
+        OPT_OUT_ANNOTATION,
+        LEDGER,
+        FIELD_MANAGER,
+    ] {
+        assert!(text.contains(&quoted(name)), "{name}");
+    }
+    let ours = text.split('"').filter(|word| word.contains("hookwatch.dev"));
+    let known: BTreeSet<String> = [CONDITION_PREFIX, STATE_ANNOTATION, OPT_OUT_ANNOTATION]
+        .map(str::to_owned)
+        .into_iter()
+        .chain(Condition::ALL.map(|condition| condition.name().to_owned()))
+        .chain([format!("f:{STATE_ANNOTATION}"), CONDITION_PREFIX.to_owned()])
+        .collect();
+    for word in ours.filter(|word| !word.contains(' ') && !word.contains('\\')) {
+        assert!(known.contains(word), "{word} is known to the fence alone");
+    }
+    // The pieces that the fence puts originals together from.
+    assert_eq!(original("w", "Fail", 10), "w=Fail/10");
+    assert!(text.contains("b.name + \"=\" + b.failurePolicy + \"/\" + string(b.timeoutSeconds)"));
+}
+
+#[test]
+fn what_the_proof_waits_for_is_what_the_fence_says() {
+    let fence = fence();
+    let validations = fence["spec"]["validations"].as_array().unwrap();
+    let said: BTreeSet<&str> = validations
+        .iter()
+        .map(|validation| validation["message"].as_str().expect("a message"))
+        .collect();
+    assert_eq!(said.len(), validations.len(), "each says something else");
+    for attempt in Attempt::ALL {
+        if let Some(refusal) = attempt.refusal() {
+            assert!(said.contains(refusal), "{refusal}");
+        }
+    }
+    assert!(said.contains(OPTED_OUT));
+}
+
+#[test]
+fn both_policies_are_bound_and_refuse_when_in_doubt() {
+    let objects = objects("deploy/base/fence.yaml");
+    let kind = |kind: &'static str| objects.iter().filter(move |object| object["kind"] == kind);
+    let mut count = 0;
+    for policy in kind("ValidatingAdmissionPolicy") {
+        count += 1;
+        assert_eq!(policy["spec"]["failurePolicy"], "Fail");
+        let name = &policy["metadata"]["name"];
+        let binding = kind("ValidatingAdmissionPolicyBinding")
+            .find(|binding| binding["spec"]["policyName"] == *name && binding["metadata"]["name"] == *name);
+        let binding = binding.unwrap_or_else(|| panic!("{name} is not bound under its own name"));
+        assert_eq!(binding["spec"]["validationActions"], serde_json::json!(["Deny"]));
+        assert!(
+            binding["spec"].get("matchResources").is_none(),
+            "{name} is bound everywhere"
+        );
+        // Whoever is not hookwatch meets the match condition alone: it must not err.
+        let conditions = policy["spec"]["matchConditions"].as_array().unwrap();
+        let [condition] = conditions.as_slice() else {
+            panic!("{name} has one match condition")
+        };
+        let expected = format!(
+            "has(request.userInfo.username) && request.userInfo.username.startsWith(\"system:serviceaccount:{NAMESPACE}:\")"
+        );
+        assert_eq!(condition["expression"], expected);
+    }
+    assert_eq!(count, 2);
+}
+
+/// Each rule as it stands in the tables: `verbs`, `resources`, whatever else limits it.
+fn rules() -> BTreeSet<(String, String)> {
+    let mut rules = BTreeSet::new();
+    for path in ["deploy/base/observe.yaml", "deploy/overlays/breaker/act.yaml"] {
+        for role in objects(path) {
+            let words = |list: &Value| -> Vec<String> {
+                let list = list.as_array().into_iter().flatten();
+                list.map(|word| word.as_str().unwrap().to_owned()).collect()
+            };
+            for rule in role["rules"].as_array().into_iter().flatten() {
+                assert!(!rule.to_string().contains('*'), "{path}: a wildcard: {rule}");
+                let group = words(&rule["apiGroups"]).join("");
+                for what in words(&rule["resources"])
+                    .into_iter()
+                    .chain(words(&rule["nonResourceURLs"]))
+                {
+                    let what = match group.as_str() {
+                        "" => what,
+                        group => format!("{what}.{group}"),
+                    };
+                    for verb in words(&rule["verbs"]) {
+                        rules.insert((verb, what.clone()));
+                    }
+                }
+            }
+        }
+    }
+    rules
+}
+
+#[test]
+fn every_permission_is_explained_and_no_other() {
+    let document = read("deploy/README.md");
+    let mut explained = BTreeSet::new();
+    for row in document.lines().filter(|line| line.starts_with("| `")) {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').collect();
+        let (verbs, whats) = (crate::quoted(cells[0]), crate::quoted(cells[1]));
+        for verb in &verbs {
+            explained.extend(whats.iter().map(|what| ((*verb).to_owned(), (*what).to_owned())));
+        }
+    }
+    assert_eq!(explained, rules());
+}
+
+#[test]
+fn who_only_sees_may_list_and_watch_webhook_configurations_and_create_nothing_but_events() {
+    for role in objects("deploy/base/observe.yaml") {
+        for rule in role["rules"].as_array().into_iter().flatten() {
+            let text = rule.to_string();
+            if text.contains("webhookconfigurations") {
+                assert_eq!(rule["verbs"], serde_json::json!(["list", "watch"]), "{rule}");
+            }
+            if text.contains("\"create\"") {
+                assert_eq!(rule["resources"], serde_json::json!(["events"]), "{rule}");
+            }
+            assert!(
+                !text.contains("\"update\"") && !text.contains("\"delete"),
+                "{rule}"
+            );
+            // Whatever else may be changed goes by a name.
+            if text.contains("\"patch\"") && !text.contains("\"events\"") {
+                assert!(rule["resourceNames"].is_array(), "{rule}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_manifest_is_in_a_kustomization() {
+    let mut count = 0;
+    for path in files("deploy", ".yaml") {
+        let (folder, name) = (
+            path.parent().unwrap(),
+            path.file_name().unwrap().to_string_lossy(),
+        );
+        if name == "kustomization.yaml" {
+            continue;
+        }
+        let kustomization: Value = serde_saphyr::from_str(&read(folder.join("kustomization.yaml"))).unwrap();
+        let resources = kustomization["resources"].as_array().unwrap();
+        assert!(
+            resources.iter().any(|resource| *resource == *name),
+            "{}",
+            path.display()
+        );
+        count += 1;
+    }
+    assert!(count >= 6);
+}

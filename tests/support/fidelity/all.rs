@@ -1,0 +1,104 @@
+//! What hookwatch believes of an API server, as cases that are played on either control plane.
+//!
+//! Each leaves a transcript. A real API server's is kept in `tests/fixtures/fidelity`, and the embedded one has to leave the
+//! same. HOOKWATCH_BLESS=1 in a run of `with_envtest` writes them anew.
+
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    dead_code,
+    reason = "a test fails by panicking, and each of two programs uses a part of this"
+)]
+
+mod ask;
+mod bypasses;
+mod calls;
+mod counters;
+mod failing;
+mod hooks;
+pub mod lab;
+mod mask;
+mod patches;
+mod play;
+mod recorder;
+mod restarts;
+mod shapes;
+mod shield;
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lab::Lab;
+use play::Play;
+
+type Playing<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
+
+/// One property of API servers.
+pub struct Case {
+    pub name: &'static str,
+    /// Why the embedded one cannot know it, if so.
+    pub real_only: Option<&'static str>,
+    play: for<'a> fn(&'a mut Play) -> Playing<'a>,
+}
+
+impl Case {
+    /// When the embedded one shall give writes up, where waiting as long as a real one would only waste time.
+    pub fn sooner(&self) -> Option<Duration> {
+        (self.name == "a_request_is_cut_at_34_s_whatever_is_left_of_its_hooks_time")
+            .then_some(Duration::from_secs(3))
+    }
+}
+
+/// `case!(function)`: a case under its function's name; `case!(function, "why")` for real API servers only.
+macro_rules! case {
+    ($($path:ident)::+) => { case!(@ $($path)::+, None) };
+    ($($path:ident)::+, $why:literal) => { case!(@ $($path)::+, Some($why)) };
+    (@ $($path:ident)::+, $why:expr) => {
+        Case {
+            name: [$(stringify!($path)),+].last().copied().unwrap_or_default(),
+            real_only: $why,
+            play: |play| Box::pin($($path)::+(play)),
+        }
+    };
+}
+
+/// All of them.
+pub fn cases() -> Vec<Case> {
+    vec![
+        case!(bypasses::a_false_condition_frees_writes_under_fail_at_once),
+        case!(bypasses::a_hook_on_probation_sees_only_our_own_dry_runs),
+        case!(bypasses::ignore_still_costs_the_timeout_and_counts_as_failing_open),
+        case!(bypasses::a_hung_catch_all_blocks_leases_events_and_configmaps),
+        case!(bypasses::the_time_of_hooks_is_the_difference_between_request_and_sli_time),
+        case!(patches::a_patch_that_tests_what_it_changes_fails_cleanly_when_somebody_was_faster),
+        case!(patches::a_hook_takes_64_conditions_and_no_name_twice),
+        case!(patches::the_ledger_is_an_empty_configuration_written_with_its_version),
+        case!(shield::the_shield_spares_what_keeps_the_control_plane_alive_and_nothing_else),
+        case!(shield::no_hook_is_asked_about_webhook_configurations_and_policies),
+        case!(shapes::no_condition_errs_on_any_shape_of_a_request),
+        case!(calls::a_denial_names_its_hook_whatever_else_it_says),
+        case!(calls::a_condition_that_errs_refuses_under_fail_and_is_passed_over_under_ignore),
+        case!(calls::hung_hooks_cost_their_sum_when_mutating_and_the_longest_when_validating),
+        case!(calls::a_request_with_less_time_than_its_hook_ends_as_a_timeout_of_its_own),
+        case!(calls::a_request_is_cut_at_34_s_whatever_is_left_of_its_hooks_time),
+        case!(failing::every_failed_call_is_worded_as_the_canaries_reader_knows_it),
+        case!(restarts::a_watch_from_before_the_history_is_told_that_it_has_expired),
+        case!(
+            restarts::the_inventory_recovers_when_an_api_server_comes_back,
+            "what is in the embedded one ends with it"
+        ),
+        case!(
+            restarts::an_api_server_with_a_role_to_make_does_not_start_behind_a_hung_catch_all,
+            "the embedded one makes no roles, and there is no second one"
+        ),
+    ]
+}
+
+/// Plays one case and holds its transcript against the one that is kept.
+pub async fn play(lab: &Arc<Lab>, case: &Case, may_bless: bool) {
+    let mut play = Play::begin(Arc::clone(lab)).await;
+    (case.play)(&mut play).await;
+    play::compare(case.name, &play.end().await, may_bless);
+}

@@ -1,0 +1,232 @@
+//! A control plane of either kind, spoken to without any help: what is sent and what comes back is seen as it is.
+
+use std::time::{Duration, Instant};
+
+use hookwatch::lab::api::{ApiServer, ApiServerOptions};
+use hookwatch::lab::control_plane::{ControlPlane, Kind};
+use hookwatch::lab::directory::PrivateDirectory;
+use http_body_util::BodyExt;
+use kube::Client;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::{Value, json};
+use tokio::sync::Mutex;
+
+use super::ask::{Answer, Ask};
+
+/// A guard against a request that hangs: above what an API server allows a write.
+const LIMIT: Duration = Duration::from_secs(60);
+/// And against something that never comes about.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The two kinds of webhook configurations, as URLs name them.
+pub const VALIDATING: &str = "validatingwebhookconfigurations";
+pub const MUTATING: &str = "mutatingwebhookconfigurations";
+
+/// The path of webhook configurations, or of one of them.
+pub fn configurations(resource: &str, name: &str) -> String {
+    let path = format!("/apis/admissionregistration.k8s.io/v1/{resource}");
+    if name.is_empty() {
+        path
+    } else {
+        format!("{path}/{name}")
+    }
+}
+
+/// A running control plane.
+pub struct Lab {
+    pub kind: Kind,
+    /// What it says its version is.
+    pub version: String,
+    pub kubeconfig: String,
+    /// When it gives a write up.
+    pub request_limit: Duration,
+    client: Client,
+    beacons: Mutex<u32>,
+    pub plane: Mutex<ControlPlane>,
+    /// Last: it is removed when the processes in it have ended.
+    pub directory: PrivateDirectory,
+}
+
+impl Lab {
+    /// Starts one; the embedded one may be told to give writes up sooner.
+    pub async fn start(kind: Kind, sooner: Option<Duration>) -> Self {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let directory = PrivateDirectory::create().unwrap();
+        let mut options = ApiServerOptions::default();
+        let request_limit = sooner.unwrap_or(options.request_limit);
+        options.request_limit = request_limit;
+        let plane = match kind {
+            Kind::Embedded => ControlPlane::Embedded(ApiServer::start(options).await.unwrap()),
+            Kind::Envtest => ControlPlane::start(kind, directory.path()).await.unwrap(),
+        };
+        let kubeconfig = plane.kubeconfig();
+        let mut lab = Self {
+            kind,
+            version: String::new(),
+            client: client(&kubeconfig).await,
+            kubeconfig,
+            request_limit,
+            beacons: Mutex::new(0),
+            plane: Mutex::new(plane),
+            directory,
+        };
+        let version = lab.send(&Ask::get("/version")).await;
+        lab.version = version.body["gitVersion"].as_str().unwrap().to_owned();
+        lab.let_everybody_do_everything().await;
+        lab
+    }
+
+    /// Sends a request and takes the answer as it is.
+    pub async fn send(&self, ask: &Ask) -> Answer {
+        let answer = self.try_to_send(ask).await;
+        answer.unwrap_or_else(|error| panic!("{} {}: {error:?}", ask.method, ask.path))
+    }
+
+    /// As [`Self::send`], where the connection may break off.
+    pub async fn try_to_send(&self, ask: &Ask) -> kube::Result<Answer> {
+        let begin = Instant::now();
+        let answer = tokio::time::timeout(LIMIT, self.client.send(ask.to_http()))
+            .await
+            .unwrap_or_else(|_| panic!("no answer to {} {}", ask.method, ask.path))?;
+        let (parts, body) = answer.into_parts();
+        let body = body.collect().await?.to_bytes();
+        let text = String::from_utf8_lossy(&body).into_owned();
+        let warnings = parts.headers.get_all("warning");
+        Ok(Answer {
+            status: parts.status.as_u16(),
+            took: begin.elapsed(),
+            body: serde_json::from_str(&text).unwrap_or(Value::Null),
+            text,
+            warnings: warnings
+                .iter()
+                .map(|value| value.to_str().unwrap().to_owned())
+                .collect(),
+        })
+    }
+
+    /// Sends what has to succeed.
+    pub async fn done(&self, ask: &Ask) -> Value {
+        let answer = self.send(ask).await;
+        assert!(
+            (200..300).contains(&answer.status),
+            "{} {}: {}",
+            ask.method,
+            ask.path,
+            answer.text
+        );
+        answer.body
+    }
+
+    /// Makes something that may be there already.
+    pub async fn have(&self, path: &str, body: Value) {
+        let answer = self.send(&Ask::post(path, body)).await;
+        assert!(matches!(answer.status, 201 | 409), "{path}: {}", answer.text);
+    }
+
+    pub async fn namespace(&self, name: &str) {
+        self.have("/api/v1/namespaces", json!({"metadata": {"name": name}}))
+            .await;
+    }
+
+    /// The metrics as text.
+    pub async fn metrics(&self) -> String {
+        self.send(&Ask::get("/metrics")).await.text
+    }
+
+    /// Takes all hooks away that an earlier case left behind.
+    pub async fn clear(&self) {
+        for resource in [VALIDATING, MUTATING] {
+            let list = self.done(&Ask::get(&configurations(resource, ""))).await;
+            for item in list["items"].as_array().unwrap() {
+                let name = item["metadata"]["name"].as_str().unwrap();
+                self.done(&Ask::delete(&configurations(resource, name))).await;
+            }
+        }
+        for resource in [VALIDATING, MUTATING] {
+            self.settle(resource).await;
+        }
+    }
+
+    /// Waits until the API server goes by every webhook configuration as written.
+    ///
+    /// A real one learns of its own writes by a watch, in their order. So a last configuration is written, the beacon:
+    /// once its condition is heard to err, everything before it is in force too. The error comes before any hook is called.
+    pub async fn settle(&self, resource: &str) {
+        let mut beacons = self.beacons.lock().await;
+        *beacons += 1;
+        let name = format!("beacon-{}", *beacons);
+        let expression = format!(
+            "has(request.name) && request.name == \"{name}\" && request.subResource == \"there is none\""
+        );
+        let beacon = json!({
+            "metadata": {"name": "000-beacon"},
+            "webhooks": [{
+                "name": "beacon.fidelity.example",
+                "clientConfig": {"url": "https://127.0.0.1:1/"},
+                "rules": [{
+                    "operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["secrets"],
+                }],
+                "sideEffects": "None",
+                "admissionReviewVersions": ["v1"],
+                "timeoutSeconds": 1,
+                "matchConditions": [{"name": "beacon", "expression": expression}],
+            }],
+        });
+        let path = configurations(resource, "000-beacon");
+        let there = self.send(&Ask::get(&path)).await;
+        if there.status == 404 {
+            self.done(&Ask::post(&configurations(resource, ""), beacon)).await;
+        } else {
+            let patch = json!([{
+                "op": "replace",
+                "path": "/webhooks/0/matchConditions/0/expression",
+                "value": expression,
+            }]);
+            self.done(&Ask::json_patch(&path, patch)).await;
+        }
+        let secret = json!({"metadata": {"name": name}});
+        let probe = Ask::post("/api/v1/namespaces/default/secrets", secret).dry_run();
+        let begin = Instant::now();
+        loop {
+            let answer = self.send(&probe).await;
+            if answer.status == 403 && answer.text.contains("no such key") {
+                return;
+            }
+            assert!(begin.elapsed() < PATIENCE, "not in force: {}", answer.text);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// The embedded one asks nobody for permission; on a real one the cases are about admission, not about roles.
+    async fn let_everybody_do_everything(&self) {
+        let subjects = ["system:authenticated", "system:unauthenticated"]
+            .map(|group| json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": group}));
+        let binding = json!({
+            "metadata": {"name": "fidelity"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+            "subjects": subjects,
+        });
+        let path = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+        self.done(&Ask::post(path, binding)).await;
+        let probe = Ask::post(
+            "/api/v1/namespaces/default/configmaps",
+            json!({"metadata": {"name": "may-i"}}),
+        );
+        let probe = probe.user("system:anonymous", &[]).dry_run();
+        let begin = Instant::now();
+        while self.send(&probe).await.status != 201 {
+            assert!(begin.elapsed() < PATIENCE, "the binding has no effect");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+/// A client that repeats nothing by itself.
+async fn client(kubeconfig: &str) -> Client {
+    let kubeconfig = Kubeconfig::from_yaml(kubeconfig).unwrap();
+    let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+        .await
+        .unwrap();
+    config.default_retry = false;
+    Client::try_from(config).unwrap()
+}

@@ -1,0 +1,136 @@
+//! What watching costs a real API server, in the CPU time of its process. Takes seven minutes, so only on request.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use hookwatch::app::config::{Config, ConfigArguments};
+use hookwatch::app::engine::Engine;
+use hookwatch::domain::time::Time;
+use hookwatch::io::client::{ConnectOptions, Connection};
+use hookwatch::io::node_leases::LeaseReader;
+use hookwatch::io::scrape::{ScrapeLimits, Scraper};
+use hookwatch::lab::cluster::Cluster;
+use hookwatch::lab::control_plane::Reach;
+use hookwatch::lab::directory::PrivateDirectory;
+use hookwatch::lab::envtest::Envtest;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
+use kube::api::PostParams;
+use serde_json::json;
+
+use super::{Named, Outcome, missing, named};
+
+/// Set by whoever wants the measurement.
+const ASKED_FOR: &str = "HOOKWATCH_MEASURE";
+/// How long each state is measured.
+const SPAN: Duration = Duration::from_secs(130);
+/// What is left out at the beginning of each: an API server has work of its own after its start, and hookwatch looks
+/// more closely until it knows what is usual.
+const SETTLING: Duration = Duration::from_secs(60);
+/// Node Leases in the cluster.
+const NODES: usize = 100;
+/// The kernel's unit of CPU time in /proc, the same on every Linux that Rust runs on.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+pub fn tests() -> Vec<Named> {
+    vec![named("scraping_costs_less_than_one_percent_of_a_core", || {
+        if let Some(skipped) = missing() {
+            return skipped;
+        }
+        if std::env::var_os(ASKED_FOR).is_none() {
+            return Outcome::Skipped(format!("seven minutes; only where {ASKED_FOR} is set"));
+        }
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(measure());
+        Outcome::Held
+    })]
+}
+
+/// CPU seconds that a process has used.
+fn cpu_seconds(id: u32) -> f64 {
+    let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap();
+    let after_name = stat.rsplit_once(") ").unwrap().1;
+    let fields: Vec<&str> = after_name.split(' ').collect();
+    let ticks = |at: usize| fields[at].parse::<f64>().unwrap();
+    (ticks(11) + ticks(12)) / TICKS_PER_SECOND
+}
+
+/// Percent of one core over the span, after settling.
+async fn share_of_a_core(id: u32) -> f64 {
+    tokio::time::sleep(SETTLING).await;
+    let (began, before) = (Instant::now(), cpu_seconds(id));
+    tokio::time::sleep(SPAN).await;
+    100.0 * (cpu_seconds(id) - before) / began.elapsed().as_secs_f64()
+}
+
+/// Milliseconds of the API server's CPU that one request costs.
+async fn cost_of<F: Future<Output = ()>>(id: u32, what: &str, times: u32, request: impl Fn() -> F) -> f64 {
+    request().await;
+    let before = cpu_seconds(id);
+    for _ in 0..times {
+        request().await;
+    }
+    let each = 1_000.0 * (cpu_seconds(id) - before) / f64::from(times);
+    println!("    {what}: {each:.1} ms");
+    each
+}
+
+async fn measure() {
+    let directory = PrivateDirectory::create().unwrap();
+    let envtest = Envtest::start(directory.path()).await.unwrap();
+    let id = envtest.api_server_id();
+    let cluster = Cluster::start(&envtest.kubeconfig(), Reach::Url).await.unwrap();
+    let leases: Api<Lease> = Api::namespaced(cluster.client().clone(), "kube-node-lease");
+    for node in 0..NODES {
+        let name = format!("node-{node}");
+        let spec = json!({"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": "2026-11-21T00:00:00.000000Z"});
+        let lease = serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap();
+        leases.create(&PostParams::default(), &lease).await.unwrap();
+    }
+    let kubeconfig = directory.write("kubeconfig", &envtest.kubeconfig()).unwrap();
+    let alone = share_of_a_core(id).await;
+    println!("    by itself: {alone:.2} % of a core");
+
+    let arguments = ConfigArguments {
+        kubeconfig: Some(kubeconfig.clone()),
+        ..ConfigArguments::default()
+    };
+    let engine = Engine::start(&Config::parse("", &arguments).unwrap())
+        .await
+        .unwrap();
+    let watched = share_of_a_core(id).await;
+    let calm = engine.assessment.borrow().clone().unwrap();
+    engine.stop().await;
+    println!(
+        "    watched: {watched:.2} % of a core ({}; {})",
+        calm.control_plane.summary, calm.sources.node_leases.detail
+    );
+
+    let options = ConnectOptions {
+        kubeconfig: Some(kubeconfig),
+        context: None,
+    };
+    let connection = Connection::open(&options).await.unwrap();
+    let clock: hookwatch::io::Clock =
+        Arc::new(|| Time::from_unix(SystemTime::now().duration_since(UNIX_EPOCH).unwrap()));
+    let scraper = Scraper::new(connection.clone(), Arc::clone(&clock), ScrapeLimits::default());
+    let target = scraper.targets().remove(0);
+    let reader = LeaseReader::new(&connection, clock);
+    let scrape = cost_of(id, "one scrape", 50, || async {
+        scraper.scrape(&target).await.unwrap();
+    })
+    .await;
+    let ready = cost_of(id, "one look at readyz", 200, || async {
+        drop(scraper.ready(&target, false).await);
+    })
+    .await;
+    let list = cost_of(id, "one list of node leases", 200, || async {
+        drop(reader.read().await.outcome.unwrap());
+    })
+    .await;
+    // At the defaults: a scrape and a look at readyz every 15 s, a list every 10 s.
+    let share = (scrape + ready) / 150.0 + list / 100.0;
+    println!("    scraping, readyz and node leases at the defaults: {share:.2} % of a core");
+    assert!(share < 1.0, "{share:.2} %");
+}

@@ -1,0 +1,693 @@
+//! The fence on a real API server, attacked with every verb that an account can have.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use hookwatch::app::engine::Engine;
+use hookwatch::domain::fence::{AutoBreak, FENCE};
+use hookwatch::domain::hook::HookKind;
+use hookwatch::io::client::{ConnectOptions, Connection};
+use hookwatch::io::fence::Fence;
+use hookwatch::lab::certs::Authority;
+use http::Method;
+use kube::Client;
+use serde_json::{Map, Value, json};
+
+use super::changes::{self, Expect, OBJECTS, PLAIN, attempts};
+use super::cluster::{
+    Answer, CONFIGURATIONS, Cluster, ask, assessed, block_on, config, configuration, until,
+};
+use crate::{Outcome, missing};
+
+/// A genuine one: the API server checks that it is.
+pub static CA_BUNDLE: LazyLock<String> = LazyLock::new(|| {
+    let authority = Authority::new("somebody's").unwrap();
+    BASE64_STANDARD.encode(authority.pem())
+});
+
+/// How a change gets to the API server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Put,
+    JsonPatch,
+    MergePatch,
+    Apply,
+}
+
+impl Way {
+    const ALL: [Self; 4] = [Self::Put, Self::JsonPatch, Self::MergePatch, Self::Apply];
+
+    async fn go(self, client: &Client, object: &str, before: &Value, after: &Value, dry_run: bool) -> Answer {
+        let mut target = format!("{CONFIGURATIONS}/{object}?fieldManager=hookwatch");
+        if dry_run {
+            target.push_str("&dryRun=All");
+        }
+        let (method, content_type, body) = match self {
+            Self::Put => (Method::PUT, "application/json", after.clone()),
+            Self::JsonPatch => {
+                let patch = json_patch::diff(before, after);
+                (
+                    Method::PATCH,
+                    "application/json-patch+json",
+                    serde_json::to_value(patch).unwrap(),
+                )
+            }
+            Self::MergePatch => (
+                Method::PATCH,
+                "application/merge-patch+json",
+                merge_patch(before, after),
+            ),
+            Self::Apply => {
+                target.push_str("&force=true");
+                let mut applied = after.clone();
+                for key in [
+                    "managedFields",
+                    "resourceVersion",
+                    "uid",
+                    "creationTimestamp",
+                    "generation",
+                ] {
+                    applied["metadata"].as_object_mut().unwrap().remove(key);
+                }
+                // It is named in the path; another one is refused before anything else.
+                (Method::PATCH, "application/apply-patch+yaml", applied)
+            }
+        };
+        ask(client, method, &target, content_type, &body).await
+    }
+}
+
+/// What turns one into the other.
+fn merge_patch(before: &Value, after: &Value) -> Value {
+    let (Value::Object(from), Value::Object(to)) = (before, after) else {
+        return after.clone();
+    };
+    let mut patch = Map::new();
+    for (key, value) in to {
+        match from.get(key) {
+            Some(same) if same == value => {}
+            Some(other) => drop(patch.insert(key.clone(), merge_patch(other, value))),
+            None => drop(patch.insert(key.clone(), value.clone())),
+        }
+    }
+    for key in from.keys().filter(|key| !to.contains_key(*key)) {
+        patch.insert(key.clone(), Value::Null);
+    }
+    Value::Object(patch)
+}
+
+fn by_the_fence(answer: &Answer, says: &str) -> bool {
+    let head = format!("ValidatingAdmissionPolicy '{FENCE}' with binding '{FENCE}' denied request: ");
+    !answer.is_success()
+        && answer
+            .message()
+            .split_once(&head)
+            .is_some_and(|(_, said)| said.contains(says) && !said.contains("resulted in error"))
+}
+
+fn by_rbac(answer: &Answer) -> bool {
+    answer.status == 403 && answer.message().contains(" cannot ")
+}
+
+/// Complaints of everything that did not come out as it has to.
+#[derive(Default)]
+struct Account {
+    tried: usize,
+    wrong: Vec<String>,
+}
+
+impl Account {
+    fn check(&mut self, what: &str, right: bool, answer: &Answer) {
+        self.tried += 1;
+        if !right {
+            let said = match answer.is_success() {
+                true => "let through",
+                false => answer.message(),
+            };
+            self.wrong.push(format!("{what}: {} {said}", answer.status));
+        }
+    }
+
+    fn settle(self) {
+        assert!(
+            self.wrong.is_empty(),
+            "{} of {}:\n{}",
+            self.wrong.len(),
+            self.tried,
+            self.wrong.join("\n")
+        );
+    }
+}
+
+pub fn lets_through_what_a_bypass_takes_and_nothing_else() -> Outcome {
+    if let Some(skipped) = missing() {
+        return skipped;
+    }
+    block_on(async {
+        let cluster = Cluster::with("base").await;
+        let wide = wide(&cluster).await;
+        objects(&cluster, &wide).await;
+        let before = state(&cluster).await;
+        let mut account = Account::default();
+        changes_as_observer(&cluster, &before, &mut account).await;
+        changes_with_every_verb(&wide, &before, &mut account).await;
+        cluster.deploy("overlays/breaker").await;
+        changes_as_actor(&cluster, &before, &mut account).await;
+        makings_and_deletions(&wide, &mut account).await;
+        canaries(&cluster, &wide, &mut account).await;
+        for (object, is) in state(&cluster).await {
+            if is != before[object] {
+                account
+                    .wrong
+                    .push(format!("dry runs and refusals have changed {object}"));
+            }
+        }
+        others(&cluster, &mut account).await;
+        one_bypass_for_real(&cluster, &mut account).await;
+        three_hundred_webhooks(&cluster, &mut account).await;
+        assert!(account.tried > 600, "{} attempts", account.tried);
+        account.settle();
+    });
+    Outcome::Held
+}
+
+/// An account of our namespace that RBAC lets do everything: what the fence is for.
+async fn wide(cluster: &Cluster) -> Client {
+    for object in [
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "wide", "namespace": "hookwatch"}}),
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "wide"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+            "subjects": [{"kind": "ServiceAccount", "name": "wide", "namespace": "hookwatch"}],
+        }),
+    ] {
+        cluster.apply(&object).await;
+    }
+    cluster.client("wide").await
+}
+
+/// Writes every object that attempts are made at. The bypass and the ledger are written through the fence.
+async fn objects(cluster: &Cluster, wide: &Client) {
+    let plain = |kind, name, more: Value| {
+        let mut annotations = json!({"owner": "team-a", "hookwatch.dev/probe": "off"});
+        json_patch::merge(&mut annotations, &more);
+        changes::plain(kind, name, annotations)
+    };
+    let validating = "ValidatingWebhookConfiguration";
+    for object in [
+        plain(validating, "plain", json!({})),
+        plain("MutatingWebhookConfiguration", "plain", json!({})),
+        plain(validating, "bypassed", json!({})),
+        plain(validating, "opted-out", json!({"hookwatch.dev/breaker": "off"})),
+    ] {
+        cluster.apply(&object).await;
+    }
+    // A policy is in force some moments after it was written.
+    until("the fence is in force", async || {
+        let label = json!({"metadata": {"labels": {"a": "b"}}});
+        let target = format!("{CONFIGURATIONS}/{PLAIN}?dryRun=All");
+        let answer = ask(
+            wide,
+            Method::PATCH,
+            &target,
+            "application/merge-patch+json",
+            &label,
+        )
+        .await;
+        by_the_fence(&answer, "")
+    })
+    .await;
+    let ledger = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": validating,
+        "metadata": {"name": "hookwatch-ledger", "annotations": {"hookwatch.dev/made": "1"}}, "webhooks": [],
+    });
+    let target = format!("{CONFIGURATIONS}/validatingwebhookconfigurations?fieldManager=hookwatch");
+    let made = ask(wide, Method::POST, &target, "application/json", &ledger).await;
+    assert!(made.is_success(), "{made:?}");
+    let owned = json!({"metadata": {"annotations": {"owner": "team-a"}}});
+    let target = format!("{CONFIGURATIONS}/{}", changes::LEDGER);
+    cluster.admin(Method::PATCH, &target, &owned).await;
+    let before = get(&cluster.admin, changes::BYPASSED).await;
+    let mut after = before.clone();
+    changes::bypass(&mut after);
+    let written = Way::JsonPatch
+        .go(wide, changes::BYPASSED, &before, &after, false)
+        .await;
+    assert!(written.is_success(), "{written:?}");
+}
+
+async fn get(client: &Client, object: &str) -> Value {
+    let target = format!("{CONFIGURATIONS}/{object}");
+    let answer = ask(client, Method::GET, &target, "application/json", &Value::Null).await;
+    assert!(answer.is_success(), "{answer:?}");
+    answer.body
+}
+
+async fn state(cluster: &Cluster) -> BTreeMap<&'static str, Value> {
+    let mut state = BTreeMap::new();
+    for object in OBJECTS {
+        state.insert(object, get(&cluster.admin, object).await);
+    }
+    state
+}
+
+async fn changes_as_observer(cluster: &Cluster, state: &BTreeMap<&str, Value>, account: &mut Account) {
+    let observer = cluster.client("hookwatch").await;
+    for attempt in attempts() {
+        let before = &state[attempt.object];
+        let mut after = before.clone();
+        (attempt.change)(&mut after);
+        for way in Way::ALL {
+            let answer = way.go(&observer, attempt.object, before, &after, true).await;
+            account.check(
+                &format!("{} ({way:?}, observing)", attempt.name),
+                by_rbac(&answer),
+                &answer,
+            );
+        }
+    }
+}
+
+async fn changes_with_every_verb(wide: &Client, state: &BTreeMap<&str, Value>, account: &mut Account) {
+    for attempt in attempts() {
+        let before = &state[attempt.object];
+        let mut after = before.clone();
+        (attempt.change)(&mut after);
+        for way in Way::ALL {
+            let name = format!("{} ({way:?})", attempt.name);
+            let dry = way.go(wide, attempt.object, before, &after, true).await;
+            if way == Way::Apply {
+                // Whoever applies an object owns all of it: none of it is hookwatch's way to write.
+                // The ledger is its own; and what is left out of it stays if it is somebody else's.
+                let keeps = |object: &Value| object["metadata"]["annotations"]["owner"] == "team-a";
+                let may = attempt.object == changes::LEDGER
+                    && (attempt.expect == Expect::Allowed || (!keeps(&after) && keeps(&dry.body)));
+                account.check(&name, dry.is_success() == may, &dry);
+                continue;
+            }
+            let is_right = |answer: &Answer| match attempt.expect {
+                Expect::Allowed => answer.is_success(),
+                Expect::Fence(says) => by_the_fence(answer, says),
+                Expect::Api(says) => !answer.is_success() && answer.message().contains(says),
+            };
+            account.check(&name, is_right(&dry), &dry);
+            if attempt.expect != Expect::Allowed {
+                let real = way.go(wide, attempt.object, before, &after, false).await;
+                account.check(&format!("{name}, for real"), is_right(&real), &real);
+            }
+        }
+    }
+}
+
+async fn changes_as_actor(cluster: &Cluster, state: &BTreeMap<&str, Value>, account: &mut Account) {
+    let actor = cluster.client("hookwatch").await;
+    until("the acting role is in force", async || {
+        let nothing = &state[PLAIN];
+        let answer = Way::JsonPatch.go(&actor, PLAIN, nothing, nothing, true).await;
+        answer.is_success()
+    })
+    .await;
+    for attempt in attempts() {
+        let before = &state[attempt.object];
+        let mut after = before.clone();
+        (attempt.change)(&mut after);
+        let patched = Way::JsonPatch
+            .go(&actor, attempt.object, before, &after, true)
+            .await;
+        let right = match attempt.expect {
+            Expect::Allowed => patched.is_success(),
+            Expect::Fence(says) => by_the_fence(&patched, says),
+            Expect::Api(says) => patched.message().contains(says),
+        };
+        account.check(&format!("{} (acting)", attempt.name), right, &patched);
+        let put = Way::Put.go(&actor, attempt.object, before, &after, true).await;
+        account.check(&format!("{} (Put, acting)", attempt.name), by_rbac(&put), &put);
+    }
+}
+
+async fn makings_and_deletions(wide: &Client, account: &mut Account) {
+    let validating = format!("{CONFIGURATIONS}/validatingwebhookconfigurations");
+    let mutating = format!("{CONFIGURATIONS}/mutatingwebhookconfigurations");
+    let webhooks = changes::plain("", "", json!({}))["webhooks"].clone();
+    let object = |kind: &str, metadata: Value, webhooks: &Value| {
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": format!("{kind}WebhookConfiguration"),
+            "metadata": metadata, "webhooks": webhooks,
+        })
+    };
+    let none = json!([]);
+    let made = changes::MADE_OR_DELETED;
+    for (what, target, object, says) in [
+        (
+            "a new one",
+            &validating,
+            object("Validating", json!({"name": "new"}), &webhooks),
+            made,
+        ),
+        (
+            "an empty one",
+            &validating,
+            object("Validating", json!({"name": "new"}), &none),
+            made,
+        ),
+        (
+            "a new mutating one",
+            &mutating,
+            object("Mutating", json!({"name": "new"}), &webhooks),
+            made,
+        ),
+        (
+            "a mutating ledger",
+            &mutating,
+            object("Mutating", json!({"name": "hookwatch-ledger"}), &none),
+            made,
+        ),
+        (
+            "a name made up by the API server",
+            &validating,
+            object("Validating", json!({"generateName": "hookwatch-"}), &none),
+            made,
+        ),
+    ] {
+        for dry_run in ["?dryRun=All", ""] {
+            let answer = ask(
+                wide,
+                Method::POST,
+                &format!("{target}{dry_run}"),
+                "application/json",
+                &object,
+            )
+            .await;
+            account.check(&format!("{what} {dry_run}"), by_the_fence(&answer, says), &answer);
+        }
+    }
+    let applied = object("Validating", json!({"name": "new"}), &none);
+    let target = format!("{validating}/new?fieldManager=hookwatch");
+    let answer = ask(
+        wide,
+        Method::PATCH,
+        &target,
+        "application/apply-patch+yaml",
+        &applied,
+    )
+    .await;
+    account.check("a new one, applied", by_the_fence(&answer, made), &answer);
+    for target in OBJECTS
+        .map(|object| format!("{CONFIGURATIONS}/{object}"))
+        .iter()
+        .chain([&validating, &mutating])
+    {
+        for dry_run in ["?dryRun=All", ""] {
+            let answer = ask(
+                wide,
+                Method::DELETE,
+                &format!("{target}{dry_run}"),
+                "application/json",
+                &Value::Null,
+            )
+            .await;
+            account.check(
+                &format!("the end of {target}{dry_run}"),
+                by_the_fence(&answer, made),
+                &answer,
+            );
+        }
+    }
+    // There is nothing of the kind; should there ever be, the fence is around it.
+    for beside in [
+        "v1/validatingwebhookconfigurations/plain/status",
+        "v1/validatingwebhookconfigurations/plain/scale",
+        "v1beta1/validatingwebhookconfigurations/plain",
+    ] {
+        let target = format!("/apis/admissionregistration.k8s.io/{beside}");
+        let label = json!({"metadata": {"labels": {"a": "b"}}});
+        let answer = ask(
+            wide,
+            Method::PATCH,
+            &target,
+            "application/merge-patch+json",
+            &label,
+        )
+        .await;
+        account.check(beside, answer.status == 404, &answer);
+    }
+    let state = json!({"metadata": {"annotations": {"hookwatch.dev/bypass": "x"}}});
+    let target = format!("{CONFIGURATIONS}/{PLAIN}?fieldManager=installer");
+    let answer = ask(
+        wide,
+        Method::PATCH,
+        &target,
+        "application/merge-patch+json",
+        &state,
+    )
+    .await;
+    account.check(
+        "our annotation in another's name",
+        by_the_fence(&answer, changes::OF_OWNERSHIP),
+        &answer,
+    );
+    let mut ledger = object("Validating", json!({"name": "hookwatch-ledger"}), &webhooks);
+    let target = format!("{validating}/hookwatch-ledger?fieldManager=hookwatch&force=true");
+    let answer = ask(
+        wide,
+        Method::PATCH,
+        &target,
+        "application/apply-patch+yaml",
+        &ledger,
+    )
+    .await;
+    account.check(
+        "a ledger with webhooks, applied",
+        by_the_fence(&answer, changes::IN_THE_LEDGER),
+        &answer,
+    );
+    ledger["webhooks"] = none;
+    ledger["metadata"]["annotations"] = json!({"hookwatch.dev/made": "1"});
+    let answer = ask(
+        wide,
+        Method::PATCH,
+        &(target + "&dryRun=All"),
+        "application/apply-patch+yaml",
+        &ledger,
+    )
+    .await;
+    account.check("the ledger, applied", answer.is_success(), &answer);
+}
+
+/// Whoever is not an account of our namespace meets no fence.
+async fn others(cluster: &Cluster, account: &mut Account) {
+    let before = get(&cluster.admin, PLAIN).await;
+    for attempt in attempts().iter().filter(|attempt| attempt.object == PLAIN) {
+        let mut after = before.clone();
+        (attempt.change)(&mut after);
+        let answer = Way::JsonPatch
+            .go(&cluster.admin, PLAIN, &before, &after, true)
+            .await;
+        let right = match attempt.expect {
+            Expect::Api(_) => !answer.is_success(),
+            _ => answer.is_success(),
+        };
+        account.check(&format!("{} (administrator)", attempt.name), right, &answer);
+    }
+}
+
+/// A bypass and its end, stored, by the shipped role.
+async fn one_bypass_for_real(cluster: &Cluster, account: &mut Account) {
+    let actor = cluster.client("hookwatch").await;
+    let original = get(&cluster.admin, PLAIN).await;
+    let mut step = original.clone();
+    changes::bypass(&mut step);
+    let answer = Way::JsonPatch.go(&actor, PLAIN, &original, &step, false).await;
+    account.check("a bypass", answer.is_success(), &answer);
+    let bypassed = get(&cluster.admin, PLAIN).await;
+    let mut step = bypassed.clone();
+    changes::restore(&mut step);
+    let answer = Way::JsonPatch.go(&actor, PLAIN, &bypassed, &step, false).await;
+    account.check("its end", answer.is_success(), &answer);
+    let mut restored = get(&cluster.admin, PLAIN).await;
+    let metadata = restored["metadata"].as_object_mut().unwrap();
+    for key in ["managedFields", "resourceVersion", "generation"] {
+        metadata[key] = original["metadata"][key].clone();
+    }
+    // An empty list that was made is left behind.
+    if restored["webhooks"][2]["matchConditions"] == json!([]) {
+        restored["webhooks"][2]
+            .as_object_mut()
+            .unwrap()
+            .remove("matchConditions");
+    }
+    assert_eq!(restored, original);
+}
+
+async fn canaries(cluster: &Cluster, wide: &Client, account: &mut Account) {
+    let data = json!({"data": {"a": "b"}});
+    let spec = json!({"spec": {"holderIdentity": "somebody"}});
+    let config_map = "/api/v1/namespaces/kube-system/configmaps/hookwatch-canary";
+    let own = "/api/v1/namespaces/hookwatch/configmaps/hookwatch-canary";
+    let lease = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/hookwatch-canary";
+    for (target, body) in [(config_map, &data), (own, &data), (lease, &spec)] {
+        let mut outcomes = Vec::new();
+        for dry_run in ["?dryRun=All", ""] {
+            let target = format!("{target}{dry_run}");
+            outcomes.push(ask(wide, Method::PATCH, &target, "application/merge-patch+json", body).await);
+            outcomes.push(ask(wide, Method::DELETE, &target, "application/json", &Value::Null).await);
+        }
+        let refused = |answer: &Answer| {
+            answer
+                .message()
+                .contains("hookwatch writes canaries by dry runs only")
+        };
+        account.check(
+            &format!("{target}, a dry run"),
+            outcomes[0].is_success(),
+            &outcomes[0],
+        );
+        account.check(
+            &format!("the end of {target}, a dry run"),
+            outcomes[1].is_success(),
+            &outcomes[1],
+        );
+        account.check(target, refused(&outcomes[2]), &outcomes[2]);
+        account.check(
+            &format!("the end of {target}"),
+            refused(&outcomes[3]),
+            &outcomes[3],
+        );
+        cluster.admin(Method::PATCH, target, body).await;
+    }
+}
+
+async fn three_hundred_webhooks(cluster: &Cluster, account: &mut Account) {
+    let mut many = changes::plain("ValidatingWebhookConfiguration", "many", json!({"owner": "a"}));
+    let webhook = many["webhooks"][0].clone();
+    let webhooks = (0..300).map(|number| {
+        let mut webhook = webhook.clone();
+        webhook["name"] = format!("validate-{number}.policies.example.com").into();
+        webhook
+    });
+    many["webhooks"] = webhooks.collect();
+    cluster.apply(&many).await;
+    let actor = cluster.client("hookwatch").await;
+    let object = "validatingwebhookconfigurations/many";
+    let before = get(&cluster.admin, object).await;
+    let mut after = before.clone();
+    let mut originals = Vec::new();
+    for webhook in after["webhooks"].as_array_mut().unwrap() {
+        let name = webhook["name"].as_str().unwrap();
+        originals.push(hookwatch::domain::bypass::original(name, "Fail", 10));
+        webhook["failurePolicy"] = "Ignore".into();
+        let skip = json!({"name": "hookwatch.dev/skip", "expression": "false"});
+        webhook["matchConditions"].as_array_mut().unwrap().push(skip);
+    }
+    after["metadata"]["annotations"]["hookwatch.dev/bypass"] =
+        json!({"originals": originals}).to_string().into();
+    let answer = Way::JsonPatch.go(&actor, object, &before, &after, false).await;
+    account.check("300 webhooks bypassed at once", answer.is_success(), &answer);
+    let bypassed = get(&cluster.admin, object).await;
+    let mut restored = before.clone();
+    restored["metadata"] = bypassed["metadata"].clone();
+    let annotations = &mut restored["metadata"]["annotations"];
+    *annotations = before["metadata"]["annotations"].clone();
+    let answer = Way::JsonPatch
+        .go(&actor, object, &bypassed, &restored, false)
+        .await;
+    account.check("and restored at once", answer.is_success(), &answer);
+    let before = get(&cluster.admin, object).await;
+    after["metadata"]["resourceVersion"] = before["metadata"]["resourceVersion"].clone();
+    after["webhooks"][299]["rules"][0]["operations"] = json!(["DELETE"]);
+    let answer = Way::JsonPatch.go(&actor, object, &before, &after, true).await;
+    account.check(
+        "one rule of 300 webhooks",
+        by_the_fence(&answer, "nothing of a webhook changes but"),
+        &answer,
+    );
+}
+
+pub fn is_proven_and_missed() -> Outcome {
+    if let Some(skipped) = missing() {
+        return skipped;
+    }
+    block_on(async {
+        let cluster = Cluster::with("base").await;
+        let (kubeconfig, _) = cluster.kubeconfig("hookwatch", &cluster.token("hookwatch", None).await);
+        let engine = Engine::start(&config(&kubeconfig, "autoBreak: on"))
+            .await
+            .unwrap();
+        let breaker = |effective, why: &'static str| {
+            move |assessment: &hookwatch::domain::verdict::Assessment| {
+                let breaker = &assessment.breaker;
+                breaker.wanted == AutoBreak::On && breaker.effective == effective && breaker.why.contains(why)
+            }
+        };
+        let plan = AutoBreak::Plan;
+        assessed(
+            &engine,
+            "there is nothing to try the fence at",
+            breaker(plan, "no webhook configuration"),
+        )
+        .await;
+        engine.stop().await;
+
+        for kind in ["ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"] {
+            cluster.apply(&configuration(kind, "policy")).await;
+        }
+        let engine = Engine::start(&config(&kubeconfig, "autoBreak: on"))
+            .await
+            .unwrap();
+        assessed(
+            &engine,
+            "it may not act",
+            breaker(plan, "deploy/overlays/breaker"),
+        )
+        .await;
+        engine.stop().await;
+
+        cluster.deploy("overlays/breaker").await;
+        let options = ConnectOptions {
+            kubeconfig: Some(kubeconfig.clone()),
+            context: None,
+        };
+        let fence = Arc::new(Fence::new(&Connection::open(&options).await.unwrap()));
+        let subject = hookwatch::domain::fence::Subject {
+            kind: HookKind::Validating,
+            configuration: "policy".to_owned(),
+        };
+        use hookwatch::domain::fence::Proof;
+        until("the role and the fence are in force", async || {
+            fence.prove(std::slice::from_ref(&subject)).await == Proof::Proven
+        })
+        .await;
+        let engine = Engine::start(&config(&kubeconfig, "autoBreak: on"))
+            .await
+            .unwrap();
+        assessed(
+            &engine,
+            "the fence is proven",
+            breaker(AutoBreak::On, "is proven"),
+        )
+        .await;
+        engine.stop().await;
+
+        let binding = format!("{CONFIGURATIONS}/validatingadmissionpolicybindings/{FENCE}");
+        let warn = json!({"spec": {"validationActions": ["Warn", "Audit"]}});
+        cluster.admin(Method::PATCH, &binding, &warn).await;
+        until("a fence that only warns is none", async || {
+            matches!(
+                fence.prove(std::slice::from_ref(&subject)).await,
+                Proof::NotProven(_)
+            )
+        })
+        .await;
+        cluster.admin(Method::DELETE, &binding, &Value::Null).await;
+        let engine = Engine::start(&config(&kubeconfig, "autoBreak: on"))
+            .await
+            .unwrap();
+        assessed(&engine, "the fence is missed", breaker(plan, "does not hold")).await;
+        engine.stop().await;
+        let left = get(&cluster.admin, "validatingwebhookconfigurations/policy").await;
+        assert_eq!(left["metadata"]["generation"], 1, "nothing of it was stored");
+    });
+    Outcome::Held
+}

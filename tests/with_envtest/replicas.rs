@@ -1,0 +1,148 @@
+//! Two daemons at once against a real API server.
+
+use std::path::PathBuf;
+
+use hookwatch::app::engine::Engine;
+use hookwatch::domain::leadership::{Place, Role};
+use hookwatch::lab::backend::Behaviour;
+use hookwatch::lab::cluster::LabHook;
+use hookwatch::lab::control_plane::Kind;
+use serde_json::Value;
+
+use super::privileges::cluster::{apply, manifests};
+use super::{Named, Outcome, missing, named};
+
+#[path = "../support/replicas.rs"]
+mod played;
+
+use played::Lab;
+
+pub fn tests() -> Vec<Named> {
+    vec![
+        named("replicas_one_leads_and_who_stops_or_dies_is_followed", || {
+            play(played::one_leads_and_is_followed(Kind::Envtest))
+        }),
+        named(
+            "replicas_a_blocked_lease_leaves_the_decision_to_the_ledger",
+            || {
+                play(played::a_blocked_lease_leaves_the_decision_to_the_ledger(
+                    Kind::Envtest,
+                ))
+            },
+        ),
+        named("replicas_a_failing_hook_is_said_once", || {
+            play(played::a_failing_hook_is_said_once(Kind::Envtest))
+        }),
+        named("replicas_the_shipped_permissions_are_enough", || {
+            play(the_shipped_permissions_are_enough())
+        }),
+        named("replicas_without_permissions_it_says_so_and_goes_on", || {
+            play(without_permissions_it_says_so_and_goes_on())
+        }),
+    ]
+}
+
+fn play(test: impl Future<Output = ()>) -> Outcome {
+    if let Some(skipped) = missing() {
+        return skipped;
+    }
+    tokio::runtime::Runtime::new().unwrap().block_on(test);
+    Outcome::Held
+}
+
+/// A kubeconfig of somebody else than the administrator.
+fn kubeconfig_of(lab: &Lab, user: &str) -> PathBuf {
+    let text = std::fs::read_to_string(&lab.kubeconfig).unwrap();
+    let mut kubeconfig: Value = serde_saphyr::from_str(&text).unwrap();
+    kubeconfig["users"][0]["user"]["as"] = user.into();
+    // Private like the one beside it, and gone with it.
+    let path = lab.kubeconfig.with_file_name("other");
+    std::fs::write(&path, kubeconfig.to_string()).unwrap();
+    path
+}
+
+async fn daemon_as(lab: &Lab, user: &str) -> Engine {
+    Engine::start(&played::config(&kubeconfig_of(lab, user), 6))
+        .await
+        .unwrap()
+}
+
+async fn deploy(lab: &Lab, folder: &str) {
+    for object in manifests(folder) {
+        apply(lab.cluster.client(), &object).await;
+    }
+}
+
+/// Who only observes leads by the Lease alone, and says what keeps it from that; who may act goes on by the ledger.
+async fn the_shipped_permissions_are_enough() {
+    let lab = Lab::start(Kind::Envtest).await;
+    deploy(&lab, "base").await;
+    let daemon = daemon_as(&lab, "system:serviceaccount:hookwatch:hookwatch").await;
+    let leads_by =
+        |place| played::view(&daemon).is_some_and(|view| view.role == Role::Leader && view.by == Some(place));
+    let trouble = || {
+        played::view(&daemon)
+            .and_then(|view| view.trouble)
+            .unwrap_or_default()
+    };
+    let leads_in_order = async || leads_by(Place::Lease) && trouble().is_empty();
+    played::until("it leads", &[&daemon], leads_in_order).await;
+    // Refuses Leases and lets Events pass.
+    lab.behave(LabHook::Quota, Behaviour::Refused).await;
+    let without =
+        "ValidatingWebhookConfiguration \"hookwatch-ledger\" may not be written; see deploy/README.md";
+    let nobody_leads = || {
+        played::view(&daemon).is_some_and(|view| view.role == Role::Unknown)
+            && trouble().contains(LabHook::Quota.webhook())
+            && trouble().contains(without)
+    };
+    played::until("nobody leads, and it says why", &[&daemon], async || {
+        nobody_leads()
+    })
+    .await;
+    let view = played::view(&daemon).unwrap();
+    let before = daemon.assessment.borrow().clone().unwrap().at;
+    played::until("it goes on", &[&daemon], async || {
+        daemon.assessment.borrow().clone().unwrap().at > before
+    })
+    .await;
+    assert!(nobody_leads(), "{:?}", played::view(&daemon));
+    assert_eq!(
+        played::view(&daemon).unwrap().since,
+        view.since,
+        "it stays as it was"
+    );
+    assert_eq!(lab.ledger_actor().await, None);
+    lab.behave(LabHook::Quota, Behaviour::Healthy).await;
+    played::until("it leads again", &[&daemon], leads_in_order).await;
+
+    deploy(&lab, "overlays/breaker").await;
+    lab.behave(LabHook::Quota, Behaviour::Refused).await;
+    played::until("the ledger decides", &[&daemon], async || leads_by(Place::Ledger)).await;
+    assert!(trouble().contains(LabHook::Quota.webhook()), "{}", trouble());
+    assert!(lab.ledger_actor().await.is_some());
+    played::until("it is said", &[&daemon], async || !lab.events().await.is_empty()).await;
+    daemon.stop().await;
+    assert_eq!(lab.ledger_actor().await, None, "it lets go");
+}
+
+async fn without_permissions_it_says_so_and_goes_on() {
+    let lab = Lab::start(Kind::Envtest).await;
+    let daemon = daemon_as(&lab, "system:serviceaccount:default:nobody").await;
+    let trouble = || {
+        played::view(&daemon)
+            .and_then(|view| view.trouble)
+            .unwrap_or_default()
+    };
+    played::until("it says so", &[&daemon], async || {
+        trouble().contains("may not be read; see deploy/README.md")
+    })
+    .await;
+    let before = daemon.assessment.borrow().clone().unwrap().at;
+    played::until("it goes on", &[&daemon], async || {
+        daemon.assessment.borrow().clone().unwrap().at > before
+    })
+    .await;
+    assert_eq!(played::view(&daemon).unwrap().role, Role::Unknown);
+    daemon.stop().await;
+}
