@@ -4,6 +4,7 @@ pub mod draw;
 mod elsewhere;
 mod faults;
 mod noise;
+mod rollout;
 pub mod stage;
 
 use std::sync::Arc;
@@ -37,11 +38,12 @@ pub enum Kind {
     Unreachable,
     RolloutGap,
     StaleConnection,
+    ReplicaDown,
 }
 
 impl Kind {
     /// All of them with how often each is drawn, in hundredths (of more than a hundred).
-    pub const WEIGHTS: [(Self, f64); 19] = [
+    pub const WEIGHTS: [(Self, f64); 20] = [
         (Self::Slow, 10.0),
         (Self::Hanging, 10.0),
         (Self::Refused, 7.0),
@@ -58,9 +60,10 @@ impl Kind {
         (Self::ApiServerDown, 5.5),
         (Self::Unexplained, 5.5),
         (Self::Noise, 8.0),
-        (Self::Unreachable, 2.0),
-        (Self::RolloutGap, 2.0),
-        (Self::StaleConnection, 2.0),
+        (Self::Unreachable, 6.0),
+        (Self::RolloutGap, 6.0),
+        (Self::StaleConnection, 6.0),
+        (Self::ReplicaDown, 6.0),
     ];
 
     /// The name as it stands in reports.
@@ -85,12 +88,8 @@ impl Kind {
             Self::Unreachable => "Unreachable",
             Self::RolloutGap => "RolloutGap",
             Self::StaleConnection => "StaleConnection",
+            Self::ReplicaDown => "ReplicaDown",
         }
-    }
-
-    /// The core has no word for it yet, or no way to see it.
-    pub const fn is_not_told_apart(self) -> bool {
-        matches!(self, Self::Unreachable | Self::RolloutGap | Self::StaleConnection)
     }
 
     /// Which causes of a hook say it rightly.
@@ -108,11 +107,13 @@ impl Kind {
             Self::FailingOpen => &[Cause::FailingOpen, Cause::Erroring, Cause::TlsInvalid],
             Self::Denying => &[Cause::Denying],
             Self::Unreachable => &[Cause::Unreachable],
-            Self::RolloutGap | Self::StaleConnection => &[],
+            Self::RolloutGap => &[Cause::RolloutGap],
+            Self::StaleConnection => &[Cause::StaleConnection],
             Self::EtcdSlow
             | Self::Overloaded
             | Self::QueuedByFlowControl
             | Self::ApiServerDown
+            | Self::ReplicaDown
             | Self::Unexplained
             | Self::Noise => &[],
         }
@@ -125,6 +126,7 @@ impl Kind {
             Self::Overloaded => Some(NotAHook::Overloaded),
             Self::QueuedByFlowControl => Some(NotAHook::QueuedByFlowControl),
             Self::ApiServerDown => Some(NotAHook::ApiServerDown),
+            Self::ReplicaDown => Some(NotAHook::ReplicaDown),
             Self::Unexplained => Some(NotAHook::Unexplained),
             _ => None,
         }
@@ -146,6 +148,7 @@ impl Kind {
                 | Self::Erroring
                 | Self::TlsInvalid
                 | Self::FailingOpen
+                | Self::Unreachable
         )
     }
 }
@@ -164,6 +167,14 @@ pub struct Fault {
     pub note: String,
 }
 
+/// A rollout that may have cost calls without being the fault.
+#[derive(Debug, Clone, Copy)]
+pub struct Gap {
+    pub service: usize,
+    pub from: At,
+    pub until: At,
+}
+
 /// See the module's head.
 #[derive(Debug, Clone)]
 pub struct Incident {
@@ -175,6 +186,8 @@ pub struct Incident {
     pub faults: Vec<Fault>,
     /// What else happened, in words.
     pub noise: Vec<String>,
+    /// Rollouts among that in which Pods were listed that did not serve: of which Service, from when until when.
+    pub gaps: Vec<Gap>,
     /// For the model's own chance.
     pub world: Random,
     /// For the observers'.

@@ -54,9 +54,6 @@ struct Arguments {
     /// Play this quiet hour alone
     #[arg(long, conflicts_with = "only")]
     only_quiet: Option<u64>,
-    /// Leave out the causes that the core has no word for
-    #[arg(long)]
-    told_only: bool,
     /// Tell the story of the one incident, with its evidence
     #[arg(short, long)]
     verbose: bool,
@@ -75,7 +72,7 @@ const QUIET: u64 = 3_600 * SECOND;
 fn main() {
     let arguments = Arguments::parse();
     let one = match (arguments.only, arguments.only_quiet) {
-        (Some(index), _) => Some((index, draw::incident(arguments.seed, index, !arguments.told_only))),
+        (Some(index), _) => Some((index, draw::incident(arguments.seed, index))),
         (_, Some(index)) => Some((index, draw::quiet(arguments.seed, index, QUIET))),
         _ => None,
     };
@@ -88,7 +85,7 @@ fn main() {
     let began = Instant::now();
     let hours = (arguments.quiet_days * 24.0).round() as u64;
     let scores = run(&arguments, arguments.incidents, "incidents", |index| {
-        let incident = draw::incident(arguments.seed, index, !arguments.told_only);
+        let incident = draw::incident(arguments.seed, index);
         score(index, &incident, &play(&incident, Watching::default(), false))
     });
     let quiet = run(&arguments, hours, "quiet hours", |index| {

@@ -149,6 +149,11 @@ impl Observers {
         }
     }
 
+    /// The replica that canaries are sent to.
+    pub fn canaries_at(&self) -> usize {
+        self.canaries.replica(&self.cluster)
+    }
+
     /// The core wants to look more closely, or no longer.
     pub fn attend(&mut self, attention: Attention) {
         self.attention = attention;

@@ -54,6 +54,8 @@ pub struct Played {
     pub trace: Trace,
     pub ledger: Ledger,
     pub naive: Naive,
+    /// The replica that canaries were sent to first.
+    pub canaries_at: usize,
 }
 
 type Key = (HookKind, Option<Arc<str>>, Arc<str>);
@@ -158,6 +160,7 @@ pub fn play(incident: &Incident, watching: Watching, in_full: bool) -> Played {
         watching,
         incident.begin,
     );
+    let canaries_at = observers.canaries_at();
     let mut watchdog = Watchdog::new("hookwatch");
     let mut naive = Naive::new(&cluster);
     let mut scribe = Scribe::new(&ids, in_full);
@@ -202,5 +205,6 @@ pub fn play(incident: &Incident, watching: Watching, in_full: bool) -> Played {
         trace: scribe.trace,
         ledger: world.ledger,
         naive,
+        canaries_at,
     }
 }

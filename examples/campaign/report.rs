@@ -47,7 +47,6 @@ pub struct Bin {
 pub struct Report {
     pub seed: u64,
     pub incidents: usize,
-    pub told: usize,
     pub requests: u64,
     /// Faults of hooks that somebody has to be named for, and for which the right one was.
     pub right_culprit: f64,
@@ -77,7 +76,6 @@ pub struct Report {
     pub false_alarm_hours: Vec<u64>,
     pub calibration: Vec<Bin>,
     pub kinds: BTreeMap<Kind, PerKind>,
-    pub not_told_apart: BTreeMap<Kind, PerKind>,
 }
 
 fn part(of: usize, all: usize) -> f64 {
@@ -94,21 +92,20 @@ fn percentile(values: &mut [f64], q: f64) -> Option<f64> {
 impl Report {
     /// Adds everything up.
     pub fn of(scores: &[Score], quiet: &[Score], seed: u64) -> Self {
-        let told: Vec<&Score> = scores.iter().filter(|score| !score.untold).collect();
-        let untold: Vec<&Score> = scores.iter().filter(|score| score.untold).collect();
         let culprit = |found: &&Found| is_culprit(found.kind) && found.felt;
-        let culprits: Vec<&Found> = told
+        let culprits: Vec<&Found> = scores
             .iter()
             .flat_map(|score| &score.found)
             .filter(culprit)
             .collect();
-        let all: Vec<&Found> = told
+        let all: Vec<&Found> = scores
             .iter()
             .flat_map(|score| &score.found)
             .filter(|found| is_culprit(found.kind))
             .collect();
         let incidents = |which: &dyn Fn(&Score) -> bool| -> Vec<u64> {
-            told.iter()
+            scores
+                .iter()
                 .filter(|score| which(score))
                 .map(|score| score.index)
                 .collect()
@@ -120,7 +117,8 @@ impl Report {
             .collect();
         let naive = (0..THRESHOLDS.len())
             .map(|at| {
-                told.iter()
+                scores
+                    .iter()
                     .filter(|score| score.naive.get(at) == Some(&true))
                     .count()
             })
@@ -132,7 +130,6 @@ impl Report {
         Self {
             seed,
             incidents: scores.len(),
-            told: told.len(),
             requests: scores.iter().chain(quiet).map(|score| score.calls).sum(),
             right_culprit: part(
                 culprits.iter().filter(|found| found.named).count(),
@@ -148,7 +145,7 @@ impl Report {
             culprit_faults: culprits.len(),
             right_culprit_of_all: part(all.iter().filter(|found| found.named).count(), all.len()),
             culprit_faults_of_all: all.len(),
-            wrong_culprit: wrong.len() as f64 / told.len().max(1) as f64,
+            wrong_culprit: wrong.len() as f64 / scores.len().max(1) as f64,
             wrong_culprit_incidents: wrong,
             missed_incidents: incidents(&|score| {
                 score
@@ -171,8 +168,8 @@ impl Report {
             held_incidents: incidents(&|score| score.found.iter().any(|found| found.held)),
             intervals_median: percentile(&mut quick, 0.5),
             intervals_p95: percentile(&mut quick, 0.95),
-            ours_right: part(told.iter().filter(|score| score.ours).count(), told.len()),
-            naive_right: part(naive.1, told.len()),
+            ours_right: part(scores.iter().filter(|score| score.ours).count(), scores.len()),
+            naive_right: part(naive.1, scores.len()),
             naive_threshold: THRESHOLDS[naive.0],
             quiet_days: quiet.len() as f64 / 24.0,
             false_alarms: quiet.iter().map(|score| score.wrong.len()).sum(),
@@ -182,17 +179,13 @@ impl Report {
                 .filter(|score| !score.wrong.is_empty())
                 .map(|score| score.index)
                 .collect(),
-            calibration: calibration(&told),
-            kinds: per_kind(&told),
-            not_told_apart: per_kind(&untold)
-                .into_iter()
-                .filter(|(kind, _)| kind.is_not_told_apart())
-                .collect(),
+            calibration: calibration(scores),
+            kinds: per_kind(scores),
         }
     }
 }
 
-fn calibration(scores: &[&Score]) -> Vec<Bin> {
+fn calibration(scores: &[Score]) -> Vec<Bin> {
     let edges = [0.0, 0.55, 0.7, 0.8, 0.88, 0.93, 1.01];
     let claims: Vec<&Claim> = scores.iter().flat_map(|score| &score.claims).collect();
     let bin = |edge: &[f64]| {
@@ -216,7 +209,7 @@ fn calibration(scores: &[&Score]) -> Vec<Bin> {
     edges.windows(2).map(bin).filter(|bin| bin.claims > 0).collect()
 }
 
-fn per_kind(scores: &[&Score]) -> BTreeMap<Kind, PerKind> {
+fn per_kind(scores: &[Score]) -> BTreeMap<Kind, PerKind> {
     let mut kinds = BTreeMap::new();
     for (kind, _) in Kind::WEIGHTS {
         let all: Vec<&Found> = scores
@@ -273,8 +266,8 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "{} incidents of seed {}, {} of them with causes that can be told; {} requests",
-            self.incidents, self.seed, self.told, self.requests
+            "{} incidents of seed {}; {} requests",
+            self.incidents, self.seed, self.requests
         )?;
         writeln!(
             f,
@@ -320,8 +313,7 @@ impl fmt::Display for Report {
         writeln!(f, "missed, no hook   {:?}", self.missed_elsewhere_incidents)?;
         writeln!(f, "wrong, no hook    {:?}", self.wrong_elsewhere_incidents)?;
         writeln!(f, "not let go        {:?}", self.held_incidents)?;
-        table(f, "told apart", &self.kinds)?;
-        table(f, "not yet told apart", &self.not_told_apart)?;
+        table(f, "cause", &self.kinds)?;
         writeln!(f, "\nconfidence     claims  right    wrong most often")?;
         for bin in &self.calibration {
             let mut wrong: Vec<(&String, &usize)> = bin.wrong.iter().collect();

@@ -17,6 +17,8 @@ pub const GRACE: At = 70 * SECOND;
 const LATE: At = 15 * SECOND;
 /// A fault that touched fewer calls than this is one that nobody felt.
 const FELT: usize = 3;
+/// One call that waits for its whole timeout on a dead connection is felt by whoever made it.
+const FELT_WHOLE: usize = 1;
 /// So many requests have to have waited for a seat.
 const WAITS: usize = 50;
 /// A call is slow for the ledger from here on, in seconds.
@@ -67,8 +69,6 @@ pub struct Score {
     pub naive: Vec<bool>,
     /// Whether the core was right by the measure that the naive judge is held to.
     pub ours: bool,
-    /// Excluded from the headline figures: the core has no word for what happened.
-    pub untold: bool,
     pub calls: u64,
 }
 
@@ -99,10 +99,9 @@ pub fn score(index: u64, incident: &Incident, played: &Played) -> Score {
             None => found_hook(fault, alone, incident, played),
         })
         .collect();
-    let (wrong, claims) = claims(incident, &played.trace);
+    let (wrong, claims) = claims(incident, played);
     let mut score = Score {
         index,
-        untold: incident.faults.iter().any(|fault| fault.kind.is_not_told_apart()),
         wrong_elsewhere: wrong_elsewhere(incident, &played.trace),
         naive: (0..THRESHOLDS.len())
             .map(|at| naive_is_right(incident, played, at))
@@ -180,8 +179,18 @@ fn causes(fault: &Fault, incident: &Incident) -> &'static [Cause] {
         .hooks
         .iter()
         .all(|hook| !incident.cluster.hooks[*hook].fails);
+    let dropped = |hook: &usize| {
+        let service = &incident.cluster.services[incident.cluster.hooks[*hook].service];
+        let mut manners = service
+            .backends
+            .iter()
+            .map(|backend| backend.to_api.at(fault.from));
+        manners.any(|manner| *manner == Manner::Vanished)
+    };
     match fault.kind {
         Kind::Erroring if open => Kind::FailingOpen.causes(),
+        // Before its dials give up by themselves, an API server has the same words for both.
+        Kind::Unreachable if fault.hooks.iter().any(dropped) => &[Cause::Unreachable, Cause::Hanging],
         kind => kind.causes(),
     }
 }
@@ -206,7 +215,10 @@ fn is_felt(fault: &Fault, incident: &Incident, played: &Played) -> bool {
                     .calls(*hook, from, until)
                     .filter(|call| call.failed)
                     .count()
-                    >= FELT
+                    >= match fault.kind {
+                        Kind::StaleConnection => FELT_WHOLE,
+                        _ => FELT,
+                    }
             }
         }
     };
@@ -226,6 +238,11 @@ fn found_elsewhere(
         Kind::QueuedByFlowControl => played.ledger.waits(fault.from, fault.until) >= WAITS,
         // What was so before anybody looked cannot be told to be more than usual.
         Kind::Overloaded => fault.from >= incident.begin,
+        // Writes that go another way do not wait for it, and neither do canaries.
+        Kind::ReplicaDown => {
+            let way = &incident.cluster.replicas[played.canaries_at];
+            *way.serving.at(fault.from) == Serving::Hung
+        }
         _ => true,
     };
     let window = (fault.from, fault.until + LATE);
@@ -258,7 +275,8 @@ fn found_elsewhere(
 }
 
 /// Every hook that was named as failing, or suspected of what only suspects are suspected of.
-fn claims(incident: &Incident, trace: &Trace) -> (Vec<String>, Vec<Claim>) {
+fn claims(incident: &Incident, played: &Played) -> (Vec<String>, Vec<Claim>) {
+    let trace = &played.trace;
     let (mut wrong, mut claims) = (Vec::new(), Vec::new());
     for (hook, turns) in trace.hooks.iter().enumerate() {
         let name = &incident.cluster.hooks[hook].id.webhook;
@@ -272,8 +290,9 @@ fn claims(incident: &Incident, trace: &Trace) -> (Vec<String>, Vec<Claim>) {
             let during = |fault: &&Fault| from < fault.until + GRACE && until > fault.from;
             let blamed = |fault: &&Fault| fault.kind != Kind::Denying;
             let guilty = faults().filter(during).find(blamed);
-            let right = guilty.is_some_and(|fault| causes(fault, incident).contains(&cause));
-            if guilty.is_none() {
+            let gap = cause == Cause::RolloutGap && lost_in_a_rollout(hook, (from, until), incident, played);
+            let right = guilty.is_some_and(|fault| causes(fault, incident).contains(&cause)) || gap;
+            if guilty.is_none() && !gap {
                 let spoken = as_seconds(until - from);
                 wrong.push(format!(
                     "{name} {cause} at {:.1} s for {spoken:.1} s",
@@ -361,6 +380,17 @@ fn happened(incident: &Incident, said: NotAHook, at: At) -> bool {
     }
 }
 
+/// Calls of the hook really failed in a rollout that was not meant as the fault.
+fn lost_in_a_rollout(hook: usize, (from, until): (At, At), incident: &Incident, played: &Played) -> bool {
+    let service = incident.cluster.hooks[hook].service;
+    let gaps = incident.gaps.iter().filter(|gap| gap.service == service);
+    gaps.filter(|gap| from < gap.until + GRACE && until > gap.from)
+        .any(|gap| {
+            let mut calls = played.ledger.calls(hook, gap.from, gap.until);
+            calls.any(|call| call.failed)
+        })
+}
+
 /// Some API server, and not every one, was not serving for a moment of the time.
 fn replica_was_down(cluster: &Cluster, from: At, until: At) -> bool {
     let down = |replica: &ReplicaSpec| {
@@ -403,6 +433,8 @@ fn is_visible(fault: &Fault, incident: &Incident) -> bool {
     match fault.kind {
         // Who was slow before anybody looked, and not by much, may be so by nature.
         Kind::Slow => (fault.from >= incident.begin || fault.severity >= 0.6) && (probes_see || !ambiguous),
+        // Fresh probes are fine, and the one that was kept proves nothing that nobody meets.
+        Kind::StaleConnection => !(untold || ambiguous),
         _ => probes_see || !(untold || ambiguous),
     }
 }

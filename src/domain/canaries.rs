@@ -22,6 +22,8 @@ const SLOW_AT_LEAST: Duration = Duration::from_millis(100);
 const SLOW_FACTOR: f64 = 5.0;
 /// A timeout shorter than this is exceeded now and then by a hook that is well.
 const SHORT: Duration = Duration::from_secs(3);
+/// A canary that took longer may have waited for a call that failed open.
+const PASSED: Duration = Duration::from_millis(900);
 /// Seconds above the usual that are worth a closer look.
 const SLOWISH_BY: f64 = 0.03;
 
@@ -172,6 +174,14 @@ impl CanaryMemory {
         self.finished
             .iter()
             .any(|report| now.since(report.started + report.took) < span && is(&report.outcome))
+    }
+
+    /// When the newest one that was written at once was sent: nothing that it met held it up.
+    pub fn passed_at(&self, now: Time) -> Option<Time> {
+        let quick = |report: &&CanaryReport| {
+            report.outcome == CanaryOutcome::Written && report.took < PASSED && !self.is_slow(report.took)
+        };
+        self.recent(now).filter(quick).map(|report| report.started).max()
     }
 
     /// Whether one was written within this time.

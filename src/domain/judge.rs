@@ -90,6 +90,10 @@ pub struct Case<'a> {
     pub others_hang: bool,
     /// A canary that meets this hook was written, but slowly: how long it took.
     pub canary_slow: Option<Duration>,
+    /// When the newest canary was sent that meets this hook and was written at once.
+    pub canary_passed: Option<Time>,
+    /// No other hook has a backend that this one does not have.
+    pub alone: bool,
     /// Writes have all but stopped being answered.
     pub stalled: bool,
     /// What changed of late.
@@ -428,6 +432,10 @@ fn dead_by_probes(case: &Case<'_>, counters: &Counters, worst: &Dead, dead: &[(&
     if counters.answered_since(since) {
         return finding(Health::Suspect, 0.4);
     }
+    // Nor is it one that does not hang for a write that was sent when it hung for us.
+    if worst.cause == Cause::Hanging && case.canary_passed.is_some_and(|sent| sent >= since) {
+        return finding(Health::Suspect, 0.4);
+    }
     let way_is_open = way_is_open(case, since) || counters.timed_out() && !case.ambiguous;
     // Somebody else held canaries up long before.
     let explained = case.explained
@@ -439,7 +447,8 @@ fn dead_by_probes(case: &Case<'_>, counters: &Counters, worst: &Dead, dead: &[(&
     let canary_late = case
         .canary_late
         .filter(|late| *late < case.now.since(worst.since) + UNSEEN && (way_is_open || !explained));
-    let late = canary_late.is_some() || case.stalled && !explained;
+    // When nothing of anybody's answers us, writes may hang for another reason than the one that we are blind for.
+    let late = (canary_late.is_some() || case.stalled && !explained) && (way_is_open || case.alone);
     // A hook that was never reached from here hangs always; it is the one only if there is no other, and if the
     // canary waits for an answer rather than for a connection to an API server that hangs itself.
     let connected = canary_late.is_some_and(|late| late >= CONNECTED);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Fault, Incident, Kind, elsewhere, faults, noise, stage};
+use super::{Fault, Gap, Incident, Kind, elsewhere, faults, noise, stage};
 use crate::model::cluster::Cluster;
 use crate::model::{At, SECOND, as_seconds, seconds};
 use crate::random::Random;
@@ -16,14 +16,11 @@ const OVERLAPPING: f64 = 0.4;
 /// Clusters drawn at most until one has a hook that the fault can befall.
 const TRIES: usize = 400;
 
-/// The incident of that number. `with_untold` draws causes that the core has no word for as well.
-pub fn incident(seed: u64, index: u64, with_untold: bool) -> Incident {
+/// The incident of that number.
+pub fn incident(seed: u64, index: u64) -> Incident {
     let mut random = Random::of(seed, index);
     loop {
-        let weights = Kind::WEIGHTS.map(|(kind, weight)| match kind.is_not_told_apart() && !with_untold {
-            true => 0.0,
-            false => weight,
-        });
+        let weights = Kind::WEIGHTS.map(|(_, weight)| weight);
         let kind = Kind::WEIGHTS[random.weighted(weights)].0;
         if let Some(incident) = (0..TRIES).find_map(|_| staged(kind, &mut random)) {
             return incident;
@@ -57,22 +54,22 @@ fn staged(kind: Kind, random: &mut Random) -> Option<Incident> {
         Kind::Noise => 2 + random.below(4),
         _ => random.weighted([0.4, 0.35, 0.25]),
     };
-    let mut said = Vec::new();
+    let (mut said, mut gaps) = (Vec::new(), Vec::new());
     for _ in 0..happenings {
         let at = begin + seconds(random.between(30.0, as_seconds(end - begin)));
         let taken = taken(&cluster, &found);
-        if let Some(what) = noise::add(&mut cluster, at, &taken, random) {
+        if let Some(what) = noise::add(&mut cluster, at, &taken, &mut gaps, random) {
             said.push(format!("at {:.0} s: {what}", as_seconds(at)));
         }
     }
-    Some(finished(cluster, end + TAIL, found, said, random))
+    Some(finished(cluster, end + TAIL, found, (said, gaps), random))
 }
 
 fn finished(
     cluster: Cluster,
     end: At,
     faults: Vec<Fault>,
-    noise: Vec<String>,
+    (noise, gaps): (Vec<String>, Vec<Gap>),
     random: &mut Random,
 ) -> Incident {
     Incident {
@@ -81,6 +78,7 @@ fn finished(
         end,
         faults,
         noise,
+        gaps,
         world: random.fork(),
         observers: random.fork(),
     }
@@ -114,9 +112,7 @@ fn second(
     random: &mut Random,
 ) -> Option<Fault> {
     let told = Kind::WEIGHTS.map(|(kind, _)| kind);
-    let told = told
-        .into_iter()
-        .filter(|kind| !kind.is_not_told_apart() && *kind != Kind::Noise);
+    let told = told.into_iter().filter(|kind| *kind != Kind::Noise);
     let (of_none, of_hooks): (Vec<Kind>, Vec<Kind>) = told.partition(|kind| kind.elsewhere().is_some());
     // An API server that is down hides whatever else there is.
     let of_none: Vec<Kind> = of_none
@@ -132,15 +128,15 @@ fn second(
 pub fn quiet(seed: u64, index: u64, length: At) -> Incident {
     let mut random = Random::of(seed ^ 0x0051_1e70, index);
     let mut cluster = stage::cluster(&mut random);
-    let mut said = Vec::new();
+    let (mut said, mut gaps) = (Vec::new(), Vec::new());
     let mut at = HEAD + seconds(random.exponential(600.0));
     while at < HEAD + length {
-        if let Some(what) = noise::add(&mut cluster, at, &[], &mut random) {
+        if let Some(what) = noise::add(&mut cluster, at, &[], &mut gaps, &mut random) {
             said.push(format!("at {:.0} s: {what}", as_seconds(at)));
         }
         at += seconds(random.exponential(1_200.0));
     }
-    finished(cluster, HEAD + length, Vec::new(), said, &mut random)
+    finished(cluster, HEAD + length, Vec::new(), (said, gaps), &mut random)
 }
 
 #[cfg(test)]
@@ -149,11 +145,11 @@ mod tests {
 
     #[test]
     fn every_cause_that_the_core_can_say_makes_up_four_percent_and_a_third_overlap() {
-        let drawn: Vec<Incident> = (0..2_000).map(|index| incident(1, index, true)).collect();
-        for (kind, _) in Kind::WEIGHTS.iter().filter(|(kind, _)| !kind.is_not_told_apart()) {
+        let drawn: Vec<Incident> = (0..2_000).map(|index| incident(1, index)).collect();
+        for (kind, _) in Kind::WEIGHTS {
             let first = |incident: &&Incident| match incident.faults.first() {
-                Some(fault) => fault.kind == *kind,
-                None => *kind == Kind::Noise,
+                Some(fault) => fault.kind == kind,
+                None => kind == Kind::Noise,
             };
             let part = drawn.iter().filter(first).count() as f64 / drawn.len() as f64;
             assert!(part >= 0.04, "{}: {part}", kind.as_str());
@@ -164,7 +160,7 @@ mod tests {
 
     #[test]
     fn the_same_number_is_the_same_incident() {
-        let (a, b) = (incident(5, 77, true), incident(5, 77, true));
+        let (a, b) = (incident(5, 77), incident(5, 77));
         assert_eq!((a.begin, a.end, &a.noise), (b.begin, b.end, &b.noise));
         assert_eq!(format!("{:?}", a.faults), format!("{:?}", b.faults));
     }

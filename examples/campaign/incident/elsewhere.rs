@@ -19,6 +19,7 @@ pub fn inject(
         Kind::Overloaded => overloaded(cluster, from, until, random),
         Kind::QueuedByFlowControl => queued(cluster, from, until, random),
         Kind::ApiServerDown => down(cluster, from, until, random),
+        Kind::ReplicaDown => replica_down(cluster, from, until, random)?,
         Kind::Unexplained => unexplained(cluster, from, until, random),
         _ => return None,
     };
@@ -94,6 +95,20 @@ fn down(cluster: &mut Cluster, from: At, until: At, random: &mut Random) -> Stri
         }
     }
     format!("every API server is {how:?}")
+}
+
+/// One of several hangs; whoever is connected to it waits.
+fn replica_down(cluster: &mut Cluster, from: At, until: At, random: &mut Random) -> Option<String> {
+    // Behind a load balancer nobody is told which of them it is.
+    if cluster.replicas.len() < 2 || cluster.balanced {
+        return None;
+    }
+    let which = random.below(cluster.replicas.len());
+    cluster.replicas[which].serving.during(from, until, Serving::Hung);
+    Some(format!(
+        "API server {which} of {} is Hung",
+        cluster.replicas.len()
+    ))
 }
 
 fn unexplained(cluster: &mut Cluster, from: At, until: At, random: &mut Random) -> String {

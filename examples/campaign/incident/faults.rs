@@ -1,5 +1,6 @@
 //! What goes wrong with a hook, in many shapes.
 
+use super::rollout::Rollout;
 use super::stage::call_rate;
 use super::{Fault, Kind};
 use crate::model::cluster::{Cluster, Routing, Service};
@@ -9,6 +10,8 @@ use crate::random::Random;
 
 /// A hook that is called less often than this cannot be told to be slow within minutes.
 const MET: f64 = 0.15;
+/// One that is called less often than this has no connections to lose, and nobody in a rollout.
+const BUSY: f64 = 2.0;
 
 /// When.
 #[derive(Debug, Clone, Copy)]
@@ -88,7 +91,7 @@ pub fn inject(
                 "a router knows no way from the API server",
             ),
         },
-        Kind::RolloutGap => rollout_gap(service, span, random),
+        Kind::RolloutGap => rollout_gap(service, index, span, random),
         Kind::StaleConnection => stale(service, span, random),
         Kind::Denying => {
             let part = random.between(0.6, 1.0);
@@ -116,13 +119,16 @@ fn choose(cluster: &Cluster, kind: Kind, taken: &[usize], random: &mut Random) -
         let hooks = || cluster.hooks.iter().filter(|hook| hook.service == *index);
         let has_endpoints = service.routing != Routing::Url;
         let several = service.backends.len() >= 2;
-        let met = hooks().map(|hook| call_rate(cluster, hook)).sum::<f64>() >= MET;
+        let rate = hooks().map(|hook| call_rate(cluster, hook)).sum::<f64>();
+        let (met, busy) = (rate >= MET, rate >= BUSY);
         !taken.contains(index)
             && match kind {
-                Kind::NoEndpoints | Kind::NoService | Kind::RolloutGap => has_endpoints,
-                Kind::Partial | Kind::StaleConnection => has_endpoints && several,
+                Kind::NoEndpoints | Kind::NoService => has_endpoints,
+                Kind::RolloutGap => has_endpoints && busy,
+                Kind::Partial => has_endpoints && several,
+                Kind::StaleConnection => has_endpoints && several && busy,
                 Kind::FailingOpen => met && hooks().all(|hook| !hook.fails),
-                Kind::Slow | Kind::Erroring | Kind::Denying | Kind::Hanging => met,
+                Kind::Slow | Kind::Erroring | Kind::Denying | Kind::Hanging | Kind::Unreachable => met,
                 _ => true,
             }
     };
@@ -266,21 +272,24 @@ fn failing_open(service: &mut Service, span: Span, random: &mut Random) -> Strin
     }
 }
 
-/// Pods are replaced one after the other, each listed before it serves and after it has stopped.
-fn rollout_gap(service: &mut Service, span: Span, random: &mut Random) -> String {
-    let gap = seconds(random.between(2.0, 12.0));
+/// One rollout after the other, in each of which Pods are listed that do not serve.
+fn rollout_gap(service: &mut Service, index: usize, span: Span, random: &mut Random) -> String {
+    let rollout = Rollout {
+        early: random.between(2.0, 8.0),
+        late: if random.chance(0.5) {
+            random.between(0.5, 2.5)
+        } else {
+            0.0
+        },
+    };
     let (mut at, mut rounds) = (span.from, 0);
-    while at + gap < span.until {
-        for backend in &mut service.backends {
-            backend.behave(at, at + gap, Manner::Refusing);
-            at += gap / 2;
-        }
-        at += gap + seconds(random.between(5.0, 20.0));
+    while at < span.until && service.backends.len() + 6 < 150 {
+        at = rollout.run(service, index, at, random) + seconds(random.between(5.0, 30.0));
         rounds += 1;
     }
     format!(
-        "{rounds} rollouts, each pod listed for {:.0} s without serving",
-        as_seconds(gap)
+        "{rounds} rollouts, each Pod listed {:.1} s before it serves and {:.1} s after it stopped",
+        rollout.early, rollout.late
     )
 }
 

@@ -1,8 +1,8 @@
 //! What happens in any cluster on any day, and is nobody's fault.
 
-use super::elsewhere;
-use crate::model::cluster::{Backend, Cluster, Release, Routing, Serving};
-use crate::model::manner::Manner;
+use super::rollout::Rollout;
+use super::{Gap, elsewhere};
+use crate::model::cluster::{Cluster, Release, Routing, Serving};
 use crate::model::timeline::Timeline;
 use crate::model::traffic::{Class, Place, Verb};
 use crate::model::{At, SECOND, seconds};
@@ -12,11 +12,17 @@ use crate::random::Random;
 const BUSIEST: f64 = 40.0;
 
 /// Adds something of the sort at an instant; the words say what. Services that are `taken` are left alone.
-pub fn add(cluster: &mut Cluster, at: At, taken: &[usize], random: &mut Random) -> Option<String> {
+pub fn add(
+    cluster: &mut Cluster,
+    at: At,
+    taken: &[usize],
+    gaps: &mut Vec<Gap>,
+    random: &mut Random,
+) -> Option<String> {
     match random.below(13) {
         0 => restart(cluster, at, random),
         1 => upgrade(cluster, at, random),
-        2 | 3 => rollout(cluster, at, taken, random),
+        2 | 3 => rollout(cluster, at, taken, gaps, random),
         4 => Some(tide(cluster, at, random)),
         5 => Some(large_objects(cluster, at, random)),
         6 => one_replica_down(cluster, at, random),
@@ -56,46 +62,38 @@ fn free(cluster: &Cluster, taken: &[usize], random: &mut Random) -> Option<usize
     random.pick(&free)
 }
 
-/// Pods are replaced one by one: a new one is listed a moment before it serves, an old one a moment after it stopped.
-fn rollout(cluster: &mut Cluster, at: At, taken: &[usize], random: &mut Random) -> Option<String> {
+/// Pods are replaced one by one; now and then one is listed a moment before it serves, or a moment after it stopped,
+/// and one that stops cuts off what it was asked.
+fn rollout(
+    cluster: &mut Cluster,
+    at: At,
+    taken: &[usize],
+    gaps: &mut Vec<Gap>,
+    random: &mut Random,
+) -> Option<String> {
     let which = free(cluster, taken, random)?;
     let service = &mut cluster.services[which];
     if service.routing == Routing::Url || service.backends.len() < 2 {
         return None;
     }
-    let old: Vec<usize> = (0..service.backends.len())
-        .filter(|backend| *service.backends[*backend].listed.at(at))
-        .collect();
-    let mut at = at;
-    for leaving in old {
-        let number = service.backends.len() as u8 + 100;
-        let mut new = Backend::new(([10, 0, which as u8, number], 8443).into());
-        let early = if random.chance(0.5) {
-            random.between(0.0, 1.5)
-        } else {
-            0.0
-        };
-        let serves = at + seconds(early);
-        for line in [&mut new.to_api, &mut new.to_us] {
-            *line = Timeline::always(Manner::Refusing);
-            line.set(serves, Manner::Well);
-        }
-        new.listed = Timeline::always(false);
-        new.listed.set(at, true);
-        let stops = serves + seconds(random.between(1.0, 5.0));
-        let late = if random.chance(0.5) {
-            random.between(0.0, 1.0)
-        } else {
-            0.0
-        };
-        let leaving = &mut service.backends[leaving];
-        leaving.to_api.set(stops, Manner::Refusing);
-        leaving.to_us.set(stops, Manner::Refusing);
-        leaving.listed.set(stops + seconds(late), false);
-        service.backends.push(new);
-        at = stops + seconds(random.between(5.0, 15.0));
-    }
-    Some(format!("a rollout of {}", service.name))
+    let mut moment = |most: f64| match random.chance(0.5) {
+        true => random.between(0.0, most),
+        false => 0.0,
+    };
+    let rollout = Rollout {
+        early: moment(1.5),
+        late: moment(1.0),
+    };
+    let until = rollout.run(service, which, at, random);
+    gaps.push(Gap {
+        service: which,
+        from: at,
+        until,
+    });
+    Some(format!(
+        "a rollout of {}, each Pod listed {:.1} s before it serves and {:.1} s after it stopped",
+        service.name, rollout.early, rollout.late
+    ))
 }
 
 fn tide(cluster: &mut Cluster, at: At, random: &mut Random) -> String {

@@ -68,6 +68,11 @@ impl Canaries {
         }
     }
 
+    /// The replica that its connection leads to.
+    pub(super) fn replica(&self, cluster: &Cluster) -> usize {
+        self.replica % cluster.replicas.len()
+    }
+
     pub(super) fn look(
         &mut self,
         now: At,
@@ -131,13 +136,13 @@ impl Canaries {
     }
 
     fn serving(&self, cluster: &Cluster, now: At) -> Option<Serving> {
-        let replica = cluster.replicas.get(self.replica % cluster.replicas.len())?;
+        let replica = cluster.replicas.get(self.replica(cluster))?;
         Some(*replica.serving.at(now))
     }
 
     /// The replica that the connection leads to; behind a load balancer another one when that is gone.
     fn connect(&mut self, cluster: &Cluster, now: At, random: &mut Random) -> Option<usize> {
-        let current = self.replica % cluster.replicas.len();
+        let current = self.replica(cluster);
         let up: Vec<usize> = cluster.up(now).collect();
         if up.contains(&current) {
             return Some(current);

@@ -21,6 +21,10 @@ use crate::random::Random;
 
 /// Fresh probes of one backend under way at once.
 const FRESH_AT_ONCE: usize = 2;
+/// The daemon holds a connection for so long after its backend has left.
+const WATCHED: At = 90 * SECOND;
+/// What a report says of a dial, whatever it took: that there was one.
+const DIALLED: Duration = Duration::from_millis(1);
 
 /// Probes of one backend on one kind of connection.
 #[derive(Debug)]
@@ -38,6 +42,8 @@ struct Row {
     under_way: Vec<At>,
     /// Since when a kept connection is open.
     opened: Option<At>,
+    /// Since when the backend has not been among those that are called.
+    left: Option<At>,
 }
 
 #[derive(Debug)]
@@ -70,6 +76,7 @@ impl Probes {
                     let row = match known.iter().position(same) {
                         Some(index) => Row {
                             hook: Arc::clone(hook),
+                            left: None,
                             ..known.swap_remove(index)
                         },
                         None => Row {
@@ -82,10 +89,20 @@ impl Probes {
                             early: 0.0,
                             under_way: Vec::new(),
                             opened: None,
+                            left: None,
                         },
                     };
                     self.rows.push(row);
                 }
+            }
+        }
+        // A connection that is open is held for a while after its backend has left.
+        let there = |row: &Row| inventory.hooks.iter().any(|hook| hook.id == row.hook.id);
+        let open = |row: &Row| row.opened.is_some() || !row.under_way.is_empty();
+        for mut row in known {
+            if row.connection == Connection::Kept && there(&row) && open(&row) {
+                row.left = row.left.or(Some(now));
+                self.rows.push(row);
             }
         }
     }
@@ -99,6 +116,10 @@ impl Probes {
         coming: &mut Coming,
     ) {
         let cluster = Arc::clone(&self.cluster);
+        self.rows.retain(|row| match row.left {
+            Some(left) => now < left + WATCHED && (row.opened.is_some() || !row.under_way.is_empty()),
+            None => true,
+        });
         for row in &mut self.rows {
             row.under_way.retain(|ends| *ends > now);
             let at_once = match row.connection {
@@ -113,7 +134,8 @@ impl Probes {
                 Some(last) => last + interval - (interval as f64 * row.early) as At,
                 None => row.first,
             };
-            if now < due {
+            // Nobody dials a backend that has left.
+            if now < due || row.left.is_some() && row.opened.is_none() {
                 continue;
             }
             (row.last, row.early) = (Some(now), random.between(0.0, 0.1));
@@ -124,7 +146,7 @@ impl Probes {
                 (Connection::Kept, true) => Some(row.opened.filter(|_| reuse).unwrap_or(now)),
                 _ => None,
             };
-            announce(row, now, met, coming);
+            announce(row, now, (met, reuse), coming);
         }
     }
 }
@@ -190,7 +212,7 @@ fn phase(stage: Stage) -> Phase {
 }
 
 /// Reports the probe when it is back, and that it is late before that.
-fn announce(row: &Row, now: At, met: Met, coming: &mut Coming) {
+fn announce(row: &Row, now: At, (met, reuse): (Met, bool), coming: &mut Coming) {
     let id: &HookId = &row.hook.id;
     for mark in [SECOND, 2 * SECOND] {
         if met.ended > now + mark {
@@ -218,7 +240,10 @@ fn announce(row: &Row, now: At, met: Met, coming: &mut Coming) {
         connection: row.connection,
         started: time(now),
         took: Duration::from_micros(met.ended - now),
-        phases: Phases::default(),
+        phases: Phases {
+            connect: (!reuse).then_some(DIALLED),
+            ..Phases::default()
+        },
         outcome: outcome(met.end),
         certificates: CertificateFacts::default(),
     };

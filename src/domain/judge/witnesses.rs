@@ -148,10 +148,12 @@ impl Counters {
         let denied = series.rejections.denied;
         // Under Fail the refused calls have their own series; under Ignore what failed hides among the rest
         // and shows by what it adds to them.
+        let refused = series.rejections.calling + series.rejections.internal;
         let failed_mean = if failed < 1.0 {
             None
-        } else if series.rejections.calling + series.rejections.internal >= 1.0 && denied < 1.0 {
-            series.rejected.mean()
+        } else if refused >= 1.0 {
+            // A denial is an answer like any other.
+            Some(((series.rejected.sum - denied * case.usual.unwrap_or(0.0)) / refused).max(0.0))
         } else {
             let others = (series.calls.count - failed).max(0.0);
             Some(((series.calls.sum - others * case.usual.unwrap_or(0.0)) / failed).max(0.0))

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::{Watchdog, subject};
 use crate::domain::canary::{CanaryOutcome, CanaryTarget};
 use crate::domain::history::Window;
-use crate::domain::hook::{Backend, Hook, HookId};
+use crate::domain::hook::{Backend, BackendAddress, Hook, HookId};
 use crate::domain::inventory::{InventoryHealth, Problem};
 use crate::domain::judge::{Case, Counted, judge};
 use crate::domain::plane::Plane;
@@ -131,6 +131,8 @@ impl Watchdog {
             .is_some_and(|found| found.cause != NotAHook::Unexplained);
         let hanging = self.hanging(states, now);
         let inventory_is_old = self.inventory_is_old(now);
+        let known = self.backends.values().flat_map(BTreeMap::keys);
+        let addresses: BTreeSet<&BackendAddress> = known.map(|backend| &backend.address).collect();
         // When a way opens again, what hung on it comes back together, and not in one instant.
         let a_moment_ago = now.before(MOMENT);
         let memories = self.backends.values().flat_map(BTreeMap::values);
@@ -187,6 +189,11 @@ impl Watchdog {
                     .filter(|waiting| *waiting >= Duration::from_secs(2))
                     .max(),
                 others_hang: hanging.iter().any(|id| hook.is_none_or(|hook| hook.id != *id)),
+                canary_passed: memories().filter_map(|memory| memory.passed_at(now)).max(),
+                alone: hook.is_none_or(|hook| {
+                    let own = self.backends.get(&hook.id).into_iter().flat_map(BTreeMap::keys);
+                    own.map(|backend| &backend.address).collect::<BTreeSet<_>>().len() == addresses.len()
+                }),
                 canary_slow: memories().filter_map(|memory| memory.slow(now)).max(),
                 stalled,
                 changes: &self.changes,
