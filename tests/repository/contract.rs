@@ -104,10 +104,11 @@ fn document() -> String {
         "# Metrics\n\n\
          <!-- Written by the tests: `HOOKWATCH_BLESS=1 cargo test --test repository metrics`. -->\n\n\
          What `/metrics` serves. A name, a type, a unit or a label changes only with a line in the changelog.\n\n\
-         There are never more than {} series, however many hooks a cluster has and whatever they are called. Series of \
-         their own have the {} worst hooks at most: {}. Of hooks beyond that, probes are counted together under \
-         `configuration=\"other\", webhook=\"other\"`; `hookwatch_hooks` counts all of them, and \
-         `hookwatch_hooks_without_series` says how many are left out.\n\n\
+         There are never more than {} series, however many hooks a cluster has and whatever they are called. A hook \
+         that is well has nine. At most {} hooks have series of their own: the worst in gauges, the ones probed first \
+         in counters. Probes of the others are counted together under `configuration=\"other\", webhook=\"other\"`; \
+         `hookwatch_hooks` counts every hook, and `hookwatch_hooks_without_series` those that are left out.\n\n\
+         These have series for each hook: {}.\n\n\
          A gauge describes the newest assessment at the moment of the scrape, so a hook that is gone leaves no series \
          behind. Counters begin at 0 when hookwatch starts.\n",
         thousands(most),
@@ -124,7 +125,7 @@ fn document() -> String {
         let series = declared.most_series().unwrap();
         write!(
             text,
-            "\n## {name}\n\n{}\n\n- Type: {}, in {}; at most {} series.\n",
+            "\n## {name}\n\n{}\n\n- Type: {} ({}), {} series at most.\n",
             declared.help,
             declared.kind,
             declared.unit(),

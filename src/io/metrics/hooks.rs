@@ -54,7 +54,7 @@ impl HookMetrics {
             by_health: make.gauges("hooks", "All hooks, by their health.", &["health"])?,
             left_out: make.gauge(
                 "hooks_without_series",
-                "Hooks beyond the bound, which are counted together as other or not at all; the worst are never among them.",
+                "Hooks beyond the bound of those that have gauges of their own; the worst are the last to be among them.",
             )?,
             health: make.gauges(
                 "hook_health",
