@@ -49,7 +49,7 @@ pub fn walk(incident: &Incident, started: u64, number: Option<u64>) -> Walk<'_> 
         for hook in incident.hooks.iter().filter(|hook| hook.kind == kind) {
             let met = match (hook.every, number) {
                 (None, _) => true,
-                (Some(every), Some(number)) => number % every == 0,
+                (Some(every), Some(number)) => number.is_multiple_of(every),
                 (Some(_), None) => false,
             };
             let over = kind == HookKind::Mutating && walk.refused_by.is_some();
@@ -94,7 +94,9 @@ fn answer(hook: &Planned, fault: Fault, number: u64) -> (u64, Answered) {
         Fault::Refuse => (1, Answered::Failed(503)),
         Fault::Certificate => (ANSWER, Answered::Failed(503)),
         Fault::ServerError => (ANSWER, Answered::Failed(500)),
-        Fault::OneBad { met: true } if number % u64::from(hook.endpoints) == 0 => (1, Answered::Failed(503)),
+        Fault::OneBad { met: true } if number.is_multiple_of(u64::from(hook.endpoints)) => {
+            (1, Answered::Failed(503))
+        }
         Fault::Deny => (ANSWER, Answered::Denied),
         Fault::Nothing | Fault::OneBad { .. } | Fault::Rollout => (ANSWER, Answered::Allowed),
     }
