@@ -209,19 +209,20 @@ fn recording(name: &str) -> Said {
     for turn in replay
         .turns
         .iter()
-        .filter(|turn| turn.cause == Some(Cause::Denying))
+        .filter(|turn| turn.verdict.cause == Some(Cause::Denying))
     {
-        if !denying.contains(&turn.webhook) {
-            denying.push(turn.webhook.clone());
+        let webhook = turn.verdict.webhook.to_string();
+        if !denying.contains(&webhook) {
+            denying.push(webhook);
         }
     }
     Said {
         culprits: replay
             .culprits
             .iter()
-            .map(|culprit| (culprit.webhook.clone(), culprit.cause, culprit.effect))
+            .map(|culprit| (culprit.webhook.to_string(), culprit.cause, culprit.effect))
             .collect(),
-        not_a_hook: replay.not_a_hook,
+        not_a_hook: replay.not_a_hook(),
         denying,
     }
 }

@@ -280,7 +280,10 @@ impl History {
     /// that `after` makes of the end of its newest.
     fn window(&self, now: Time, after: impl Fn(Time) -> Time) -> Option<Window> {
         let mut merged: Option<Window> = None;
-        for replica in self.replicas.values() {
+        for (key, replica) in &self.replicas {
+            if self.has_a_successor(key, replica) {
+                continue;
+            }
             let newest = replica.intervals.back().map(|interval| interval.to);
             let Some(newest) = newest.filter(|newest| now.since(*newest) <= STALE) else {
                 continue;
@@ -309,6 +312,16 @@ impl History {
             }
         }
         merged
+    }
+
+    /// A process that began at the same address after this one was heard of last has told what it counts since: this
+    /// one has ended, and what it counted in its last interval says nothing about now.
+    fn has_a_successor(&self, key: &ReplicaKey, replica: &Replica) -> bool {
+        self.replicas.iter().any(|(other, newer)| {
+            let began = other.started.and_then(|millis| u64::try_from(millis).ok());
+            let after = began.is_some_and(|began| Time::from_unix_millis(began) > replica.at);
+            after && other.target == key.target && !newer.intervals.is_empty()
+        })
     }
 
     /// Too little is known of what is usual.
@@ -450,6 +463,24 @@ mod tests {
             "the newest interval stands in"
         );
         assert_eq!(recent_fail_open(&mut history, 1_080_000), None);
+    }
+
+    #[test]
+    fn a_process_that_has_ended_is_silent_as_soon_as_its_successor_speaks() {
+        let mut history = History::default();
+        history.take(scrape("a", 1.0, 1_000_000, 0.0));
+        history.take(scrape("a", 1.0, 1_002_000, 40.0));
+        history.take(scrape("a", 1_003.0, 1_004_000, 0.0));
+        assert_eq!(
+            recent_fail_open(&mut history, 1_004_000),
+            Some(40.0),
+            "nobody else has two readings"
+        );
+        history.take(scrape("a", 1_003.0, 1_006_000, 2.0));
+        assert_eq!(recent_fail_open(&mut history, 1_006_000), Some(2.0));
+        // Of two that answer in turn neither has ended.
+        history.take(scrape("a", 1.0, 1_007_000, 41.0));
+        assert_eq!(recent_fail_open(&mut history, 1_007_000), Some(43.0));
     }
 
     #[test]

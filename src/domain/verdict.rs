@@ -75,6 +75,23 @@ pub enum Cause {
 }
 
 impl Cause {
+    /// All of them, for whoever has to know what can be said.
+    pub const ALL: [Self; 13] = [
+        Self::Slow,
+        Self::Hanging,
+        Self::Refused,
+        Self::NoEndpoints,
+        Self::NoService,
+        Self::Erroring,
+        Self::TlsInvalid,
+        Self::Partial,
+        Self::RolloutGap,
+        Self::StaleConnection,
+        Self::Unreachable,
+        Self::FailingOpen,
+        Self::Denying,
+    ];
+
     /// The name as it stands in reports, labels and JSON.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -151,6 +168,9 @@ pub enum Effect {
 }
 
 impl Effect {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::None, Self::Blocking, Self::Delaying, Self::FailingOpen];
+
     /// The name as it stands in reports, labels and JSON.
     pub const fn as_str(self) -> &'static str {
         match self {

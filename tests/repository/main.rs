@@ -12,6 +12,7 @@ mod alerts;
 mod arrows;
 mod commands;
 mod configuration;
+mod contract;
 mod dashboards;
 mod deploy;
 mod exposed;
