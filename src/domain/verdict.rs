@@ -227,6 +227,13 @@ pub struct BackendView {
     pub detail: String,
 }
 
+impl Verdict {
+    /// All backends that it has are dead by our probes.
+    pub fn no_backend_answers(&self) -> bool {
+        !self.backends.is_empty() && self.backends.iter().all(|backend| backend.state == "dead")
+    }
+}
+
 /// Whether the control plane takes writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum Writes {

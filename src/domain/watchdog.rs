@@ -307,17 +307,19 @@ impl Watchdog {
             effects.push(Effect::Attend(attention));
         }
         self.plane = Some((plane, since));
-        self.verdicts = verdicts
-            .iter()
-            .map(|verdict| {
-                let before = Before {
-                    health: verdict.health,
-                    cause: verdict.cause,
-                    since: verdict.since,
-                };
-                (subject(verdict), before)
-            })
-            .collect();
+        let before = |verdict: &Verdict| {
+            let subject = subject(verdict);
+            let known = self.verdicts.get(&subject);
+            let known = known.filter(|known| known.cause == verdict.cause);
+            let before = Before {
+                health: verdict.health,
+                cause: verdict.cause,
+                since: verdict.since,
+                whole: known.is_some_and(|known| known.whole) || verdict.no_backend_answers(),
+            };
+            (subject, before)
+        };
+        self.verdicts = verdicts.iter().map(before).collect();
         let assessment = Assessment {
             at: now,
             control_plane,
