@@ -36,6 +36,9 @@ pub const ENOUGH_WRITES: f64 = 5.0;
 /// How many calm intervals make up "usual".
 const USUAL_INTERVALS: usize = 60;
 
+/// What was counted over longer than this, while a process was not to be reached, does not say when it was.
+const LONG: Duration = Duration::from_secs(120);
+
 /// Which process answered.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct ReplicaKey {
@@ -49,6 +52,12 @@ struct Interval {
     from: Time,
     to: Time,
     gained: Snapshot,
+}
+
+impl Interval {
+    fn is_long(&self) -> bool {
+        self.to.since(self.from) > LONG
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -215,8 +224,9 @@ pub struct History {
 }
 
 impl History {
-    /// Takes a reading in, and says what it adds to the one before of the same process, and over which span.
-    pub fn take(&mut self, scrape: Scrape) -> Option<((Time, Time), &Snapshot)> {
+    /// Takes a reading in, and says what it adds to the one before of the same process, over which span, and what
+    /// is usual.
+    pub fn take(&mut self, scrape: Scrape) -> Option<((Time, Time), &Snapshot, &Baseline)> {
         let Scrape {
             target,
             at,
@@ -234,7 +244,7 @@ impl History {
             Some(replica) if at.since(replica.at) >= MIN_INTERVAL => {
                 replica.advance(at, snapshot);
                 let added = self.replicas.get(&key)?.intervals.back()?;
-                Some(((added.from, added.to), &added.gained))
+                Some(((added.from, added.to), &added.gained, &self.baseline))
             }
             Some(_) => None,
             None => {
@@ -284,14 +294,19 @@ impl History {
             if self.has_a_successor(key, replica) {
                 continue;
             }
-            let newest = replica.intervals.back().map(|interval| interval.to);
+            let newest = replica.intervals.back().filter(|newest| !newest.is_long());
+            let newest = newest.map(|interval| interval.to);
             let Some(newest) = newest.filter(|newest| now.since(*newest) <= STALE) else {
                 continue;
             };
             let after = after(newest);
             let mut gained = Snapshot::default();
             let (mut from, mut to) = (replica.at, Time::default());
-            for interval in replica.intervals.iter().filter(|interval| interval.to > after) {
+            for interval in replica
+                .intervals
+                .iter()
+                .filter(|interval| interval.to > after && !interval.is_long())
+            {
                 gained.add(&interval.gained);
                 (from, to) = (from.min(interval.from), to.max(interval.to));
             }
@@ -443,6 +458,16 @@ mod tests {
         history.take(scrape("a", 1.0, 1_000_000, 50.0));
         history.take(scrape("a", 1.0, 1_002_000, 3.0));
         assert_eq!(recent_fail_open(&mut history, 1_002_000), Some(3.0));
+    }
+
+    #[test]
+    fn what_was_counted_while_nobody_could_look_is_no_news() {
+        let mut history = History::default();
+        history.take(scrape("a", 1.0, 1_000_000, 0.0));
+        history.take(scrape("a", 1.0, 1_200_000, 50.0));
+        assert_eq!(recent_fail_open(&mut history, 1_200_000), None);
+        history.take(scrape("a", 1.0, 1_202_000, 53.0));
+        assert_eq!(recent_fail_open(&mut history, 1_202_000), Some(3.0));
     }
 
     #[test]

@@ -395,13 +395,15 @@ fn failing(
     // Where calls are counted without their time, what is wrong is a guess.
     let guessed = from_canary.is_none() && counters.calls < 1.0;
     let confidence = match (both_api_witnesses, sure, case.ambiguous) {
-        _ if guessed => 0.5,
+        _ if guessed => 0.4,
+        // Nobody listens at a Service's address when nobody is behind it, and the inventory is a moment late.
+        (true, ..) if cause == Cause::Refused => 0.85,
         (true, ..) => 0.92,
         (false, true, _) => 0.85,
         (false, false, false) if cause == Cause::Hanging => 0.85,
         // That it fails is sure; why is a guess.
-        (false, false, false) => 0.5,
-        (false, false, true) => 0.5,
+        (false, false, false) => 0.4,
+        (false, false, true) => 0.4,
     };
     // Counters under a name that two hooks share accuse neither.
     let health = if case.ambiguous && !sure {

@@ -209,9 +209,9 @@ impl Watchdog {
         let state = self.servers.get(&target);
         state.succeeded(scrape.at, scrape.snapshot.missing());
         let over = state.is_over(scrape.at, self.history.replicas_behind(&target) > 1);
-        if let Some((span, gained)) = self.history.take(scrape) {
+        if let Some((span, gained, usual)) = self.history.take(scrape) {
             let changed = self.changes.moved_since(span.0.before(rollouts::AFTER));
-            self.rollouts.count(span, gained, |(kind, webhook)| {
+            self.rollouts.count(span, (gained, usual), |(kind, webhook)| {
                 changed.contains(&(*kind, webhook))
             });
         }
