@@ -47,6 +47,7 @@ pub struct Metrics {
     hook_confidence: GaugeVec,
     hook_excess_share: GaugeVec,
     hook_backends: GaugeVec,
+    hook_risk: GaugeVec,
     certificate_not_after: GaugeVec,
     writes: GaugeVec,
     write_seconds: Gauge,
@@ -113,6 +114,11 @@ impl Metrics {
                 "hook_backends",
                 "Backends of the hook by what direct probes say of them.",
                 &hook_and("state"),
+            )?,
+            hook_risk: make.gauges(
+                "hook_risk",
+                "1 for what is not wrong with a hook yet and may become so; no series without a risk.",
+                &hook_and("risk"),
             )?,
             certificate_not_after: make.gauges(
                 "certificate_not_after_timestamp_seconds",
@@ -324,6 +330,7 @@ impl Metrics {
             &self.hook_confidence,
             &self.hook_excess_share,
             &self.hook_backends,
+            &self.hook_risk,
             &self.certificate_not_after,
             &self.scrape_last_success,
             &self.leader,
@@ -420,6 +427,11 @@ impl Metrics {
         }
         for backend in &verdict.backends {
             self.hook_backends.with_label_values(&with(backend.state)).inc();
+        }
+        for risk in &verdict.risks {
+            self.hook_risk
+                .with_label_values(&with(risk.kind.as_str()))
+                .set(1.0);
         }
     }
 }

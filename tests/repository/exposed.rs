@@ -12,6 +12,7 @@ use hookwatch::domain::probe::{
     CertificateFacts, Connection, Phase, Phases, ProbeLevel, ProbeOutcome, ProbeReport,
 };
 use hookwatch::domain::readiness::ReadinessView;
+use hookwatch::domain::risk::{Risk, RiskKind};
 use hookwatch::domain::snapshot::{Scrape, ScrapeFailure, ScrapeFailureReason};
 use hookwatch::domain::time::Time;
 use hookwatch::domain::verdict::{
@@ -87,6 +88,7 @@ pub fn values_of(label: &str) -> Option<Vec<&'static str>> {
         ]
         .map(HookKind::as_str)
         .to_vec(),
+        "risk" => RiskKind::ALL.map(RiskKind::as_str).to_vec(),
         "by" => Place::ALL.map(Place::as_str).to_vec(),
         "role" => Role::ALL.map(Role::as_str).to_vec(),
         "certificate" => vec!["served", "ca"],
@@ -166,6 +168,10 @@ fn exposition() -> String {
         (Health::Failing, Some(Cause::Hanging), Effect::Blocking);
     verdict.configuration = Some("policy".into());
     verdict.excess_share = Some(0.5);
+    verdict.risks = vec![Risk {
+        kind: RiskKind::OneNode,
+        text: String::new(),
+    }];
     verdict.backends = vec![BackendView {
         backend,
         state: "dead",
