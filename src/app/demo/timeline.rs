@@ -65,6 +65,30 @@ pub enum Event {
         /// How long the user had waited.
         waited: Duration,
     },
+    /// A rule of Prometheus began to hold, or has held for as long as it waits.
+    Alert {
+        /// Whether it fires.
+        firing: bool,
+        /// The alert's name.
+        name: String,
+        /// Its severity.
+        severity: String,
+        /// Its one line.
+        summary: String,
+    },
+    /// Alertmanager delivered an alert, or that it is over.
+    Page {
+        /// Whether it is over.
+        resolved: bool,
+        /// The alert's name.
+        name: String,
+        /// Its severity.
+        severity: String,
+        /// Its one line.
+        summary: String,
+        /// Its text.
+        description: String,
+    },
     /// The fault is about to be removed, and no user's request has failed.
     NoFailure,
     /// The fault was removed.
@@ -164,6 +188,31 @@ impl Shown {
             } => {
                 let line = format!("{request}, after {}: {text}", millis(*waited));
                 shown("✖", RED, "request failed", vec![line])
+            }
+            Event::Alert {
+                firing,
+                name,
+                severity,
+                summary,
+            } => {
+                let line = format!("{name} ({severity}): {summary}");
+                match firing {
+                    true => shown("◆", RED, "alert fires", vec![line]),
+                    false => shown("◇", YELLOW, "alert pending", vec![line]),
+                }
+            }
+            Event::Page {
+                resolved: true, name, ..
+            } => shown("✉", GREEN, "page resolved", vec![name.clone()]),
+            Event::Page {
+                name,
+                severity,
+                summary,
+                description,
+                ..
+            } => {
+                let first = format!("{name} ({severity}): {summary}");
+                shown("✉", RED, "page delivered", vec![first, description.clone()])
             }
             Event::NoFailure => {
                 let line = "no user's request has failed".to_owned();
