@@ -82,6 +82,12 @@ pub struct Alert {
 /// An alert as a receiver of Alertmanager gets it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Page {
+    /// The group that it is delivered with: for a pager, one incident.
+    #[serde(skip)]
+    pub group: String,
+    /// `firing` as long as one of that group does.
+    #[serde(skip)]
+    pub group_status: String,
     /// `firing` or `resolved`.
     pub status: String,
     /// All labels.
@@ -91,7 +97,10 @@ pub struct Page {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Notification {
+    group_key: String,
+    status: String,
     alerts: Vec<Page>,
 }
 
@@ -325,5 +334,10 @@ async fn receive(received: Received) -> anyhow::Result<(SocketAddr, JoinHandle<(
 async fn take(State(received): State<Received>, Json(notification): Json<Notification>) {
     let mut received = received.lock().unwrap_or_else(PoisonError::into_inner);
     let room = MAX_KEPT.saturating_sub(received.len());
-    received.extend(notification.alerts.into_iter().take(room));
+    let pages = notification.alerts.into_iter().map(|page| Page {
+        group: notification.group_key.clone(),
+        group_status: notification.status.clone(),
+        ..page
+    });
+    received.extend(pages.take(room));
 }
