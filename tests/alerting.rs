@@ -90,7 +90,10 @@ fn an_interrupted_demo_leaves_no_prometheus_and_no_files_behind() {
         let address = url.as_str().unwrap().strip_prefix("http://").unwrap();
         std::net::TcpStream::connect(address).is_ok()
     };
-    assert!(reached(&told["prometheus"]) && reached(&told["alertmanager"]), "{told}");
+    assert!(
+        reached(&told["prometheus"]) && reached(&told["alertmanager"]),
+        "{told}"
+    );
     let id = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
     rustix::process::kill_process(id, rustix::process::Signal::INT).unwrap();
     assert!(child.wait().unwrap().success());
@@ -230,7 +233,10 @@ async fn two_senders_of_one_alert_make_one_incident_that_lasts_until_both_are_do
         .await;
     let received = monitoring.received();
     assert!(
-        received.iter().filter(mine).all(|page| page.group_status == "firing"),
+        received
+            .iter()
+            .filter(mine)
+            .all(|page| page.group_status == "firing"),
         "the incident was closed in between: {received:#?}"
     );
 

@@ -66,7 +66,10 @@ pub fn values_of(label: &str) -> Option<Vec<&'static str>> {
         "health" => Health::ALL.map(Health::as_str).to_vec(),
         "state" => hookwatch::domain::verdict::Writes::ALL
             .map(hookwatch::domain::verdict::Writes::as_str)
-            .to_vec(),
+            .into_iter()
+            // Those of a backend.
+            .chain(["alive", "slow", "wavering", "dead", "untried"])
+            .collect(),
         "cause" => causes
             .map(Cause::as_str)
             .into_iter()
@@ -227,7 +230,20 @@ pub struct Label {
     pub value: String,
 }
 
-/// Splits `name{label="value",...}`, whatever follows it. Values hold no quotes.
+/// Splits at the quote that closes a value: one that no backslash stands before.
+fn closed(text: &str) -> (&str, &str) {
+    let mut escaped = false;
+    for (at, character) in text.char_indices() {
+        match character {
+            '"' if !escaped => return (&text[..at], &text[at + 1..]),
+            '\\' => escaped = !escaped,
+            _ => escaped = false,
+        }
+    }
+    panic!("a value is not closed: {text}");
+}
+
+/// Splits `name{label="value",...}`, whatever follows it. Values are left as they are escaped.
 pub fn selector(text: &str) -> (&str, Vec<Label>) {
     let end = text
         .find(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
@@ -238,7 +254,7 @@ pub fn selector(text: &str) -> (&str, Vec<Label>) {
         return (name, labels);
     };
     while let Some((before, after)) = rest.split_once('"') {
-        let (value, after) = after.split_once('"').expect("a closed value");
+        let (value, after) = closed(after);
         let before = before.trim_matches([',', ' ']);
         let split = before.find(['=', '!']).expect("an operator");
         labels.push(Label {

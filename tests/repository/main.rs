@@ -16,6 +16,8 @@ mod dashboards;
 mod deploy;
 mod exposed;
 mod links;
+mod monitoring;
+mod runbooks;
 mod source;
 
 use std::fs;
