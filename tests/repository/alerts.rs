@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::exposed::{EXPOSED, names_in, selector, values_of};
-use crate::{files, read, root, skip};
+use crate::{read, root, skip};
 
 const RULES: &str = "alerts/hookwatch.rules.yaml";
 const TESTS: &str = "alerts/hookwatch.test.yaml";
