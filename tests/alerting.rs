@@ -105,6 +105,17 @@ fn an_interrupted_demo_leaves_no_prometheus_and_no_files_behind() {
     assert!(!kubeconfig.exists());
 }
 
+#[test]
+fn without_prometheus_the_demo_says_where_to_get_it_and_is_skipped() {
+    let output = demo(&[]).env("PATH", "").stderr(Stdio::piped()).output().unwrap();
+    assert_eq!(output.status.code(), Some(77));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        said.contains("no prometheus in PATH") && said.contains("packages"),
+        "{said}"
+    );
+}
+
 /// Somebody who sends alerts.
 struct Sender<'a> {
     monitoring: &'a Monitoring,

@@ -389,6 +389,31 @@ mod tests {
     }
 
     #[test]
+    fn an_alert_is_told_with_its_text_when_it_is_delivered_and_by_its_name_when_it_is_over() {
+        let page = |resolved| Entry {
+            at: Duration::from_secs(48),
+            event: Event::Page {
+                resolved,
+                name: "HookwatchHookFailing".to_owned(),
+                severity: "critical".to_owned(),
+                summary: "v is Hanging.".to_owned(),
+                description: "The webhook v\nof \u{1b}[31mc fails.".to_owned(),
+            },
+        };
+        let delivered = render(&page(false), false);
+        assert!(
+            delivered.contains("page delivered  HookwatchHookFailing (critical): v is Hanging.\n"),
+            "{delivered}"
+        );
+        assert!(
+            delivered.contains("The webhook v") && !delivered.contains('\u{1b}'),
+            "{delivered:?}"
+        );
+        let over = render(&page(true), false);
+        assert!(over.ends_with("page resolved   HookwatchHookFailing\n"), "{over}");
+    }
+
+    #[test]
     fn no_line_is_wider_than_a_terminal() {
         let long = format!("{} {}", "x".repeat(400), "word ".repeat(90));
         let entry = Entry {
