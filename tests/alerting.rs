@@ -188,7 +188,7 @@ async fn two_senders_of_one_alert_make_one_incident_that_lasts_until_both_are_do
         client: reqwest::Client::new(),
     };
     let labels = json!({"alertname": "HookwatchHookFailing", "severity": "critical", "kind": "validating",
-        "configuration": "policy", "webhook": "<script>\"\n", "cause": "Hanging", "effect": "Blocking"});
+        "configuration": "policy", "webhook": "<script>\"\n", "effect": "Blocking"});
     let with = |more: Value| {
         let mut labels = labels.clone();
         let more = more.as_object().unwrap().clone();
@@ -196,7 +196,7 @@ async fn two_senders_of_one_alert_make_one_incident_that_lasts_until_both_are_do
         labels
     };
     let scraped = with(json!({"job": "hookwatch", "instance": "a"}));
-    // Each looks at another moment, and the cause can differ.
+    // Whatever else it says.
     let pushed = with(json!({"source": "hookwatch", "cause": "Refused"}));
     let blocked = json!({"alertname": "HookwatchWritesBlocked", "severity": "critical", "state": "blocked",
         "job": "hookwatch", "instance": "a"});
