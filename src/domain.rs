@@ -25,6 +25,7 @@ pub mod probe;
 pub mod probing;
 pub mod readiness;
 pub mod recording;
+pub mod risk;
 pub mod rollouts;
 pub mod snapshot;
 pub mod time;

@@ -13,6 +13,7 @@ use super::inventory::Problem;
 use super::leadership::ReplicaView;
 use super::node_leases::NodeLeasesView;
 use super::readiness::ReadinessView;
+use super::risk::Risk;
 use super::time::Time;
 
 /// How a hook is.
@@ -209,8 +210,8 @@ pub struct Verdict {
     pub evidence: Vec<String>,
     /// What a person would do next; `None` when there is nothing to do.
     pub advice: Option<&'static str>,
-    /// What is not wrong yet and may become so, as sentences. Never a reason for any health.
-    pub risks: Vec<String>,
+    /// What is not wrong yet and may become so. Never a reason for any health.
+    pub risks: Vec<Risk>,
     /// Every address behind it.
     pub backends: Vec<BackendView>,
 }

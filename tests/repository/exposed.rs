@@ -12,6 +12,7 @@ use hookwatch::domain::probe::{
     CertificateFacts, Connection, Phase, Phases, ProbeLevel, ProbeOutcome, ProbeReport,
 };
 use hookwatch::domain::readiness::ReadinessView;
+use hookwatch::domain::risk::{Risk, RiskKind};
 use hookwatch::domain::snapshot::{Scrape, ScrapeFailure, ScrapeFailureReason};
 use hookwatch::domain::time::Time;
 use hookwatch::domain::verdict::{
@@ -65,7 +66,10 @@ pub fn values_of(label: &str) -> Option<Vec<&'static str>> {
         "health" => Health::ALL.map(Health::as_str).to_vec(),
         "state" => hookwatch::domain::verdict::Writes::ALL
             .map(hookwatch::domain::verdict::Writes::as_str)
-            .to_vec(),
+            .into_iter()
+            // Those of a backend.
+            .chain(["alive", "slow", "wavering", "dead", "untried"])
+            .collect(),
         "cause" => causes
             .map(Cause::as_str)
             .into_iter()
@@ -87,6 +91,7 @@ pub fn values_of(label: &str) -> Option<Vec<&'static str>> {
         ]
         .map(HookKind::as_str)
         .to_vec(),
+        "risk" => RiskKind::ALL.map(RiskKind::as_str).to_vec(),
         "by" => Place::ALL.map(Place::as_str).to_vec(),
         "role" => Role::ALL.map(Role::as_str).to_vec(),
         "certificate" => vec!["served", "ca"],
@@ -166,6 +171,10 @@ fn exposition() -> String {
         (Health::Failing, Some(Cause::Hanging), Effect::Blocking);
     verdict.configuration = Some("policy".into());
     verdict.excess_share = Some(0.5);
+    verdict.risks = vec![Risk {
+        kind: RiskKind::OneNode,
+        text: String::new(),
+    }];
     verdict.backends = vec![BackendView {
         backend,
         state: "dead",
@@ -221,7 +230,20 @@ pub struct Label {
     pub value: String,
 }
 
-/// Splits `name{label="value",...}`, whatever follows it. Values hold no quotes.
+/// Splits at the quote that closes a value: one that no backslash stands before.
+fn closed(text: &str) -> (&str, &str) {
+    let mut escaped = false;
+    for (at, character) in text.char_indices() {
+        match character {
+            '"' if !escaped => return (&text[..at], &text[at + 1..]),
+            '\\' => escaped = !escaped,
+            _ => escaped = false,
+        }
+    }
+    panic!("a value is not closed: {text}");
+}
+
+/// Splits `name{label="value",...}`, whatever follows it. Values are left as they are escaped.
 pub fn selector(text: &str) -> (&str, Vec<Label>) {
     let end = text
         .find(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
@@ -232,7 +254,7 @@ pub fn selector(text: &str) -> (&str, Vec<Label>) {
         return (name, labels);
     };
     while let Some((before, after)) = rest.split_once('"') {
-        let (value, after) = after.split_once('"').expect("a closed value");
+        let (value, after) = closed(after);
         let before = before.trim_matches([',', ' ']);
         let split = before.find(['=', '!']).expect("an operator");
         labels.push(Label {

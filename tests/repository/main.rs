@@ -17,6 +17,8 @@ mod dashboards;
 mod deploy;
 mod exposed;
 mod links;
+mod monitoring;
+mod runbooks;
 mod source;
 
 use std::fs;

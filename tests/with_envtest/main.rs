@@ -20,6 +20,9 @@ mod kinds;
 mod played;
 mod privileges;
 mod replicas;
+mod runbooks;
+#[path = "../support/runbooks.rs"]
+mod typed;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -131,6 +134,7 @@ fn tests() -> Vec<Named> {
         kinds::tests(),
         privileges::tests(),
         replicas::tests(),
+        runbooks::tests(),
     ];
     all.into_iter().flatten().collect()
 }

@@ -11,6 +11,7 @@ use crate::domain::hook::HookKind;
 use crate::domain::leadership::{Place, Role};
 use crate::domain::probe::{Connection, Phase};
 use crate::domain::readiness::MAX_FAILING;
+use crate::domain::risk::RiskKind;
 use crate::domain::snapshot::ScrapeFailureReason;
 use crate::domain::verdict::{Cause, Effect, Health, NotAHook, Writes};
 use crate::io::events::EventOutcome;
@@ -147,6 +148,7 @@ fn bound(metric: &str, label: &str) -> Option<Bound> {
         (_, "health") => Health::ALL.map(Health::as_str).to_vec(),
         ("hook_backends", "state") => vec!["alive", "slow", "wavering", "dead", "untried"],
         (_, "state") => Writes::ALL.map(Writes::as_str).to_vec(),
+        (_, "risk") => RiskKind::ALL.map(RiskKind::as_str).to_vec(),
         (_, "certificate") => vec!["served", "ca"],
         (_, "connection") => Connection::ALL.map(Connection::as_str).to_vec(),
         ("probes_total", "outcome") => vec![

@@ -39,6 +39,7 @@ pub(super) struct HookMetrics {
     confidence: GaugeVec,
     excess_share: GaugeVec,
     backends: GaugeVec,
+    risk: GaugeVec,
     certificate_not_after: GaugeVec,
     probes: IntCounterVec,
     probe_seconds: CounterVec,
@@ -80,6 +81,11 @@ impl HookMetrics {
                 "hook_backends",
                 "Backends of the hook by what direct probes say of them; no series for a state that none is in.",
                 &hook_and("state"),
+            )?,
+            risk: make.gauges(
+                "hook_risk",
+                "1 for what is not wrong with a hook yet and may become so; no series without a risk.",
+                &hook_and("risk"),
             )?,
             certificate_not_after: make.gauges(
                 "certificate_not_after_timestamp_seconds",
@@ -172,13 +178,14 @@ impl HookMetrics {
     }
 
     /// Gauges whose series come and go.
-    pub(super) fn vectors(&self) -> [&GaugeVec; 6] {
+    pub(super) fn vectors(&self) -> [&GaugeVec; 7] {
         [
             &self.health,
             &self.cause,
             &self.confidence,
             &self.excess_share,
             &self.backends,
+            &self.risk,
             &self.certificate_not_after,
         ]
     }
@@ -218,6 +225,9 @@ impl HookMetrics {
         }
         for backend in &verdict.backends {
             self.backends.with_label_values(&with(backend.state)).inc();
+        }
+        for risk in &verdict.risks {
+            self.risk.with_label_values(&with(risk.kind.as_str())).set(1.0);
         }
     }
 
