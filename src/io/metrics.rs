@@ -4,6 +4,7 @@
 //! assessment at the moment somebody asks, so that a hook that is gone leaves no series behind. Labels come
 //! from closed sets; the only open ones name the hook, and hooks are bounded.
 
+mod alertmanager;
 mod servers;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,6 +15,7 @@ use prometheus::{
     Registry, TextEncoder,
 };
 
+pub use self::alertmanager::Dropped;
 use super::events::EventOutcome;
 use crate::domain::canary::CanaryReport;
 use crate::domain::fence::AutoBreak;
@@ -73,6 +75,7 @@ pub struct Metrics {
     leader_transitions: IntCounterVec,
     events: IntCounterVec,
     servers: servers::ServerMetrics,
+    alertmanager: alertmanager::PushMetrics,
 }
 
 impl Metrics {
@@ -192,6 +195,7 @@ impl Metrics {
             )?,
             events: make.counters("events_total", "Kubernetes Events by what became of them.", &["outcome"])?,
             servers: servers::ServerMetrics::new(&make)?,
+            alertmanager: alertmanager::PushMetrics::new(&make)?,
             registry,
         })
     }
