@@ -25,8 +25,8 @@ const MAX_ANSWER: usize = 2_048;
 /// Characters of it that are passed on.
 const MAX_SAID: usize = 300;
 
-/// One Alertmanager and how to be let in.
-#[derive(Clone, PartialEq, Eq)]
+/// One Alertmanager and how to be let in. Every secret is in a file; here is only where.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     /// Its address with the prefix of its paths, as `--web.external-url` of Alertmanager has it. Without credentials.
     pub url: Url,
@@ -39,7 +39,7 @@ pub struct Target {
 }
 
 /// How an Alertmanager, or the proxy before it, asks who comes.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Auth {
     /// Not at all.
     None,
@@ -55,13 +55,6 @@ pub enum Auth {
         /// The file with the token.
         token_file: PathBuf,
     },
-}
-
-// What is in files is secret; where they are is not, and the name of a user is half a secret.
-impl std::fmt::Debug for Target {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Target").field(&self.name()).finish()
-    }
 }
 
 impl Target {
