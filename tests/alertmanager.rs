@@ -28,6 +28,7 @@ use hookwatch::lab::control_plane::Reach;
 use hookwatch::lab::directory::PrivateDirectory;
 use hookwatch::lab::workload::{Workload, WorkloadOptions};
 use serde_json::{Value, json};
+use tokio::sync::{Mutex, MutexGuard};
 
 use alertmanagers::{Alertmanager, Bad, Receiver, Running, answer, free_address, is_there, until};
 
@@ -119,6 +120,54 @@ fn comparable(alerts: &[Value], ours: bool) -> BTreeSet<BTreeMap<String, String>
         .collect()
 }
 
+/// A control plane with hooks and users. One at a time, for each wants the machine for itself.
+struct Lab {
+    // In the order in which they end.
+    _users: Workload,
+    cluster: Cluster,
+    api: ApiServer,
+    arguments: ConfigArguments,
+    _directory: PrivateDirectory,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Lab {
+    async fn start() -> Self {
+        static TURN: Mutex<()> = Mutex::const_new(());
+        let turn = TURN.lock().await;
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let api = ApiServer::start(ApiServerOptions::default()).await.unwrap();
+        let cluster = Cluster::start(&api.kubeconfig(), Reach::Loopback).await.unwrap();
+        let users = Workload::start(&api.kubeconfig(), &WorkloadOptions::default())
+            .await
+            .unwrap();
+        let directory = PrivateDirectory::create().unwrap();
+        let arguments = ConfigArguments {
+            kubeconfig: Some(directory.write("kubeconfig", &api.kubeconfig()).unwrap()),
+            listen: Some("127.0.0.1:0".to_owned()),
+            ..ConfigArguments::default()
+        };
+        Self {
+            _users: users,
+            cluster,
+            api,
+            arguments,
+            _directory: directory,
+            _turn: turn,
+        }
+    }
+
+    async fn daemon(&self, configuration: &str) -> Daemon {
+        let config = Config::parse(configuration, &self.arguments).unwrap();
+        Daemon::start(config).await.unwrap()
+    }
+
+    async fn behave(&self, behaviour: Behaviour) {
+        let behaving = self.cluster.behave(HOOK, HOOK.backends(), &behaviour);
+        behaving.await.unwrap();
+    }
+}
+
 /// Good ones, one of them well guarded, among those that are down, hang, refuse, redirect, babble or come back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_outage_arrives_with_its_culprit_and_ends_whatever_other_alertmanagers_do() {
@@ -140,17 +189,7 @@ async fn an_outage_arrives_with_its_culprit_and_ends_whatever_other_alertmanager
     let babbling = Bad::start(vec!["<html>no HTTP".repeat(100_000)]).await;
     let returning = Bad::start(vec![answer("500 Oops", ""), answer("200 OK", "")]).await;
 
-    let api = ApiServer::start(ApiServerOptions::default()).await.unwrap();
-    let cluster = Cluster::start(&api.kubeconfig(), Reach::Loopback).await.unwrap();
-    let _users = Workload::start(&api.kubeconfig(), &WorkloadOptions::default())
-        .await
-        .unwrap();
-    let directory = PrivateDirectory::create().unwrap();
-    let arguments = ConfigArguments {
-        kubeconfig: Some(directory.write("kubeconfig", &api.kubeconfig()).unwrap()),
-        listen: Some("127.0.0.1:0".to_owned()),
-        ..ConfigArguments::default()
-    };
+    let lab = Lab::start().await;
     let bad = [
         (&down, "unreachable"),
         (&hanging.address, "timeout"),
@@ -170,9 +209,7 @@ async fn an_outage_arrives_with_its_culprit_and_ends_whatever_other_alertmanager
         guarded.address.rsplit(':').next().unwrap(),
         others.join(", ")
     );
-    let daemon = Daemon::start(Config::parse(&text, &arguments).unwrap())
-        .await
-        .unwrap();
+    let daemon = lab.daemon(&text).await;
     let address = daemon.address.to_string();
     let compare = is_there(
         "prometheus",
@@ -180,10 +217,7 @@ async fn an_outage_arrives_with_its_culprit_and_ends_whatever_other_alertmanager
     );
     let _prometheus = compare.then(|| prometheus(folder.path(), &address, &plain.address));
 
-    cluster
-        .behave(HOOK, HOOK.backends(), &Behaviour::AcceptAndHang)
-        .await
-        .unwrap();
+    lab.behave(Behaviour::AcceptAndHang).await;
     let told = until("the hook is named on a page", async || {
         let alerts = guarded_receiver.alerts();
         let named = alerts.iter().find(|alert| {
@@ -243,10 +277,7 @@ async fn an_outage_arrives_with_its_culprit_and_ends_whatever_other_alertmanager
     assert!(sample(&address, &sent(&returning.address)).await > 0.0);
     assert_eq!(sample(&address, &sent(&refusing.address)).await, 0.0);
 
-    cluster
-        .behave(HOOK, HOOK.backends(), &Behaviour::Healthy)
-        .await
-        .unwrap();
+    lab.behave(Behaviour::Healthy).await;
     until("its end is told", async || {
         let alerts = guarded_receiver.alerts();
         let ended = alerts.iter().any(|alert| {
@@ -259,6 +290,56 @@ async fn an_outage_arrives_with_its_culprit_and_ends_whatever_other_alertmanager
     .await;
     assert!(refusing.requests() < 40, "{}", refusing.requests());
     daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_leader_alone_speaks_and_everybody_when_the_api_server_is_gone() {
+    let lab = Lab::start().await;
+    let mut replicas = Vec::new();
+    for _ in 0..2 {
+        let taking = Bad::start(vec![answer("200 OK", "")]).await;
+        let text = format!(
+            "leadership: {{leaseDuration: 5s}}\n\
+             alertmanager: {{resendInterval: 1s, targets: [{{url: 'http://{}'}}]}}",
+            taking.address
+        );
+        replicas.push((lab.daemon(&text).await, taking));
+    }
+    let pushes = || {
+        replicas
+            .iter()
+            .map(|(_, taking)| taking.requests())
+            .collect::<Vec<_>>()
+    };
+    lab.behave(Behaviour::AcceptAndHang).await;
+    until("the leader has spoken several times", async || {
+        match pushes().iter().max() {
+            Some(5..) => Ok(()),
+            _ => Err(format!("{:?}", pushes())),
+        }
+    })
+    .await;
+    assert!(pushes().contains(&0), "both have spoken: {:?}", pushes());
+
+    let Lab { api, .. } = lab;
+    drop(api);
+    until("the other speaks as well", async || match pushes().contains(&0) {
+        true => Err(format!("{:?}", pushes())),
+        false => Ok(()),
+    })
+    .await;
+    let before = pushes();
+    until("both go on", async || {
+        match pushes()
+            .iter()
+            .zip(&before)
+            .all(|(now, before)| now >= &(before + 3))
+        {
+            true => Ok(()),
+            false => Err(format!("{before:?} and then {:?}", pushes())),
+        }
+    })
+    .await;
 }
 
 /// An alert as Prometheus would send it.
