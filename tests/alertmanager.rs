@@ -450,11 +450,20 @@ async fn whoever_of_two_senders_resolves_first_there_is_one_page() {
 
     push(&mut way, Vec::new(), Vec::new()).await;
     as_prometheus(&alertmanager, "w", FOREVER).await;
-    push(&mut way, vec![ours("w")], Vec::new()).await;
     until("there is a page", async || {
         match receiver.notifications().is_empty() {
             true => Err(String::new()),
             false => Ok(()),
+        }
+    })
+    .await;
+    push(&mut way, vec![ours("w")], Vec::new()).await;
+    until("ours is kept back", async || {
+        let alerts = alertmanager.alerts("").await?;
+        let found = alerts.iter().find(|alert| from_us(alert));
+        match found.is_some_and(|alert| alert["status"]["state"] == "suppressed") {
+            true => Ok(()),
+            false => Err(format!("{alerts:#?}")),
         }
     })
     .await;
