@@ -78,10 +78,7 @@ impl Condition {
             ("severity", rule.severity.as_str().to_owned()),
             ("source", SOURCE.to_owned()),
         ]);
-        let own = own
-            .iter()
-            .copied()
-            .chain(rule.missing.map(|missing| ("missing", missing)));
+        let own = own.iter().copied().chain(rule.label);
         // An empty label is the same as none, to Prometheus and to Alertmanager.
         for (name, value) in own.filter(|(_, value)| !value.is_empty()) {
             let end = value.floor_char_boundary(MAX_VALUE);

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
-use hookwatch::domain::alerts::{LABELS, RULES as RULES_PUSHED, SOURCE};
 use serde_json::Value;
 
 use crate::exposed::{EXPOSED, names_in, selector, values_of};
@@ -182,57 +181,6 @@ fn every_alert_has_a_runbook_with_its_four_sections_and_every_runbook_an_alert()
         written.insert(name);
     }
     assert_eq!(written, alerts());
-}
-
-#[test]
-fn every_alert_that_is_pushed_is_one_of_the_rules() {
-    let rules = rules();
-    for pushed in RULES_PUSHED {
-        let same = |rule: &&Value| {
-            text(rule, "alert") == pushed.alert
-                && text(&rule["labels"], "severity") == pushed.severity.as_str()
-                && rule["labels"]["missing"].as_str() == pushed.missing
-        };
-        let found: Vec<_> = rules.iter().filter(same).collect();
-        assert_eq!(found.len(), 1, "{pushed:?} is {} of the rules", found.len());
-        let hold = humantime::parse_duration(text(found[0], "for")).unwrap();
-        assert_eq!(hold, pushed.hold, "{pushed:?}");
-        let runbook = text(&found[0]["annotations"], "runbook_url");
-        assert_eq!(runbook, pushed.runbook_url());
-        // A label that only a rule sets would be missing from what is pushed.
-        for name in found[0]["labels"].as_object().unwrap().keys() {
-            assert!(
-                ["severity", "missing"].contains(&name.as_str()),
-                "{pushed:?}: {name}"
-            );
-        }
-    }
-}
-
-#[test]
-fn pushed_alerts_are_kept_back_by_what_tells_them_apart_and_by_nothing_that_changes() {
-    let file = yaml("alerts/alertmanager-inhibit.yaml");
-    let [rule] = list(&file, "inhibit_rules") else {
-        panic!("one rule is enough");
-    };
-    let equal: BTreeSet<&str> = list(rule, "equal")
-        .iter()
-        .map(|name| name.as_str().unwrap())
-        .collect();
-    // Those of the metrics in the rules, but what may differ between two that look at different moments.
-    let expected = LABELS
-        .into_iter()
-        .filter(|name| !["source", "cause", "effect", "state"].contains(name))
-        .chain(["cluster"]);
-    assert_eq!(equal, expected.collect());
-    for (matchers, source) in [("source_matchers", "!="), ("target_matchers", "=")] {
-        let matchers = list(rule, matchers);
-        let expected = [
-            "alertname =~ \"Hookwatch.+\"".to_owned(),
-            format!("source {source} \"{SOURCE}\""),
-        ];
-        assert_eq!(matchers, expected.map(Value::String));
-    }
 }
 
 #[test]

@@ -16,6 +16,7 @@ mod dashboards;
 mod deploy;
 mod exposed;
 mod links;
+mod pushed;
 mod source;
 
 use std::fs;

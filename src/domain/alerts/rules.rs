@@ -27,15 +27,15 @@ impl Severity {
     }
 }
 
-/// One rule of `alerts/hookwatch.rules.yaml`. Name, severity and `missing` tell it from the others.
+/// One rule of `alerts/hookwatch.rules.yaml`. Name, severity and the label that it sets tell it from the others.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Rule {
     /// The alert's name.
     pub alert: &'static str,
     /// How urgent it is.
     pub severity: Severity,
-    /// The label `missing`, where several rules of one name and severity differ by it.
-    pub missing: Option<&'static str>,
+    /// The label that it sets beside the severity, where several rules of one name differ by it.
+    pub label: Option<(&'static str, &'static str)>,
     /// For how long its condition has to hold before it fires: the rule's `for`.
     pub hold: Duration,
 }
@@ -45,17 +45,20 @@ impl Rule {
         Self {
             alert,
             severity,
-            missing: None,
+            label: None,
             hold: Duration::from_secs(hold_seconds),
         }
     }
 
-    const fn blind(missing: &'static str, hold_seconds: u64) -> Self {
-        let rule = Self::new("HookwatchBlind", Severity::Warning, hold_seconds);
+    const fn with(self, name: &'static str, value: &'static str) -> Self {
         Self {
-            missing: Some(missing),
-            ..rule
+            label: Some((name, value)),
+            ..self
         }
+    }
+
+    const fn blind(missing: &'static str, hold_seconds: u64) -> Self {
+        Self::new("HookwatchBlind", Severity::Warning, hold_seconds).with("missing", missing)
     }
 
     /// Where its runbook is.
