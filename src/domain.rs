@@ -3,6 +3,7 @@
 //! No async, no clock, no client, no log, no metrics crate. Observations and the time they were made come in
 //! as values; assessments and wishes go out as values.
 
+pub mod alerts;
 pub mod announcement;
 pub mod bypass;
 pub mod canaries;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::domain::time::Time;
 
+pub mod alertmanager;
 pub mod canary;
 pub mod client;
 pub mod events;

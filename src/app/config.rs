@@ -3,6 +3,7 @@
 //! Three sources, the later overriding the earlier: a YAML file, the environment, flags. Every mistake in them
 //! is found at once, each named by its key, so that nobody mends a file one error at a time.
 
+mod alertmanager;
 mod leadership;
 mod record;
 mod section;
@@ -20,6 +21,7 @@ use crate::domain::fence::AutoBreak;
 use crate::domain::hook::HookId;
 use crate::domain::probe::ProbeLevel;
 
+pub use alertmanager::AlertmanagerConfig;
 pub use leadership::LeadershipConfig;
 pub use record::RecordConfig;
 
@@ -87,6 +89,8 @@ pub struct Config {
     pub leadership: LeadershipConfig,
     /// Whether the leader writes Kubernetes Events.
     pub events: bool,
+    /// Where alerts are pushed.
+    pub alertmanager: AlertmanagerConfig,
 }
 
 /// How the API servers are scraped.
@@ -211,7 +215,10 @@ impl Config {
     pub fn keys() -> BTreeSet<String> {
         let mut notes = Notes::default();
         // What is in a list is read only where the list has an entry.
-        let file = Map::from_iter([("probes".to_owned(), json!({"hooks": [{}]}))]);
+        let file = Map::from_iter([
+            ("probes".to_owned(), json!({"hooks": [{}]})),
+            ("alertmanager".to_owned(), json!({"targets": [{}]})),
+        ]);
         Self::read(file, &ConfigArguments::default(), &mut notes);
         notes.known.iter().map(|key| key.replace("[0]", "[]")).collect()
     }
@@ -249,6 +256,7 @@ impl Config {
         let auto_break = file.auto_break("autoBreak", auto_break.as_deref());
         let leadership = file.section("leadership", LeadershipConfig::read);
         let events = file.flag("events", true);
+        let alertmanager = file.section("alertmanager", AlertmanagerConfig::read);
         file.refuse_the_rest();
         if !is_dns_label(&namespace) {
             file.error("namespace", format!("{namespace:?} cannot be a namespace's name"));
@@ -272,6 +280,7 @@ impl Config {
             auto_break,
             leadership,
             events,
+            alertmanager,
         })
     }
 }

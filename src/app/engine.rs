@@ -6,6 +6,7 @@
 
 mod announce;
 mod observers;
+mod push;
 mod replicas;
 
 use std::collections::BTreeSet;
@@ -18,6 +19,7 @@ use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
 use self::announce::{Announce, Announcements};
+use self::push::Push;
 use self::replicas::Candidacy;
 use super::config::Config;
 use crate::domain::hook::HookId;
@@ -105,10 +107,12 @@ impl Engine {
         let mut tasks = JoinSet::new();
         observers::spawn(&mut tasks, config, &connection, &clock, &events, &attention)?;
         let mut announcements = None;
+        let mut leads = None;
         let candidacy = config.leadership.enabled.then(|| {
             let identity = replicas::identity();
             let (leadership, candidacy) =
                 replicas::spawn(&mut tasks, config, &connection, &clock, &events, &identity);
+            leads = Some(leadership.clone());
             if config.events {
                 let announce = Announce {
                     writer: EventWriter::new(&connection, &identity),
@@ -121,6 +125,14 @@ impl Engine {
             }
             candidacy
         });
+        let push = Push {
+            assessment: assessment.clone(),
+            certificates: Arc::clone(&certificates),
+            leadership: leads,
+            clock: Arc::clone(&clock),
+            metrics: Arc::clone(&metrics),
+        };
+        push.start(&mut tasks, &config.alertmanager);
         let obstacle = greet(connection);
         let core = Core {
             watchdog: Watchdog::new(&config.namespace).wanting(config.auto_break),

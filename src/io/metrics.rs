@@ -4,6 +4,7 @@
 //! assessment at the moment somebody asks, so that a hook that is gone leaves no series behind. Labels come
 //! from closed sets; the open ones name hooks and API servers, and both are bounded. [`contract`] says how.
 
+mod alertmanager;
 pub mod contract;
 mod hooks;
 mod make;
@@ -16,6 +17,7 @@ use prometheus::{
     Encoder, Gauge, GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, Registry, TextEncoder,
 };
 
+pub use self::alertmanager::Dropped;
 use super::events::EventOutcome;
 use crate::domain::canary::CanaryReport;
 use crate::domain::fence::AutoBreak;
@@ -61,6 +63,7 @@ pub struct Metrics {
     leader_transitions: IntCounterVec,
     events: IntCounterVec,
     servers: servers::ServerMetrics,
+    alertmanager: alertmanager::PushMetrics,
 }
 
 impl Metrics {
@@ -139,6 +142,7 @@ impl Metrics {
             )?,
             events: make.counters("events_total", "Kubernetes Events by what became of them.", &["outcome"])?,
             servers: servers::ServerMetrics::new(&make)?,
+            alertmanager: alertmanager::PushMetrics::new(&make)?,
             registry: registry.clone(),
         };
         let declared = make.into_declared();

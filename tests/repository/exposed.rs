@@ -18,8 +18,9 @@ use hookwatch::domain::time::Time;
 use hookwatch::domain::verdict::{
     Assessment, BackendView, Cause, Effect, Elsewhere, Health, NotAHook, ScrapeView,
 };
+use hookwatch::io::alertmanager::PushError;
 use hookwatch::io::events::EventOutcome;
-use hookwatch::io::metrics::Metrics;
+use hookwatch::io::metrics::{Dropped, Metrics};
 
 use crate::root;
 
@@ -104,6 +105,10 @@ pub fn values_of(label: &str) -> Option<Vec<&'static str>> {
             ScrapeFailureReason::NotMetrics.as_str(),
             ScrapeFailureReason::Truncated.as_str(),
         ],
+        "reason" => PushError::REASONS
+            .into_iter()
+            .chain(Dropped::ALL.map(Dropped::as_str))
+            .collect(),
         _ => return None,
     })
 }
@@ -157,6 +162,7 @@ fn exposition() -> String {
     });
     metrics.event_written(EventOutcome::Written);
     metrics.role_changed(Role::Leader);
+    metrics.alertmanager_known("127.0.0.1:9093");
     let mut assessment = an_assessment();
     assessment.replica = Some(ReplicaView {
         identity: "a".into(),

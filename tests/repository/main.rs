@@ -18,6 +18,7 @@ mod deploy;
 mod exposed;
 mod links;
 mod monitoring;
+mod pushed;
 mod runbooks;
 mod source;
 

@@ -3,6 +3,7 @@
 //! What there is comes from what is registered. Only the values of labels have to be said here, once per label, and
 //! `docs/metrics.md` is made from both.
 
+use super::alertmanager::Dropped;
 use super::hooks::{MAX_HOOKS, MAX_OUTCOMES, OTHER};
 use super::make::SECONDS;
 use crate::domain::canary::CanaryTarget;
@@ -14,6 +15,7 @@ use crate::domain::readiness::MAX_FAILING;
 use crate::domain::risk::RiskKind;
 use crate::domain::snapshot::ScrapeFailureReason;
 use crate::domain::verdict::{Cause, Effect, Health, NotAHook, Writes};
+use crate::io::alertmanager::{MAX_ALERTMANAGERS, PushError};
 use crate::io::events::EventOutcome;
 
 /// API servers that are told apart at most.
@@ -149,6 +151,14 @@ fn bound(metric: &str, label: &str) -> Option<Bound> {
         ("hook_backends", "state") => vec!["alive", "slow", "wavering", "dead", "untried"],
         (_, "state") => Writes::ALL.map(Writes::as_str).to_vec(),
         (_, "risk") => RiskKind::ALL.map(RiskKind::as_str).to_vec(),
+        (_, "alertmanager") => {
+            return Some(Bound::AtMost(
+                MAX_ALERTMANAGERS,
+                "host, port and path of an Alertmanager",
+            ));
+        }
+        ("alertmanager_pushes_failed_total", "reason") => PushError::REASONS.to_vec(),
+        ("alertmanager_alerts_dropped_total", "reason") => Dropped::ALL.map(Dropped::as_str).to_vec(),
         (_, "certificate") => vec!["served", "ca"],
         (_, "connection") => Connection::ALL.map(Connection::as_str).to_vec(),
         ("probes_total", "outcome") => vec![
