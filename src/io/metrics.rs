@@ -5,16 +5,18 @@
 //! from closed sets; the only open ones name the hook, and hooks are bounded.
 
 mod servers;
+mod telemetry;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
+use prometheus::proto::MetricFamily;
 use prometheus::{
-    Encoder, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts,
-    Registry, TextEncoder,
+    Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts, Registry,
 };
 
 use super::events::EventOutcome;
+use super::telemetry::TelemetryCounts;
 use crate::domain::canary::CanaryReport;
 use crate::domain::fence::AutoBreak;
 use crate::domain::hook::HookId;
@@ -73,6 +75,7 @@ pub struct Metrics {
     leader_transitions: IntCounterVec,
     events: IntCounterVec,
     servers: servers::ServerMetrics,
+    telemetry: TelemetryCounts,
 }
 
 impl Metrics {
@@ -192,6 +195,7 @@ impl Metrics {
             )?,
             events: make.counters("events_total", "Kubernetes Events by what became of them.", &["outcome"])?,
             servers: servers::ServerMetrics::new(&make)?,
+            telemetry: telemetry::counts(&make)?,
             registry,
         })
     }
@@ -302,6 +306,16 @@ impl Metrics {
         assessment: Option<&Assessment>,
         certificates: &[CertificateEnd],
     ) -> prometheus::Result<Vec<u8>> {
+        Self::text(&self.families(assessment, certificates))
+    }
+
+    /// Everything as it is now, with the gauges as the assessment has them. What goes out by another way than
+    /// `/metrics` comes from here as well, so that it cannot say anything else.
+    pub fn families(
+        &self,
+        assessment: Option<&Assessment>,
+        certificates: &[CertificateEnd],
+    ) -> Vec<MetricFamily> {
         let _gathering = self.gathering.lock();
         self.clear();
         if let Some(assessment) = assessment {
@@ -312,9 +326,7 @@ impl Metrics {
                 .with_label_values(&[kind(id), &id.configuration, &id.webhook, which])
                 .set(end.unix_seconds());
         }
-        let mut text = Vec::new();
-        TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
-        Ok(text)
+        self.registry.gather()
     }
 
     fn clear(&self) {

@@ -1,0 +1,27 @@
+//! Metrics over OTLP, at an interval.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, MissedTickBehavior};
+
+use super::bridge::Source;
+use super::delivery::Delivery;
+
+/// Sends all metrics every `interval`, and once more when it is told to stop.
+pub(super) async fn send(source: Source, mut delivery: Delivery, interval: Duration) {
+    let mut tick = tokio::time::interval_at(Instant::now() + interval, interval);
+    // A receiver that was away gets the newest values, not every one it missed.
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        let last = tokio::select! {
+            _ = tick.tick() => false,
+            () = delivery.stopped() => true,
+        };
+        for (request, points) in source.requests() {
+            delivery.deliver(&request, points).await;
+        }
+        if last {
+            return;
+        }
+    }
+}
