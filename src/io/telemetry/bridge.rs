@@ -191,3 +191,76 @@ fn attributes(series: &proto::Metric) -> Vec<KeyValue> {
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use prost::Message;
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::domain::hook::{Backend, BackendAddress, BackendPath, HookId, HookKind};
+    use crate::domain::probe::{
+        Answer, CertificateFacts, Connection, Phases, ProbeLevel, ProbeOutcome, ProbeReport,
+    };
+    use crate::io::metrics::Metrics;
+
+    #[test]
+    fn with_many_hooks_there_are_many_requests_and_none_is_large() {
+        const HOOKS: usize = 5_000;
+        let metrics = Arc::new(Metrics::new().unwrap());
+        for number in 0..HOOKS {
+            metrics.probed(&ProbeReport {
+                hook: HookId::new(
+                    HookKind::Validating,
+                    "policy",
+                    &format!("hook-{number}.example.com"),
+                ),
+                backend: Backend {
+                    path: BackendPath::Endpoint,
+                    address: BackendAddress::Host("127.0.0.1".to_owned(), 443),
+                },
+                level: ProbeLevel::Http,
+                connection: Connection::Fresh,
+                started: Time::default(),
+                took: Duration::from_millis(3),
+                phases: Phases::default(),
+                outcome: ProbeOutcome::Answered(Answer::Handshake),
+                certificates: CertificateFacts::default(),
+            });
+        }
+        let shown = Shown {
+            assessment: watch::channel(None).1,
+            metrics,
+            certificates: Arc::new(Mutex::new(Vec::new())),
+        };
+        let all: usize = shown
+            .families()
+            .iter()
+            .map(|family| family.get_metric().len())
+            .sum();
+        assert!(all > 2 * HOOKS);
+        let clock: Clock = Arc::new(Time::default);
+        let resource = opentelemetry_sdk::Resource::builder_empty().build();
+        let requests = Source::new(shown, resource, &clock).requests();
+        for (request, points) in &requests {
+            assert!(*points <= MOST_POINTS as u64);
+            assert!(request.encoded_len() < 2 << 20, "{} bytes", request.encoded_len());
+        }
+        let sent: u64 = requests.iter().map(|(_, points)| points).sum();
+        assert_eq!(sent, all as u64);
+        assert!(
+            requests.len() <= all / MOST_POINTS + 5,
+            "{} requests",
+            requests.len()
+        );
+    }
+
+    #[test]
+    fn the_unit_is_what_the_name_says() {
+        assert_eq!(unit("hookwatch_probe_duration_seconds"), "s");
+        assert_eq!(unit("hookwatch_scrape_bytes_total"), "By");
+        assert_eq!(unit("hookwatch_probes_total"), "");
+    }
+}

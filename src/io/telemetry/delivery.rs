@@ -47,7 +47,10 @@ impl Delivery {
     }
 
     /// Sends `count` items. Ends by the deadline of the destination, delivered or not.
-    pub(super) async fn deliver(&mut self, payload: &impl Payload, count: u64) {
+    ///
+    /// # Errors
+    /// Why they were not delivered; they are counted already.
+    pub(super) async fn deliver(&mut self, payload: &impl Payload, count: u64) -> Result<(), Loss> {
         let until = Instant::now() + self.transport.timeout();
         let mut wait = FIRST_WAIT;
         let lost = loop {
@@ -55,7 +58,7 @@ impl Delivery {
             let failed = match tried {
                 Ok(Ok(rejected)) => {
                     self.taken(count, rejected.count, &rejected.why);
-                    return;
+                    return Ok(());
                 }
                 Ok(Err(failed)) => failed,
                 Err(_) => Failed::for_good(Loss::TimedOut, "no answer in time"),
@@ -63,7 +66,8 @@ impl Delivery {
             let Some(asked) = failed.again else {
                 break failed;
             };
-            let next = asked.unwrap_or(wait).min(LONGEST_WAIT);
+            // A receiver that asks for no wait at all gets one all the same.
+            let next = asked.unwrap_or(wait).clamp(wait, LONGEST_WAIT.max(wait));
             if Instant::now() + next >= until || *self.stop.borrow() {
                 break failed;
             }
@@ -73,11 +77,17 @@ impl Delivery {
             }
             wait *= 2;
         };
-        self.counts.dropped(self.signal, lost.loss, count);
+        self.give_up(lost.loss, count);
         if !std::mem::replace(&mut self.failing, true) {
             let (signal, reason) = (self.signal.as_str(), lost.loss.as_str());
             tracing::warn!(signal, reason, "OTLP cannot be delivered: {}", lost.why);
         }
+        Err(lost.loss)
+    }
+
+    /// Counts `count` items as lost.
+    pub(super) fn give_up(&self, loss: Loss, count: u64) {
+        self.counts.dropped(self.signal, loss, count);
     }
 
     fn taken(&mut self, count: u64, rejected: u64, why: &str) {

@@ -19,10 +19,10 @@ use crate::domain::snapshot::{Scrape, ScrapeFailure};
 
 /// One observation under way. Empty when traces are off. Dropped, its span ends there and then.
 #[derive(Debug, Default)]
-pub struct Observation(Option<Box<Open>>);
+pub struct Observation(pub(super) Option<Box<Open>>);
 
 #[derive(Debug)]
-struct Open {
+pub(super) struct Open {
     rounds: Arc<Rounds>,
     span: Span,
 }

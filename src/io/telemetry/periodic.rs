@@ -17,8 +17,13 @@ pub(super) async fn send(source: Source, mut delivery: Delivery, interval: Durat
             _ = tick.tick() => false,
             () = delivery.stopped() => true,
         };
+        let mut delivered = Ok(());
         for (request, points) in source.requests() {
-            delivery.deliver(&request, points).await;
+            match delivered {
+                Ok(()) => delivered = delivery.deliver(&request, points).await,
+                // With many hooks there are many requests; each would wait for its own deadline.
+                Err(loss) => delivery.give_up(loss, points),
+            }
         }
         if last {
             return;

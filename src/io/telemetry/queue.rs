@@ -80,8 +80,15 @@ impl Waiting {
             let request = ExportTraceServiceRequest {
                 resource_spans: group_spans_by_resource_and_scope(batch, &resource),
             };
-            delivery.deliver(&request, count).await;
+            // What was lost is counted, and there is more to send.
+            let _ = delivery.deliver(&request, count).await;
         }
+    }
+
+    /// All that wait now.
+    #[cfg(test)]
+    pub(super) fn take(&mut self) -> Vec<SpanData> {
+        std::iter::from_fn(|| self.waiting.try_recv().ok()).collect()
     }
 
     /// The next batch; an empty one when there will be no more.

@@ -290,3 +290,6 @@ fn of_plane(plane: &ControlPlane) -> Vec<KeyValue> {
 pub(super) fn system(time: Time) -> SystemTime {
     UNIX_EPOCH + Duration::from_millis(time.unix_millis())
 }
+
+#[cfg(test)]
+mod tests;

@@ -191,7 +191,7 @@ fn times_and_sizes_have_the_defaults_of_the_specification_and_can_be_set() {
 
 #[test]
 fn every_sampler_of_the_specification_that_needs_no_other_service_is_there() {
-    let root = |name, argument| {
+    let root = |name: &str, argument: &str| {
         let settings = with(&[
             HERE,
             ("OTEL_TRACES_SAMPLER", name),
