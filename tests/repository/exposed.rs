@@ -19,6 +19,7 @@ use hookwatch::domain::verdict::{
 };
 use hookwatch::io::events::EventOutcome;
 use hookwatch::io::metrics::Metrics;
+use hookwatch::io::telemetry::{Loss, Signal};
 
 use crate::root;
 
@@ -87,6 +88,8 @@ pub fn values_of(label: &str) -> Option<Vec<&'static str>> {
         ]
         .map(HookKind::as_str)
         .to_vec(),
+        "signal" => Signal::ALL.map(Signal::as_str).to_vec(),
+        "reason" => Loss::ALL.map(Loss::as_str).to_vec(),
         "by" => Place::ALL.map(Place::as_str).to_vec(),
         "role" => Role::ALL.map(Role::as_str).to_vec(),
         "certificate" => vec!["served", "ca"],
@@ -152,6 +155,9 @@ fn exposition() -> String {
     });
     metrics.event_written(EventOutcome::Written);
     metrics.role_changed(Role::Leader);
+    metrics.telemetry().sent(Signal::Traces, 1);
+    metrics.telemetry().dropped(Signal::Traces, Loss::QueueFull, 1);
+    metrics.telemetry().queued(Signal::Traces, 1);
     let mut assessment = an_assessment();
     assessment.replica = Some(ReplicaView {
         identity: "a".into(),

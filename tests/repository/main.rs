@@ -17,6 +17,7 @@ mod deploy;
 mod exposed;
 mod links;
 mod source;
+mod telemetry;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -270,14 +270,11 @@ async fn http<R: Request>(State(inner): State<Arc<Inner>>, headers: HeaderMap, b
 }
 
 impl Inner {
-    async fn grpc<R: Request>(
+    async fn grpc<R: Request + Answered>(
         &self,
         request: tonic::Request<R>,
         rejecting: impl FnOnce() -> R::Answer,
-    ) -> Result<tonic::Response<R::Answer>, tonic::Status>
-    where
-        R: Answered,
-    {
+    ) -> Result<tonic::Response<R::Answer>, tonic::Status> {
         if self.count() {
             return Err(tonic::Status::unavailable("busy"));
         }

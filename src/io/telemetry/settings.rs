@@ -161,6 +161,11 @@ fn resource(reader: &mut Reader<'_>) -> Resource {
         KeyValue::new("telemetry.sdk.name", "opentelemetry"),
         KeyValue::new("telemetry.sdk.language", "rust"),
     ];
+    // Two replicas that call themselves the same would write to the same series. In a Pod this is the Pod's name.
+    let host = rustix::system::uname();
+    if let Ok(host) = host.nodename().to_str() {
+        attributes.push(KeyValue::new("service.instance.id", host.to_owned()));
+    }
     // Of two with the same key the later one counts.
     for (key, value) in reader.pairs("OTEL_RESOURCE_ATTRIBUTES") {
         attributes.push(KeyValue::new(key, value));

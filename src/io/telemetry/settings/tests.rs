@@ -229,6 +229,9 @@ fn the_name_and_the_attributes_of_the_service_can_be_set() {
         value.map(|value| value.to_string())
     };
     assert_eq!(value(&[], "service.name").as_deref(), Some("hookwatch"));
+    assert!(value(&[], "service.instance.id").is_some_and(|id| !id.is_empty()));
+    let instance = ("OTEL_RESOURCE_ATTRIBUTES", "service.instance.id=one");
+    assert_eq!(value(&[instance], "service.instance.id").as_deref(), Some("one"));
     let attributes = (
         "OTEL_RESOURCE_ATTRIBUTES",
         "service.name=a,cluster=north%2Ceast, team = sre",
