@@ -11,6 +11,8 @@
 mod binary;
 #[path = "support/otlp.rs"]
 mod otlp;
+#[path = "telemetry/tls.rs"]
+mod tls;
 #[path = "telemetry/trouble.rs"]
 mod trouble;
 
@@ -23,7 +25,6 @@ use hookwatch::app::engine::Engine;
 use hookwatch::domain::verdict::Health;
 use hookwatch::io::telemetry::Settings;
 use hookwatch::lab::backend::Behaviour;
-use hookwatch::lab::certs::Authority;
 use hookwatch::lab::cluster::{Cluster, LabHook};
 use hookwatch::lab::control_plane::{ControlPlane, Kind};
 use hookwatch::lab::directory::PrivateDirectory;
@@ -527,61 +528,5 @@ async fn without_the_variables_nothing_is_sent_and_no_series_is_there() {
         daemon.stop().await;
         assert_eq!(lab.traceparents(LabHook::Opa), []);
         assert_eq!(receiver.connections(), 0);
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_receiver_behind_tls_is_trusted_by_the_certificate_that_was_named_and_no_other() {
-    let lab = Lab::start().await;
-    let (authority, other) = (Authority::new("ours").unwrap(), Authority::new("other").unwrap());
-    let receiver = Receiver::with_tls(&authority.issue("localhost").unwrap()).await;
-    let endpoint = format!("https://localhost:{}", receiver.address.port());
-    for protocol in PROTOCOLS {
-        let variables = |path: &PathBuf| {
-            [
-                ("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint.clone()),
-                ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol.to_owned()),
-                ("OTEL_EXPORTER_OTLP_CERTIFICATE", path.display().to_string()),
-                ("OTEL_EXPORTER_OTLP_TIMEOUT", "300".to_owned()),
-                ("OTEL_BSP_SCHEDULE_DELAY", "10".to_owned()),
-                ("OTEL_METRIC_EXPORT_INTERVAL", "50".to_owned()),
-            ]
-        };
-        let wrong = variables(
-            &lab.directory
-                .write(&format!("wrong-{}.pem", protocol.len()), &other.pem())
-                .unwrap(),
-        );
-        let daemon = lab
-            .daemon(&wrong.each_ref().map(|(name, value)| (*name, value.as_str())))
-            .await;
-        for signal in ["traces", "metrics"] {
-            let dropped =
-                format!("hookwatch_telemetry_dropped_total{{reason=\"unreachable\",signal=\"{signal}\"}}");
-            until("something was lost", || {
-                (sample(&daemon, &dropped) > 0.0).then_some(())
-            })
-            .await;
-        }
-        daemon.stop().await;
-        let requests = receiver.requests();
-
-        let right = variables(
-            &lab.directory
-                .write(&format!("right-{}.pem", protocol.len()), &authority.pem())
-                .unwrap(),
-        );
-        let daemon = lab
-            .daemon(&right.each_ref().map(|(name, value)| (*name, value.as_str())))
-            .await;
-        for signal in ["traces", "metrics"] {
-            let sent = format!("hookwatch_telemetry_sent_total{{signal=\"{signal}\"}}");
-            until("something was taken", || {
-                (sample(&daemon, &sent) > 0.0).then_some(())
-            })
-            .await;
-        }
-        daemon.stop().await;
-        assert!(receiver.requests() > requests, "{protocol}");
     }
 }

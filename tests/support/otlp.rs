@@ -15,7 +15,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use flate2::read::GzDecoder;
-use hookwatch::lab::certs::ServingCertificate;
+use hookwatch::lab::certs::{Authority, ServingCertificate};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
@@ -36,6 +36,10 @@ use opentelemetry_proto::tonic::metrics::v1::Metric;
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
+use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -93,8 +97,16 @@ impl Receiver {
         Self::serve(manner, None).await
     }
 
-    pub async fn with_tls(certificate: &ServingCertificate) -> Self {
-        let mut config = (*certificate.server_config().unwrap()).clone();
+    /// Lets in who has a certificate of this authority.
+    pub async fn with_tls(certificate: &ServingCertificate, clients: &Authority) -> Self {
+        let mut roots = RootCertStore::empty();
+        roots.add(clients.der().clone()).unwrap();
+        let verifier = WebPkiClientVerifier::builder(Arc::new(roots)).build().unwrap();
+        let key = PrivateKeyDer::from_pem_slice(certificate.key_pem().as_bytes()).unwrap();
+        let mut config = ServerConfig::builder()
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(certificate.chain().to_vec(), key)
+            .unwrap();
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Self::serve(Manner::Well, Some(TlsAcceptor::from(Arc::new(config)))).await
     }

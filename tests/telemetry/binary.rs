@@ -156,3 +156,19 @@ async fn a_receiver_that_hangs_does_not_keep_the_daemon_from_ending() {
         .any(|line| line.to_string().contains("could not be delivered within 5 s"));
     assert!(told, "{said:#?}");
 }
+
+#[test]
+fn check_config_says_which_variables_make_no_sense_and_takes_none_of_them_for_a_mistake() {
+    let output = Command::new(env!("CARGO_BIN_EXE_hookwatch"))
+        .arg("check-config")
+        .env("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")
+        .env("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        said.contains("hookwatch: OTEL_EXPORTER_OTLP_PROTOCOL is not used"),
+        "{said}"
+    );
+}

@@ -80,17 +80,34 @@ impl Grpc {
 }
 
 fn failed(status: &Status) -> Failed {
-    let why = format!("{:?}: {}", status.code(), chain(status));
+    let source = std::error::Error::source(status);
+    let mut why = format!("{:?}: {}", status.code(), status.message());
+    if let Some(source) = source {
+        why = format!("{why}: {}", chain(source));
+    }
     match status.code() {
+        _ if source.is_some_and(is_lost) => Failed::for_now(Loss::Unreachable, None, &why),
         Code::Cancelled | Code::DeadlineExceeded => Failed::for_now(Loss::TimedOut, None, &why),
         // OTLP's own list of what may pass; it has no code for a connection that does not come about but the first.
         Code::Unavailable | Code::Aborted | Code::OutOfRange | Code::DataLoss => {
             Failed::for_now(Loss::Unreachable, None, &why)
         }
         // What the client itself makes of bytes that are no gRPC.
-        Code::Internal | Code::Unknown if std::error::Error::source(status).is_some() => {
-            Failed::for_good(Loss::Unreadable, &why)
-        }
+        Code::Internal | Code::Unknown if source.is_some() => Failed::for_good(Loss::Unreadable, &why),
         _ => Failed::for_good(Loss::Refused, &why),
     }
+}
+
+/// Whether an error of the client goes back to a connection that broke: the network, or TLS, whose refusal of our
+/// certificate arrives that late.
+fn is_lost(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let closed = error.downcast_ref().is_some_and(hyper::Error::is_canceled);
+        if closed || error.is::<std::io::Error>() {
+            return true;
+        }
+        next = error.source();
+    }
+    false
 }
