@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use opentelemetry::KeyValue;
 use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::resource::TelemetryResourceDetector;
 use opentelemetry_sdk::trace::Sampler;
 
 use super::counts::Signal;
@@ -158,8 +159,6 @@ fn resource(reader: &mut Reader<'_>) -> Resource {
     let mut attributes = vec![
         KeyValue::new("service.name", "hookwatch"),
         KeyValue::new("service.version", env!("CARGO_PKG_VERSION")),
-        KeyValue::new("telemetry.sdk.name", "opentelemetry"),
-        KeyValue::new("telemetry.sdk.language", "rust"),
     ];
     // Two replicas that call themselves the same would write to the same series. In a Pod this is the Pod's name.
     let host = rustix::system::uname();
@@ -173,7 +172,10 @@ fn resource(reader: &mut Reader<'_>) -> Resource {
     if let Some(name) = reader.text("OTEL_SERVICE_NAME") {
         attributes.push(KeyValue::new("service.name", name));
     }
-    Resource::builder_empty().with_attributes(attributes).build()
+    Resource::builder_empty()
+        .with_detector(Box::new(TelemetryResourceDetector))
+        .with_attributes(attributes)
+        .build()
 }
 
 #[cfg(test)]

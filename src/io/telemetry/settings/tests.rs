@@ -230,6 +230,7 @@ fn the_name_and_the_attributes_of_the_service_can_be_set() {
     };
     assert_eq!(value(&[], "service.name").as_deref(), Some("hookwatch"));
     assert!(value(&[], "service.instance.id").is_some_and(|id| !id.is_empty()));
+    assert_eq!(value(&[], "telemetry.sdk.name").as_deref(), Some("opentelemetry"));
     let instance = ("OTEL_RESOURCE_ATTRIBUTES", "service.instance.id=one");
     assert_eq!(value(&[instance], "service.instance.id").as_deref(), Some("one"));
     let attributes = (
