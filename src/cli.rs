@@ -128,6 +128,10 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         }
         Command::CheckConfig(arguments) => Ok(match checked(&arguments) {
             Ok(_) => {
+                // They do not keep a daemon from starting, so they are no mistakes.
+                for complaint in telemetry::Settings::from_environment().complaints {
+                    eprintln!("hookwatch: {complaint}");
+                }
                 println!("the configuration is valid");
                 ExitCode::SUCCESS
             }

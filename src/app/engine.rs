@@ -31,8 +31,10 @@ use crate::io::Clock;
 use crate::io::client::greeting::Obstacle;
 use crate::io::client::{ConnectOptions, Connection};
 use crate::io::events::EventWriter;
+use crate::io::http::Shown;
 use crate::io::metrics::{CertificateEnd, Metrics};
 use crate::io::recorder::{Recorder, RecorderOptions};
+use crate::io::telemetry::{Settings, Telemetry, TraceId, Tracer};
 
 /// How often everything is judged anew.
 const ASSESS: Duration = Duration::from_millis(200);
@@ -72,6 +74,7 @@ pub struct Engine {
     pub obstacle: watch::Receiver<Option<Obstacle>>,
     tasks: JoinSet<()>,
     candidacy: Option<Candidacy>,
+    telemetry: Telemetry,
 }
 
 impl Engine {
@@ -81,6 +84,14 @@ impl Engine {
     /// # Errors
     /// When the kubeconfig cannot be used, or the TLS provider, or the folder for recordings.
     pub async fn start(config: &Config) -> anyhow::Result<Self> {
+        Self::start_with(config, Settings::off()).await
+    }
+
+    /// The same, and sends traces and metrics as `telemetry` wants it.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub async fn start_with(config: &Config, telemetry: Settings) -> anyhow::Result<Self> {
         let clock = clock();
         let options = ConnectOptions {
             kubeconfig: config.kubeconfig.clone(),
@@ -104,8 +115,23 @@ impl Engine {
         let (attend, attention) = watch::channel(Attention::default());
         let (publish, assessment) = watch::channel(None);
         let certificates = Arc::new(Mutex::new(Vec::new()));
+        let shown = Shown {
+            assessment: assessment.clone(),
+            metrics: Arc::clone(&metrics),
+            certificates: Arc::clone(&certificates),
+        };
+        let telemetry = Telemetry::start(telemetry, &shown, &clock);
+        let tracer = telemetry.tracer().clone();
         let mut tasks = JoinSet::new();
-        observers::spawn(&mut tasks, config, &connection, &clock, &events, &attention)?;
+        observers::spawn(
+            &mut tasks,
+            config,
+            &connection,
+            &clock,
+            &events,
+            &attention,
+            &tracer,
+        )?;
         let mut announcements = None;
         let mut leads = None;
         let candidacy = config.leadership.enabled.then(|| {
@@ -143,6 +169,7 @@ impl Engine {
             attend,
             publish,
             announcements,
+            tracer,
         };
         tasks.spawn(core.run(incoming));
         Ok(Self {
@@ -152,6 +179,7 @@ impl Engine {
             obstacle,
             tasks,
             candidacy,
+            telemetry,
         })
     }
 
@@ -169,6 +197,7 @@ impl Engine {
             candidacy.end().await;
         }
         self.tasks.shutdown().await;
+        self.telemetry.stop().await;
     }
 }
 
@@ -199,6 +228,7 @@ struct Core {
     attend: watch::Sender<Attention>,
     publish: watch::Sender<Option<Arc<Assessment>>>,
     announcements: Option<Announcements>,
+    tracer: Tracer,
 }
 
 impl Core {
@@ -224,6 +254,7 @@ impl Core {
                 self.carry_out(effect);
             }
             if judged {
+                self.tracer.judged(self.publish.borrow().as_deref());
                 // However long judging takes, observations get as much time before it comes round again.
                 assess.reset();
             }
@@ -243,6 +274,7 @@ impl Core {
             Event::Inventory(inventory) => {
                 let hooks: BTreeSet<HookId> = inventory.hooks.iter().map(|hook| hook.id.clone()).collect();
                 self.metrics.keep_only(&hooks);
+                self.tracer.keep_only(&hooks);
             }
             Event::Watches(_)
             | Event::Readiness(_)
@@ -277,7 +309,7 @@ impl Core {
                     }
                     _ => {}
                 }
-                log(&change);
+                log(&change, self.tracer.changed(&change));
             }
         }
     }
@@ -302,8 +334,8 @@ impl Core {
     }
 }
 
-/// One line per change; nothing is logged while nothing changes.
-fn log(change: &Change) {
+/// One line per change; nothing is logged while nothing changes. Where there is a trace of it, the line says which.
+fn log(change: &Change, trace: Option<TraceId>) {
     use crate::domain::inventory::InventoryHealth;
     use crate::domain::verdict::{Health, Writes};
     match change {
@@ -312,6 +344,7 @@ fn log(change: &Change) {
             let (health, cause) = (verdict.health.as_str(), verdict.cause.map(|cause| cause.as_str()));
             let evidence = verdict.evidence.join(" ");
             let (confidence, summary) = (verdict.confidence, &verdict.summary);
+            let trace_id = trace.map(tracing::field::display);
             match (verdict.health, from) {
                 (Health::Failing, _) => tracing::error!(
                     webhook,
@@ -320,6 +353,7 @@ fn log(change: &Change) {
                     cause,
                     confidence,
                     evidence,
+                    trace_id,
                     "{summary}"
                 ),
                 (Health::Suspect, _) => tracing::warn!(
@@ -329,20 +363,25 @@ fn log(change: &Change) {
                     cause,
                     confidence,
                     evidence,
+                    trace_id,
                     "{summary}"
                 ),
                 // The first look at a hook that is well, or not known yet, is no news.
                 (_, None) => tracing::debug!(webhook, configuration, health, "{summary}"),
-                (_, Some(_)) => tracing::info!(webhook, configuration, health, evidence, "{summary}"),
+                (_, Some(_)) => {
+                    tracing::info!(webhook, configuration, health, evidence, trace_id, "{summary}")
+                }
             }
         }
-        Change::ControlPlane(plane) => match plane.writes {
-            Writes::Blocked => tracing::error!(writes = plane.writes.as_str(), "{}", plane.summary),
-            Writes::Delayed => tracing::warn!(writes = plane.writes.as_str(), "{}", plane.summary),
-            Writes::Flowing | Writes::Unknown => {
-                tracing::info!(writes = plane.writes.as_str(), "{}", plane.summary);
+        Change::ControlPlane(plane) => {
+            let (writes, summary) = (plane.writes.as_str(), &plane.summary);
+            let trace_id = trace.map(tracing::field::display);
+            match plane.writes {
+                Writes::Blocked => tracing::error!(writes, trace_id, "{summary}"),
+                Writes::Delayed => tracing::warn!(writes, trace_id, "{summary}"),
+                Writes::Flowing | Writes::Unknown => tracing::info!(writes, trace_id, "{summary}"),
             }
-        },
+        }
         Change::Inventory { watch, health } => match health {
             InventoryHealth::Starting => tracing::debug!(watch, "the watch begins"),
             InventoryHealth::Current => tracing::info!(watch, "the watch is current"),

@@ -12,6 +12,7 @@ use super::config::{Config, ConfigArguments};
 use super::demo::{DaemonArguments, DaemonHandle, StartingDaemon};
 use super::engine::Engine;
 use crate::io::http::{self, Shown};
+use crate::io::telemetry::Settings;
 
 /// The running daemon.
 #[derive(Debug)]
@@ -33,7 +34,7 @@ impl Daemon {
         let address = listener
             .local_addr()
             .context("the listening socket has no address")?;
-        let engine = Engine::start(&config).await?;
+        let engine = Engine::start_with(&config, Settings::from_environment()).await?;
         let shown = Shown {
             assessment: engine.assessment.clone(),
             metrics: engine.metrics.clone(),

@@ -11,6 +11,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use prometheus::proto::MetricFamily;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
@@ -29,6 +30,19 @@ pub struct Shown {
     pub metrics: Arc<Metrics>,
     /// The end of every certificate known.
     pub certificates: Arc<Mutex<Vec<CertificateEnd>>>,
+}
+
+impl Shown {
+    /// Every metric as it is now.
+    pub fn families(&self) -> Vec<MetricFamily> {
+        let assessment = self.assessment.borrow().clone();
+        let certificates = self
+            .certificates
+            .lock()
+            .map(|ends| ends.clone())
+            .unwrap_or_default();
+        self.metrics.families(assessment.as_deref(), &certificates)
+    }
 }
 
 /// The server could not begin to listen.
@@ -106,13 +120,7 @@ async fn live(judged: LastJudged) -> Response {
 }
 
 async fn metrics(State(shown): State<Shown>) -> Response {
-    let assessment = shown.assessment.borrow().clone();
-    let certificates = shown
-        .certificates
-        .lock()
-        .map(|ends| ends.clone())
-        .unwrap_or_default();
-    match shown.metrics.gather(assessment.as_deref(), &certificates) {
+    match Metrics::text(&shown.families()) {
         Ok(text) => (
             [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")],
             text,

@@ -9,16 +9,17 @@ pub mod contract;
 mod hooks;
 mod make;
 mod servers;
+mod telemetry;
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 
-use prometheus::{
-    Encoder, Gauge, GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, Registry, TextEncoder,
-};
+use prometheus::proto::MetricFamily;
+use prometheus::{Gauge, GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, Registry};
 
 pub use self::alertmanager::Dropped;
 use super::events::EventOutcome;
+use super::telemetry::TelemetryCounts;
 use crate::domain::canary::CanaryReport;
 use crate::domain::fence::AutoBreak;
 use crate::domain::hook::HookId;
@@ -64,6 +65,7 @@ pub struct Metrics {
     events: IntCounterVec,
     servers: servers::ServerMetrics,
     alertmanager: alertmanager::PushMetrics,
+    telemetry: TelemetryCounts,
 }
 
 impl Metrics {
@@ -143,6 +145,7 @@ impl Metrics {
             events: make.counters("events_total", "Kubernetes Events by what became of them.", &["outcome"])?,
             servers: servers::ServerMetrics::new(&make)?,
             alertmanager: alertmanager::PushMetrics::new(&make)?,
+            telemetry: telemetry::counts(&make)?,
             registry: registry.clone(),
         };
         let declared = make.into_declared();
@@ -213,15 +216,23 @@ impl Metrics {
         assessment: Option<&Assessment>,
         certificates: &[CertificateEnd],
     ) -> prometheus::Result<Vec<u8>> {
+        Self::text(&self.families(assessment, certificates))
+    }
+
+    /// Everything as it is now, with the gauges as the assessment has them. What goes out by another way than
+    /// `/metrics` comes from here as well, so that it cannot say anything else.
+    pub fn families(
+        &self,
+        assessment: Option<&Assessment>,
+        certificates: &[CertificateEnd],
+    ) -> Vec<MetricFamily> {
         let _gathering = self.gathering.lock();
         self.clear();
         if let Some(assessment) = assessment {
             self.fill(assessment);
         }
         self.hooks.fill_certificates(certificates);
-        let mut text = Vec::new();
-        TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
-        Ok(text)
+        self.registry.gather()
     }
 
     fn clear(&self) {

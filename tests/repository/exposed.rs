@@ -21,6 +21,7 @@ use hookwatch::domain::verdict::{
 use hookwatch::io::alertmanager::PushError;
 use hookwatch::io::events::EventOutcome;
 use hookwatch::io::metrics::{Dropped, Metrics};
+use hookwatch::io::telemetry::{Loss, Signal};
 
 use crate::root;
 
@@ -93,6 +94,7 @@ pub fn values_of(label: &str) -> Option<Vec<&'static str>> {
         .map(HookKind::as_str)
         .to_vec(),
         "risk" => RiskKind::ALL.map(RiskKind::as_str).to_vec(),
+        "signal" => Signal::ALL.map(Signal::as_str).to_vec(),
         "by" => Place::ALL.map(Place::as_str).to_vec(),
         "role" => Role::ALL.map(Role::as_str).to_vec(),
         "certificate" => vec!["served", "ca"],
@@ -108,6 +110,7 @@ pub fn values_of(label: &str) -> Option<Vec<&'static str>> {
         "reason" => PushError::REASONS
             .into_iter()
             .chain(Dropped::ALL.map(Dropped::as_str))
+            .chain(Loss::ALL.map(Loss::as_str))
             .collect(),
         _ => return None,
     })
@@ -163,6 +166,9 @@ fn exposition() -> String {
     metrics.event_written(EventOutcome::Written);
     metrics.role_changed(Role::Leader);
     metrics.alertmanager_known("127.0.0.1:9093");
+    metrics.telemetry().sent(Signal::Traces, 1);
+    metrics.telemetry().dropped(Signal::Traces, Loss::QueueFull, 1);
+    metrics.telemetry().queued(Signal::Traces, 1);
     let mut assessment = an_assessment();
     assessment.replica = Some(ReplicaView {
         identity: "a".into(),

@@ -21,6 +21,7 @@ mod monitoring;
 mod pushed;
 mod runbooks;
 mod source;
+mod telemetry;
 
 use std::fs;
 use std::path::{Path, PathBuf};

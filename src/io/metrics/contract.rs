@@ -17,6 +17,7 @@ use crate::domain::snapshot::ScrapeFailureReason;
 use crate::domain::verdict::{Cause, Effect, Health, NotAHook, Writes};
 use crate::io::alertmanager::{MAX_ALERTMANAGERS, PushError};
 use crate::io::events::EventOutcome;
+use crate::io::telemetry::{Loss, Signal};
 
 /// API servers that are told apart at most.
 const MAX_TARGETS: usize = 64;
@@ -159,6 +160,8 @@ fn bound(metric: &str, label: &str) -> Option<Bound> {
         }
         ("alertmanager_pushes_failed_total", "reason") => PushError::REASONS.to_vec(),
         ("alertmanager_alerts_dropped_total", "reason") => Dropped::ALL.map(Dropped::as_str).to_vec(),
+        (_, "signal") => Signal::ALL.map(Signal::as_str).to_vec(),
+        ("telemetry_dropped_total", "reason") => Loss::ALL.map(Loss::as_str).to_vec(),
         (_, "certificate") => vec!["served", "ca"],
         (_, "connection") => Connection::ALL.map(Connection::as_str).to_vec(),
         ("probes_total", "outcome") => vec![
