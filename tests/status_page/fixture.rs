@@ -22,10 +22,25 @@ pub fn recorded(name: &str) -> Assessment {
     Assessment::clone(&last)
 }
 
+/// The first verdict of a recording that named a culprit.
+pub fn culprits(name: &str) -> Vec<Verdict> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/recordings");
+    let turns = replay_scrapes(&folder.join(name)).unwrap().turns;
+    let verdicts = turns.into_iter().map(|turn| turn.verdict);
+    verdicts
+        .filter(|verdict| verdict.health == Health::Failing)
+        .take(1)
+        .collect()
+}
+
 pub fn backend(number: usize) -> Backend {
     Backend {
         path: BackendPath::Endpoint,
-        address: BackendAddress::Socket(format!("10.0.{}.{}:8443", number / 250, number % 250).parse().unwrap()),
+        address: BackendAddress::Socket(
+            format!("10.0.{}.{}:8443", number / 250, number % 250)
+                .parse()
+                .unwrap(),
+        ),
     }
 }
 

@@ -7,5 +7,8 @@
     reason = "a test fails by panicking, and helpers of an integration test count as code"
 )]
 
+mod browser;
+mod chromium;
 mod fixture;
+mod served;
 mod view;

@@ -36,7 +36,10 @@ fn whatever_the_cluster_calls_things_is_text_on_the_page() {
     }
     for name in NASTY {
         let shown = name.replace(['\u{202e}', '\u{2066}'], "\u{fffd}");
-        assert!(page.contains(&format!("<bdi>{}</bdi>", escaped(&shown))), "{name}");
+        assert!(
+            page.contains(&format!("<bdi>{}</bdi>", escaped(&shown))),
+            "{name}"
+        );
     }
 }
 
@@ -51,7 +54,7 @@ fn the_page_asks_for_nothing_but_itself() {
 
 #[test]
 fn everything_that_diagnose_says_of_a_culprit_is_on_the_page_without_a_script() {
-    let assessment = recorded("validating-hang");
+    let assessment = fixture::with(fixture::culprits("validating-hang"));
     let page = page(&model(assessment.clone(), 2));
     let has = |text: &str| assert!(page.contains(&escaped(text)), "{text:?} is not on the page");
     has(&assessment.control_plane.summary);
@@ -65,8 +68,14 @@ fn everything_that_diagnose_says_of_a_culprit_is_on_the_page_without_a_script() 
         culprits += usize::from(verdict.health == Health::Failing);
     }
     assert!(culprits > 0, "the recording has a culprit");
-    assert!(page.contains("<details class=\"hook failing\""), "a culprit's row can be opened");
-    assert!(page.contains("<noscript><meta http-equiv=\"refresh\""), "and the page loads anew by itself");
+    assert!(
+        page.contains("<details class=\"hook failing\""),
+        "a culprit's row can be opened"
+    );
+    assert!(
+        page.contains("<noscript><meta http-equiv=\"refresh\""),
+        "and the page loads anew by itself"
+    );
 }
 
 #[test]
@@ -74,7 +83,10 @@ fn with_five_hundred_hooks_every_name_is_on_a_page_of_less_than_200_kb() {
     let page = page(&model(many(500, 3), 8));
     assert!(page.len() < HEAVIEST, "{} bytes", page.len());
     for number in 0..500 {
-        assert!(page.contains(&format!("policy-{number:04}.validate.example.com")), "{number}");
+        assert!(
+            page.contains(&format!("policy-{number:04}.validate.example.com")),
+            "{number}"
+        );
     }
     assert!(page.contains("<b>497 healthy</b>"));
 }
@@ -162,16 +174,34 @@ fn what_changed_is_remembered_once_and_a_recovery_only_after_a_trouble() {
     };
     // What is well from the beginning is no news.
     past.told(&hook(None, healthy("a")), now);
-    past.told(&hook(Some((Health::Healthy, None)), failing("a", now.before(Duration::from_secs(4)))), now);
-    past.told(&hook(Some((Health::Failing, None)), healthy("a")), now + Duration::from_secs(9));
+    past.told(
+        &hook(
+            Some((Health::Healthy, None)),
+            failing("a", now.before(Duration::from_secs(4))),
+        ),
+        now,
+    );
+    past.told(
+        &hook(Some((Health::Failing, None)), healthy("a")),
+        now + Duration::from_secs(9),
+    );
     let mut plane = assessment.control_plane.clone();
     plane.writes = Writes::Flowing;
     past.told(&Change::ControlPlane(Box::new(plane.clone())), now);
     for writes in [Writes::Blocked, Writes::Flowing] {
         plane.writes = writes;
-        past.told(&Change::ControlPlane(Box::new(plane.clone())), now + Duration::from_secs(9));
+        past.told(
+            &Change::ControlPlane(Box::new(plane.clone())),
+            now + Duration::from_secs(9),
+        );
     }
-    let kinds: Vec<MarkKind> = past.show([].iter(), now).marks.iter().rev().map(|mark| mark.kind).collect();
+    let kinds: Vec<MarkKind> = past
+        .show([].iter(), now)
+        .marks
+        .iter()
+        .rev()
+        .map(|mark| mark.kind)
+        .collect();
     assert_eq!(
         kinds,
         [

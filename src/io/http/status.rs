@@ -18,8 +18,15 @@ const DRAWN_FOR: Duration = Duration::from_millis(900);
 pub(super) struct Status {
     shown: Shown,
     judged: LastJudged,
-    drawn: Arc<Mutex<Option<(Instant, Arc<str>)>>>,
+    drawn: Arc<Mutex<Option<Drawn>>>,
     policy: HeaderValue,
+}
+
+/// The changing part of the page as it was at an instant.
+#[derive(Debug)]
+struct Drawn {
+    at: Instant,
+    fragment: Arc<str>,
 }
 
 impl Status {
@@ -36,10 +43,10 @@ impl Status {
 
     fn fragment(&self) -> Arc<str> {
         let mut drawn = self.drawn.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((at, fragment)) = &*drawn
-            && at.elapsed() < DRAWN_FOR
+        if let Some(last) = &*drawn
+            && last.at.elapsed() < DRAWN_FOR
         {
-            return Arc::clone(fragment);
+            return Arc::clone(&last.fragment);
         }
         let assessment = self.shown.assessment.borrow().clone();
         let silent = Some(self.judged.elapsed()).filter(|silent| *silent >= super::JUDGES_WITHIN);
@@ -48,7 +55,10 @@ impl Status {
             Model::new(assessment, &past, silent)
         });
         let fragment: Arc<str> = Model::fragment(model.as_ref()).into();
-        *drawn = Some((Instant::now(), Arc::clone(&fragment)));
+        *drawn = Some(Drawn {
+            at: Instant::now(),
+            fragment: Arc::clone(&fragment),
+        });
         fragment
     }
 

@@ -88,12 +88,12 @@ fn folded(id: &str, what: &str, hooks: &[&Verdict], room: usize) -> Markup {
         let backends = &verdict.backends;
         let alive = backends.iter().filter(|backend| backend.state == "alive").count();
         html! {
-            li { (Foreign(&verdict.webhook)) " " small { (Foreign(configuration(verdict))) " " (alive) "/" (backends.len()) } }
+            li { (Foreign(&verdict.webhook)) " " small { (alive) "/" (backends.len()) " · " (Foreign(configuration(verdict))) } }
         }
     });
     html! {
         details.fold id=(id) {
-            summary { b { (hooks.len()) " " (what) } span.quiet { "webhook, configuration, backends alive" } }
+            summary { b { (hooks.len()) " " (what) } span.quiet { "webhook, backends alive, configuration" } }
             ul.lines { (lines) }
             @if left_out > 0 {
                 p.quiet { "and " (left_out) " more; all of them are in the " a href="/api/v1/assessment" { "API" } "." }

@@ -75,7 +75,7 @@ fn numbers(assessment: &Assessment) -> Markup {
         dl.numbers {
             div { dt { "per write, of late" } dd { (seconds(plane.write_seconds)) } }
             div { dt { "usually" } dd { (seconds(plane.usual_write_seconds)) } }
-            div { dt { "culprit’s share" } dd { @match share {
+            div { dt { "culprit's share" } dd { @match share {
                 Some(share) => (format!("{:.0} %", share * 100.0)),
                 None => "–",
             } } }
@@ -143,7 +143,7 @@ pub(super) fn sources(assessment: &Assessment) -> Markup {
                 }
                 @if sources.self_doubt {
                     dt { "doubt" }
-                    dd { "Every probe fails at once, so the fault may be hookwatch’s own." }
+                    dd { "Every probe fails at once, so the fault may be hookwatch's own." }
                 }
                 @if !assessment.problems.is_empty() {
                     dt { "problems" }

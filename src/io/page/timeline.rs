@@ -134,8 +134,8 @@ pub(super) fn figure(past: &Shown, usual: Option<f64>, now: Time) -> Markup {
             }
             div.plot {
                 div.scale aria-hidden="true" {
-                    span { (human_seconds(f64::from(frame.top))) }
-                    span { (human_seconds(f64::from(frame.top / 2.0))) }
+                    span { (round(frame.top)) }
+                    span { (round(frame.top / 2.0)) }
                     span { "0" }
                 }
                 svg.chart role="img" aria-label=(told) {
@@ -154,6 +154,11 @@ pub(super) fn figure(past: &Shown, usual: Option<f64>, now: Time) -> Markup {
             }
         }
     }
+}
+
+/// A duration of the scale: `10 s`, not `10.0 s`.
+fn round(seconds: f32) -> String {
+    human_seconds(f64::from(seconds)).replace(".0 ", " ")
 }
 
 fn fill(columns: &mut [Column], span: Duration) {
