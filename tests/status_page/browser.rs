@@ -181,6 +181,20 @@ async fn five_hundred_hooks_fit_on_a_telephone() {
     assert_eq!(chromium.complaints().await, [] as [Value; 0]);
 }
 
+async fn ten_thousand_hooks_do_not_hang_it() {
+    let served = Served::start(fixture::many(10_000, 9_000), 8).await;
+    let chromium = Chromium::start().await;
+    chromium.size(1280, 900, "light").await;
+    chromium.open(&served.url("/")).await;
+    chromium.run(COUNT).await;
+    chromium.until("return window.updates >= 2").await;
+    let rows = chromium
+        .run("return document.querySelectorAll('#hooks > details').length")
+        .await;
+    assert!(rows.as_u64().is_some_and(|rows| rows >= 14), "{rows}");
+    assert_eq!(chromium.complaints().await, [] as [Value; 0]);
+}
+
 async fn everything_is_there_without_scripts() {
     let served = Served::start(fixture::many(12, 2), 8).await;
     let chromium = Chromium::start().await;
@@ -229,6 +243,7 @@ fn the_page_works_in_a_real_browser() {
         a_quiet_cluster_is_calm().await;
         hostile_names_do_nothing().await;
         five_hundred_hooks_fit_on_a_telephone().await;
+        ten_thousand_hooks_do_not_hang_it().await;
         everything_is_there_without_scripts().await;
         an_incident_unfolds().await;
     });

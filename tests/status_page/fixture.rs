@@ -142,10 +142,9 @@ pub fn hour(assessment: &Assessment, minutes: u64) -> Past {
         then.at = now;
         if bad {
             let waiting = Duration::from_secs(now.since(broke).as_secs() % 11);
-            let target = CanaryTarget::KubeSystem;
             let late = CanaryOverdue {
-                target,
-                started: now,
+                target: CanaryTarget::KubeSystem,
+                started: now.before(waiting),
                 waiting,
             };
             past.observed(&Event::CanaryOverdue(late), now);

@@ -111,6 +111,13 @@ fn however_much_is_wrong_the_page_stays_below_200_kb_and_says_what_it_leaves_out
     plane.summary.clone_from(&long);
     plane.symptoms = vec![long.clone(); 1_000];
     plane.clocks = vec![long.clone(); 1_000];
+    plane
+        .canaries
+        .iter_mut()
+        .for_each(|canary| canary.detail.clone_from(&long));
+    assessment.breaker.why.clone_from(&long);
+    assessment.sources.node_leases.detail.clone_from(&long);
+    assessment.sources.api_servers_trouble = Some(long.clone());
     assessment.sources.inventory_trouble = vec![long.clone(); 1_000];
     assessment.problems = vec![
         hookwatch::domain::inventory::Problem {
@@ -245,4 +252,39 @@ fn the_past_is_an_hour_long_and_no_longer() {
     past.assessed(&later);
     let shown = past.show(assessment.hooks.iter(), later.at);
     assert_eq!((shown.samples.len(), shown.marks.len()), (1, 0));
+}
+
+#[test]
+fn a_canary_that_is_out_counts_for_as_long_as_it_is_out() {
+    use hookwatch::domain::canary::{CanaryOutcome, CanaryOverdue, CanaryReport, CanaryTarget};
+    use hookwatch::domain::watchdog::Event;
+    let mut past = Past::default();
+    let mut assessment = recorded("quiet");
+    let begin = assessment.at;
+    let target = CanaryTarget::KubeSystem;
+    let waiting = Duration::from_secs(2);
+    let late = CanaryOverdue {
+        target,
+        started: begin,
+        waiting,
+    };
+    past.observed(&Event::CanaryOverdue(late), begin + waiting);
+    for seconds in [4, 9] {
+        assessment.at = begin + Duration::from_secs(seconds);
+        past.assessed(&assessment);
+    }
+    let report = CanaryReport {
+        target,
+        started: begin,
+        took: Duration::from_secs(10),
+        outcome: CanaryOutcome::Written,
+    };
+    past.observed(&Event::CanaryWritten(report), begin + Duration::from_secs(10));
+    for seconds in [12, 60] {
+        assessment.at = begin + Duration::from_secs(seconds);
+        past.assessed(&assessment);
+    }
+    let shown = past.show([].iter(), assessment.at);
+    let canaries: Vec<Option<f32>> = shown.samples.iter().map(|sample| sample.canary).collect();
+    assert_eq!(canaries, [Some(4.0), Some(9.0), Some(10.0), None]);
 }

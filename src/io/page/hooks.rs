@@ -1,6 +1,7 @@
 //! The table of hooks: the worst first and in full, the healthy ones folded as soon as there are many.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use maud::{Markup, html};
 
@@ -15,7 +16,7 @@ pub(super) const ALL_IN_FULL: usize = 30;
 /// Hooks shown in full otherwise, at most.
 pub(super) const MAX_IN_FULL: usize = 24;
 /// Room for the hooks in full, in bytes.
-const IN_FULL: usize = 56_000;
+const IN_FULL: usize = 64_000;
 /// Room for a line each of the others that are not well.
 const NOT_WELL: usize = 16_000;
 /// Room for each of the lists within one hook.
@@ -131,7 +132,9 @@ fn row(verdict: &Verdict, past: &Shown, happened: &[&Mark], open: bool) -> Marku
                 }
                 span.n.share { @if let Some(share) = share { (share) } }
                 span.sparks {
-                    @for backend in verdict.backends.iter().take(IN_ROW) { (spark(backend, tracks)) }
+                    @for (number, backend) in verdict.backends.iter().take(IN_ROW).enumerate() {
+                        (spark(backend, tracks, anchor, number))
+                    }
                     @if verdict.backends.len() > IN_ROW { small { "+" (verdict.backends.len() - IN_ROW) } }
                 }
                 span.n.since { @if let Some(since) = verdict.since { (clock(since)) } }
@@ -162,12 +165,16 @@ fn evidence(verdict: &Verdict) -> Markup {
 }
 
 fn backends(verdict: &Verdict, tracks: Option<&BTreeMap<Backend, Vec<Cell>>>) -> Markup {
-    let (rows, more) = within(LIST, &verdict.backends, |backend| {
+    let anchor = past::anchor(verdict);
+    let (rows, more) = within(LIST, verdict.backends.iter().enumerate(), |(number, backend)| {
         html! {
             li.(backend.state) {
                 span.state { (backend.state) }
                 span.where { (Foreign(&backend.backend.to_string())) }
-                (spark(backend, tracks))
+                @if number < IN_ROW {
+                    // Drawn already, in the row of the hook.
+                    (framed(backend, html! { use href={ "#" (picture(anchor, number)) } {} }))
+                } @else { (spark(backend, tracks, anchor, number)) }
                 span.detail { (Foreign(&backend.detail)) }
             }
         }
@@ -192,27 +199,80 @@ fn history(happened: &[&Mark]) -> Markup {
     }
 }
 
-/// A bar per minute: its height is the time the slowest probe took, from 1 ms to 10 s by magnitudes, so that all of them
+/// What a backend's picture is called within the page.
+fn picture(anchor: u64, number: usize) -> String {
+    format!("s{anchor:x}-{number}")
+}
+
+/// A step per minute: its height is the time the slowest probe took, from 1 ms to 10 s by magnitudes, so that all of them
 /// can be compared. A minute in which one failed stands out whatever it took.
-fn spark(backend: &BackendView, tracks: Option<&BTreeMap<Backend, Vec<Cell>>>) -> Markup {
-    let (mut good, mut bad) = (String::new(), String::new());
+fn spark(
+    backend: &BackendView,
+    tracks: Option<&BTreeMap<Backend, Vec<Cell>>>,
+    anchor: u64,
+    number: usize,
+) -> Markup {
+    let (mut good, mut bad) = (Steps::default(), Steps::default());
     let cells = tracks.and_then(|tracks| tracks.get(&backend.backend));
     let minutes = cells.map(Vec::as_slice).unwrap_or_default().chunks(2).map(minute);
     for (at, cell) in minutes.enumerate() {
         if let Cell::Took { millis, failed } = cell {
             let magnitude = (f32::from(millis.max(1)).log10() / 4.0).clamp(0.0, 1.0);
-            let height = if failed { 16 } else { 2 + (magnitude * 14.0) as u32 };
-            let bars = if failed { &mut bad } else { &mut good };
-            bars.push_str(&format!("M{} 16v-{height}", at * 2 + 1));
+            match failed {
+                true => bad.add(at, 16),
+                false => good.add(at, 2 + (magnitude * 14.0) as u32),
+            }
         }
     }
+    let (good, bad) = (good.path(), bad.path());
+    framed(
+        backend,
+        html! {
+            g id=(picture(anchor, number)) {
+                path.base d="M0 15.5H120" {}
+                @if !good.is_empty() { path d=(good) {} }
+                @if !bad.is_empty() { path.bad d=(bad) {} }
+            }
+        },
+    )
+}
+
+fn framed(backend: &BackendView, drawn: Markup) -> Markup {
     html! {
-        svg.spark.(backend.state) viewBox="0 0 120 16" width="120" height="16" role="img"
-            aria-label={ (backend.state) " " (backend.backend.path.as_str()) } {
-            path.base d="M0 15.5H120" {}
-            @if !good.is_empty() { path d=(good) {} }
-            @if !bad.is_empty() { path.bad d=(bad) {} }
+        svg.spark viewBox="0 0 120 16" width="120" height="16" role="img"
+            aria-label={ (backend.state) " " (backend.backend.path.as_str()) } { (drawn) }
+    }
+}
+
+/// Steps of two units' width, neighbours of the same height drawn as one.
+#[derive(Default)]
+struct Steps(Vec<(usize, usize, u32)>);
+
+impl Steps {
+    fn add(&mut self, at: usize, height: u32) {
+        match self.0.last_mut() {
+            Some((_, end, last)) if *end == at && *last == height => *end = at + 1,
+            _ => self.0.push((at, at + 1, height)),
         }
+    }
+
+    fn path(&self) -> String {
+        let mut path = String::new();
+        let mut last_end = None;
+        for (begin, end, height) in &self.0 {
+            let (begin, end, top) = (begin * 2, end * 2, 16 - height);
+            // Writing to a String cannot fail.
+            let _ = match last_end {
+                Some(last) if last == begin => write!(path, "V{top}H{end}"),
+                Some(_) => write!(path, "V16M{begin} 16V{top}H{end}"),
+                None => write!(path, "M{begin} 16V{top}H{end}"),
+            };
+            last_end = Some(end);
+        }
+        if last_end.is_some() {
+            path.push_str("V16");
+        }
+        path
     }
 }
 

@@ -108,6 +108,25 @@ pub fn anchor(verdict: &Verdict) -> u64 {
     })
 }
 
+/// The last canary of a kind.
+#[derive(Debug, Clone, Copy)]
+enum Canary {
+    /// It came back at this instant, after so many seconds.
+    Back(Time, f32),
+    /// It is out since then. That it is late is said once.
+    Out(Time),
+}
+
+impl Canary {
+    /// How long it took or has been out, in seconds; `None` when that says nothing about now.
+    fn seconds(self, now: Time) -> Option<f32> {
+        match self {
+            Self::Back(at, seconds) => (now.since(at) < CANARY_COUNTS).then_some(seconds),
+            Self::Out(since) => Some(now.since(since).as_secs_f32()),
+        }
+    }
+}
+
 /// The last hour. See the module's head.
 #[derive(Debug, Default)]
 pub struct Past {
@@ -115,7 +134,7 @@ pub struct Past {
     marks: VecDeque<Mark>,
     at_once: usize,
     impaired: bool,
-    canaries: BTreeMap<CanaryTarget, (Time, f32)>,
+    canaries: BTreeMap<CanaryTarget, Canary>,
     tracks: BTreeMap<HookId, BTreeMap<Backend, Track>>,
     backends: usize,
 }
@@ -138,12 +157,11 @@ impl Past {
             Event::Probed(report) => self.probed(report, now),
             Event::ProbeOverdue(late) => self.put(&late.hook, &late.backend, now, late.waiting, false),
             Event::CanaryWritten(report) => {
-                self.canaries
-                    .insert(report.target, (now, report.took.as_secs_f32()));
+                let back = Canary::Back(now, report.took.as_secs_f32());
+                self.canaries.insert(report.target, back);
             }
             Event::CanaryOverdue(late) => {
-                self.canaries
-                    .insert(late.target, (now, late.waiting.as_secs_f32()));
+                self.canaries.insert(late.target, Canary::Out(late.started));
             }
             Event::Inventory(inventory) => {
                 let there: BTreeSet<&HookId> = inventory.hooks.iter().map(|hook| &hook.id).collect();
@@ -200,8 +218,7 @@ impl Past {
         let slowest = self
             .canaries
             .values()
-            .filter(|(at, _)| now.since(*at) < CANARY_COUNTS)
-            .map(|(_, seconds)| *seconds)
+            .filter_map(|canary| canary.seconds(now))
             .reduce(f32::max);
         self.samples.push_back(Sample {
             at: now,

@@ -20,7 +20,8 @@ const MAX_MARKS: usize = 24;
 /// Room for the bands behind the curves, in bytes.
 const BANDS: usize = 6_000;
 /// How far back the picture goes: the first that holds everything, so that the first minutes are not a speck.
-const SPANS: [Duration; 3] = [
+const SPANS: [Duration; 4] = [
+    Duration::from_secs(120),
     Duration::from_secs(300),
     Duration::from_secs(900),
     super::past::SPAN,
@@ -109,12 +110,14 @@ pub(super) fn figure(past: &Shown, usual: Option<f64>, now: Time) -> Markup {
         .into_iter()
         .find(|top| highest * 1.05 <= *top)
         .unwrap_or(SCALES[SCALES.len() - 1]);
-    let marks: Vec<(&Mark, f64)> = past
+    let mut marks: Vec<(&Mark, f64)> = past
         .marks
         .iter()
         .filter_map(|mark| Some((mark, frame.x(mark.at)?)))
         .take(MAX_MARKS)
         .collect();
+    // What is drawn last lies on top.
+    marks.sort_by_key(|(mark, _)| class(mark.kind) == "m bad");
     let minutes = span.as_secs() / 60;
     let told = format!(
         "Time per CREATE or UPDATE in the last {minutes} minutes, at most {}; {} marks.",
@@ -379,15 +382,17 @@ mod tests {
         let mut past = Shown::default();
         past.samples.push(sample(0, 0.005, 0.0, Writes::Flowing));
         let shown = |past: &Shown, now| figure(past, None, at(now)).into_string();
+        assert!(shown(&past, 90).contains("last 2 min"));
         assert!(shown(&past, 200).contains("last 5 min"));
         assert!(shown(&past, 400).contains("last 15 min"));
         assert!(shown(&past, 3_000).contains("last 60 min"));
-        assert!(shown(&Shown::default(), 0).contains("last 5 min"));
+        assert!(shown(&Shown::default(), 0).contains("last 2 min"));
     }
 
     #[test]
     fn the_culprits_share_lies_between_the_mean_and_what_would_be_left_without_it() {
         let mut past = Shown::default();
+        past.samples.push(sample(0, 0.2, 0.0, Writes::Flowing));
         past.samples.push(sample(299, 0.8, 0.6, Writes::Delayed));
         let shown = figure(&past, Some(0.2), at(300)).into_string();
         // On a scale of 1 s: the mean at 20 from the top, the rest at 80, which is what is usual.
