@@ -230,8 +230,8 @@ fn spark(
         html! {
             g id=(picture(anchor, number)) {
                 path.base d="M0 15.5H120" {}
-                @if !good.is_empty() { path d=(good) {} }
-                @if !bad.is_empty() { path.bad d=(bad) {} }
+                @if !good.is_empty() { path.up d=(good) {} }
+                @if !bad.is_empty() { path.down d=(bad) {} }
             }
         },
     )
@@ -303,12 +303,11 @@ pub(super) fn happened(past: &Shown) -> Markup {
                     @match &mark.hook {
                         None => (Foreign(&mark.text)),
                         Some(hook) => {
+                            // The sentence has the name in it already.
+                            @let (before, after) = mark.text.split_once(&*hook.webhook).unwrap_or(("", &mark.text));
+                            (Foreign(before))
                             a href={ "#" (id(hook.anchor)) } { (Foreign(&hook.webhook)) }
-                            // The sentence begins with the name already.
-                            @match mark.text.strip_prefix(&*hook.webhook) {
-                                Some(rest) => (Foreign(rest)),
-                                None => { " " (Foreign(&mark.text)) }
-                            }
+                            " " (Foreign(after.trim_start()))
                         }
                     }
                     @if let Some(began) = mark.began { span.quiet { " Began " (clock(began)) "." } }

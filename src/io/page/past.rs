@@ -108,22 +108,22 @@ pub fn anchor(verdict: &Verdict) -> u64 {
     })
 }
 
-/// The last canary of a kind.
-#[derive(Debug, Clone, Copy)]
-enum Canary {
-    /// It came back at this instant, after so many seconds.
-    Back(Time, f32),
-    /// It is out since then. That it is late is said once.
-    Out(Time),
+/// The canaries of one kind.
+#[derive(Debug, Clone, Copy, Default)]
+struct Canary {
+    /// When the last one came back, and after how many seconds.
+    back: Option<(Time, f32)>,
+    /// Since when one is out. That it is late is said once.
+    out: Option<Time>,
 }
 
 impl Canary {
-    /// How long it took or has been out, in seconds; `None` when that says nothing about now.
+    /// The longer of how long the last one took and how long one has been out, in seconds.
     fn seconds(self, now: Time) -> Option<f32> {
-        match self {
-            Self::Back(at, seconds) => (now.since(at) < CANARY_COUNTS).then_some(seconds),
-            Self::Out(since) => Some(now.since(since).as_secs_f32()),
-        }
+        let back = self.back.filter(|(at, _)| now.since(*at) < CANARY_COUNTS);
+        let back = back.map(|(_, seconds)| seconds);
+        let out = self.out.map(|since| now.since(since).as_secs_f32());
+        back.into_iter().chain(out).reduce(f32::max)
     }
 }
 
@@ -157,11 +157,11 @@ impl Past {
             Event::Probed(report) => self.probed(report, now),
             Event::ProbeOverdue(late) => self.put(&late.hook, &late.backend, now, late.waiting, false),
             Event::CanaryWritten(report) => {
-                let back = Canary::Back(now, report.took.as_secs_f32());
-                self.canaries.insert(report.target, back);
+                let back = Some((now, report.took.as_secs_f32()));
+                self.canaries.insert(report.target, Canary { back, out: None });
             }
             Event::CanaryOverdue(late) => {
-                self.canaries.insert(late.target, Canary::Out(late.started));
+                self.canaries.entry(late.target).or_default().out = Some(late.started);
             }
             Event::Inventory(inventory) => {
                 let there: BTreeSet<&HookId> = inventory.hooks.iter().map(|hook| &hook.id).collect();

@@ -16,11 +16,16 @@ pub(super) fn verdict(assessment: &Assessment, silent: Option<Duration>) -> Mark
     let plane = &assessment.control_plane;
     let lasted = assessment.at.since(plane.since);
     let (clocks, _) = within(LIST, &plane.clocks, |said| html! { li { (Foreign(said)) } });
-    let symptoms = plane
+    let (symptoms, _) = within(LIST, &plane.symptoms, |said| html! { li { (Foreign(said)) } });
+    // The summary ends with the symptoms where there are any; here they are a list below the one sentence.
+    let sentence = plane
         .symptoms
         .iter()
-        .filter(|said| !plane.summary.contains(said.as_str()));
-    let (symptoms, _) = within(LIST, symptoms, |said| html! { li { (Foreign(said)) } });
+        .rev()
+        .fold(&*plane.summary, |sentence, symptom| {
+            let rest = sentence.strip_suffix(symptom.as_str()).map(str::trim_end);
+            rest.filter(|rest| !rest.is_empty()).unwrap_or(sentence)
+        });
     html! {
         section #verdict.(tone(assessment)) {
             @if let Some(silent) = silent {
@@ -30,7 +35,7 @@ pub(super) fn verdict(assessment: &Assessment, silent: Option<Duration>) -> Mark
                 b { "Writes " (plane.writes.as_str()) }
                 span { "since " (clock(plane.since)) ", for " (human(lasted)) }
             }
-            h1 { (Foreign(&plane.summary)) }
+            h1 { (Foreign(sentence)) }
             @if let Some(advice) = leading(assessment).and_then(|verdict| verdict.advice) {
                 p.next { b { "Next: " } (advice) }
             }

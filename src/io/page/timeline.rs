@@ -57,6 +57,23 @@ impl Column {
     }
 }
 
+impl Column {
+    /// Up to where the time is a culprit's; while writes are blocked, all that a canary waits is.
+    fn most_of_the_culprits(&self) -> Option<f32> {
+        let share = self.write.filter(|_| self.culprits > 0.0);
+        let waiting = self.canary.filter(|_| self.writes == Some(Writes::Blocked));
+        share.into_iter().chain(waiting).reduce(f32::max)
+    }
+
+    /// What a write would take without the culprits.
+    fn rest(&self) -> f32 {
+        match self.culprits > 0.0 {
+            true => (self.write.unwrap_or_default() - self.culprits).max(0.0),
+            false => 0.0,
+        }
+    }
+}
+
 /// Where things stand: time to the right, seconds up.
 struct Frame {
     now: Time,
@@ -220,37 +237,27 @@ fn short(number: f32) -> String {
 }
 
 fn paths(columns: &[Column], frame: &Frame) -> Markup {
-    let (mut write, mut share, mut canary, mut waiting) =
-        (String::new(), String::new(), String::new(), String::new());
+    let (mut write, mut share, mut canary) = (String::new(), String::new(), String::new());
     for run in runs(columns, |column| column.write) {
         line(&mut write, run.clone(), |at| {
             frame.y(columns[at].write.unwrap_or_default())
         });
     }
-    for run in runs(columns, |column| column.write.filter(|_| column.culprits > 0.0)) {
-        let above = |at: usize| frame.y(columns[at].write.unwrap_or_default());
-        let below = |at: usize| {
-            let column = columns[at];
-            frame.y((column.write.unwrap_or_default() - column.culprits).max(0.0))
-        };
-        area(&mut share, run, above, below);
+    for run in runs(columns, Column::most_of_the_culprits) {
+        let most = |at: usize| columns[at].most_of_the_culprits().unwrap_or_default();
+        area(
+            &mut share,
+            run,
+            |at| frame.y(most(at)),
+            |at| frame.y(columns[at].rest()),
+        );
     }
     for run in runs(columns, |column| column.canary) {
         line(&mut canary, run.clone(), |at| {
             frame.y(columns[at].canary.unwrap_or_default())
         });
     }
-    let blocked = |column: &Column| column.canary.filter(|_| column.writes == Some(Writes::Blocked));
-    for run in runs(columns, blocked) {
-        area(
-            &mut waiting,
-            run,
-            |at| frame.y(columns[at].canary.unwrap_or_default()),
-            |_| 100.0,
-        );
-    }
     html! {
-        @if !waiting.is_empty() { path.waiting d=(waiting) {} }
         @if !share.is_empty() { path.share d=(share) {} }
         @if !canary.is_empty() { path.canary d=(canary) {} }
         @if !write.is_empty() { path.write d=(write) {} }
