@@ -118,6 +118,7 @@ fn row(verdict: &Verdict, past: &Shown, happened: &[&Mark], open: bool) -> Marku
     let tracks = past.tracks.get(&anchor);
     let share = verdict
         .excess_share
+        .filter(|share| *share >= 0.005)
         .map(|share| format!("{:.0} %", share * 100.0));
     html! {
         details.hook.(health) id=(id(anchor)) open[open] {

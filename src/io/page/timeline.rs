@@ -27,8 +27,8 @@ const SPANS: [Duration; 4] = [
     super::past::SPAN,
 ];
 /// Upper ends of the scale, in seconds.
-const SCALES: [f32; 13] = [
-    0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 120.0,
+const SCALES: [f32; 14] = [
+    0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 40.0, 120.0,
 ];
 
 /// What all samples within one column come to.
