@@ -140,3 +140,72 @@ fn read(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Arc::new(config))
 }
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, KeyPair};
+
+    use super::*;
+
+    fn write(folder: &Path, host: &str) {
+        let key = KeyPair::generate().expect("a key");
+        let params = CertificateParams::new(vec![host.to_owned()]).expect("a name");
+        let certificate = params.self_signed(&key).expect("a certificate");
+        std::fs::write(folder.join("tls.crt"), certificate.pem()).expect("a file");
+        std::fs::write(folder.join("tls.key"), key.serialize_pem()).expect("a file");
+    }
+
+    fn files(folder: &Path) -> TlsFiles {
+        TlsFiles {
+            certificate: folder.join("tls.crt"),
+            key: folder.join("tls.key"),
+            client_ca: None,
+        }
+    }
+
+    #[test]
+    fn renewed_files_are_taken_up_and_broken_ones_leave_the_last_good_ones_in_force() {
+        let folder = tempfile::tempdir().expect("a folder");
+        write(folder.path(), "first");
+        let tls = Tls::open(files(folder.path())).expect("a pair");
+        let first = tls.config();
+        let later = || {
+            let mut held = tls.held.lock().expect("no poison");
+            held.0 = held
+                .0
+                .checked_sub(READ_ANEW)
+                .expect("the machine runs for longer");
+        };
+        write(folder.path(), "second");
+        assert!(Arc::ptr_eq(&first, &tls.config()), "not before its time");
+        later();
+        let second = tls.config();
+        assert!(!Arc::ptr_eq(&first, &second));
+        std::fs::write(folder.path().join("tls.key"), "half of a k").expect("a file");
+        later();
+        assert!(Arc::ptr_eq(&second, &tls.config()));
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_said_by_the_name_of_its_file() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let missing = Tls::open(files(folder.path())).expect_err("no file");
+        assert!(missing.to_string().contains("tls.crt"), "{missing}");
+        write(folder.path(), "first");
+        let key = std::fs::read(folder.path().join("tls.key")).expect("a file");
+        write(folder.path(), "second");
+        std::fs::write(folder.path().join("tls.key"), key).expect("a file");
+        let pair = Tls::open(files(folder.path())).expect_err("the key of another");
+        assert!(matches!(pair, TlsError::Pair { .. }), "{pair}");
+        let ca = TlsFiles {
+            client_ca: Some(folder.path().join("ca.crt")),
+            ..files(folder.path())
+        };
+        write(folder.path(), "third");
+        std::fs::write(folder.path().join("ca.crt"), "nothing").expect("a file");
+        assert!(
+            Tls::open(ca).is_err(),
+            "an authority without a certificate lets nobody in"
+        );
+    }
+}
