@@ -268,7 +268,12 @@ fn a_canary_that_is_out_counts_for_as_long_as_it_is_out() {
         started: begin,
         waiting,
     };
+    let next = CanaryOverdue {
+        started: begin + Duration::from_secs(5),
+        ..late.clone()
+    };
     past.observed(&Event::CanaryOverdue(late), begin + waiting);
+    past.observed(&Event::CanaryOverdue(next.clone()), next.started + waiting);
     for seconds in [4, 9] {
         assessment.at = begin + Duration::from_secs(seconds);
         past.assessed(&assessment);
@@ -279,12 +284,28 @@ fn a_canary_that_is_out_counts_for_as_long_as_it_is_out() {
         took: Duration::from_secs(10),
         outcome: CanaryOutcome::Written,
     };
-    past.observed(&Event::CanaryWritten(report), begin + Duration::from_secs(10));
-    for seconds in [12, 60] {
+    past.observed(
+        &Event::CanaryWritten(report.clone()),
+        begin + Duration::from_secs(10),
+    );
+    for seconds in [12, 17] {
+        assessment.at = begin + Duration::from_secs(seconds);
+        past.assessed(&assessment);
+    }
+    let report = CanaryReport {
+        started: next.started,
+        took: Duration::from_secs(13),
+        ..report
+    };
+    past.observed(&Event::CanaryWritten(report), begin + Duration::from_secs(18));
+    for seconds in [19, 60] {
         assessment.at = begin + Duration::from_secs(seconds);
         past.assessed(&assessment);
     }
     let shown = past.show([].iter(), assessment.at);
     let canaries: Vec<Option<f32>> = shown.samples.iter().map(|sample| sample.canary).collect();
-    assert_eq!(canaries, [Some(4.0), Some(9.0), Some(10.0), None]);
+    assert_eq!(
+        canaries,
+        [Some(4.0), Some(9.0), Some(10.0), Some(12.0), Some(13.0), None]
+    );
 }

@@ -30,6 +30,8 @@ const MAX_MARKS: usize = 200;
 const MAX_AT_ONCE: usize = 20;
 /// Backends with a track. Beyond it a backend is shown without one.
 const MAX_BACKENDS: usize = 30_000;
+/// Late canaries of one kind known at once: one every half second until the API server cuts them at 34 s.
+const MAX_OUT: usize = 100;
 /// What the last canary of a kind took says nothing after this.
 const CANARY_COUNTS: Duration = Duration::from_secs(30);
 
@@ -109,20 +111,22 @@ pub fn anchor(verdict: &Verdict) -> u64 {
 }
 
 /// The canaries of one kind.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Default)]
 struct Canary {
     /// When the last one came back, and after how many seconds.
     back: Option<(Time, f32)>,
-    /// Since when one is out. That it is late is said once.
-    out: Option<Time>,
+    /// When that one was sent. Those that were sent before it do not count any more.
+    back_since: Option<Time>,
+    /// When those that are late were sent; each is said to be late once, and the next one is sent meanwhile.
+    out: BTreeSet<Time>,
 }
 
 impl Canary {
-    /// The longer of how long the last one took and how long one has been out, in seconds.
-    fn seconds(self, now: Time) -> Option<f32> {
+    /// The longer of how long the last one took and how long the first has been out, in seconds.
+    fn seconds(&self, now: Time) -> Option<f32> {
         let back = self.back.filter(|(at, _)| now.since(*at) < CANARY_COUNTS);
         let back = back.map(|(_, seconds)| seconds);
-        let out = self.out.map(|since| now.since(since).as_secs_f32());
+        let out = self.out.first().map(|since| now.since(*since).as_secs_f32());
         back.into_iter().chain(out).reduce(f32::max)
     }
 }
@@ -157,11 +161,16 @@ impl Past {
             Event::Probed(report) => self.probed(report, now),
             Event::ProbeOverdue(late) => self.put(&late.hook, &late.backend, now, late.waiting, false),
             Event::CanaryWritten(report) => {
-                let back = Some((now, report.took.as_secs_f32()));
-                self.canaries.insert(report.target, Canary { back, out: None });
+                let canary = self.canaries.entry(report.target).or_default();
+                canary.back = Some((now, report.took.as_secs_f32()));
+                canary.back_since = canary.back_since.max(Some(report.started));
+                canary.out.retain(|sent| Some(*sent) > canary.back_since);
             }
             Event::CanaryOverdue(late) => {
-                self.canaries.entry(late.target).or_default().out = Some(late.started);
+                let canary = self.canaries.entry(late.target).or_default();
+                if Some(late.started) > canary.back_since && canary.out.len() < MAX_OUT {
+                    canary.out.insert(late.started);
+                }
             }
             Event::Inventory(inventory) => {
                 let there: BTreeSet<&HookId> = inventory.hooks.iter().map(|hook| &hook.id).collect();
