@@ -16,6 +16,7 @@ pub mod lease;
 pub mod ledger;
 pub mod metrics;
 pub mod node_leases;
+pub mod page;
 pub mod probe;
 pub mod recorder;
 pub mod scrape;

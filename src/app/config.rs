@@ -7,6 +7,7 @@ mod alertmanager;
 mod leadership;
 mod record;
 mod section;
+mod serve;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -24,6 +25,7 @@ use crate::domain::probe::ProbeLevel;
 pub use alertmanager::AlertmanagerConfig;
 pub use leadership::LeadershipConfig;
 pub use record::RecordConfig;
+pub use serve::ServeConfig;
 
 /// A configuration file larger than this is not one.
 const MAX_FILE: usize = 1 << 20;
@@ -43,7 +45,7 @@ pub struct ConfigArguments {
     /// Namespace that hookwatch lives in and writes its own canary to
     #[arg(long, env = "HOOKWATCH_NAMESPACE", value_name = "NAME")]
     pub namespace: Option<String>,
-    /// Address for /metrics, /live, /ready and the API
+    /// Address for the status page, /metrics, /live, /ready and the API
     #[arg(long, env = "HOOKWATCH_LISTEN", value_name = "ADDRESS:PORT")]
     pub listen: Option<String>,
     /// Folder to write every observation to, for `replay`
@@ -75,6 +77,8 @@ pub struct Config {
     pub namespace: String,
     /// Where the HTTP server listens.
     pub listen: SocketAddr,
+    /// How and for whom it serves.
+    pub serve: ServeConfig,
     /// How the API servers are scraped.
     pub scrapes: ScrapeConfig,
     /// How backends are probed.
@@ -249,6 +253,7 @@ impl Config {
             .clone()
             .or(file.text("listen"))
             .unwrap_or_else(|| "127.0.0.1:9880".to_owned());
+        let serve = file.section("serve", ServeConfig::read);
         let scrapes = file.section("scrapes", ScrapeConfig::read);
         let probes = file.section("probes", ProbeConfig::read);
         let canaries = file.section("canaries", CanaryConfig::read);
@@ -273,6 +278,7 @@ impl Config {
             context,
             namespace,
             listen,
+            serve,
             scrapes,
             probes,
             canaries,

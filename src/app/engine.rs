@@ -10,7 +10,7 @@ mod push;
 mod replicas;
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
@@ -33,6 +33,7 @@ use crate::io::client::{ConnectOptions, Connection};
 use crate::io::events::EventWriter;
 use crate::io::http::Shown;
 use crate::io::metrics::{CertificateEnd, Metrics};
+use crate::io::page::past::Past;
 use crate::io::recorder::{Recorder, RecorderOptions};
 use crate::io::telemetry::{Settings, Telemetry, TraceId, Tracer};
 
@@ -70,6 +71,8 @@ pub struct Engine {
     pub metrics: Arc<Metrics>,
     /// The end of every certificate known.
     pub certificates: Arc<Mutex<Vec<CertificateEnd>>>,
+    /// The last hour, for the page.
+    pub past: Arc<Mutex<Past>>,
     /// What stood in the way when the server was asked who it is; `None` when nothing did, or it was not said yet.
     pub obstacle: watch::Receiver<Option<Obstacle>>,
     tasks: JoinSet<()>,
@@ -115,10 +118,12 @@ impl Engine {
         let (attend, attention) = watch::channel(Attention::default());
         let (publish, assessment) = watch::channel(None);
         let certificates = Arc::new(Mutex::new(Vec::new()));
+        let past = Arc::new(Mutex::new(Past::default()));
         let shown = Shown {
             assessment: assessment.clone(),
             metrics: Arc::clone(&metrics),
             certificates: Arc::clone(&certificates),
+            past: Arc::clone(&past),
         };
         let telemetry = Telemetry::start(telemetry, &shown, &clock);
         let tracer = telemetry.tracer().clone();
@@ -165,6 +170,7 @@ impl Engine {
             clock,
             metrics: Arc::clone(&metrics),
             certificates: Arc::clone(&certificates),
+            past: Arc::clone(&past),
             recorder,
             attend,
             publish,
@@ -176,6 +182,7 @@ impl Engine {
             assessment,
             metrics,
             certificates,
+            past,
             obstacle,
             tasks,
             candidacy,
@@ -224,6 +231,7 @@ struct Core {
     clock: Clock,
     metrics: Arc<Metrics>,
     certificates: Arc<Mutex<Vec<CertificateEnd>>>,
+    past: Arc<Mutex<Past>>,
     recorder: Option<Recorder>,
     attend: watch::Sender<Attention>,
     publish: watch::Sender<Option<Arc<Assessment>>>,
@@ -247,6 +255,7 @@ impl Core {
             let judged = matches!(event, Event::Tick);
             self.count(&event);
             let now = (self.clock)();
+            self.remember(|past| past.observed(&event, now));
             if let Some(recorder) = &mut self.recorder {
                 recorder.record(now, &event);
             }
@@ -291,6 +300,7 @@ impl Core {
     fn carry_out(&self, effect: Effect) {
         match effect {
             Effect::Publish(assessment) => {
+                self.remember(|past| past.assessed(&assessment));
                 self.publish.send_replace(Some(assessment));
             }
             Effect::Attend(attention) => {
@@ -309,9 +319,15 @@ impl Core {
                     }
                     _ => {}
                 }
+                self.remember(|past| past.told(&change, (self.clock)()));
                 log(&change, self.tracer.changed(&change));
             }
         }
+    }
+
+    fn remember(&self, what: impl FnOnce(&mut Past)) {
+        // Whoever reads it holds it for microseconds.
+        what(&mut self.past.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     /// The earliest end per hook, served and of the caBundle.

@@ -234,6 +234,7 @@ mod tests {
             assessment: watch::channel(None).1,
             metrics,
             certificates: Arc::new(Mutex::new(Vec::new())),
+            past: Arc::default(),
         };
         let all: usize = shown
             .families()
