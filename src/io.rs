@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use crate::domain::time::Time;
 
+pub mod audit;
+pub mod breaker;
 pub mod canary;
 pub mod client;
 pub mod events;

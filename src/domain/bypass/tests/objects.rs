@@ -219,10 +219,15 @@ pub(super) fn patched(object: &Value, patch: &Value) -> Option<Value> {
 /// Carries a wish out, however many edits it takes.
 pub(super) fn carried_out(object: &Value, webhook: &str, wish: &Wish) -> Result<Value, (Value, Refusal)> {
     let mut object = object.clone();
+    let mut last = false;
     for _ in 0..8 {
         match plan(&object, webhook, wish, &author(), NOW) {
             Ok(Plan::AlreadySo | Plan::Gone) => return Ok(object),
-            Ok(Plan::Edit(edit)) => object = patched(&object, &edit.patch).expect("its tests hold"),
+            Ok(Plan::Edit(edit)) => {
+                assert!(!last, "more after the last edit: {edit:?}");
+                last = edit.last;
+                object = patched(&object, &edit.patch).expect("its tests hold");
+            }
             Err(refusal) => return Err((object, refusal)),
         }
     }
