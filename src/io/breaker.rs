@@ -407,6 +407,3 @@ impl<'a> Way<'a> {
         Ok(())
     }
 }
-
-#[cfg(test)]
-mod tests;
