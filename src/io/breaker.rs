@@ -265,6 +265,8 @@ impl<'a> Way<'a> {
 
     async fn go(&mut self, hook: &HookId, wish: &Wish, author: &Author, report: &mut Report) -> Outcome {
         let (mut conflicts, mut wrote) = (0, false);
+        // What may have been written.
+        let mut unclear: Option<Edit> = None;
         loop {
             let object = match self.object(hook.kind, &hook.configuration).await {
                 Ok(Some(object)) => object,
@@ -273,6 +275,11 @@ impl<'a> Way<'a> {
             };
             let planned = plan(&object, &hook.webhook, wish, author, (self.hand.clock)());
             report.object = Some(object);
+            if let Some(sent) = unclear.take()
+                && !matches!(&planned, Ok(Plan::Edit(edit)) if edit.changes == sent.changes)
+            {
+                report.changes.extend(sent.changes);
+            }
             let edit = match planned {
                 Ok(Plan::AlreadySo) if wrote => return Outcome::Applied,
                 Ok(Plan::AlreadySo) => return Outcome::AlreadySo,
@@ -312,6 +319,7 @@ impl<'a> Way<'a> {
                     });
                     // What it would have changed shows when it is read again.
                     wrote = true;
+                    unclear = Some(edit);
                     if let Err(outcome) = self.rest(None, why).await {
                         return outcome;
                     }

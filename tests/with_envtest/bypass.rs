@@ -400,6 +400,25 @@ fn by_kubectl() -> Played {
                 .chain(std::env::split_paths(&std::env::var_os("PATH").unwrap())),
         );
         let path = path.unwrap();
+        // A person who looks at the object is told.
+        let (looking, with) = (path.clone(), kubeconfig.clone());
+        let shown = tokio::task::spawn_blocking(move || {
+            std::process::Command::new("kubectl")
+                .args(["get", "validatingwebhookconfiguration", "policy", "-o", "yaml"])
+                .env("PATH", looking)
+                .env("KUBECONFIG", with)
+                .output()
+                .unwrap()
+        });
+        let shown = String::from_utf8(shown.await.unwrap().stdout).unwrap();
+        assert!(
+            shown.contains("    hookwatch.dev/bypass: |-\n      {\n"),
+            "{shown}"
+        );
+        assert!(
+            shown.contains("\n          \"original\": \"a.example.com=Fail/10\",\n"),
+            "{shown}"
+        );
         for round in ["once", "again"] {
             let (path, kubeconfig) = (path.clone(), kubeconfig.clone());
             let output = tokio::task::spawn_blocking(move || {

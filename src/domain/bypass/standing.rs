@@ -121,7 +121,7 @@ impl<'a> Here<'a> {
 
     /// The fields of a readable entry that are still hookwatch's.
     pub(super) fn still_applied(&self, entry: &Entry) -> Vec<&'static str> {
-        self.still_ours(|field| entry.applied(field).cloned())
+        self.still_ours(|field| entry.applied(field))
     }
 
     /// The fields that hookwatch owns and that have the values it gives, where nothing legible says that it did.

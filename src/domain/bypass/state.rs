@@ -7,6 +7,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::standing::ignored;
 use super::{Phase, Rung, original};
 use crate::domain::canary::bounded;
 use crate::domain::time::Time;
@@ -111,11 +112,12 @@ impl Entry {
         }
     }
 
-    /// What a field was set to by hookwatch, `None` where it was not.
-    pub fn applied(&self, field: &str) -> Option<&Value> {
+    /// What a field was set to by hookwatch, `None` where it was not. Where there is an original and nothing legible says
+    /// what came in its place, it is what the rung [`Rung::Ignore`] means.
+    pub fn applied(&self, field: &str) -> Option<Value> {
         match self.0.get("applied") {
-            Some(applied) => applied.get(field),
-            None => None,
+            Some(Value::Object(applied)) => applied.get(field).cloned(),
+            _ => self.0.get("original").map(|_| ignored(field)),
         }
     }
 

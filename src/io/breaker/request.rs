@@ -39,7 +39,7 @@ pub(super) fn list(kind: HookKind, name: Option<&str>) -> String {
             kind.path(),
             query_value(&format!("metadata.name={name}"))
         ),
-        None => format!("{}?limit=5000", kind.path()),
+        None => kind.path().to_owned(),
     }
 }
 

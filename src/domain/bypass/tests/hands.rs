@@ -464,6 +464,26 @@ fn a_bypass_of_another_release_is_taken_back() {
         object["webhooks"][1]["matchConditions"] =
             json!([{"name": "hookwatch.dev/dim", "expression": "false"}]);
     });
+    // One that does not say what it has set has set what the rung means.
+    let silent = json!({"webhooks": {"a": {"rung": "ignore", "original": "a=Fail/10"}}}).to_string();
+    let older = written(
+        &two(),
+        {
+            let mut older = two();
+            older["metadata"]["annotations"] = json!({STATE_ANNOTATION: silent});
+            older["webhooks"][0]["failurePolicy"] = "Ignore".into();
+            older["webhooks"][0]["timeoutSeconds"] = 1.into();
+            older
+        },
+        "hookwatch",
+    );
+    assert_eq!(is(&older, "a"), Some((Some(Rung::Ignore), Phase::Bypassed)));
+    let restored = done(&older, "a", &Wish::Restore);
+    assert!(
+        spec(&restored) == spec(&two()) && !holds_ours(&restored),
+        "{restored:#}"
+    );
+
     // It was hookwatch that owned it.
     let owned = theirs["metadata"]["managedFields"]
         .to_string()
