@@ -416,7 +416,7 @@ fn by_kubectl() -> Played {
             "{shown}"
         );
         assert!(
-            shown.contains("\n          \"original\": \"a.example.com=Fail/10\",\n"),
+            shown.contains(" \"original\": \"a.example.com=Fail/10\",\n"),
             "{shown}"
         );
         for round in ["once", "again"] {

@@ -21,11 +21,14 @@ const MAX_SENTENCE: usize = 300;
 /// Most sentences of evidence.
 const MAX_EVIDENCE: usize = 6;
 /// For whoever finds it and never heard of hookwatch.
-const NOTE: &str = "hookwatch changed the webhooks named here because they kept the API from being written. It added the \
-                    matchConditions whose names begin with hookwatch.dev/ and, where 'applied' is given, the fields \
-                    named there; 'original' is what failurePolicy/timeoutSeconds were. hookwatch puts them back by \
-                    itself. To do it by hand: hookwatch restore CONFIGURATION/WEBHOOK, or take those matchConditions \
-                    away, put the original back, and take this annotation away last.";
+const NOTE: [&str; 6] = [
+    "hookwatch changed the webhooks named here because they kept the API from being written.",
+    "It added the matchConditions whose names begin with hookwatch.dev/ and set what is named under 'applied';",
+    "'original' is what failurePolicy/timeoutSeconds were. hookwatch puts all of it back by itself.",
+    "By hand: hookwatch restore CONFIGURATION/WEBHOOK, or, without it, take those matchConditions away,",
+    "put the original back, and take this annotation away last.",
+    "Not wanted at all? Annotate the object hookwatch.dev/breaker: off.",
+];
 
 /// Who changed an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -298,7 +301,7 @@ impl State {
         let mut all = self.rest.clone();
         let version = all.get("version").and_then(Value::as_u64).unwrap_or(0);
         all.insert("version".to_owned(), version.max(VERSION).into());
-        all.entry("note").or_insert_with(|| NOTE.into());
+        all.entry("note").or_insert_with(|| json!(NOTE));
         all.insert("webhooks".to_owned(), self.webhooks.clone().into());
         // A value that came from JSON can be written as JSON.
         serde_json::to_string_pretty(&all).ok()
