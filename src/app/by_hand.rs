@@ -346,7 +346,8 @@ fn is_over(standing: &Standing, now: Time) -> bool {
             entry.expires().is_some_and(|expires| expires <= now)
         }
         Standing::Original | Standing::OursWithoutAnnotation { .. } | Standing::Gone { .. } => true,
-        Standing::Twice => false,
+        // It cannot be brought back, and that is said.
+        Standing::Twice => true,
     }
 }
 

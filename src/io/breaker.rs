@@ -9,16 +9,21 @@ mod servers;
 
 use std::time::Duration;
 
+use futures::future::join_all;
+use kube::Client;
 use serde_json::Value;
 use thiserror::Error;
 use tokio::time::{Instant, sleep};
 
-use self::request::{Reply, heard, is_conflict, list, patch, send};
+use self::request::{Reply, heard, is_conflict, list, patch, read_anew, send};
 use super::Clock;
 use crate::domain::bypass::edit::{Author, Change, Edit, Plan, Refusal, Wish, plan};
 use crate::domain::hook::{HookId, HookKind};
 
 pub use servers::{Server, knows_match_conditions, servers};
+
+/// Visits to an address with an unknown number of API servers behind it.
+const VISITS: usize = 5;
 
 /// How long and how often to try.
 #[derive(Debug, Clone, Copy)]
@@ -185,47 +190,61 @@ impl Hand {
     }
 
     /// Whether each API server has heard that it is as wished, and so goes by it; one that has not is asked until the
-    /// time for that is over. Where no API server can be told from another, the configured one is asked.
+    /// time for that is over. Where there is no way to one of them, whoever answers at the configured address is asked
+    /// as well, several times over.
     pub async fn shown(&self, hook: &HookId, wish: &Wish, author: &Author) -> Vec<Shown> {
-        let several = self.servers.iter().any(Server::is_one);
-        let asked = self.servers.iter().filter(|server| server.is_one() || !several);
-        let asking = asked.map(|server| async {
-            Shown {
-                server: server.name.clone(),
-                heard: self.hears(server, hook, wish, author).await,
+        let (single, any): (Vec<&Server>, Vec<&Server>) =
+            self.servers.iter().partition(|server| server.is_one());
+        let asking = |server: &Server, visits| {
+            let (name, client) = (server.name.clone(), server.client.clone());
+            async move {
+                let heard = self.hears(&client, visits, hook, wish, author).await;
+                Shown { server: name, heard }
             }
-        });
-        futures::future::join_all(asking).await
+        };
+        let mut shown = join_all(single.into_iter().map(|server| asking(server, 1))).await;
+        if shown.is_empty() || shown.iter().any(|shown| shown.heard.is_err()) {
+            shown.extend(join_all(any.into_iter().map(|server| asking(server, VISITS))).await);
+        }
+        shown
     }
 
     async fn hears(
         &self,
-        server: &Server,
+        client: &Client,
+        visits: usize,
         hook: &HookId,
         wish: &Wish,
         author: &Author,
     ) -> Result<(), String> {
         let until = Instant::now() + self.patience.spread;
         let target = heard(hook.kind, &hook.configuration);
+        let mut left = visits;
         loop {
-            let left = until.saturating_duration_since(Instant::now());
-            let why = match send(&server.client, &target, None, self.patience.attempt.min(left)).await {
+            let limit = until.saturating_duration_since(Instant::now());
+            let limit = self.patience.attempt.min(limit);
+            let why = match read_anew(client, &target, limit).await {
                 Reply::Done(list) => {
                     let object = one(items(list), &hook.configuration);
                     match object.map(|it| plan(&it, &hook.webhook, wish, author, (self.clock)())) {
-                        Some(Ok(Plan::AlreadySo)) => return Ok(()),
-                        None | Some(Ok(Plan::Gone)) if *wish == Wish::Restore => return Ok(()),
-                        Some(Err(refusal)) => refusal.to_string(),
-                        _ => "it has not heard of the change yet".to_owned(),
+                        Some(Ok(Plan::AlreadySo)) => None,
+                        None | Some(Ok(Plan::Gone)) if *wish == Wish::Restore => None,
+                        Some(Err(refusal)) => Some(refusal.to_string()),
+                        _ => Some("it has not heard of the change yet".to_owned()),
                     }
                 }
                 Reply::Refused(status, message) => return Err(format!("HTTP {status}: {message}")),
-                Reply::NotNow(why, _) | Reply::Unclear(why) => why,
+                Reply::NotNow(why, _) | Reply::Unclear(why) => Some(why),
             };
-            if Instant::now() + self.patience.first_wait >= until {
-                return Err(why);
+            match why {
+                None if left <= 1 => return Ok(()),
+                None => left -= 1,
+                Some(why) if Instant::now() + self.patience.first_wait >= until => return Err(why),
+                Some(_) => {
+                    left = visits;
+                    sleep(self.patience.first_wait).await;
+                }
             }
-            sleep(self.patience.first_wait).await;
         }
     }
 }
@@ -415,3 +434,6 @@ impl<'a> Way<'a> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

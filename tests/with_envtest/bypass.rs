@@ -7,7 +7,11 @@ use std::time::Duration;
 use hookwatch::domain::bypass::edit::Wish;
 use hookwatch::domain::bypass::{Rung, Standing, standing};
 use hookwatch::domain::hook::{HookId, HookKind};
-use hookwatch::io::breaker::{Outcome, Step};
+use hookwatch::io::breaker::{Outcome, Server, Step};
+use hookwatch::lab::balancer::Balancer;
+use hookwatch::lab::cluster::client_for;
+use hookwatch::lab::directory::PrivateDirectory;
+use hookwatch::lab::envtest::Envtest;
 use http::Method;
 use kube::Client;
 use serde_json::{Value, json};
@@ -16,7 +20,7 @@ use super::bypassing::{
     applied, assert_restored, every_rung_comes_and_goes, killed_anywhere_is_brought_back,
     one_that_is_lost_is_made_good, read, spec, straight, validating, wish,
 };
-use super::cutting::author;
+use super::cutting::{author, hand};
 use super::privileges::cluster::{Answer, CONFIGURATIONS, Cluster, ask, block_on, until};
 use super::{Named, Outcome as Played, missing, named};
 
@@ -26,6 +30,7 @@ pub fn tests() -> Vec<Named> {
         named("bypass_owners_and_others_keep_what_is_theirs", owners_and_others),
         named("bypass_killed_anywhere_is_brought_back", killed),
         named("bypass_undone_by_kubectl_alone", by_kubectl),
+        named("bypass_shown_by_each_of_two_api_servers", two_api_servers),
     ]
 }
 
@@ -446,6 +451,64 @@ fn by_kubectl() -> Played {
         for hook in &hooks {
             let answer = owner_applies(&cluster, hook, &manifest(hook.kind, "policy")).await;
             assert!(answer.is_success(), "the owner's next apply: {answer:?}");
+        }
+    });
+    Played::Held
+}
+
+fn two_api_servers() -> Played {
+    if let Some(skipped) = missing() {
+        return skipped;
+    }
+    block_on(async {
+        let directory = PrivateDirectory::create().unwrap();
+        let mut envtest = Envtest::start(directory.path()).await.unwrap();
+        let second = envtest.second().unwrap();
+        second.ready(Duration::from_secs(120)).await.unwrap();
+        let addresses = [envtest.address(), second.address()];
+        let balancer = Balancer::start(addresses.to_vec()).await.unwrap();
+        let mut servers = Vec::new();
+        for address in addresses {
+            let client = client_for(&envtest.kubeconfig_for(address)).await.unwrap();
+            servers.push(Server::new(&address.to_string(), client, true));
+        }
+        let admin = client_for(&envtest.kubeconfig()).await.unwrap();
+        let target = format!("{}/policy?fieldManager=owner", a().kind.path());
+        let object = manifest(HookKind::Validating, "policy");
+        let made = ask(
+            &admin,
+            Method::PATCH,
+            &target,
+            "application/apply-patch+yaml",
+            &object,
+        )
+        .await;
+        assert!(made.is_success(), "{made:?}");
+
+        let each = hand(servers);
+        let behind = client_for(&envtest.kubeconfig_for(balancer.address()))
+            .await
+            .unwrap();
+        let behind = hand(vec![Server::new("balancer", behind, false)]);
+        let original = read(&each, &a()).await;
+        for rung in Rung::ALL {
+            let bypass = wish(rung);
+            applied(&behind, &a(), &bypass).await;
+            let shown = each.shown(&a(), &bypass, &author()).await;
+            assert!(
+                shown.len() == 2 && shown.iter().all(|shown| shown.heard.is_ok()),
+                "{shown:?}"
+            );
+            let met = balancer.handed_out();
+            let shown = behind.shown(&a(), &bypass, &author()).await;
+            assert!(shown.len() == 1 && shown[0].heard.is_ok(), "{shown:?}");
+            // The first may find one that is open still.
+            let dialled = balancer.handed_out() - met;
+            assert!(dialled >= 4, "each visit is a connection of its own: {dialled}");
+            applied(&each, &a(), &Wish::Restore).await;
+            let shown = each.shown(&a(), &Wish::Restore, &author()).await;
+            assert!(shown.iter().all(|shown| shown.heard.is_ok()), "{shown:?}");
+            assert_restored(&read(&behind, &a()).await, &original, rung.as_str());
         }
     });
     Played::Held

@@ -237,9 +237,11 @@ pub fn touched(object: &Value) -> Vec<(String, Standing)> {
         .flatten()
         .filter_map(|hook| hook["name"].as_str().map(str::to_owned))
         .collect();
+    let mut noted = BTreeSet::new();
     let illegible = match state(object) {
         Ok(state) => {
-            names.extend(state.names().map(str::to_owned));
+            noted.extend(state.names().map(str::to_owned));
+            names.extend(noted.iter().cloned());
             false
         }
         Err(_) => {
@@ -255,7 +257,15 @@ pub fn touched(object: &Value) -> Vec<(String, Standing)> {
     });
     let concerns = |(name, standing): &(String, Standing)| match standing {
         Standing::Original => illegible || holds(object, name),
-        Standing::Twice => false,
+        Standing::Twice => {
+            let mut hooks = object["webhooks"].as_array().into_iter().flatten();
+            let ours = |hook: &Value| {
+                hook["matchConditions"]
+                    .as_array()
+                    .is_some_and(|all| all.iter().any(is_ours))
+            };
+            noted.contains(name) || hooks.any(|hook| hook["name"] == *name && ours(hook))
+        }
         _ => true,
     };
     standings.filter(concerns).collect()

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderMap, Method, Request};
+use http::header::{ACCEPT, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderMap, HeaderValue, Method, Request};
 use kube::Client;
 use kube::client::Body;
 use serde_json::Value;
@@ -87,15 +87,28 @@ pub(super) async fn send(client: &Client, target: &str, body: Option<&Value>, li
     let request = Request::builder()
         .method(method)
         .uri(target)
-        .header(ACCEPT, "application/json")
         .header(CONTENT_TYPE, "application/json-patch+json")
         .body(Body::from(
             body.map_or_else(Vec::new, |body| as_go_writes(body).into_bytes()),
         ));
-    let request = match request {
+    answered(client, request, limit).await
+}
+
+/// Reads over a connection that is dialled for it: behind a balancer each may lead to another API server.
+pub(super) async fn read_anew(client: &Client, target: &str, limit: Duration) -> Reply {
+    let request = Request::get(target)
+        .header(CONNECTION, "close")
+        .body(Body::empty());
+    answered(client, request, limit).await
+}
+
+async fn answered(client: &Client, request: http::Result<Request<Body>>, limit: Duration) -> Reply {
+    let mut request = match request {
         Ok(request) => request,
         Err(error) => return Reply::Refused(400, chain(&error)),
     };
+    let json = HeaderValue::from_static("application/json");
+    request.headers_mut().insert(ACCEPT, json);
     let asking = async {
         let answer = match client.send(request).await {
             Ok(answer) => answer,

@@ -358,6 +358,9 @@ fn what_cannot_be_done_is_refused_before_anything_is_written() {
         refused(&twice, "a", &bypass(Rung::Skip)),
         Refusal::NameTwice(_)
     ));
+    assert_eq!(touched(&twice), []);
+    twice["webhooks"][1]["matchConditions"] = json!([{"name": "hookwatch.dev/skip", "expression": "false"}]);
+    assert_eq!(touched(&twice), [("a".to_owned(), Standing::Twice)]);
 
     let full = configuration(vec![hook("a", "Fail", 10, 64)], json!({}));
     assert_eq!(
