@@ -20,7 +20,7 @@ use super::bypassing::{
     applied, assert_restored, every_rung_comes_and_goes, killed_anywhere_is_brought_back,
     one_that_is_lost_is_made_good, read, spec, straight, validating, wish,
 };
-use super::cutting::{author, hand};
+use super::cutting::{author, clock, hand};
 use super::privileges::cluster::{Answer, CONFIGURATIONS, Cluster, ask, block_on, until};
 use super::{Named, Outcome as Played, missing, named};
 
@@ -343,23 +343,51 @@ fn killed() -> Played {
     Played::Held
 }
 
-/// The account of the CronJob is enough for what it is there for.
+/// What the CronJob runs, under its account, is enough for what it is there for.
 async fn expiry(cluster: &Cluster) {
     cluster.deploy("overlays/expiry").await;
-    let account = cluster.client("hookwatch-expiry").await;
-    let hand = straight(&account);
+    let hand = straight(&cluster.client("hookwatch-expiry").await);
     until("its role is in force", async || {
         hand.read(HookKind::Validating, "policy").await.is_ok()
     })
     .await;
     let original = read(&hand, &a()).await;
-    applied(
-        &straight(&cluster.client("hookwatch").await),
-        &a(),
-        &wish(Rung::Ignore),
-    )
-    .await;
-    applied(&hand, &a(), &Wish::Restore).await;
+    let daemon = straight(&cluster.client("hookwatch").await);
+    applied(&daemon, &validating("policy", B), &wish(Rung::Skip)).await;
+    let Wish::Bypass { rung, mut why } = wish(Rung::Ignore) else {
+        panic!("a bypass")
+    };
+    why.expires = Some(clock()());
+    applied(&daemon, &a(), &Wish::Bypass { rung, why }).await;
+    let token = cluster.token("hookwatch-expiry", None).await;
+    let (kubeconfig, _) = cluster.kubeconfig("expiry", &token);
+    let run = tokio::task::spawn_blocking(move || {
+        std::process::Command::new(env!("CARGO_BIN_EXE_hookwatch"))
+            .args(["restore", "--expired", "--yes", "--kubeconfig"])
+            .arg(kubeconfig)
+            .output()
+            .unwrap()
+    });
+    let output = run.await.unwrap();
+    let (said, told) = (
+        String::from_utf8_lossy(&output.stdout).into_owned(),
+        String::from_utf8_lossy(&output.stderr).into_owned(),
+    );
+    assert!(
+        output.status.success() && said.contains(A) && !said.contains(B),
+        "{said}{told}"
+    );
+    assert!(
+        !told.contains("Event") && !told.contains("addresses"),
+        "a permission is missing: {told}"
+    );
+    let left = read(&hand, &a()).await;
+    assert_eq!(left["webhooks"][0], original["webhooks"][0]);
+    assert!(
+        matches!(standing(&left, B), Standing::Bypassed { .. }),
+        "its time is not over"
+    );
+    applied(&hand, &validating("policy", B), &Wish::Restore).await;
     assert_restored(&read(&hand, &a()).await, &original, "by the CronJob's account");
 }
 
