@@ -5,6 +5,8 @@ use std::sync::Arc;
 use crate::domain::time::Time;
 
 pub mod alertmanager;
+pub mod audit;
+pub mod breaker;
 pub mod canary;
 pub mod client;
 pub mod events;

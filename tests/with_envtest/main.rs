@@ -11,10 +11,15 @@
 )]
 
 mod balanced;
+mod bypass;
+#[path = "../support/bypassing.rs"]
+mod bypassing;
 #[path = "../support/fidelity/all.rs"]
 mod cases;
 mod cost;
 mod credentials;
+#[path = "../support/cutting.rs"]
+mod cutting;
 mod fidelity;
 mod kinds;
 mod played;
@@ -128,6 +133,7 @@ fn tests() -> Vec<Named> {
     let all = [
         played::tests(),
         balanced::tests(),
+        bypass::tests(),
         cost::tests(),
         credentials::tests(),
         fidelity::tests(),
