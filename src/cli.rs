@@ -7,7 +7,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::app::config::{Config, ConfigArguments};
 use crate::app::demo::DaemonArguments;
 use crate::app::replay::ReplayArguments;
-use crate::app::{self, BAD_USAGE, Output, demo, diagnose, run};
+use crate::app::{self, BAD_USAGE, Output, by_hand, demo, diagnose, run};
 use crate::io::client::ConnectError;
 use crate::io::telemetry::{self, LogFormat};
 
@@ -46,6 +46,15 @@ enum Command {
     Demo(demo::DemoArguments),
     /// Diagnose a recording, offline
     Replay(ReplayArguments),
+    /// Bypass a hook by hand, for a while
+    ///
+    /// What will be changed is shown and asked for first. Exit code: 0 done, 1 not done, 64 bad usage.
+    Break(by_hand::BreakArguments),
+    /// Bring hooks back, with or without a daemon
+    ///
+    /// What will be changed is shown and asked for first. Exit code: 0 done, or nothing to do; 1 something could not be
+    /// brought back; 64 bad usage.
+    Restore(by_hand::RestoreArguments),
     /// Check a configuration without opening anything
     CheckConfig(ConfigArguments),
 }
@@ -126,8 +135,14 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
             })?;
             Ok(ExitCode::SUCCESS)
         }
+        Command::Break(arguments) => block_on(by_hand::break_hook(arguments)),
+        Command::Restore(arguments) => block_on(by_hand::restore(arguments)),
         Command::CheckConfig(arguments) => Ok(match checked(&arguments) {
             Ok(_) => {
+                // They do not keep a daemon from starting, so they are no mistakes.
+                for complaint in telemetry::Settings::from_environment().complaints {
+                    eprintln!("hookwatch: {complaint}");
+                }
                 println!("the configuration is valid");
                 ExitCode::SUCCESS
             }

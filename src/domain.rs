@@ -3,6 +3,7 @@
 //! No async, no clock, no client, no log, no metrics crate. Observations and the time they were made come in
 //! as values; assessments and wishes go out as values.
 
+pub mod alerts;
 pub mod announcement;
 pub mod breaker;
 pub mod bypass;
@@ -26,6 +27,7 @@ pub mod probe;
 pub mod probing;
 pub mod readiness;
 pub mod recording;
+pub mod risk;
 pub mod rollouts;
 pub mod snapshot;
 pub mod time;

@@ -4,6 +4,9 @@ use std::sync::Arc;
 
 use crate::domain::time::Time;
 
+pub mod alertmanager;
+pub mod audit;
+pub mod breaker;
 pub mod canary;
 pub mod client;
 pub mod events;
@@ -15,6 +18,7 @@ pub mod lease;
 pub mod ledger;
 pub mod metrics;
 pub mod node_leases;
+pub mod page;
 pub mod probe;
 pub mod recorder;
 pub mod scrape;

@@ -9,6 +9,7 @@ pub mod control_plane;
 pub mod directory;
 pub mod envtest;
 mod kubeconfig;
+pub mod monitoring;
 pub mod scenario;
 pub mod script;
 pub mod workload;

@@ -29,6 +29,7 @@ fn play_and_record(name: &str, record: Option<PathBuf>) -> (DemoReport, DaemonAr
         timing: Timing::default(),
         timeline: None,
         colour: false,
+        programs: None,
     };
     let started_with = Arc::new(Mutex::new(None));
     let keep = Arc::clone(&started_with);

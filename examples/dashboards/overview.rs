@@ -185,8 +185,7 @@ fn hooks() -> Panel {
     )
     .coloured(&["healthy", "suspect", "failing", "unknown"])
     .query(
-        "sum by (health) (max by (kind, configuration, webhook, health) \
-         (hookwatch_hook_health{cluster=~\"$cluster\"}))",
+        "max by (health) (hookwatch_hooks{cluster=~\"$cluster\"})",
         "{{health}}",
     )
 }

@@ -3,10 +3,12 @@
 //! Three sources, the later overriding the earlier: a YAML file, the environment, flags. Every mistake in them
 //! is found at once, each named by its key, so that nobody mends a file one error at a time.
 
+mod alertmanager;
 mod breaker;
 mod leadership;
 mod record;
 mod section;
+mod serve;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -22,8 +24,10 @@ use crate::domain::fence::AutoBreak;
 use crate::domain::hook::HookId;
 use crate::domain::probe::ProbeLevel;
 
+pub use alertmanager::AlertmanagerConfig;
 pub use leadership::LeadershipConfig;
 pub use record::RecordConfig;
+pub use serve::ServeConfig;
 
 /// A configuration file larger than this is not one.
 const MAX_FILE: usize = 1 << 20;
@@ -43,7 +47,7 @@ pub struct ConfigArguments {
     /// Namespace that hookwatch lives in and writes its own canary to
     #[arg(long, env = "HOOKWATCH_NAMESPACE", value_name = "NAME")]
     pub namespace: Option<String>,
-    /// Address for /metrics, /live, /ready and the API
+    /// Address for the status page, /metrics, /live, /ready and the API
     #[arg(long, env = "HOOKWATCH_LISTEN", value_name = "ADDRESS:PORT")]
     pub listen: Option<String>,
     /// Folder to write every observation to, for `replay`
@@ -75,6 +79,8 @@ pub struct Config {
     pub namespace: String,
     /// Where the HTTP server listens.
     pub listen: SocketAddr,
+    /// How and for whom it serves.
+    pub serve: ServeConfig,
     /// How the API servers are scraped.
     pub scrapes: ScrapeConfig,
     /// How backends are probed.
@@ -91,6 +97,8 @@ pub struct Config {
     pub leadership: LeadershipConfig,
     /// Whether the leader writes Kubernetes Events.
     pub events: bool,
+    /// Where alerts are pushed.
+    pub alertmanager: AlertmanagerConfig,
 }
 
 /// How the API servers are scraped.
@@ -218,6 +226,7 @@ impl Config {
         let file = Map::from_iter([
             ("probes".to_owned(), json!({"hooks": [{}]})),
             ("breaker".to_owned(), json!({"rules": [{}]})),
+            ("alertmanager".to_owned(), json!({"targets": [{}]})),
         ]);
         Self::read(file, &ConfigArguments::default(), &mut notes);
         notes.known.iter().map(|key| key.replace("[0]", "[]")).collect()
@@ -249,6 +258,7 @@ impl Config {
             .clone()
             .or(file.text("listen"))
             .unwrap_or_else(|| "127.0.0.1:9880".to_owned());
+        let serve = file.section("serve", ServeConfig::read);
         let scrapes = file.section("scrapes", ScrapeConfig::read);
         let probes = file.section("probes", ProbeConfig::read);
         let canaries = file.section("canaries", CanaryConfig::read);
@@ -257,6 +267,7 @@ impl Config {
         let breaker = file.section("breaker", breaker::read);
         let leadership = file.section("leadership", LeadershipConfig::read);
         let events = file.flag("events", true);
+        let alertmanager = file.section("alertmanager", AlertmanagerConfig::read);
         file.refuse_the_rest();
         if !is_dns_label(&namespace) {
             file.error("namespace", format!("{namespace:?} cannot be a namespace's name"));
@@ -273,6 +284,7 @@ impl Config {
             context,
             namespace,
             listen,
+            serve,
             scrapes,
             probes,
             canaries,
@@ -281,6 +293,7 @@ impl Config {
             breaker,
             leadership,
             events,
+            alertmanager,
         })
     }
 }

@@ -6,6 +6,7 @@
 mod assessment;
 mod director;
 mod judge;
+mod pages;
 mod report;
 mod stage;
 mod timeline;
@@ -24,13 +25,16 @@ use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
 use self::director::{Account, Director};
+use self::pages::Pages;
 use self::stage::Stage;
 use crate::lab::control_plane::Kind;
 use crate::lab::envtest::{binaries, namespace};
+use crate::lab::monitoring::{Monitoring, Programs};
 use crate::lab::scenario::{SCENARIOS, Scenario, by_name};
 
 pub use self::director::Timing;
 pub use self::judge::SeenVerdict;
+pub use self::pages::DeliveredPage;
 pub use self::report::{DemoReport, ExpectedVerdict};
 
 /// The scenario of a demo that was not asked for another: the one that latency alone sees last.
@@ -57,6 +61,12 @@ pub struct DemoArguments {
     /// Leave everything running, the fault included, until interrupted
     #[arg(long)]
     pub hold: bool,
+    /// Run Prometheus and Alertmanager with the shipped rules around it, and show each page arriving and ending
+    ///
+    /// Both have to be installed. The rules wait as long as they do in production: half a minute before somebody is
+    /// paged for a hook that blocks writes, five minutes for one that delays them.
+    #[arg(long)]
+    pub with_prometheus: bool,
     /// Folder for the daemon to record to, for `replay`
     #[arg(long, value_name = "DIR")]
     pub record: Option<PathBuf>,
@@ -141,6 +151,8 @@ pub struct DemoOptions {
     pub timeline: Option<Box<dyn Write + Send>>,
     /// Whether the timeline has colours.
     pub colour: bool,
+    /// Prometheus and Alertmanager, if alerts are to be followed.
+    pub programs: Option<Programs>,
 }
 
 /// Plays one scenario from the start of the lab to its end.
@@ -161,8 +173,15 @@ pub async fn run(
         colour: options.colour,
     };
     let director = Director::new(&stage, options.scenario, options.timing, started, account);
+    let play = async {
+        let pages = match &options.programs {
+            Some(programs) => Some(Pages::new(stage.monitor(programs).await?)),
+            None => None,
+        };
+        director.with_pages(pages).play().await
+    };
     let report = tokio::select! {
-        report = director.play() => report,
+        report = play => report,
         interrupted = interruption() => interrupted.and_then(|()| anyhow::bail!(INTERRUPTED)),
     };
     let left = stage.leave().await;
@@ -186,13 +205,20 @@ pub async fn command(
         print(&list(arguments.output))?;
         return Ok(ExitCode::SUCCESS);
     }
+    let programs = match arguments.with_prometheus.then(Programs::find).transpose() {
+        Ok(programs) => programs,
+        Err(missing) => {
+            eprintln!("hookwatch: SKIPPED: {missing}");
+            return Ok(ExitCode::from(SKIPPED));
+        }
+    };
     let colour = match arguments.color {
         DemoColor::Always => true,
         DemoColor::Never => false,
         DemoColor::Auto => std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none(),
     };
     if arguments.hold {
-        hold(&arguments, colour, start_daemon).await?;
+        hold(&arguments, programs.as_ref(), colour, start_daemon).await?;
         return Ok(ExitCode::SUCCESS);
     }
     let scenario = by_name(arguments.scenario.as_deref().unwrap_or(DEFAULT_SCENARIO))?;
@@ -206,6 +232,7 @@ pub async fn command(
         timing: Timing::default(),
         timeline: timeline(arguments.output),
         colour,
+        programs,
     };
     let report = run(options, start_daemon).await?;
     if arguments.output == DemoOutput::Json {
@@ -222,6 +249,7 @@ pub async fn command(
 /// Keeps the lab, its users and the daemon running until a signal comes.
 async fn hold(
     arguments: &DemoArguments,
+    programs: Option<&Programs>,
     colour: bool,
     start_daemon: impl FnOnce(DaemonArguments) -> StartingDaemon,
 ) -> anyhow::Result<()> {
@@ -231,7 +259,7 @@ async fn hold(
         interrupted = interruption() => return interrupted,
     };
     let held = tokio::select! {
-        held = keep(&stage, arguments, colour, started) => held,
+        held = keep(&stage, arguments, programs, colour, started) => held,
         interrupted = interruption() => interrupted,
     };
     let left = stage.leave().await;
@@ -243,10 +271,15 @@ async fn hold(
 async fn keep(
     stage: &Stage,
     arguments: &DemoArguments,
+    programs: Option<&Programs>,
     colour: bool,
     started: Instant,
 ) -> anyhow::Result<()> {
-    print(&held(stage, arguments))?;
+    let monitoring = match programs {
+        Some(programs) => Some(stage.monitor(programs).await?),
+        None => None,
+    };
+    print(&held(stage, arguments, monitoring.as_ref()))?;
     let _injected = match arguments.scenario.as_deref() {
         None => None,
         Some(name) => {
@@ -269,7 +302,7 @@ fn timeline(output: DemoOutput) -> Option<Box<dyn Write + Send>> {
 }
 
 /// What a person needs to look around in a held demo.
-fn held(stage: &Stage, arguments: &DemoArguments) -> String {
+fn held(stage: &Stage, arguments: &DemoArguments, monitoring: Option<&Monitoring>) -> String {
     let kubeconfig = stage.kubeconfig_path().display().to_string();
     let (api_server, daemon) = (stage.api_url(), stage.daemon_url());
     // From outside neither would be reached.
@@ -281,11 +314,13 @@ fn held(stage: &Stage, arguments: &DemoArguments) -> String {
         };
         format!("nsenter --target {} --net{user}", std::process::id())
     });
+    let prometheus = monitoring.map(Monitoring::prometheus_url);
+    let alertmanager = monitoring.map(Monitoring::alertmanager_url);
     match arguments.output {
         DemoOutput::Json => {
             let document = json!({
                 "scenario": arguments.scenario, "kubeconfig": kubeconfig, "api_server": api_server,
-                "daemon": daemon, "enter": inside,
+                "daemon": daemon, "enter": inside, "prometheus": prometheus, "alertmanager": alertmanager,
             });
             format!("{document}\n")
         }
@@ -293,8 +328,11 @@ fn held(stage: &Stage, arguments: &DemoArguments) -> String {
             "kubeconfig  {kubeconfig}\n\
              daemon      {daemon}\n\
              API server  {api_server}\n\
+             {}{}\
              try         {}kubectl --kubeconfig {kubeconfig} get validatingwebhookconfigurations\n\
              Ctrl-C ends it all.\n\n",
+            prometheus.map_or_else(String::new, |url| format!("Prometheus  {url}\n")),
+            alertmanager.map_or_else(String::new, |url| format!("alerts      {url}\n")),
             inside.map_or_else(String::new, |inside| format!("{inside} "))
         ),
     }
@@ -485,6 +523,7 @@ mod tests {
             timing: hasty(),
             timeline: Some(Box::new(out.clone())),
             colour: false,
+            programs: None,
         };
         let report = run(options, fake_daemon(Arc::clone(&noted), cause))
             .await
@@ -537,6 +576,7 @@ mod tests {
             timing: hasty(),
             timeline: None,
             colour: false,
+            programs: None,
         };
         let error = run(options, |_| Box::pin(async { anyhow::bail!("no such daemon") }))
             .await

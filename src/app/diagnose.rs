@@ -115,6 +115,7 @@ pub async fn diagnose(mut config: Config, arguments: &DiagnoseArguments) -> anyh
     config.canaries.interval = config.canaries.alert_interval;
     // One look leads nobody and says what it sees to whoever asked.
     config.leadership.enabled = false;
+    config.alertmanager.targets.clear();
     let engine = match Engine::start(&config).await {
         Ok(engine) => engine,
         Err(error) => {

@@ -6,10 +6,11 @@
 
 mod announce;
 mod observers;
+mod push;
 mod replicas;
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
@@ -18,6 +19,7 @@ use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
 use self::announce::{Announce, Announcements};
+use self::push::Push;
 use self::replicas::Candidacy;
 use super::config::Config;
 use crate::domain::hook::HookId;
@@ -29,8 +31,11 @@ use crate::io::Clock;
 use crate::io::client::greeting::Obstacle;
 use crate::io::client::{ConnectOptions, Connection};
 use crate::io::events::EventWriter;
+use crate::io::http::Shown;
 use crate::io::metrics::{CertificateEnd, Metrics};
+use crate::io::page::past::Past;
 use crate::io::recorder::{Recorder, RecorderOptions};
+use crate::io::telemetry::{Settings, Telemetry, TraceId, Tracer};
 
 /// How often everything is judged anew.
 const ASSESS: Duration = Duration::from_millis(200);
@@ -66,10 +71,13 @@ pub struct Engine {
     pub metrics: Arc<Metrics>,
     /// The end of every certificate known.
     pub certificates: Arc<Mutex<Vec<CertificateEnd>>>,
+    /// The last hour, for the page.
+    pub past: Arc<Mutex<Past>>,
     /// What stood in the way when the server was asked who it is; `None` when nothing did, or it was not said yet.
     pub obstacle: watch::Receiver<Option<Obstacle>>,
     tasks: JoinSet<()>,
     candidacy: Option<Candidacy>,
+    telemetry: Telemetry,
 }
 
 impl Engine {
@@ -79,6 +87,14 @@ impl Engine {
     /// # Errors
     /// When the kubeconfig cannot be used, or the TLS provider, or the folder for recordings.
     pub async fn start(config: &Config) -> anyhow::Result<Self> {
+        Self::start_with(config, Settings::off()).await
+    }
+
+    /// The same, and sends traces and metrics as `telemetry` wants it.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub async fn start_with(config: &Config, telemetry: Settings) -> anyhow::Result<Self> {
         let clock = clock();
         let options = ConnectOptions {
             kubeconfig: config.kubeconfig.clone(),
@@ -102,13 +118,32 @@ impl Engine {
         let (attend, attention) = watch::channel(Attention::default());
         let (publish, assessment) = watch::channel(None);
         let certificates = Arc::new(Mutex::new(Vec::new()));
+        let past = Arc::new(Mutex::new(Past::default()));
+        let shown = Shown {
+            assessment: assessment.clone(),
+            metrics: Arc::clone(&metrics),
+            certificates: Arc::clone(&certificates),
+            past: Arc::clone(&past),
+        };
+        let telemetry = Telemetry::start(telemetry, &shown, &clock);
+        let tracer = telemetry.tracer().clone();
         let mut tasks = JoinSet::new();
-        observers::spawn(&mut tasks, config, &connection, &clock, &events, &attention)?;
+        observers::spawn(
+            &mut tasks,
+            config,
+            &connection,
+            &clock,
+            &events,
+            &attention,
+            &tracer,
+        )?;
         let mut announcements = None;
+        let mut leads = None;
         let candidacy = config.leadership.enabled.then(|| {
             let identity = replicas::identity();
             let (leadership, candidacy) =
                 replicas::spawn(&mut tasks, config, &connection, &clock, &events, &identity);
+            leads = Some(leadership.clone());
             if config.events {
                 let announce = Announce {
                     writer: EventWriter::new(&connection, &identity),
@@ -121,25 +156,37 @@ impl Engine {
             }
             candidacy
         });
+        let push = Push {
+            assessment: assessment.clone(),
+            certificates: Arc::clone(&certificates),
+            leadership: leads,
+            clock: Arc::clone(&clock),
+            metrics: Arc::clone(&metrics),
+        };
+        push.start(&mut tasks, &config.alertmanager);
         let obstacle = greet(connection);
         let core = Core {
             watchdog: Watchdog::new(&config.namespace).wanting(config.auto_break),
             clock,
             metrics: Arc::clone(&metrics),
             certificates: Arc::clone(&certificates),
+            past: Arc::clone(&past),
             recorder,
             attend,
             publish,
             announcements,
+            tracer,
         };
         tasks.spawn(core.run(incoming));
         Ok(Self {
             assessment,
             metrics,
             certificates,
+            past,
             obstacle,
             tasks,
             candidacy,
+            telemetry,
         })
     }
 
@@ -157,6 +204,7 @@ impl Engine {
             candidacy.end().await;
         }
         self.tasks.shutdown().await;
+        self.telemetry.stop().await;
     }
 }
 
@@ -183,10 +231,12 @@ struct Core {
     clock: Clock,
     metrics: Arc<Metrics>,
     certificates: Arc<Mutex<Vec<CertificateEnd>>>,
+    past: Arc<Mutex<Past>>,
     recorder: Option<Recorder>,
     attend: watch::Sender<Attention>,
     publish: watch::Sender<Option<Arc<Assessment>>>,
     announcements: Option<Announcements>,
+    tracer: Tracer,
 }
 
 impl Core {
@@ -205,6 +255,7 @@ impl Core {
             let judged = matches!(event, Event::Tick);
             self.count(&event);
             let now = (self.clock)();
+            self.remember(|past| past.observed(&event, now));
             if let Some(recorder) = &mut self.recorder {
                 recorder.record(now, &event);
             }
@@ -212,6 +263,7 @@ impl Core {
                 self.carry_out(effect);
             }
             if judged {
+                self.tracer.judged(self.publish.borrow().as_deref());
                 // However long judging takes, observations get as much time before it comes round again.
                 assess.reset();
             }
@@ -231,6 +283,7 @@ impl Core {
             Event::Inventory(inventory) => {
                 let hooks: BTreeSet<HookId> = inventory.hooks.iter().map(|hook| hook.id.clone()).collect();
                 self.metrics.keep_only(&hooks);
+                self.tracer.keep_only(&hooks);
             }
             Event::Watches(_)
             | Event::Readiness(_)
@@ -247,6 +300,7 @@ impl Core {
     fn carry_out(&self, effect: Effect) {
         match effect {
             Effect::Publish(assessment) => {
+                self.remember(|past| past.assessed(&assessment));
                 self.publish.send_replace(Some(assessment));
             }
             Effect::Attend(attention) => {
@@ -265,9 +319,15 @@ impl Core {
                     }
                     _ => {}
                 }
-                log(&change);
+                self.remember(|past| past.told(&change, (self.clock)()));
+                log(&change, self.tracer.changed(&change));
             }
         }
+    }
+
+    fn remember(&self, what: impl FnOnce(&mut Past)) {
+        // Whoever reads it holds it for microseconds.
+        what(&mut self.past.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     /// The earliest end per hook, served and of the caBundle.
@@ -290,8 +350,8 @@ impl Core {
     }
 }
 
-/// One line per change; nothing is logged while nothing changes.
-fn log(change: &Change) {
+/// One line per change; nothing is logged while nothing changes. Where there is a trace of it, the line says which.
+fn log(change: &Change, trace: Option<TraceId>) {
     use crate::domain::inventory::InventoryHealth;
     use crate::domain::verdict::{Health, Writes};
     match change {
@@ -300,6 +360,7 @@ fn log(change: &Change) {
             let (health, cause) = (verdict.health.as_str(), verdict.cause.map(|cause| cause.as_str()));
             let evidence = verdict.evidence.join(" ");
             let (confidence, summary) = (verdict.confidence, &verdict.summary);
+            let trace_id = trace.map(tracing::field::display);
             match (verdict.health, from) {
                 (Health::Failing, _) => tracing::error!(
                     webhook,
@@ -308,6 +369,7 @@ fn log(change: &Change) {
                     cause,
                     confidence,
                     evidence,
+                    trace_id,
                     "{summary}"
                 ),
                 (Health::Suspect, _) => tracing::warn!(
@@ -317,20 +379,25 @@ fn log(change: &Change) {
                     cause,
                     confidence,
                     evidence,
+                    trace_id,
                     "{summary}"
                 ),
                 // The first look at a hook that is well, or not known yet, is no news.
                 (_, None) => tracing::debug!(webhook, configuration, health, "{summary}"),
-                (_, Some(_)) => tracing::info!(webhook, configuration, health, evidence, "{summary}"),
+                (_, Some(_)) => {
+                    tracing::info!(webhook, configuration, health, evidence, trace_id, "{summary}")
+                }
             }
         }
-        Change::ControlPlane(plane) => match plane.writes {
-            Writes::Blocked => tracing::error!(writes = plane.writes.as_str(), "{}", plane.summary),
-            Writes::Delayed => tracing::warn!(writes = plane.writes.as_str(), "{}", plane.summary),
-            Writes::Flowing | Writes::Unknown => {
-                tracing::info!(writes = plane.writes.as_str(), "{}", plane.summary);
+        Change::ControlPlane(plane) => {
+            let (writes, summary) = (plane.writes.as_str(), &plane.summary);
+            let trace_id = trace.map(tracing::field::display);
+            match plane.writes {
+                Writes::Blocked => tracing::error!(writes, trace_id, "{summary}"),
+                Writes::Delayed => tracing::warn!(writes, trace_id, "{summary}"),
+                Writes::Flowing | Writes::Unknown => tracing::info!(writes, trace_id, "{summary}"),
             }
-        },
+        }
         Change::Inventory { watch, health } => match health {
             InventoryHealth::Starting => tracing::debug!(watch, "the watch begins"),
             InventoryHealth::Current => tracing::info!(watch, "the watch is current"),

@@ -12,6 +12,7 @@ use super::config::{Config, ConfigArguments};
 use super::demo::{DaemonArguments, DaemonHandle, StartingDaemon};
 use super::engine::Engine;
 use crate::io::http::{self, Shown};
+use crate::io::telemetry::Settings;
 
 /// The running daemon.
 #[derive(Debug)]
@@ -29,18 +30,26 @@ impl Daemon {
     /// # Errors
     /// When the address is taken or the kubeconfig cannot be used.
     pub async fn start(config: Config) -> anyhow::Result<Self> {
-        let listener = http::listen(config.listen).await?;
-        let address = listener
+        let listening = config.serve.listen(config.listen).await?;
+        let address = listening
+            .main
             .local_addr()
             .context("the listening socket has no address")?;
-        let engine = Engine::start(&config).await?;
+        if !address.ip().is_loopback() && !listening.access.reaches_beyond_this_host() {
+            tracing::warn!(
+                %address,
+                "the page and the API are for this host alone; serve.tokenFile or serve.clientCAFile lets others in"
+            );
+        }
+        let engine = Engine::start_with(&config, Settings::from_environment()).await?;
         let shown = Shown {
             assessment: engine.assessment.clone(),
             metrics: engine.metrics.clone(),
             certificates: engine.certificates.clone(),
+            past: engine.past.clone(),
         };
         let (stop, stopped) = watch::channel(false);
-        let server = tokio::spawn(http::serve(listener, shown, stopped));
+        let server = tokio::spawn(http::serve(listening, shown, stopped));
         tracing::info!(%address, version = env!("CARGO_PKG_VERSION"), "hookwatch is watching");
         Ok(Self {
             address,

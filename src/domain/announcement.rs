@@ -174,6 +174,18 @@ fn announcement(hook: &HookId, uid: String, told: Told, verdict: &Verdict, now: 
     }
 }
 
+/// What was done to a hook, to be said of its configuration. `note` is cut to what an Event takes.
+pub fn of_action(hook: &HookId, uid: &str, reason: &'static str, warning: bool, note: &str) -> Announcement {
+    Announcement {
+        name: name(hook, uid, reason),
+        hook: hook.clone(),
+        uid: uid.to_owned(),
+        reason,
+        warning,
+        note: bounded(note),
+    }
+}
+
 /// The configuration's name and a hash of all that makes it the same Event, as a DNS subdomain.
 fn name(hook: &HookId, uid: &str, reason: &str) -> String {
     let parts = [

@@ -11,6 +11,19 @@
 //! `has()`, and nothing but `request` is used: `namespaceObject` is null for webhooks, `object` is null in a
 //! deletion.
 
+mod draft;
+pub mod edit;
+mod ownership;
+mod rung;
+mod standing;
+mod state;
+#[cfg(test)]
+mod tests;
+
+pub use rung::{Phase, Rung};
+pub use standing::{Standing, standing, state, touched};
+pub use state::{Entry, Fields, State, Unreadable, Writer};
+
 /// One of the conditions that hookwatch writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Condition {
@@ -192,47 +205,4 @@ fn quoted(text: &str) -> String {
     }
     quoted.push('"');
     quoted
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_name_carries_the_prefix() {
-        for condition in Condition::ALL {
-            assert!(condition.name().starts_with(CONDITION_PREFIX));
-        }
-    }
-
-    #[test]
-    fn every_optional_field_stands_behind_has() {
-        for condition in Condition::ALL {
-            let text = condition.expression("own", "me");
-            for field in [
-                "request.namespace",
-                "request.subResource",
-                "request.dryRun",
-                "request.userInfo.username",
-                "request.userInfo.groups",
-            ] {
-                if let Some(first) = text.find(field) {
-                    assert!(text[..first].ends_with("has("), "{condition:?}: {field}");
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn nothing_but_the_request_is_used() {
-        for condition in Condition::ALL {
-            let text = condition.expression("own", "me");
-            assert!(!text.to_lowercase().contains("object"), "{text}");
-        }
-    }
-
-    #[test]
-    fn a_name_cannot_break_out_of_its_quotes() {
-        assert_eq!(quoted("a\" || true || \"\\\n"), r#""a\" || true || \"\\\u000a""#);
-    }
 }

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use super::canary::{CallFailure, CanaryOutcome, CanaryOverdue, CanaryReport, CanaryTarget};
+use super::canary::{
+    CallFailure, CallFailureReason, CanaryOutcome, CanaryOverdue, CanaryReport, CanaryTarget,
+};
 use super::history::Usual;
 use super::time::Time;
 use super::verdict::{CanaryView, human};
@@ -18,6 +20,10 @@ const SLOW_ALWAYS: Duration = Duration::from_secs(1);
 const SLOW_AT_LEAST: Duration = Duration::from_millis(100);
 /// And between the two it is slow when it takes this many times the usual.
 const SLOW_FACTOR: f64 = 5.0;
+/// A timeout shorter than this is exceeded now and then by a hook that is well.
+const SHORT: Duration = Duration::from_secs(3);
+/// A canary that took longer may have waited for a call that failed open.
+const PASSED: Duration = Duration::from_millis(900);
 /// Seconds above the usual that are worth a closer look.
 const SLOWISH_BY: f64 = 0.03;
 
@@ -50,6 +56,17 @@ pub struct Named<'a> {
     /// Whether a later canary of this target was stopped by something else, so that canaries cannot show any
     /// more whether this hook is well again.
     pub superseded: bool,
+}
+
+impl Named<'_> {
+    /// The hook's time was over after so little that any pause may have cost it.
+    pub fn is_short(&self) -> bool {
+        let timed_out = matches!(
+            self.failure.reason,
+            CallFailureReason::DeadlineExceeded | CallFailureReason::TlsHandshakeTimeout
+        );
+        timed_out && self.took < SHORT
+    }
 }
 
 impl Canaries {
@@ -157,6 +174,14 @@ impl CanaryMemory {
         self.finished
             .iter()
             .any(|report| now.since(report.started + report.took) < span && is(&report.outcome))
+    }
+
+    /// When the newest one that was written at once was sent: nothing that it met held it up.
+    pub fn passed_at(&self, now: Time) -> Option<Time> {
+        let quick = |report: &&CanaryReport| {
+            report.outcome == CanaryOutcome::Written && report.took < PASSED && !self.is_slow(report.took)
+        };
+        self.recent(now).filter(quick).map(|report| report.started).max()
     }
 
     /// Whether one was written within this time.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::hook::HookKind;
-use super::snapshot::{Scrape, Snapshot};
+use super::snapshot::{Scrape, Snapshot, WriteSeries};
 use super::time::Time;
 
 /// Intervals that ended within this time are "of late".
@@ -31,8 +31,13 @@ const QUARANTINE: Duration = Duration::from_secs(20);
 const MAX_PENDING: usize = 16;
 /// With fewer intervals learnt than this, they are learnt at once.
 const YOUNG: usize = 3;
+/// With fewer writes nothing is said of the time that each takes.
+pub const ENOUGH_WRITES: f64 = 5.0;
 /// How many calm intervals make up "usual".
 const USUAL_INTERVALS: usize = 60;
+
+/// What was counted over longer than this, while a process was not to be reached, does not say when it was.
+const LONG: Duration = Duration::from_secs(120);
 
 /// Which process answered.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,6 +52,12 @@ struct Interval {
     from: Time,
     to: Time,
     gained: Snapshot,
+}
+
+impl Interval {
+    fn is_long(&self) -> bool {
+        self.to.since(self.from) > LONG
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -101,6 +112,20 @@ impl Window {
     /// Seconds from its beginning to its end.
     pub fn seconds(&self) -> f64 {
         self.to.since(self.from).as_secs_f64()
+    }
+
+    /// Seconds that the API server itself needs per write; `None` where too little was written.
+    ///
+    /// Releases before 1.23 have no clock without webhooks; there the hooks' calls are taken off by hand, as if
+    /// none ran beside another.
+    pub fn own_seconds(&self) -> Option<f64> {
+        let WriteSeries { duration, sli } = self.gained.all_writes();
+        if sli.count >= ENOUGH_WRITES {
+            return sli.mean();
+        }
+        let hooks: f64 = self.gained.hooks.values().map(|series| series.writes.sum).sum();
+        (sli.count < 1.0 && duration.count >= ENOUGH_WRITES)
+            .then(|| ((duration.sum - hooks) / duration.count).max(0.0))
     }
 
     fn add(&mut self, other: &Self) {
@@ -162,7 +187,7 @@ impl Baseline {
         let gained = &window.gained;
         let writes = gained.all_writes();
         self.write.learn(writes.duration.mean());
-        self.sli.learn(writes.sli.mean());
+        self.sli.learn(window.own_seconds());
         // Reads are not told apart by resource, so those that wait for a conversion are among them.
         if gained.others.converted_with_trouble().is_empty() {
             self.read.learn(gained.reads.mean());
@@ -199,8 +224,9 @@ pub struct History {
 }
 
 impl History {
-    /// Takes a reading in, and says what it adds to the one before of the same process, and over which span.
-    pub fn take(&mut self, scrape: Scrape) -> Option<((Time, Time), &Snapshot)> {
+    /// Takes a reading in, and says what it adds to the one before of the same process, over which span, and what
+    /// is usual.
+    pub fn take(&mut self, scrape: Scrape) -> Option<((Time, Time), &Snapshot, &Baseline)> {
         let Scrape {
             target,
             at,
@@ -218,7 +244,7 @@ impl History {
             Some(replica) if at.since(replica.at) >= MIN_INTERVAL => {
                 replica.advance(at, snapshot);
                 let added = self.replicas.get(&key)?.intervals.back()?;
-                Some(((added.from, added.to), &added.gained))
+                Some(((added.from, added.to), &added.gained, &self.baseline))
             }
             Some(_) => None,
             None => {
@@ -264,15 +290,23 @@ impl History {
     /// that `after` makes of the end of its newest.
     fn window(&self, now: Time, after: impl Fn(Time) -> Time) -> Option<Window> {
         let mut merged: Option<Window> = None;
-        for replica in self.replicas.values() {
-            let newest = replica.intervals.back().map(|interval| interval.to);
+        for (key, replica) in &self.replicas {
+            if self.has_a_successor(key, replica) {
+                continue;
+            }
+            let newest = replica.intervals.back().filter(|newest| !newest.is_long());
+            let newest = newest.map(|interval| interval.to);
             let Some(newest) = newest.filter(|newest| now.since(*newest) <= STALE) else {
                 continue;
             };
             let after = after(newest);
             let mut gained = Snapshot::default();
             let (mut from, mut to) = (replica.at, Time::default());
-            for interval in replica.intervals.iter().filter(|interval| interval.to > after) {
+            for interval in replica
+                .intervals
+                .iter()
+                .filter(|interval| interval.to > after && !interval.is_long())
+            {
                 gained.add(&interval.gained);
                 (from, to) = (from.min(interval.from), to.max(interval.to));
             }
@@ -293,6 +327,16 @@ impl History {
             }
         }
         merged
+    }
+
+    /// A process that began at the same address after this one was heard of last has told what it counts since: this
+    /// one has ended, and what it counted in its last interval says nothing about now.
+    fn has_a_successor(&self, key: &ReplicaKey, replica: &Replica) -> bool {
+        self.replicas.iter().any(|(other, newer)| {
+            let began = other.started.and_then(|millis| u64::try_from(millis).ok());
+            let after = began.is_some_and(|began| Time::from_unix_millis(began) > replica.at);
+            after && other.target == key.target && !newer.intervals.is_empty()
+        })
     }
 
     /// Too little is known of what is usual.
@@ -417,6 +461,16 @@ mod tests {
     }
 
     #[test]
+    fn what_was_counted_while_nobody_could_look_is_no_news() {
+        let mut history = History::default();
+        history.take(scrape("a", 1.0, 1_000_000, 0.0));
+        history.take(scrape("a", 1.0, 1_200_000, 50.0));
+        assert_eq!(recent_fail_open(&mut history, 1_200_000), None);
+        history.take(scrape("a", 1.0, 1_202_000, 53.0));
+        assert_eq!(recent_fail_open(&mut history, 1_202_000), Some(3.0));
+    }
+
+    #[test]
     fn a_single_reading_says_nothing_about_what_happened() {
         let mut history = History::default();
         history.take(scrape("a", 1.0, 1_000_000, 50.0));
@@ -434,6 +488,24 @@ mod tests {
             "the newest interval stands in"
         );
         assert_eq!(recent_fail_open(&mut history, 1_080_000), None);
+    }
+
+    #[test]
+    fn a_process_that_has_ended_is_silent_as_soon_as_its_successor_speaks() {
+        let mut history = History::default();
+        history.take(scrape("a", 1.0, 1_000_000, 0.0));
+        history.take(scrape("a", 1.0, 1_002_000, 40.0));
+        history.take(scrape("a", 1_003.0, 1_004_000, 0.0));
+        assert_eq!(
+            recent_fail_open(&mut history, 1_004_000),
+            Some(40.0),
+            "nobody else has two readings"
+        );
+        history.take(scrape("a", 1_003.0, 1_006_000, 2.0));
+        assert_eq!(recent_fail_open(&mut history, 1_006_000), Some(2.0));
+        // Of two that answer in turn neither has ended.
+        history.take(scrape("a", 1.0, 1_007_000, 41.0));
+        assert_eq!(recent_fail_open(&mut history, 1_007_000), Some(43.0));
     }
 
     #[test]

@@ -7,10 +7,12 @@
 //! what exactly is wrong comes from whoever saw it closest.
 
 mod accusations;
+mod dead;
 mod others;
 mod risks;
 mod rollout;
 mod scope;
+mod slowness;
 mod stale;
 mod witnesses;
 mod words;
@@ -24,30 +26,26 @@ use super::changes::Changes;
 use super::hook::{Backend, FailurePolicy, Hook, HookKind, ServiceState, Target};
 use super::inventory::Inventory;
 use super::kept::Silent;
-use super::probing::{BackendState, Dead};
+use super::probing::BackendState;
 use super::rollouts::Gap;
 use super::time::Time;
 use super::verdict::{Cause, Effect, Health, Verdict};
 
 use accusations::{Accusation, accusations, latest};
-use witnesses::{Counters, ENOUGH_CALLS, Probes, SLOW_ALWAYS};
+use dead::{dead_by_probes, way_is_open};
+use slowness::slow;
+use witnesses::{Counters, ENOUGH_CALLS, Probes};
 use words::{evidence, summary, view};
 
 pub use others::{OtherCase, judge_other};
 pub use witnesses::Counted;
 
-/// A hook that is dead by our probes alone is named after this long.
-const ALONE: Duration = Duration::from_secs(5);
-/// A canary that is late by this much has its connection: one without is given up after 5 s.
-const CONNECTED: Duration = Duration::from_millis(5_500);
 /// Endpoints that are missing for less than this may be a rollout.
 const ROLLOUT: Duration = Duration::from_secs(5);
-/// A slow hook is a culprit when this part of the extra time per write is its own.
-const CULPRIT_SHARE: f64 = 0.25;
-/// Or when this part of the extra time of the writes that meet it is.
-const CULPRIT_CALL_SHARE: f64 = 0.5;
-/// Denials are worth a word when there are this many of them.
-const MANY_DENIALS: f64 = 5.0;
+/// For so long after endpoints came or went, calls may run into those that do not serve yet or any more.
+const ROLLING: Duration = Duration::from_secs(15);
+/// A burst of failed calls in that time is over after this long.
+const BURST: Duration = Duration::from_secs(8);
 
 /// Everything known of one hook at one instant.
 #[derive(Debug)]
@@ -86,6 +84,10 @@ pub struct Case<'a> {
     pub others_hang: bool,
     /// A canary that meets this hook was written, but slowly: how long it took.
     pub canary_slow: Option<Duration>,
+    /// When the newest canary was sent that meets this hook and was written at once.
+    pub canary_passed: Option<Time>,
+    /// No other hook has a backend that this one does not have.
+    pub alone: bool,
     /// Writes have all but stopped being answered.
     pub stalled: bool,
     /// What changed of late.
@@ -98,6 +100,12 @@ pub struct Case<'a> {
     pub gap: Gap,
     /// Since when the inventory has shown it without service or endpoints.
     pub without_backends_since: Option<Time>,
+    /// Since when another hook has been named as failing.
+    pub other_named: Option<Time>,
+    /// When a probe that any backend of any hook answered last began.
+    pub reached_at: Option<Time>,
+    /// Writes are slow for a reason that is no hook's: a canary that is late may be so for the same one.
+    pub explained: bool,
     /// The inventory has been old for a while: addresses may have changed.
     pub inventory_is_old: bool,
     /// Every probe of everything fails and nothing shows that this is not our own fault.
@@ -132,6 +140,8 @@ pub struct Before {
     pub cause: Option<Cause>,
     /// Since when.
     pub since: Option<Time>,
+    /// No backend of its answered at some time since then.
+    pub whole: bool,
 }
 
 /// What was concluded, before it is put into words.
@@ -240,11 +250,25 @@ fn conclude(
     // canaries got through meanwhile, only repetition tells an outage from a burst.
     // Where it may mean another hook of the same name, our probes have to say which.
     let all_dead = matches!(probes, Probes::All { .. });
+    // And where the hook's time is short, so is the pause that it takes to exceed it once.
+    let once_is_nothing = matches!(probes, Probes::Some { .. })
+        || matches!(probes, Probes::Good { .. })
+            && current.iter().all(|accusation| accusation.named.is_short());
     let refused = current.iter().any(|accusation| accusation.sure || all_dead)
-        && (named.len() >= 2 || !matches!(probes, Probes::Some { .. }));
+        && (named.len() >= 2 || !once_is_nothing);
     let api_says_so = refused || counters.failing();
     if api_says_so {
-        return failing(case, counters, probes, named, structural, previous);
+        let found = failing(case, counters, probes, named, structural, previous);
+        return match structural.is_none() && is_burst(case, probes, previous) {
+            true => Finding {
+                health: Health::Suspect,
+                confidence: 0.5,
+                // From when on it was looked at, however old the refusal is that goes with it.
+                since: None,
+                ..found
+            },
+            false => found,
+        };
     }
     if let Some(cause) = structural {
         let since = case.without_backends_since;
@@ -257,7 +281,7 @@ fn conclude(
             false => Finding::new(Health::Suspect, cause, 0.6).since(since),
         };
     }
-    if let Some(finding) = slow(case, counters, probes) {
+    if let Some(finding) = slow(case, counters, probes, previous) {
         return finding;
     }
     match probes {
@@ -282,7 +306,7 @@ fn conclude(
     if let Probes::Slow { since, .. } = probes {
         return Finding::new(Health::Suspect, Cause::Slow, 0.5).since(Some(*since));
     }
-    if counters.denied >= MANY_DENIALS && counters.denied >= 0.5 * counters.calls {
+    if counters.denies_much(case) {
         return Finding::new(Health::Suspect, Cause::Denying, 0.95);
     }
     match (probes, counters.calls >= 1.0) {
@@ -296,6 +320,19 @@ fn conclude(
             since: None,
         },
     }
+}
+
+/// What fails may be over in a moment: endpoints have just come or gone, and others answer.
+fn is_burst(case: &Case<'_>, probes: &Probes<'_>, previous: Option<Before>) -> bool {
+    let rolling = case.hook.is_some_and(|hook| {
+        let mut changes = case.changes.of(&hook.id, case.now.before(ROLLING));
+        changes.any(|change| change.what.endpoint().is_some())
+    });
+    let lasting = previous.is_some_and(|previous| {
+        let since = previous.since.filter(|_| previous.cause.is_some());
+        previous.health == Health::Failing || since.is_some_and(|since| case.now.since(since) >= BURST)
+    });
+    rolling && !lasting && matches!(probes, Probes::Good { .. } | Probes::Some { .. })
 }
 
 fn healthy(confidence: f64) -> Finding {
@@ -329,6 +366,12 @@ fn failing(
         return Finding::new(Health::Failing, cause, 0.97).since(case.without_backends_since.or(began));
     }
     match probes {
+        // Our own way to it may be gone, when it fails for the API server in another manner or for another hook.
+        Probes::All { worst, .. }
+            if worst.cause == Cause::Hanging
+                && !way_is_open(case, worst.since)
+                && !sure
+                && (case.ambiguous || counters.failed_at_once()) => {}
         Probes::All { worst, .. } => {
             // An HTTP error or an odd answer is confirmed by the API server having had the same.
             return Finding::new(Health::Failing, worst.cause, 0.97).since(Some(worst.since));
@@ -336,12 +379,15 @@ fn failing(
         Probes::Some { dead, .. } => {
             // While backends come back one by one the old cause is still the better name for it.
             let cause = previous
-                .filter(|previous| previous.health == Health::Failing)
+                .filter(|previous| previous.health == Health::Failing && previous.whole)
                 .and_then(|previous| previous.cause)
-                .filter(|cause| !matches!(cause, Cause::RolloutGap | Cause::StaleConnection))
                 .unwrap_or(Cause::Partial);
             let since = dead.iter().map(|(_, dead)| dead.since).min();
-            return Finding::new(Health::Failing, cause, 0.85).since(since);
+            let health = match case.ambiguous && !sure {
+                true => Health::Suspect,
+                false => Health::Failing,
+            };
+            return Finding::new(health, cause, 0.85).since(since);
         }
         Probes::Silent | Probes::Good { .. } | Probes::Slow { .. } => {}
     }
@@ -349,12 +395,15 @@ fn failing(
     // Where calls are counted without their time, what is wrong is a guess.
     let guessed = from_canary.is_none() && counters.calls < 1.0;
     let confidence = match (both_api_witnesses, sure, case.ambiguous) {
-        _ if guessed => 0.5,
+        _ if guessed => 0.4,
+        // Nobody listens at a Service's address when nobody is behind it, and the inventory is a moment late.
+        (true, ..) if cause == Cause::Refused => 0.85,
         (true, ..) => 0.92,
         (false, true, _) => 0.85,
         (false, false, false) if cause == Cause::Hanging => 0.85,
-        (false, false, false) => 0.75,
-        (false, false, true) => 0.5,
+        // That it fails is sure; why is a guess.
+        (false, false, false) => 0.4,
+        (false, false, true) => 0.4,
     };
     // Counters under a name that two hooks share accuse neither.
     let health = if case.ambiguous && !sure {
@@ -363,70 +412,6 @@ fn failing(
         Health::Failing
     };
     Finding::new(health, cause, confidence).since(began)
-}
-
-/// All backends are dead by our probes, and the API server has not said so yet.
-fn dead_by_probes(case: &Case<'_>, counters: &Counters, worst: &Dead, dead: &[(&Backend, &Dead)]) -> Finding {
-    let since = dead
-        .iter()
-        .map(|(_, dead)| dead.since)
-        .max()
-        .unwrap_or(worst.since);
-    let finding = |health, confidence| Finding::new(health, worst.cause, confidence).since(Some(worst.since));
-    if case.self_doubt {
-        return finding(Health::Suspect, 0.3);
-    }
-    // What the API server was answered since, it will be answered again: whoever hangs, it is not this one.
-    if counters.answered_since(since) {
-        return finding(Health::Suspect, 0.4);
-    }
-    // A refused connection or a bad certificate is answered at once; a canary that is late speaks of a hang.
-    let late = case.canary_late.is_some() || case.stalled;
-    // A hook that was never reached from here hangs always; it is the one only if there is no other, and if the
-    // canary waits for an answer rather than for a connection to an API server that hangs itself.
-    let connected = case.canary_late.is_some_and(|late| late >= CONNECTED);
-    let likely = worst.was_alive || connected && !case.others_hang;
-    if late && worst.cause == Cause::Hanging && likely {
-        return finding(Health::Failing, 0.9);
-    }
-    let settled = case.now.since(since) >= ALONE && dead.iter().all(|(_, dead)| dead.attempts >= 2);
-    // A timeout without an earlier success may be a firewall between hookwatch and the pods.
-    let path_is_known = worst.was_alive || !matches!(worst.cause, Cause::Hanging | Cause::Unreachable);
-    match settled && path_is_known && !case.inventory_is_old {
-        true => finding(Health::Failing, 0.75),
-        false => finding(Health::Suspect, 0.5),
-    }
-}
-
-fn slow(case: &Case<'_>, counters: &Counters, probes: &Probes<'_>) -> Option<Finding> {
-    let by_counters = counters.slow(case.usual);
-    let by_probes = match probes {
-        Probes::Slow { since, took } => Some((*since, *took)),
-        _ => None,
-    };
-    // Over all writes a hook that sees few of them hides; over its own calls it cannot.
-    let is_the_excess = case.excess_share.is_some_and(|share| share >= CULPRIT_SHARE)
-        || case.call_share.is_some_and(|share| share >= CULPRIT_CALL_SHARE);
-    match (by_counters, by_probes) {
-        (Some(_), Some((since, _))) if is_the_excess || case.canary_slow.is_some() => {
-            Some(Finding::new(Health::Failing, Cause::Slow, 0.95).since(Some(since)))
-        }
-        (Some(mean), None) if is_the_excess && !case.ambiguous => {
-            let confidence = if mean >= SLOW_ALWAYS { 0.85 } else { 0.75 };
-            Some(Finding::new(Health::Failing, Cause::Slow, confidence).since(counters.from()))
-        }
-        (Some(_), _) => Some(Finding::new(Health::Suspect, Cause::Slow, 0.6)),
-        // Between two scrapes a slow canary that meets the hook is the API server's word, if it is slow enough
-        // to have met it as we did.
-        (None, Some((since, took)))
-            if case.canary_slow.is_some_and(|canary| canary * 2 >= took)
-                && !case.self_doubt
-                && !counters.answered_since(since) =>
-        {
-            Some(Finding::new(Health::Failing, Cause::Slow, 0.8).since(Some(since)))
-        }
-        (None, _) => None,
-    }
 }
 
 /// What is wrong by the inventory alone.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::canaries::Canaries;
 use super::canary::CanaryOutcome;
-use super::history::{Baseline, Usual, Window, Windows};
+use super::history::{Baseline, ENOUGH_WRITES, Usual, Window, Windows};
 use super::hook::HookKind;
 use super::time::Time;
 use super::verdict::{Elsewhere, Health, NotAHook, Verdict, Writes, human, human_seconds};
@@ -25,10 +25,10 @@ const DELAYED_AT_LEAST: f64 = 0.05;
 const OWN_FACTOR: f64 = 3.0;
 /// Without anything usual to compare with, own time above this is slow.
 const OWN_ALWAYS: f64 = 0.1;
+/// A hook that usually takes longer than this is slow as a matter of habit.
+const USUAL_AT_MOST: f64 = 0.1;
 /// With fewer calls nothing is said of their extra time.
 const FEW_CALLS: f64 = 3.0;
-/// With fewer writes in the newest interval a longer span is looked at.
-const ENOUGH_WRITES: f64 = 5.0;
 /// Without anything usual to compare with, an etcd request that takes this long is slow.
 const ETCD_ALWAYS: f64 = 0.05;
 /// A rate of writes below this part of the usual is a standstill.
@@ -55,6 +55,7 @@ pub struct Plane<'a> {
 #[derive(Debug, Clone, Copy)]
 pub struct Excess<'a> {
     window: Option<&'a Window>,
+    minute: Option<&'a Window>,
     baseline: &'a Baseline,
     /// Extra seconds of all writes together; `None` when it is not worth a word.
     all: Option<f64>,
@@ -79,12 +80,15 @@ impl Excess<'_> {
     /// Most writes of a cluster are leases and node status, which few hooks see: among all writes a hook that holds
     /// up every new Pod can hide.
     pub fn call_share(&self, key: &(HookKind, String)) -> Option<f64> {
-        let series = self.window?.gained.hooks.get(key)?;
-        let mean = series
-            .writes
-            .mean()
-            .filter(|_| series.writes.count >= FEW_CALLS)?;
-        let extra = mean - self.baseline.hook(key).unwrap_or(0.0);
+        // Where the hook is called too rarely for that, the minute tells.
+        let mut spans = [self.window, self.minute].into_iter().flatten();
+        let mean = spans.find_map(|window| {
+            let writes = &window.gained.hooks.get(key)?.writes;
+            writes.mean().filter(|_| writes.count >= FEW_CALLS)
+        })?;
+        // What was learnt in the midst of an incident may be no measure.
+        let usual = self.baseline.hook(key).unwrap_or(0.0).min(USUAL_AT_MOST);
+        let extra = mean - usual;
         (extra >= EXCESS_AT_LEAST).then(|| extra / (extra + self.own))
     }
 }
@@ -120,6 +124,7 @@ impl<'a> Plane<'a> {
         let usual = self.baseline.sli.median().unwrap_or(0.0);
         Excess {
             window,
+            minute: self.windows.minute.as_ref(),
             baseline: self.baseline,
             all,
             own: (self.own_seconds().unwrap_or(0.0) - usual).max(0.0),
@@ -175,15 +180,14 @@ impl<'a> Plane<'a> {
 
     /// What the API server itself needs per write, without hooks and without waiting for a seat.
     pub fn own_seconds(&self) -> Option<f64> {
-        let gained = &self.window()?.gained;
-        let sli = gained.all_writes().sli;
-        if sli.count >= ENOUGH_WRITES {
-            return sli.mean();
-        }
-        // Only canaries are about: dry runs have no sli twin, so the hooks' time is taken off by hand.
-        let hooks: f64 = gained.hooks.values().map(|series| series.writes.sum).sum();
-        (gained.dry_runs.count >= 2.0)
-            .then(|| ((gained.dry_runs.sum - hooks) / gained.dry_runs.count).max(0.0))
+        let window = self.window()?;
+        window.own_seconds().or_else(|| {
+            // Only canaries are about: dry runs have no sli twin, so the hooks' time is taken off by hand.
+            let gained = &window.gained;
+            let hooks: f64 = gained.hooks.values().map(|series| series.writes.sum).sum();
+            (gained.dry_runs.count >= 2.0)
+                .then(|| ((gained.dry_runs.sum - hooks) / gained.dry_runs.count).max(0.0))
+        })
     }
 
     /// What slows or blocks writes when it is no hook.
@@ -257,9 +261,14 @@ impl<'a> Plane<'a> {
                 human_seconds(etcd)
             ));
         }
+        let etcd_slows_too = etcd
+            .zip(self.baseline.etcd.median())
+            .is_none_or(|(etcd, usual)| etcd >= 2.0 * usual);
         // A swamped API server is slow at everything, etcd calls included; what gives it away is that it is
-        // being asked for more than usual, while behind a slow etcd everything is asked for less.
-        if (more_reads || crowded && as_many_reads || turned_away) && (slow_reads || crowded) {
+        // being asked for more than usual, while behind a slow etcd everything is asked for less. Where each read
+        // merely takes longer, more of them are there at once as well.
+        let swamped = (more_reads || crowded && as_many_reads) && etcd_slows_too || turned_away;
+        if swamped && (slow_reads || crowded) {
             evidence.push(format!(
                 "It answers {rate:.0} reads a second (usually {}), {} each, with {reading:.0} at once.",
                 reads_before.map_or_else(|| "unknown".to_owned(), |usual| format!("{usual:.0}")),

@@ -51,6 +51,9 @@ pub enum Connection {
 }
 
 impl Connection {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Fresh, Self::Kept];
+
     /// The value of the `connection` label in metrics.
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -3,7 +3,7 @@
 //! One failed attempt is not an outage: a state is claimed only when a second attempt, or the time an attempt
 //! has been hanging, says the same. An attempt that began later knows better than one that began earlier.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use super::history::Usual;
@@ -32,7 +32,8 @@ const SLOW_FACTOR: f64 = 8.0;
 #[derive(Debug, Clone, Default)]
 pub struct BackendMemory {
     fresh: VecDeque<Attempt>,
-    under_way: Option<ProbeOverdue>,
+    /// Late attempts by when they began, as long as no later one has come back.
+    under_way: BTreeMap<Time, ProbeOverdue>,
     usual: Usual,
     last_alive: Option<Time>,
     certificates: CertificateFacts,
@@ -60,7 +61,7 @@ pub enum BackendState {
         /// How long it took.
         took: Duration,
     },
-    /// The last two answers were good and late.
+    /// The last answers were good and late, two of them one after the other.
     Slow {
         /// When the first of the late attempts began.
         since: Time,
@@ -108,13 +109,7 @@ impl BackendMemory {
         if report.connection == Connection::Kept {
             return;
         }
-        if self
-            .under_way
-            .as_ref()
-            .is_some_and(|under_way| under_way.started <= report.started)
-        {
-            self.under_way = None;
-        }
+        self.under_way.retain(|started, _| *started > report.started);
         let attempt = Attempt {
             started: report.started,
             took: report.took,
@@ -147,15 +142,22 @@ impl BackendMemory {
             .iter()
             .any(|attempt| attempt.started >= overdue.started);
         if overdue.connection == Connection::Fresh && !came_back_meanwhile {
-            // Of two that hang, the one that has hung for longer says more.
-            let earlier = self
-                .under_way
-                .as_ref()
-                .is_some_and(|known| known.started < overdue.started);
-            if !earlier {
-                self.under_way = Some(overdue);
+            self.under_way.insert(overdue.started, overdue);
+            if self.under_way.len() > KEPT {
+                self.under_way.pop_last();
             }
         }
+    }
+
+    /// When the newest of its probes that were answered by `until` began.
+    pub fn reached_by(&self, until: Time) -> Option<Time> {
+        let answered =
+            |attempt: &&Attempt| attempt.outcome.is_alive() && attempt.started + attempt.took <= until;
+        self.fresh
+            .iter()
+            .rev()
+            .find(answered)
+            .map(|attempt| attempt.started)
     }
 
     /// Certificates as last seen.
@@ -210,7 +212,8 @@ impl BackendMemory {
 
     /// The late attempt that nothing newer contradicts, with how long it has been under way.
     fn hang(&self, now: Time) -> Option<(&ProbeOverdue, Duration)> {
-        let under_way = self.under_way.as_ref()?;
+        // Of two that hang, the one that has hung for longer says more.
+        let (_, under_way) = self.under_way.first_key_value()?;
         let waiting = under_way.waiting.max(now.since(under_way.started));
         (waiting < STALE).then_some((under_way, waiting))
     }
@@ -253,8 +256,13 @@ impl BackendMemory {
             .rev()
             .take_while(|attempt| attempt.outcome.is_healthy() && self.is_slow(attempt.took));
         let slow: Vec<&Attempt> = slow_in_a_row.collect();
+        // Attempts that were under way together may have been late for one and the same reason.
+        let twice = slow.first().is_some_and(|newest| {
+            let before = |attempt: &&Attempt| attempt.started + attempt.took <= newest.started;
+            slow.iter().any(before)
+        });
         match slow.last() {
-            Some(first) if slow.len() >= 2 => BackendState::Slow {
+            Some(first) if twice => BackendState::Slow {
                 since: first.started,
                 took: last.took,
                 usual: self.usual.median(),
@@ -463,6 +471,23 @@ mod tests {
         assert!(matches!(memory.state(at(8_000)), BackendState::Alive { .. }));
         memory.overdue(late(5_000, 4_000));
         assert!(matches!(memory.state(at(9_000)), BackendState::Alive { .. }));
+    }
+
+    #[test]
+    fn of_several_late_attempts_the_end_of_the_earliest_leaves_the_others() {
+        let timed_out = || {
+            let phase = Phase::Tls;
+            report(0, 10_000, ProbeOutcome::TimedOut { phase })
+        };
+        let mut one = BackendMemory::default();
+        one.overdue(late(0, 2_000));
+        let mut other = one.clone();
+        one.overdue(late(8_000, 2_000));
+        one.finished(timed_out());
+        other.finished(timed_out());
+        other.overdue(late(8_000, 2_000));
+        assert_eq!(dead(one.state(at(10_000))), Some((Cause::Hanging, 2)));
+        assert_eq!(one.state(at(10_000)), other.state(at(10_000)));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use super::changes::{Changes, What};
+use super::history::Baseline;
 use super::hook::{Backend, BackendAddress, HookId, HookKind};
 use super::probe::{Connection, ProbeOutcome, ProbeReport};
 use super::snapshot::{HookSeries, Snapshot};
@@ -64,11 +65,11 @@ impl Rollouts {
     pub fn count(
         &mut self,
         (from, to): (Time, Time),
-        gained: &Snapshot,
+        (gained, usual): (&Snapshot, &Baseline),
         changed: impl Fn(&(HookKind, String)) -> bool,
     ) {
         for (key, series) in &gained.hooks {
-            let lost = lost(series);
+            let lost = lost(series, usual.hook(key));
             if lost >= 1.0 || series.calls.count >= 1.0 && changed(key) {
                 let tallies = self.tallies.entry(key.clone()).or_default();
                 let calls = series.calls.count.max(lost);
@@ -235,11 +236,16 @@ pub const fn by_rollout(what: &What) -> bool {
 
 /// Calls that failed, but for those that the hook itself answered with an HTTP error (503 stands for no answer) and
 /// for timeouts: where nobody listens the answer comes at once.
-fn lost(series: &HookSeries) -> f64 {
+///
+/// Under `Ignore` they have no clock of their own: what the others usually take, in seconds, is taken off.
+fn lost(series: &HookSeries, usual: Option<f64>) -> f64 {
     let refused = series.rejections.calling + series.rejections.internal;
     let longest = match refused >= 1.0 {
         true => series.rejected.mean(),
-        false => Some(series.calls.sum / series.failed().max(1.0)),
+        false => {
+            let others = (series.calls.count - series.failed()).max(0.0) * usual.unwrap_or(0.0);
+            Some((series.calls.sum - others) / series.failed().max(1.0))
+        }
     };
     if longest.is_some_and(|seconds| seconds >= TIMEOUT_LIKE) {
         return 0.0;
@@ -277,7 +283,16 @@ mod tests {
 
     #[test]
     fn an_http_error_of_the_hook_itself_is_no_call_that_a_rollout_lost() {
-        assert_eq!(lost(&tally_of(10.0, 4.0, 3.0)), 1.0);
+        assert_eq!(lost(&tally_of(10.0, 4.0, 3.0), None), 1.0);
+    }
+
+    #[test]
+    fn a_call_that_failed_at_once_is_lost_however_long_the_others_took_together() {
+        let mut series = tally_of(40.0, 1.0, 0.0);
+        series.calls.sum = 39.0 * 0.034;
+        assert_eq!(lost(&series, Some(0.034)), 1.0);
+        series.calls.sum += 10.0;
+        assert_eq!(lost(&series, Some(0.034)), 0.0, "it timed out");
     }
 
     #[test]
@@ -287,13 +302,17 @@ mod tests {
         let at = |n: u64| Time::from_unix_millis(1_000_000 + n * 1_000);
         let mut rollouts = Rollouts::default();
         gained.hooks.insert(key.clone(), tally_of(10.0, 0.0, 0.0));
-        rollouts.count((at(0), at(1)), &gained, |_| false);
+        rollouts.count((at(0), at(1)), (&gained, &Baseline::default()), |_| false);
         assert!(rollouts.tallies.is_empty());
         for n in 1..300 {
-            rollouts.count((at(n), at(n + 1)), &gained, |_| true);
+            rollouts.count((at(n), at(n + 1)), (&gained, &Baseline::default()), |_| true);
         }
         assert_eq!(rollouts.tallies[&key].len(), KEPT);
-        rollouts.count((at(2_000), at(2_001)), &Snapshot::default(), |_| true);
+        rollouts.count(
+            (at(2_000), at(2_001)),
+            (&Snapshot::default(), &Baseline::default()),
+            |_| true,
+        );
         assert!(rollouts.tallies.is_empty());
     }
 }

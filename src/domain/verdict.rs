@@ -13,6 +13,7 @@ use super::inventory::Problem;
 use super::leadership::ReplicaView;
 use super::node_leases::NodeLeasesView;
 use super::readiness::ReadinessView;
+use super::risk::Risk;
 use super::time::Time;
 
 /// How a hook is.
@@ -75,6 +76,23 @@ pub enum Cause {
 }
 
 impl Cause {
+    /// All of them, for whoever has to know what can be said.
+    pub const ALL: [Self; 13] = [
+        Self::Slow,
+        Self::Hanging,
+        Self::Refused,
+        Self::NoEndpoints,
+        Self::NoService,
+        Self::Erroring,
+        Self::TlsInvalid,
+        Self::Partial,
+        Self::RolloutGap,
+        Self::StaleConnection,
+        Self::Unreachable,
+        Self::FailingOpen,
+        Self::Denying,
+    ];
+
     /// The name as it stands in reports, labels and JSON.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -151,6 +169,9 @@ pub enum Effect {
 }
 
 impl Effect {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::None, Self::Blocking, Self::Delaying, Self::FailingOpen];
+
     /// The name as it stands in reports, labels and JSON.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -189,8 +210,8 @@ pub struct Verdict {
     pub evidence: Vec<String>,
     /// What a person would do next; `None` when there is nothing to do.
     pub advice: Option<&'static str>,
-    /// What is not wrong yet and may become so, as sentences. Never a reason for any health.
-    pub risks: Vec<String>,
+    /// What is not wrong yet and may become so. Never a reason for any health.
+    pub risks: Vec<Risk>,
     /// Every address behind it.
     pub backends: Vec<BackendView>,
 }
@@ -205,6 +226,13 @@ pub struct BackendView {
     pub state: &'static str,
     /// A sentence about the last probe.
     pub detail: String,
+}
+
+impl Verdict {
+    /// All backends that it has are dead by our probes.
+    pub fn no_backend_answers(&self) -> bool {
+        !self.backends.is_empty() && self.backends.iter().all(|backend| backend.state == "dead")
+    }
 }
 
 /// Whether the control plane takes writes.

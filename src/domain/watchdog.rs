@@ -209,9 +209,9 @@ impl Watchdog {
         let state = self.servers.get(&target);
         state.succeeded(scrape.at, scrape.snapshot.missing());
         let over = state.is_over(scrape.at, self.history.replicas_behind(&target) > 1);
-        if let Some((span, gained)) = self.history.take(scrape) {
+        if let Some((span, gained, usual)) = self.history.take(scrape) {
             let changed = self.changes.moved_since(span.0.before(rollouts::AFTER));
-            self.rollouts.count(span, gained, |(kind, webhook)| {
+            self.rollouts.count(span, (gained, usual), |(kind, webhook)| {
                 changed.contains(&(*kind, webhook))
             });
         }
@@ -307,17 +307,19 @@ impl Watchdog {
             effects.push(Effect::Attend(attention));
         }
         self.plane = Some((plane, since));
-        self.verdicts = verdicts
-            .iter()
-            .map(|verdict| {
-                let before = Before {
-                    health: verdict.health,
-                    cause: verdict.cause,
-                    since: verdict.since,
-                };
-                (subject(verdict), before)
-            })
-            .collect();
+        let before = |verdict: &Verdict| {
+            let subject = subject(verdict);
+            let known = self.verdicts.get(&subject);
+            let known = known.filter(|known| known.cause == verdict.cause);
+            let before = Before {
+                health: verdict.health,
+                cause: verdict.cause,
+                since: verdict.since,
+                whole: known.is_some_and(|known| known.whole) || verdict.no_backend_answers(),
+            };
+            (subject, before)
+        };
+        self.verdicts = verdicts.iter().map(before).collect();
         let assessment = Assessment {
             at: now,
             control_plane,

@@ -1,6 +1,10 @@
-//! The daemon's own HTTP server: `/metrics`, `/live`, `/ready` and `/api/v1/assessment`.
+//! The daemon's own HTTP server: the status page at `/`, `/metrics`, `/live`, `/ready` and `/api/v1/assessment`.
 
+mod access;
+mod patient;
 mod server;
+mod status;
+mod tls;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,11 +15,16 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use prometheus::proto::MetricFamily;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use super::metrics::{CertificateEnd, Metrics};
+use super::page::past::Past;
 use crate::domain::verdict::Assessment;
+
+pub use access::{Access, TokenError};
+pub use tls::{Tls, TlsError, TlsFiles};
 
 /// The core judges five times a second. When it has not for this long it hangs, and a restart is what helps.
 const JUDGES_WITHIN: Duration = Duration::from_secs(10);
@@ -29,6 +38,46 @@ pub struct Shown {
     pub metrics: Arc<Metrics>,
     /// The end of every certificate known.
     pub certificates: Arc<Mutex<Vec<CertificateEnd>>>,
+    /// The last hour, for the page.
+    pub past: Arc<Mutex<Past>>,
+}
+
+/// Where the server listens, and for whom.
+#[derive(Debug)]
+pub struct Listening {
+    /// Everything is here, but for the metrics where they have an address of their own.
+    pub main: TcpListener,
+    /// `/metrics`, `/live` and `/ready`, without TLS.
+    pub metrics: Option<TcpListener>,
+    /// TLS on the main one.
+    pub tls: Option<Tls>,
+    /// Who may see the page and the API.
+    pub access: Access,
+}
+
+impl From<TcpListener> for Listening {
+    /// Everything in one place, the page and the API for this host alone.
+    fn from(main: TcpListener) -> Self {
+        Self {
+            main,
+            metrics: None,
+            tls: None,
+            access: Access::default(),
+        }
+    }
+}
+
+impl Shown {
+    /// Every metric as it is now.
+    pub fn families(&self) -> Vec<MetricFamily> {
+        let assessment = self.assessment.borrow().clone();
+        let certificates = self
+            .certificates
+            .lock()
+            .map(|ends| ends.clone())
+            .unwrap_or_default();
+        self.metrics.families(assessment.as_deref(), &certificates)
+    }
 }
 
 /// The server could not begin to listen.
@@ -50,22 +99,63 @@ pub async fn listen(address: SocketAddr) -> Result<TcpListener, ListenError> {
 }
 
 /// Serves until `stop` turns true; requests under way are finished.
-pub async fn serve(listener: TcpListener, shown: Shown, stop: watch::Receiver<bool>) {
+pub async fn serve(listening: impl Into<Listening>, shown: Shown, stop: watch::Receiver<bool>) {
+    let Listening {
+        main,
+        metrics,
+        tls,
+        access,
+    } = listening.into();
     let judged = LastJudged::default();
-    let router = router(shown.clone(), judged.clone());
+    let observed = observed(shown.clone(), judged.clone());
+    let told = told(shown.clone(), judged.clone(), access);
+    // Each has room of its own: whoever fills the one up does not keep a scraper or the kubelet from the other.
+    let beside = metrics.map(|listener| {
+        let router = observed.clone().merge(metrics_of(shown.clone()));
+        server::serve(listener, None, router, stop.clone())
+    });
+    let whole = match beside {
+        Some(_) => told.merge(observed),
+        None => told.merge(observed).merge(metrics_of(shown.clone())),
+    };
+    let beside = async {
+        if let Some(beside) = beside {
+            beside.await;
+        }
+    };
+    let serving = async { tokio::join!(server::serve(main, tls, whole, stop), beside) };
     tokio::select! {
-        () = server::serve(listener, router, stop) => {}
+        _ = serving => {}
         () = judged.keep(shown.assessment) => {}
     }
 }
 
-fn router(shown: Shown, judged: LastJudged) -> Router {
+/// What the kubelet asks for.
+fn observed(shown: Shown, judged: LastJudged) -> Router {
     Router::new()
-        .route("/metrics", get(metrics))
         .route("/live", get(move || live(judged)))
         .route("/ready", get(ready))
+        .with_state(shown)
+}
+
+fn metrics_of(shown: Shown) -> Router {
+    Router::new().route("/metrics", get(metrics)).with_state(shown)
+}
+
+/// What tells of hooks, and not to everybody.
+fn told(shown: Shown, judged: LastJudged, access: Access) -> Router {
+    let page = Router::new()
+        .route("/", get(status::whole))
+        .route("/fragment", get(status::fragment))
+        .with_state(status::Status::new(shown.clone(), judged));
+    Router::new()
         .route("/api/v1/assessment", get(assessment))
         .with_state(shown)
+        .merge(page)
+        .layer(axum::middleware::from_fn_with_state(
+            Arc::new(access),
+            access::admit,
+        ))
 }
 
 /// When the newest assessment came.
@@ -106,13 +196,7 @@ async fn live(judged: LastJudged) -> Response {
 }
 
 async fn metrics(State(shown): State<Shown>) -> Response {
-    let assessment = shown.assessment.borrow().clone();
-    let certificates = shown
-        .certificates
-        .lock()
-        .map(|ends| ends.clone())
-        .unwrap_or_default();
-    match shown.metrics.gather(assessment.as_deref(), &certificates) {
+    match Metrics::text(&shown.families()) {
         Ok(text) => (
             [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")],
             text,
@@ -168,6 +252,7 @@ mod tests {
             assessment,
             metrics: Arc::new(Metrics::new().expect("metrics")),
             certificates: Arc::default(),
+            past: Arc::default(),
         };
         let (stop, stopped) = watch::channel(false);
         tokio::spawn(serve(listener, shown, stopped));
@@ -212,6 +297,7 @@ mod tests {
             assessment,
             metrics: Arc::new(Metrics::new().expect("metrics")),
             certificates: Arc::default(),
+            past: Arc::default(),
         };
         let (stop, stopped) = watch::channel(false);
         let serving = tokio::spawn(serve(listener, shown, stopped));

@@ -2,34 +2,34 @@
 //!
 //! Counters and histograms grow as things happen. What describes a hook is a gauge filled from the newest
 //! assessment at the moment somebody asks, so that a hook that is gone leaves no series behind. Labels come
-//! from closed sets; the only open ones name the hook, and hooks are bounded.
+//! from closed sets; the open ones name hooks and API servers, and both are bounded. [`contract`] says how.
 
+mod alertmanager;
+pub mod contract;
+mod hooks;
+mod make;
 mod servers;
+mod telemetry;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Mutex;
 
-use prometheus::{
-    Encoder, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts,
-    Registry, TextEncoder,
-};
+use prometheus::proto::MetricFamily;
+use prometheus::{Gauge, GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, Registry};
 
+pub use self::alertmanager::Dropped;
 use super::events::EventOutcome;
+use super::telemetry::TelemetryCounts;
 use crate::domain::canary::CanaryReport;
 use crate::domain::fence::AutoBreak;
 use crate::domain::hook::HookId;
 use crate::domain::leadership::{Place, Role};
-use crate::domain::probe::{Phase, ProbeReport};
+use crate::domain::probe::ProbeReport;
 use crate::domain::snapshot::{Scrape, ScrapeFailure};
 use crate::domain::time::Time;
-use crate::domain::verdict::{Assessment, Health, NotAHook, Verdict, Writes};
-
-const HOOK: [&str; 3] = ["kind", "configuration", "webhook"];
-
-/// Seconds. The edges include 1, 2, 10 and 30 s: when a probe is late, and what timeouts are set to.
-const SECONDS: [f64; 12] = [
-    0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0,
-];
+use crate::domain::verdict::{Assessment, NotAHook, Verdict, Writes};
+use contract::Declared;
+use make::Maker;
 
 /// A certificate's end by hook, `served` or `ca`.
 pub type CertificateEnd = (HookId, &'static str, Time);
@@ -40,21 +40,12 @@ pub struct Metrics {
     registry: Registry,
     /// Held while the gauges are filled and read, so that two readers never mix.
     gathering: Mutex<()>,
-    /// Which series of `probes_total` each hook has: a vector can only be asked to drop an exact one.
-    probed_as: Mutex<BTreeMap<HookId, BTreeSet<[&'static str; 3]>>>,
-    hook_health: GaugeVec,
-    hook_cause: GaugeVec,
-    hook_confidence: GaugeVec,
-    hook_excess_share: GaugeVec,
-    hook_backends: GaugeVec,
-    certificate_not_after: GaugeVec,
+    declared: Vec<Declared>,
+    hooks: hooks::HookMetrics,
     writes: GaugeVec,
     write_seconds: Gauge,
     usual_write_seconds: Gauge,
     not_a_hook: GaugeVec,
-    probes: IntCounterVec,
-    probe_seconds: HistogramVec,
-    probe_phase_seconds: HistogramVec,
     canaries: IntCounterVec,
     canary_seconds: HistogramVec,
     canary_late: GaugeVec,
@@ -73,6 +64,8 @@ pub struct Metrics {
     leader_transitions: IntCounterVec,
     events: IntCounterVec,
     servers: servers::ServerMetrics,
+    alertmanager: alertmanager::PushMetrics,
+    telemetry: TelemetryCounts,
 }
 
 impl Metrics {
@@ -82,43 +75,13 @@ impl Metrics {
     /// When two metrics have the same name, which is a mistake in this file.
     pub fn new() -> prometheus::Result<Self> {
         let registry = Registry::new();
-        let make = Maker(&registry);
-        let hook_and = |label: &'static str| [HOOK[0], HOOK[1], HOOK[2], label];
+        let make = Maker::new(&registry);
         let build = make.gauges("build_info", "Always 1; the version is a label.", &["version"])?;
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1.0);
-        Ok(Self {
+        let metrics = Self {
             gathering: Mutex::new(()),
-            probed_as: Mutex::default(),
-            hook_health: make.gauges(
-                "hook_health",
-                "1 for the health the hook has now, 0 for the others.",
-                &hook_and("health"),
-            )?,
-            hook_cause: make.gauges(
-                "hook_cause",
-                "1 for what is wrong with a hook and what that does; no series for a hook that is well.",
-                &["kind", "configuration", "webhook", "cause", "effect"],
-            )?,
-            hook_confidence: make.gauges(
-                "hook_confidence_ratio",
-                "How sure the verdict on the hook is, 0 to 1.",
-                &HOOK,
-            )?,
-            hook_excess_share: make.gauges(
-                "hook_excess_share_ratio",
-                "Which part of the extra time per write is this hook's, 0 to 1; no series without extra time.",
-                &HOOK,
-            )?,
-            hook_backends: make.gauges(
-                "hook_backends",
-                "Backends of the hook by what direct probes say of them.",
-                &hook_and("state"),
-            )?,
-            certificate_not_after: make.gauges(
-                "certificate_not_after_timestamp_seconds",
-                "When the first certificate of the hook ends: the one its backends serve, or one in its caBundle.",
-                &hook_and("certificate"),
-            )?,
+            declared: Vec::new(),
+            hooks: hooks::HookMetrics::new(&make)?,
             writes: make.gauges(
                 "control_plane_writes",
                 "1 for how writes to the control plane go now, 0 for the others.",
@@ -133,17 +96,6 @@ impl Metrics {
                 "not_a_hook",
                 "1 for what slows or blocks writes when it is no hook, 0 for the others.",
                 &["cause"],
-            )?,
-            probes: make.counters(
-                "probes_total",
-                "Finished probes by outcome.",
-                &["kind", "configuration", "webhook", "path", "connection", "outcome"],
-            )?,
-            probe_seconds: make.histograms("probe_duration_seconds", "Time per probe.", &hook_and("connection"))?,
-            probe_phase_seconds: make.histograms(
-                "probe_phase_duration_seconds",
-                "Time per phase of fresh probes, over all hooks.",
-                &["phase"],
             )?,
             canaries: make.counters("canaries_total", "Finished canaries by outcome.", &["canary", "outcome"])?,
             canary_seconds: make.histograms("canary_duration_seconds", "Time per canary.", &["canary"])?,
@@ -192,43 +144,22 @@ impl Metrics {
             )?,
             events: make.counters("events_total", "Kubernetes Events by what became of them.", &["outcome"])?,
             servers: servers::ServerMetrics::new(&make)?,
-            registry,
-        })
+            alertmanager: alertmanager::PushMetrics::new(&make)?,
+            telemetry: telemetry::counts(&make)?,
+            registry: registry.clone(),
+        };
+        let declared = make.into_declared();
+        Ok(Self { declared, ..metrics })
+    }
+
+    /// Every metric there can be, by name, whether or not it has a series yet.
+    pub fn declared(&self) -> &[Declared] {
+        &self.declared
     }
 
     /// Counts a finished probe.
     pub fn probed(&self, report: &ProbeReport) {
-        let id = &report.hook;
-        let series @ [path, connection, outcome] = [
-            report.backend.path.as_str(),
-            report.connection.as_str(),
-            report.outcome.as_str(),
-        ];
-        if let Ok(mut probed) = self.probed_as.lock() {
-            probed.entry(id.clone()).or_default().insert(series);
-        }
-        self.probes
-            .with_label_values(&[
-                kind(id),
-                &id.configuration,
-                &id.webhook,
-                path,
-                connection,
-                outcome,
-            ])
-            .inc();
-        self.probe_seconds
-            .with_label_values(&[kind(id), &id.configuration, &id.webhook, connection])
-            .observe(report.took.as_secs_f64());
-        if report.connection == crate::domain::probe::Connection::Fresh {
-            for phase in Phase::ALL {
-                if let Some(took) = report.phases.get(phase) {
-                    self.probe_phase_seconds
-                        .with_label_values(&[phase.as_str()])
-                        .observe(took.as_secs_f64());
-                }
-            }
-        }
+        self.hooks.probed(report);
     }
 
     /// Counts a finished canary.
@@ -273,24 +204,7 @@ impl Metrics {
 
     /// Drops the probe series of hooks that are not in the inventory any more.
     pub fn keep_only(&self, hooks: &BTreeSet<HookId>) {
-        let Ok(mut probed) = self.probed_as.lock() else {
-            return;
-        };
-        probed.retain(|id, series| {
-            let keep = hooks.contains(id);
-            if !keep {
-                let hook = [kind(id), &*id.configuration, &*id.webhook];
-                for [path, connection, outcome] in &*series {
-                    let labels = [hook[0], hook[1], hook[2], path, connection, outcome];
-                    // An error would mean that the series is not there, which is what is wanted.
-                    let _ = self.probes.remove_label_values(&labels);
-                    let _ = self
-                        .probe_seconds
-                        .remove_label_values(&[hook[0], hook[1], hook[2], connection]);
-                }
-            }
-            keep
-        });
+        self.hooks.keep_only(hooks);
     }
 
     /// The text exposition, with the gauges as the assessment has them.
@@ -302,44 +216,36 @@ impl Metrics {
         assessment: Option<&Assessment>,
         certificates: &[CertificateEnd],
     ) -> prometheus::Result<Vec<u8>> {
+        Self::text(&self.families(assessment, certificates))
+    }
+
+    /// Everything as it is now, with the gauges as the assessment has them. What goes out by another way than
+    /// `/metrics` comes from here as well, so that it cannot say anything else.
+    pub fn families(
+        &self,
+        assessment: Option<&Assessment>,
+        certificates: &[CertificateEnd],
+    ) -> Vec<MetricFamily> {
         let _gathering = self.gathering.lock();
         self.clear();
         if let Some(assessment) = assessment {
             self.fill(assessment);
         }
-        for (id, which, end) in certificates {
-            self.certificate_not_after
-                .with_label_values(&[kind(id), &id.configuration, &id.webhook, which])
-                .set(end.unix_seconds());
-        }
-        let mut text = Vec::new();
-        TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
-        Ok(text)
+        self.hooks.fill_certificates(certificates);
+        self.registry.gather()
     }
 
     fn clear(&self) {
-        for gauges in [
-            &self.hook_health,
-            &self.hook_cause,
-            &self.hook_confidence,
-            &self.hook_excess_share,
-            &self.hook_backends,
-            &self.certificate_not_after,
-            &self.scrape_last_success,
-            &self.leader,
-        ]
-        .into_iter()
-        .chain(self.servers.vectors())
-        {
+        let own = [&self.scrape_last_success, &self.leader];
+        let vectors = self.hooks.vectors().into_iter().chain(self.servers.vectors());
+        for gauges in own.into_iter().chain(vectors) {
             gauges.reset();
         }
     }
 
     fn fill(&self, assessment: &Assessment) {
         let as_number = f64::from;
-        for verdict in &assessment.hooks {
-            self.fill_hook(verdict);
-        }
+        self.hooks.fill(assessment);
         let plane = &assessment.control_plane;
         for state in Writes::ALL {
             let now = as_number(u8::from(plane.writes == state));
@@ -393,79 +299,5 @@ impl Metrics {
                     .set(as_number(u8::from(leads)));
             }
         }
-    }
-
-    fn fill_hook(&self, verdict: &Verdict) {
-        let hook = [
-            verdict.kind.as_str(),
-            verdict.configuration.as_deref().unwrap_or(""),
-            &verdict.webhook,
-        ];
-        let with = |label| [hook[0], hook[1], hook[2], label];
-        for health in Health::ALL {
-            let now = f64::from(u8::from(verdict.health == health));
-            self.hook_health
-                .with_label_values(&with(health.as_str()))
-                .set(now);
-        }
-        if let Some(cause) = verdict.cause {
-            let labels = [hook[0], hook[1], hook[2], cause.as_str(), verdict.effect.as_str()];
-            self.hook_cause.with_label_values(&labels).set(1.0);
-        }
-        self.hook_confidence
-            .with_label_values(&hook)
-            .set(verdict.confidence);
-        if let Some(share) = verdict.excess_share {
-            self.hook_excess_share.with_label_values(&hook).set(share);
-        }
-        for backend in &verdict.backends {
-            self.hook_backends.with_label_values(&with(backend.state)).inc();
-        }
-    }
-}
-
-const fn kind(id: &HookId) -> &'static str {
-    id.kind.as_str()
-}
-
-/// Makes a metric with the common prefix and registers it.
-struct Maker<'a>(&'a Registry);
-
-impl Maker<'_> {
-    fn register<C: prometheus::core::Collector + Clone + 'static>(&self, metric: C) -> prometheus::Result<C> {
-        self.0.register(Box::new(metric.clone()))?;
-        Ok(metric)
-    }
-
-    fn opts(name: &str, help: &str) -> Opts {
-        Opts::new(name, help).namespace("hookwatch")
-    }
-
-    fn buckets(name: &str, help: &str) -> HistogramOpts {
-        HistogramOpts::from(Self::opts(name, help)).buckets(SECONDS.to_vec())
-    }
-
-    fn gauge(&self, name: &str, help: &str) -> prometheus::Result<Gauge> {
-        self.register(Gauge::with_opts(Self::opts(name, help))?)
-    }
-
-    fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> prometheus::Result<GaugeVec> {
-        self.register(GaugeVec::new(Self::opts(name, help), labels)?)
-    }
-
-    fn counter(&self, name: &str, help: &str) -> prometheus::Result<IntCounter> {
-        self.register(IntCounter::with_opts(Self::opts(name, help))?)
-    }
-
-    fn counters(&self, name: &str, help: &str, labels: &[&str]) -> prometheus::Result<IntCounterVec> {
-        self.register(IntCounterVec::new(Self::opts(name, help), labels)?)
-    }
-
-    fn histogram(&self, name: &str, help: &str) -> prometheus::Result<Histogram> {
-        self.register(Histogram::with_opts(Self::buckets(name, help))?)
-    }
-
-    fn histograms(&self, name: &str, help: &str, labels: &[&str]) -> prometheus::Result<HistogramVec> {
-        self.register(HistogramVec::new(Self::buckets(name, help), labels)?)
     }
 }

@@ -9,6 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::HeaderValue;
 use rustls::crypto::CryptoProvider;
 use thiserror::Error;
 use tokio::time::{Instant, sleep, timeout};
@@ -96,6 +97,8 @@ pub struct ProbeRequest {
     pub deadline: Duration,
     /// As whom a review is made; needed for [`ProbeLevel::Review`] only.
     pub review: Option<ReviewSubject>,
+    /// The W3C trace context that the request carries, where there is one.
+    pub traceparent: Option<HeaderValue>,
 }
 
 /// Probes backends. One for the whole daemon; how many probes run at once is the caller's business.

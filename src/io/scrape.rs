@@ -28,6 +28,8 @@ mod readyz;
 mod sniff;
 mod targets;
 
+pub(super) use targets::replicas as addresses;
+
 use reader::{Format, Reader, Unfit};
 use targets::Targets;
 

@@ -1,33 +1,124 @@
-//! Logs.
+//! What the daemon says of itself: logs, and traces and metrics over OTLP.
+//!
+//! OTLP is off unless the standard `OTEL_*` variables ask for it, and then nothing here exists: no task, no client,
+//! no span. What is on is bounded: spans wait in a queue of fixed length and past it are counted and gone, metrics
+//! are read off the registry of [`Metrics`](super::metrics::Metrics) when it is time to send them and kept nowhere,
+//! each request has a deadline, and so has the flush at the end. Nothing that observes or judges ever waits.
 
-use std::io::IsTerminal;
+mod bridge;
+mod counts;
+mod delivery;
+mod logs;
+mod observation;
+mod periodic;
+mod queue;
+mod settings;
+mod trace;
+mod transport;
 
-use tracing_subscriber::EnvFilter;
+use std::time::Duration;
 
-/// How log lines look.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-pub enum LogFormat {
-    /// For people.
-    #[default]
-    Text,
-    /// One JSON object a line.
-    Json,
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::Clock;
+use super::http::Shown;
+
+pub use counts::{Loss, Signal, TelemetryCounts};
+pub use logs::{LogFormat, start};
+pub use observation::Observation;
+pub use opentelemetry::trace::TraceId;
+pub use settings::{Destination, MetricsSettings, Protocol, Settings, TracesSettings};
+pub use trace::Tracer;
+
+/// Who made spans and metrics, within the service.
+const SCOPE: &str = "hookwatch";
+/// The longest that stopping waits for what is not delivered yet.
+pub const FLUSH: Duration = Duration::from_secs(5);
+
+/// What sends traces and metrics. Off, it is nothing at all.
+#[derive(Debug, Default)]
+pub struct Telemetry {
+    tracer: Tracer,
+    running: Option<Running>,
 }
 
-/// Begins to log to standard error, so that standard output carries results only.
-///
-/// # Errors
-/// A sentence when the filter cannot be read, or when logging has begun already.
-pub fn start(format: LogFormat, filter: &str) -> Result<(), String> {
-    let filter = EnvFilter::try_new(filter)
-        .map_err(|error| format!("{filter:?} is not a log filter like info or hookwatch=debug: {error}"))?;
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr);
-    let started = match format {
-        LogFormat::Text => builder.with_target(false).try_init(),
-        LogFormat::Json => builder.json().flatten_event(true).try_init(),
-    };
-    started.map_err(|error| format!("logging has begun already: {error}"))
+#[derive(Debug)]
+struct Running {
+    tasks: JoinSet<()>,
+    stop: watch::Sender<bool>,
+}
+
+impl Telemetry {
+    /// Begins to send what `settings` ask for. What cannot be sent as asked is said in the log and left out: a daemon
+    /// that watches matters more than one that is watched. Must be called inside the runtime.
+    pub fn start(settings: Settings, shown: &Shown, clock: &Clock) -> Self {
+        for complaint in &settings.complaints {
+            tracing::warn!("{complaint}");
+        }
+        if settings.is_off() {
+            return Self::default();
+        }
+        let (stop, stopped) = watch::channel(false);
+        let mut tasks = JoinSet::new();
+        let counts = shown.metrics.telemetry();
+        let mut tracer = Tracer::default();
+        if let Some(traces) = settings.traces
+            && let Some(transport) = open(&traces.destination, Signal::Traces)
+        {
+            let (queue, waiting) = queue::queue(traces.queue, counts.clone());
+            let delivery =
+                delivery::Delivery::new(transport, Signal::Traces, counts.clone(), stopped.clone());
+            tasks.spawn(waiting.send(delivery, traces.batch, traces.delay, settings.resource.clone()));
+            tracer = Tracer::new(traces, queue, clock);
+        }
+        if let Some(metrics) = settings.metrics
+            && let Some(transport) = open(&metrics.destination, Signal::Metrics)
+        {
+            let delivery = delivery::Delivery::new(transport, Signal::Metrics, counts.clone(), stopped);
+            let source = bridge::Source::new(shown.clone(), settings.resource, clock);
+            tasks.spawn(periodic::send(source, delivery, metrics.interval));
+        }
+        Self {
+            tracer,
+            running: Some(Running { tasks, stop }),
+        }
+    }
+
+    /// Makes spans; off when traces are.
+    pub fn tracer(&self) -> &Tracer {
+        &self.tracer
+    }
+
+    /// Delivers what is waiting, for at most [`FLUSH`].
+    pub async fn stop(self) {
+        let Some(Running { mut tasks, stop }) = self.running else {
+            return;
+        };
+        self.tracer.end();
+        stop.send_replace(true);
+        let flushed = tokio::time::timeout(FLUSH, async { while tasks.join_next().await.is_some() {} }).await;
+        if flushed.is_err() {
+            tracing::warn!(
+                "the last traces and metrics could not be delivered within {} s",
+                FLUSH.as_secs()
+            );
+        }
+    }
+}
+
+/// The way to a destination; `None`, and a line in the log, when there is none.
+fn open(destination: &Destination, signal: Signal) -> Option<transport::Transport> {
+    let protocol = destination.protocol.as_str();
+    match transport::Transport::open(destination) {
+        Ok(transport) => {
+            let endpoint = destination.endpoint.to_string();
+            tracing::info!(endpoint, protocol, "{signal} are sent over OTLP");
+            Some(transport)
+        }
+        Err(why) => {
+            tracing::error!(protocol, "{signal} are not sent: {why}");
+            None
+        }
+    }
 }

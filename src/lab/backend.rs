@@ -5,10 +5,11 @@ mod gate;
 mod others;
 
 use std::borrow::Cow;
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -75,9 +76,27 @@ pub enum Role {
 pub struct Counters {
     reviews: AtomicU64,
     others: AtomicU64,
+    traceparents: Mutex<VecDeque<String>>,
 }
 
+/// How many trace contexts a backend remembers.
+const TRACEPARENTS: usize = 256;
+
 impl Counters {
+    fn note(&self, traceparent: &str) {
+        if let Ok(mut kept) = self.traceparents.lock() {
+            kept.truncate(TRACEPARENTS - 1);
+            kept.push_front(traceparent.to_owned());
+        }
+    }
+
+    /// The newest headers `traceparent` that requests came with, the last one first.
+    pub fn traceparents(&self) -> Vec<String> {
+        let kept = self.traceparents.lock();
+        kept.map(|kept| kept.iter().cloned().collect())
+            .unwrap_or_default()
+    }
+
     fn count(&self, is_review: bool) {
         let counter = if is_review { &self.reviews } else { &self.others };
         counter.fetch_add(1, Ordering::Relaxed);

@@ -5,7 +5,7 @@
 
 pub mod binaries;
 pub mod namespace;
-mod process;
+pub(super) mod process;
 mod server;
 mod throttle;
 

@@ -130,7 +130,11 @@ fn both_policies_are_bound_and_refuse_when_in_doubt() {
 /// Each rule as it stands in the tables: `verbs`, `resources`, whatever else limits it.
 fn rules() -> BTreeSet<(String, String)> {
     let mut rules = BTreeSet::new();
-    for path in ["deploy/base/observe.yaml", "deploy/overlays/breaker/act.yaml"] {
+    for path in [
+        "deploy/base/observe.yaml",
+        "deploy/overlays/breaker/act.yaml",
+        "deploy/overlays/expiry/expiry.yaml",
+    ] {
         for role in objects(path) {
             let words = |list: &Value| -> Vec<String> {
                 let list = list.as_array().into_iter().flatten();

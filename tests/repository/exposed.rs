@@ -12,13 +12,16 @@ use hookwatch::domain::probe::{
     CertificateFacts, Connection, Phase, Phases, ProbeLevel, ProbeOutcome, ProbeReport,
 };
 use hookwatch::domain::readiness::ReadinessView;
+use hookwatch::domain::risk::{Risk, RiskKind};
 use hookwatch::domain::snapshot::{Scrape, ScrapeFailure, ScrapeFailureReason};
 use hookwatch::domain::time::Time;
 use hookwatch::domain::verdict::{
     Assessment, BackendView, Cause, Effect, Elsewhere, Health, NotAHook, ScrapeView,
 };
+use hookwatch::io::alertmanager::PushError;
 use hookwatch::io::events::EventOutcome;
-use hookwatch::io::metrics::Metrics;
+use hookwatch::io::metrics::{Dropped, Metrics};
+use hookwatch::io::telemetry::{Loss, Signal};
 
 use crate::root;
 
@@ -65,7 +68,10 @@ pub fn values_of(label: &str) -> Option<Vec<&'static str>> {
         "health" => Health::ALL.map(Health::as_str).to_vec(),
         "state" => hookwatch::domain::verdict::Writes::ALL
             .map(hookwatch::domain::verdict::Writes::as_str)
-            .to_vec(),
+            .into_iter()
+            // Those of a backend.
+            .chain(["alive", "slow", "wavering", "dead", "untried"])
+            .collect(),
         "cause" => causes
             .map(Cause::as_str)
             .into_iter()
@@ -87,6 +93,8 @@ pub fn values_of(label: &str) -> Option<Vec<&'static str>> {
         ]
         .map(HookKind::as_str)
         .to_vec(),
+        "risk" => RiskKind::ALL.map(RiskKind::as_str).to_vec(),
+        "signal" => Signal::ALL.map(Signal::as_str).to_vec(),
         "by" => Place::ALL.map(Place::as_str).to_vec(),
         "role" => Role::ALL.map(Role::as_str).to_vec(),
         "certificate" => vec!["served", "ca"],
@@ -99,6 +107,11 @@ pub fn values_of(label: &str) -> Option<Vec<&'static str>> {
             ScrapeFailureReason::NotMetrics.as_str(),
             ScrapeFailureReason::Truncated.as_str(),
         ],
+        "reason" => PushError::REASONS
+            .into_iter()
+            .chain(Dropped::ALL.map(Dropped::as_str))
+            .chain(Loss::ALL.map(Loss::as_str))
+            .collect(),
         _ => return None,
     })
 }
@@ -152,6 +165,10 @@ fn exposition() -> String {
     });
     metrics.event_written(EventOutcome::Written);
     metrics.role_changed(Role::Leader);
+    metrics.alertmanager_known("127.0.0.1:9093");
+    metrics.telemetry().sent(Signal::Traces, 1);
+    metrics.telemetry().dropped(Signal::Traces, Loss::QueueFull, 1);
+    metrics.telemetry().queued(Signal::Traces, 1);
     let mut assessment = an_assessment();
     assessment.replica = Some(ReplicaView {
         identity: "a".into(),
@@ -166,6 +183,10 @@ fn exposition() -> String {
         (Health::Failing, Some(Cause::Hanging), Effect::Blocking);
     verdict.configuration = Some("policy".into());
     verdict.excess_share = Some(0.5);
+    verdict.risks = vec![Risk {
+        kind: RiskKind::OneNode,
+        text: String::new(),
+    }];
     verdict.backends = vec![BackendView {
         backend,
         state: "dead",
@@ -221,7 +242,20 @@ pub struct Label {
     pub value: String,
 }
 
-/// Splits `name{label="value",...}`, whatever follows it. Values hold no quotes.
+/// Splits at the quote that closes a value: one that no backslash stands before.
+fn closed(text: &str) -> (&str, &str) {
+    let mut escaped = false;
+    for (at, character) in text.char_indices() {
+        match character {
+            '"' if !escaped => return (&text[..at], &text[at + 1..]),
+            '\\' => escaped = !escaped,
+            _ => escaped = false,
+        }
+    }
+    panic!("a value is not closed: {text}");
+}
+
+/// Splits `name{label="value",...}`, whatever follows it. Values are left as they are escaped.
 pub fn selector(text: &str) -> (&str, Vec<Label>) {
     let end = text
         .find(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
@@ -232,7 +266,7 @@ pub fn selector(text: &str) -> (&str, Vec<Label>) {
         return (name, labels);
     };
     while let Some((before, after)) = rest.split_once('"') {
-        let (value, after) = after.split_once('"').expect("a closed value");
+        let (value, after) = closed(after);
         let before = before.trim_matches([',', ' ']);
         let split = before.find(['=', '!']).expect("an operator");
         labels.push(Label {
@@ -255,38 +289,4 @@ pub fn names_in(text: &str) -> BTreeSet<String> {
         .filter(ours)
         .map(str::to_owned)
         .collect()
-}
-
-#[test]
-fn every_metric_that_is_declared_has_a_sample_here() {
-    let source = crate::read("src/io/metrics.rs");
-    let declared = source.split("make.").skip(1).filter_map(|call| {
-        let (kind, rest) = call.split_once('(')?;
-        Some((kind, rest.split('"').nth(1)?))
-    });
-    let mut count = 0;
-    for (kind, name) in declared {
-        let ending = if kind.starts_with("histogram") {
-            "_bucket"
-        } else {
-            ""
-        };
-        let name = format!("hookwatch_{name}{ending}");
-        assert!(EXPOSED.contains_key(&name), "{name} has no sample");
-        count += 1;
-    }
-    assert!(count >= 20, "only {count} declarations were found");
-}
-
-#[test]
-fn every_metric_in_a_document_exists() {
-    for path in crate::files("", ".md") {
-        for name in names_in(&crate::read(&path)) {
-            assert!(
-                EXPOSED.contains_key(&name),
-                "{}: there is no {name}",
-                path.display()
-            );
-        }
-    }
 }

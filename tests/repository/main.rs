@@ -12,11 +12,16 @@ mod alerts;
 mod arrows;
 mod commands;
 mod configuration;
+mod contract;
 mod dashboards;
 mod deploy;
 mod exposed;
 mod links;
+mod monitoring;
+mod pushed;
+mod runbooks;
 mod source;
+mod telemetry;
 
 use std::fs;
 use std::path::{Path, PathBuf};

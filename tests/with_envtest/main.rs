@@ -11,15 +11,23 @@
 )]
 
 mod balanced;
+mod bypass;
+#[path = "../support/bypassing.rs"]
+mod bypassing;
 #[path = "../support/fidelity/all.rs"]
 mod cases;
 mod cost;
 mod credentials;
+#[path = "../support/cutting.rs"]
+mod cutting;
 mod fidelity;
 mod kinds;
 mod played;
 mod privileges;
 mod replicas;
+mod runbooks;
+#[path = "../support/runbooks.rs"]
+mod typed;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -125,12 +133,14 @@ fn tests() -> Vec<Named> {
     let all = [
         played::tests(),
         balanced::tests(),
+        bypass::tests(),
         cost::tests(),
         credentials::tests(),
         fidelity::tests(),
         kinds::tests(),
         privileges::tests(),
         replicas::tests(),
+        runbooks::tests(),
     ];
     all.into_iter().flatten().collect()
 }

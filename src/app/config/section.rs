@@ -1,6 +1,6 @@
 //! One mapping of the configuration file, read key by key so that every mistake is found in one go.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::{Map, Value};
@@ -92,6 +92,28 @@ impl Section<'_> {
                 None
             }
         }
+    }
+
+    /// A mapping of free names to text.
+    pub(super) fn texts(&mut self, key: &str) -> BTreeMap<String, String> {
+        let entries = match self.take(key) {
+            None | Some(Value::Null) => Map::new(),
+            Some(Value::Object(entries)) => entries,
+            Some(_) => {
+                self.error(key, "must be a mapping of names to text");
+                Map::new()
+            }
+        };
+        let mut texts = BTreeMap::new();
+        for (name, value) in entries {
+            match value {
+                Value::String(text) => {
+                    texts.insert(name, text);
+                }
+                other => self.error(&format!("{key}.{name}"), format!("must be text, not {other}")),
+            }
+        }
+        texts
     }
 
     pub(super) fn required_text(&mut self, key: &str) -> Option<String> {

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use super::DemoReport;
 use super::assessment::Assessment;
 use super::judge::{Judge, News, Phase};
+use super::pages::Pages;
 use super::report::{closing, finding, report};
 use super::stage::Stage;
 use super::timeline::{Entry, Event, render};
@@ -80,6 +81,7 @@ pub struct Director<'a> {
     started: Instant,
     last_answer: Instant,
     account: Account,
+    pages: Option<Pages>,
 }
 
 /// Where the timeline goes.
@@ -108,7 +110,14 @@ impl<'a> Director<'a> {
             started,
             last_answer: Instant::now(),
             account,
+            pages: None,
         }
+    }
+
+    /// Has the alerts followed as well.
+    pub fn with_pages(mut self, pages: Option<Pages>) -> Self {
+        self.pages = pages;
+        self
     }
 
     /// Plays the whole scenario.
@@ -125,9 +134,16 @@ impl<'a> Director<'a> {
         injected.clear(&self.stage.target()).await?;
         if !self.scenario.is_quiet() {
             self.tell(Event::Removed)?;
+            if let Some(pages) = &mut self.pages {
+                pages.fault_ends();
+            }
             self.wait_for_recovery().await?;
+            self.wait_for_end_of_pages().await?;
         }
-        let report = report(self.scenario, &self.judge, &self.moments);
+        let mut report = report(self.scenario, &self.judge, &self.moments);
+        if let Some(pages) = self.pages.take() {
+            report.add_pages(pages.report());
+        }
         self.tell(Event::Closing {
             correct: report.correct,
             text: closing(&self.judge, &self.moments, report.correct),
@@ -171,6 +187,9 @@ impl<'a> Director<'a> {
 
     async fn break_it(&mut self) -> anyhow::Result<Injected> {
         self.stage.workload.forget_failures();
+        if let Some(pages) = &mut self.pages {
+            pages.fault_begins().await?;
+        }
         let injected = self.scenario.inject(&self.stage.target()).await?;
         self.moments.fault = Some((Instant::now(), Timestamp::now()));
         if !self.scenario.is_quiet() {
@@ -195,7 +214,8 @@ impl<'a> Director<'a> {
                     let failure_due = self.judge.worst_writes() == "Blocked"
                         && self.moments.first_failure.is_none()
                         && elapsed < self.timing.first_failure;
-                    elapsed >= verdict + self.timing.linger && !failure_due
+                    let page_due = self.pages.as_ref().is_some_and(|pages| !pages.waited_enough());
+                    elapsed >= verdict + self.timing.linger && !failure_due && !page_due
                 }
             };
             if enough {
@@ -215,6 +235,13 @@ impl<'a> Director<'a> {
             }
         }
         self.tell(Event::NotRecovered)
+    }
+
+    async fn wait_for_end_of_pages(&mut self) -> anyhow::Result<()> {
+        while self.pages.as_ref().is_some_and(|pages| !pages.over()) {
+            self.look(Phase::Recovery).await?;
+        }
+        Ok(())
     }
 
     /// Waits for the next poll, reads the assessment and tells what is new. `None` when there was no answer.
@@ -243,6 +270,13 @@ impl<'a> Director<'a> {
             .map(|assessment| self.judge.observe(phase, assessment));
         for news in news.into_iter().flatten() {
             self.tell(event(news))?;
+        }
+        if phase != Phase::Baseline
+            && let Some(pages) = &mut self.pages
+        {
+            for event in pages.look().await? {
+                self.tell(event)?;
+            }
         }
         if self.moments.verdict.is_none() && self.judge.has_verdict() {
             self.moments.verdict = Some((Instant::now(), Timestamp::now()));

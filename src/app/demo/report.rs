@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::director::Moments;
 use super::judge::{Judge, SeenVerdict, rounded};
+use super::pages::DeliveredPage;
 use crate::lab::scenario::Scenario;
 
 /// The outcome of one demo.
@@ -35,6 +36,21 @@ pub struct DemoReport {
     pub first_failure_at: Option<String>,
     /// From the removal of the fault until every hook was healthy.
     pub recovered_after_seconds: Option<f64>,
+    /// What somebody was paged with; `None` when there was no Prometheus.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pages: Option<Vec<DeliveredPage>>,
+}
+
+impl DemoReport {
+    /// Adds what became of the alerts, and what is wrong with that.
+    pub(super) fn add_pages(&mut self, (pages, objections): (Vec<DeliveredPage>, Vec<String>)) {
+        // A scenario in which nothing is broken calls for no page.
+        if self.fault_at.is_some() {
+            self.correct &= objections.is_empty();
+            self.objections.extend(objections);
+        }
+        self.pages = Some(pages);
+    }
 }
 
 /// A verdict that a scenario calls for.
@@ -75,6 +91,7 @@ pub fn report(scenario: &'static Scenario, judge: &Judge, moments: &Moments) -> 
             .as_ref()
             .map(|failure| format!("{:.3}", failure.at)),
         recovered_after_seconds: moments.recovered_after.map(rounded),
+        pages: None,
     }
 }
 

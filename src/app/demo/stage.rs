@@ -11,6 +11,7 @@ use super::{DaemonArguments, DaemonHandle, StartingDaemon};
 use crate::lab::cluster::Cluster;
 use crate::lab::control_plane::{ControlPlane, Kind};
 use crate::lab::directory::PrivateDirectory;
+use crate::lab::monitoring::{Monitoring, Programs};
 use crate::lab::scenario::Target;
 use crate::lab::workload::{Workload, WorkloadOptions};
 
@@ -74,6 +75,16 @@ impl Stage {
             cluster: &self.cluster,
             control_plane: &self.control_plane,
         }
+    }
+
+    /// Starts a Prometheus and an Alertmanager that watch the daemon.
+    ///
+    /// # Errors
+    /// When one of them does not start.
+    pub async fn monitor(&self, programs: &Programs) -> anyhow::Result<Monitoring> {
+        Monitoring::start(programs, &self.daemon.address.to_string())
+            .await
+            .context("starting Prometheus and Alertmanager")
     }
 
     /// The daemon's present assessment.

@@ -65,6 +65,30 @@ pub enum Event {
         /// How long the user had waited.
         waited: Duration,
     },
+    /// A rule of Prometheus began to hold, or has held for as long as it waits.
+    Alert {
+        /// Whether it fires.
+        firing: bool,
+        /// The alert's name.
+        name: String,
+        /// Its severity.
+        severity: String,
+        /// Its one line.
+        summary: String,
+    },
+    /// Alertmanager delivered an alert, or that it is over.
+    Page {
+        /// Whether it is over.
+        resolved: bool,
+        /// The alert's name.
+        name: String,
+        /// Its severity.
+        severity: String,
+        /// Its one line.
+        summary: String,
+        /// Its text.
+        description: String,
+    },
     /// The fault is about to be removed, and no user's request has failed.
     NoFailure,
     /// The fault was removed.
@@ -164,6 +188,31 @@ impl Shown {
             } => {
                 let line = format!("{request}, after {}: {text}", millis(*waited));
                 shown("✖", RED, "request failed", vec![line])
+            }
+            Event::Alert {
+                firing,
+                name,
+                severity,
+                summary,
+            } => {
+                let line = format!("{name} ({severity}): {summary}");
+                match firing {
+                    true => shown("◆", RED, "alert fires", vec![line]),
+                    false => shown("◇", YELLOW, "alert pending", vec![line]),
+                }
+            }
+            Event::Page {
+                resolved: true, name, ..
+            } => shown("✉", GREEN, "page resolved", vec![name.clone()]),
+            Event::Page {
+                name,
+                severity,
+                summary,
+                description,
+                ..
+            } => {
+                let first = format!("{name} ({severity}): {summary}");
+                shown("✉", RED, "page delivered", vec![first, description.clone()])
             }
             Event::NoFailure => {
                 let line = "no user's request has failed".to_owned();
@@ -337,6 +386,31 @@ mod tests {
    23.1 s  ✔  right           verdict right, 3.3 s after the fault, 6.7 s before the first request failed
 ";
         assert_eq!(format!("\n{text}"), golden);
+    }
+
+    #[test]
+    fn an_alert_is_told_with_its_text_when_it_is_delivered_and_by_its_name_when_it_is_over() {
+        let page = |resolved| Entry {
+            at: Duration::from_secs(48),
+            event: Event::Page {
+                resolved,
+                name: "HookwatchHookFailing".to_owned(),
+                severity: "critical".to_owned(),
+                summary: "v is Hanging.".to_owned(),
+                description: "The webhook v\nof \u{1b}[31mc fails.".to_owned(),
+            },
+        };
+        let delivered = render(&page(false), false);
+        assert!(
+            delivered.contains("page delivered  HookwatchHookFailing (critical): v is Hanging.\n"),
+            "{delivered}"
+        );
+        assert!(
+            delivered.contains("The webhook v") && !delivered.contains('\u{1b}'),
+            "{delivered:?}"
+        );
+        let over = render(&page(true), false);
+        assert!(over.ends_with("page resolved   HookwatchHookFailing\n"), "{over}");
     }
 
     #[test]

@@ -30,6 +30,7 @@ use crate::io::inventory::{InventoryWatch, View, WatchHealth, WatchState};
 use crate::io::node_leases::LeaseReader;
 use crate::io::probe::{Limits, ProbeRequest, Prober, ReviewSubject};
 use crate::io::scrape::{ScrapeLimits, ScrapeTarget, Scraper};
+use crate::io::telemetry::Tracer;
 use due::Due;
 
 /// How often the probes' schedule is looked at: the finest difference between two due times.
@@ -55,6 +56,7 @@ pub(super) fn spawn(
     clock: &Clock,
     events: &mpsc::Sender<Event>,
     attention: &watch::Receiver<Attention>,
+    tracer: &Tracer,
 ) -> anyhow::Result<()> {
     let (known, inventory) = watch::channel(Arc::new(Inventory::default()));
     if config.auto_break == AutoBreak::On {
@@ -77,6 +79,7 @@ pub(super) fn spawn(
             config.scrapes.clone(),
             events.clone(),
             attention.clone(),
+            tracer.clone(),
         ));
     }
     let reader = LeaseReader::new(connection, Arc::clone(clock));
@@ -89,6 +92,7 @@ pub(super) fn spawn(
             config.canaries.clone(),
             events.clone(),
             attention.clone(),
+            tracer.clone(),
         ));
     }
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -104,6 +108,7 @@ pub(super) fn spawn(
         jitter: RandomState::new(),
         schedule: HashMap::new(),
         running: JoinSet::new(),
+        tracer: tracer.clone(),
     };
     tasks.spawn(probes.run());
     Ok(())
@@ -193,6 +198,7 @@ async fn scrape(
     config: ScrapeConfig,
     events: mpsc::Sender<Event>,
     mut attention: watch::Receiver<Attention>,
+    tracer: Tracer,
 ) {
     let mut under_way: JoinSet<(String, usize)> = JoinSet::new();
     let mut visiting = std::collections::BTreeSet::new();
@@ -224,8 +230,9 @@ async fn scrape(
                 let visit = (target.name.clone(), number);
                 if visiting.insert(visit.clone()) {
                     let (scraper, target, events) = (Arc::clone(&scraper), target.clone(), events.clone());
+                    let tracer = tracer.clone();
                     under_way.spawn(async move {
-                        look_at(&scraper, &target, refresh, &events).await;
+                        look_at(&scraper, &target, refresh, &events, &tracer).await;
                         visit
                     });
                 }
@@ -236,9 +243,18 @@ async fn scrape(
 }
 
 /// Scrapes an API server and asks whether it is ready.
-async fn look_at(scraper: &Scraper, target: &ScrapeTarget, refresh: bool, events: &mpsc::Sender<Event>) {
+async fn look_at(
+    scraper: &Scraper,
+    target: &ScrapeTarget,
+    refresh: bool,
+    events: &mpsc::Sender<Event>,
+    tracer: &Tracer,
+) {
     let scrape = async {
-        let event = match scraper.scrape(target).await {
+        let span = tracer.scrape(&target.name);
+        let read = scraper.scrape(target).await;
+        span.scraped(read.as_ref());
+        let event = match read {
             Ok(scrape) => Event::Scraped(Box::new(scrape)),
             Err(failure) => Event::ScrapeFailed(failure),
         };
@@ -264,6 +280,7 @@ async fn write_canaries(
     config: CanaryConfig,
     events: mpsc::Sender<Event>,
     mut attention: watch::Receiver<Attention>,
+    tracer: Tracer,
 ) {
     let mut under_way: JoinSet<bool> = JoinSet::new();
     loop {
@@ -271,6 +288,7 @@ async fn write_canaries(
         let mut permitted = true;
         if under_way.len() < CANARIES_AT_ONCE {
             let (canaries, events) = (canaries.clone(), events.clone());
+            let span = tracer.canary(target);
             under_way.spawn(async move {
                 let late = events.clone();
                 let report = canaries
@@ -279,6 +297,7 @@ async fn write_canaries(
                         let _ = late.try_send(Event::CanaryOverdue(overdue));
                     })
                     .await;
+                span.canary_written(&report);
                 let permitted = !matches!(
                     report.outcome,
                     CanaryOutcome::Forbidden { .. } | CanaryOutcome::Missing { .. }
@@ -311,6 +330,7 @@ struct Probes {
     schedule: HashMap<(HookId, Backend), Due>,
     /// Owned here so that probes end with the task that starts them.
     running: JoinSet<()>,
+    tracer: Tracer,
 }
 
 impl Probes {
@@ -420,7 +440,9 @@ impl Probes {
             };
             let toss = self.jitter.hash_one((&key, connection, due.round)) % 1_000;
             let token = due.start(connection, now, toss);
+            let span = self.tracer.probe(&hook.id, &backend);
             let request = ProbeRequest {
+                traceparent: span.traceparent(),
                 deadline: hook.timeout,
                 hook,
                 backend,
@@ -437,6 +459,7 @@ impl Probes {
                         let _ = late.try_send(Event::ProbeOverdue(Box::new(overdue)));
                     })
                     .await;
+                span.probed(&report);
                 let _ = events.send(Event::Probed(Box::new(report))).await;
                 drop((permit, token));
             });

@@ -31,6 +31,11 @@ pub(super) struct Leadership {
 }
 
 impl Leadership {
+    /// Where this replica stands, as of the last look.
+    pub(super) fn standing(&self) -> Standing {
+        self.standing.borrow().clone()
+    }
+
     /// Whether it leads at this instant. To be asked at the moment of a write, not before.
     pub(super) fn is_leader_now(&self) -> bool {
         matches!(*self.standing.borrow(), Standing::Leading { until, .. } if (self.clock)() < until)

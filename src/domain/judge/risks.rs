@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use crate::domain::hook::Hook;
 use crate::domain::inventory::NodeState;
+use crate::domain::risk::{Risk, RiskKind};
 
 /// The risks of one hook.
-pub(super) fn risks(hook: &Hook, nodes: &BTreeMap<String, NodeState>) -> Vec<String> {
+pub(super) fn risks(hook: &Hook, nodes: &BTreeMap<String, NodeState>) -> Vec<Risk> {
     let Some((node, endpoints)) = hook.only_node() else {
         return Vec::new();
     };
@@ -15,21 +16,26 @@ pub(super) fn risks(hook: &Hook, nodes: &BTreeMap<String, NodeState>) -> Vec<Str
         n => format!("All {n} backends"),
     };
     let state = nodes.get(node);
-    vec![match state.and_then(|state| state.ready) {
+    let (kind, text) = match state.and_then(|state| state.ready) {
         Some(false) => {
             let since = state
                 .and_then(|state| state.since)
                 .map_or_else(String::new, |since| format!(" since {since}"));
-            format!(
+            let text = format!(
                 "{all} are on node {node:?}, which is NotReady{since}: this hook fails as soon as they stop \
                  answering, and no other node has one to take over."
-            )
+            );
+            (RiskKind::NodeNotReady, text)
         }
-        _ => format!(
-            "{all} are on node {node:?}: when that fails, this hook does. Spread them with podAntiAffinity or \
-             topologySpreadConstraints."
-        ),
-    }]
+        _ => {
+            let text = format!(
+                "{all} are on node {node:?}: when that fails, this hook does. Spread them with podAntiAffinity or \
+                 topologySpreadConstraints."
+            );
+            (RiskKind::OneNode, text)
+        }
+    };
+    vec![Risk { kind, text }]
 }
 
 #[cfg(test)]
@@ -70,20 +76,30 @@ mod tests {
         [("a".to_owned(), state)].into()
     }
 
+    /// The sentence of the only risk.
+    fn one(hook: &Hook, nodes: &BTreeMap<String, NodeState>, kind: RiskKind) -> String {
+        let risks = risks(hook, nodes);
+        let [risk] = risks.as_slice() else {
+            panic!("one risk: {risks:?}")
+        };
+        assert_eq!(risk.kind, kind);
+        risk.text.clone()
+    }
+
     #[test]
     fn two_backends_on_one_node_are_a_risk_and_a_prediction_once_that_node_is_not_ready() {
         let hook = on(&[Some("a"), Some("a"), Some("a")]);
-        let standing = risks(&hook, &nodes(true)).join(" ");
+        let standing = one(&hook, &nodes(true), RiskKind::OneNode);
         assert!(
             standing.starts_with("All 3 backends are on node \"a\": when that fails"),
             "{standing}"
         );
         assert_eq!(
-            risks(&hook, &BTreeMap::new()).join(" "),
+            one(&hook, &BTreeMap::new(), RiskKind::OneNode),
             standing,
             "also where nodes may not be read"
         );
-        let predicted = risks(&hook, &nodes(false)).join(" ");
+        let predicted = one(&hook, &nodes(false), RiskKind::NodeNotReady);
         assert!(
             predicted.contains("is NotReady since 1970-01-01T00:00:00.000Z: this hook fails"),
             "{predicted}"
@@ -99,7 +115,7 @@ mod tests {
             &[None, None],
             &[Some("a"), None],
         ] {
-            assert_eq!(risks(&on(on_nodes), &nodes(false)), [""; 0], "{on_nodes:?}");
+            assert_eq!(risks(&on(on_nodes), &nodes(false)), [], "{on_nodes:?}");
         }
     }
 }

@@ -20,6 +20,8 @@ const LASTS: Duration = Duration::from_secs(120);
 const SCRAPED_BEFORE: Duration = Duration::from_secs(5);
 /// A call that took this part of the hook's timeout was ended by it.
 const TIMED_OUT: f64 = 0.8;
+/// What clients gave up, and what other calls took, is reckoned to those that failed.
+const TIMED_OUT_AT_MOST: f64 = 2.0;
 
 /// The finding, where everything speaks for stale connections.
 pub(super) fn stale(
@@ -47,7 +49,7 @@ pub(super) fn stale(
         let timeout = hook.timeout.as_secs_f64();
         let mean = counters.failed_mean;
         counters.failed >= 1.0
-            && mean.is_some_and(|mean| (TIMED_OUT * timeout..=1.2 * timeout).contains(&mean))
+            && mean.is_some_and(|mean| (TIMED_OUT * timeout..=TIMED_OUT_AT_MOST * timeout).contains(&mean))
             && counters.span.is_some_and(|(_, to)| to >= left + limit)
     };
     // Each of these calls comes back alone, so the newest interval may have none of them while the next ones hang.

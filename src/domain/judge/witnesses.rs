@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Case;
 use crate::domain::history::Window;
 use crate::domain::hook::BackendPath::ClusterIp;
-use crate::domain::hook::{Backend, HookKind};
+use crate::domain::hook::{Backend, FailurePolicy, HookKind};
 use crate::domain::probing::{BackendState, Dead};
 use crate::domain::snapshot::{Cumulative, HookSeries};
 use crate::domain::time::Time;
@@ -18,13 +18,17 @@ pub(super) const ENOUGH_CALLS: f64 = 5.0;
 /// A smaller part of failed calls is no outage.
 const NOTABLE_PART: f64 = 0.05;
 /// A call faster than this is never slow.
-const SLOW_AT_LEAST: f64 = 0.1;
+pub(super) const SLOW_AT_LEAST: f64 = 0.1;
 /// And between the two it is slow when it takes this many times the usual.
 const SLOW_FACTOR: f64 = 5.0;
 /// A failed call at least this long was ended by a timeout: `timeoutSeconds` is at least 1.
 const TIMEOUT_LIKE: f64 = 0.9;
+/// And one that took this long was, whatever the hook's own timeout.
+const IMPATIENT: f64 = 4.0;
 /// A mean time of failed calls beyond this many timeouts is not theirs alone: others were slow too.
 const TIMED_OUT_AT_MOST: f64 = 1.2;
+/// Calls that take this part of their timeout on average were ended by it.
+const MUTE_TIMEOUT: f64 = 0.9;
 /// The largest `timeoutSeconds`.
 const LONGEST_TIMEOUT: f64 = 30.0;
 /// A call slower than this is slow whatever is usual.
@@ -75,6 +79,8 @@ pub(super) enum Probes<'a> {
     },
 }
 
+/// Denials are worth a word when there are this many of them.
+const MANY_DENIALS: f64 = 5.0;
 /// Where little is written: most calls of a minute have to fail.
 const MOST: f64 = 0.5;
 
@@ -89,6 +95,8 @@ pub(super) struct Counters {
     pub(super) denied: f64,
     pub(super) mean: Option<f64>,
     pub(super) fail_open: f64,
+    /// What fails is let pass, and this release of the API server counts neither that nor outcomes.
+    mute: bool,
     pub(super) span: Option<(Time, Time)>,
 }
 
@@ -111,7 +119,9 @@ impl Counters {
         let little = recent.calls < FEW && recent.calls - recent.failed < 1.0;
         if little && (recent.failed >= 1.0 || was_failing) {
             let minute = Self::over(case, case.minute);
-            if minute.failing() && minute.failed >= MOST * minute.calls {
+            // No call is no news: what failed last is not well for not being called.
+            let no_news = was_failing && recent.calls < 1.0;
+            if minute.failing() && (no_news || minute.failed >= MOST * minute.calls) {
                 return minute;
             }
         }
@@ -122,22 +132,33 @@ impl Counters {
         let Some(Counted { series, from, to }) = counted else {
             return Self::default();
         };
-        let failed = series.failed();
+        let timeout = case
+            .hook
+            .map_or(LONGEST_TIMEOUT, |hook| hook.timeout.as_secs_f64());
+        let tells = series.codes.values().any(|count| *count >= 1.0);
+        let mute = !tells
+            && case
+                .hook
+                .is_some_and(|hook| hook.failure_policy == FailurePolicy::Ignore);
+        let failed = match series.calls.mean() {
+            // Nothing but the time tells then; whoever takes all of it has not answered.
+            Some(mean) if mute && mean >= MUTE_TIMEOUT * timeout => series.calls.count,
+            _ => series.failed(),
+        };
         let denied = series.rejections.denied;
         // Under Fail the refused calls have their own series; under Ignore what failed hides among the rest
         // and shows by what it adds to them.
+        let refused = series.rejections.calling + series.rejections.internal;
         let failed_mean = if failed < 1.0 {
             None
-        } else if series.rejections.calling + series.rejections.internal >= 1.0 && denied < 1.0 {
-            series.rejected.mean()
+        } else if refused >= 1.0 {
+            // A denial is an answer like any other.
+            Some(((series.rejected.sum - denied * case.usual.unwrap_or(0.0)) / refused).max(0.0))
         } else {
             let others = (series.calls.count - failed).max(0.0);
             Some(((series.calls.sum - others * case.usual.unwrap_or(0.0)) / failed).max(0.0))
         };
-        let limit = TIMED_OUT_AT_MOST
-            * case
-                .hook
-                .map_or(LONGEST_TIMEOUT, |hook| hook.timeout.as_secs_f64());
+        let limit = TIMED_OUT_AT_MOST * timeout;
         let timed_out = failed_mean.is_some_and(|mean| (TIMEOUT_LIKE..=limit).contains(&mean));
         // A call that timed out is no slow answer.
         let mean = if failed >= 1.0 && series.rejections.calling >= 1.0 {
@@ -154,12 +175,15 @@ impl Counters {
         let own_errors = series
             .codes
             .iter()
-            .filter(|(code, _)| (500..=600).contains(*code) && **code != 503);
+            .filter(|(code, _)| (400..=600).contains(*code) && **code != 503);
+        // A denial has a code of that kind as well.
+        let own_errors = own_errors.map(|(_, count)| count).sum::<f64>() - denied;
         Self {
+            mute,
             calls: series.calls.count,
             failed,
             failed_mean,
-            own_errors: own_errors.map(|(_, count)| count).sum(),
+            own_errors: own_errors.max(0.0),
             denied,
             mean,
             fail_open: series.fail_open,
@@ -167,9 +191,26 @@ impl Counters {
         }
     }
 
+    /// It denies most of what it is shown; where little is shown to it, the minute tells.
+    pub(super) fn denies_much(&self, case: &Case<'_>) -> bool {
+        let much =
+            |counters: &Self| counters.denied >= MANY_DENIALS && counters.denied >= 0.5 * counters.calls;
+        much(self) || self.calls < 2.0 * MANY_DENIALS && much(&Self::over(case, case.minute))
+    }
+
     /// Calls were answered, and none failed, in a span that began after `since`.
     pub(super) fn answered_since(&self, since: Time) -> bool {
-        self.from().is_some_and(|from| from >= since) && self.calls >= 1.0 && self.failed < 1.0
+        self.from().is_some_and(|from| from >= since) && self.calls >= 1.0 && self.failed < 1.0 && !self.mute
+    }
+
+    /// Calls fail, and not at once.
+    pub(super) fn timed_out(&self) -> bool {
+        self.failed >= 1.0 && !self.failed_at_once()
+    }
+
+    /// Calls fail sooner than any timeout is over.
+    pub(super) fn failed_at_once(&self) -> bool {
+        self.failed_mean.is_some_and(|mean| mean < TIMEOUT_LIKE)
     }
 
     /// Calls fail, more than a rollout's burst.
@@ -178,10 +219,13 @@ impl Counters {
     }
 
     pub(super) fn slow(&self, usual: Option<f64>) -> Option<f64> {
-        self.mean.filter(|mean| {
-            self.calls >= 2.0
-                && (*mean >= SLOW_ALWAYS
-                    || *mean >= SLOW_AT_LEAST && usual.is_some_and(|usual| *mean >= SLOW_FACTOR * usual))
+        self.mean.filter(|_| self.calls >= 2.0 && self.is_slow(usual))
+    }
+
+    pub(super) fn is_slow(&self, usual: Option<f64>) -> bool {
+        self.mean.is_some_and(|mean| {
+            mean >= SLOW_ALWAYS
+                || mean >= SLOW_AT_LEAST && usual.is_some_and(|usual| mean >= SLOW_FACTOR * usual)
         })
     }
 
@@ -191,11 +235,14 @@ impl Counters {
 
     /// What the counters alone let guess.
     pub(super) fn cause(&self, timeout: Option<Duration>, usual: Option<f64>, fails_open: bool) -> Cause {
-        let timeout_like = timeout.map_or(TIMEOUT_LIKE, |t| (0.8 * t.as_secs_f64()).max(TIMEOUT_LIKE));
-        if self.failed_mean.is_some_and(|mean| mean >= timeout_like) {
-            Cause::Hanging
-        } else if self.own_errors >= 0.5 * self.failed {
+        // Whoever asks with a timeout of his own may have less than the hook's: leaders give up after 5 s.
+        let timeout_like = timeout.map_or(TIMEOUT_LIKE, |timeout| {
+            (0.8 * timeout.as_secs_f64()).clamp(TIMEOUT_LIKE, IMPATIENT)
+        });
+        if self.own_errors >= 0.5 * self.failed {
             Cause::Erroring
+        } else if self.failed_mean.is_some_and(|mean| mean >= timeout_like) {
+            Cause::Hanging
         } else if fails_open {
             Cause::FailingOpen
         } else if self

@@ -54,6 +54,16 @@ pub enum ScrapeFailureReason {
 }
 
 impl ScrapeFailureReason {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::Unreachable,
+        Self::TimedOut,
+        Self::Forbidden,
+        Self::Refused,
+        Self::NotMetrics,
+        Self::Truncated,
+    ];
+
     /// The value of the `reason` label in metrics.
     pub const fn as_str(self) -> &'static str {
         match self {

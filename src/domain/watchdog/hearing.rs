@@ -9,17 +9,19 @@ use std::time::Duration;
 use super::{Watchdog, subject};
 use crate::domain::canary::{CanaryOutcome, CanaryTarget};
 use crate::domain::history::Window;
-use crate::domain::hook::{Backend, Hook, HookId};
+use crate::domain::hook::{Backend, BackendAddress, Hook, HookId};
 use crate::domain::inventory::{InventoryHealth, Problem};
 use crate::domain::judge::{Case, Counted, judge};
 use crate::domain::plane::Plane;
 use crate::domain::probing::{BackendState, Dead};
 use crate::domain::rollouts::Gap;
 use crate::domain::time::Time;
-use crate::domain::verdict::{Cause, Effect, Health, Verdict};
+use crate::domain::verdict::{Cause, Effect, Health, NotAHook, Verdict};
 
 /// Hooks named by metrics alone that are reported at most.
 const MAX_UNLISTED: usize = 200;
+/// Answers that come within so little of each other come together.
+const MOMENT: Duration = Duration::from_secs(2);
 /// An inventory that could not be kept up for longer than this may be wrong about addresses.
 const OLD_INVENTORY: Duration = Duration::from_secs(30);
 
@@ -31,19 +33,23 @@ impl Watchdog {
         states: &BTreeMap<&HookId, Vec<(Backend, BackendState)>>,
         now: Time,
     ) -> bool {
-        let mut first_dead = None;
-        for (_, state) in states.values().flatten() {
-            match state {
-                BackendState::Dead(dead) => {
-                    first_dead = Some(first_dead.map_or(dead.since, |first: Time| first.min(dead.since)));
-                }
-                BackendState::Untried { .. } => {}
-                _ => return false,
-            }
-        }
-        let Some(first_dead) = first_dead else {
+        let all = || states.values().flatten().map(|(_, state)| state);
+        let dead = all().filter_map(|state| match state {
+            BackendState::Dead(dead) => Some(dead.since),
+            _ => None,
+        });
+        let Some(first_dead) = dead.min() else {
             return false;
         };
+        // An answer from before the first of them died says nothing about now.
+        let alive = |state: &BackendState| match state {
+            BackendState::Alive { at, .. } => *at >= first_dead,
+            BackendState::Slow { .. } => true,
+            _ => false,
+        };
+        if all().any(alive) {
+            return false;
+        }
         let scraped = self
             .servers
             .all()
@@ -120,8 +126,19 @@ impl Watchdog {
             listed.entry(&hook.id.webhook).or_default().push(hook);
         }
         let (excess, stalled) = (plane.excess(), plane.stalled());
+        let explained = plane
+            .elsewhere(&[])
+            .is_some_and(|found| found.cause != NotAHook::Unexplained);
         let hanging = self.hanging(states, now);
         let inventory_is_old = self.inventory_is_old(now);
+        let known = self.backends.values().flat_map(BTreeMap::keys);
+        let addresses: BTreeSet<&BackendAddress> = known.map(|backend| &backend.address).collect();
+        // When a way opens again, what hung on it comes back together, and not in one instant.
+        let a_moment_ago = now.before(MOMENT);
+        let memories = self.backends.values().flat_map(BTreeMap::values);
+        let reached_at = memories
+            .filter_map(|memory| memory.reached_by(a_moment_ago))
+            .max();
         let case = |kind, webhook: &str, hook: Option<&Hook>| -> Verdict {
             let key = (kind, webhook.to_owned());
             let counted = |window: &'w Option<Window>| Counted::of(&key, window.as_ref()?);
@@ -136,6 +153,13 @@ impl Watchdog {
             };
             let named_alike = listed.get(webhook).map_or(&[][..], Vec::as_slice);
             let itself = |other: &Hook| hook.is_some_and(|hook| hook.id == other.id);
+            let subject = (
+                kind,
+                hook.map(|hook| Arc::clone(&hook.id.configuration)),
+                Arc::from(webhook),
+            );
+            let others = self.verdicts.iter().filter(|(other, _)| **other != subject);
+            let failing = others.filter(|(_, before)| before.health == Health::Failing);
             let case = Case {
                 now,
                 kind,
@@ -157,14 +181,19 @@ impl Watchdog {
                     .filter(|other| !itself(other))
                     .collect(),
                 canaries: &self.canaries,
+                // Where canaries are slow for another reason, one that is under way is no news.
                 canary_late: memories()
                     // Who waits for an API server that does not answer does not wait for a hook.
                     .filter(|_| plane.sick.is_none())
-                    .filter_map(|memory| memory.overdue_for(now))
-                    .map(|(_, waiting)| waiting)
+                    .filter_map(|memory| memory.hung_for(now))
                     .filter(|waiting| *waiting >= Duration::from_secs(2))
                     .max(),
                 others_hang: hanging.iter().any(|id| hook.is_none_or(|hook| hook.id != *id)),
+                canary_passed: memories().filter_map(|memory| memory.passed_at(now)).max(),
+                alone: hook.is_none_or(|hook| {
+                    let own = self.backends.get(&hook.id).into_iter().flat_map(BTreeMap::keys);
+                    own.map(|backend| &backend.address).collect::<BTreeSet<_>>().len() == addresses.len()
+                }),
                 canary_slow: memories().filter_map(|memory| memory.slow(now)).max(),
                 stalled,
                 changes: &self.changes,
@@ -175,14 +204,12 @@ impl Watchdog {
                     self.rollouts.gap(&hook.id, counted, &self.changes, now)
                 }),
                 without_backends_since: hook.and_then(|hook| self.without_backends.get(&hook.id)).copied(),
+                reached_at,
+                explained,
+                other_named: failing.filter_map(|(_, before)| before.since).min(),
                 inventory_is_old,
                 self_doubt,
             };
-            let subject = (
-                kind,
-                hook.map(|hook| Arc::clone(&hook.id.configuration)),
-                Arc::from(webhook),
-            );
             judge(&case, self.verdicts.get(&subject).copied())
         };
         let mut verdicts: Vec<Verdict> = hooks

@@ -1,6 +1,7 @@
 //! Incidents as lists of events.
 
 mod endpoints;
+mod measured;
 mod misleading;
 mod others;
 mod replica;

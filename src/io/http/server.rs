@@ -1,24 +1,39 @@
 //! Accepting connections within bounds, so that no client can hold the server by being slow.
 //!
-//! A client may take [`HEADER_TIMEOUT`] for the head of a request, between two requests as well; a connection lives
-//! [`LIFETIME`] and then ends after the request under way; and while [`MAX_CONNECTIONS`] are open, others wait.
+//! A client may take [`HEADER_TIMEOUT`] for the head of a request, between two requests as well; it has to take its answer
+//! at some speed ([`Patient`]); a connection lives [`LIFETIME`] and then ends after the request under way; and while
+//! [`MAX_CONNECTIONS`] are open, others wait.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+use tower::ServiceExt;
+
+use super::access::Peer;
+use super::patient::Patient;
+use super::tls::Tls;
 
 /// Connections open at once. A scraper, a few people and the kubelet's probes need ten.
 pub(super) const MAX_CONNECTIONS: usize = 64;
 /// Longest wait for the head of a request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest wait for a TLS handshake.
+const HANDSHAKE: Duration = Duration::from_secs(5);
+/// Largest head of a request, in bytes.
+const MAX_HEAD: usize = 32 << 10;
 /// A connection is closed after so long, even one that is used.
 const LIFETIME: Duration = Duration::from_secs(300);
 /// Longest wait for an answer to be taken once the connection is to end.
@@ -27,7 +42,12 @@ const LAST_ANSWER: Duration = Duration::from_secs(5);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
 
 /// Serves until `stop` turns true; requests under way are finished.
-pub(super) async fn serve(listener: TcpListener, router: Router, mut stop: watch::Receiver<bool>) {
+pub(super) async fn serve(
+    listener: TcpListener,
+    tls: Option<Tls>,
+    router: Router,
+    mut stop: watch::Receiver<bool>,
+) {
     let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     // Dropped, and with it every connection, when this future is.
     let mut connections = JoinSet::new();
@@ -38,10 +58,11 @@ pub(super) async fn serve(listener: TcpListener, router: Router, mut stop: watch
         };
         while connections.try_join_next().is_some() {}
         match accepted {
-            Ok((stream, permit)) => {
+            Ok((stream, address, permit)) => {
                 let (router, stop) = (router.clone(), stop.clone());
+                let acceptor = tls.as_ref().map(|tls| TlsAcceptor::from(tls.config()));
                 connections.spawn(async move {
-                    hold(stream, router, stop).await;
+                    greet(stream, address, acceptor, router, stop).await;
                     drop(permit);
                 });
             }
@@ -57,22 +78,57 @@ pub(super) async fn serve(listener: TcpListener, router: Router, mut stop: watch
 async fn accept(
     listener: &TcpListener,
     room: &Arc<Semaphore>,
-) -> std::io::Result<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
+) -> std::io::Result<(TcpStream, SocketAddr, tokio::sync::OwnedSemaphorePermit)> {
     // Whoever finds no room waits in the system's queue, which costs nothing here.
     let permit = Arc::clone(room)
         .acquire_owned()
         .await
         .map_err(std::io::Error::other)?;
-    let (stream, _) = listener.accept().await?;
-    Ok((stream, permit))
+    let (stream, address) = listener.accept().await?;
+    Ok((stream, address, permit))
 }
 
-async fn hold(stream: TcpStream, router: Router, mut stop: watch::Receiver<bool>) {
+/// Learns who is at the other end.
+async fn greet(
+    stream: TcpStream,
+    address: SocketAddr,
+    acceptor: Option<TlsAcceptor>,
+    router: Router,
+    mut stop: watch::Receiver<bool>,
+) {
+    let mut peer = Peer {
+        address,
+        certified: false,
+    };
+    let stream = Patient::new(stream);
+    let Some(acceptor) = acceptor else {
+        return hold(stream, peer, router, stop).await;
+    };
+    let greeted = tokio::select! {
+        greeted = timeout(HANDSHAKE, acceptor.accept(stream)) => greeted,
+        () = stopped(&mut stop) => return,
+    };
+    if let Ok(Ok(stream)) = greeted {
+        // One that does not verify has ended the handshake.
+        peer.certified = stream.get_ref().1.peer_certificates().is_some();
+        hold(stream, peer, router, stop).await;
+    }
+}
+
+async fn hold<S>(stream: S, peer: Peer, router: Router, mut stop: watch::Receiver<bool>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(peer);
+        router.clone().oneshot(request)
+    });
     let mut connection = std::pin::pin!(
         http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEADER_TIMEOUT)
-            .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router))
+            .max_buf_size(MAX_HEAD)
+            .serve_connection(TokioIo::new(stream), service)
     );
     tokio::select! {
         // How a client leaves is its own business.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, HOST, USER_AGENT};
 use http::uri::PathAndQuery;
-use http::{HeaderValue, Method, Request, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 use http_body_util::Full;
 use rustls::pki_types::ServerName;
 
@@ -21,6 +21,10 @@ use crate::domain::time::Time;
 
 /// Who asks, in the hook's log.
 const AGENT: HeaderValue = HeaderValue::from_static(concat!("hookwatch/", env!("CARGO_PKG_VERSION")));
+
+/// Which trace a probe belongs to, in the manner of W3C Trace Context. The API server sends it as well where its own
+/// tracing is on.
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 /// A probe that can be made.
 #[derive(Debug)]
@@ -82,7 +86,10 @@ impl Plan {
         };
         let server_name = ServerName::try_from(name.clone())
             .map_err(|_| format!("{name:?} cannot be a name in a certificate"))?;
-        let message = message(request, &authority, uids, now)?;
+        let mut message = message(request, &authority, uids, now)?;
+        if let (Some(traceparent), Some(headers)) = (&request.traceparent, message.headers()) {
+            headers.insert(TRACEPARENT, traceparent.clone());
+        }
         Ok(Self {
             server_name,
             service,
@@ -130,6 +137,16 @@ fn message(request: &ProbeRequest, authority: &str, uids: &Uids, now: Time) -> R
 }
 
 impl Message {
+    /// The headers of what is asked.
+    fn headers(&mut self) -> Option<&mut HeaderMap> {
+        match self {
+            Self::Nothing => None,
+            Self::Greeting(request) | Self::Discovery(request) | Self::Review(request, _) => {
+                Some(request.headers_mut())
+            }
+        }
+    }
+
     /// The request, as often as it is needed.
     pub(super) fn request(&self) -> Option<Request<Full<Bytes>>> {
         match self {

@@ -122,6 +122,7 @@ fn request(hook: Hook, address: SocketAddr, level: ProbeLevel) -> ProbeRequest {
         connection: Connection::Fresh,
         deadline: AMPLE,
         review: Some(subject()),
+        traceparent: None,
     }
 }
 

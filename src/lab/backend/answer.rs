@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use futures::StreamExt;
-use http::{Method, Request, Response, StatusCode, header};
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, Limited, StreamBody};
 use hyper::body::{Frame, Incoming};
@@ -33,6 +33,9 @@ pub(super) async fn answer(
 ) -> Response<AnswerBody> {
     let is_review = request.method() == Method::POST;
     let path = request.uri().path().to_owned();
+    if let Some(Ok(traceparent)) = request.headers().get("traceparent").map(HeaderValue::to_str) {
+        counters.note(traceparent);
+    }
     let body = Limited::new(request.into_body(), MAX_REVIEW).collect().await;
     counters.count(is_review);
 

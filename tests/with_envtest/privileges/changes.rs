@@ -537,9 +537,28 @@ fn at_policies() -> Vec<Attempt> {
                 o["webhooks"][0]["timeoutSeconds"] = 30.into();
             },
         ),
-        at(BYPASSED, "a bypass ended by half", Expect::Fence(POLICY), |o| {
-            o["webhooks"][0]["failurePolicy"] = "Fail".into();
-        }),
+        allowed(
+            BYPASSED,
+            "failurePolicy back, and the time left to its owner",
+            |o| {
+                o["webhooks"][0]["failurePolicy"] = "Fail".into();
+            },
+        ),
+        allowed(
+            BYPASSED,
+            "the time back, and failurePolicy left to its owner",
+            |o| {
+                o["webhooks"][0]["timeoutSeconds"] = 10.into();
+            },
+        ),
+        at(
+            BYPASSED,
+            "back to the time of another",
+            Expect::Fence(POLICY),
+            |o| {
+                o["webhooks"][0]["timeoutSeconds"] = 5.into();
+            },
+        ),
         at(
             BYPASSED,
             "more bypassed with nothing written down any more",

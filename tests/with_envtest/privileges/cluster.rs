@@ -125,6 +125,13 @@ impl Cluster {
         )
     }
 
+    /// The administrator's kubeconfig, in a file.
+    pub fn admin_kubeconfig(&self) -> PathBuf {
+        self.directory
+            .write("admin.kubeconfig", &self.envtest.kubeconfig())
+            .unwrap()
+    }
+
     /// A client that is a service account of the namespace `hookwatch`.
     pub async fn client(&self, account: &str) -> Client {
         let token = self.token(account, None).await;

@@ -420,7 +420,7 @@ fn a_hook_whose_only_node_is_not_ready_is_well_and_looked_at_closely() {
     let predicted = incident.verdict(12 * SECOND + 100, "opa");
     assert_eq!(predicted.health, Health::Healthy, "it is still well");
     assert!(
-        predicted.risks[0].contains("which is NotReady"),
+        predicted.risks[0].text.contains("which is NotReady"),
         "{:?}",
         predicted.risks
     );

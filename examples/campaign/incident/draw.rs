@@ -1,0 +1,167 @@
+//! Draws an incident: which cluster, what breaks, what breaks besides, and what happens anyway.
+
+use std::sync::Arc;
+
+use super::{Fault, Gap, Incident, Kind, elsewhere, faults, noise, stage};
+use crate::model::cluster::Cluster;
+use crate::model::{At, SECOND, as_seconds, seconds};
+use crate::random::Random;
+
+/// The model runs for so long before hookwatch begins: connections are open by then.
+const HEAD: At = 40 * SECOND;
+/// It is watched for so long after the last fault, to see it let go.
+const TAIL: At = 80 * SECOND;
+/// How often a second fault is drawn.
+const OVERLAPPING: f64 = 0.4;
+/// Clusters drawn at most until one has a hook that the fault can befall.
+const TRIES: usize = 400;
+
+/// The incident of that number.
+pub fn incident(seed: u64, index: u64) -> Incident {
+    let mut random = Random::of(seed, index);
+    loop {
+        let weights = Kind::WEIGHTS.map(|(_, weight)| weight);
+        let kind = Kind::WEIGHTS[random.weighted(weights)].0;
+        if let Some(incident) = (0..TRIES).find_map(|_| staged(kind, &mut random)) {
+            return incident;
+        }
+    }
+}
+
+fn staged(kind: Kind, random: &mut Random) -> Option<Incident> {
+    let mut cluster = stage::cluster(random);
+    let begin = HEAD;
+    let from = match random.chance(0.04) {
+        // hookwatch comes when it has happened already.
+        true => begin - seconds(random.between(3.0, 30.0)),
+        false => begin + seconds(random.log_between(45.0, 400.0)),
+    };
+    let until = from + seconds(random.between(70.0, 240.0));
+    let (mut found, mut end) = (Vec::new(), until);
+    if kind != Kind::Noise {
+        found.push(inject(&mut cluster, kind, (from, until), &[], random)?);
+        if kind != Kind::ApiServerDown && random.chance(OVERLAPPING) {
+            let from = from + seconds(random.between(0.0, 60.0));
+            let span = (from, from + seconds(random.between(60.0, 180.0)));
+            let taken = taken(&cluster, &found);
+            if let Some(other) = second(&mut cluster, kind, span, &taken, random) {
+                end = end.max(other.until);
+                found.push(other);
+            }
+        }
+    }
+    let happenings = match kind {
+        Kind::Noise => 2 + random.below(4),
+        _ => random.weighted([0.4, 0.35, 0.25]),
+    };
+    let (mut said, mut gaps) = (Vec::new(), Vec::new());
+    for _ in 0..happenings {
+        let at = begin + seconds(random.between(30.0, as_seconds(end - begin)));
+        let taken = taken(&cluster, &found);
+        if let Some(what) = noise::add(&mut cluster, at, &taken, &mut gaps, random) {
+            said.push(format!("at {:.0} s: {what}", as_seconds(at)));
+        }
+    }
+    Some(finished(cluster, end + TAIL, found, (said, gaps), random))
+}
+
+fn finished(
+    cluster: Cluster,
+    end: At,
+    faults: Vec<Fault>,
+    (noise, gaps): (Vec<String>, Vec<Gap>),
+    random: &mut Random,
+) -> Incident {
+    Incident {
+        cluster: Arc::new(cluster),
+        begin: HEAD,
+        end,
+        faults,
+        noise,
+        gaps,
+        world: random.fork(),
+        observers: random.fork(),
+    }
+}
+
+/// Services that a fault has befallen.
+fn taken(cluster: &Cluster, found: &[Fault]) -> Vec<usize> {
+    let hooks = found.iter().flat_map(|fault| &fault.hooks);
+    hooks.map(|hook| cluster.hooks[*hook].service).collect()
+}
+
+fn inject(
+    cluster: &mut Cluster,
+    kind: Kind,
+    span: (At, At),
+    taken: &[usize],
+    random: &mut Random,
+) -> Option<Fault> {
+    match kind.elsewhere() {
+        Some(_) => elsewhere::inject(cluster, kind, span, random),
+        None => faults::inject(cluster, kind, span, taken, random),
+    }
+}
+
+/// Another fault beside the first: another hook's, or no hook's.
+fn second(
+    cluster: &mut Cluster,
+    first: Kind,
+    span: (At, At),
+    taken: &[usize],
+    random: &mut Random,
+) -> Option<Fault> {
+    let told = Kind::WEIGHTS.map(|(kind, _)| kind);
+    let told = told.into_iter().filter(|kind| *kind != Kind::Noise);
+    let (of_none, of_hooks): (Vec<Kind>, Vec<Kind>) = told.partition(|kind| kind.elsewhere().is_some());
+    // An API server that is down hides whatever else there is.
+    let of_none: Vec<Kind> = of_none
+        .into_iter()
+        .filter(|kind| *kind != Kind::ApiServerDown)
+        .collect();
+    let of_hook = first.elsewhere().is_some() || random.chance(0.55);
+    let kind = random.pick(if of_hook { &of_hooks } else { &of_none })?;
+    inject(cluster, kind, span, taken, random)
+}
+
+/// A stretch of so long in which nothing breaks: what happens anyway, once in a while.
+pub fn quiet(seed: u64, index: u64, length: At) -> Incident {
+    let mut random = Random::of(seed ^ 0x0051_1e70, index);
+    let mut cluster = stage::cluster(&mut random);
+    let (mut said, mut gaps) = (Vec::new(), Vec::new());
+    let mut at = HEAD + seconds(random.exponential(600.0));
+    while at < HEAD + length {
+        if let Some(what) = noise::add(&mut cluster, at, &[], &mut gaps, &mut random) {
+            said.push(format!("at {:.0} s: {what}", as_seconds(at)));
+        }
+        at += seconds(random.exponential(1_200.0));
+    }
+    finished(cluster, HEAD + length, Vec::new(), (said, gaps), &mut random)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_cause_that_the_core_can_say_makes_up_four_percent_and_a_third_overlap() {
+        let drawn: Vec<Incident> = (0..2_000).map(|index| incident(1, index)).collect();
+        for (kind, _) in Kind::WEIGHTS {
+            let first = |incident: &&Incident| match incident.faults.first() {
+                Some(fault) => fault.kind == kind,
+                None => kind == Kind::Noise,
+            };
+            let part = drawn.iter().filter(first).count() as f64 / drawn.len() as f64;
+            assert!(part >= 0.04, "{}: {part}", kind.as_str());
+        }
+        let overlapping = drawn.iter().filter(|incident| incident.faults.len() > 1).count();
+        assert!((600..800).contains(&overlapping), "{overlapping}");
+    }
+
+    #[test]
+    fn the_same_number_is_the_same_incident() {
+        let (a, b) = (incident(5, 77), incident(5, 77));
+        assert_eq!((a.begin, a.end, &a.noise), (b.begin, b.end, &b.noise));
+        assert_eq!(format!("{:?}", a.faults), format!("{:?}", b.faults));
+    }
+}

@@ -1,0 +1,159 @@
+//! The model's hooks as the inventory shows them.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hookwatch::domain::hook::{
+    Endpoint, FailurePolicy, Hook, Rule, Scope, Selector, SelectorOperator, SelectorRequirement,
+    ServiceState, ServiceTarget, Target, UrlTarget,
+};
+use hookwatch::domain::inventory::Inventory;
+use hookwatch::domain::time::Time;
+
+use super::At;
+use super::cluster::{Cluster, HookSpec, Routing, Service};
+use super::traffic::Place;
+
+/// The instant zero of every incident.
+const EPOCH: Duration = Duration::from_secs(1_800_000_000);
+
+/// Simulated time on the core's time line.
+pub fn time(at: At) -> Time {
+    Time::from_unix(EPOCH + Duration::from_micros(at))
+}
+
+/// The ClusterIP of a Service.
+pub fn cluster_ip(service: usize) -> SocketAddr {
+    ([10, 96, 0, service as u8 + 1], 443).into()
+}
+
+/// The label by which a selector tells namespaces apart.
+const NAME_LABEL: &str = "kubernetes.io/metadata.name";
+
+/// Everything as it stood at an instant.
+pub fn inventory(cluster: &Cluster, at: At) -> Arc<Inventory> {
+    let registered = cluster.hooks.iter().filter(|hook| *hook.registered.at(at));
+    let mut hooks: Vec<Arc<Hook>> = registered
+        .map(|hook| Arc::new(entry(hook, &cluster.services[hook.service], at)))
+        .collect();
+    hooks.sort_by(|a, b| a.id.cmp(&b.id));
+    let places = [
+        Place::KubeSystem,
+        Place::NodeLeases,
+        Place::Hookwatch,
+        Place::Tenant,
+    ];
+    let namespaces = places.iter().filter_map(|place| place.namespace()).map(|name| {
+        let labels = BTreeMap::from([(NAME_LABEL.to_owned(), name.to_owned())]);
+        (name.to_owned(), labels)
+    });
+    Arc::new(Inventory {
+        at: time(at),
+        hooks,
+        namespaces: namespaces.collect(),
+        nodes: BTreeMap::new(),
+        problems: Vec::new(),
+    })
+}
+
+/// The instants at which the inventory changes.
+pub fn changes(cluster: &Cluster) -> Vec<At> {
+    let hooks = cluster.hooks.iter().flat_map(|hook| hook.registered.changes());
+    let services = cluster.services.iter().flat_map(|service| {
+        let endpoints = service
+            .backends
+            .iter()
+            .flat_map(|backend| backend.listed.changes());
+        endpoints
+            .chain(service.exists.changes())
+            .chain(service.bundle.changes())
+    });
+    let mut changes: Vec<At> = hooks.chain(services).collect();
+    changes.sort_unstable();
+    changes.dedup();
+    changes
+}
+
+fn entry(hook: &HookSpec, service: &Service, at: At) -> Hook {
+    let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+    let rules = hook.rules.iter().map(|rule| Rule {
+        operations: owned(&rule.operations),
+        api_groups: owned(&rule.groups),
+        api_versions: vec!["*".to_owned()],
+        resources: owned(&rule.resources),
+        scope: Scope::All,
+    });
+    let spared: Vec<String> = hook
+        .spares
+        .iter()
+        .filter_map(|place| place.namespace())
+        .map(str::to_owned)
+        .collect();
+    let namespace_selector = Selector {
+        expressions: match spared.is_empty() {
+            true => Vec::new(),
+            false => vec![SelectorRequirement {
+                key: NAME_LABEL.to_owned(),
+                operator: SelectorOperator::NotIn,
+                values: spared,
+            }],
+        },
+        ..Selector::default()
+    };
+    Hook {
+        id: hook.id.clone(),
+        configuration_uid: String::new(),
+        created: None,
+        target: target(hook, service, at),
+        ca_bundle: Arc::from(service.bundle.at(at).to_le_bytes().as_slice()),
+        failure_policy: match hook.fails {
+            true => FailurePolicy::Fail,
+            false => FailurePolicy::Ignore,
+        },
+        timeout: Duration::from_micros(hook.timeout),
+        rules: rules.collect(),
+        namespace_selector,
+        object_selector: Selector::default(),
+        match_conditions: Vec::new(),
+        dry_run_safe: hook.dry_run_safe,
+        review_versions: vec!["v1".to_owned()],
+        probe_level: None,
+        other: None,
+        problems: Vec::new(),
+    }
+}
+
+fn target(hook: &HookSpec, service: &Service, at: At) -> Target {
+    if service.routing == Routing::Url {
+        return Target::Url(UrlTarget {
+            host: format!("{}.example.com", service.name),
+            port: 443,
+            path: hook.path.to_owned(),
+        });
+    }
+    let listed = service.backends.iter().filter(|backend| *backend.listed.at(at));
+    let endpoint = |address| Endpoint {
+        address,
+        ready: true,
+        serving: true,
+        terminating: false,
+        node: None,
+        pod: None,
+    };
+    let state = match service.exists.at(at) {
+        false => ServiceState::Missing,
+        true => ServiceState::Found {
+            cluster_ip: Some(cluster_ip(hook.service)),
+            endpoints: listed.map(|backend| endpoint(backend.address)).collect(),
+        },
+    };
+    Target::Service(ServiceTarget {
+        namespace: service.namespace.clone(),
+        name: service.name.clone(),
+        port: 443,
+        path: hook.path.to_owned(),
+        service: state,
+    })
+}

@@ -1,0 +1,97 @@
+//! Flow control: so many requests of a priority level are served at once, the others wait in line.
+//!
+//! A request keeps its seat while it waits for a hook, so slow hooks make others queue.
+
+use std::collections::VecDeque;
+
+use super::{At, SECOND};
+
+/// A request that has waited for a quarter of its time is turned away; without a timeout of its own it has a minute.
+const PATIENCE: At = 15 * SECOND;
+/// More than this many do not wait: the next one is turned away at once.
+const QUEUE: usize = 400;
+
+/// What becomes of a request that wants a seat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Admitted {
+    /// It is served.
+    Now,
+    /// It stands in line.
+    Queued,
+    /// It is turned away.
+    TurnedAway,
+}
+
+/// One priority level of one replica.
+#[derive(Debug, Clone, Default)]
+pub struct Seats {
+    taken: usize,
+    /// Who waits, until when.
+    queue: VecDeque<(usize, At)>,
+}
+
+impl Seats {
+    /// A request comes, whose client gives it so much time.
+    pub fn ask(&mut self, request: usize, now: At, time: Option<At>, seats: usize) -> Admitted {
+        if self.taken < seats && self.queue.is_empty() {
+            self.taken += 1;
+            return Admitted::Now;
+        }
+        if self.queue.len() >= QUEUE {
+            return Admitted::TurnedAway;
+        }
+        let patience = time.map_or(PATIENCE, |time| (time / 4).min(PATIENCE));
+        self.queue.push_back((request, now + patience));
+        Admitted::Queued
+    }
+
+    /// A request that was served is done.
+    pub fn leave(&mut self) {
+        self.taken = self.taken.saturating_sub(1);
+    }
+
+    /// The next one from the line who gets a seat, or who has waited too long for one (`false`).
+    pub fn next(&mut self, now: At, seats: usize) -> Option<(usize, bool)> {
+        if let Some(late) = self.queue.iter().position(|(_, until)| *until <= now) {
+            return self.queue.remove(late).map(|(request, _)| (request, false));
+        }
+        if self.taken >= seats {
+            return None;
+        }
+        let (request, _) = self.queue.pop_front()?;
+        self.taken += 1;
+        Some((request, true))
+    }
+
+    /// How many stand in line.
+    pub fn waiting(&self) -> usize {
+        self.queue.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_came_first_is_served_first_and_who_waits_too_long_is_turned_away() {
+        let mut seats = Seats::default();
+        assert_eq!(seats.ask(1, 0, None, 1), Admitted::Now);
+        assert_eq!(seats.ask(2, 1, None, 1), Admitted::Queued);
+        assert_eq!(seats.ask(3, 2, None, 1), Admitted::Queued);
+        assert_eq!(seats.next(3, 1), None);
+        seats.leave();
+        assert_eq!(seats.next(4, 1), Some((2, true)));
+        assert_eq!(seats.next(4, 1), None);
+        assert_eq!(seats.next(2 + PATIENCE, 1), Some((3, false)));
+        assert_eq!(seats.next(2 + PATIENCE, 9), None, "an empty line takes no seat");
+        assert_eq!(seats.taken, 1);
+        assert_eq!(seats.ask(4, 0, Some(4 * SECOND), 1), Admitted::Queued);
+        assert_eq!(
+            seats.next(SECOND, 1),
+            Some((4, false)),
+            "who has little time waits for less"
+        );
+        assert_eq!(seats.waiting(), 0);
+    }
+}

@@ -1,0 +1,80 @@
+//! A value that changes at instants known beforehand.
+
+use super::At;
+
+/// What holds when.
+#[derive(Debug, Clone)]
+pub struct Timeline<T> {
+    first: T,
+    /// Ordered by instant.
+    changes: Vec<(At, T)>,
+}
+
+impl<T: Clone> Timeline<T> {
+    /// A value that never changes, so far.
+    pub fn always(value: T) -> Self {
+        Self {
+            first: value,
+            changes: Vec::new(),
+        }
+    }
+
+    /// From this instant on it is so, until the next change that is already known.
+    pub fn set(&mut self, at: At, value: T) {
+        let index = self.changes.partition_point(|(known, _)| *known <= at);
+        self.changes.insert(index, (at, value));
+    }
+
+    /// So within this span, and afterwards as it would have been.
+    pub fn during(&mut self, from: At, until: At, value: T) {
+        let after = self.at(until).clone();
+        self.changes.retain(|(at, _)| *at < from || *at > until);
+        self.set(from, value);
+        self.set(until, after);
+    }
+
+    /// The value at an instant.
+    pub fn at(&self, at: At) -> &T {
+        match self.changes.partition_point(|(known, _)| *known <= at) {
+            0 => &self.first,
+            n => &self.changes[n - 1].1,
+        }
+    }
+
+    /// The first change after an instant.
+    pub fn next_change(&self, after: At) -> Option<At> {
+        let index = self.changes.partition_point(|(known, _)| *known <= after);
+        self.changes.get(index).map(|(at, _)| *at)
+    }
+
+    /// Every value that held at some time after `from` and not after `until`.
+    pub fn within(&self, from: At, until: At) -> impl Iterator<Item = &T> {
+        let rest = self
+            .changes
+            .iter()
+            .skip_while(move |(at, _)| *at <= from)
+            .take_while(move |(at, _)| *at <= until);
+        std::iter::once(self.at(from)).chain(rest.map(|(_, value)| value))
+    }
+
+    /// The instants of all changes.
+    pub fn changes(&self) -> impl Iterator<Item = At> {
+        self.changes.iter().map(|(at, _)| *at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_span_is_over_at_its_end_and_what_held_before_holds_again() {
+        let mut line = Timeline::always('a');
+        line.set(50, 'b');
+        line.during(20, 70, 'x');
+        let seen: Vec<char> = [0, 19, 20, 69, 70, 100].map(|at| *line.at(at)).to_vec();
+        assert_eq!(seen, ['a', 'a', 'x', 'x', 'b', 'b']);
+        assert_eq!(line.next_change(20), Some(70));
+        assert_eq!(line.within(10, 30).collect::<String>(), "ax");
+    }
+}

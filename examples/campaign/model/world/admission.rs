@@ -1,0 +1,274 @@
+//! Admission: mutating hooks one after the other, validating ones all at once.
+
+use std::sync::Arc;
+
+use super::super::cluster::{HookSpec, Routing};
+use super::super::counters::Outcome;
+use super::super::manner::{Attempt, End, Manner, Met, Stage, meet, was_gone};
+use super::super::messages;
+use super::super::{At, SECOND, as_seconds, seconds};
+use super::{Request, Step, Touch, World};
+
+/// One call to a hook that is under way.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Call {
+    hook: usize,
+    began: At,
+    met: Met,
+    /// Which backend, when one was reached, and when its connection was opened.
+    connection: Option<(usize, At)>,
+    denied: bool,
+    /// The client was gone before the call ended.
+    abandoned: bool,
+}
+
+/// Why a request is refused.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Refusal {
+    hook: usize,
+    /// `None` for a denial.
+    end: Option<End>,
+    backend: Option<usize>,
+    pub(super) status: u16,
+}
+
+impl World {
+    /// The request has its seat: admission begins.
+    pub(super) fn begin(&mut self, index: usize, now: At) {
+        self.mutate(index, now);
+    }
+
+    /// Calls the next mutating hook, or all validating ones when there is none left.
+    fn mutate(&mut self, index: usize, now: At) {
+        let cluster = Arc::clone(&self.cluster);
+        let Some(request) = self.requests[index].as_mut() else {
+            return;
+        };
+        let class = &cluster.classes[request.class];
+        let called = |hook: &HookSpec| *hook.registered.at(now) && hook.matches(class);
+        let next = (request.next_hook..cluster.hooks.len())
+            .find(|at| cluster.hooks[*at].is_mutating() && called(&cluster.hooks[*at]));
+        if let Some(hook) = next {
+            request.next_hook = hook + 1;
+            return self.call(index, hook, now);
+        }
+        let validating: Vec<usize> = (0..cluster.hooks.len())
+            .filter(|at| !cluster.hooks[*at].is_mutating() && called(&cluster.hooks[*at]))
+            .collect();
+        request.pending = validating.len();
+        if validating.is_empty() {
+            return self.store(index, now);
+        }
+        for hook in validating {
+            self.call(index, hook, now);
+        }
+    }
+
+    fn call(&mut self, index: usize, hook: usize, now: At) {
+        let cluster = Arc::clone(&self.cluster);
+        let Some(request) = self.requests[index].as_ref() else {
+            return;
+        };
+        let spec = &cluster.hooks[hook];
+        let (replica, leaves) = (request.replica, request.leaves);
+        let limit = (now + spec.timeout).min(request.limit);
+        let weight = cluster.classes[request.class].weight;
+        let load = *cluster.replicas[replica].load.at(now);
+        let service = &cluster.services[spec.service];
+        let mut latency = self.random.log_normal(service.latency, service.spread) * service.pace.at(now);
+        if self.random.chance(service.hiccups) {
+            latency += self.random.between(0.1, 1.0);
+        }
+        // A swamped API server takes its time with sending and reading, too.
+        latency += self.random.log_normal(cluster.own, 0.5) * 0.2 * (load - 1.0 + weight);
+        let (met, connection) = self.connect(replica, spec, latency, limit.min(leaves), now);
+        let abandoned = met.ended >= leaves && leaves <= limit;
+        let denied = met.end == End::Answered && self.random.chance(*spec.denies.at(now));
+        let call = Call {
+            hook,
+            began: now,
+            met,
+            connection,
+            denied,
+            abandoned,
+        };
+        let call = match self.free_calls.pop() {
+            Some(free) => {
+                self.calls[free] = Some(call);
+                free
+            }
+            None => {
+                self.calls.push(Some(call));
+                self.calls.len() - 1
+            }
+        };
+        self.plan(met.ended.max(now), Step::CallEnds { request: index, call });
+    }
+
+    /// Finds a connection, dials where there is none, and meets the backend.
+    fn connect(
+        &mut self,
+        replica: usize,
+        spec: &HookSpec,
+        latency: f64,
+        limit: At,
+        now: At,
+    ) -> (Met, Option<(usize, At)>) {
+        let cluster = Arc::clone(&self.cluster);
+        let service = &cluster.services[spec.service];
+        let at_once = |end| Met {
+            ended: (now + SECOND / 4_000).min(limit),
+            end,
+            keeps: false,
+        };
+        let home = &mut self.replicas[replica];
+        let bundle = *service.bundle.at(now);
+        if home.bundles[spec.service] != bundle {
+            home.bundles[spec.service] = bundle;
+            home.pools[spec.service].clear();
+        }
+        let cut_off = &cluster.replicas[replica].cut_off;
+        let attempt = |open| Attempt {
+            at: now,
+            limit,
+            latency: seconds(latency),
+            open,
+        };
+        if *cut_off.at(now) {
+            let nothing = super::Timeline::always(Manner::Vanished);
+            let until = cut_off.next_change(now).unwrap_or(At::MAX).min(limit);
+            let lost = Attempt {
+                limit: until,
+                ..attempt(false)
+            };
+            return (meet(&nothing, lost), None);
+        }
+        let kept = home.pools[spec.service].take(now, |connection| {
+            let manner = &service.backends[connection.backend].to_api;
+            was_gone(manner, connection.opened, now)
+        });
+        if let Some(kept) = kept {
+            let met = meet(&service.backends[kept.backend].to_api, attempt(true));
+            return (met, Some((kept.backend, kept.opened)));
+        }
+        // Only who dials asks for the Service.
+        if !service.exists.at(now) {
+            return (at_once(End::NoService), None);
+        }
+        let listed: Vec<usize> = (0..service.backends.len())
+            .filter(|at| *service.backends[*at].listed.at(now))
+            .collect();
+        let Some(backend) = self.random.pick(&listed) else {
+            let end = match service.routing {
+                Routing::Endpoints => End::NoEndpoints,
+                Routing::ClusterIp | Routing::Url => End::Refused,
+            };
+            return (at_once(end), None);
+        };
+        if !service.trusted.at(now) {
+            return (at_once(End::Tls), None);
+        }
+        let met = meet(&service.backends[backend].to_api, attempt(false));
+        (met, Some((backend, now)))
+    }
+
+    pub(super) fn call_ends(&mut self, index: usize, call: usize, now: At) {
+        let Some(ended) = self.calls[call].take() else {
+            return;
+        };
+        self.free_calls.push(call);
+        let cluster = Arc::clone(&self.cluster);
+        let spec = &cluster.hooks[ended.hook];
+        let Some(request) = self.requests[index].as_mut() else {
+            return;
+        };
+        let took = now - ended.began;
+        let class = &cluster.classes[request.class];
+        let replica = &mut self.replicas[request.replica];
+        let same_process = replica.process == request.process;
+        let outcome = outcome(spec, &ended);
+        if same_process {
+            replica.counters.calls[spec.series].note(class.verb.operation(), took, outcome);
+            if ended.met.keeps
+                && let Some((backend, opened)) = ended.connection
+            {
+                replica.pools[spec.service].put(backend, opened, now);
+            }
+        }
+        if matches!(class.verb.operation(), "CREATE" | "UPDATE") {
+            let touch = Touch {
+                at: now,
+                failed: ended.met.end != End::Answered,
+                took,
+                canary: class.dry_run,
+            };
+            self.ledger.note(ended.hook, touch);
+        }
+        let refused = outcome.rejected();
+        if refused && request.refusal.is_none() {
+            request.refusal = Some(Refusal {
+                hook: ended.hook,
+                end: (!ended.denied).then_some(ended.met.end),
+                backend: ended.connection.map(|(backend, _)| backend),
+                status: match outcome {
+                    Outcome::Denied(code) => code,
+                    _ => 500,
+                },
+            });
+        }
+        if spec.is_mutating() {
+            request.mutating += took;
+            match refused {
+                true => self.store(index, now),
+                // Ignore does not help a request whose own time is over.
+                false if now >= request.limit.min(request.leaves) => self.too_late(index, now),
+                false => self.mutate(index, now),
+            }
+        } else {
+            request.validating = request.validating.max(took);
+            request.pending -= 1;
+            if request.pending == 0 {
+                self.store(index, now);
+            }
+        }
+    }
+
+    fn too_late(&mut self, index: usize, now: At) {
+        if let Some(request) = self.requests[index].as_mut() {
+            request.code = 504;
+        }
+        self.done(index, now);
+    }
+
+    /// What the client reads.
+    pub(super) fn explain(&self, request: &Request) -> String {
+        match &request.refusal {
+            Some(Refusal {
+                hook,
+                end: Some(end),
+                backend,
+                ..
+            }) => messages::call_failed(&self.cluster, &self.cluster.hooks[*hook], *end, *backend),
+            Some(Refusal { hook, end: None, .. }) => messages::denied(&self.cluster.hooks[*hook]),
+            None if request.code == 429 => "Too many requests, please try again later.".to_owned(),
+            None => format!(
+                "Timeout: request did not complete within the allotted timeout ({} s)",
+                as_seconds(request.limit - request.began)
+            ),
+        }
+    }
+}
+
+/// What the API server makes of a call's end.
+fn outcome(spec: &HookSpec, call: &Call) -> Outcome {
+    let refused = spec.fails;
+    match call.met.end {
+        End::Answered if call.denied => Outcome::Denied(403),
+        End::Answered => Outcome::Allowed,
+        End::TimedOut(Stage::Connect | Stage::Tls | Stage::Answer) if call.abandoned => {
+            Outcome::Abandoned { refused }
+        }
+        End::Status(code) => Outcome::Failed { code, refused },
+        _ => Outcome::Failed { code: 503, refused },
+    }
+}

@@ -1,0 +1,233 @@
+//! What hookwatch sees of the model: inventory, probes, canaries and scrapes, each at the daemon's own pace.
+
+mod canaries;
+mod probes;
+mod scrapes;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use hookwatch::domain::inventory::{InventoryHealth, WatchReport};
+use hookwatch::domain::watchdog::{Attention, Event};
+
+use crate::model::cluster::Cluster;
+use crate::model::counters::Counters;
+use crate::model::inventory::{changes, inventory, time};
+use crate::model::world::World;
+use crate::model::{At, SECOND, seconds};
+use crate::random::Random;
+
+use canaries::Canaries;
+use probes::Probes;
+use scrapes::Scrapes;
+
+/// How often the schedules are looked at, as the daemon does it.
+const LOOK: At = SECOND / 10;
+
+/// Between two observations of a kind: calm and alert.
+#[derive(Debug, Clone, Copy)]
+pub struct Pace {
+    pub calm: At,
+    pub alert: At,
+}
+
+impl Pace {
+    fn now(self, alert: bool) -> At {
+        if alert { self.alert } else { self.calm }
+    }
+}
+
+/// What hookwatch looks at, and how often. The default is the daemon's.
+#[derive(Debug, Clone, Copy)]
+pub struct Watching {
+    pub scrapes: Option<Pace>,
+    pub probes: Option<Pace>,
+    pub canaries: Option<Pace>,
+    pub inventory: bool,
+}
+
+impl Default for Watching {
+    fn default() -> Self {
+        let pace = |calm: u64, alert: u64| {
+            Some(Pace {
+                calm: calm * SECOND,
+                alert: alert * SECOND,
+            })
+        };
+        Self {
+            scrapes: pace(15, 2),
+            probes: pace(5, 1),
+            canaries: pace(5, 2),
+            inventory: true,
+        }
+    }
+}
+
+/// What one scrape read, for a judge that wants buckets.
+#[derive(Debug, Clone)]
+pub struct Reading {
+    pub replica: usize,
+    pub process: u32,
+    pub at: At,
+    pub counters: Counters,
+}
+
+/// Something that came in.
+#[derive(Debug)]
+pub enum Seen {
+    Event(Event),
+    /// The same scrape once more, with its buckets.
+    Reading(Box<Reading>),
+}
+
+/// What is still to come.
+#[derive(Debug)]
+enum Later {
+    Event(Box<Event>),
+    /// The API server has got so far with the answer to a scrape.
+    Read(scrapes::Asked),
+    Inventory,
+}
+
+/// Observations under way, by when they come in.
+#[derive(Debug, Default)]
+struct Coming {
+    queue: BTreeMap<(At, u64), Later>,
+    order: u64,
+}
+
+impl Coming {
+    fn plan(&mut self, at: At, later: Later) {
+        self.order += 1;
+        self.queue.insert((at, self.order), later);
+    }
+
+    fn next(&self) -> At {
+        self.queue.first_key_value().map_or(At::MAX, |((at, _), _)| *at)
+    }
+
+    fn take(&mut self) -> Option<(At, Later)> {
+        self.queue.pop_first().map(|((at, _), later)| (at, later))
+    }
+}
+
+/// All observers together.
+#[derive(Debug)]
+pub struct Observers {
+    cluster: Arc<Cluster>,
+    random: Random,
+    watching: Watching,
+    coming: Coming,
+    look: At,
+    attention: Attention,
+    probes: Probes,
+    canaries: Canaries,
+    scrapes: Scrapes,
+}
+
+impl Observers {
+    /// Observers that begin at an instant.
+    pub fn new(cluster: Arc<Cluster>, mut random: Random, watching: Watching, begin: At) -> Self {
+        let mut coming = Coming::default();
+        if watching.inventory {
+            coming.plan(begin, Later::Inventory);
+            for at in changes(&cluster).into_iter().filter(|at| *at > begin) {
+                // A watch is quick, not immediate.
+                coming.plan(at + seconds(random.log_normal(0.15, 0.6)), Later::Inventory);
+            }
+        }
+        Self {
+            probes: Probes::new(&cluster, begin),
+            canaries: Canaries::new(begin, &mut random),
+            scrapes: Scrapes::new(begin),
+            coming,
+            look: begin,
+            attention: Attention::default(),
+            watching,
+            random,
+            cluster,
+        }
+    }
+
+    /// The replica that canaries are sent to.
+    pub fn canaries_at(&self) -> usize {
+        self.canaries.replica(&self.cluster)
+    }
+
+    /// The core wants to look more closely, or no longer.
+    pub fn attend(&mut self, attention: Attention) {
+        self.attention = attention;
+    }
+
+    /// When something happens next.
+    pub fn next(&self) -> At {
+        self.look.min(self.coming.next())
+    }
+
+    /// Lets it happen.
+    pub fn step(&mut self, world: &mut World) -> Vec<Seen> {
+        if self.coming.next() <= self.look {
+            return match self.coming.take() {
+                Some((at, later)) => self.arrived(at, later, world),
+                None => Vec::new(),
+            };
+        }
+        let now = self.look;
+        self.look += LOOK;
+        if let Some(pace) = self.watching.scrapes {
+            let pace = pace.now(self.attention.everywhere);
+            self.scrapes
+                .look(now, pace, &self.cluster, &mut self.random, &mut self.coming);
+        }
+        if let Some(pace) = self.watching.canaries {
+            self.canaries.look(
+                now,
+                pace.now(self.attention.everywhere),
+                world,
+                &mut self.random,
+                &mut self.coming,
+            );
+        }
+        if let Some(pace) = self.watching.probes {
+            self.probes
+                .look(now, pace, &self.attention, &mut self.random, &mut self.coming);
+        }
+        Vec::new()
+    }
+
+    /// Canaries are back with the API server's answer.
+    pub fn returned(&mut self, world: &mut World) {
+        self.canaries
+            .returned(&mut world.returned, &mut self.random, &mut self.coming);
+    }
+
+    fn arrived(&mut self, at: At, later: Later, world: &World) -> Vec<Seen> {
+        match later {
+            Later::Event(event) => {
+                let current = match &*event {
+                    Event::CanaryOverdue(overdue) => self.canaries.is_out(overdue),
+                    _ => true,
+                };
+                self.scrapes.ended(&event);
+                match current {
+                    true => vec![Seen::Event(*event)],
+                    false => Vec::new(),
+                }
+            }
+            Later::Read(asked) => self.scrapes.read(asked, at, world, &mut self.coming),
+            Later::Inventory => {
+                let inventory = inventory(&self.cluster, at);
+                self.probes.know(&inventory, &self.cluster, at, &mut self.random);
+                let watches = vec![WatchReport {
+                    watch: "everything".to_owned(),
+                    health: InventoryHealth::Current,
+                    known_good: Some(time(at)),
+                }];
+                vec![
+                    Seen::Event(Event::Inventory(inventory)),
+                    Seen::Event(Event::Watches(watches)),
+                ]
+            }
+        }
+    }
+}

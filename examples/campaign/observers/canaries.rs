@@ -1,0 +1,207 @@
+//! Canaries: dry-run writes through the model's own admission.
+
+use std::time::Duration;
+
+use hookwatch::domain::canary::{CanaryOutcome, CanaryOverdue, CanaryReport, CanaryTarget};
+use hookwatch::domain::watchdog::Event;
+
+use super::{Coming, Later};
+use crate::model::cluster::{Cluster, Serving};
+use crate::model::inventory::time;
+use crate::model::traffic::Place;
+use crate::model::world::{CanaryEnd, World};
+use crate::model::{At, SECOND, seconds};
+use crate::random::Random;
+
+/// Canaries of one target under way at once.
+const AT_ONCE: usize = 3;
+const OVERDUE: At = 2 * SECOND;
+/// The daemon's own patience with one.
+const DEADLINE: At = 36 * SECOND;
+
+/// A canary under way.
+#[derive(Debug, Clone, Copy)]
+struct Out {
+    number: u64,
+    target: CanaryTarget,
+    sent: At,
+}
+
+/// One target's row of canaries.
+#[derive(Debug)]
+struct Row {
+    target: CanaryTarget,
+    due_from: At,
+}
+
+#[derive(Debug)]
+pub(super) struct Canaries {
+    rows: Vec<Row>,
+    out: Vec<Out>,
+    number: u64,
+    /// The replica that the client's connection leads to.
+    replica: usize,
+    first: bool,
+}
+
+/// Where the target's object lives.
+fn place(target: CanaryTarget) -> Place {
+    match target {
+        CanaryTarget::OwnNamespace => Place::Hookwatch,
+        CanaryTarget::KubeSystem => Place::KubeSystem,
+        CanaryTarget::NodeLease => Place::NodeLeases,
+    }
+}
+
+impl Canaries {
+    pub(super) fn new(begin: At, random: &mut Random) -> Self {
+        let row = |target| Row {
+            target,
+            due_from: begin,
+        };
+        Self {
+            rows: CanaryTarget::ALL.map(row).into(),
+            out: Vec::new(),
+            number: 0,
+            replica: random.below(64),
+            first: true,
+        }
+    }
+
+    /// The replica that its connection leads to.
+    pub(super) fn replica(&self, cluster: &Cluster) -> usize {
+        self.replica % cluster.replicas.len()
+    }
+
+    pub(super) fn look(
+        &mut self,
+        now: At,
+        pace: At,
+        world: &mut World,
+        random: &mut Random,
+        coming: &mut Coming,
+    ) {
+        self.give_up(now, coming);
+        for index in 0..self.rows.len() {
+            let due = self.rows[index].due_from + if self.first { 0 } else { pace };
+            if now < due {
+                continue;
+            }
+            self.rows[index].due_from = now;
+            let target = self.rows[index].target;
+            if self.out.iter().filter(|out| out.target == target).count() < AT_ONCE {
+                self.send(target, now, world, random, coming);
+            }
+        }
+        self.first = false;
+    }
+
+    fn send(
+        &mut self,
+        target: CanaryTarget,
+        now: At,
+        world: &mut World,
+        random: &mut Random,
+        coming: &mut Coming,
+    ) {
+        let cluster = std::sync::Arc::clone(&world.cluster);
+        let class = cluster
+            .classes
+            .iter()
+            .position(|class| class.dry_run && class.place == place(target));
+        let Some(class) = class else { return };
+        self.number += 1;
+        let out = Out {
+            number: self.number,
+            target,
+            sent: now,
+        };
+        self.out.push(out);
+        let waiting = OVERDUE + SECOND / 1_000;
+        let overdue = CanaryOverdue {
+            target,
+            started: time(now),
+            waiting: Duration::from_micros(waiting),
+        };
+        coming.plan(
+            now + waiting,
+            Later::Event(Box::new(Event::CanaryOverdue(overdue))),
+        );
+        match self.connect(&cluster, now, random) {
+            Some(replica) => world.canary(class, out.number, Some(replica), now),
+            // A process that says nothing is waited for; one that is gone is not.
+            None if self.serving(&cluster, now) == Some(Serving::Hung) => {}
+            None => world.canary(class, out.number, None, now),
+        }
+    }
+
+    fn serving(&self, cluster: &Cluster, now: At) -> Option<Serving> {
+        let replica = cluster.replicas.get(self.replica(cluster))?;
+        Some(*replica.serving.at(now))
+    }
+
+    /// The replica that the connection leads to; behind a load balancer another one when that is gone.
+    fn connect(&mut self, cluster: &Cluster, now: At, random: &mut Random) -> Option<usize> {
+        let current = self.replica(cluster);
+        let up: Vec<usize> = cluster.up(now).collect();
+        if up.contains(&current) {
+            return Some(current);
+        }
+        if cluster.balanced && *cluster.replicas[current].serving.at(now) == Serving::Down {
+            self.replica = random.pick(&up)?;
+            return Some(self.replica);
+        }
+        None
+    }
+
+    /// Whoever is out for longer than the daemon's patience is given up.
+    fn give_up(&mut self, now: At, coming: &mut Coming) {
+        let (late, out) = self.out.iter().partition(|out| now >= out.sent + DEADLINE);
+        self.out = out;
+        let late: Vec<Out> = late;
+        for out in late {
+            let report = CanaryReport {
+                target: out.target,
+                started: time(out.sent),
+                took: Duration::from_micros(now - out.sent),
+                outcome: CanaryOutcome::TimedOut,
+            };
+            coming.plan(now, Later::Event(Box::new(Event::CanaryWritten(report))));
+        }
+    }
+
+    /// Whether a canary said to be overdue is still out.
+    pub(super) fn is_out(&self, overdue: &CanaryOverdue) -> bool {
+        let same = |out: &Out| out.target == overdue.target && time(out.sent) == overdue.started;
+        self.out.iter().any(same)
+    }
+
+    pub(super) fn returned(
+        &mut self,
+        returned: &mut Vec<(u64, At, CanaryEnd)>,
+        random: &mut Random,
+        coming: &mut Coming,
+    ) {
+        for (number, at, end) in returned.drain(..) {
+            let Some(index) = self.out.iter().position(|out| out.number == number) else {
+                continue;
+            };
+            let out = self.out.swap_remove(index);
+            // The way there and back.
+            let at = at + seconds(random.log_normal(0.001, 0.5));
+            let report = CanaryReport {
+                target: out.target,
+                started: time(out.sent),
+                took: Duration::from_micros(at - out.sent),
+                outcome: match end {
+                    CanaryEnd::Written => CanaryOutcome::Written,
+                    CanaryEnd::Refused(status, message) => CanaryOutcome::from_status(status, &message),
+                    CanaryEnd::Unreachable => CanaryOutcome::Unreachable {
+                        why: "connection refused".to_owned(),
+                    },
+                },
+            };
+            coming.plan(at, Later::Event(Box::new(Event::CanaryWritten(report))));
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! Probes: hookwatch's own requests to each backend, over its own way to it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hookwatch::domain::hook::{Backend, BackendAddress, BackendPath, Hook, HookId};
+use hookwatch::domain::inventory::Inventory;
+use hookwatch::domain::probe::{
+    Answer, CertificateFacts, Connection, Phase, Phases, ProbeLevel, ProbeOutcome, ProbeOverdue, ProbeReport,
+    TlsFault,
+};
+use hookwatch::domain::watchdog::{Attention, Event};
+
+use super::{Coming, Later, Pace};
+use crate::model::cluster::Cluster;
+use crate::model::inventory::time;
+use crate::model::manner::{Attempt, End, Manner, Met, Stage, meet, was_gone};
+use crate::model::timeline::Timeline;
+use crate::model::{At, SECOND, seconds};
+use crate::random::Random;
+
+/// Fresh probes of one backend under way at once.
+const FRESH_AT_ONCE: usize = 2;
+/// The daemon holds a connection for so long after its backend has left.
+const WATCHED: At = 90 * SECOND;
+/// What a report says of a dial, whatever it took: that there was one.
+const DIALLED: Duration = Duration::from_millis(1);
+
+/// Probes of one backend on one kind of connection.
+#[derive(Debug)]
+struct Row {
+    hook: Arc<Hook>,
+    backend: Backend,
+    connection: Connection,
+    /// Which of the model's Services.
+    service: usize,
+    last: Option<At>,
+    first: At,
+    /// How much earlier than its interval the next one comes.
+    early: f64,
+    /// When those under way end.
+    under_way: Vec<At>,
+    /// Since when a kept connection is open.
+    opened: Option<At>,
+    /// Since when the backend has not been among those that are called.
+    left: Option<At>,
+}
+
+#[derive(Debug)]
+pub(super) struct Probes {
+    cluster: Arc<Cluster>,
+    rows: Vec<Row>,
+}
+
+impl Probes {
+    pub(super) fn new(cluster: &Arc<Cluster>, _begin: At) -> Self {
+        Self {
+            cluster: Arc::clone(cluster),
+            rows: Vec::new(),
+        }
+    }
+
+    /// The inventory has changed: backends come and go.
+    pub(super) fn know(&mut self, inventory: &Inventory, cluster: &Cluster, now: At, random: &mut Random) {
+        let mut known = std::mem::take(&mut self.rows);
+        for hook in &inventory.hooks {
+            let spec = cluster.hooks.iter().find(|spec| spec.id == hook.id);
+            let Some(service) = spec.map(|spec| spec.service) else {
+                continue;
+            };
+            for backend in hook.backends() {
+                for connection in [Connection::Fresh, Connection::Kept] {
+                    let same = |row: &Row| {
+                        row.hook.id == hook.id && row.backend == backend && row.connection == connection
+                    };
+                    let row = match known.iter().position(same) {
+                        Some(index) => Row {
+                            hook: Arc::clone(hook),
+                            left: None,
+                            ..known.swap_remove(index)
+                        },
+                        None => Row {
+                            hook: Arc::clone(hook),
+                            backend: backend.clone(),
+                            connection,
+                            service,
+                            last: None,
+                            first: now + seconds(random.between(0.0, 0.5)),
+                            early: 0.0,
+                            under_way: Vec::new(),
+                            opened: None,
+                            left: None,
+                        },
+                    };
+                    self.rows.push(row);
+                }
+            }
+        }
+        // A connection that is open is held for a while after its backend has left.
+        let there = |row: &Row| inventory.hooks.iter().any(|hook| hook.id == row.hook.id);
+        let open = |row: &Row| row.opened.is_some() || !row.under_way.is_empty();
+        for mut row in known {
+            if row.connection == Connection::Kept && there(&row) && open(&row) {
+                row.left = row.left.or(Some(now));
+                self.rows.push(row);
+            }
+        }
+    }
+
+    pub(super) fn look(
+        &mut self,
+        now: At,
+        pace: Pace,
+        attention: &Attention,
+        random: &mut Random,
+        coming: &mut Coming,
+    ) {
+        let cluster = Arc::clone(&self.cluster);
+        self.rows.retain(|row| match row.left {
+            Some(left) => now < left + WATCHED && (row.opened.is_some() || !row.under_way.is_empty()),
+            None => true,
+        });
+        for row in &mut self.rows {
+            row.under_way.retain(|ends| *ends > now);
+            let at_once = match row.connection {
+                Connection::Fresh => FRESH_AT_ONCE,
+                Connection::Kept => 1,
+            };
+            if row.under_way.len() >= at_once {
+                continue;
+            }
+            let interval = pace.now(attention.hooks.contains(&row.hook.id));
+            let due = match row.last {
+                Some(last) => last + interval - (interval as f64 * row.early) as At,
+                None => row.first,
+            };
+            // Nobody dials a backend that has left.
+            if now < due || row.left.is_some() && row.opened.is_none() {
+                continue;
+            }
+            (row.last, row.early) = (Some(now), random.between(0.0, 0.1));
+            let (met, reuse) = attempt(&cluster, row, now, random);
+            let ended = met.ended;
+            row.under_way.push(ended);
+            row.opened = match (row.connection, met.keeps) {
+                (Connection::Kept, true) => Some(row.opened.filter(|_| reuse).unwrap_or(now)),
+                _ => None,
+            };
+            announce(row, now, (met, reuse), coming);
+        }
+    }
+}
+
+/// What a probe meets, and whether it used the connection that was kept.
+fn attempt(cluster: &Cluster, row: &Row, now: At, random: &mut Random) -> (Met, bool) {
+    let service = &cluster.services[row.service];
+    let limit = now + row.hook.timeout.as_micros() as At;
+    let listed: Vec<usize> = (0..service.backends.len())
+        .filter(|at| *service.backends[*at].listed.at(now))
+        .collect();
+    let backend = match row.backend.path {
+        BackendPath::ClusterIp => random.pick(&listed),
+        BackendPath::Url => Some(0),
+        BackendPath::Endpoint => {
+            let is =
+                |at: &usize| BackendAddress::Socket(service.backends[*at].address) == row.backend.address;
+            (0..service.backends.len()).find(is)
+        }
+    };
+    let mut latency = random.log_normal(service.probe_latency, 0.4);
+    // A lost packet here and there.
+    if random.chance(0.001) {
+        latency += 1.0;
+    }
+    let attempt = |open| Attempt {
+        at: now,
+        limit,
+        latency: seconds(latency),
+        open,
+    };
+    if !cluster.our_way.at(now) {
+        // What is sent into the dark comes back when there is light again, or not at all.
+        let mut dark = Timeline::always(Manner::Vanished);
+        let light = cluster.our_way.next_change(now).unwrap_or(limit);
+        dark.set(light, Manner::Well);
+        let open = row.opened.is_some();
+        return (meet(&dark, attempt(open)), open);
+    }
+    if row.backend.path == BackendPath::ClusterIp && !service.cluster_ip_reached {
+        return (meet(&Timeline::always(Manner::Vanished), attempt(false)), false);
+    }
+    let Some(backend) = backend else {
+        return (meet(&Timeline::always(Manner::Refusing), attempt(false)), false);
+    };
+    let manner = &service.backends[backend].to_us;
+    let open = row.opened.is_some_and(|opened| !was_gone(manner, opened, now));
+    if !open && !service.trusted.at(now) {
+        return (
+            meet(&Timeline::always(Manner::BadCertificate), attempt(false)),
+            false,
+        );
+    }
+    (meet(manner, attempt(open)), open)
+}
+
+fn phase(stage: Stage) -> Phase {
+    match stage {
+        Stage::Connect => Phase::Connect,
+        Stage::Tls => Phase::Tls,
+        Stage::Answer => Phase::FirstByte,
+    }
+}
+
+/// Reports the probe when it is back, and that it is late before that.
+fn announce(row: &Row, now: At, (met, reuse): (Met, bool), coming: &mut Coming) {
+    let id: &HookId = &row.hook.id;
+    for mark in [SECOND, 2 * SECOND] {
+        if met.ended > now + mark {
+            let overdue = ProbeOverdue {
+                hook: id.clone(),
+                backend: row.backend.clone(),
+                connection: row.connection,
+                started: time(now),
+                waiting: Duration::from_micros(mark),
+                phase: match met.end {
+                    End::TimedOut(stage) => phase(stage),
+                    _ => Phase::FirstByte,
+                },
+            };
+            coming.plan(
+                now + mark,
+                Later::Event(Box::new(Event::ProbeOverdue(Box::new(overdue)))),
+            );
+        }
+    }
+    let report = ProbeReport {
+        hook: id.clone(),
+        backend: row.backend.clone(),
+        level: ProbeLevel::Http,
+        connection: row.connection,
+        started: time(now),
+        took: Duration::from_micros(met.ended - now),
+        phases: Phases {
+            connect: (!reuse).then_some(DIALLED),
+            ..Phases::default()
+        },
+        outcome: outcome(met.end),
+        certificates: CertificateFacts::default(),
+    };
+    coming.plan(met.ended, Later::Event(Box::new(Event::Probed(Box::new(report)))));
+}
+
+/// A probe asks for no review, so that any answer is a living server's.
+fn outcome(end: End) -> ProbeOutcome {
+    match end {
+        End::Answered | End::Nonsense => ProbeOutcome::Answered(Answer::Http { status: 404 }),
+        End::Status(status) => ProbeOutcome::Answered(Answer::Http { status }),
+        End::TimedOut(stage) => ProbeOutcome::TimedOut { phase: phase(stage) },
+        End::Refused | End::NoEndpoints | End::NoService => ProbeOutcome::Refused,
+        End::Unroutable => ProbeOutcome::Unreachable {
+            why: "no route to host".to_owned(),
+        },
+        End::Tls => ProbeOutcome::TlsRejected {
+            fault: TlsFault::Expired,
+            why: "the certificate has expired".to_owned(),
+        },
+        End::Cut => ProbeOutcome::Lost {
+            phase: Phase::FirstByte,
+            why: "connection reset by peer".to_owned(),
+        },
+    }
+}

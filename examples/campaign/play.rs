@@ -1,0 +1,210 @@
+//! Plays one incident: the model, the observers, and the two judges, on simulated time.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use hookwatch::domain::hook::{HookId, HookKind};
+use hookwatch::domain::verdict::{Assessment, Cause, Health, NotAHook, Verdict, Writes};
+use hookwatch::domain::watchdog::{Effect, Event, Watchdog};
+
+use crate::incident::Incident;
+use crate::model::inventory::time;
+use crate::model::world::{Ledger, World};
+use crate::model::{At, SECOND};
+use crate::naive::Naive;
+use crate::observers::{Observers, Seen, Watching};
+
+/// How often the daemon judges everything anew.
+pub const ASSESS: At = SECOND / 5;
+
+/// A hook's verdict from an instant on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Turn {
+    pub at: At,
+    pub health: Health,
+    pub cause: Option<Cause>,
+    /// The highest that was reached before the next turn.
+    pub confidence: f64,
+    /// Only where it was asked for.
+    pub evidence: Vec<String>,
+}
+
+/// What was said to be no hook's from an instant on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PlaneTurn {
+    pub at: At,
+    pub writes: Writes,
+    pub not_a_hook: Option<NotAHook>,
+    pub evidence: Vec<String>,
+}
+
+/// Everything that the core said.
+#[derive(Debug, Default)]
+pub struct Trace {
+    /// By hook of the model.
+    pub hooks: Vec<Vec<Turn>>,
+    pub plane: Vec<PlaneTurn>,
+    /// Hooks that the inventory does not have, by name.
+    pub strangers: Vec<(At, String)>,
+}
+
+/// What came of an incident.
+#[derive(Debug)]
+pub struct Played {
+    pub trace: Trace,
+    pub ledger: Ledger,
+    pub naive: Naive,
+    /// The replica that canaries were sent to first.
+    pub canaries_at: usize,
+}
+
+type Key = (HookKind, Option<Arc<str>>, Arc<str>);
+
+/// Writes down what changes.
+struct Scribe {
+    index: HashMap<Key, usize>,
+    trace: Trace,
+    in_full: bool,
+}
+
+impl Scribe {
+    fn new(hooks: &[HookId], in_full: bool) -> Self {
+        let key = |id: &HookId| {
+            (
+                id.kind,
+                Some(Arc::clone(&id.configuration)),
+                Arc::clone(&id.webhook),
+            )
+        };
+        Self {
+            index: hooks
+                .iter()
+                .enumerate()
+                .map(|(index, id)| (key(id), index))
+                .collect(),
+            trace: Trace {
+                hooks: vec![Vec::new(); hooks.len()],
+                ..Trace::default()
+            },
+            in_full,
+        }
+    }
+
+    fn note(&mut self, at: At, assessment: &Assessment) {
+        for verdict in &assessment.hooks {
+            let key = (
+                verdict.kind,
+                verdict.configuration.clone(),
+                Arc::clone(&verdict.webhook),
+            );
+            match self.index.get(&key) {
+                Some(index) => note_verdict(&mut self.trace.hooks[*index], at, verdict, self.in_full),
+                None if verdict.health == Health::Failing => {
+                    self.trace.strangers.push((at, verdict.webhook.to_string()));
+                }
+                None => {}
+            }
+        }
+        let plane = &assessment.control_plane;
+        let not_a_hook = plane.not_a_hook.as_ref().map(|found| found.cause);
+        let last = self.trace.plane.last();
+        if last.is_none_or(|last| (last.writes, last.not_a_hook) != (plane.writes, not_a_hook)) {
+            let evidence = plane
+                .not_a_hook
+                .iter()
+                .flat_map(|found| found.evidence.iter().cloned());
+            let mut evidence: Vec<String> = evidence.filter(|_| self.in_full).collect();
+            if self.in_full {
+                let canaries = plane.canaries.iter();
+                evidence
+                    .extend(canaries.map(|canary| format!("canary {:?}: {}", canary.canary, canary.detail)));
+            }
+            self.trace.plane.push(PlaneTurn {
+                at,
+                writes: plane.writes,
+                not_a_hook,
+                evidence,
+            });
+        }
+    }
+}
+
+fn note_verdict(turns: &mut Vec<Turn>, at: At, verdict: &Verdict, in_full: bool) {
+    if let Some(last) = turns.last_mut()
+        && (last.health, last.cause) == (verdict.health, verdict.cause)
+    {
+        last.confidence = last.confidence.max(verdict.confidence);
+        return;
+    }
+    turns.push(Turn {
+        at,
+        health: verdict.health,
+        cause: verdict.cause,
+        confidence: verdict.confidence,
+        evidence: if in_full {
+            verdict.evidence.clone()
+        } else {
+            Vec::new()
+        },
+    });
+}
+
+/// Plays an incident from its beginning to its end.
+pub fn play(incident: &Incident, watching: Watching, in_full: bool) -> Played {
+    let cluster = Arc::clone(&incident.cluster);
+    let ids: Vec<HookId> = cluster.hooks.iter().map(|hook| hook.id.clone()).collect();
+    let mut world = World::new(Arc::clone(&cluster), incident.world.clone());
+    let mut observers = Observers::new(
+        Arc::clone(&cluster),
+        incident.observers.clone(),
+        watching,
+        incident.begin,
+    );
+    let canaries_at = observers.canaries_at();
+    let mut watchdog = Watchdog::new("hookwatch");
+    let mut naive = Naive::new(&cluster);
+    let mut scribe = Scribe::new(&ids, in_full);
+    let mut tick = incident.begin;
+    loop {
+        let (model, seen) = (world.next(), observers.next());
+        let now = model.min(seen).min(tick);
+        if now > incident.end {
+            break;
+        }
+        if model == now {
+            world.step();
+            if !world.returned.is_empty() {
+                observers.returned(&mut world);
+            }
+            continue;
+        }
+        let events = if seen == now {
+            observers.step(&mut world)
+        } else {
+            tick += ASSESS;
+            vec![Seen::Event(Event::Tick)]
+        };
+        for seen in events {
+            let event = match seen {
+                Seen::Event(event) => event,
+                Seen::Reading(reading) => {
+                    naive.take(&reading);
+                    continue;
+                }
+            };
+            for effect in watchdog.handle(event, time(now)) {
+                match effect {
+                    Effect::Publish(assessment) => scribe.note(now, &assessment),
+                    Effect::Attend(attention) => observers.attend(attention),
+                    _ => {}
+                }
+            }
+        }
+    }
+    Played {
+        trace: scribe.trace,
+        ledger: world.ledger,
+        naive,
+        canaries_at,
+    }
+}

@@ -1,0 +1,357 @@
+//! `hookwatch break` and `hookwatch restore`: what the breaker does, by hand.
+//!
+//! Both need nothing but a way to an API server: no daemon, no Lease, no configuration file.
+
+mod arguments;
+mod show;
+
+use std::io::{BufRead as _, IsTerminal as _, Write as _};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use super::engine::clock;
+use super::{BAD_USAGE, Output};
+use crate::domain::announcement::of_action;
+use crate::domain::bypass::edit::{Author, Plan, Refusal, Why, Wish, plan};
+use crate::domain::bypass::{Phase, Rung, Standing, Writer, touched};
+use crate::domain::hook::{HookId, HookKind};
+use crate::domain::time::Time;
+use crate::io::Clock;
+use crate::io::audit::Record;
+use crate::io::breaker::{Hand, Outcome, Patience, Refused, Report, knows_match_conditions, servers};
+use crate::io::client::{ConnectOptions, Connection};
+use crate::io::events::{EventOutcome, EventWriter};
+
+pub use arguments::{BreakArguments, ClusterArguments, RestoreArguments};
+
+const KINDS: [HookKind; 2] = [HookKind::Validating, HookKind::Mutating];
+
+/// What is to be done to one hook.
+struct Deed {
+    hook: HookId,
+    uid: String,
+    wish: Wish,
+}
+
+/// A way to a cluster, and as whom.
+struct Session {
+    hand: Hand,
+    author: Author,
+    events: EventWriter,
+    clock: Clock,
+    arguments: ClusterArguments,
+    /// Whether everything came to a good end so far.
+    well: bool,
+    records: Vec<Record>,
+}
+
+/// Bypasses one hook.
+///
+/// # Errors
+/// When there is no way to the cluster, or the audit log cannot be written.
+pub async fn break_hook(arguments: BreakArguments) -> anyhow::Result<ExitCode> {
+    let mut session = Session::open(arguments.cluster, true).await?;
+    let now = (session.clock)();
+    let why = Why {
+        reason: arguments.reason,
+        evidence: vec!["It was asked for by hand.".to_owned()],
+        expires: Some(now + arguments.at_most),
+    };
+    let wish = Wish::Bypass {
+        rung: arguments.rung,
+        why,
+    };
+    let found = match session.find(&arguments.target, arguments.kind).await {
+        Ok(found) => found,
+        Err(why) => return session.usage(&why),
+    };
+    let (hook, object) = found;
+    let uid = uid(&object);
+    if session.show(&hook, &object, &wish) && session.agreed() {
+        session.carry_out(Deed { hook, uid, wish }).await?;
+    }
+    session.end()
+}
+
+/// Brings hooks back.
+///
+/// # Errors
+/// As for [`break_hook`].
+pub async fn restore(arguments: RestoreArguments) -> anyhow::Result<ExitCode> {
+    let mut session = Session::open(arguments.cluster, !arguments.expired).await?;
+    let mut deeds = Vec::new();
+    match &arguments.target {
+        Some(target) => {
+            let found = match session.find(target, arguments.kind).await {
+                Ok(found) => found,
+                Err(why) => return session.usage(&why),
+            };
+            deeds.push(found);
+        }
+        None => {
+            for kind in KINDS {
+                match session.hand.list(kind).await {
+                    Ok(objects) => deeds.extend(session.left_behind(kind, &objects, arguments.expired)),
+                    Err(outcome) => {
+                        session.failed(&format!("{}s: {}", kind.configuration_kind(), told(&outcome)))
+                    }
+                }
+            }
+        }
+    }
+    let mut shown = Vec::new();
+    for (hook, object) in deeds {
+        if session.show(&hook, &object, &Wish::Restore) {
+            let (uid, wish) = (uid(&object), Wish::Restore);
+            shown.push(Deed { hook, uid, wish });
+        }
+    }
+    if shown.is_empty() {
+        session.say("Nothing to restore.");
+    } else if session.agreed() {
+        for deed in shown {
+            session.carry_out(deed).await?;
+        }
+    }
+    session.end()
+}
+
+fn uid(object: &serde_json::Value) -> String {
+    object["metadata"]["uid"].as_str().unwrap_or_default().to_owned()
+}
+
+fn told(outcome: &Outcome) -> String {
+    outcome.detail().unwrap_or_else(|| outcome.as_str().to_owned())
+}
+
+impl Session {
+    async fn open(arguments: ClusterArguments, by_hand: bool) -> anyhow::Result<Self> {
+        let options = ConnectOptions {
+            kubeconfig: arguments.kubeconfig.clone(),
+            context: arguments.context.clone(),
+        };
+        let connection = Connection::open(&options).await?;
+        let (servers, trouble) = servers(&connection).await;
+        if let Some(trouble) = trouble {
+            eprintln!(
+                "hookwatch: {trouble}; {:?} stands for all of them",
+                connection.server()
+            );
+        }
+        let identity = arguments::person();
+        let account = format!("system:serviceaccount:{0}:hookwatch", arguments.namespace);
+        let author = Author {
+            namespace: arguments.namespace.clone(),
+            account,
+            writer: Writer {
+                identity: identity.clone(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+            },
+            match_conditions: knows_match_conditions(&connection).await,
+            by_hand,
+        };
+        let clock = clock();
+        Ok(Self {
+            hand: Hand::new(servers, Arc::clone(&clock), Patience::default()),
+            author,
+            events: EventWriter::new(&connection, &identity),
+            clock,
+            arguments,
+            well: true,
+            records: Vec::new(),
+        })
+    }
+
+    /// The one hook that is meant, with its object.
+    async fn find(
+        &self,
+        (configuration, webhook): &(String, String),
+        kind: Option<HookKind>,
+    ) -> Result<(HookId, serde_json::Value), String> {
+        let mut found = Vec::new();
+        for kind in KINDS.into_iter().filter(|it| kind.is_none_or(|kind| kind == *it)) {
+            let read = self.hand.read(kind, configuration).await;
+            if let Some(object) = read.map_err(|outcome| told(&outcome))? {
+                let hooks = object["webhooks"].as_array();
+                let here = hooks.is_some_and(|hooks| hooks.iter().any(|hook| hook["name"] == *webhook));
+                let noted = touched(&object).iter().any(|(name, _)| name == webhook);
+                if here || noted {
+                    found.push((HookId::new(kind, configuration, webhook), object));
+                }
+            }
+        }
+        match found.len() {
+            0 => Err(format!(
+                "there is no webhook {webhook:?} in a configuration {configuration:?}"
+            )),
+            1 => found.pop().ok_or_else(String::new),
+            _ => Err(format!(
+                "there is a validating and a mutating configuration {configuration:?} with a webhook {webhook:?}: \
+                 say which by --kind"
+            )),
+        }
+    }
+
+    /// What hookwatch has left in these objects, or of that what has to be over by now.
+    fn left_behind(
+        &self,
+        kind: HookKind,
+        objects: &[serde_json::Value],
+        expired: bool,
+    ) -> Vec<(HookId, serde_json::Value)> {
+        let now = (self.clock)();
+        let mut left = Vec::new();
+        for object in objects {
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            for (webhook, standing) in touched(object) {
+                if !expired || is_over(&standing, now) {
+                    left.push((HookId::new(kind, name, &webhook), object.clone()));
+                }
+            }
+        }
+        left
+    }
+
+    /// Shows what would be changed. Whether there is anything to do.
+    fn show(&mut self, hook: &HookId, object: &serde_json::Value, wish: &Wish) -> bool {
+        match plan(object, &hook.webhook, wish, &self.author, (self.clock)()) {
+            Ok(Plan::Edit(edit)) => {
+                self.say(&show::changes(hook, &edit.changes));
+                true
+            }
+            Ok(Plan::AlreadySo) => {
+                self.say(&format!("{}: it is so already.", hook.object()));
+                false
+            }
+            Ok(Plan::Gone) => {
+                self.say(&format!("{}: there is no such webhook any more.", hook.object()));
+                false
+            }
+            Err(refusal) => {
+                let refused: Refused = Refusal::into(refusal);
+                self.failed(&format!("{}: {refused}.", hook.object()));
+                false
+            }
+        }
+    }
+
+    fn say(&self, text: &str) {
+        // Where a program reads standard output, people read standard error.
+        match self.arguments.output {
+            Output::Text => println!("{text}"),
+            Output::Json => eprintln!("{text}"),
+        }
+    }
+
+    fn failed(&mut self, why: &str) {
+        eprintln!("hookwatch: {why}");
+        self.well = false;
+    }
+
+    fn usage(&self, why: &str) -> anyhow::Result<ExitCode> {
+        eprintln!("hookwatch: {why}");
+        Ok(ExitCode::from(BAD_USAGE))
+    }
+
+    /// Whether whoever asked for it still wants it.
+    fn agreed(&mut self) -> bool {
+        if self.arguments.yes {
+            return true;
+        }
+        if !std::io::stdin().is_terminal() {
+            self.failed("nothing was changed: there is no terminal to ask on; give --yes");
+            return false;
+        }
+        eprint!("Change this? [y/N] ");
+        let _ = std::io::stderr().flush();
+        let mut answer = String::new();
+        let read = std::io::stdin().lock().read_line(&mut answer);
+        let agreed = read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes");
+        if !agreed {
+            self.failed("nothing was changed");
+        }
+        agreed
+    }
+
+    async fn carry_out(&mut self, deed: Deed) -> anyhow::Result<()> {
+        let Deed { hook, uid, wish } = deed;
+        let report = self.hand.carry_out(&hook, &wish, &self.author).await;
+        let now = (self.clock)();
+        let record = Record::new(&hook, &wish, &self.author, &report, now);
+        for step in &record.steps {
+            eprintln!("  {step}");
+        }
+        if let Some(log) = &self.arguments.audit_log {
+            log.write(&record)?;
+        }
+        self.records.push(record);
+        match &report.outcome {
+            Outcome::Applied | Outcome::AlreadySo => {
+                self.say(&format!("{}: {}.", hook.object(), show::done(&wish)));
+                self.see(&hook, &wish).await;
+            }
+            Outcome::Gone => self.say(&format!("{}: there is no such webhook any more.", hook.object())),
+            outcome => self.failed(&format!("{}: {}.", hook.object(), told(outcome))),
+        }
+        if report.outcome == Outcome::Applied {
+            self.announce(&hook, &uid, &wish, &report, now).await;
+        }
+        Ok(())
+    }
+
+    /// Says which API servers go by it.
+    async fn see(&mut self, hook: &HookId, wish: &Wish) {
+        for shown in self.hand.shown(hook, wish, &self.author).await {
+            match shown.heard {
+                Ok(()) => self.say(&format!("  API server {} goes by it.", shown.server)),
+                Err(why) => self.say(&format!(
+                    "  API server {}: not known whether it goes by it: {why}",
+                    shown.server
+                )),
+            }
+        }
+    }
+
+    async fn announce(&self, hook: &HookId, uid: &str, wish: &Wish, report: &Report, now: Time) {
+        let (reason, warning) = show::event(wish);
+        let note = show::note(hook, wish, report, &self.author);
+        let said = of_action(hook, uid, reason, warning, &note);
+        if let (outcome, Some(why)) = self.events.write(&said, now).await
+            && outcome != EventOutcome::Written
+        {
+            eprintln!("hookwatch: the Event could not be written: {why}");
+        }
+    }
+
+    fn end(self) -> anyhow::Result<ExitCode> {
+        if self.arguments.output == Output::Json {
+            super::print(&(serde_json::to_string_pretty(&self.records)? + "\n"))?;
+        }
+        Ok(if self.well {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        })
+    }
+}
+
+/// Whether a bypass has to be over. One that nothing explains is vouched for by nobody; one without an end goes on.
+fn is_over(standing: &Standing, now: Time) -> bool {
+    match standing {
+        Standing::Bypassed {
+            phase: Phase::Restored,
+            ..
+        } => true,
+        Standing::Bypassed { entry, .. } | Standing::Reverted { entry } => {
+            entry.expires().is_some_and(|expires| expires <= now)
+        }
+        Standing::Original | Standing::OursWithoutAnnotation { .. } | Standing::Gone { .. } => true,
+        // It cannot be brought back, and that is said.
+        Standing::Twice => true,
+    }
+}
+
+/// Reads a rung, for the command line.
+fn rung(text: &str) -> Result<Rung, String> {
+    Rung::parse(text).ok_or_else(|| "use shield, skip or ignore".to_owned())
+}

@@ -1,0 +1,131 @@
+//! What is given on the command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::super::Output;
+use super::rung;
+use crate::domain::bypass::Rung;
+use crate::domain::hook::HookKind;
+use crate::io::audit::AuditLog;
+
+/// Longest bypass that can be asked for at once.
+const LONGEST: Duration = Duration::from_secs(7 * 24 * 3_600);
+
+/// What both commands take.
+#[derive(Debug, Clone, clap::Args)]
+pub struct ClusterArguments {
+    /// Kubeconfig to use; default: as kubectl finds it, or the Pod's own account
+    #[arg(long, env = "HOOKWATCH_KUBECONFIG", value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig
+    #[arg(long, env = "HOOKWATCH_CONTEXT", value_name = "NAME")]
+    pub context: Option<String>,
+    /// Namespace that hookwatch lives in, whose objects a shield spares
+    #[arg(
+        long,
+        env = "HOOKWATCH_NAMESPACE",
+        value_name = "NAME",
+        default_value = "hookwatch"
+    )]
+    pub namespace: String,
+    /// File to append one line of JSON to for everything that is done
+    #[arg(long, env = "HOOKWATCH_AUDIT_LOG", value_name = "FILE", value_parser = audit_log)]
+    pub audit_log: Option<AuditLog>,
+    /// Do not ask
+    #[arg(long)]
+    pub yes: bool,
+    /// How to print what was done
+    #[arg(long, value_enum, default_value_t)]
+    pub output: Output,
+}
+
+/// `hookwatch break`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct BreakArguments {
+    /// The configuration, and the webhook in it
+    #[arg(value_name = "CONFIG/WEBHOOK", value_parser = target)]
+    pub target: (String, String),
+    /// Which kind of configuration, where both have one of this name: validating or mutating
+    #[arg(long, value_parser = kind)]
+    pub kind: Option<HookKind>,
+    /// How far: shield, skip or ignore
+    #[arg(long, value_parser = rung, default_value = "shield")]
+    pub rung: Rung,
+    /// How long at most; `hookwatch restore --expired` ends what is older
+    #[arg(long = "for", value_name = "DURATION", value_parser = duration, default_value = "30m")]
+    pub at_most: Duration,
+    /// Why, for whoever finds it
+    #[arg(long, value_name = "TEXT", value_parser = reason)]
+    pub reason: String,
+    /// The cluster
+    #[command(flatten)]
+    pub cluster: ClusterArguments,
+}
+
+/// `hookwatch restore`.
+#[derive(Debug, Clone, clap::Args)]
+#[command(group = clap::ArgGroup::new("which").required(true))]
+pub struct RestoreArguments {
+    /// The configuration, and the webhook in it
+    #[arg(value_name = "CONFIG/WEBHOOK", value_parser = target, group = "which")]
+    pub target: Option<(String, String)>,
+    /// Everything that hookwatch has changed
+    #[arg(long, group = "which")]
+    pub all: bool,
+    /// Everything whose time is over, or of which nothing says how long it is to last
+    #[arg(long, group = "which")]
+    pub expired: bool,
+    /// Which kind of configuration, where both have one of this name: validating or mutating
+    #[arg(long, value_parser = kind)]
+    pub kind: Option<HookKind>,
+    /// The cluster
+    #[command(flatten)]
+    pub cluster: ClusterArguments,
+}
+
+fn target(text: &str) -> Result<(String, String), String> {
+    match text.split_once('/') {
+        Some((configuration, webhook)) if !configuration.is_empty() && !webhook.is_empty() => {
+            Ok((configuration.to_owned(), webhook.to_owned()))
+        }
+        _ => Err("give the configuration and the webhook in it, with a slash between them".to_owned()),
+    }
+}
+
+fn kind(text: &str) -> Result<HookKind, String> {
+    let kinds = [HookKind::Validating, HookKind::Mutating];
+    let found = kinds.into_iter().find(|kind| kind.as_str() == text);
+    found.ok_or_else(|| "use validating or mutating".to_owned())
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let duration = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    match (Duration::from_secs(1)..=LONGEST).contains(&duration) {
+        true => Ok(duration),
+        false => Err("use 1s to 7d".to_owned()),
+    }
+}
+
+fn reason(text: &str) -> Result<String, String> {
+    match text.trim() {
+        "" => Err("say why: whoever finds it will want to know".to_owned()),
+        text => Ok(text.to_owned()),
+    }
+}
+
+fn audit_log(text: &str) -> Result<AuditLog, String> {
+    Ok(AuditLog::new(PathBuf::from(text)))
+}
+
+/// Who sits at this machine.
+pub(super) fn person() -> String {
+    let user = std::env::var("USER").ok().filter(|user| !user.is_empty());
+    let host = rustix::system::uname();
+    let host = host.nodename().to_string_lossy();
+    format!("{}@{host}", user.as_deref().unwrap_or("somebody"))
+        .chars()
+        .filter(|character| !character.is_control())
+        .take(200)
+        .collect()
+}

@@ -1,0 +1,193 @@
+//! What becomes of a verdict: from the rule in Prometheus to the page that somebody gets, and to its end.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use super::judge::rounded;
+use super::timeline::Event;
+use crate::lab::monitoring::{Monitoring, Page};
+
+/// Time between two looks at Prometheus.
+const LOOK: Duration = Duration::from_millis(500);
+/// Longest wait for the first page: the alert on a slow hook takes 5 minutes.
+const DELIVERY: Duration = Duration::from_secs(7 * 60);
+/// Longest wait for the end of all pages.
+const END: Duration = Duration::from_secs(120);
+
+/// Follows the alerts of one demo.
+pub struct Pages {
+    monitoring: Monitoring,
+    looked: Option<Instant>,
+    /// Which state of which alert needs no telling any more.
+    told: BTreeSet<(String, String)>,
+    /// How many of the received ones were looked at.
+    seen: usize,
+    open: BTreeSet<String>,
+    delivered: Vec<DeliveredPage>,
+    broken: Option<Instant>,
+    mended: Option<Instant>,
+}
+
+/// A page in the report.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct DeliveredPage {
+    /// The alert's name.
+    pub alert: String,
+    /// Its severity.
+    pub severity: String,
+    /// What it says in one line.
+    pub summary: String,
+    /// What it says.
+    pub description: String,
+    /// From the fault until it was delivered.
+    pub delivered_after_seconds: Option<f64>,
+    /// From the end of the fault until it was delivered that it is over; `None` when it was not.
+    pub resolved_after_seconds: Option<f64>,
+    #[serde(skip)]
+    key: String,
+}
+
+impl Pages {
+    /// Begins to follow.
+    pub fn new(monitoring: Monitoring) -> Self {
+        Self {
+            monitoring,
+            looked: None,
+            told: BTreeSet::new(),
+            seen: 0,
+            open: BTreeSet::new(),
+            delivered: Vec::new(),
+            broken: None,
+            mended: None,
+        }
+    }
+
+    /// To be called when the fault begins: what is pending before it has nothing to do with it.
+    ///
+    /// # Errors
+    /// When Prometheus does not answer.
+    pub async fn fault_begins(&mut self) -> anyhow::Result<()> {
+        for alert in self.monitoring.alerts().await? {
+            self.told.insert((key(&alert.labels), alert.state));
+        }
+        self.seen = self.monitoring.received().len();
+        self.broken = Some(Instant::now());
+        Ok(())
+    }
+
+    /// To be called when the fault is over.
+    pub fn fault_ends(&mut self) {
+        self.mended = Some(Instant::now());
+    }
+
+    /// Whether there is no point in waiting for a first page any longer.
+    pub fn waited_enough(&self) -> bool {
+        let late = |broken: Instant| broken.elapsed() >= DELIVERY;
+        !self.delivered.is_empty() || self.broken.is_some_and(late)
+    }
+
+    /// Whether there is no point in waiting for the end of pages any longer.
+    pub fn over(&self) -> bool {
+        let late = |mended: Instant| mended.elapsed() >= END;
+        self.open.is_empty() || self.mended.is_some_and(late)
+    }
+
+    /// What is new since the last look. An answer that is late is asked for again.
+    ///
+    /// # Errors
+    /// When one of the programs has ended.
+    pub async fn look(&mut self) -> anyhow::Result<Vec<Event>> {
+        if self.looked.is_some_and(|looked| looked.elapsed() < LOOK) {
+            return Ok(Vec::new());
+        }
+        self.looked = Some(Instant::now());
+        let mut news = Vec::new();
+        self.monitoring.check()?;
+        for alert in self.monitoring.alerts().await.unwrap_or_default() {
+            if self.told.insert((key(&alert.labels), alert.state.clone())) {
+                news.push(Event::Alert {
+                    firing: alert.state == "firing",
+                    name: of(&alert.labels, "alertname"),
+                    severity: of(&alert.labels, "severity"),
+                    summary: of(&alert.annotations, "summary"),
+                });
+            }
+        }
+        for page in self.monitoring.received().split_off(self.seen) {
+            self.seen += 1;
+            news.extend(self.take(&page));
+        }
+        Ok(news)
+    }
+
+    fn take(&mut self, page: &Page) -> Option<Event> {
+        let key = key(&page.labels);
+        let resolved = page.status == "resolved";
+        // A group is sent again whenever one of its alerts changes.
+        let new = match resolved {
+            true => self.open.remove(&key),
+            false => self.open.insert(key.clone()),
+        };
+        if !new {
+            return None;
+        }
+        let since = |at: Option<Instant>| at.map(|at| rounded(at.elapsed()));
+        let alert = of(&page.labels, "alertname");
+        let (summary, description) = (
+            of(&page.annotations, "summary"),
+            of(&page.annotations, "description"),
+        );
+        if resolved {
+            let last = self.delivered.iter_mut().rev().find(|told| told.key == key);
+            if let Some(last) = last {
+                last.resolved_after_seconds = since(self.mended);
+            }
+        } else {
+            self.delivered.push(DeliveredPage {
+                alert: alert.clone(),
+                severity: of(&page.labels, "severity"),
+                summary: summary.clone(),
+                description: description.clone(),
+                delivered_after_seconds: since(self.broken),
+                resolved_after_seconds: None,
+                key,
+            });
+        }
+        Some(Event::Page {
+            resolved,
+            name: alert,
+            severity: of(&page.labels, "severity"),
+            summary,
+            description,
+        })
+    }
+
+    /// What was delivered, and what is wrong with that, as sentences.
+    pub fn report(self) -> (Vec<DeliveredPage>, Vec<String>) {
+        let mut objections = Vec::new();
+        if self.delivered.is_empty() {
+            objections.push(format!("no page was delivered within {} s", DELIVERY.as_secs()));
+        }
+        for page in &self.delivered {
+            if page.resolved_after_seconds.is_none() {
+                objections.push(format!(
+                    "{} was not resolved within {} s",
+                    page.alert,
+                    END.as_secs()
+                ));
+            }
+        }
+        (self.delivered, objections)
+    }
+}
+
+/// What tells alerts apart: all of their labels.
+fn key(labels: &BTreeMap<String, String>) -> String {
+    format!("{labels:?}")
+}
+
+fn of(texts: &BTreeMap<String, String>, name: &str) -> String {
+    texts.get(name).cloned().unwrap_or_default()
+}

@@ -1,0 +1,191 @@
+//! Pushes alerts to Alertmanagers: one task finds out which are on, and one per Alertmanager tells it.
+//!
+//! Nothing here is waited for by anybody. What a sender reads is always the newest board, so one whose Alertmanager is
+//! down, slow or odd holds up neither another nor the daemon, and gathers nothing.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
+
+use super::replicas::Leadership;
+use crate::app::config::AlertmanagerConfig;
+use crate::domain::alerts::{Batch, Board, Delivery, Tracker, Voice, conditions};
+use crate::domain::verdict::Assessment;
+use crate::io::Clock;
+use crate::io::alertmanager::{Alertmanager, Envelope, PushError, body};
+use crate::io::metrics::{CertificateEnd, Dropped, Metrics};
+
+/// How often alerts are looked at, and the shortest time between two pushes: what changes in between goes together.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// What alerts are made of, and who may say them.
+pub(super) struct Push {
+    pub(super) assessment: watch::Receiver<Option<Arc<Assessment>>>,
+    pub(super) certificates: Arc<Mutex<Vec<CertificateEnd>>>,
+    /// `None` for a daemon that takes no part in an election.
+    pub(super) leadership: Option<Leadership>,
+    pub(super) clock: Clock,
+    pub(super) metrics: Arc<Metrics>,
+}
+
+impl Push {
+    /// Starts the tasks; none when there is nobody to tell.
+    pub(super) fn start(self, tasks: &mut JoinSet<()>, config: &AlertmanagerConfig) {
+        if config.targets.is_empty() {
+            return;
+        }
+        let (publish, board) = watch::channel(Arc::new(Board::default()));
+        for target in &config.targets {
+            let name = target.name();
+            self.metrics.alertmanager_known(&name);
+            let sender = Sender {
+                alertmanager: Alertmanager::new(target.clone(), config.pace.timeout),
+                delivery: Delivery::new(config.pace),
+                envelope: config.envelope.clone(),
+                board: board.clone(),
+                leadership: self.leadership.clone(),
+                clock: Arc::clone(&self.clock),
+                metrics: Arc::clone(&self.metrics),
+                toss: RandomState::new(),
+                attempts: 0,
+                trouble: None,
+                left_out: 0,
+                name,
+            };
+            tasks.spawn(sender.run());
+        }
+        tasks.spawn(self.look(publish));
+    }
+
+    async fn look(self, publish: watch::Sender<Arc<Board>>) {
+        let mut tracker = Tracker::default();
+        let mut ticks = every_look();
+        loop {
+            ticks.tick().await;
+            let Some(assessment) = self.assessment.borrow().clone() else {
+                continue;
+            };
+            let certificates = match self.certificates.lock() {
+                Ok(certificates) => certificates.clone(),
+                Err(_) => Vec::new(),
+            };
+            let now = (self.clock)();
+            let board = tracker.look(conditions(&assessment, &certificates, now), now);
+            publish.send_replace(Arc::new(board));
+        }
+    }
+}
+
+fn every_look() -> tokio::time::Interval {
+    let mut ticks = tokio::time::interval(LOOK);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
+}
+
+/// Tells one Alertmanager.
+struct Sender {
+    name: String,
+    alertmanager: Alertmanager,
+    delivery: Delivery,
+    envelope: Envelope,
+    board: watch::Receiver<Arc<Board>>,
+    leadership: Option<Leadership>,
+    clock: Clock,
+    metrics: Arc<Metrics>,
+    toss: RandomState,
+    attempts: u64,
+    /// How the last push failed, when it did: the reason and the status.
+    trouble: Option<(&'static str, Option<u16>)>,
+    left_out: usize,
+}
+
+impl Sender {
+    async fn run(mut self) {
+        let mut ticks = every_look();
+        loop {
+            ticks.tick().await;
+            let board = Arc::clone(&self.board.borrow_and_update());
+            let now = (self.clock)();
+            let standing = self.leadership.as_ref().map(Leadership::standing);
+            let voice = Voice::of(standing.as_ref(), now);
+            self.count_what_is_lost(&board, voice);
+            if let Some(batch) = self.delivery.next(&board, voice, now) {
+                self.push(&batch).await;
+            }
+        }
+    }
+
+    fn count_what_is_lost(&mut self, board: &Board, voice: Voice) {
+        let forgotten = self.delivery.forgotten(board);
+        if forgotten > 0 {
+            self.metrics
+                .alerts_dropped(&self.name, Dropped::Expired, forgotten);
+        }
+        let left_out = if voice == Voice::Nothing {
+            0
+        } else {
+            board.left_out
+        };
+        if left_out > self.left_out {
+            let more = left_out - self.left_out;
+            self.metrics.alerts_dropped(&self.name, Dropped::TooMany, more);
+            if self.left_out == 0 {
+                tracing::warn!(
+                    alertmanager = self.name,
+                    left_out,
+                    "more alerts fire than are pushed"
+                );
+            }
+        }
+        self.left_out = left_out;
+    }
+
+    async fn push(&mut self, batch: &Batch) {
+        let sent = (self.clock)();
+        let body = match body(batch, &self.envelope, sent, SystemTime::now()) {
+            Ok(body) => body,
+            Err(error) => {
+                tracing::error!(%error, "alerts cannot be written as JSON");
+                return;
+            }
+        };
+        let outcome = self.alertmanager.push(body).await;
+        let now = (self.clock)();
+        match outcome {
+            Ok(()) => {
+                self.delivery.accepted(batch, now);
+                self.metrics
+                    .alerts_sent(&self.name, batch.len(), now.unix_seconds());
+                let (firing, ended) = (batch.firing.len(), batch.ended.len());
+                if self.trouble.take().is_some() {
+                    tracing::info!(alertmanager = self.name, "it takes alerts again");
+                }
+                tracing::debug!(alertmanager = self.name, firing, ended, "alerts were pushed");
+            }
+            Err(why) => self.failed(batch, &why),
+        }
+    }
+
+    fn failed(&mut self, batch: &Batch, why: &PushError) {
+        let now = (self.clock)();
+        self.metrics.push_failed(&self.name, why);
+        if why.may_pass() {
+            self.attempts += 1;
+            let toss = self.toss.hash_one(self.attempts) % 1_000;
+            self.delivery.failed(toss as f64 / 1_000.0, now);
+        } else if self.delivery.refused(batch, now) {
+            self.metrics
+                .alerts_dropped(&self.name, Dropped::Refused, batch.len());
+        }
+        // Once per way to fail, not once per push.
+        let trouble = Some((why.reason(), why.status()));
+        if self.trouble != trouble {
+            tracing::warn!(alertmanager = self.name, %why, "alerts were not pushed");
+        }
+        self.trouble = trouble;
+    }
+}

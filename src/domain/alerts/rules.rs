@@ -1,0 +1,118 @@
+//! The rules, as far as they can be told from within.
+
+use std::time::Duration;
+
+/// Where the runbooks are.
+const RUNBOOKS: &str = "https://github.com/hookwatch/hookwatch/blob/main/docs/runbooks/";
+
+/// How urgent an alert is; the most urgent comes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Severity {
+    /// Wake somebody.
+    Critical,
+    /// Today.
+    Warning,
+    /// When there is time.
+    Info,
+}
+
+impl Severity {
+    /// The value of the label `severity`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Critical => "critical",
+            Self::Warning => "warning",
+            Self::Info => "info",
+        }
+    }
+}
+
+/// One rule of `alerts/hookwatch.rules.yaml`. Name, severity and the label that it sets tell it from the others.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// The alert's name.
+    pub alert: &'static str,
+    /// How urgent it is.
+    pub severity: Severity,
+    /// The label that it sets beside the severity, where several rules of one name differ by it.
+    pub label: Option<(&'static str, &'static str)>,
+    /// For how long its condition has to hold before it fires: the rule's `for`.
+    pub hold: Duration,
+}
+
+impl Rule {
+    const fn new(alert: &'static str, severity: Severity, hold_seconds: u64) -> Self {
+        Self {
+            alert,
+            severity,
+            label: None,
+            hold: Duration::from_secs(hold_seconds),
+        }
+    }
+
+    const fn with(self, name: &'static str, value: &'static str) -> Self {
+        Self {
+            label: Some((name, value)),
+            ..self
+        }
+    }
+
+    const fn blind(missing: &'static str, hold_seconds: u64) -> Self {
+        Self::new("HookwatchBlind", Severity::Warning, hold_seconds).with("missing", missing)
+    }
+
+    const fn at_risk(risk: &'static str, severity: Severity, hold_seconds: u64) -> Self {
+        Self::new("HookwatchHookAtRisk", severity, hold_seconds).with("risk", risk)
+    }
+
+    const fn certificate(problem: &'static str, severity: Severity, hold_seconds: u64) -> Self {
+        Self::new("HookwatchHookCertificate", severity, hold_seconds).with("problem", problem)
+    }
+
+    /// Where its runbook is.
+    pub fn runbook_url(&self) -> String {
+        format!("{RUNBOOKS}{}.md", self.alert)
+    }
+}
+
+pub(super) static WRITES_BLOCKED: Rule = Rule::new("HookwatchWritesBlocked", Severity::Critical, 30);
+pub(super) static WRITES_DELAYED: Rule = Rule::new("HookwatchWritesDelayed", Severity::Warning, 300);
+pub(super) static NOT_A_HOOK: Rule = Rule::new("HookwatchNotAHook", Severity::Warning, 120);
+pub(super) static HOOK_BLOCKING: Rule = Rule::new("HookwatchHookFailing", Severity::Critical, 30);
+pub(super) static HOOK_DELAYING: Rule = Rule::new("HookwatchHookFailing", Severity::Warning, 300);
+pub(super) static API_FAILING: Rule = Rule::new("HookwatchApiFailing", Severity::Warning, 120);
+pub(super) static HOOK_FAILING_OPEN: Rule = Rule::new("HookwatchHookFailingOpen", Severity::Warning, 120);
+pub(super) static HOOK_PARTIAL: Rule = Rule::at_risk("Partial", Severity::Warning, 600);
+pub(super) static HOOK_SUSPECT: Rule = Rule::at_risk("Suspect", Severity::Info, 1_800);
+pub(super) static NODE_NOT_READY: Rule = Rule::at_risk("NodeNotReady", Severity::Warning, 60);
+pub(super) static ONE_NODE: Rule = Rule::at_risk("OneNode", Severity::Info, 3_600);
+pub(super) static CERTIFICATE_SOON: Rule = Rule::certificate("ends", Severity::Warning, 3_600);
+pub(super) static CERTIFICATE_NOW: Rule = Rule::certificate("ends", Severity::Critical, 600);
+pub(super) static CERTIFICATE_MISMATCH: Rule = Rule::certificate("mismatch", Severity::Warning, 600);
+pub(super) static BLIND_INVENTORY: Rule = Rule::blind("inventory", 120);
+pub(super) static BLIND_SCRAPES: Rule = Rule::blind("scrapes", 300);
+pub(super) static BLIND_ANSWERS: Rule = Rule::blind("answers", 600);
+pub(super) static BLIND_LEADER: Rule = Rule::blind("leader", 300);
+
+/// Every rule whose alert can be pushed. That hookwatch is absent is for others to say, and what looks back over many
+/// minutes (calls lost of late, probes that ceased) is for whoever keeps a history.
+pub static RULES: [&Rule; 18] = [
+    &WRITES_BLOCKED,
+    &WRITES_DELAYED,
+    &NOT_A_HOOK,
+    &HOOK_BLOCKING,
+    &HOOK_DELAYING,
+    &API_FAILING,
+    &HOOK_FAILING_OPEN,
+    &HOOK_PARTIAL,
+    &HOOK_SUSPECT,
+    &NODE_NOT_READY,
+    &ONE_NODE,
+    &CERTIFICATE_SOON,
+    &CERTIFICATE_NOW,
+    &CERTIFICATE_MISMATCH,
+    &BLIND_INVENTORY,
+    &BLIND_SCRAPES,
+    &BLIND_ANSWERS,
+    &BLIND_LEADER,
+];

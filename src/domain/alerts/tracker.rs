@@ -1,0 +1,127 @@
+//! For how long each condition has held: which alerts fire, and which have ended of late.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Condition, Labels, Severity};
+use crate::domain::time::Time;
+
+/// Alerts that fire at once, at most; and ended ones that are remembered.
+pub const MAX_ALERTS: usize = 256;
+/// For how long the end of an alert is remembered, for an Alertmanager that could not be told.
+pub const RETENTION: Duration = Duration::from_secs(15 * 60);
+
+/// An alert that fires.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Alert {
+    /// What makes it this alert.
+    pub labels: Labels,
+    /// One sentence.
+    pub summary: String,
+    /// The explanation, at most 1024 bytes.
+    pub description: String,
+    /// Where its runbook is.
+    pub runbook_url: String,
+    /// Since when its condition has held.
+    pub since: Time,
+}
+
+/// An alert that fired and does not any more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ended {
+    /// As it was last.
+    pub alert: Alert,
+    /// When it ended.
+    pub at: Time,
+}
+
+/// All alerts at one instant.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Board {
+    /// Those that fire.
+    pub firing: Vec<Alert>,
+    /// Those that ended within [`RETENTION`].
+    pub ended: Vec<Ended>,
+    /// How many more fire than [`MAX_ALERTS`], the least urgent ones.
+    pub left_out: usize,
+}
+
+/// A condition whatever its cause: a hook that hangs and then refuses has been failing all the while, and nobody wants
+/// to wait once more to hear of it.
+type Subject = BTreeMap<&'static str, String>;
+
+/// Remembers since when conditions hold.
+#[derive(Debug, Default)]
+pub struct Tracker {
+    since: BTreeMap<Subject, Time>,
+    firing: BTreeMap<Labels, Alert>,
+    ended: BTreeMap<Labels, Ended>,
+}
+
+impl Tracker {
+    /// Takes in what holds at `now` and says which alerts that makes.
+    pub fn look(&mut self, conditions: Vec<Condition>, now: Time) -> Board {
+        let mut since = BTreeMap::new();
+        let mut on: BTreeMap<Labels, (Severity, Alert)> = BTreeMap::new();
+        for condition in conditions {
+            let subject = subject(&condition.labels);
+            let began = self.since.get(&subject).copied().unwrap_or(now);
+            since.insert(subject, began);
+            if now.since(began) < condition.rule.hold {
+                continue;
+            }
+            let alert = Alert {
+                labels: Arc::clone(&condition.labels),
+                summary: condition.summary,
+                description: condition.description,
+                runbook_url: condition.rule.runbook_url(),
+                since: began,
+            };
+            on.insert(condition.labels, (condition.rule.severity, alert));
+        }
+        self.since = since;
+        let still: BTreeSet<Labels> = on.keys().cloned().collect();
+        let mut ranked: Vec<(Severity, Alert)> = on.into_values().collect();
+        // What fires already keeps its place, so that the bound makes nothing come and go.
+        ranked.sort_by_key(|(severity, alert)| (*severity, !self.firing.contains_key(&alert.labels)));
+        let left_out = ranked.len().saturating_sub(MAX_ALERTS);
+        ranked.truncate(MAX_ALERTS);
+        let firing: BTreeMap<Labels, Alert> = ranked
+            .into_iter()
+            .map(|(_, alert)| (Arc::clone(&alert.labels), alert))
+            .collect();
+        let before = std::mem::replace(&mut self.firing, firing);
+        for (labels, alert) in before {
+            // One that only fell out of the bound is not over.
+            if !still.contains(&labels) {
+                self.ended.insert(labels, Ended { alert, at: now });
+            }
+        }
+        self.forget(&still, now);
+        Board {
+            firing: self.firing.values().cloned().collect(),
+            ended: self.ended.values().cloned().collect(),
+            left_out,
+        }
+    }
+
+    fn forget(&mut self, still: &BTreeSet<Labels>, now: Time) {
+        self.ended
+            .retain(|labels, ended| !still.contains(labels) && now.since(ended.at) < RETENTION);
+        while self.ended.len() > MAX_ALERTS {
+            let oldest = self.ended.iter().min_by_key(|(_, ended)| ended.at);
+            let Some(labels) = oldest.map(|(labels, _)| Arc::clone(labels)) else {
+                return;
+            };
+            self.ended.remove(&labels);
+        }
+    }
+}
+
+fn subject(labels: &Labels) -> Subject {
+    let mut subject = Subject::clone(labels);
+    subject.remove("cause");
+    subject.remove("effect");
+    subject
+}

@@ -1,0 +1,153 @@
+//! The way back.
+
+use serde_json::Value;
+
+use super::page::{Page, annotate, finish};
+use super::{Plan, Refusal};
+use crate::domain::bypass::draft::Draft;
+use crate::domain::bypass::standing::{Here, ignored, state};
+use crate::domain::bypass::state::{Entry, Fields, State};
+use crate::domain::bypass::{Phase, ownership};
+use crate::domain::time::Time;
+
+/// Puts back the fields that still hold what hookwatch put there, and writes down that none is hookwatch's any more.
+pub(super) fn put_back(page: &mut Page<'_>, entry: &mut Entry) -> Result<(), Refusal> {
+    let ours = page.here.still_applied(entry);
+    if !ours.is_empty() {
+        let original = entry
+            .original(page.here.webhook)
+            .map_err(Refusal::InvalidOriginal)?;
+        fields_back(page, &ours, original.as_ref())?;
+    }
+    entry.set_fields(page.here.webhook, None);
+    Ok(())
+}
+
+fn fields_back(page: &mut Page<'_>, ours: &[&str], original: Option<&Fields>) -> Result<(), Refusal> {
+    let Some(original) = original else {
+        return Err(Refusal::OriginalUnknown(ours.join(" and ")));
+    };
+    // Whose a field is does not show in its value: somebody may claim it as it is before this is written.
+    let version = "/metadata/resourceVersion";
+    page.draft.expect(version, page.here.object.pointer(version));
+    for field in ours {
+        page.field(
+            field,
+            match *field {
+                "failurePolicy" => original.failure_policy.clone().into(),
+                _ => original.timeout_seconds.into(),
+            },
+        );
+    }
+    Ok(())
+}
+
+/// Takes everything of hookwatch's out of a webhook. Fields that are put back become hookwatch's by being written, so
+/// that takes a second edit, which gives them up; until then the first stays written down.
+pub(super) fn restore(here: &Here<'_>, now: Time) -> Result<Plan, Refusal> {
+    let (known, unreadable) = match state(here.object) {
+        Ok(state) => (state, None),
+        Err(unreadable) => (State::default(), Some(unreadable)),
+    };
+    let entry = known.entry(here.webhook);
+    let mut page = Page::open(here, known);
+    page.no_condition();
+    let put = match (&entry, &unreadable) {
+        (Some(entry), _) => {
+            let ours = here.still_applied(entry);
+            match entry.original(here.webhook) {
+                _ if ours.is_empty() => Ok(()),
+                Ok(original) => fields_back(&mut page, &ours, original.as_ref()),
+                Err(why) => Err(Refusal::InvalidOriginal(why)),
+            }
+        }
+        (None, unreadable) => {
+            let original = unreadable.as_ref().and_then(|it| it.original(here.webhook));
+            let ours = match &original {
+                Some(_) => here.still_ours(|field| Some(ignored(field))),
+                None => here.unexplained(),
+            };
+            match ours.is_empty() {
+                true => Ok(()),
+                false => fields_back(&mut page, &ours, original.as_ref()),
+            }
+        }
+    };
+    if let Err(refusal) = put {
+        // The conditions can be taken away whatever is wrong with the rest; then it is said.
+        return match page.draft.is_empty() {
+            true => Err(refusal),
+            false => Ok(page.edit(false)),
+        };
+    }
+    match (entry, unreadable) {
+        (Some(mut entry), _) if page.fields => {
+            entry.set_phase(Phase::Restored);
+            let (since, expires) = (entry.since(), entry.expires());
+            entry.set_times(since, now, expires);
+            page.write_down(entry)?;
+            Ok(page.edit(false))
+        }
+        (Some(_), _) => {
+            page.state.forget(here.webhook);
+            let text = page.state.text();
+            page.release(text.is_none());
+            page.annotate(text);
+            Ok(page.edit(true))
+        }
+        (None, _) if page.fields => Ok(page.edit(false)),
+        (None, unreadable) => {
+            let mut others = others(here);
+            let alone =
+                others.all(|other| other.ours().is_empty() && !ownership::holds(here.object, other.webhook));
+            let (nonsense, left) = (unreadable.is_some(), ownership::holds(here.object, here.webhook));
+            if page.draft.is_empty() && !left && !(nonsense && alone) {
+                return Ok(Plan::AlreadySo);
+            }
+            // A legible state speaks of others.
+            let last_of_all = alone && page.state.text().is_none();
+            page.release(last_of_all);
+            if nonsense && alone {
+                page.annotate(None);
+            }
+            match page.draft.is_empty() {
+                true => Ok(Plan::AlreadySo),
+                false => Ok(page.edit(true)),
+            }
+        }
+    }
+}
+
+/// The other webhooks of the object.
+fn others<'a>(here: &Here<'a>) -> impl Iterator<Item = Here<'a>> {
+    let (object, index) = (here.object, here.index);
+    let hooks = object.get("webhooks").and_then(Value::as_array);
+    let hooks = hooks.into_iter().flatten().enumerate();
+    hooks
+        .filter(move |(other, _)| *other != index)
+        .filter_map(move |(index, hook)| {
+            Some(Here {
+                object,
+                webhook: hook["name"].as_str()?,
+                index,
+                hook,
+            })
+        })
+}
+
+/// Forgets a webhook that somebody has removed or renamed. What is illegible speaks of nobody once there is no webhook
+/// any more.
+pub(super) fn of_gone(object: &Value, webhook: &str) -> Plan {
+    let mut draft = Draft::default();
+    let text = match state(object) {
+        Ok(mut state) if state.entry(webhook).is_some() => {
+            state.forget(webhook);
+            state.text()
+        }
+        Err(_) if object["webhooks"].as_array().is_none_or(Vec::is_empty) => None,
+        Ok(_) | Err(_) => return Plan::Gone,
+    };
+    ownership::release(object, webhook, text.is_none(), &mut draft);
+    annotate(object, text.as_deref(), &mut draft);
+    finish(object, draft, true)
+}

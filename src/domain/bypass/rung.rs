@@ -1,0 +1,84 @@
+//! How far a bypass goes, and where it stands.
+
+use std::fmt;
+
+use super::Condition;
+
+/// How far a bypass goes, the smallest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Rung {
+    /// The hook skips what keeps the control plane alive and stays enforced for everything else.
+    Shield,
+    /// The hook skips everything.
+    Skip,
+    /// The hook's failures are ignored, after [`Rung::IGNORE_SECONDS`].
+    Ignore,
+}
+
+impl Rung {
+    /// All of them, the smallest first.
+    pub const ALL: [Self; 3] = [Self::Shield, Self::Skip, Self::Ignore];
+
+    /// `timeoutSeconds` of a hook on the rung [`Rung::Ignore`]: the least the API server takes, for every call of a
+    /// hook that hangs still waits so long.
+    pub const IGNORE_SECONDS: u64 = 1;
+
+    /// The name in annotations, on the command line and in labels.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Shield => "shield",
+            Self::Skip => "skip",
+            Self::Ignore => "ignore",
+        }
+    }
+
+    /// Reads a name; `None` when it is none of them.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|rung| rung.as_str() == text)
+    }
+
+    /// The match condition that makes it; `None` where it is made of other fields.
+    pub const fn condition(self) -> Option<Condition> {
+        match self {
+            Self::Shield => Some(Condition::Shield),
+            Self::Skip => Some(Condition::Skip),
+            Self::Ignore => None,
+        }
+    }
+}
+
+impl fmt::Display for Rung {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Where a bypass stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Phase {
+    /// In force.
+    Bypassed,
+    /// Only hookwatch's own dry-run canaries reach the hook.
+    Probation,
+    /// The fields are back; what is left to do is to forget that they were ever changed.
+    Restored,
+}
+
+impl Phase {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Bypassed, Self::Probation, Self::Restored];
+
+    /// The name in annotations.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Bypassed => "bypassed",
+            Self::Probation => "probation",
+            Self::Restored => "restored",
+        }
+    }
+
+    /// Reads a name; `None` when it is none of them.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|phase| phase.as_str() == text)
+    }
+}

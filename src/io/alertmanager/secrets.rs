@@ -1,0 +1,158 @@
+//! What is read from files: authorities, certificates, keys, passwords, tokens.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use reqwest::header::HeaderValue;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore};
+use rustls_platform_verifier::BuilderVerifierExt;
+use tokio::io::AsyncReadExt;
+
+use super::{Auth, PushError, Target};
+
+/// A larger file is none of these.
+const MAX_FILE: u64 = 1 << 20;
+
+/// What a client is made of, with the names of the files for what has to be said about them.
+#[derive(PartialEq, Eq)]
+pub(super) struct Material {
+    encrypted: bool,
+    authorities: Option<File>,
+    certificate: Option<(File, File)>,
+}
+
+#[derive(PartialEq, Eq)]
+struct File {
+    name: String,
+    content: Vec<u8>,
+}
+
+impl File {
+    async fn read(path: &Path) -> Result<Self, PushError> {
+        let name = path.display().to_string();
+        let unusable = |why: String| PushError::Unusable {
+            file: name.clone(),
+            why,
+        };
+        let content = async {
+            // Opening a pipe would wait for somebody to write into it.
+            if !tokio::fs::metadata(path).await?.is_file() {
+                return Err(std::io::Error::other("is no file"));
+            }
+            let mut content = Vec::new();
+            let file = tokio::fs::File::open(path).await?;
+            file.take(MAX_FILE + 1).read_to_end(&mut content).await?;
+            Ok(content)
+        };
+        let content = content.await.map_err(|error| unusable(error.to_string()))?;
+        if content.len() as u64 > MAX_FILE {
+            return Err(unusable("is larger than 1 MiB".to_owned()));
+        }
+        Ok(Self { name, content })
+    }
+
+    fn unusable(&self, why: impl Into<String>) -> PushError {
+        PushError::Unusable {
+            file: self.name.clone(),
+            why: why.into(),
+        }
+    }
+
+    fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, PushError> {
+        let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&self.content).collect();
+        let found = found.map_err(|_| self.unusable("is no PEM"))?;
+        match found.is_empty() {
+            true => Err(self.unusable("has no certificate in it")),
+            false => Ok(found),
+        }
+    }
+
+    /// A secret that is one line of text.
+    fn secret(&self) -> Result<&str, PushError> {
+        let text = std::str::from_utf8(&self.content).map_err(|_| self.unusable("is no text"))?;
+        let text = text.trim_matches(['\r', '\n']);
+        match text {
+            "" => Err(self.unusable("is empty")),
+            text => Ok(text),
+        }
+    }
+}
+
+impl Material {
+    pub(super) async fn read(target: &Target) -> Result<Self, PushError> {
+        let authorities = match &target.ca_file {
+            Some(file) => Some(File::read(file).await?),
+            None => None,
+        };
+        let certificate = match &target.client_certificate {
+            Some((certificate, key)) => Some((File::read(certificate).await?, File::read(key).await?)),
+            None => None,
+        };
+        Ok(Self {
+            encrypted: target.url.scheme() == "https",
+            authorities,
+            certificate,
+        })
+    }
+
+    /// What TLS trusts and shows.
+    pub(super) fn tls(&self) -> Result<ClientConfig, PushError> {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let ours = |error: rustls::Error| PushError::Unreachable(format!("TLS cannot be set up: {error}"));
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(ours)?;
+        let builder = match &self.authorities {
+            Some(file) => {
+                let mut roots = RootCertStore::empty();
+                let (added, _) = roots.add_parsable_certificates(file.certificates()?);
+                if added == 0 {
+                    return Err(file.unusable("has no certificate that can be used"));
+                }
+                builder.with_root_certificates(roots)
+            }
+            // A bare container has no authorities, and without TLS needs none.
+            None if !self.encrypted => builder.with_root_certificates(RootCertStore::empty()),
+            None => builder.with_platform_verifier().map_err(ours)?,
+        };
+        match &self.certificate {
+            None => Ok(builder.with_no_client_auth()),
+            Some((certificate, key)) => {
+                let chain = certificate.certificates()?;
+                let parsed = PrivateKeyDer::from_pem_slice(&key.content)
+                    .map_err(|_| key.unusable("has no private key in it"))?;
+                builder
+                    .with_client_auth_cert(chain, parsed)
+                    .map_err(|error| key.unusable(format!("does not go with the certificate: {error}")))
+            }
+        }
+    }
+}
+
+/// The value of the header `Authorization`.
+pub(super) async fn authorization(auth: &Auth) -> Result<Option<HeaderValue>, PushError> {
+    let (file, value) = match auth {
+        Auth::None => return Ok(None),
+        Auth::Basic {
+            username,
+            password_file,
+        } => {
+            let file = File::read(password_file).await?;
+            let pair = format!("{username}:{}", file.secret()?);
+            (file, format!("Basic {}", BASE64_STANDARD.encode(pair)))
+        }
+        Auth::Bearer { token_file } => {
+            let file = File::read(token_file).await?;
+            let value = format!("Bearer {}", file.secret()?.trim());
+            (file, value)
+        }
+    };
+    let mut value = HeaderValue::from_str(&value)
+        .map_err(|_| file.unusable("has characters in it that a header cannot have"))?;
+    value.set_sensitive(true);
+    Ok(Some(value))
+}

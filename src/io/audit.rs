@@ -1,0 +1,131 @@
+//! The audit log: one line of JSON for everything that was done to a webhook configuration, or refused.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use super::breaker::{Outcome, Report, Step};
+use crate::domain::bypass::edit::{Author, Wish};
+use crate::domain::hook::HookId;
+use crate::domain::time::Time;
+
+/// One line.
+#[derive(Debug, Serialize)]
+pub struct Record {
+    /// When.
+    pub time: Time,
+    /// `bypass`, `probation` or `restore`.
+    pub action: &'static str,
+    /// How far, for a bypass.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rung: Option<&'static str>,
+    /// `mutating` or `validating`.
+    pub kind: &'static str,
+    /// The configuration.
+    pub configuration: String,
+    /// The webhook.
+    pub webhook: String,
+    /// Why, as far as it was said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// `applied`, `already_so`, `gone`, `refused`, `contended` or `gave_up`.
+    pub outcome: &'static str,
+    /// What is to be said of that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+    /// What happened on the way.
+    pub steps: Vec<String>,
+    /// Who did it.
+    pub identity: String,
+    /// The release of hookwatch.
+    pub version: String,
+}
+
+impl Record {
+    /// What there is to say of a wish and what came of it.
+    pub fn new(hook: &HookId, wish: &Wish, author: &Author, report: &Report, time: Time) -> Self {
+        let (action, rung, reason) = match wish {
+            Wish::Bypass { rung, why } => ("bypass", Some(rung.as_str()), Some(why.reason.clone())),
+            Wish::Probation => ("probation", None, None),
+            Wish::Restore => ("restore", None, None),
+        };
+        Self {
+            time,
+            action,
+            rung,
+            kind: hook.kind.as_str(),
+            configuration: hook.configuration.to_string(),
+            webhook: hook.webhook.to_string(),
+            reason,
+            outcome: report.outcome.as_str(),
+            detail: report.outcome.detail(),
+            steps: report.steps.iter().map(Step::to_string).collect(),
+            identity: author.writer.identity.clone(),
+            version: author.writer.version.clone(),
+        }
+    }
+}
+
+impl Outcome {
+    /// The name in the audit log and in labels.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Applied => "applied",
+            Self::AlreadySo => "already_so",
+            Self::Gone => "gone",
+            Self::Refused(_) => "refused",
+            Self::Contended => "contended",
+            Self::GaveUp(_) => "gave_up",
+        }
+    }
+
+    /// What else is to be said of it.
+    pub fn detail(&self) -> Option<String> {
+        match self {
+            Self::Applied | Self::AlreadySo | Self::Gone => None,
+            Self::Refused(why) => Some(why.to_string()),
+            Self::Contended => Some("others keep changing the object".to_owned()),
+            Self::GaveUp(why) => Some(why.clone()),
+        }
+    }
+}
+
+impl std::fmt::Display for Step {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Applied { server } => write!(f, "{server} wrote it"),
+            Self::Conflict { why } => write!(f, "somebody was faster: {why}"),
+            Self::Ambiguous { server, why } => write!(f, "{server} may have written it: {why}"),
+            Self::NotNow { server, why } => write!(f, "{server} could not be asked: {why}"),
+        }
+    }
+}
+
+/// Where lines are written to.
+#[derive(Debug, Clone)]
+pub struct AuditLog {
+    path: PathBuf,
+}
+
+impl AuditLog {
+    /// A log in this file, which is made when there is something to say, for its owner's eyes and appended to.
+    pub fn new(path: PathBuf) -> Self {
+        Self { path }
+    }
+
+    /// Appends one line, in one write, so that several processes can share a file.
+    ///
+    /// # Errors
+    /// When the file cannot be opened or written.
+    pub fn write(&self, record: &Record) -> io::Result<()> {
+        let mut line = serde_json::to_string(record)?;
+        line.push('\n');
+        let mut options = OpenOptions::new();
+        let mut file = options.create(true).append(true).mode(0o600).open(&self.path)?;
+        file.write_all(line.as_bytes())?;
+        file.sync_data()
+    }
+}

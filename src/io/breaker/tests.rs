@@ -1,0 +1,164 @@
+//! Answers that no well API server gives.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde_json::json;
+
+use super::*;
+use crate::domain::bypass::edit::Why;
+use crate::domain::bypass::{Rung, Writer};
+use crate::io::testing::{Asked, Reply as Given, Server as Api, clock, soon};
+
+fn author() -> Author {
+    Author {
+        namespace: "hookwatch".into(),
+        account: "system:serviceaccount:hookwatch:hookwatch".into(),
+        writer: Writer {
+            identity: "me".into(),
+            version: "1".into(),
+        },
+        match_conditions: true,
+        by_hand: false,
+    }
+}
+
+fn object() -> Value {
+    json!({
+        "metadata": {"name": "c", "uid": "u", "resourceVersion": "1"},
+        "webhooks": [{"name": "w", "failurePolicy": "Fail", "timeoutSeconds": 10}],
+    })
+}
+
+fn is_read(asked: &Asked) -> bool {
+    asked.method == "GET"
+}
+
+fn listed() -> Given {
+    Given::json(200, json!({"items": [object()]}))
+}
+
+async fn skipped(handler: impl Fn(&Asked) -> Given + Send + Sync + 'static) -> (Report, Vec<Asked>) {
+    let api = Api::start(handler).await;
+    let connection = api.connection().await;
+    let patience = Patience {
+        whole: Duration::from_millis(1_500),
+        first_wait: Duration::from_millis(10),
+        ..Patience::default()
+    };
+    let servers = vec![Server::new("api", connection.calls().clone(), true)];
+    let hand = Hand::new(servers, clock(), patience);
+    let why = Why {
+        reason: "r".into(),
+        evidence: Vec::new(),
+        expires: None,
+    };
+    let wish = Wish::Bypass {
+        rung: Rung::Skip,
+        why,
+    };
+    let hook = HookId::new(HookKind::Validating, "c", "w");
+    let report = soon(hand.carry_out(&hook, &wish, &author())).await;
+    (report, api.asked())
+}
+
+#[tokio::test]
+async fn a_write_that_the_answer_does_not_show_is_not_believed() {
+    // As one does that does not know matchConditions.
+    let (report, asked) = skipped(|asked| match is_read(asked) {
+        true => listed(),
+        false => Given::json(200, object()),
+    })
+    .await;
+    assert!(
+        matches!(&report.outcome, Outcome::GaveUp(why) if why.contains("does not show it")),
+        "{report:?}"
+    );
+    assert_eq!(asked.len(), 2, "it is not tried for ever");
+}
+
+#[tokio::test]
+async fn what_is_no_api_server_is_not_taken_for_an_empty_cluster() {
+    let page = |_: &Asked| Given::Whole(200, "text/html", "<html>log in</html>".to_owned());
+    let (report, _) = skipped(page).await;
+    assert!(matches!(&report.outcome, Outcome::GaveUp(_)), "{report:?}");
+    let (report, _) = skipped(|_| Given::json(200, "{}")).await;
+    assert!(matches!(&report.outcome, Outcome::GaveUp(_)), "{report:?}");
+    let (report, _) = skipped(|_| Given::json(200, json!({"items": []}))).await;
+    assert_eq!(report.outcome, Outcome::Gone);
+}
+
+#[tokio::test]
+async fn a_refusal_is_final_and_told_in_the_api_servers_words() {
+    for status in [401, 403, 413, 422] {
+        let (report, asked) = skipped(move |asked| match is_read(asked) {
+            true => listed(),
+            false => Given::status(status, "User \"u\" cannot patch"),
+        })
+        .await;
+        let Outcome::Refused(refused) = &report.outcome else {
+            panic!("{status}: {report:?}");
+        };
+        assert!(refused.to_string().contains("cannot patch"), "{refused}");
+        assert_eq!(asked.len(), 2, "{status}");
+    }
+}
+
+#[tokio::test]
+async fn what_only_needs_time_gets_it() {
+    let count = AtomicUsize::new(0);
+    let (report, _) = skipped(
+        move |asked| match (is_read(asked), count.fetch_add(1, Ordering::SeqCst)) {
+            (true, 0) => Given::status(429, "too many requests"),
+            (true, _) => listed(),
+            (false, 0..3) => Given::status(403, "c is forbidden: not yet ready to handle request"),
+            (false, _) => Given::status(422, "is invalid"),
+        },
+    )
+    .await;
+    assert!(matches!(report.outcome, Outcome::Refused(_)), "{report:?}");
+    let waited = |step: &&Step| matches!(step, Step::NotNow { .. });
+    assert_eq!(
+        report.steps.iter().filter(waited).count(),
+        2,
+        "{:?}",
+        report.steps
+    );
+}
+
+#[tokio::test]
+async fn old_releases_are_known_by_their_number() {
+    for (minor, knows) in [
+        ("27", false),
+        ("27+", false),
+        ("28", true),
+        ("36+", true),
+        ("", true),
+    ] {
+        let version = json!({"major": "1", "minor": minor});
+        let api = Api::start(move |_| Given::json(200, &version)).await;
+        assert_eq!(
+            soon(knows_match_conditions(&api.connection().await)).await,
+            knows,
+            "{minor}"
+        );
+    }
+    let api = Api::start(|_| Given::status(403, "no")).await;
+    assert!(soon(knows_match_conditions(&api.connection().await)).await);
+}
+
+#[tokio::test]
+async fn each_api_server_is_known_by_its_own_address() {
+    let slices = json!({"items": [{
+        "metadata": {"name": "kubernetes", "namespace": "default"}, "addressType": "IPv4",
+        "endpoints": [{"addresses": ["127.0.0.2"]}, {"addresses": ["127.0.0.3"]}],
+        "ports": [{"name": "https", "port": 6443}],
+    }]});
+    let api = Api::start(move |_| Given::json(200, &slices)).await;
+    let (found, trouble) = soon(servers(&api.connection().await)).await;
+    let names: Vec<&str> = found.iter().map(|server| server.name.as_str()).collect();
+    assert_eq!(names[1..], ["127.0.0.2:6443", "127.0.0.3:6443"]);
+    assert!(trouble.is_none() && !found[0].is_one() && found[1].is_one());
+    let api = Api::start(|_| Given::status(403, "cannot list")).await;
+    let (found, trouble) = soon(servers(&api.connection().await)).await;
+    assert!(found.len() == 1 && trouble.is_some_and(|why| why.contains("cannot list")));
+}

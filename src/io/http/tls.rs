@@ -1,0 +1,211 @@
+//! TLS for the daemon's own server, with client certificates where an authority for them is given.
+//!
+//! The files are read anew now and then, as certificates in the cluster are renewed every few weeks. Files that cannot be
+//! used then leave the ones in force that could.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+
+/// How long files that were read are good.
+const READ_ANEW: Duration = Duration::from_secs(60);
+
+/// Where certificates and keys are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The serving certificate with its chain, PEM.
+    pub certificate: PathBuf,
+    /// Its key, PEM.
+    pub key: PathBuf,
+    /// The authority that signs client certificates, PEM; `None` when none are asked for.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// The files cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// One holds no PEM of the kind wanted.
+    #[error("{path} cannot be used")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: rustls::pki_types::pem::Error,
+    },
+    /// They do not go together, or hold something that TLS cannot use.
+    #[error("the certificate {path} and its key cannot be used together")]
+    Pair {
+        /// The serving certificate.
+        path: PathBuf,
+        /// Why.
+        source: rustls::Error,
+    },
+    /// The authority for client certificates holds no certificate.
+    #[error("{path} cannot be an authority for client certificates: {why}")]
+    Authority {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        why: String,
+    },
+}
+
+/// TLS as the files have it.
+#[derive(Debug)]
+pub struct Tls {
+    files: TlsFiles,
+    held: Mutex<(Instant, Arc<ServerConfig>)>,
+}
+
+impl Tls {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// When they cannot be used.
+    pub fn open(files: TlsFiles) -> Result<Self, TlsError> {
+        let config = read(&files)?;
+        Ok(Self {
+            files,
+            held: Mutex::new((Instant::now(), config)),
+        })
+    }
+
+    /// What the next connection is served with.
+    pub(super) fn config(&self) -> Arc<ServerConfig> {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if held.0.elapsed() >= READ_ANEW {
+            held.0 = Instant::now();
+            match read(&self.files) {
+                Ok(config) => held.1 = config,
+                Err(error) => tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "the certificate read before stays in force"
+                ),
+            }
+        }
+        Arc::clone(&held.1)
+    }
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    CertificateDer::pem_file_iter(path)
+        .and_then(Iterator::collect)
+        .map_err(|source| TlsError::File {
+            path: path.to_owned(),
+            source,
+        })
+}
+
+fn read(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
+    let chain = certificates(&files.certificate)?;
+    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|source| TlsError::File {
+        path: files.key.clone(),
+        source,
+    })?;
+    let pair = |source| TlsError::Pair {
+        path: files.certificate.clone(),
+        source,
+    };
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .map_err(pair)?;
+    let builder = match &files.client_ca {
+        None => builder.with_no_client_auth(),
+        Some(path) => {
+            let authority = |why: String| TlsError::Authority {
+                path: path.clone(),
+                why,
+            };
+            let mut roots = RootCertStore::empty();
+            for certificate in certificates(path)? {
+                roots
+                    .add(certificate)
+                    .map_err(|error| authority(error.to_string()))?;
+            }
+            // The kubelet and Prometheus come without one; who may see what is decided request by request.
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+                .allow_unauthenticated()
+                .build()
+                .map_err(|error| authority(error.to_string()))?;
+            builder.with_client_cert_verifier(verifier)
+        }
+    };
+    let mut config = builder.with_single_cert(chain, key).map_err(pair)?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, KeyPair};
+
+    use super::*;
+
+    fn write(folder: &Path, host: &str) {
+        let key = KeyPair::generate().expect("a key");
+        let params = CertificateParams::new(vec![host.to_owned()]).expect("a name");
+        let certificate = params.self_signed(&key).expect("a certificate");
+        std::fs::write(folder.join("tls.crt"), certificate.pem()).expect("a file");
+        std::fs::write(folder.join("tls.key"), key.serialize_pem()).expect("a file");
+    }
+
+    fn files(folder: &Path) -> TlsFiles {
+        TlsFiles {
+            certificate: folder.join("tls.crt"),
+            key: folder.join("tls.key"),
+            client_ca: None,
+        }
+    }
+
+    #[test]
+    fn renewed_files_are_taken_up_and_broken_ones_leave_the_last_good_ones_in_force() {
+        let folder = tempfile::tempdir().expect("a folder");
+        write(folder.path(), "first");
+        let tls = Tls::open(files(folder.path())).expect("a pair");
+        let first = tls.config();
+        let later = || {
+            let mut held = tls.held.lock().expect("no poison");
+            held.0 = held
+                .0
+                .checked_sub(READ_ANEW)
+                .expect("the machine runs for longer");
+        };
+        write(folder.path(), "second");
+        assert!(Arc::ptr_eq(&first, &tls.config()), "not before its time");
+        later();
+        let second = tls.config();
+        assert!(!Arc::ptr_eq(&first, &second));
+        std::fs::write(folder.path().join("tls.key"), "half of a k").expect("a file");
+        later();
+        assert!(Arc::ptr_eq(&second, &tls.config()));
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_said_by_the_name_of_its_file() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let missing = Tls::open(files(folder.path())).expect_err("no file");
+        assert!(missing.to_string().contains("tls.crt"), "{missing}");
+        write(folder.path(), "first");
+        let key = std::fs::read(folder.path().join("tls.key")).expect("a file");
+        write(folder.path(), "second");
+        std::fs::write(folder.path().join("tls.key"), key).expect("a file");
+        let pair = Tls::open(files(folder.path())).expect_err("the key of another");
+        assert!(matches!(pair, TlsError::Pair { .. }), "{pair}");
+        let ca = TlsFiles {
+            client_ca: Some(folder.path().join("ca.crt")),
+            ..files(folder.path())
+        };
+        write(folder.path(), "third");
+        std::fs::write(folder.path().join("ca.crt"), "nothing").expect("a file");
+        assert!(
+            Tls::open(ca).is_err(),
+            "an authority without a certificate lets nobody in"
+        );
+    }
+}

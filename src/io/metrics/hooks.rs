@@ -1,0 +1,257 @@
+//! Metrics that have series of their own for each hook.
+//!
+//! A large cluster has thousands of hooks, so each is worth a handful of series: one for what it is instead of one for
+//! everything it might be, a sum instead of a histogram, and beyond [`MAX_HOOKS`] none at all.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+
+use prometheus::{CounterVec, Gauge, GaugeVec, HistogramVec, IntCounterVec};
+
+use super::{CertificateEnd, Maker};
+use crate::domain::hook::HookId;
+use crate::domain::inventory::Inventory;
+use crate::domain::probe::{Connection, Phase, ProbeReport};
+use crate::domain::verdict::{Assessment, Health, Verdict};
+
+/// So many hooks have series of their own; of more, the worst have them.
+pub const MAX_HOOKS: usize = Inventory::MAX_HOOKS;
+/// So many pairs of connection and outcome of its probes are told apart for each hook; further outcomes count as
+/// [`OTHER`].
+pub const MAX_OUTCOMES: usize = 6;
+/// The name under which hooks and outcomes beyond the bounds are counted together. No hook can have it: their names
+/// have dots.
+pub const OTHER: &str = "other";
+
+const HOOK: [&str; 3] = ["kind", "configuration", "webhook"];
+
+/// Connection and outcome.
+type Series = [&'static str; 2];
+
+#[derive(Debug)]
+pub(super) struct HookMetrics {
+    /// Which series of `probes_total` each hook has: a vector can only be asked to drop an exact one.
+    probed_as: Mutex<BTreeMap<HookId, BTreeSet<Series>>>,
+    by_health: GaugeVec,
+    left_out: Gauge,
+    health: GaugeVec,
+    cause: GaugeVec,
+    confidence: GaugeVec,
+    excess_share: GaugeVec,
+    backends: GaugeVec,
+    risk: GaugeVec,
+    certificate_not_after: GaugeVec,
+    probes: IntCounterVec,
+    probe_seconds: CounterVec,
+    probe_times: HistogramVec,
+    probe_phases: HistogramVec,
+}
+
+impl HookMetrics {
+    pub(super) fn new(make: &Maker<'_>) -> prometheus::Result<Self> {
+        let hook_and = |label: &'static str| [HOOK[0], HOOK[1], HOOK[2], label];
+        Ok(Self {
+            probed_as: Mutex::default(),
+            by_health: make.gauges("hooks", "All hooks, by their health.", &["health"])?,
+            left_out: make.gauge(
+                "hooks_without_series",
+                "Hooks beyond the bound of those that have gauges of their own; the worst are the last to be among them.",
+            )?,
+            health: make.gauges(
+                "hook_health",
+                "1 for the health the hook has now; no series for the others.",
+                &hook_and("health"),
+            )?,
+            cause: make.gauges(
+                "hook_cause",
+                "1 for what is wrong with a hook and what that does; no series for a hook that is well.",
+                &["kind", "configuration", "webhook", "cause", "effect"],
+            )?,
+            confidence: make.gauges(
+                "hook_confidence_ratio",
+                "How sure the verdict on the hook is, 0 to 1.",
+                &HOOK,
+            )?,
+            excess_share: make.gauges(
+                "hook_excess_share_ratio",
+                "Which part of the extra time per write is this hook's, 0 to 1; no series without extra time.",
+                &HOOK,
+            )?,
+            backends: make.gauges(
+                "hook_backends",
+                "Backends of the hook by what direct probes say of them; no series for a state that none is in.",
+                &hook_and("state"),
+            )?,
+            risk: make.gauges(
+                "hook_risk",
+                "1 for what is not wrong with a hook yet and may become so; no series without a risk.",
+                &hook_and("risk"),
+            )?,
+            certificate_not_after: make.gauges(
+                "certificate_not_after_timestamp_seconds",
+                "When the first certificate of the hook ends: the one its backends serve, or one in its caBundle.",
+                &hook_and("certificate"),
+            )?,
+            probes: make.counters(
+                "probes_total",
+                "Finished probes by outcome.",
+                &["kind", "configuration", "webhook", "connection", "outcome"],
+            )?,
+            probe_seconds: make.amounts(
+                "probe_seconds_total",
+                "Time that finished probes took; with hookwatch_probes_total the mean per hook.",
+                &hook_and("connection"),
+            )?,
+            probe_times: make.histograms(
+                "probe_duration_seconds",
+                "Time per probe, over all hooks.",
+                &["connection"],
+            )?,
+            probe_phases: make.histograms(
+                "probe_phase_duration_seconds",
+                "Time per phase of fresh probes, over all hooks.",
+                &["phase"],
+            )?,
+        })
+    }
+
+    pub(super) fn probed(&self, report: &ProbeReport) {
+        let connection = report.connection.as_str();
+        let (hook, [_, outcome]) = self.series_of(&report.hook, [connection, report.outcome.as_str()]);
+        let took = report.took.as_secs_f64();
+        self.probes
+            .with_label_values(&[hook[0], hook[1], hook[2], connection, outcome])
+            .inc();
+        self.probe_seconds
+            .with_label_values(&[hook[0], hook[1], hook[2], connection])
+            .inc_by(took);
+        self.probe_times.with_label_values(&[connection]).observe(took);
+        if report.connection == Connection::Fresh {
+            for phase in Phase::ALL {
+                if let Some(took) = report.phases.get(phase) {
+                    self.probe_phases
+                        .with_label_values(&[phase.as_str()])
+                        .observe(took.as_secs_f64());
+                }
+            }
+        }
+    }
+
+    /// Under which labels a probe counts: its own as long as the bounds allow it.
+    fn series_of<'a>(&self, id: &'a HookId, series: Series) -> ([&'a str; 3], Series) {
+        let Ok(mut probed) = self.probed_as.lock() else {
+            return (together(id), series);
+        };
+        if probed.len() >= MAX_HOOKS && !probed.contains_key(id) {
+            return (together(id), series);
+        }
+        let known = probed.entry(id.clone()).or_default();
+        let series = match known.len() < MAX_OUTCOMES || known.contains(&series) {
+            true => series,
+            false => [series[0], OTHER],
+        };
+        known.insert(series);
+        (labels(id), series)
+    }
+
+    /// Drops the probe series of hooks that are not in the inventory any more.
+    pub(super) fn keep_only(&self, hooks: &BTreeSet<HookId>) {
+        let Ok(mut probed) = self.probed_as.lock() else {
+            return;
+        };
+        probed.retain(|id, series| {
+            let keep = hooks.contains(id);
+            if !keep {
+                let hook = labels(id);
+                for [connection, outcome] in &*series {
+                    // An error would mean that the series is not there, which is what is wanted.
+                    let _ = self
+                        .probes
+                        .remove_label_values(&[hook[0], hook[1], hook[2], connection, outcome]);
+                    let _ = self
+                        .probe_seconds
+                        .remove_label_values(&[hook[0], hook[1], hook[2], connection]);
+                }
+            }
+            keep
+        });
+    }
+
+    /// Gauges whose series come and go.
+    pub(super) fn vectors(&self) -> [&GaugeVec; 7] {
+        [
+            &self.health,
+            &self.cause,
+            &self.confidence,
+            &self.excess_share,
+            &self.backends,
+            &self.risk,
+            &self.certificate_not_after,
+        ]
+    }
+
+    /// Fills the gauges as the assessment has them. Its hooks are in order, the worst first.
+    pub(super) fn fill(&self, assessment: &Assessment) {
+        let hooks = &assessment.hooks;
+        for health in Health::ALL {
+            let count = hooks.iter().filter(|verdict| verdict.health == health).count();
+            self.by_health
+                .with_label_values(&[health.as_str()])
+                .set(count as f64);
+        }
+        self.left_out.set(hooks.len().saturating_sub(MAX_HOOKS) as f64);
+        for verdict in hooks.iter().take(MAX_HOOKS) {
+            self.fill_hook(verdict);
+        }
+    }
+
+    fn fill_hook(&self, verdict: &Verdict) {
+        let hook = [
+            verdict.kind.as_str(),
+            verdict.configuration.as_deref().unwrap_or(""),
+            &verdict.webhook,
+        ];
+        let with = |label| [hook[0], hook[1], hook[2], label];
+        self.health
+            .with_label_values(&with(verdict.health.as_str()))
+            .set(1.0);
+        if let Some(cause) = verdict.cause {
+            let labels = [hook[0], hook[1], hook[2], cause.as_str(), verdict.effect.as_str()];
+            self.cause.with_label_values(&labels).set(1.0);
+        }
+        self.confidence.with_label_values(&hook).set(verdict.confidence);
+        if let Some(share) = verdict.excess_share {
+            self.excess_share.with_label_values(&hook).set(share);
+        }
+        for backend in &verdict.backends {
+            self.backends.with_label_values(&with(backend.state)).inc();
+        }
+        for risk in &verdict.risks {
+            self.risk.with_label_values(&with(risk.kind.as_str())).set(1.0);
+        }
+    }
+
+    /// Fills in when certificates end; beyond the bound those that end first.
+    pub(super) fn fill_certificates(&self, certificates: &[CertificateEnd]) {
+        let mut ends: Vec<&CertificateEnd> = certificates.iter().collect();
+        if ends.len() > 2 * MAX_HOOKS {
+            ends.sort_by_key(|(.., end)| *end);
+            ends.truncate(2 * MAX_HOOKS);
+        }
+        for (id, which, end) in ends {
+            let [kind, configuration, webhook] = labels(id);
+            self.certificate_not_after
+                .with_label_values(&[kind, configuration, webhook, which])
+                .set(end.unix_seconds());
+        }
+    }
+}
+
+fn labels(id: &HookId) -> [&str; 3] {
+    [id.kind.as_str(), &id.configuration, &id.webhook]
+}
+
+/// Hooks beyond the bound are counted together.
+fn together(id: &HookId) -> [&str; 3] {
+    [id.kind.as_str(), OTHER, OTHER]
+}

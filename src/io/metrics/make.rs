@@ -1,0 +1,108 @@
+//! Makes metrics with the common prefix, and remembers what it made.
+
+use std::cell::RefCell;
+
+use prometheus::core::Collector;
+use prometheus::proto::MetricType;
+use prometheus::{
+    CounterVec, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts,
+    Registry,
+};
+
+use super::contract::Declared;
+
+/// Seconds. The edges include 1, 2, 10 and 30 s: when a probe is late, and what timeouts are set to.
+pub(super) const SECONDS: [f64; 12] = [
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0,
+];
+
+/// Makes a metric with the common prefix and registers it.
+pub(super) struct Maker<'a> {
+    registry: &'a Registry,
+    declared: RefCell<Vec<Declared>>,
+}
+
+impl<'a> Maker<'a> {
+    pub(super) fn new(registry: &'a Registry) -> Self {
+        Self {
+            registry,
+            declared: RefCell::default(),
+        }
+    }
+
+    /// Everything that was made, by name.
+    pub(super) fn into_declared(self) -> Vec<Declared> {
+        let mut declared = self.declared.into_inner();
+        declared.sort_by(|a, b| a.name.cmp(&b.name));
+        declared
+    }
+
+    pub(super) fn register<C: Collector + Clone + 'static>(&self, metric: C) -> prometheus::Result<C> {
+        let families = metric.collect();
+        let kind = families
+            .first()
+            .map_or(MetricType::UNTYPED, |family| family.get_field_type());
+        for description in metric.desc() {
+            self.declared.borrow_mut().push(Declared {
+                name: description.fq_name.clone(),
+                kind: match kind {
+                    MetricType::COUNTER => "counter",
+                    MetricType::GAUGE => "gauge",
+                    MetricType::HISTOGRAM => "histogram",
+                    _ => "untyped",
+                },
+                help: description.help.clone(),
+                labels: description.variable_labels.clone(),
+            });
+        }
+        self.registry.register(Box::new(metric.clone()))?;
+        Ok(metric)
+    }
+
+    pub(super) fn opts(name: &str, help: &str) -> Opts {
+        Opts::new(name, help).namespace("hookwatch")
+    }
+
+    fn buckets(name: &str, help: &str) -> HistogramOpts {
+        HistogramOpts::from(Self::opts(name, help)).buckets(SECONDS.to_vec())
+    }
+
+    pub(super) fn gauge(&self, name: &str, help: &str) -> prometheus::Result<Gauge> {
+        self.register(Gauge::with_opts(Self::opts(name, help))?)
+    }
+
+    pub(super) fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> prometheus::Result<GaugeVec> {
+        self.register(GaugeVec::new(Self::opts(name, help), labels)?)
+    }
+
+    pub(super) fn counter(&self, name: &str, help: &str) -> prometheus::Result<IntCounter> {
+        self.register(IntCounter::with_opts(Self::opts(name, help))?)
+    }
+
+    pub(super) fn counters(
+        &self,
+        name: &str,
+        help: &str,
+        labels: &[&str],
+    ) -> prometheus::Result<IntCounterVec> {
+        self.register(IntCounterVec::new(Self::opts(name, help), labels)?)
+    }
+
+    /// Counters of what is no whole number, such as seconds.
+    pub(super) fn amounts(&self, name: &str, help: &str, labels: &[&str]) -> prometheus::Result<CounterVec> {
+        self.register(CounterVec::new(Self::opts(name, help), labels)?)
+    }
+
+    pub(super) fn histogram(&self, name: &str, help: &str) -> prometheus::Result<Histogram> {
+        self.register(Histogram::with_opts(Self::buckets(name, help))?)
+    }
+
+    pub(super) fn histograms(
+        &self,
+        name: &str,
+        help: &str,
+        labels: &[&str],
+    ) -> prometheus::Result<HistogramVec> {
+        self.register(HistogramVec::new(Self::buckets(name, help), labels)?)
+    }
+}

@@ -1,0 +1,133 @@
+//! The status page: one HTML document, made of the newest assessment and of the last hour.
+//!
+//! Everything here is a function of its arguments; `io::http` serves it. In an outage this page is all there may be, so it
+//! asks for nothing but itself, says everything without scripts, and stays small: each part has so many bytes, and what
+//! does not fit is counted and in the API. The sentences are those of `diagnose` and of Events; this module adds none
+//! about the cluster.
+
+mod hooks;
+pub mod past;
+mod plane;
+mod text;
+mod timeline;
+
+use std::time::Duration;
+
+use aws_lc_rs::digest;
+use base64::Engine as _;
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use self::past::{Past, Shown};
+use crate::domain::verdict::{Assessment, Verdict};
+
+/// The style sheet, within the page.
+const STYLE: &str = include_str!("page/page.css");
+/// The script that keeps the page current, within the page.
+const SCRIPT: &str = include_str!("page/page.js");
+/// A dot, so that no browser asks for `/favicon.ico`.
+const ICON: &str = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E\
+                    %3Ccircle cx='8' cy='8' r='6' fill='none' stroke='%23888' stroke-width='3'/%3E%3C/svg%3E";
+/// What the changing part of the page takes at most, in bytes. With the rest it stays below 200 kB.
+const FRAGMENT: usize = 172_000;
+/// Room for what comes after the hooks.
+const AFTER: usize = 34_000;
+
+/// Everything a page is made of.
+#[derive(Debug, Clone)]
+pub struct Model {
+    assessment: std::sync::Arc<Assessment>,
+    past: Shown,
+    /// For how long nothing has been judged, when that is too long.
+    silent: Option<Duration>,
+}
+
+impl Model {
+    /// Takes out of the past what this assessment's page shows of it.
+    pub fn new(assessment: std::sync::Arc<Assessment>, past: &Past, silent: Option<Duration>) -> Self {
+        let drawn = hooks::in_full(&assessment.hooks).iter();
+        let past = past.show(drawn, assessment.at);
+        Self {
+            assessment,
+            past,
+            silent,
+        }
+    }
+
+    /// The changing part of the page; `None` stands for a time before the first assessment.
+    pub fn fragment(model: Option<&Self>) -> String {
+        let body = match model {
+            Some(model) => model.body(),
+            None => html! {
+                section #verdict.unknown { p.state { "Starting" } h1 { "Nothing has been judged yet." } }
+            },
+        };
+        html! { main #page { (body) } }.into_string()
+    }
+
+    fn body(&self) -> Markup {
+        let assessment = &*self.assessment;
+        let plane = &assessment.control_plane;
+        let above = html! {
+            (plane::verdict(assessment, self.silent))
+            (timeline::figure(&self.past, plane.usual_write_seconds, assessment.at))
+        };
+        let used = above.0.len() + AFTER;
+        html! {
+            (above)
+            (hooks::table(&assessment.hooks, &self.past, |rows| FRAGMENT.saturating_sub(used + rows)))
+            (hooks::happened(&self.past))
+            (plane::sources(assessment))
+        }
+    }
+}
+
+/// The whole document around the changing part.
+pub fn document(fragment: &str) -> String {
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                noscript { meta http-equiv="refresh" content="15"; }
+                title { "hookwatch" }
+                link rel="icon" href=(ICON);
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                header {
+                    b { "hookwatch" }
+                    span #live role="status" { noscript { "loads anew every 15 s" } }
+                }
+                (PreEscaped(fragment))
+                footer {
+                    a href="/api/v1/assessment" { "assessment as JSON" }
+                    span { "version " (env!("CARGO_PKG_VERSION")) " · times in UTC" }
+                }
+                script { (PreEscaped(SCRIPT)) }
+            }
+        }
+    }
+    .into_string()
+}
+
+/// The Content-Security-Policy of the page: its own style and script by their hashes, requests to its own server, and
+/// nothing else.
+pub fn content_security_policy() -> String {
+    let hash = |text: &str| {
+        let digest = digest::digest(&digest::SHA256, text.as_bytes());
+        base64::engine::general_purpose::STANDARD.encode(digest)
+    };
+    format!(
+        "default-src 'none'; script-src 'sha256-{}'; style-src 'sha256-{}'; connect-src 'self'; img-src data:; \
+         base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+        hash(SCRIPT),
+        hash(STYLE)
+    )
+}
+
+/// The culprit that the page leads with.
+fn leading(assessment: &Assessment) -> Option<&Verdict> {
+    assessment.culprits().next()
+}

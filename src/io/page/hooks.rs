@@ -1,0 +1,326 @@
+//! The table of hooks: the worst first and in full, the healthy ones folded as soon as there are many.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use maud::{Markup, html};
+
+use super::past::{self, Cell, Mark, Shown};
+use super::text::{Foreign, clock, within};
+use super::timeline::{called, tone};
+use crate::domain::hook::Backend;
+use crate::domain::verdict::{BackendView, Health, Verdict};
+
+/// With no more hooks than this every one is shown in full.
+pub(super) const ALL_IN_FULL: usize = 30;
+/// Hooks shown in full otherwise, at most.
+pub(super) const MAX_IN_FULL: usize = 24;
+/// Room for the hooks in full, in bytes.
+const IN_FULL: usize = 64_000;
+/// Room for a line each of the others that are not well.
+const NOT_WELL: usize = 16_000;
+/// Room for each of the lists within one hook.
+const LIST: usize = 6_000;
+/// Backends drawn in the row of a hook; all others are below it.
+const IN_ROW: usize = 3;
+/// Things that happened to one hook and are told with it.
+const HISTORY: usize = 8;
+
+/// The hooks that are shown in full, the worst first.
+pub(super) fn in_full(hooks: &[Verdict]) -> &[Verdict] {
+    if hooks.len() <= ALL_IN_FULL {
+        return hooks;
+    }
+    // The published order is the worst first, so the healthy ones are not in between.
+    let unwell = hooks
+        .iter()
+        .position(|verdict| verdict.health == Health::Healthy)
+        .unwrap_or(hooks.len());
+    &hooks[..unwell.min(MAX_IN_FULL)]
+}
+
+/// The whole table, with so many bytes for the list of those that are well.
+pub(super) fn table(hooks: &[Verdict], past: &Shown, room: impl Fn(usize) -> usize) -> Markup {
+    let first = in_full(hooks);
+    let mut history: BTreeMap<u64, Vec<&Mark>> = BTreeMap::new();
+    for mark in &past.marks {
+        if let Some(hook) = &mark.hook {
+            history.entry(hook.anchor).or_default().push(mark);
+        }
+    }
+    // The first culprit's evidence is there without a click, and without scripts.
+    let mut open = true;
+    let rows = first.iter().map(|verdict| {
+        let opened = open && verdict.health == Health::Failing;
+        open &= !opened;
+        (verdict, opened)
+    });
+    let (rows, left_out) = within(IN_FULL, rows, |(verdict, opened)| {
+        let happened = history.get(&past::anchor(verdict)).map(Vec::as_slice);
+        row(verdict, past, happened.unwrap_or_default(), opened)
+    });
+    let rest = &hooks[first.len() - left_out..];
+    let (well, unwell): (Vec<&Verdict>, Vec<&Verdict>) =
+        rest.iter().partition(|verdict| verdict.health == Health::Healthy);
+    let above = html! {
+        @if hooks.is_empty() {
+            p.quiet { "No hook is known." }
+        } @else if !first.is_empty() {
+            div.head aria-hidden="true" {
+                span { "health" } span { "hook" } span { "cause, effect" } span.n { "share" }
+                span { "probes" } span.n { "since" }
+            }
+        }
+        (rows)
+        @if !unwell.is_empty() { (folded("unwell", "more that are not healthy", &unwell, NOT_WELL)) }
+    };
+    let room = room(above.0.len());
+    html! {
+        section #hooks {
+            h2 { "Hooks " span.quiet { (hooks.len()) } }
+            (above)
+            @if !well.is_empty() { (folded("well", "healthy", &well, room)) }
+        }
+    }
+}
+
+fn folded(id: &str, what: &str, hooks: &[&Verdict], room: usize) -> Markup {
+    let (lines, left_out) = within(room, hooks, |verdict| {
+        let backends = &verdict.backends;
+        let alive = backends.iter().filter(|backend| backend.state == "alive").count();
+        html! {
+            li { (Foreign(&verdict.webhook)) " " small { (alive) "/" (backends.len()) " · " (Foreign(configuration(verdict))) } }
+        }
+    });
+    html! {
+        details.fold id=(id) {
+            summary { b { (hooks.len()) " " (what) } span.quiet { "webhook, backends alive, configuration" } }
+            ul.lines { (lines) }
+            @if left_out > 0 {
+                p.quiet { "and " (left_out) " more; all of them are in the " a href="/api/v1/assessment" { "API" } "." }
+            }
+        }
+    }
+}
+
+fn configuration(verdict: &Verdict) -> &str {
+    verdict.configuration.as_deref().unwrap_or("in no configuration")
+}
+
+/// The id of a hook's row.
+pub(super) fn id(anchor: u64) -> String {
+    format!("h{anchor:016x}")
+}
+
+fn row(verdict: &Verdict, past: &Shown, happened: &[&Mark], open: bool) -> Markup {
+    let anchor = past::anchor(verdict);
+    let health = verdict.health.as_str();
+    let tracks = past.tracks.get(&anchor);
+    let share = verdict
+        .excess_share
+        .filter(|share| *share >= 0.005)
+        .map(|share| format!("{:.0} %", share * 100.0));
+    html! {
+        details.hook.(health) id=(id(anchor)) open[open] {
+            summary {
+                span.health { (health) }
+                span.name {
+                    (Foreign(&verdict.webhook))
+                    small { (verdict.kind.as_str()) " · " (Foreign(configuration(verdict))) }
+                }
+                span.cause {
+                    @if let Some(cause) = verdict.cause { (cause.as_str()) small { (verdict.effect.as_str()) } }
+                }
+                span.n.share { @if let Some(share) = share { (share) } }
+                span.sparks {
+                    @for (number, backend) in verdict.backends.iter().take(IN_ROW).enumerate() {
+                        (spark(backend, tracks, anchor, number))
+                    }
+                    @if verdict.backends.len() > IN_ROW { small { "+" (verdict.backends.len() - IN_ROW) } }
+                }
+                span.n.since { @if let Some(since) = verdict.since { (clock(since)) } }
+            }
+            div.body { (evidence(verdict)) (backends(verdict, tracks)) (history(happened)) }
+        }
+    }
+}
+
+fn evidence(verdict: &Verdict) -> Markup {
+    let (evidence, more) = within(LIST, &verdict.evidence, |said| html! { li { (Foreign(said)) } });
+    let (risks, _) = within(
+        LIST / 2,
+        &verdict.risks,
+        |risk| html! { li.risk { "risk: " (Foreign(&risk.text)) } },
+    );
+    html! {
+        p { (Foreign(&verdict.summary)) }
+        @if verdict.cause.is_some() {
+            p.quiet { "Confidence " span.n { (format!("{:.2}", verdict.confidence)) } ", effect " (verdict.effect.as_str()) "." }
+        }
+        @if !verdict.evidence.is_empty() || !verdict.risks.is_empty() {
+            h3 { "Evidence" }
+            ul { (evidence) (risks) @if more > 0 { li.quiet { "and " (more) " more in the API" } } }
+        }
+        @if let Some(advice) = verdict.advice { p.next { b { "Next: " } (advice) } }
+    }
+}
+
+fn backends(verdict: &Verdict, tracks: Option<&BTreeMap<Backend, Vec<Cell>>>) -> Markup {
+    let anchor = past::anchor(verdict);
+    let (rows, more) = within(LIST, verdict.backends.iter().enumerate(), |(number, backend)| {
+        html! {
+            li.(backend.state) {
+                span.state { (backend.state) }
+                span.where { (Foreign(&backend.backend.to_string())) }
+                @if number < IN_ROW {
+                    // Drawn already, in the row of the hook.
+                    (framed(backend, html! { use href={ "#" (picture(anchor, number)) } {} }))
+                } @else { (spark(backend, tracks, anchor, number)) }
+                span.detail { (Foreign(&backend.detail)) }
+            }
+        }
+    });
+    html! {
+        h3 { "Backends " span.quiet { "slowest probe per minute, last 60 min" } }
+        @if verdict.backends.is_empty() { p.quiet { "None is known." } }
+        ul.backends { (rows) }
+        @if more > 0 { p.quiet { "and " (more) " more in the API" } }
+    }
+}
+
+fn history(happened: &[&Mark]) -> Markup {
+    let (lines, _) = within(LIST / 2, happened.iter().take(HISTORY), |mark| {
+        html! { li { (clock(mark.at)) " " span.(tone(mark.kind)) { (called(mark.kind)) } " " (Foreign(&mark.text)) } }
+    });
+    html! {
+        @if !happened.is_empty() {
+            h3 { "History" }
+            ul.marks { (lines) }
+        }
+    }
+}
+
+/// What a backend's picture is called within the page.
+fn picture(anchor: u64, number: usize) -> String {
+    format!("s{anchor:x}-{number}")
+}
+
+/// A step per minute: its height is the time the slowest probe took, from 1 ms to 10 s by magnitudes, so that all of them
+/// can be compared. A minute in which one failed stands out whatever it took.
+fn spark(
+    backend: &BackendView,
+    tracks: Option<&BTreeMap<Backend, Vec<Cell>>>,
+    anchor: u64,
+    number: usize,
+) -> Markup {
+    let (mut good, mut bad) = (Steps::default(), Steps::default());
+    let cells = tracks.and_then(|tracks| tracks.get(&backend.backend));
+    let minutes = cells.map(Vec::as_slice).unwrap_or_default().chunks(2).map(minute);
+    for (at, cell) in minutes.enumerate() {
+        if let Cell::Took { millis, failed } = cell {
+            let magnitude = (f32::from(millis.max(1)).log10() / 4.0).clamp(0.0, 1.0);
+            match failed {
+                true => bad.add(at, 16),
+                false => good.add(at, 2 + (magnitude * 14.0) as u32),
+            }
+        }
+    }
+    let (good, bad) = (good.path(), bad.path());
+    framed(
+        backend,
+        html! {
+            g id=(picture(anchor, number)) {
+                path.base d="M0 15.5H120" {}
+                @if !good.is_empty() { path.up d=(good) {} }
+                @if !bad.is_empty() { path.down d=(bad) {} }
+            }
+        },
+    )
+}
+
+fn framed(backend: &BackendView, drawn: Markup) -> Markup {
+    html! {
+        svg.spark viewBox="0 0 120 16" width="120" height="16" role="img"
+            aria-label={ (backend.state) " " (backend.backend.path.as_str()) } { (drawn) }
+    }
+}
+
+/// Steps of two units' width, neighbours of the same height drawn as one.
+#[derive(Default)]
+struct Steps(Vec<(usize, usize, u32)>);
+
+impl Steps {
+    fn add(&mut self, at: usize, height: u32) {
+        match self.0.last_mut() {
+            Some((_, end, last)) if *end == at && *last == height => *end = at + 1,
+            _ => self.0.push((at, at + 1, height)),
+        }
+    }
+
+    fn path(&self) -> String {
+        let mut path = String::new();
+        let mut last_end = None;
+        for (begin, end, height) in &self.0 {
+            let (begin, end, top) = (begin * 2, end * 2, 16 - height);
+            // Writing to a String cannot fail.
+            let _ = match last_end {
+                Some(last) if last == begin => write!(path, "V{top}H{end}"),
+                Some(_) => write!(path, "V16M{begin} 16V{top}H{end}"),
+                None => write!(path, "M{begin} 16V{top}H{end}"),
+            };
+            last_end = Some(end);
+        }
+        if last_end.is_some() {
+            path.push_str("V16");
+        }
+        path
+    }
+}
+
+fn minute(cells: &[Cell]) -> Cell {
+    cells.iter().fold(Cell::Empty, |sum, cell| match (sum, *cell) {
+        (Cell::Empty, cell) | (cell, Cell::Empty) => cell,
+        (
+            Cell::Took { millis, failed },
+            Cell::Took {
+                millis: other,
+                failed: also,
+            },
+        ) => Cell::Took {
+            millis: millis.max(other),
+            failed: failed || also,
+        },
+    })
+}
+
+/// The list of what happened, the newest first.
+pub(super) fn happened(past: &Shown) -> Markup {
+    let (lines, _) = within(10_000, &past.marks, |mark| {
+        html! {
+            li {
+                (clock(mark.at)) " "
+                span.tag.(tone(mark.kind)) { (called(mark.kind)) } " "
+                span.text {
+                    @match &mark.hook {
+                        None => (Foreign(&mark.text)),
+                        Some(hook) => {
+                            // The sentence has the name in it already.
+                            @let (before, after) = mark.text.split_once(&*hook.webhook).unwrap_or(("", &mark.text));
+                            (Foreign(before))
+                            a href={ "#" (id(hook.anchor)) } { (Foreign(&hook.webhook)) }
+                            " " (Foreign(after.trim_start()))
+                        }
+                    }
+                    @if let Some(began) = mark.began { span.quiet { " Began " (clock(began)) "." } }
+                }
+            }
+        }
+    });
+    html! {
+        section #happened {
+            h2 { "What happened " span.quiet { "last hour, UTC" } }
+            @if past.marks.is_empty() { p.quiet { "Nothing." } }
+            ul.marks.long { (lines) }
+        }
+    }
+}

@@ -1,0 +1,72 @@
+"use strict";
+(() => {
+  const live = document.getElementById("live");
+  let wait = 2000;
+  const say = (text, old) => {
+    if (live.textContent !== text) live.textContent = text;
+    document.body.classList.toggle("old", old);
+  };
+  // Makes the live element like the new one and touches only what differs: what is open, marked or scrolled stays so.
+  const same = (a, b) => a && a.nodeName === b.nodeName && (a.id || "") === (b.id || "");
+  const become = (a, b) => {
+    if (a.nodeType !== 1) {
+      if (a.data !== b.data) a.data = b.data;
+      return;
+    }
+    const kept = a.nodeName === "DETAILS" ? "open" : "";
+    for (const { name } of [...a.attributes])
+      if (name !== kept && !b.hasAttribute(name)) a.removeAttribute(name);
+    for (const { name, value } of [...b.attributes])
+      if (name !== kept && a.getAttribute(name) !== value) a.setAttribute(name, value);
+    const byId = new Map([...a.children].filter((child) => child.id).map((child) => [child.id, child]));
+    let at = a.firstChild;
+    for (const want of [...b.childNodes]) {
+      const known = want.id ? byId.get(want.id) : null;
+      if (known && known.nodeName === want.nodeName) {
+        if (known === at) at = at.nextSibling;
+        else a.insertBefore(known, at);
+        become(known, want);
+      } else if (same(at, want)) {
+        const next = at.nextSibling;
+        become(at, want);
+        at = next;
+      } else {
+        a.insertBefore(document.importNode(want, true), at);
+      }
+    }
+    while (at) {
+      const next = at.nextSibling;
+      at.remove();
+      at = next;
+    }
+  };
+  const update = async () => {
+    if (!document.hidden) {
+      try {
+        const answer = await fetch("/fragment", { cache: "no-store", signal: AbortSignal.timeout(10000) });
+        if (!answer.ok) throw new Error(answer.status);
+        const page = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("page");
+        if (!page) throw new Error("no page");
+        become(document.getElementById("page"), page);
+        const state = document.querySelector("#verdict .state");
+        document.title = (state ? state.firstElementChild || state : live).textContent + " · hookwatch";
+        say("live", false);
+        wait = 2000;
+      } catch {
+        say("hookwatch does not answer; this is old", true);
+        wait = Math.min(wait * 1.5, 10000);
+      }
+    }
+    setTimeout(update, wait);
+  };
+  document.addEventListener("visibilitychange", () => { wait = 2000; });
+  // A link to a hook opens its row.
+  const reveal = () => {
+    const row = location.hash && document.getElementById(location.hash.slice(1));
+    if (row && row.nodeName === "DETAILS") row.open = true;
+  };
+  addEventListener("hashchange", reveal);
+  reveal();
+  say("live", false);
+  setTimeout(update, wait);
+})();

@@ -1,0 +1,176 @@
+//! The control plane: the verdict at the top of the page, and where the knowledge comes from at its end.
+
+use std::time::Duration;
+
+use maud::{Markup, html};
+
+use super::leading;
+use super::text::{Foreign, clock, within};
+use crate::domain::verdict::{Assessment, Health, ScrapeView, Writes, human, human_seconds};
+
+/// Room for each list, in bytes.
+const LIST: usize = 4_000;
+
+/// The verdict: one sentence, what to do next, and the numbers behind it.
+pub(super) fn verdict(assessment: &Assessment, silent: Option<Duration>) -> Markup {
+    let plane = &assessment.control_plane;
+    let lasted = assessment.at.since(plane.since);
+    let (clocks, _) = within(LIST, &plane.clocks, |said| html! { li { (Foreign(said)) } });
+    let (symptoms, _) = within(LIST, &plane.symptoms, |said| html! { li { (Foreign(said)) } });
+    // The summary ends with the symptoms where there are any; here they are a list below the one sentence.
+    let sentence = plane
+        .symptoms
+        .iter()
+        .rev()
+        .fold(&*plane.summary, |sentence, symptom| {
+            let rest = sentence.strip_suffix(symptom.as_str()).map(str::trim_end);
+            rest.filter(|rest| !rest.is_empty()).unwrap_or(sentence)
+        });
+    html! {
+        section #verdict.(tone(assessment)) {
+            @if let Some(silent) = silent {
+                p.alarm role="alert" { "hookwatch has judged nothing for " (human(silent)) ": all of this is old." }
+            }
+            p.state {
+                b { "Writes " (plane.writes.as_str()) }
+                span { "since " (clock(plane.since)) ", for " (human(lasted)) }
+            }
+            h1 { (Foreign(sentence)) }
+            @if let Some(advice) = leading(assessment).and_then(|verdict| verdict.advice) {
+                p.next { b { "Next: " } (advice) }
+            }
+            ul.effects { (clocks) (symptoms) }
+            (elsewhere(assessment))
+            (numbers(assessment))
+        }
+    }
+}
+
+/// The colour of trouble is for trouble.
+fn tone(assessment: &Assessment) -> &'static str {
+    let plane = &assessment.control_plane;
+    match plane.writes {
+        Writes::Blocked => "blocked",
+        Writes::Delayed => "delayed",
+        _ if leading(assessment).is_some() || plane.not_a_hook.is_some() => "delayed",
+        Writes::Unknown => "unknown",
+        Writes::Flowing => "flowing",
+    }
+}
+
+fn elsewhere(assessment: &Assessment) -> Markup {
+    html! {
+        @if let Some(found) = &assessment.control_plane.not_a_hook {
+            @let (evidence, _) = within(LIST, &found.evidence, |said| html! { li { (Foreign(said)) } });
+            details #elsewhere open {
+                summary { b { (found.cause.as_str()) } " " (found.cause.sentence())
+                    span.quiet { " Confidence " (format!("{:.2}", found.confidence)) "." } }
+                ul { (evidence) }
+            }
+        }
+    }
+}
+
+fn numbers(assessment: &Assessment) -> Markup {
+    let plane = &assessment.control_plane;
+    let seconds = |seconds: Option<f64>| seconds.map_or_else(|| "–".to_owned(), human_seconds);
+    let share = leading(assessment).and_then(|verdict| verdict.excess_share);
+    let failing = assessment.culprits().count();
+    html! {
+        dl.numbers {
+            div { dt { "per write, of late" } dd { (seconds(plane.write_seconds)) } }
+            div { dt { "usually" } dd { (seconds(plane.usual_write_seconds)) } }
+            div { dt { "culprit's share" } dd { @match share {
+                Some(share) => (format!("{:.0} %", share * 100.0)),
+                None => "–",
+            } } }
+            div { dt { "hooks failing" } dd { (failing) span.quiet { " of " (assessment.hooks.len()) } } }
+        }
+    }
+}
+
+/// Where the knowledge comes from, folded; it opens by itself to nobody.
+pub(super) fn sources(assessment: &Assessment) -> Markup {
+    let sources = &assessment.sources;
+    let count = |health| {
+        assessment
+            .hooks
+            .iter()
+            .filter(|verdict| verdict.health == health)
+            .count()
+    };
+    let line = |said: &String| html! { li { (Foreign(said)) } };
+    let (trouble, _) = within(
+        LIST,
+        sources
+            .inventory_trouble
+            .iter()
+            .chain(&sources.api_servers_trouble),
+        line,
+    );
+    let (servers, more) = within(LIST, &sources.scrapes, server);
+    let (problems, hidden) = within(LIST, &assessment.problems, |problem| {
+        html! { li { (Foreign(&problem.object)) ": " (Foreign(&problem.what)) } }
+    });
+    let breaker = &assessment.breaker;
+    html! {
+        section #sources {
+            h2 { "Where this comes from" }
+            dl.sources {
+                dt { "hooks" }
+                dd {
+                    @if sources.inventory_age_seconds.is_some() && sources.hooks_listed {
+                        (count(Health::Failing)) " failing, " (count(Health::Suspect)) " suspect, "
+                        (count(Health::Healthy)) " healthy, " (count(Health::Unknown)) " unknown"
+                    } @else { "the webhook configurations could not be read" }
+                    ul { (trouble) }
+                }
+                dt { "canaries" }
+                dd { ul { @for canary in &assessment.control_plane.canaries {
+                    li { b { (canary.canary.as_str()) } " " (canary.state) " " span.quiet { (Foreign(&canary.detail)) } }
+                } } }
+                dt { "API servers" }
+                dd { ul { (servers) @if more > 0 { li { "and " (more) " more" } } } }
+                dt { "node leases" }
+                dd { (Foreign(&sources.node_leases.detail)) }
+                dt { "breaker" }
+                dd {
+                    b { (breaker.effective.as_str()) }
+                    @if breaker.wanted != breaker.effective { " instead of " (breaker.wanted.as_str()) }
+                    " " (Foreign(&breaker.why))
+                }
+                @if let Some(replica) = &assessment.replica {
+                    dt { "replica" }
+                    dd {
+                        b { (replica.role.as_str()) } " since " (clock(replica.since))
+                        @if let Some(trouble) = &replica.trouble { ": " (Foreign(trouble)) }
+                    }
+                }
+                @if sources.self_doubt {
+                    dt { "doubt" }
+                    dd { "Every probe fails at once, so the fault may be hookwatch's own." }
+                }
+                @if !assessment.problems.is_empty() {
+                    dt { "problems" }
+                    dd { ul { (problems) @if hidden > 0 { li { "and " (hidden) " more in the API" } } } }
+                }
+            }
+        }
+    }
+}
+
+fn server(server: &ScrapeView) -> Markup {
+    let readiness = &server.readiness;
+    html! {
+        li {
+            b { (Foreign(&server.target)) } " "
+            @if let Some(version) = &server.version { (Foreign(version)) ", " }
+            (Foreign(server.failure.as_deref().unwrap_or("scraped"))) ", "
+            @match (readiness.state, &readiness.why) {
+                ("unknown", Some(why)) => { "readiness unknown: " (Foreign(why)) }
+                ("not_ready", _) => { "not ready: " (Foreign(&readiness.failing.join(", "))) }
+                (state, _) => (state),
+            }
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Text that hookwatch did not write, made harmless on a page.
+
+use maud::{Markup, Render, html};
+
+use crate::domain::time::Time;
+
+/// Longest text shown, in characters; the whole of it is in the API.
+const LONGEST: usize = 600;
+
+/// Text from the cluster, or a sentence with such text in it. It is escaped, cut, and isolated: whatever direction it
+/// runs in, what stands beside it stays where it is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Foreign<'a>(pub(super) &'a str);
+
+impl Render for Foreign<'_> {
+    fn render(&self) -> Markup {
+        let mut characters = self.0.chars();
+        let mut kept: String = characters.by_ref().take(LONGEST).map(visible).collect();
+        if characters.next().is_some() {
+            kept.push('…');
+        }
+        html! { bdi { (kept) } }
+    }
+}
+
+/// Characters that show nothing and change how others are shown give way to one that shows.
+fn visible(character: char) -> char {
+    match character {
+        '\u{061c}'
+        | '\u{200b}'
+        // The two between join and part letters and the parts of one emoji: many names need them.
+        | '\u{200e}'..='\u{200f}'
+        | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}'
+        | '\u{feff}' => '\u{fffd}',
+        character if character.is_control() => '\u{fffd}',
+        character => character,
+    }
+}
+
+/// As many of the items as there is room for, in bytes of markup, and how many are left out.
+pub(super) fn within<T>(
+    room: usize,
+    items: impl IntoIterator<Item = T>,
+    draw: impl Fn(T) -> Markup,
+) -> (Markup, usize) {
+    let mut drawn = String::new();
+    let mut items = items.into_iter();
+    let mut left_out = 0;
+    for item in items.by_ref() {
+        let next = draw(item).into_string();
+        if drawn.len() + next.len() > room {
+            left_out = 1;
+            break;
+        }
+        drawn.push_str(&next);
+    }
+    (maud::PreEscaped(drawn), left_out + items.count())
+}
+
+/// The time of day in UTC, to the second.
+pub(super) fn clock(at: Time) -> Markup {
+    let whole = at.to_string();
+    let short = whole.get(11..19).unwrap_or(&whole);
+    html! { time datetime=(whole) { (short) } }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn markup_stays_text() {
+        let shown = Foreign("<script>alert(1)</script>&\"'").render().into_string();
+        assert_eq!(
+            shown,
+            "<bdi>&lt;script&gt;alert(1)&lt;/script&gt;&amp;&quot;'</bdi>"
+        );
+    }
+
+    #[test]
+    fn what_turns_the_direction_of_a_line_is_made_visible_and_letters_of_any_script_stay() {
+        let shown = Foreign("a\u{202e}b\u{2066}c\u{0}d").render().into_string();
+        assert_eq!(shown, "<bdi>a\u{fffd}b\u{fffd}c\u{fffd}d</bdi>");
+        for name in ["שלום", "مرحبا", "日本", "👩\u{200d}🚒"] {
+            assert_eq!(Foreign(name).render().into_string(), format!("<bdi>{name}</bdi>"));
+        }
+    }
+
+    #[test]
+    fn a_long_text_is_cut_between_characters() {
+        let shown = Foreign(&"é".repeat(10_000)).render().into_string();
+        assert_eq!(shown.matches('é').count(), LONGEST);
+        assert!(shown.ends_with("…</bdi>"));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_counted() {
+        let (drawn, left_out) = within(10, ["aaaa", "bbbb", "cccc", "dddd"], |text| html! { (text) });
+        assert_eq!((drawn.into_string().as_str(), left_out), ("aaaabbbb", 2));
+        let (_, left_out) = within(100, ["a"], |text| html! { (text) });
+        assert_eq!(left_out, 0);
+    }
+
+    #[test]
+    fn an_instant_is_shown_as_the_time_of_day() {
+        let shown = clock(Time::from_unix_millis(1_795_219_862_156)).into_string();
+        assert_eq!(
+            shown,
+            "<time datetime=\"2026-11-21T00:11:02.156Z\">00:11:02</time>"
+        );
+    }
+}

@@ -1,0 +1,453 @@
+//! The last hour as a picture: how long writes took, which part of that was a culprit's, and what happened.
+//!
+//! What has a slope is drawn in a picture of its own that is stretched to the page's width; what must not be stretched,
+//! such as text and marks, stands beside it at percentages of the width. So it is as readable on a phone.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use maud::{Markup, html};
+
+use super::past::{Mark, MarkKind, Sample, Shown};
+use super::text::{clock, within};
+use crate::domain::time::Time;
+use crate::domain::verdict::{Writes, human_seconds};
+
+/// Columns of the picture.
+const COLUMNS: usize = 240;
+/// Marks drawn; the list below the picture has more of them.
+const MAX_MARKS: usize = 24;
+/// Room for the bands behind the curves, in bytes.
+const BANDS: usize = 6_000;
+/// How far back the picture goes: the first that holds everything, so that the first minutes are not a speck.
+const SPANS: [Duration; 4] = [
+    Duration::from_secs(120),
+    Duration::from_secs(300),
+    Duration::from_secs(900),
+    super::past::SPAN,
+];
+/// Upper ends of the scale, in seconds.
+const SCALES: [f32; 14] = [
+    0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 40.0, 120.0,
+];
+
+/// What all samples within one column come to.
+#[derive(Debug, Clone, Copy, Default)]
+struct Column {
+    write: Option<f32>,
+    culprits: f32,
+    canary: Option<f32>,
+    writes: Option<Writes>,
+}
+
+impl Column {
+    /// The longest of each counts: a spike is what one looks for.
+    fn add(&mut self, sample: &Sample) {
+        let longest = |a: Option<f32>, b: Option<f32>| a.into_iter().chain(b).reduce(f32::max);
+        self.write = longest(self.write, sample.write);
+        self.culprits = self.culprits.max(sample.culprits);
+        self.canary = longest(self.canary, sample.canary);
+        let rank = |writes: &Writes| match writes {
+            Writes::Unknown => 0,
+            Writes::Flowing => 1,
+            Writes::Delayed => 2,
+            Writes::Blocked => 3,
+        };
+        self.writes = self.writes.into_iter().chain([sample.writes]).max_by_key(rank);
+    }
+}
+
+impl Column {
+    /// Up to where the time is a culprit's; while writes are blocked, all that a canary waits is.
+    fn most_of_the_culprits(&self) -> Option<f32> {
+        let share = self.write.filter(|_| self.culprits > 0.0);
+        let waiting = self.canary.filter(|_| self.writes == Some(Writes::Blocked));
+        share.into_iter().chain(waiting).reduce(f32::max)
+    }
+
+    /// What a write would take without the culprits.
+    fn rest(&self) -> f32 {
+        match self.culprits > 0.0 {
+            true => (self.write.unwrap_or_default() - self.culprits).max(0.0),
+            false => 0.0,
+        }
+    }
+}
+
+/// Where things stand: time to the right, seconds up.
+struct Frame {
+    now: Time,
+    span: Duration,
+    top: f32,
+}
+
+impl Frame {
+    /// The place of an instant, 0 to 1; `None` when it is not in the picture.
+    fn x(&self, at: Time) -> Option<f64> {
+        let ago = self.now.since(at);
+        (ago <= self.span).then(|| 1.0 - ago.as_secs_f64() / self.span.as_secs_f64())
+    }
+
+    fn column(&self, at: Time) -> Option<usize> {
+        let place = self.x(at)? * COLUMNS as f64;
+        Some((place as usize).min(COLUMNS - 1))
+    }
+
+    /// The height of a duration, from the top, 0 to 100.
+    fn y(&self, seconds: f32) -> f32 {
+        100.0 - (seconds / self.top).clamp(0.0, 1.0) * 100.0
+    }
+}
+
+/// The whole figure.
+pub(super) fn figure(past: &Shown, usual: Option<f64>, now: Time) -> Markup {
+    let oldest = past
+        .samples
+        .first()
+        .map_or(Duration::ZERO, |sample| now.since(sample.at));
+    let span = SPANS
+        .into_iter()
+        .find(|span| oldest <= *span)
+        .unwrap_or(super::past::SPAN);
+    let mut frame = Frame { now, span, top: 1.0 };
+    let mut columns = [Column::default(); COLUMNS];
+    for sample in &past.samples {
+        if let Some(column) = frame.column(sample.at) {
+            columns[column].add(sample);
+        }
+    }
+    // A column without a sample of its own, as there are where samples are rarer than columns, goes on as the one before.
+    fill(&mut columns, span);
+    let highest = columns
+        .iter()
+        .flat_map(|column| [column.write, column.canary])
+        .flatten()
+        .fold(0.0, f32::max);
+    frame.top = SCALES
+        .into_iter()
+        .find(|top| highest * 1.05 <= *top)
+        .unwrap_or(SCALES[SCALES.len() - 1]);
+    let mut marks: Vec<(&Mark, f64)> = past
+        .marks
+        .iter()
+        .filter_map(|mark| Some((mark, frame.x(mark.at)?)))
+        .take(MAX_MARKS)
+        .collect();
+    // What is drawn last lies on top.
+    marks.sort_by_key(|(mark, _)| class(mark.kind) == "m bad");
+    let minutes = span.as_secs() / 60;
+    let told = format!(
+        "Time per CREATE or UPDATE in the last {minutes} minutes, at most {}; {} marks.",
+        human_seconds(f64::from(highest)),
+        marks.len()
+    );
+    html! {
+        figure #timeline {
+            figcaption {
+                h2 { "Time per CREATE or UPDATE, last " (minutes) " min" }
+                ul.legend {
+                    li { i.k.k-write {} "mean" }
+                    li { i.k.k-share {} "of it the culprit's" }
+                    li { i.k.k-canary {} "slowest canary" }
+                    @if usual.is_some() { li { i.k.k-usual {} "usual" } }
+                }
+            }
+            div.plot {
+                div.scale aria-hidden="true" {
+                    span { (round(frame.top)) }
+                    span { (round(frame.top / 2.0)) }
+                    span { "0" }
+                }
+                svg.chart role="img" aria-label=(told) {
+                    (grid())
+                    (states(&columns))
+                    svg viewBox={ "0 0 " (COLUMNS) " 100" } preserveAspectRatio="none" width="100%" height="100%" {
+                        (paths(&columns, &frame))
+                        @if let Some(usual) = usual {
+                            @let y = frame.y(usual as f32);
+                            path.usual d={ "M0 " (short(y)) "H" (COLUMNS) } {}
+                        }
+                    }
+                    @for (mark, x) in &marks { (drawn(mark, *x, &frame)) }
+                }
+                (hours(&frame))
+            }
+        }
+    }
+}
+
+/// A duration of the scale: `10 s`, not `10.0 s`.
+fn round(seconds: f32) -> String {
+    human_seconds(f64::from(seconds)).replace(".0 ", " ")
+}
+
+fn fill(columns: &mut [Column], span: Duration) {
+    // So many columns may lie between two samples that were taken as planned.
+    let gap = (COLUMNS as u64 * 5).div_ceil(span.as_secs()) as usize;
+    let (mut last, mut since) = (Column::default(), usize::MAX);
+    for column in columns {
+        if column.writes.is_some() {
+            (last, since) = (*column, 0);
+        } else if since < gap {
+            since += 1;
+            *column = last;
+        } else {
+            since = usize::MAX;
+        }
+    }
+}
+
+fn grid() -> Markup {
+    html! {
+        @for y in ["0.5", "50%"] {
+            line.grid x1="0" x2="100%" y1=(y) y2=(y) {}
+        }
+    }
+}
+
+/// How writes went, as bands behind the curves.
+fn states(columns: &[Column]) -> Markup {
+    let mut bands = Vec::new();
+    let mut begin = 0;
+    for at in 1..=columns.len() {
+        let here = columns[begin].writes;
+        if at < columns.len() && columns[at].writes == here {
+            continue;
+        }
+        if let Some(state @ (Writes::Blocked | Writes::Delayed)) = here {
+            bands.push((begin, at, state));
+        }
+        begin = at;
+    }
+    let percent = |column: usize| column as f32 * 100.0 / COLUMNS as f32;
+    // The newest first: where there are more than there is room for, the oldest are left out.
+    let (drawn, _) = within(BANDS, bands.into_iter().rev(), |(begin, end, state)| {
+        html! {
+            rect.(state.as_str()) x={ (short(percent(begin))) "%" } width={ (short(percent(end - begin))) "%" }
+                y="0" height="100%" { title { "writes " (state.as_str()) } }
+        }
+    });
+    drawn
+}
+
+/// A number with one decimal at most.
+fn short(number: f32) -> String {
+    let text = format!("{number:.1}");
+    text.strip_suffix(".0").map(str::to_owned).unwrap_or(text)
+}
+
+fn paths(columns: &[Column], frame: &Frame) -> Markup {
+    let (mut write, mut share, mut canary) = (String::new(), String::new(), String::new());
+    for run in runs(columns, |column| column.write) {
+        line(&mut write, run.clone(), |at| {
+            frame.y(columns[at].write.unwrap_or_default())
+        });
+    }
+    for run in runs(columns, Column::most_of_the_culprits) {
+        let most = |at: usize| columns[at].most_of_the_culprits().unwrap_or_default();
+        area(
+            &mut share,
+            run,
+            |at| frame.y(most(at)),
+            |at| frame.y(columns[at].rest()),
+        );
+    }
+    for run in runs(columns, |column| column.canary) {
+        line(&mut canary, run.clone(), |at| {
+            frame.y(columns[at].canary.unwrap_or_default())
+        });
+    }
+    html! {
+        @if !share.is_empty() { path.share d=(share) {} }
+        @if !canary.is_empty() { path.canary d=(canary) {} }
+        @if !write.is_empty() { path.write d=(write) {} }
+    }
+}
+
+/// Unbroken rows of columns that have a value.
+fn runs(columns: &[Column], value: impl Fn(&Column) -> Option<f32>) -> Vec<std::ops::Range<usize>> {
+    let mut runs: Vec<std::ops::Range<usize>> = Vec::new();
+    for (at, column) in columns.iter().enumerate() {
+        if value(column).is_none() {
+            continue;
+        }
+        match runs.last_mut() {
+            Some(run) if run.end == at => run.end = at + 1,
+            _ => runs.push(at..at + 1),
+        }
+    }
+    runs
+}
+
+/// Steps, as each column stands for a while.
+fn line(path: &mut String, run: std::ops::Range<usize>, y: impl Fn(usize) -> f32) {
+    let mut last = None;
+    for at in run.clone() {
+        let height = short(y(at));
+        // Writing to a String cannot fail.
+        let _ = match &last {
+            None => write!(path, "M{at} {height}"),
+            Some(before) if *before == height => Ok(()),
+            Some(_) => write!(path, "H{at}V{height}"),
+        };
+        last = Some(height);
+    }
+    let _ = write!(path, "H{}", run.end);
+}
+
+fn area(
+    path: &mut String,
+    run: std::ops::Range<usize>,
+    above: impl Fn(usize) -> f32,
+    below: impl Fn(usize) -> f32,
+) {
+    line(path, run.clone(), above);
+    for at in run.rev() {
+        let _ = write!(path, "V{}H{at}", short(below(at)));
+    }
+    path.push('Z');
+}
+
+fn class(kind: MarkKind) -> &'static str {
+    match kind {
+        MarkKind::Failing | MarkKind::Writes(Writes::Blocked) => "m bad",
+        MarkKind::Suspect | MarkKind::Writes(Writes::Delayed) => "m odd",
+        MarkKind::Well | MarkKind::Writes(Writes::Flowing | Writes::Unknown) => "m good",
+        MarkKind::Breaker | MarkKind::More(_) => "m note",
+    }
+}
+
+/// What a mark is called.
+pub(super) fn called(kind: MarkKind) -> &'static str {
+    match kind {
+        MarkKind::Failing => "failing",
+        MarkKind::Suspect => "suspect",
+        MarkKind::Well => "healthy",
+        MarkKind::Writes(Writes::Blocked) => "writes blocked",
+        MarkKind::Writes(Writes::Delayed) => "writes delayed",
+        MarkKind::Writes(Writes::Flowing) => "writes flowing",
+        MarkKind::Writes(Writes::Unknown) => "writes unknown",
+        MarkKind::Breaker => "breaker",
+        MarkKind::More(_) => "more",
+    }
+}
+
+fn drawn(mark: &Mark, x: f64, frame: &Frame) -> Markup {
+    let percent = |x: f64| format!("{}%", short((x * 100.0) as f32));
+    let x = percent(x);
+    let began = mark.began.and_then(|began| frame.x(began)).map(percent);
+    html! {
+        @if let Some(began) = began {
+            line class="m began" x1=(began) x2=(began) y1="0" y2="100%" {
+                title { "trouble began" }
+            }
+        }
+        g class=(class(mark.kind)) {
+            line x1=(x) x2=(x) y1="0" y2="100%" {}
+            circle cx=(x) cy="5" r="3.5" {}
+            title { (called(mark.kind)) }
+        }
+    }
+}
+
+/// Five instants along the bottom.
+fn hours(frame: &Frame) -> Markup {
+    html! {
+        div.hours {
+            @for quarter in (0..=4).rev() {
+                span { (clock(frame.now.before(frame.span * quarter / 4))) }
+            }
+        }
+    }
+}
+
+/// The mark's class, for the list of what happened.
+pub(super) fn tone(kind: MarkKind) -> &'static str {
+    class(kind).trim_start_matches("m ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Time {
+        Time::from_unix_millis(1_800_000_000_000 + seconds * 1_000)
+    }
+
+    fn sample(seconds: u64, write: f32, culprits: f32, writes: Writes) -> Sample {
+        Sample {
+            at: at(seconds),
+            writes,
+            write: Some(write),
+            culprits,
+            canary: None,
+        }
+    }
+
+    #[test]
+    fn the_first_minutes_are_shown_large_and_an_hour_whole() {
+        let mut past = Shown::default();
+        past.samples.push(sample(0, 0.005, 0.0, Writes::Flowing));
+        let shown = |past: &Shown, now| figure(past, None, at(now)).into_string();
+        assert!(shown(&past, 90).contains("last 2 min"));
+        assert!(shown(&past, 200).contains("last 5 min"));
+        assert!(shown(&past, 400).contains("last 15 min"));
+        assert!(shown(&past, 3_000).contains("last 60 min"));
+        assert!(shown(&Shown::default(), 0).contains("last 2 min"));
+    }
+
+    #[test]
+    fn the_culprits_share_lies_between_the_mean_and_what_would_be_left_without_it() {
+        let mut past = Shown::default();
+        past.samples.push(sample(0, 0.2, 0.0, Writes::Flowing));
+        past.samples.push(sample(299, 0.8, 0.6, Writes::Delayed));
+        let shown = figure(&past, Some(0.2), at(300)).into_string();
+        // On a scale of 1 s: the mean at 20 from the top, the rest at 80, which is what is usual.
+        assert!(
+            shown.contains(r#"<path class="share" d="M239 20H240V80H239Z">"#),
+            "{shown}"
+        );
+        assert!(shown.contains(r#"<path class="usual" d="M0 80H240">"#), "{shown}");
+        assert!(shown.contains(r#"<rect class="delayed""#), "{shown}");
+    }
+
+    #[test]
+    fn a_gap_in_time_is_a_gap_in_the_curve() {
+        let mut past = Shown::default();
+        for seconds in (0..60).chain(200..300) {
+            past.samples.push(sample(seconds, 0.005, 0.0, Writes::Flowing));
+        }
+        let shown = figure(&past, None, at(300)).into_string();
+        let curve = shown.split(r#"<path class="write" d=""#).nth(1).expect("a curve");
+        let curve = curve.split('"').next().expect("its end");
+        assert_eq!(curve.matches('M').count(), 2, "{curve}");
+    }
+
+    #[test]
+    fn an_hour_full_of_everything_is_a_small_picture() {
+        let mut past = Shown::default();
+        for seconds in 0..1_800 {
+            let wild = (seconds * 7_919 % 9_973) as f32 / 1_000.0;
+            past.samples.push(Sample {
+                canary: Some(wild * 1.3),
+                ..sample(
+                    seconds * 2,
+                    wild,
+                    wild / 3.0,
+                    Writes::ALL[seconds as usize / 4 % 3],
+                )
+            });
+        }
+        for seconds in 0..200 {
+            past.marks.push(Mark {
+                at: at(seconds * 18),
+                kind: MarkKind::Failing,
+                hook: None,
+                began: Some(at(seconds * 17)),
+                text: "<".repeat(1_000),
+            });
+        }
+        let shown = figure(&past, Some(0.005), at(3_600)).into_string();
+        assert!(shown.len() < 34_000, "{} bytes", shown.len());
+    }
+}

@@ -1,0 +1,103 @@
+//! What became of what was to be sent.
+
+use std::fmt;
+
+use prometheus::{IntCounterVec, IntGaugeVec};
+
+/// What is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Signal {
+    /// Spans.
+    Traces,
+    /// Data points.
+    Metrics,
+}
+
+impl Signal {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Traces, Self::Metrics];
+
+    /// The value of the `signal` label.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Traces => "traces",
+            Self::Metrics => "metrics",
+        }
+    }
+}
+
+impl fmt::Display for Signal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Why something was not delivered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Loss {
+    /// The queue was full.
+    QueueFull,
+    /// No connection, or it broke.
+    Unreachable,
+    /// No answer in time.
+    TimedOut,
+    /// The receiver did not take the request.
+    Refused,
+    /// The answer was none that a receiver of OTLP gives.
+    Unreadable,
+    /// The receiver took the request, and said that it threw a part of it away.
+    Rejected,
+}
+
+impl Loss {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::QueueFull,
+        Self::Unreachable,
+        Self::TimedOut,
+        Self::Refused,
+        Self::Unreadable,
+        Self::Rejected,
+    ];
+
+    /// The value of the `reason` label.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::QueueFull => "queue_full",
+            Self::Unreachable => "unreachable",
+            Self::TimedOut => "timed_out",
+            Self::Refused => "refused",
+            Self::Unreadable => "unreadable",
+            Self::Rejected => "rejected",
+        }
+    }
+}
+
+/// Counts spans and data points. Cheap to clone; has no series until something is counted.
+#[derive(Debug, Clone)]
+pub struct TelemetryCounts {
+    pub(in crate::io) sent: IntCounterVec,
+    pub(in crate::io) dropped: IntCounterVec,
+    pub(in crate::io) queued: IntGaugeVec,
+}
+
+impl TelemetryCounts {
+    /// Counts what the receiver took.
+    pub fn sent(&self, signal: Signal, count: u64) {
+        self.sent.with_label_values(&[signal.as_str()]).inc_by(count);
+    }
+
+    /// Counts what is lost.
+    pub fn dropped(&self, signal: Signal, reason: Loss, count: u64) {
+        self.dropped
+            .with_label_values(&[signal.as_str(), reason.as_str()])
+            .inc_by(count);
+    }
+
+    /// Says how many are waiting.
+    pub fn queued(&self, signal: Signal, count: usize) {
+        self.queued
+            .with_label_values(&[signal.as_str()])
+            .set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+}

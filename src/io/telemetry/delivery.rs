@@ -1,0 +1,107 @@
+//! One request after the other to the receiver, each tried until its deadline.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::counts::{Loss, Signal, TelemetryCounts};
+use super::transport::{Failed, Payload, Transport};
+
+/// The first wait before a request is tried again; each one after is twice as long.
+const FIRST_WAIT: Duration = Duration::from_millis(500);
+/// The longest wait, whatever a receiver asks for.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
+/// Delivers one signal. What fails is said once in the log, and once when it works again.
+#[derive(Debug)]
+pub(super) struct Delivery {
+    transport: Transport,
+    signal: Signal,
+    counts: TelemetryCounts,
+    stop: watch::Receiver<bool>,
+    failing: bool,
+}
+
+impl Delivery {
+    /// `stop` turns true when there is no time left to try anything twice.
+    pub(super) fn new(
+        transport: Transport,
+        signal: Signal,
+        counts: TelemetryCounts,
+        stop: watch::Receiver<bool>,
+    ) -> Self {
+        Self {
+            transport,
+            signal,
+            counts,
+            stop,
+            failing: false,
+        }
+    }
+
+    /// Resolves when it is time to stop.
+    pub(super) async fn stopped(&mut self) {
+        // Whoever could say so being gone is the same.
+        let _ = self.stop.wait_for(|stop| *stop).await;
+    }
+
+    /// Sends `count` items. Ends by the deadline of the destination, delivered or not.
+    ///
+    /// # Errors
+    /// Why they were not delivered; they are counted already.
+    pub(super) async fn deliver(&mut self, payload: &impl Payload, count: u64) -> Result<(), Loss> {
+        let until = Instant::now() + self.transport.timeout();
+        let mut wait = FIRST_WAIT;
+        let lost = loop {
+            let tried = timeout_at(until, self.transport.send(payload)).await;
+            let failed = match tried {
+                Ok(Ok(rejected)) => {
+                    self.taken(count, rejected.count, &rejected.why);
+                    return Ok(());
+                }
+                Ok(Err(failed)) => failed,
+                Err(_) => Failed::for_good(Loss::TimedOut, "no answer in time"),
+            };
+            let Some(asked) = failed.again else {
+                break failed;
+            };
+            // A receiver that asks for no wait at all gets one all the same.
+            let next = asked.unwrap_or(wait).clamp(wait, LONGEST_WAIT.max(wait));
+            if Instant::now() + next >= until || *self.stop.borrow() {
+                break failed;
+            }
+            tokio::select! {
+                () = sleep(next) => {}
+                () = self.stopped() => {}
+            }
+            wait *= 2;
+        };
+        self.give_up(lost.loss, count);
+        if !std::mem::replace(&mut self.failing, true) {
+            let (signal, reason) = (self.signal.as_str(), lost.loss.as_str());
+            tracing::warn!(signal, reason, "OTLP cannot be delivered: {}", lost.why);
+        }
+        Err(lost.loss)
+    }
+
+    /// Counts `count` items as lost.
+    pub(super) fn give_up(&self, loss: Loss, count: u64) {
+        self.counts.dropped(self.signal, loss, count);
+    }
+
+    fn taken(&mut self, count: u64, rejected: u64, why: &str) {
+        let rejected = rejected.min(count);
+        self.counts.sent(self.signal, count - rejected);
+        let signal = self.signal.as_str();
+        if rejected > 0 {
+            self.counts.dropped(self.signal, Loss::Rejected, rejected);
+        }
+        match (rejected > 0, self.failing) {
+            (true, false) => tracing::warn!(signal, rejected, "the receiver of OTLP rejects a part: {why}"),
+            (false, true) => tracing::info!(signal, "OTLP is delivered again"),
+            _ => {}
+        }
+        self.failing = rejected > 0;
+    }
+}

@@ -1,0 +1,203 @@
+//! The span of one observation, and the spans of its phases.
+//!
+//! A span begins before the observation does, for a probe carries its name; everything else is put in when the report
+//! is there. The phases of a probe are laid end to end up to its end, as they were measured.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use http::HeaderValue;
+use opentelemetry::KeyValue;
+use opentelemetry::trace::{Span as _, SpanBuilder, Status};
+use opentelemetry_sdk::trace::Span;
+
+use super::trace::{Rounds, system};
+use crate::domain::canary::{CanaryOutcome, CanaryReport, CanaryTarget};
+use crate::domain::hook::{Backend, BackendAddress, HookId};
+use crate::domain::probe::{Answer, Phase, ProbeOutcome, ProbeReport};
+use crate::domain::snapshot::{Scrape, ScrapeFailure};
+
+/// One observation under way. Empty when traces are off. Dropped, its span ends there and then.
+#[derive(Debug, Default)]
+pub struct Observation(pub(super) Option<Box<Open>>);
+
+#[derive(Debug)]
+pub(super) struct Open {
+    rounds: Arc<Rounds>,
+    span: Span,
+}
+
+impl Observation {
+    pub(super) fn new(rounds: Arc<Rounds>, span: Span) -> Self {
+        Self(Some(Box::new(Open { rounds, span })))
+    }
+
+    pub(super) fn of_probe(mut self, hook: &HookId, backend: &Backend) -> Self {
+        self.set(|| {
+            let (host, port) = match &backend.address {
+                BackendAddress::Socket(address) => (address.ip().to_string(), address.port()),
+                BackendAddress::Host(host, port) => (host.clone(), *port),
+            };
+            vec![
+                KeyValue::new("hookwatch.hook.kind", hook.kind.as_str()),
+                KeyValue::new("hookwatch.hook.configuration", Arc::clone(&hook.configuration)),
+                KeyValue::new("hookwatch.hook.webhook", Arc::clone(&hook.webhook)),
+                KeyValue::new("hookwatch.backend.path", backend.path.as_str()),
+                KeyValue::new("server.address", host),
+                KeyValue::new("server.port", i64::from(port)),
+            ]
+        });
+        self
+    }
+
+    pub(super) fn of_canary(mut self, target: CanaryTarget) -> Self {
+        self.set(|| vec![KeyValue::new("hookwatch.canary", target.as_str())]);
+        self
+    }
+
+    pub(super) fn of_scrape(mut self, target: &str) -> Self {
+        self.set(|| vec![KeyValue::new("server.address", target.to_owned())]);
+        self
+    }
+
+    /// The header by which a backend learns of the span; `None` when it is not to.
+    pub fn traceparent(&self) -> Option<HeaderValue> {
+        let open = self.0.as_ref().filter(|open| open.rounds.propagate)?;
+        let context = open.span.span_context();
+        let header = format!(
+            "00-{}-{}-{:02x}",
+            context.trace_id(),
+            context.span_id(),
+            context.trace_flags().to_u8()
+        );
+        HeaderValue::try_from(header).ok()
+    }
+
+    /// Ends the span of a probe.
+    pub fn probed(mut self, report: &ProbeReport) {
+        let outcome = &report.outcome;
+        self.set(|| {
+            let mut attributes = vec![
+                KeyValue::new("hookwatch.probe.connection", report.connection.as_str()),
+                KeyValue::new("hookwatch.probe.outcome", outcome.as_str()),
+            ];
+            if let ProbeOutcome::Answered(
+                Answer::Http { status } | Answer::Discovery { status } | Answer::ReviewRefused { status },
+            ) = outcome
+            {
+                attributes.push(KeyValue::new("http.response.status_code", i64::from(*status)));
+            }
+            attributes
+        });
+        let end = system(report.started) + report.took;
+        self.phases(report, end);
+        self.end(trouble(outcome).map(|why| (outcome.as_str(), why)), end);
+    }
+
+    /// Ends the span of a canary.
+    pub fn canary_written(mut self, report: &CanaryReport) {
+        let outcome = &report.outcome;
+        self.set(|| {
+            let mut attributes = vec![KeyValue::new("hookwatch.canary.outcome", outcome.as_str())];
+            if let CanaryOutcome::CallFailed(failure) = outcome {
+                attributes.push(KeyValue::new("hookwatch.hook.webhook", failure.webhook.clone()));
+            }
+            attributes
+        });
+        let trouble = match outcome {
+            // A denial is a healthy answer.
+            CanaryOutcome::Written | CanaryOutcome::Denied { .. } => None,
+            CanaryOutcome::CallFailed(failure) => Some(failure.text.clone()),
+            CanaryOutcome::Forbidden { message }
+            | CanaryOutcome::Missing { message }
+            | CanaryOutcome::Refused { message, .. } => Some(message.clone()),
+            CanaryOutcome::TimedOut => Some("no answer in time".to_owned()),
+            CanaryOutcome::Unreachable { why } => Some(why.clone()),
+        };
+        let end = system(report.started) + report.took;
+        self.end(trouble.map(|why| (outcome.as_str(), why)), end);
+    }
+
+    /// Ends the span of a scrape.
+    pub fn scraped(mut self, read: Result<&Scrape, &ScrapeFailure>) {
+        match read {
+            Ok(scrape) => {
+                let bytes = i64::try_from(scrape.bytes).unwrap_or(i64::MAX);
+                self.set(|| vec![KeyValue::new("hookwatch.scrape.bytes", bytes)]);
+                self.end(None, system(scrape.at));
+            }
+            Err(failure) => {
+                let trouble = (failure.reason.as_str(), failure.why.clone());
+                self.end(Some(trouble), system(failure.at));
+            }
+        }
+    }
+
+    /// A span for each phase that was reached. The last one is where a probe that did not succeed got stuck.
+    fn phases(&self, report: &ProbeReport, end: SystemTime) {
+        let Some(open) = self.recording() else {
+            return;
+        };
+        let mut until = end;
+        let mut trouble = trouble(&report.outcome).filter(|_| !report.outcome.is_alive());
+        for phase in Phase::ALL.into_iter().rev() {
+            let Some(took) = report.phases.get(phase) else {
+                continue;
+            };
+            let from = until.checked_sub(took).unwrap_or(until);
+            let parent = open.span.span_context().clone();
+            let builder = SpanBuilder::from_name(phase.as_str());
+            let mut span = open.rounds.child(builder, from, parent);
+            if let Some(why) = trouble.take() {
+                span.set_status(Status::error(why));
+            }
+            span.end_with_timestamp(until);
+            until = from;
+        }
+    }
+
+    fn recording(&self) -> Option<&Open> {
+        self.0.as_deref().filter(|open| open.span.is_recording())
+    }
+
+    /// Puts attributes in; they are not made when nobody will see them.
+    fn set(&mut self, attributes: impl FnOnce() -> Vec<KeyValue>) {
+        if self.recording().is_some()
+            && let Some(open) = &mut self.0
+        {
+            open.span.set_attributes(attributes());
+        }
+    }
+
+    fn end(self, trouble: Option<(&'static str, String)>, at: SystemTime) {
+        let Some(mut open) = self.0 else {
+            return;
+        };
+        if let Some((kind, why)) = trouble {
+            open.span.set_attribute(KeyValue::new("error.type", kind));
+            open.span.set_status(Status::error(why));
+        }
+        open.span.end_with_timestamp(at);
+    }
+}
+
+/// What went wrong in a probe; `None` when nothing did that would be the backend's fault.
+fn trouble(outcome: &ProbeOutcome) -> Option<String> {
+    match outcome {
+        ProbeOutcome::Answered(Answer::Discovery { status }) if Answer::is_no_discovery(*status) => {
+            Some(format!("HTTP {status}"))
+        }
+        ProbeOutcome::Answered(Answer::ReviewRefused { status }) => Some(format!("HTTP {status}")),
+        ProbeOutcome::Answered(Answer::NotAnAdmissionReview { why }) => Some(why.clone()),
+        ProbeOutcome::Answered(_)
+        | ProbeOutcome::ClientCertificateWanted
+        | ProbeOutcome::VerifierDiffers { .. }
+        | ProbeOutcome::NotProbed { .. } => None,
+        ProbeOutcome::TimedOut { phase } => Some(format!("no more time, {phase}")),
+        ProbeOutcome::Refused => Some("connection refused".to_owned()),
+        ProbeOutcome::Unreachable { why }
+        | ProbeOutcome::Unresolvable { why }
+        | ProbeOutcome::TlsRejected { why, .. } => Some(why.clone()),
+        ProbeOutcome::Lost { phase, why } => Some(format!("{phase}: {why}")),
+    }
+}

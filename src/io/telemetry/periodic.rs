@@ -1,0 +1,32 @@
+//! Metrics over OTLP, at an interval.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, MissedTickBehavior};
+
+use super::bridge::Source;
+use super::delivery::Delivery;
+
+/// Sends all metrics every `interval`, and once more when it is told to stop.
+pub(super) async fn send(source: Source, mut delivery: Delivery, interval: Duration) {
+    let mut tick = tokio::time::interval_at(Instant::now() + interval, interval);
+    // A receiver that was away gets the newest values, not every one it missed.
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        let last = tokio::select! {
+            _ = tick.tick() => false,
+            () = delivery.stopped() => true,
+        };
+        let mut delivered = Ok(());
+        for (request, points) in source.requests() {
+            match delivered {
+                Ok(()) => delivered = delivery.deliver(&request, points).await,
+                // With many hooks there are many requests; each would wait for its own deadline.
+                Err(loss) => delivery.give_up(loss, points),
+            }
+        }
+        if last {
+            return;
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! The standard `OTEL_*` variables, and nothing else: what is sent, where to, and how.
+//!
+//! As the specification wants it, a value that makes no sense is said in the log and counts as not set, an empty one
+//! counts as not set, and what is said of one signal overrides what is said of both. In one point hookwatch differs:
+//! without any endpoint, and without an exporter asked for by name, nothing is sent.
+
+mod destination;
+mod read;
+
+use std::time::Duration;
+
+use opentelemetry::KeyValue;
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::resource::TelemetryResourceDetector;
+use opentelemetry_sdk::trace::Sampler;
+
+use super::counts::Signal;
+use read::Reader;
+
+pub use destination::{Destination, Protocol};
+
+/// What the variables ask for.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// `None` when no spans are sent.
+    pub traces: Option<TracesSettings>,
+    /// `None` when no metrics are sent.
+    pub metrics: Option<MetricsSettings>,
+    /// Who sends.
+    pub resource: Resource,
+    /// What made no sense, as sentences.
+    pub complaints: Vec<String>,
+}
+
+/// How spans are made and sent.
+#[derive(Debug, Clone)]
+pub struct TracesSettings {
+    /// Where to.
+    pub destination: Destination,
+    /// Which traces are recorded.
+    pub sampler: Sampler,
+    /// Whether probes carry the header `traceparent`.
+    pub propagate: bool,
+    /// Spans that may wait; at least 1.
+    pub queue: usize,
+    /// Spans of one request; at least 1, at most `queue`.
+    pub batch: usize,
+    /// How long a span waits for others to be sent with it.
+    pub delay: Duration,
+}
+
+/// How metrics are sent.
+#[derive(Debug, Clone)]
+pub struct MetricsSettings {
+    /// Where to.
+    pub destination: Destination,
+    /// Time between two requests; at least 1 ms.
+    pub interval: Duration,
+}
+
+/// The longest queue that can be asked for. A span takes a kilobyte or so.
+const LONGEST_QUEUE: u64 = 1 << 20;
+
+impl Settings {
+    /// Nothing is sent.
+    pub fn off() -> Self {
+        Self {
+            traces: None,
+            metrics: None,
+            resource: Resource::builder_empty().build(),
+            complaints: Vec::new(),
+        }
+    }
+
+    /// What the environment of the process asks for.
+    pub fn from_environment() -> Self {
+        Self::from_variables(|name| std::env::var(name).ok())
+    }
+
+    /// What some variables ask for.
+    pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Self {
+        let mut reader = Reader::new(&variable);
+        let mut settings = Self::off();
+        if !reader.flag("OTEL_SDK_DISABLED") {
+            settings.traces = traces(&mut reader);
+            settings.metrics = metrics(&mut reader);
+            if !settings.is_off() {
+                settings.resource = resource(&mut reader);
+            }
+        }
+        settings.complaints = reader.complaints;
+        settings
+    }
+
+    /// Whether nothing is sent.
+    pub fn is_off(&self) -> bool {
+        self.traces.is_none() && self.metrics.is_none()
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self::off()
+    }
+}
+
+fn traces(reader: &mut Reader<'_>) -> Option<TracesSettings> {
+    let mut destination = destination::of(reader, Signal::Traces)?;
+    let most = reader.millis("OTEL_BSP_EXPORT_TIMEOUT", 30_000);
+    destination.timeout = destination.timeout.min(most);
+    let queue = reader.number("OTEL_BSP_MAX_QUEUE_SIZE", 2_048, 1..=LONGEST_QUEUE);
+    let batch = reader.number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512, 1..=LONGEST_QUEUE);
+    let propagators = reader.list("OTEL_PROPAGATORS");
+    for name in propagators.iter().flatten() {
+        // Baggage has nothing to carry here.
+        if !matches!(name.as_str(), "tracecontext" | "baggage" | "none") {
+            reader.complain(
+                "OTEL_PROPAGATORS",
+                &format!("{name} is not there; there are tracecontext, baggage and none"),
+            );
+        }
+    }
+    Some(TracesSettings {
+        destination,
+        sampler: sampler(reader),
+        propagate: propagators.is_none_or(|names| names.iter().any(|name| name == "tracecontext")),
+        queue: usize::try_from(queue).unwrap_or(usize::MAX),
+        batch: usize::try_from(batch.min(queue)).unwrap_or(usize::MAX),
+        delay: reader.millis("OTEL_BSP_SCHEDULE_DELAY", 5_000),
+    })
+}
+
+fn metrics(reader: &mut Reader<'_>) -> Option<MetricsSettings> {
+    let mut destination = destination::of(reader, Signal::Metrics)?;
+    let most = reader.millis("OTEL_METRIC_EXPORT_TIMEOUT", 30_000);
+    destination.timeout = destination.timeout.min(most);
+    Some(MetricsSettings {
+        destination,
+        interval: reader.millis("OTEL_METRIC_EXPORT_INTERVAL", 60_000),
+    })
+}
+
+/// A trace begins here always, so what is said for traces with and without a parent is the same.
+fn sampler(reader: &mut Reader<'_>) -> Sampler {
+    const NAME: &str = "OTEL_TRACES_SAMPLER";
+    let root = match reader.text(NAME).as_deref() {
+        None | Some("parentbased_always_on" | "always_on") => Sampler::AlwaysOn,
+        Some("parentbased_always_off" | "always_off") => Sampler::AlwaysOff,
+        Some("parentbased_traceidratio" | "traceidratio") => Sampler::TraceIdRatioBased(reader.ratio()),
+        Some(other) => {
+            reader.complain(NAME, &format!("there is no sampler {other}"));
+            Sampler::AlwaysOn
+        }
+    };
+    Sampler::ParentBased(Box::new(root))
+}
+
+fn resource(reader: &mut Reader<'_>) -> Resource {
+    let mut attributes = vec![
+        KeyValue::new("service.name", "hookwatch"),
+        KeyValue::new("service.version", env!("CARGO_PKG_VERSION")),
+    ];
+    // Two replicas that call themselves the same would write to the same series. In a Pod this is the Pod's name.
+    let host = rustix::system::uname();
+    if let Ok(host) = host.nodename().to_str() {
+        attributes.push(KeyValue::new("service.instance.id", host.to_owned()));
+    }
+    // Of two with the same key the later one counts.
+    for (key, value) in reader.pairs("OTEL_RESOURCE_ATTRIBUTES") {
+        attributes.push(KeyValue::new(key, value));
+    }
+    if let Some(name) = reader.text("OTEL_SERVICE_NAME") {
+        attributes.push(KeyValue::new("service.name", name));
+    }
+    Resource::builder_empty()
+        .with_detector(Box::new(TelemetryResourceDetector))
+        .with_attributes(attributes)
+        .build()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,214 @@
+//! Where a signal is sent, and how.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderName, HeaderValue, Uri};
+
+use super::super::counts::Signal;
+use super::read::Reader;
+
+/// How requests are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// Protobuf over gRPC.
+    Grpc,
+    /// Protobuf over HTTP, the default.
+    HttpProtobuf,
+}
+
+impl Protocol {
+    /// The value of `OTEL_EXPORTER_OTLP_PROTOCOL`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Grpc => "grpc",
+            Self::HttpProtobuf => "http/protobuf",
+        }
+    }
+}
+
+/// Where a signal is sent, and how.
+#[derive(Debug, Clone)]
+pub struct Destination {
+    /// How requests are made.
+    pub protocol: Protocol,
+    /// The whole URL for HTTP; for gRPC its origin is what counts.
+    pub endpoint: Uri,
+    /// Sent with every request. May be secrets: none is ever shown.
+    pub headers: HeaderMap,
+    /// How long a request may take, all tries together.
+    pub timeout: Duration,
+    /// Whether requests are compressed.
+    pub gzip: bool,
+    /// PEM file of the certificates to trust instead of the system's.
+    pub certificate: Option<PathBuf>,
+    /// PEM files of our own certificate and its key.
+    pub identity: Option<(PathBuf, PathBuf)>,
+}
+
+/// The destination of a signal; `None` when it is not sent.
+pub(super) fn of(reader: &mut Reader<'_>, signal: Signal) -> Option<Destination> {
+    let names = Names(signal);
+    let own = reader.text(&names.own("ENDPOINT"));
+    let both = reader.text(&names.both("ENDPOINT"));
+    if !is_wanted(reader, signal, own.is_some() || both.is_some()) {
+        return None;
+    }
+    let protocol = protocol(reader, &names);
+    let endpoint = match (own, both, protocol) {
+        (Some(own), _, _) => parsed(reader, &names.own("ENDPOINT"), &own, protocol, &names)?,
+        (None, both, Protocol::Grpc) => {
+            let both = both.unwrap_or_else(|| "http://localhost:4317".to_owned());
+            parsed(reader, &names.both("ENDPOINT"), &both, protocol, &names)?
+        }
+        (None, both, Protocol::HttpProtobuf) => {
+            let both = both.unwrap_or_else(|| "http://localhost:4318".to_owned());
+            let whole = format!("{}/v1/{signal}", both.trim_end_matches('/'));
+            parsed(reader, &names.both("ENDPOINT"), &whole, protocol, &names)?
+        }
+    };
+    let timeout = names.first(reader, "TIMEOUT");
+    let gzip = gzip(reader, &names);
+    let path = |reader: &Reader<'_>, what| reader.text(&names.first(reader, what)).map(PathBuf::from);
+    let certificate = path(reader, "CERTIFICATE");
+    let identity = match (path(reader, "CLIENT_CERTIFICATE"), path(reader, "CLIENT_KEY")) {
+        (Some(certificate), Some(key)) => Some((certificate, key)),
+        (None, None) => None,
+        _ => {
+            let name = names.both("CLIENT_CERTIFICATE");
+            reader.complain(
+                &name,
+                "a certificate of our own is of use together with its key only",
+            );
+            None
+        }
+    };
+    Some(Destination {
+        protocol,
+        endpoint,
+        headers: headers(reader, &names),
+        timeout: reader.millis(&timeout, 10_000),
+        gzip,
+        certificate,
+        identity,
+    })
+}
+
+/// The names of variables about one signal.
+struct Names(Signal);
+
+impl Names {
+    fn own(&self, what: &str) -> String {
+        let signal = self.0.as_str().to_ascii_uppercase();
+        format!("OTEL_EXPORTER_OTLP_{signal}_{what}")
+    }
+
+    fn both(&self, what: &str) -> String {
+        format!("OTEL_EXPORTER_OTLP_{what}")
+    }
+
+    /// The one that counts: the signal's own where it is set.
+    fn first(&self, reader: &Reader<'_>, what: &str) -> String {
+        let own = self.own(what);
+        match reader.text(&own) {
+            Some(_) => own,
+            None => self.both(what),
+        }
+    }
+}
+
+/// Whether a signal is sent: asked for by name, or by there being a place to send it to.
+fn is_wanted(reader: &mut Reader<'_>, signal: Signal, has_endpoint: bool) -> bool {
+    let name = format!("OTEL_{}_EXPORTER", signal.as_str().to_ascii_uppercase());
+    let Some(exporters) = reader.list(&name) else {
+        return has_endpoint;
+    };
+    for exporter in &exporters {
+        // /metrics is there in any case.
+        let known = matches!(exporter.as_str(), "otlp" | "none")
+            || signal == Signal::Metrics && exporter == "prometheus";
+        if !known {
+            reader.complain(
+                &name,
+                &format!("there is no exporter {exporter}; there are otlp and none"),
+            );
+        }
+    }
+    exporters.iter().any(|exporter| exporter == "otlp")
+}
+
+fn protocol(reader: &mut Reader<'_>, names: &Names) -> Protocol {
+    let name = names.first(reader, "PROTOCOL");
+    match reader
+        .text(&name)
+        .map(|text| text.to_ascii_lowercase())
+        .as_deref()
+    {
+        Some("grpc") => Protocol::Grpc,
+        None | Some("http/protobuf") => Protocol::HttpProtobuf,
+        Some(_) => {
+            reader.complain(&name, "there are grpc and http/protobuf, which is taken instead");
+            Protocol::HttpProtobuf
+        }
+    }
+}
+
+/// Reads an endpoint. One that makes no sense means that the signal is not sent: to send it to the default instead
+/// would hide the mistake.
+fn parsed(reader: &mut Reader<'_>, name: &str, text: &str, protocol: Protocol, names: &Names) -> Option<Uri> {
+    let whole = match (protocol, text.contains("://")) {
+        // For gRPC a host and a port will do; then another variable says whether there is TLS.
+        (Protocol::Grpc, false) => {
+            let insecure = names.first(reader, "INSECURE");
+            let scheme = if reader.flag(&insecure) { "http" } else { "https" };
+            format!("{scheme}://{text}")
+        }
+        _ => text.to_owned(),
+    };
+    let complaint = match whole.parse::<Uri>() {
+        Ok(uri) => match (uri.scheme_str(), uri.authority()) {
+            (Some("http" | "https"), Some(authority)) if !authority.as_str().contains('@') => {
+                return Some(uri);
+            }
+            (Some("http" | "https"), Some(_)) => {
+                "a password does not belong into a URL; OTEL_EXPORTER_OTLP_HEADERS is for it".to_owned()
+            }
+            _ => "it is no URL that begins with http:// or https://".to_owned(),
+        },
+        Err(error) => format!("it is no URL: {error}"),
+    };
+    reader.complain(name, &format!("{complaint}; no {} are sent", names.0));
+    None
+}
+
+fn gzip(reader: &mut Reader<'_>, names: &Names) -> bool {
+    let name = names.first(reader, "COMPRESSION");
+    match reader
+        .text(&name)
+        .map(|text| text.to_ascii_lowercase())
+        .as_deref()
+    {
+        Some("gzip") => true,
+        None | Some("none") => false,
+        Some(_) => {
+            reader.complain(&name, "there are gzip and none");
+            false
+        }
+    }
+}
+
+fn headers(reader: &mut Reader<'_>, names: &Names) -> HeaderMap {
+    let name = names.first(reader, "HEADERS");
+    let mut headers = HeaderMap::new();
+    for (key, value) in reader.pairs(&name) {
+        let key = HeaderName::from_bytes(key.to_ascii_lowercase().as_bytes());
+        match (key, HeaderValue::from_str(&value)) {
+            (Ok(key), Ok(mut value)) => {
+                value.set_sensitive(true);
+                headers.insert(key, value);
+            }
+            _ => reader.complain(&name, "one of them cannot be a header; the others are sent"),
+        }
+    }
+    headers
+}

@@ -1,0 +1,130 @@
+//! Single values out of variables.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+/// Reads variables and takes down what makes no sense.
+pub(super) struct Reader<'a> {
+    variable: &'a dyn Fn(&str) -> Option<String>,
+    pub(super) complaints: Vec<String>,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(variable: &'a dyn Fn(&str) -> Option<String>) -> Self {
+        Self {
+            variable,
+            complaints: Vec::new(),
+        }
+    }
+
+    /// Says that the value of `name` is not used, and why. Values are not quoted: some are secrets.
+    pub(super) fn complain(&mut self, name: &str, why: &str) {
+        let complaint = format!("{name} is not used: {why}");
+        // What both signals read is complained of once.
+        if !self.complaints.contains(&complaint) {
+            self.complaints.push(complaint);
+        }
+    }
+
+    /// A text; `None` when it is not set or empty.
+    pub(super) fn text(&self, name: &str) -> Option<String> {
+        let text = (self.variable)(name)?;
+        let text = text.trim();
+        (!text.is_empty()).then(|| text.to_owned())
+    }
+
+    /// True for `true` alone, in any case, as the specification has it.
+    pub(super) fn flag(&mut self, name: &str) -> bool {
+        match self.text(name).map(|text| text.to_ascii_lowercase()).as_deref() {
+            Some("true") => true,
+            None | Some("false") => false,
+            Some(_) => {
+                self.complain(name, "it is neither true nor false");
+                false
+            }
+        }
+    }
+
+    /// A whole number.
+    pub(super) fn number(&mut self, name: &str, default: u64, allowed: RangeInclusive<u64>) -> u64 {
+        let Some(text) = self.text(name) else {
+            return default;
+        };
+        match text.parse() {
+            Ok(number) if allowed.contains(&number) => number,
+            _ => {
+                let (first, last) = allowed.into_inner();
+                self.complain(name, &format!("it is no whole number from {first} to {last}"));
+                default
+            }
+        }
+    }
+
+    /// A duration in milliseconds, up to a day.
+    pub(super) fn millis(&mut self, name: &str, default: u64) -> Duration {
+        Duration::from_millis(self.number(name, default, 1..=86_400_000))
+    }
+
+    /// The argument of the sampler: 0 to 1.
+    pub(super) fn ratio(&mut self) -> f64 {
+        const NAME: &str = "OTEL_TRACES_SAMPLER_ARG";
+        let Some(text) = self.text(NAME) else {
+            return 1.0;
+        };
+        match text.parse() {
+            Ok(ratio) if (0.0..=1.0).contains(&ratio) => ratio,
+            _ => {
+                self.complain(NAME, "it is no number from 0 to 1");
+                1.0
+            }
+        }
+    }
+
+    /// Names between commas; `None` when it is not set.
+    pub(super) fn list(&self, name: &str) -> Option<Vec<String>> {
+        let text = self.text(name)?;
+        let names = text.split(',').map(|name| name.trim().to_ascii_lowercase());
+        Some(names.filter(|name| !name.is_empty()).collect())
+    }
+
+    /// `key=value` between commas, percent-encoded as in W3C baggage. When one of them makes no sense, none counts.
+    pub(super) fn pairs(&mut self, name: &str) -> Vec<(String, String)> {
+        let text = self.text(name).unwrap_or_default();
+        let pairs = text
+            .split(',')
+            .map(str::trim)
+            .filter(|pair| !pair.is_empty())
+            .map(|pair| {
+                let (key, value) = pair.split_once('=')?;
+                let (key, value) = (decode(key.trim())?, decode(value.trim())?);
+                (!key.is_empty()).then_some((key, value))
+            });
+        match pairs.collect() {
+            Some(pairs) => pairs,
+            None => {
+                self.complain(name, "it is no list of key=value between commas");
+                Vec::new()
+            }
+        }
+    }
+}
+
+/// Puts in the bytes that `%XX` stand for; `None` when what comes out is no text.
+fn decode(text: &str) -> Option<String> {
+    let mut decoded = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, after @ ..] = rest {
+        rest = after;
+        let byte = match (first, after) {
+            (b'%', [high, low, after @ ..]) => {
+                let digit = |digit: u8| char::from(digit).to_digit(16);
+                rest = after;
+                u8::try_from(digit(*high)? * 16 + digit(*low)?).ok()?
+            }
+            (b'%', _) => return None,
+            _ => *first,
+        };
+        decoded.push(byte);
+    }
+    String::from_utf8(decoded).ok()
+}

@@ -1,0 +1,295 @@
+//! Traces: what was observed and what came of it, in rounds.
+//!
+//! Everything is judged five times a second, and mostly with nothing to tell; a trace for each would be noise. So a
+//! trace is a *round* of judging: it begins where the one before ended, everything that is observed meanwhile is a
+//! child of its root, and it ends when a verdict changes, else when it is long or full. A change of a verdict is a
+//! child, too, with links to the probes that were made before it, those under way included: in the trace that the log
+//! line names stands what led to it. Both ends of a round bound a trace, whatever the number of hooks.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use opentelemetry::trace::{
+    Link, Span as _, SpanBuilder, SpanContext, SpanKind, TraceContextExt, TraceId, Tracer as _,
+    TracerProvider,
+};
+use opentelemetry::{Context, InstrumentationScope, KeyValue};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider, Span};
+
+use super::SCOPE;
+use super::observation::Observation;
+use super::queue::Queue;
+use super::settings::TracesSettings;
+use crate::domain::canary::CanaryTarget;
+use crate::domain::hook::{Backend, HookId};
+use crate::domain::time::Time;
+use crate::domain::verdict::{Assessment, ControlPlane, Health, Verdict};
+use crate::domain::watchdog::Change;
+use crate::io::Clock;
+
+/// The longest round without any change.
+const LONGEST: Duration = Duration::from_secs(15);
+/// The most observations of one round.
+const MOST: usize = 256;
+/// How many probes of a hook a change of its verdict links to.
+const LINKS: usize = 8;
+
+/// Makes spans. Cheap to clone; when traces are off it is empty, and so is all that it makes.
+#[derive(Debug, Clone, Default)]
+pub struct Tracer(Option<Arc<Rounds>>);
+
+/// The rounds, one after the other.
+pub(super) struct Rounds {
+    tracer: SdkTracer,
+    clock: Clock,
+    pub(super) propagate: bool,
+    state: Mutex<State>,
+}
+
+struct State {
+    round: Round,
+    /// The newest probes of each hook.
+    probes: HashMap<HookId, VecDeque<SpanContext>>,
+}
+
+struct Round {
+    root: Span,
+    began: Time,
+    observations: usize,
+    changed: bool,
+}
+
+impl Tracer {
+    pub(super) fn new(settings: TracesSettings, queue: Queue, clock: &Clock) -> Self {
+        let provider = SdkTracerProvider::builder()
+            .with_sampler(settings.sampler)
+            // Put in where spans are sent.
+            .with_resource(Resource::builder_empty().build())
+            .with_span_processor(queue)
+            .build();
+        let scope = InstrumentationScope::builder(SCOPE)
+            .with_version(env!("CARGO_PKG_VERSION"))
+            .build();
+        let tracer = provider.tracer_with_scope(scope);
+        let round = Round::begin(&tracer, clock());
+        Self(Some(Arc::new(Rounds {
+            tracer,
+            clock: Arc::clone(clock),
+            propagate: settings.propagate,
+            state: Mutex::new(State {
+                round,
+                probes: HashMap::new(),
+            }),
+        })))
+    }
+
+    /// Begins the span of a probe.
+    pub fn probe(&self, hook: &HookId, backend: &Backend) -> Observation {
+        self.observe("probe", |state, span| {
+            if span.is_sampled() {
+                let probes = state.probes.entry(hook.clone()).or_default();
+                probes.truncate(LINKS - 1);
+                probes.push_front(span.clone());
+            }
+        })
+        .of_probe(hook, backend)
+    }
+
+    /// Begins the span of a canary.
+    pub fn canary(&self, target: CanaryTarget) -> Observation {
+        self.observe("canary", |_, _| {}).of_canary(target)
+    }
+
+    /// Begins the span of a scrape.
+    pub fn scrape(&self, target: &str) -> Observation {
+        self.observe("scrape", |_, _| {}).of_scrape(target)
+    }
+
+    fn observe(&self, name: &'static str, note: impl FnOnce(&mut State, &SpanContext)) -> Observation {
+        let Some(rounds) = &self.0 else {
+            return Observation::default();
+        };
+        let now = (rounds.clock)();
+        let mut state = rounds.lock();
+        if state.round.observations >= MOST {
+            rounds.next(&mut state, now, "full", None);
+        }
+        state.round.observations += 1;
+        let parent = state.round.root.span_context().clone();
+        let builder = SpanBuilder::from_name(name).with_kind(SpanKind::Client);
+        let span = rounds.child(builder, system(now), parent);
+        note(&mut state, span.span_context());
+        drop(state);
+        Observation::new(Arc::clone(rounds), span)
+    }
+
+    /// Takes down a change that a person would want to look into, and says in which trace it can be found.
+    pub fn changed(&self, change: &Change) -> Option<TraceId> {
+        let rounds = self.0.as_ref()?;
+        let (name, attributes, hook) = match change {
+            Change::Hook { from, verdict } => {
+                let well = !matches!(verdict.health, Health::Failing | Health::Suspect);
+                // The first look at a hook that is well, or not known yet, is no news.
+                if from.is_none() && well {
+                    return None;
+                }
+                let configuration = verdict.configuration.as_deref();
+                let hook = configuration.map(|name| HookId::new(verdict.kind, name, &verdict.webhook));
+                (
+                    "verdict",
+                    of_verdict(verdict, from.map(|(health, _)| health)),
+                    hook,
+                )
+            }
+            Change::ControlPlane(plane) => ("control_plane", of_plane(plane), None),
+            _ => return None,
+        };
+        let now = system((rounds.clock)());
+        let mut state = rounds.lock();
+        state.round.changed = true;
+        let parent = state.round.root.span_context().clone();
+        if !parent.is_sampled() {
+            return None;
+        }
+        let probes = hook.and_then(|hook| state.probes.get(&hook));
+        let links = probes.into_iter().flatten().cloned().map(Link::with_context);
+        let builder = SpanBuilder::from_name(name)
+            .with_attributes(attributes)
+            .with_links(links.collect());
+        let trace = parent.trace_id();
+        rounds.child(builder, now, parent).end_with_timestamp(now);
+        Some(trace)
+    }
+
+    /// Ends the round when it is time; to be called whenever everything has been judged.
+    pub fn judged(&self, assessment: Option<&Assessment>) {
+        let Some(rounds) = &self.0 else {
+            return;
+        };
+        let now = (rounds.clock)();
+        let mut state = rounds.lock();
+        let Round {
+            began,
+            observations,
+            changed,
+            ..
+        } = state.round;
+        if changed {
+            rounds.next(&mut state, now, "changed", assessment);
+        } else if observations > 0 && now.since(began) >= LONGEST {
+            rounds.next(&mut state, now, "time", assessment);
+        }
+    }
+
+    /// Forgets the probes of hooks that are not in the inventory any more.
+    pub fn keep_only(&self, hooks: &BTreeSet<HookId>) {
+        if let Some(rounds) = &self.0 {
+            rounds.lock().probes.retain(|hook, _| hooks.contains(hook));
+        }
+    }
+
+    /// Ends the last round.
+    pub(super) fn end(&self) {
+        if let Some(rounds) = &self.0 {
+            let now = (rounds.clock)();
+            rounds.lock().round.end(now, "stopped", None);
+        }
+    }
+}
+
+impl fmt::Debug for Rounds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rounds").finish_non_exhaustive()
+    }
+}
+
+impl Rounds {
+    /// A span below another one.
+    pub(super) fn child(&self, builder: SpanBuilder, at: SystemTime, parent: SpanContext) -> Span {
+        let parent = Context::new().with_remote_span_context(parent);
+        self.tracer
+            .build_with_context(builder.with_start_time(at), &parent)
+    }
+
+    fn next(&self, state: &mut State, now: Time, why: &'static str, assessment: Option<&Assessment>) {
+        state.round.end(now, why, assessment);
+        state.round = Round::begin(&self.tracer, now);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Round {
+    fn begin(tracer: &SdkTracer, now: Time) -> Self {
+        let builder = SpanBuilder::from_name("round").with_start_time(system(now));
+        Self {
+            root: tracer.build_with_context(builder, &Context::new()),
+            began: now,
+            observations: 0,
+            changed: false,
+        }
+    }
+
+    fn end(&mut self, now: Time, why: &'static str, assessment: Option<&Assessment>) {
+        let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        self.root.set_attribute(KeyValue::new("hookwatch.round.end", why));
+        let observations = count(self.observations);
+        self.root
+            .set_attribute(KeyValue::new("hookwatch.round.observations", observations));
+        if let Some(assessment) = assessment {
+            let failing = count(assessment.culprits().count());
+            let writes = assessment.control_plane.writes.as_str();
+            self.root.set_attributes([
+                KeyValue::new("hookwatch.hooks", count(assessment.hooks.len())),
+                KeyValue::new("hookwatch.hooks.failing", failing),
+                KeyValue::new("hookwatch.control_plane.writes", writes),
+            ]);
+        }
+        self.root.end_with_timestamp(system(now));
+    }
+}
+
+fn of_verdict(verdict: &Verdict, from: Option<Health>) -> Vec<KeyValue> {
+    let mut attributes = vec![
+        KeyValue::new("hookwatch.hook.kind", verdict.kind.as_str()),
+        KeyValue::new("hookwatch.hook.webhook", Arc::clone(&verdict.webhook)),
+        KeyValue::new("hookwatch.verdict.health", verdict.health.as_str()),
+        KeyValue::new("hookwatch.verdict.effect", verdict.effect.as_str()),
+        KeyValue::new("hookwatch.verdict.confidence", verdict.confidence),
+        KeyValue::new("hookwatch.verdict.summary", verdict.summary.clone()),
+        KeyValue::new("hookwatch.verdict.evidence", verdict.evidence.join(" ")),
+    ];
+    if let Some(configuration) = &verdict.configuration {
+        attributes.push(KeyValue::new(
+            "hookwatch.hook.configuration",
+            Arc::clone(configuration),
+        ));
+    }
+    if let Some(cause) = verdict.cause {
+        attributes.push(KeyValue::new("hookwatch.verdict.cause", cause.as_str()));
+    }
+    if let Some(from) = from {
+        attributes.push(KeyValue::new("hookwatch.verdict.from", from.as_str()));
+    }
+    attributes
+}
+
+fn of_plane(plane: &ControlPlane) -> Vec<KeyValue> {
+    vec![
+        KeyValue::new("hookwatch.control_plane.writes", plane.writes.as_str()),
+        KeyValue::new("hookwatch.control_plane.summary", plane.summary.clone()),
+    ]
+}
+
+/// An instant as OpenTelemetry has it.
+pub(super) fn system(time: Time) -> SystemTime {
+    UNIX_EPOCH + Duration::from_millis(time.unix_millis())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,261 @@
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use opentelemetry::trace::SpanId;
+use opentelemetry_sdk::trace::SpanData;
+
+use super::*;
+use crate::domain::hook::{BackendAddress, BackendPath, HookKind};
+use crate::domain::probe::{
+    Answer, CertificateFacts, Connection, Phase, Phases, ProbeLevel, ProbeOutcome, ProbeReport,
+};
+use crate::domain::verdict::{Cause, Effect};
+use crate::io::metrics::Metrics;
+use crate::io::telemetry::Settings;
+use crate::io::telemetry::queue::{Waiting, queue};
+
+/// A tracer whose clock is moved by hand, and the end that its spans come out of.
+struct Bench {
+    tracer: Tracer,
+    waiting: Waiting,
+    now: Arc<AtomicU64>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let settings =
+            Settings::from_variables(|name| (name == "OTEL_TRACES_EXPORTER").then(|| "otlp".to_owned()));
+        let counts = Metrics::new().unwrap().telemetry().clone();
+        let (queue, waiting) = queue(10_000, counts);
+        let now = Arc::new(AtomicU64::new(1_795_219_862_000));
+        let read = Arc::clone(&now);
+        let clock: Clock = Arc::new(move || Time::from_unix_millis(read.load(Ordering::SeqCst)));
+        Self {
+            tracer: Tracer::new(settings.traces.unwrap(), queue, &clock),
+            waiting,
+            now,
+        }
+    }
+
+    fn pass(&self, time: Duration) {
+        let millis = u64::try_from(time.as_millis()).unwrap();
+        self.now.fetch_add(millis, Ordering::SeqCst);
+    }
+
+    fn now(&self) -> Time {
+        Time::from_unix_millis(self.now.load(Ordering::SeqCst))
+    }
+
+    /// All spans that have ended, by their names.
+    fn ended(&mut self, name: &str) -> Vec<SpanData> {
+        let all = self.waiting.take();
+        all.into_iter().filter(|span| span.name == name).collect()
+    }
+}
+
+fn hook(name: &str) -> HookId {
+    HookId::new(HookKind::Validating, "policy", name)
+}
+
+fn backend() -> Backend {
+    Backend {
+        path: BackendPath::Endpoint,
+        address: BackendAddress::Socket(SocketAddr::from(([127, 0, 0, 1], 443))),
+    }
+}
+
+fn report(started: Time, took: Duration, phases: Phases, outcome: ProbeOutcome) -> ProbeReport {
+    ProbeReport {
+        hook: hook("a"),
+        backend: backend(),
+        level: ProbeLevel::Http,
+        connection: Connection::Fresh,
+        started,
+        took,
+        phases,
+        outcome,
+        certificates: CertificateFacts::default(),
+    }
+}
+
+fn change(name: &str, health: Health) -> Change {
+    Change::Hook {
+        from: Some((Health::Healthy, None)),
+        verdict: Box::new(Verdict {
+            kind: HookKind::Validating,
+            configuration: Some("policy".into()),
+            webhook: name.into(),
+            health,
+            cause: Some(Cause::Hanging),
+            effect: Effect::Blocking,
+            confidence: 0.9,
+            excess_share: None,
+            since: None,
+            summary: "it hangs".to_owned(),
+            evidence: vec!["nobody answers".to_owned()],
+            advice: None,
+            risks: Vec::new(),
+            backends: Vec::new(),
+        }),
+    }
+}
+
+fn says<'a>(span: &'a SpanData, key: &str) -> Option<&'a opentelemetry::Value> {
+    let found = span
+        .attributes
+        .iter()
+        .find(|attribute| attribute.key.as_str() == key);
+    found.map(|attribute| &attribute.value)
+}
+
+#[test]
+fn off_everything_is_empty() {
+    let tracer = Tracer::default();
+    let probe = tracer.probe(&hook("a"), &backend());
+    assert!(probe.0.is_none());
+    assert_eq!(probe.traceparent(), None);
+    assert_eq!(tracer.changed(&change("a", Health::Failing)), None);
+    tracer.judged(None);
+}
+
+#[test]
+fn however_many_observations_there_are_a_trace_has_only_so_many() {
+    let mut bench = Bench::new();
+    for _ in 0..3 * MOST {
+        drop(bench.tracer.probe(&hook("a"), &backend()));
+    }
+    let mut children: HashMap<TraceId, usize> = HashMap::new();
+    for probe in bench.ended("probe") {
+        *children.entry(probe.span_context.trace_id()).or_default() += 1;
+    }
+    assert_eq!(children.into_values().collect::<Vec<_>>(), [MOST; 3]);
+}
+
+#[test]
+fn a_round_without_a_change_ends_when_it_is_long_but_not_without_observations() {
+    let mut bench = Bench::new();
+    bench.pass(LONGEST * 3);
+    bench.tracer.judged(None);
+    assert!(bench.ended("round").is_empty());
+    drop(bench.tracer.scrape("127.0.0.1:6443"));
+    bench.tracer.judged(None);
+    let rounds = bench.ended("round");
+    assert_eq!(rounds.len(), 1);
+    assert_eq!(says(&rounds[0], "hookwatch.round.end").unwrap().as_str(), "time");
+    drop(bench.tracer.scrape("127.0.0.1:6443"));
+    bench.pass(LONGEST / 2);
+    bench.tracer.judged(None);
+    assert!(bench.ended("round").is_empty());
+}
+
+#[test]
+fn a_change_ends_its_round_and_links_to_the_newest_probes_of_its_hook() {
+    let mut bench = Bench::new();
+    let mut newest = Vec::new();
+    for _ in 0..3 * LINKS {
+        drop(bench.tracer.probe(&hook("b"), &backend()));
+        let probe = bench.tracer.probe(&hook("a"), &backend());
+        newest.push(probe.traceparent().unwrap().to_str().unwrap()[36..52].to_owned());
+    }
+    let trace = bench.tracer.changed(&change("a", Health::Failing)).unwrap();
+    bench.tracer.judged(None);
+    let all = bench.waiting.take();
+    let round = all.iter().find(|span| span.name == "round").unwrap();
+    assert_eq!(round.span_context.trace_id(), trace);
+    assert_eq!(says(round, "hookwatch.round.end").unwrap().as_str(), "changed");
+    let verdict = all.iter().find(|span| span.name == "verdict").unwrap();
+    assert_eq!(verdict.parent_span_id, round.span_context.span_id());
+    let links: Vec<String> = verdict
+        .links
+        .iter()
+        .map(|link| link.span_context.span_id().to_string())
+        .collect();
+    let expected: Vec<String> = newest.into_iter().rev().take(LINKS).collect();
+    assert_eq!(links, expected);
+}
+
+#[test]
+fn the_first_look_at_a_hook_that_is_well_is_no_news() {
+    let mut bench = Bench::new();
+    let Change::Hook { verdict, .. } = change("a", Health::Healthy) else {
+        return;
+    };
+    let first = Change::Hook { from: None, verdict };
+    assert_eq!(bench.tracer.changed(&first), None);
+    bench.tracer.judged(None);
+    assert!(bench.waiting.take().is_empty());
+}
+
+#[test]
+fn what_is_remembered_of_a_hook_goes_with_it() {
+    let bench = Bench::new();
+    for name in ["a", "b", "c"] {
+        drop(bench.tracer.probe(&hook(name), &backend()));
+    }
+    bench.tracer.keep_only(&BTreeSet::from([hook("b")]));
+    let rounds = bench.tracer.0.as_ref().unwrap();
+    let known: Vec<HookId> = rounds.lock().probes.keys().cloned().collect();
+    assert_eq!(known, [hook("b")]);
+}
+
+#[test]
+fn phases_are_laid_end_to_end_up_to_the_end_of_the_probe() {
+    let mut bench = Bench::new();
+    let started = bench.now();
+    let probe = bench.tracer.probe(&hook("a"), &backend());
+    let millis = Duration::from_millis;
+    // 5 ms went to a kept connection that was closed; these are the phases of the one after it.
+    let phases = Phases {
+        resolve: None,
+        connect: Some(millis(1)),
+        tls: Some(millis(20)),
+        first_byte: Some(millis(3)),
+        body: None,
+    };
+    let outcome = ProbeOutcome::TimedOut {
+        phase: Phase::FirstByte,
+    };
+    probe.probed(&report(started, millis(29), phases, outcome));
+    let all = bench.waiting.take();
+    let names: Vec<&str> = all.iter().map(|span| &*span.name).collect();
+    assert_eq!(names, ["first_byte", "tls", "connect", "probe"]);
+    let begin = system(started);
+    let at = |span: &SpanData| {
+        let since = |time: SystemTime| time.duration_since(begin).unwrap().as_millis();
+        (since(span.start_time), since(span.end_time))
+    };
+    assert_eq!(
+        all.iter().map(at).collect::<Vec<_>>(),
+        [(26, 29), (6, 26), (5, 6), (0, 29)]
+    );
+    let probe = all[3].span_context.span_id();
+    assert_ne!(probe, SpanId::INVALID);
+    assert!(all[..3].iter().all(|phase| phase.parent_span_id == probe));
+    let failed: Vec<bool> = all
+        .iter()
+        .map(|span| matches!(span.status, opentelemetry::trace::Status::Error { .. }))
+        .collect();
+    assert_eq!(failed, [true, false, false, true]);
+}
+
+#[test]
+fn an_answer_that_nobody_can_use_is_an_error_of_the_probe_and_of_no_phase() {
+    let mut bench = Bench::new();
+    let phases = Phases {
+        first_byte: Some(Duration::from_millis(1)),
+        ..Phases::default()
+    };
+    let refused = ProbeOutcome::Answered(Answer::ReviewRefused { status: 500 });
+    let probe = bench.tracer.probe(&hook("a"), &backend());
+    probe.probed(&report(bench.now(), Duration::from_millis(1), phases, refused));
+    let all = bench.waiting.take();
+    assert!(matches!(all[0].status, opentelemetry::trace::Status::Unset));
+    assert!(matches!(
+        all[1].status,
+        opentelemetry::trace::Status::Error { .. }
+    ));
+    assert_eq!(
+        says(&all[1], "http.response.status_code"),
+        Some(&opentelemetry::Value::I64(500))
+    );
+}

@@ -1,0 +1,186 @@
+//! The way to a receiver of OTLP, over HTTP or gRPC.
+//!
+//! The exporters of the crate `opentelemetry-otlp` are not used: they take metrics from the SDK's own instruments
+//! alone, and ours are those of `/metrics`. So there is one client for both signals, on the messages of
+//! `opentelemetry-proto`.
+
+mod grpc;
+mod http;
+
+use std::path::Path;
+use std::time::Duration;
+
+use opentelemetry_proto::tonic::collector::metrics::v1::{
+    ExportMetricsServiceRequest, ExportMetricsServiceResponse,
+};
+use opentelemetry_proto::tonic::collector::trace::v1::{
+    ExportTraceServiceRequest, ExportTraceServiceResponse,
+};
+use prost::Message;
+
+use super::counts::Loss;
+use super::settings::{Destination, Protocol};
+use crate::domain::canary::bounded;
+
+/// Who sends.
+const AGENT: &str = concat!("hookwatch/", env!("CARGO_PKG_VERSION"));
+/// The longest answer that is read, in bytes. One that means something has a sentence in it at most.
+const LONGEST_ANSWER: usize = 64 * 1024;
+/// A file with certificates or a key that is larger than this is something else.
+const LONGEST_FILE: u64 = 1 << 20;
+
+/// A request of one signal.
+pub(super) trait Payload: Message + Clone + Default + 'static {
+    /// What the receiver answers.
+    type Answer: Message + Default;
+
+    /// What the answer says was thrown away.
+    fn rejected(answer: Self::Answer) -> Rejected;
+
+    /// Sends it over gRPC.
+    fn call(
+        self,
+        way: &grpc::Grpc,
+    ) -> impl Future<Output = Result<tonic::Response<Self::Answer>, tonic::Status>> + Send;
+}
+
+impl Payload for ExportTraceServiceRequest {
+    type Answer = ExportTraceServiceResponse;
+
+    fn rejected(answer: Self::Answer) -> Rejected {
+        let partial = answer.partial_success.unwrap_or_default();
+        Rejected::new(partial.rejected_spans, partial.error_message)
+    }
+
+    async fn call(self, way: &grpc::Grpc) -> Result<tonic::Response<Self::Answer>, tonic::Status> {
+        way.traces().export(way.request(self)).await
+    }
+}
+
+impl Payload for ExportMetricsServiceRequest {
+    type Answer = ExportMetricsServiceResponse;
+
+    fn rejected(answer: Self::Answer) -> Rejected {
+        let partial = answer.partial_success.unwrap_or_default();
+        Rejected::new(partial.rejected_data_points, partial.error_message)
+    }
+
+    async fn call(self, way: &grpc::Grpc) -> Result<tonic::Response<Self::Answer>, tonic::Status> {
+        way.metrics().export(way.request(self)).await
+    }
+}
+
+/// How much of a request that was taken the receiver threw away.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Rejected {
+    /// Spans or data points.
+    pub(super) count: u64,
+    /// The receiver's text.
+    pub(super) why: String,
+}
+
+impl Rejected {
+    fn new(count: i64, why: String) -> Self {
+        Self {
+            count: u64::try_from(count).unwrap_or_default(),
+            why: bounded(&why),
+        }
+    }
+}
+
+/// A request that was not taken.
+#[derive(Debug)]
+pub(super) struct Failed {
+    /// What to count it as.
+    pub(super) loss: Loss,
+    /// Whether it is worth another try, and after how long when the receiver says so.
+    pub(super) again: Option<Option<Duration>>,
+    /// The text.
+    pub(super) why: String,
+}
+
+impl Failed {
+    /// A failure that another try would not mend.
+    pub(super) fn for_good(loss: Loss, why: &str) -> Self {
+        Self {
+            loss,
+            again: None,
+            why: bounded(why),
+        }
+    }
+
+    /// A failure that may pass.
+    fn for_now(loss: Loss, after: Option<Duration>, why: &str) -> Self {
+        Self {
+            loss,
+            again: Some(after),
+            why: bounded(why),
+        }
+    }
+}
+
+/// An open way to a receiver. Nothing is dialled before the first request.
+#[derive(Debug)]
+pub(super) struct Transport {
+    way: Way,
+    timeout: Duration,
+}
+
+#[derive(Debug)]
+enum Way {
+    Http(http::Http),
+    Grpc(grpc::Grpc),
+}
+
+impl Transport {
+    /// Reads what there is to read, certificates for one.
+    ///
+    /// # Errors
+    /// A sentence.
+    pub(super) fn open(destination: &Destination) -> Result<Self, String> {
+        let way = match destination.protocol {
+            Protocol::HttpProtobuf => Way::Http(http::Http::open(destination)?),
+            Protocol::Grpc => Way::Grpc(grpc::Grpc::open(destination)?),
+        };
+        Ok(Self {
+            way,
+            timeout: destination.timeout,
+        })
+    }
+
+    /// How long a request may take, all tries together.
+    pub(super) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Sends a request once.
+    pub(super) async fn send<P: Payload>(&self, payload: &P) -> Result<Rejected, Failed> {
+        match &self.way {
+            Way::Http(way) => way.send(payload).await,
+            Way::Grpc(way) => way.send(payload).await,
+        }
+    }
+}
+
+/// The certificates or the key in a file.
+fn pem(path: &Path) -> Result<Vec<u8>, String> {
+    let failed = |error: std::io::Error| format!("{} cannot be read: {error}", path.display());
+    let file = std::fs::File::open(path).map_err(failed)?;
+    let mut text = Vec::new();
+    std::io::Read::read_to_end(&mut std::io::Read::take(file, LONGEST_FILE), &mut text).map_err(failed)?;
+    Ok(text)
+}
+
+/// An error with everything it goes back to.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(error) = next {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        next = error.source();
+    }
+    text
+}

@@ -1,0 +1,113 @@
+//! OTLP over gRPC.
+
+use std::time::Duration;
+
+use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_client::MetricsServiceClient;
+use opentelemetry_proto::tonic::collector::trace::v1::trace_service_client::TraceServiceClient;
+use tonic::codec::CompressionEncoding;
+use tonic::metadata::MetadataMap;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::{Code, Request, Status};
+
+use super::super::counts::Loss;
+use super::super::settings::Destination;
+use super::{AGENT, Failed, LONGEST_ANSWER, Payload, Rejected, chain, pem};
+
+/// A channel to one receiver.
+#[derive(Debug)]
+pub(in crate::io::telemetry) struct Grpc {
+    channel: Channel,
+    headers: MetadataMap,
+    gzip: bool,
+    timeout: Duration,
+}
+
+impl Grpc {
+    pub(super) fn open(destination: &Destination) -> Result<Self, String> {
+        let mut endpoint = Endpoint::from(destination.endpoint.clone())
+            .user_agent(AGENT)
+            .map_err(|error| chain(&error))?
+            .connect_timeout(destination.timeout);
+        if destination.endpoint.scheme_str() == Some("https") {
+            let mut tls = match &destination.certificate {
+                Some(path) => ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem(path)?)),
+                None => ClientTlsConfig::new().with_native_roots(),
+            };
+            if let Some((certificate, key)) = &destination.identity {
+                tls = tls.identity(Identity::from_pem(pem(certificate)?, pem(key)?));
+            }
+            endpoint = endpoint.tls_config(tls).map_err(|error| chain(&error))?;
+        }
+        Ok(Self {
+            channel: endpoint.connect_lazy(),
+            headers: MetadataMap::from_headers(destination.headers.clone()),
+            gzip: destination.gzip,
+            timeout: destination.timeout,
+        })
+    }
+
+    pub(super) fn traces(&self) -> TraceServiceClient<Channel> {
+        let client = TraceServiceClient::new(self.channel.clone()).max_decoding_message_size(LONGEST_ANSWER);
+        match self.gzip {
+            true => client.send_compressed(CompressionEncoding::Gzip),
+            false => client,
+        }
+    }
+
+    pub(super) fn metrics(&self) -> MetricsServiceClient<Channel> {
+        let client =
+            MetricsServiceClient::new(self.channel.clone()).max_decoding_message_size(LONGEST_ANSWER);
+        match self.gzip {
+            true => client.send_compressed(CompressionEncoding::Gzip),
+            false => client,
+        }
+    }
+
+    /// A request with the headers that were asked for, and the deadline for the receiver to know.
+    pub(super) fn request<P>(&self, payload: P) -> Request<P> {
+        let mut request = Request::new(payload);
+        *request.metadata_mut() = self.headers.clone();
+        request.set_timeout(self.timeout);
+        request
+    }
+
+    pub(super) async fn send<P: Payload>(&self, payload: &P) -> Result<Rejected, Failed> {
+        match payload.clone().call(self).await {
+            Ok(answer) => Ok(P::rejected(answer.into_inner())),
+            Err(status) => Err(failed(&status)),
+        }
+    }
+}
+
+fn failed(status: &Status) -> Failed {
+    let source = std::error::Error::source(status);
+    let mut why = format!("{:?}: {}", status.code(), status.message());
+    if let Some(source) = source {
+        why = format!("{why}: {}", chain(source));
+    }
+    match status.code() {
+        _ if source.is_some_and(is_lost) => Failed::for_now(Loss::Unreachable, None, &why),
+        Code::Cancelled | Code::DeadlineExceeded => Failed::for_now(Loss::TimedOut, None, &why),
+        // OTLP's own list of what may pass; it has no code for a connection that does not come about but the first.
+        Code::Unavailable | Code::Aborted | Code::OutOfRange | Code::DataLoss => {
+            Failed::for_now(Loss::Unreachable, None, &why)
+        }
+        // What the client itself makes of bytes that are no gRPC.
+        Code::Internal | Code::Unknown if source.is_some() => Failed::for_good(Loss::Unreadable, &why),
+        _ => Failed::for_good(Loss::Refused, &why),
+    }
+}
+
+/// Whether an error of the client goes back to a connection that broke: the network, or TLS, whose refusal of our
+/// certificate arrives that late.
+fn is_lost(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let closed = error.downcast_ref().is_some_and(hyper::Error::is_canceled);
+        if closed || error.is::<std::io::Error>() {
+            return true;
+        }
+        next = error.source();
+    }
+    false
+}

@@ -1,0 +1,206 @@
+//! docs/metrics.md is what the code registers, with who looks at it; and nobody looks at anything else.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::sync::LazyLock;
+
+use hookwatch::io::metrics::Metrics;
+use hookwatch::io::metrics::contract::{Bound, Declared};
+use serde_json::Value;
+
+use crate::exposed::{EXPOSED, names_in};
+use crate::{files, read, root};
+
+const DOCUMENT: &str = "docs/metrics.md";
+
+/// Everything that is registered.
+pub static DECLARED: LazyLock<Vec<Declared>> = LazyLock::new(|| Metrics::new().unwrap().declared().to_vec());
+
+/// The metric that a name in a query or text belongs to.
+pub fn metric_of(name: &str) -> Option<&'static Declared> {
+    DECLARED
+        .iter()
+        .find(|declared| declared.name == name || declared.samples().iter().any(|sample| sample == name))
+}
+
+/// Who looks at each metric.
+type Uses = BTreeMap<String, BTreeSet<String>>;
+
+fn note(uses: &mut Uses, expression: &str, who: &str) {
+    for name in names_in(expression) {
+        let metric =
+            metric_of(&name).unwrap_or_else(|| panic!("{who} looks at {name}, which does not exist"));
+        uses.entry(metric.name.clone())
+            .or_default()
+            .insert(who.to_owned());
+    }
+}
+
+/// What the rules of every rule file look at.
+fn alerts() -> Uses {
+    let mut uses = Uses::new();
+    for path in files("alerts", ".rules.yaml") {
+        let file: Value = serde_saphyr::from_str(&read(&path)).unwrap();
+        for group in file["groups"].as_array().unwrap() {
+            for rule in group["rules"].as_array().unwrap() {
+                let name = rule["alert"].as_str().or(rule["record"].as_str()).unwrap();
+                let runbook = format!("runbooks/{name}.md");
+                let who = match root().join("docs").join(&runbook).exists() {
+                    true => format!("[{name}]({runbook})"),
+                    false => name.to_owned(),
+                };
+                note(&mut uses, rule["expr"].as_str().unwrap(), &who);
+            }
+        }
+    }
+    uses
+}
+
+/// What the panels, variables and annotations of every dashboard look at.
+fn panels() -> Uses {
+    let mut uses = Uses::new();
+    for path in files("dashboards", ".json") {
+        let file: Value = serde_json::from_str(&read(&path)).unwrap();
+        let stem = path.file_stem().unwrap().to_string_lossy().into_owned();
+        for panel in file["panels"].as_array().unwrap() {
+            let who = format!("{stem}: {}", panel["title"].as_str().unwrap());
+            for target in panel["targets"].as_array().unwrap() {
+                note(&mut uses, target["expr"].as_str().unwrap(), &who);
+            }
+        }
+        for annotation in file["annotations"]["list"].as_array().unwrap() {
+            let who = format!("{stem}: annotation {}", annotation["name"].as_str().unwrap());
+            note(&mut uses, annotation["expr"].as_str().unwrap_or(""), &who);
+        }
+        for variable in file["templating"]["list"].as_array().unwrap() {
+            let who = format!("{stem}: variable {}", variable["name"].as_str().unwrap());
+            note(&mut uses, variable["query"]["query"].as_str().unwrap_or(""), &who);
+        }
+    }
+    uses
+}
+
+/// A number as people write it.
+fn thousands(number: usize) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+fn document() -> String {
+    let most: usize = DECLARED
+        .iter()
+        .map(|declared| declared.most_series().unwrap())
+        .sum();
+    let per_hook = DECLARED.iter().filter(|declared| declared.is_per_hook());
+    let per_hook: Vec<String> = per_hook.map(|declared| format!("`{}`", declared.name)).collect();
+    let mut text = format!(
+        "# Metrics\n\n\
+         <!-- Written by the tests: `HOOKWATCH_BLESS=1 cargo test --test repository metrics`. -->\n\n\
+         What `/metrics` serves. A name, a type, a unit or a label changes only with a line in the changelog.\n\n\
+         There are never more than {} series, however many hooks a cluster has and whatever they are called. A hook \
+         that is well has nine. At most {} hooks have series of their own: the worst in gauges, the ones probed first \
+         in counters. Probes of the others are counted together under `configuration=\"other\", webhook=\"other\"`; \
+         `hookwatch_hooks` counts every hook, and `hookwatch_hooks_without_series` those that are left out.\n\n\
+         These have series for each hook: {}.\n\n\
+         A gauge describes the newest assessment at the moment of the scrape, so a hook that is gone leaves no series \
+         behind. Counters begin at 0 when hookwatch starts.\n",
+        thousands(most),
+        thousands(hookwatch::domain::inventory::Inventory::MAX_HOOKS),
+        per_hook.join(", "),
+    );
+    let (alerts, panels) = (alerts(), panels());
+    let joined = |uses: &Uses, name: &str| match uses.get(name) {
+        Some(who) => who.iter().map(String::as_str).collect::<Vec<_>>().join("; "),
+        None => "none".to_owned(),
+    };
+    for declared in DECLARED.iter() {
+        let name = &declared.name;
+        let series = declared.most_series().unwrap();
+        write!(
+            text,
+            "\n## {name}\n\n{}\n\n- Type: {} ({}), {} series at most.\n",
+            declared.help,
+            declared.kind,
+            declared.unit(),
+            thousands(series)
+        )
+        .unwrap();
+        for label in &declared.labels {
+            let values = match declared.bound(label).unwrap() {
+                Bound::OneOf(values) => values
+                    .iter()
+                    .map(|value| format!("`{value}`"))
+                    .collect::<Vec<_>>()
+                    .join(", "),
+                Bound::AtMost(1, what) => what.to_owned(),
+                Bound::AtMost(most, what) => format!("{what}, at most {most}"),
+                Bound::Hook(what) => what.to_owned(),
+            };
+            writeln!(text, "- Label `{label}`: {values}.").unwrap();
+        }
+        writeln!(text, "- Alerts: {}.", joined(&alerts, name)).unwrap();
+        writeln!(text, "- Dashboards: {}.", joined(&panels, name)).unwrap();
+    }
+    text
+}
+
+#[test]
+fn the_document_of_the_metrics_is_what_the_code_registers() {
+    let made = document();
+    if std::env::var_os("HOOKWATCH_BLESS").is_some() {
+        std::fs::write(root().join(DOCUMENT), &made).unwrap();
+    }
+    let written = std::fs::read_to_string(root().join(DOCUMENT)).unwrap_or_default();
+    assert!(
+        written == made,
+        "{DOCUMENT} is not what the code registers: HOOKWATCH_BLESS=1 cargo test --test repository metrics"
+    );
+}
+
+#[test]
+fn metrics_that_are_registered_and_series_that_are_served_are_the_same() {
+    for declared in DECLARED.iter() {
+        for sample in declared.samples() {
+            let labels = EXPOSED.get(&sample);
+            let labels =
+                labels.unwrap_or_else(|| panic!("{sample} has no sample in tests/repository/exposed.rs"));
+            let labels = labels.iter().filter(|label| *label != "le").cloned();
+            let wanted: BTreeSet<String> = declared.labels.iter().cloned().collect();
+            assert_eq!(labels.collect::<BTreeSet<_>>(), wanted, "{sample}");
+        }
+    }
+    for sample in EXPOSED.keys() {
+        assert!(
+            metric_of(sample).is_some(),
+            "{sample} is served and not registered"
+        );
+    }
+}
+
+#[test]
+fn metrics_that_are_named_anywhere_exist() {
+    let named = ["alerts", "dashboards", "deploy", "docs"]
+        .iter()
+        .flat_map(|folder| [".yaml", ".yml", ".json", ".md"].map(|ending| files(folder, ending)))
+        .flatten()
+        .chain(["README.md".into(), "CHANGELOG.md".into()]);
+    let mut count = 0;
+    for path in named {
+        for name in names_in(&read(&path)) {
+            assert!(
+                metric_of(&name).is_some(),
+                "{}: there is no {name}",
+                path.display()
+            );
+            count += 1;
+        }
+    }
+    assert!(count > 50, "only {count} names were found");
+}

@@ -1,0 +1,83 @@
+//! What hookwatch pushes itself is what the rules say, and is kept back where Prometheus says it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hookwatch::domain::alerts::{LABELS, RULES, SOURCE};
+use serde_json::Value;
+
+use crate::read;
+
+fn yaml(path: &str) -> Value {
+    serde_saphyr::from_str(&read(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    value[key]
+        .as_array()
+        .unwrap_or_else(|| panic!("{key} is no list in {value}"))
+}
+
+#[test]
+fn every_alert_that_is_pushed_is_one_of_the_rules() {
+    let file = yaml("alerts/hookwatch.rules.yaml");
+    let groups = list(&file, "groups").iter();
+    let rules: Vec<&Value> = groups.flat_map(|group| list(group, "rules")).collect();
+    for pushed in RULES {
+        // All labels that the rule sets: one more would be missing from what is pushed.
+        let labels: BTreeMap<&str, &str> = [("severity", pushed.severity.as_str())]
+            .into_iter()
+            .chain(pushed.label)
+            .collect();
+        let found: Vec<&&Value> = rules
+            .iter()
+            .filter(|rule| {
+                rule["alert"] == pushed.alert && rule["labels"] == serde_json::to_value(&labels).unwrap()
+            })
+            .collect();
+        let [rule] = found.as_slice() else {
+            panic!("{pushed:?} is {} of the rules", found.len());
+        };
+        let hold = humantime::parse_duration(rule["for"].as_str().unwrap()).unwrap();
+        assert_eq!(hold, pushed.hold, "{pushed:?}");
+        assert_eq!(rule["annotations"]["runbook_url"], pushed.runbook_url());
+        let own = pushed.label.map(|(name, _)| name);
+        assert!(own.is_none_or(|name| LABELS.contains(&name)), "{pushed:?}");
+    }
+}
+
+#[test]
+fn what_is_pushed_is_kept_back_by_its_twin_whatever_both_see_differently() {
+    let file = yaml("alerts/alertmanager-inhibit.yaml");
+    let ours = format!("source=\"{SOURCE}\"");
+    let rules: Vec<_> = list(&file, "inhibit_rules")
+        .iter()
+        .filter(|rule| list(rule, "target_matchers").contains(&Value::from(ours.as_str())))
+        .collect();
+    let [rule] = rules.as_slice() else {
+        panic!("one rule keeps back what is pushed, not {}", rules.len());
+    };
+    assert!(
+        !list(rule, "source_matchers").contains(&Value::from(ours)),
+        "else replicas would silence each other"
+    );
+    let equal: BTreeSet<&str> = list(rule, "equal")
+        .iter()
+        .map(|name| name.as_str().unwrap())
+        .collect();
+    for needed in [
+        "alertname",
+        "severity",
+        "cluster",
+        "kind",
+        "configuration",
+        "webhook",
+    ] {
+        assert!(equal.contains(needed), "{needed} is not compared");
+    }
+    for differs in ["source", "cause", "effect", "state", "job", "instance"] {
+        assert!(
+            !equal.contains(differs),
+            "{differs} may differ between two that mean the same"
+        );
+    }
+}

@@ -1,0 +1,243 @@
+//! Assessments to draw: what a recording was judged to be, made larger and nastier.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hookwatch::app::replay::replay_scrapes;
+use hookwatch::domain::canary::{CanaryOverdue, CanaryTarget};
+use hookwatch::domain::hook::{Backend, BackendAddress, BackendPath, HookId, HookKind};
+use hookwatch::domain::probe::{
+    CertificateFacts, Connection, Phase, Phases, ProbeLevel, ProbeOutcome, ProbeReport,
+};
+use hookwatch::domain::risk::{Risk, RiskKind};
+use hookwatch::domain::time::Time;
+use hookwatch::domain::verdict::{Assessment, BackendView, Cause, Effect, Health, Verdict, Writes};
+use hookwatch::domain::watchdog::{Change, Event};
+use hookwatch::io::page::past::Past;
+
+/// The newest assessment of a recording.
+pub fn recorded(name: &str) -> Assessment {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/recordings");
+    let last = replay_scrapes(&folder.join(name)).unwrap().last.unwrap();
+    Assessment::clone(&last)
+}
+
+/// The first verdict of a recording that named a culprit.
+pub fn culprits(name: &str) -> Vec<Verdict> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/recordings");
+    let turns = replay_scrapes(&folder.join(name)).unwrap().turns;
+    let verdicts = turns.into_iter().map(|turn| turn.verdict);
+    verdicts
+        .filter(|verdict| verdict.health == Health::Failing)
+        .take(1)
+        .collect()
+}
+
+pub fn backend(number: usize) -> Backend {
+    Backend {
+        path: BackendPath::Endpoint,
+        address: BackendAddress::Socket(
+            format!("10.0.{}.{}:8443", number / 250, number % 250)
+                .parse()
+                .unwrap(),
+        ),
+    }
+}
+
+/// A hook that is well, with three backends.
+pub fn healthy(webhook: &str) -> Verdict {
+    Verdict {
+        kind: HookKind::Validating,
+        configuration: Some(format!("{webhook}-configuration").into()),
+        webhook: webhook.into(),
+        health: Health::Healthy,
+        cause: None,
+        effect: Effect::None,
+        confidence: 0.95,
+        excess_share: None,
+        since: None,
+        summary: "All 3 backends answer, the slowest in 4 ms.".into(),
+        evidence: Vec::new(),
+        advice: None,
+        risks: Vec::new(),
+        backends: (0..3)
+            .map(|number| BackendView {
+                backend: backend(number),
+                state: "alive",
+                detail: "answered in 4 ms".into(),
+            })
+            .collect(),
+    }
+}
+
+/// The same, hanging.
+pub fn failing(webhook: &str, since: Time) -> Verdict {
+    let hanging = |view: BackendView| BackendView {
+        state: "dead",
+        detail: "has been hanging for 42 s (in the TLS handshake)".into(),
+        ..view
+    };
+    let well = healthy(webhook);
+    Verdict {
+        health: Health::Failing,
+        cause: Some(Cause::Hanging),
+        effect: Effect::Blocking,
+        confidence: 0.97,
+        excess_share: Some(0.93),
+        since: Some(since),
+        summary: format!("Hook {webhook} hangs: it takes the request and does not answer."),
+        evidence: vec![
+            "A dry-run write that meets this hook was refused after 10.0 s in its name.".into(),
+            "All 3 backends are bad.".into(),
+        ],
+        advice: Some(Cause::Hanging.advice()),
+        backends: well.backends.into_iter().map(hanging).collect(),
+        configuration: well.configuration,
+        ..healthy(webhook)
+    }
+}
+
+/// An assessment with these hooks, the worst first.
+pub fn with(hooks: Vec<Verdict>) -> Assessment {
+    let mut assessment = recorded("quiet");
+    let plane = &mut assessment.control_plane;
+    if let Some(culprit) = hooks.iter().find(|verdict| verdict.health == Health::Failing) {
+        plane.writes = Writes::Blocked;
+        plane.summary = format!("Writes are blocked by {}.", culprit.webhook);
+        plane.since = culprit.since.unwrap_or(assessment.at);
+        plane.write_seconds = Some(3.2);
+        plane.usual_write_seconds = Some(0.007);
+        plane.clocks = vec!["Leases of nodes run out in 21 s.".into()];
+    }
+    assessment.hooks = hooks;
+    assessment
+}
+
+/// An hour that ends with this assessment: quiet, then some minutes as it says.
+pub fn hour(assessment: &Assessment, minutes: u64) -> Past {
+    let mut past = Past::default();
+    let end = assessment.at;
+    let begin = end.before(Duration::from_secs(3_590));
+    let broke = end.before(Duration::from_secs(minutes * 60));
+    let shown: Vec<&Verdict> = assessment.hooks.iter().take(40).collect();
+    // What a sample is taken of, without what no sample has.
+    let mut broken = recorded("quiet");
+    broken.control_plane.writes = assessment.control_plane.writes;
+    broken.control_plane.write_seconds = assessment.control_plane.write_seconds;
+    broken.control_plane.usual_write_seconds = Some(0.007);
+    broken.hooks = assessment.culprits().take(1).cloned().collect();
+    let mut quiet = broken.clone();
+    quiet.control_plane.writes = Writes::Flowing;
+    quiet.control_plane.write_seconds = Some(0.007);
+    quiet.hooks.clear();
+    for second in (0..3_590).step_by(2) {
+        let now = begin + Duration::from_secs(second);
+        let bad = now >= broke && minutes > 0;
+        if second % 30 == 0 {
+            for verdict in &shown {
+                probe(&mut past, verdict, now, bad && verdict.health == Health::Failing);
+            }
+        }
+        let then = if bad { &mut broken } else { &mut quiet };
+        then.at = now;
+        if bad {
+            let waiting = Duration::from_secs(now.since(broke).as_secs() % 11);
+            let late = CanaryOverdue {
+                target: CanaryTarget::KubeSystem,
+                started: now.before(waiting),
+                waiting,
+            };
+            past.observed(&Event::CanaryOverdue(late), now);
+        }
+        past.assessed(then);
+    }
+    if minutes > 0 {
+        for verdict in assessment.hooks.iter().filter(|verdict| verdict.cause.is_some()) {
+            let change = Change::Hook {
+                from: Some((Health::Healthy, None)),
+                verdict: Box::new(verdict.clone()),
+            };
+            past.told(&change, broke + Duration::from_secs(5));
+        }
+        let plane = Box::new(assessment.control_plane.clone());
+        past.told(&Change::ControlPlane(plane), broke + Duration::from_secs(6));
+    }
+    past.assessed(assessment);
+    past
+}
+
+fn probe(past: &mut Past, verdict: &Verdict, now: Time, bad: bool) {
+    let configuration = verdict.configuration.as_deref().unwrap_or_default();
+    for (number, view) in verdict.backends.iter().enumerate().take(8) {
+        let spread = (now.unix_millis() / 30_000 + number as u64) * 7_919 % 13;
+        let took = Duration::from_millis(if bad { 10_000 } else { 2 + spread });
+        let report = ProbeReport {
+            hook: HookId::new(verdict.kind, configuration, &verdict.webhook),
+            backend: view.backend.clone(),
+            level: ProbeLevel::Http,
+            connection: Connection::Fresh,
+            started: now,
+            took,
+            phases: Phases::default(),
+            outcome: match bad {
+                true => ProbeOutcome::TimedOut { phase: Phase::Tls },
+                false => ProbeOutcome::ClientCertificateWanted,
+            },
+            certificates: CertificateFacts::default(),
+        };
+        past.observed(&Event::Probed(Box::new(report)), now);
+    }
+}
+
+/// So many hooks, the first few of which fail.
+pub fn many(count: usize, bad: usize) -> Assessment {
+    let since = recorded("quiet").at.before(Duration::from_secs(480));
+    let names = (0..count).map(|number| format!("policy-{number:04}.validate.example.com"));
+    let hooks = names.enumerate().map(|(number, name)| match number < bad {
+        true => failing(&name, since),
+        false => healthy(&name),
+    });
+    with(hooks.collect())
+}
+
+/// Names that no page should let do anything.
+pub const NASTY: [&str; 6] = [
+    "<script>alert(1)</script>",
+    "\"><img src=x onerror=alert(2)>",
+    "</style></script><svg onload=alert(3)>",
+    "\u{202e}kcab\u{2066}.example.com",
+    "שלום.example.com",
+    "👩\u{200d}🚒🔥.example.com",
+];
+
+/// Hooks of such names, the first of which fails, with text of the same kind wherever text can be.
+pub fn nasty() -> Assessment {
+    let since = recorded("quiet").at.before(Duration::from_secs(480));
+    let all = NASTY.join(" ");
+    let hooks = NASTY.iter().enumerate().map(|(number, name)| {
+        let mut verdict = match number {
+            0 => failing(name, since),
+            _ => healthy(name),
+        };
+        verdict.evidence = vec![all.clone()];
+        verdict.risks = vec![Risk {
+            kind: RiskKind::OneNode,
+            text: all.clone(),
+        }];
+        verdict.backends[0].detail = all.clone();
+        verdict.configuration = Some((*name).into());
+        verdict
+    });
+    let mut assessment = with(hooks.collect());
+    assessment.control_plane.symptoms = vec![all.clone()];
+    assessment.control_plane.clocks = vec![all.clone()];
+    assessment.sources.inventory_trouble = vec![all];
+    assessment
+}
+
+/// A page of it.
+pub fn model(assessment: Assessment, minutes: u64) -> hookwatch::io::page::Model {
+    let past = hour(&assessment, minutes);
+    hookwatch::io::page::Model::new(Arc::new(assessment), &past, None)
+}

@@ -1,0 +1,214 @@
+//! Real Alertmanagers with a receiver, and servers that only claim to be one.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use axum::extract::State;
+use axum::routing::post;
+use axum::{Json, Router};
+use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::task::JoinSet;
+
+/// A guard against a test that hangs, not a measurement.
+pub const LIMIT: Duration = Duration::from_secs(150);
+
+/// A process that ends with the test.
+pub struct Running(Child);
+
+impl Running {
+    pub fn start(command: &mut Command) -> Self {
+        Self(
+            command
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap(),
+        )
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Whether a program is there; in CI it has to be.
+pub fn is_there(program: &str, without: &str) -> bool {
+    if Command::new(program).arg("--version").output().is_ok() {
+        return true;
+    }
+    assert_ne!(
+        std::env::var("CI").as_deref(),
+        Ok("true"),
+        "in CI {program} must be there"
+    );
+    let told = format!("\nSKIPPED: no {program} on this machine, so {without}\n");
+    let _ = std::io::Write::write_all(&mut std::io::stderr(), told.as_bytes());
+    false
+}
+
+pub fn free_address() -> String {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    free.local_addr().unwrap().to_string()
+}
+
+/// Waits until something is so.
+pub async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Result<T, String>) -> T {
+    let begin = Instant::now();
+    loop {
+        match look().await {
+            Ok(found) => return found,
+            Err(seen) => assert!(begin.elapsed() < LIMIT, "waited in vain until {what}: {seen}"),
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+/// Takes what Alertmanager sends out.
+pub struct Receiver {
+    pub address: String,
+    notifications: Arc<Mutex<Vec<Value>>>,
+    _tasks: JoinSet<()>,
+}
+
+impl Receiver {
+    pub async fn start() -> Self {
+        let notifications = Arc::new(Mutex::new(Vec::new()));
+        let take = async |State(to): State<Arc<Mutex<Vec<Value>>>>, Json(notification): Json<Value>| {
+            to.lock().unwrap().push(notification);
+        };
+        let router = Router::new()
+            .route("/", post(take))
+            .with_state(Arc::clone(&notifications));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move { axum::serve(listener, router).await.unwrap() });
+        Self {
+            address,
+            notifications,
+            _tasks: tasks,
+        }
+    }
+
+    pub fn notifications(&self) -> Vec<Value> {
+        self.notifications.lock().unwrap().clone()
+    }
+
+    /// Every alert of every notification, with the status it was told with.
+    pub fn alerts(&self) -> Vec<Value> {
+        let notifications = self.notifications();
+        let alerts = notifications
+            .iter()
+            .flat_map(|it| it["alerts"].as_array().unwrap().clone());
+        alerts.collect()
+    }
+}
+
+/// A real Alertmanager that tells the receiver, with the inhibition that is shipped.
+pub struct Alertmanager {
+    pub address: String,
+    _process: Running,
+    _folder: tempfile::TempDir,
+}
+
+impl Alertmanager {
+    pub fn start(receiver: &Receiver, arguments: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let inhibition = std::fs::read_to_string(root.join("alerts/alertmanager-inhibit.yaml")).unwrap();
+        let configuration = format!(
+            "route: {{receiver: page, group_by: [alertname, kind, configuration, webhook], \
+             group_wait: 1s, group_interval: 2s, repeat_interval: 1h}}\n\
+             receivers: [{{name: page, webhook_configs: [{{url: 'http://{}/', send_resolved: true}}]}}]\n\
+             {inhibition}",
+            receiver.address
+        );
+        let file = folder.path().join("alertmanager.yaml");
+        std::fs::write(&file, configuration).unwrap();
+        let address = free_address();
+        let process = Running::start(
+            Command::new("prometheus-alertmanager")
+                .arg(format!("--config.file={}", file.display()))
+                .arg(format!("--storage.path={}", folder.path().join("data").display()))
+                .arg(format!("--web.listen-address={address}"))
+                .arg("--cluster.listen-address=")
+                .args(arguments),
+        );
+        Self {
+            address,
+            _process: process,
+            _folder: folder,
+        }
+    }
+
+    /// What it knows, by its API below this prefix.
+    pub async fn alerts(&self, prefix: &str) -> Result<Vec<Value>, String> {
+        let url = format!("http://{}{prefix}/api/v2/alerts", self.address);
+        let answer = reqwest::Client::new()
+            .get(url)
+            .send()
+            .await
+            .map_err(|error| error.to_string())?;
+        answer.json().await.map_err(|error| error.to_string())
+    }
+}
+
+/// Servers that answer each request with the next of these texts, the last one for ever; an empty one never.
+pub struct Bad {
+    pub address: String,
+    requests: Arc<Mutex<usize>>,
+    _tasks: JoinSet<()>,
+}
+
+impl Bad {
+    pub async fn start(answers: Vec<String>) -> Self {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let requests = Arc::new(Mutex::new(0));
+        let count = Arc::clone(&requests);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let at = {
+                    let mut count = count.lock().unwrap();
+                    *count += 1;
+                    *count - 1
+                };
+                let answer = answers[at.min(answers.len() - 1)].clone();
+                connections.spawn(async move {
+                    let mut read = vec![0; 1 << 20];
+                    let _ = stream.read(&mut read).await;
+                    if answer.is_empty() {
+                        std::future::pending::<()>().await;
+                    }
+                    let _ = stream.write_all(answer.as_bytes()).await;
+                    let _ = stream.shutdown().await;
+                    // What is left unread would reset the connection under the answer.
+                    while stream.read(&mut read).await.is_ok_and(|read| read > 0) {}
+                });
+            }
+        });
+        Self {
+            address,
+            requests,
+            _tasks: tasks,
+        }
+    }
+
+    pub fn requests(&self) -> usize {
+        *self.requests.lock().unwrap()
+    }
+}
+
+/// An answer with a status and a body, after which the connection is closed.
+pub fn answer(status: &str, body: &str) -> String {
+    let length = body.len();
+    format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}")
+}

@@ -1,0 +1,338 @@
+//! Whole incidents drawn at random: hooks, their faults, and what probes, canaries and scrapes see of them.
+//!
+//! The API servers are modelled in [`counters`]; this model is simple on purpose and shares nothing with the diagnosis.
+
+#[path = "incident/counters.rs"]
+mod counters;
+#[path = "incident/draw.rs"]
+mod draw;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hookwatch::domain::canary::{CanaryOutcome, CanaryOverdue, CanaryReport, CanaryTarget};
+use hookwatch::domain::hook::{
+    Endpoint, FailurePolicy, Hook, HookId, HookKind, Rule, Scope, Selector, ServiceState, ServiceTarget,
+    Target,
+};
+use hookwatch::domain::inventory::Inventory;
+use hookwatch::domain::probe::{
+    Answer, CertificateFacts, Connection, Phase, Phases, ProbeLevel, ProbeOutcome, ProbeOverdue, ProbeReport,
+    TlsFault,
+};
+use hookwatch::domain::snapshot::{Complaints, Scrape};
+use hookwatch::domain::time::Time;
+use hookwatch::domain::verdict::Assessment;
+use hookwatch::domain::watchdog::{Effect, Event, Watchdog};
+
+pub use draw::{incidents, of};
+
+/// A probe or canary that is not back after this long is told of.
+const LATE: u64 = 2_000;
+/// Two readings, and as long again as what was read is "of late".
+const SETTLED: u64 = 20_000;
+/// A probe is given up after this long.
+const PROBE_TIMEOUT: u64 = 10_000;
+
+/// What goes wrong with a hook.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    Nothing,
+    Hang,
+    Refuse,
+    ServerError,
+    /// Milliseconds per answer.
+    Slow(u64),
+    Deny,
+    /// One backend refuses; whether calls meet it, each in its turn.
+    OneBad {
+        met: bool,
+    },
+    Certificate,
+    /// The first endpoint leaves and a new one comes: nothing fails.
+    Rollout,
+}
+
+/// One hook of an incident.
+#[derive(Debug, Clone)]
+pub struct Planned {
+    pub name: String,
+    pub kind: HookKind,
+    pub policy: FailurePolicy,
+    /// Seconds.
+    pub timeout: u64,
+    pub endpoints: u8,
+    pub fault: Fault,
+    /// Called for every so-manieth write only, and then for none of the canaries'.
+    pub every: Option<u64>,
+}
+
+/// One incident. Times are milliseconds from its beginning.
+#[derive(Debug, Clone)]
+pub struct Incident {
+    pub hooks: Vec<Planned>,
+    pub servers: usize,
+    /// Writes per second and API server.
+    pub writes: f64,
+    pub scrape_every: u64,
+    pub probe_every: u64,
+    pub canary_every: u64,
+    pub fault_at: u64,
+    pub clear_at: u64,
+    pub end: u64,
+    /// Which API server begins again, and when.
+    pub restart: Option<(usize, u64)>,
+}
+
+/// Observations with the instant at which they came in, in order.
+pub type Events = Vec<(u64, Event)>;
+
+/// An instant of an incident.
+pub fn at(ms: u64) -> Time {
+    Time::from_unix_millis(1_000_000_000 + ms)
+}
+
+impl Incident {
+    /// Whether faults are there at an instant.
+    fn is_broken(&self, ms: u64) -> bool {
+        (self.fault_at..self.clear_at).contains(&ms)
+    }
+
+    /// Whether nothing began or ended for so long that every call from before has ended and was read of, twice.
+    pub fn is_settled(&self, ms: u64) -> bool {
+        let held = |hook: &&Planned| matches!(hook.fault, Fault::Hang | Fault::Slow(_));
+        let under_way: u64 = self
+            .hooks
+            .iter()
+            .filter(held)
+            .map(|hook| hook.timeout * 1_000)
+            .sum();
+        let settled = under_way + SETTLED;
+        let restarted = self.restart.map(|(_, at)| at);
+        let moments = [Some(0), Some(self.fault_at), Some(self.clear_at), restarted];
+        moments
+            .into_iter()
+            .flatten()
+            .all(|at| ms < at || ms >= at + settled)
+    }
+
+    /// What is wrong with a hook at an instant.
+    fn fault(&self, hook: &Planned, ms: u64) -> Fault {
+        if self.is_broken(ms) {
+            hook.fault
+        } else {
+            Fault::Nothing
+        }
+    }
+
+    /// Everything that is observed, in order.
+    pub fn events(&self) -> Events {
+        let mut events = vec![(0, self.inventory(0))];
+        if self.hooks.iter().any(|hook| hook.fault == Fault::Rollout) {
+            events.push((self.fault_at, self.inventory(self.fault_at)));
+        }
+        for (number, hook) in self.hooks.iter().enumerate() {
+            // Hooks are not probed in step.
+            let first = 137 * (number as u64 + 1) % self.probe_every;
+            for started in (first..self.end).step_by(self.probe_every as usize) {
+                let there = self.hook(number, hook, started);
+                for backend in 0..usize::from(hook.endpoints) {
+                    self.probe(&mut events, &there, hook, backend, started);
+                }
+            }
+        }
+        for started in (200..self.end).step_by(self.canary_every as usize) {
+            for target in [CanaryTarget::OwnNamespace, CanaryTarget::KubeSystem] {
+                self.canary(&mut events, target, started);
+            }
+        }
+        for (server, readings) in counters::readings(self).into_iter().enumerate() {
+            for (ms, snapshot) in readings {
+                let scrape = Scrape {
+                    target: format!("10.0.0.{}:6443", server + 1),
+                    at: at(ms),
+                    took: Duration::from_millis(30),
+                    bytes: 2_000_000,
+                    snapshot,
+                    complaints: Complaints::default(),
+                };
+                events.push((ms, Event::Scraped(Box::new(scrape))));
+            }
+        }
+        events.retain(|(ms, _)| *ms <= self.end);
+        events.sort_by_key(|(ms, _)| *ms);
+        events
+    }
+
+    fn inventory(&self, ms: u64) -> Event {
+        let mut hooks: Vec<Arc<Hook>> = self
+            .hooks
+            .iter()
+            .enumerate()
+            .map(|(number, hook)| Arc::new(self.hook(number, hook, ms)))
+            .collect();
+        hooks.sort_by(|a, b| a.id.cmp(&b.id));
+        Event::Inventory(Arc::new(Inventory {
+            at: at(ms),
+            hooks,
+            ..Inventory::default()
+        }))
+    }
+
+    /// The hook's entry as it is at an instant.
+    fn hook(&self, number: usize, hook: &Planned, ms: u64) -> Hook {
+        let moved = u8::from(hook.fault == Fault::Rollout && ms >= self.fault_at);
+        let endpoints = (1..=hook.endpoints).map(|n| Endpoint {
+            address: ([10, 1, number as u8, n + moved], 8443).into(),
+            ready: true,
+            serving: true,
+            terminating: false,
+            node: None,
+            pod: None,
+        });
+        let resource = if hook.every.is_some() { "widgets" } else { "*/*" };
+        Hook {
+            id: HookId::new(hook.kind, &format!("{}-configuration", hook.name), &hook.name),
+            configuration_uid: String::new(),
+            created: None,
+            target: Target::Service(ServiceTarget {
+                namespace: "ns".into(),
+                name: hook.name.clone(),
+                port: 443,
+                path: "/".into(),
+                service: ServiceState::Found {
+                    cluster_ip: None,
+                    endpoints: endpoints.collect(),
+                },
+            }),
+            ca_bundle: Arc::from(&b""[..]),
+            failure_policy: hook.policy,
+            timeout: Duration::from_secs(hook.timeout),
+            rules: vec![Rule {
+                operations: vec!["*".into()],
+                api_groups: vec!["*".into()],
+                api_versions: vec!["*".into()],
+                resources: vec![resource.into()],
+                scope: Scope::All,
+            }],
+            namespace_selector: Selector::default(),
+            object_selector: Selector::default(),
+            match_conditions: Vec::new(),
+            dry_run_safe: true,
+            review_versions: vec!["v1".into()],
+            probe_level: None,
+            other: None,
+            problems: Vec::new(),
+        }
+    }
+
+    fn probe(&self, events: &mut Events, there: &Hook, hook: &Planned, backend: usize, started: u64) {
+        let (took, outcome) = match self.fault(hook, started) {
+            Fault::Hang => {
+                let phase = Phase::FirstByte;
+                (PROBE_TIMEOUT, ProbeOutcome::TimedOut { phase })
+            }
+            Fault::Refuse => (1, ProbeOutcome::Refused),
+            Fault::OneBad { .. } if backend == 0 => (1, ProbeOutcome::Refused),
+            Fault::ServerError => (4, ProbeOutcome::Answered(Answer::ReviewRefused { status: 500 })),
+            Fault::Certificate => (
+                4,
+                ProbeOutcome::TlsRejected {
+                    fault: TlsFault::Expired,
+                    why: "certificate expired".into(),
+                },
+            ),
+            Fault::Slow(ms) => (ms, ProbeOutcome::Answered(Answer::Review { allowed: true })),
+            Fault::Deny => (4, ProbeOutcome::Answered(Answer::Review { allowed: false })),
+            Fault::Nothing | Fault::OneBad { .. } | Fault::Rollout => {
+                (4, ProbeOutcome::Answered(Answer::Review { allowed: true }))
+            }
+        };
+        let backend = there.backends()[backend].clone();
+        if took > LATE {
+            let overdue = ProbeOverdue {
+                hook: there.id.clone(),
+                backend: backend.clone(),
+                connection: Connection::Fresh,
+                started: at(started),
+                waiting: Duration::from_millis(LATE),
+                phase: Phase::FirstByte,
+            };
+            events.push((started + LATE, Event::ProbeOverdue(Box::new(overdue))));
+        }
+        let report = ProbeReport {
+            hook: there.id.clone(),
+            backend,
+            level: ProbeLevel::Review,
+            connection: Connection::Fresh,
+            started: at(started),
+            took: Duration::from_millis(took),
+            phases: Phases::default(),
+            outcome,
+            certificates: CertificateFacts::default(),
+        };
+        events.push((started + took, Event::Probed(Box::new(report))));
+    }
+
+    fn canary(&self, events: &mut Events, target: CanaryTarget, started: u64) {
+        let walk = counters::walk(self, started, None);
+        let took = walk.ends - started;
+        if took > LATE {
+            let waiting = Duration::from_millis(LATE);
+            let overdue = CanaryOverdue {
+                target,
+                started: at(started),
+                waiting,
+            };
+            events.push((started + LATE, Event::CanaryOverdue(overdue)));
+        }
+        let outcome = match walk.refused_by {
+            None => CanaryOutcome::Written,
+            Some(hook) => CanaryOutcome::from_status(500, &refusal(hook, self.fault(hook, started))),
+        };
+        let report = CanaryReport {
+            target,
+            started: at(started),
+            took: Duration::from_millis(took),
+            outcome,
+        };
+        events.push((walk.ends, Event::CanaryWritten(report)));
+    }
+}
+
+/// What the API server says when it refuses a write for a hook.
+fn refusal(hook: &Planned, fault: Fault) -> String {
+    let name = &hook.name;
+    let post = format!("Post \"https://{name}.ns.svc:443/?timeout={}s\"", hook.timeout);
+    let why = match fault {
+        Fault::Deny => return format!("admission webhook \"{name}\" denied the request: no"),
+        Fault::Hang => format!("{post}: context deadline exceeded"),
+        Fault::Certificate => format!(
+            "{post}: tls: failed to verify certificate: x509: certificate has expired or is not yet valid"
+        ),
+        Fault::ServerError => {
+            "an error on the server (\"boom\") has prevented the request from succeeding".to_owned()
+        }
+        _ => format!("{post}: dial tcp 10.1.0.1:8443: connect: connection refused"),
+    };
+    format!("Internal error occurred: failed calling webhook \"{name}\": failed to call webhook: {why}")
+}
+
+/// Plays events to a core of its own and returns its assessments, one a second. What comes in at the instant of an
+/// assessment is in it.
+pub fn play(events: &Events, end: u64) -> Vec<Arc<Assessment>> {
+    let mut watchdog = Watchdog::new("hookwatch");
+    let mut published = Vec::new();
+    let mut events = events.iter().peekable();
+    for tick in (1_000..=end).step_by(1_000) {
+        while let Some((ms, event)) = events.next_if(|(ms, _)| *ms <= tick) {
+            watchdog.handle(event.clone(), at(*ms));
+        }
+        let effects = watchdog.handle(Event::Tick, at(tick));
+        published.extend(effects.into_iter().filter_map(|effect| match effect {
+            Effect::Publish(assessment) => Some(assessment),
+            _ => None,
+        }));
+    }
+    published
+}

@@ -1,0 +1,543 @@
+//! Bypasses and their ends on a real API server, as the account that deploy/overlays/breaker makes, behind the fence.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use hookwatch::domain::bypass::edit::Wish;
+use hookwatch::domain::bypass::{Rung, Standing, standing};
+use hookwatch::domain::hook::{HookId, HookKind};
+use hookwatch::io::breaker::{Outcome, Server, Step};
+use hookwatch::lab::balancer::Balancer;
+use hookwatch::lab::cluster::client_for;
+use hookwatch::lab::directory::PrivateDirectory;
+use hookwatch::lab::envtest::Envtest;
+use http::Method;
+use kube::Client;
+use serde_json::{Value, json};
+
+use super::bypassing::{
+    applied, assert_restored, every_rung_comes_and_goes, killed_anywhere_is_brought_back,
+    one_that_is_lost_is_made_good, read, spec, straight, validating, wish,
+};
+use super::cutting::{author, clock, hand};
+use super::privileges::cluster::{Answer, CONFIGURATIONS, Cluster, ask, block_on, until};
+use super::{Named, Outcome as Played, missing, named};
+
+pub fn tests() -> Vec<Named> {
+    vec![
+        named("bypass_every_rung_comes_and_goes_without_a_trace", every_rung),
+        named("bypass_owners_and_others_keep_what_is_theirs", owners_and_others),
+        named("bypass_killed_anywhere_is_brought_back", killed),
+        named("bypass_undone_by_kubectl_alone", by_kubectl),
+        named("bypass_shown_by_each_of_two_api_servers", two_api_servers),
+    ]
+}
+
+const A: &str = "a.example.com";
+const B: &str = "b.example.com";
+
+/// What its owner keeps at home.
+fn manifest(kind: HookKind, name: &str) -> Value {
+    let hook = |name: &str, policy: &str, seconds: u64| {
+        json!({
+            "name": name, "failurePolicy": policy, "timeoutSeconds": seconds, "sideEffects": "None",
+            "admissionReviewVersions": ["v1"], "clientConfig": {"url": "https://127.0.0.1:1/"},
+            "rules": [{
+                "apiGroups": ["example.com"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["widgets"],
+            }],
+        })
+    };
+    let mut first = hook(A, "Fail", 10);
+    first["matchConditions"] =
+        json!([{"name": "theirs.example.com", "expression": "request.operation != \"CONNECT\""}]);
+    json!({
+        "apiVersion": kind.api_version(), "kind": kind.configuration_kind(),
+        "metadata": {"name": name, "labels": {"team": "a"}}, "webhooks": [first, hook(B, "Fail", 7)],
+    })
+}
+
+/// A server-side apply without force, as the owner's pipeline does it.
+async fn owner_applies(cluster: &Cluster, hook: &HookId, object: &Value) -> Answer {
+    let target = format!("{}/{}?fieldManager=owner", hook.kind.path(), hook.configuration);
+    ask(
+        &cluster.admin,
+        Method::PATCH,
+        &target,
+        "application/apply-patch+yaml",
+        object,
+    )
+    .await
+}
+
+async fn theirs(cluster: &Cluster, hook: &HookId, patch: Value) {
+    let target = format!(
+        "{}/{}?fieldManager=somebody",
+        hook.kind.path(),
+        hook.configuration
+    );
+    let answer = ask(
+        &cluster.admin,
+        Method::PATCH,
+        &target,
+        "application/json-patch+json",
+        &patch,
+    )
+    .await;
+    assert!(answer.is_success(), "{answer:?}");
+}
+
+/// A control plane with the overlay in force, and the account of hookwatch's.
+async fn fenced() -> (Cluster, Client) {
+    let cluster = Cluster::with("overlays/breaker").await;
+    for kind in [HookKind::Validating, HookKind::Mutating] {
+        let hook = HookId::new(kind, "policy", A);
+        let answer = owner_applies(&cluster, &hook, &manifest(kind, "policy")).await;
+        assert!(answer.is_success(), "{answer:?}");
+    }
+    let account = cluster.client("hookwatch").await;
+    until("the fence is in force and the account may act", async || {
+        let target = format!("{CONFIGURATIONS}/validatingwebhookconfigurations/policy?dryRun=All");
+        let label = json!({"metadata": {"labels": {"x": "y"}}});
+        let answer = ask(
+            &account,
+            Method::PATCH,
+            &target,
+            "application/merge-patch+json",
+            &label,
+        )
+        .await;
+        answer.message().contains("hookwatch-fence")
+    })
+    .await;
+    (cluster, account)
+}
+
+fn a() -> HookId {
+    validating("policy", A)
+}
+
+fn every_rung() -> Played {
+    if let Some(skipped) = missing() {
+        return skipped;
+    }
+    block_on(async {
+        let (cluster, account) = fenced().await;
+        let hand = straight(&account);
+        let hooks = [HookKind::Validating, HookKind::Mutating]
+            .into_iter()
+            .flat_map(|kind| [A, B].map(|webhook| HookId::new(kind, "policy", webhook)));
+        let hooks: Vec<HookId> = hooks.collect();
+        every_rung_comes_and_goes(&hand, &hooks).await;
+        for hook in &hooks {
+            let answer = owner_applies(&cluster, hook, &manifest(hook.kind, "policy")).await;
+            assert!(answer.is_success(), "the owner's next apply: {answer:?}");
+        }
+        // Another value, too, meets no conflict.
+        for rung in Rung::ALL {
+            applied(&hand, &a(), &wish(rung)).await;
+            applied(&hand, &a(), &Wish::Restore).await;
+            let mut other = manifest(HookKind::Validating, "policy");
+            other["webhooks"][0]["failurePolicy"] = "Ignore".into();
+            other["webhooks"][0]["timeoutSeconds"] = 20.into();
+            let answer = owner_applies(&cluster, &a(), &other).await;
+            assert!(answer.is_success(), "{rung}: {answer:?}");
+            let answer = owner_applies(&cluster, &a(), &manifest(HookKind::Validating, "policy")).await;
+            assert!(answer.is_success(), "{rung}: {answer:?}");
+        }
+    });
+    Played::Held
+}
+
+fn owners_and_others() -> Played {
+    if let Some(skipped) = missing() {
+        return skipped;
+    }
+    block_on(async {
+        let (cluster, account) = fenced().await;
+        let hand = straight(&account);
+        let original = read(&hand, &a()).await;
+
+        // Two hooks of one object, one after the other.
+        let b = validating("policy", B);
+        applied(&hand, &a(), &wish(Rung::Ignore)).await;
+        applied(&hand, &b, &wish(Rung::Skip)).await;
+        applied(&hand, &a(), &Wish::Restore).await;
+        let between = read(&hand, &a()).await;
+        assert_eq!(between["webhooks"][0], original["webhooks"][0]);
+        assert!(matches!(standing(&between, B), Standing::Bypassed { .. }));
+        applied(&hand, &b, &Wish::Restore).await;
+        assert_restored(&read(&hand, &a()).await, &original, "two hooks");
+
+        // Its owner sets the time while failurePolicy is ours.
+        applied(&hand, &a(), &wish(Rung::Ignore)).await;
+        theirs(
+            &cluster,
+            &a(),
+            json!([{"op": "replace", "path": "/webhooks/0/timeoutSeconds", "value": 20}]),
+        )
+        .await;
+        applied(&hand, &a(), &Wish::Restore).await;
+        let restored = read(&hand, &a()).await;
+        assert_eq!(restored["webhooks"][0]["failurePolicy"], "Fail");
+        assert_eq!(restored["webhooks"][0]["timeoutSeconds"], 20);
+        theirs(
+            &cluster,
+            &a(),
+            json!([{"op": "replace", "path": "/webhooks/0/timeoutSeconds", "value": 10}]),
+        )
+        .await;
+
+        // Its owner applies Ignore meanwhile: that is what they want, now.
+        applied(&hand, &a(), &wish(Rung::Ignore)).await;
+        let mut ignoring = manifest(HookKind::Validating, "policy");
+        ignoring["webhooks"][0]["failurePolicy"] = "Ignore".into();
+        ignoring["webhooks"][0]
+            .as_object_mut()
+            .unwrap()
+            .remove("timeoutSeconds");
+        let answer = owner_applies(&cluster, &a(), &ignoring).await;
+        assert!(answer.is_success(), "{answer:?}");
+        applied(&hand, &a(), &Wish::Restore).await;
+        let restored = read(&hand, &a()).await;
+        assert_eq!(restored["webhooks"][0]["failurePolicy"], "Ignore");
+        assert_eq!(restored["webhooks"][0]["timeoutSeconds"], 10);
+        assert!(!restored.to_string().contains("hookwatch"), "{restored:#}");
+        let answer = owner_applies(&cluster, &a(), &manifest(HookKind::Validating, "policy")).await;
+        assert!(answer.is_success(), "{answer:?}");
+
+        // Order, bundle and conditions change while it is bypassed.
+        let original = read(&hand, &a()).await;
+        applied(&hand, &a(), &wish(Rung::Shield)).await;
+        let more = json!({"name": "more.example.com", "expression": "true"});
+        let change = json!([
+            {"op": "move", "from": "/webhooks/0", "path": "/webhooks/1"},
+            {"op": "add", "path": "/webhooks/1/matchConditions/0", "value": more},
+        ]);
+        theirs(&cluster, &a(), change).await;
+        applied(&hand, &a(), &Wish::Restore).await;
+        let mut expected = original.clone();
+        expected["webhooks"].as_array_mut().unwrap().reverse();
+        expected["webhooks"][1]["matchConditions"]
+            .as_array_mut()
+            .unwrap()
+            .insert(0, more);
+        assert_restored(&read(&hand, &a()).await, &expected, "others' changes");
+        theirs(
+            &cluster,
+            &a(),
+            json!([{"op": "replace", "path": "/webhooks", "value": original["webhooks"]}]),
+        )
+        .await;
+
+        wiped_and_nonsense(&cluster, &account).await;
+        while_others_write(&cluster, &account).await;
+    });
+    Played::Held
+}
+
+async fn wiped_and_nonsense(cluster: &Cluster, account: &Client) {
+    let hand = straight(account);
+    let original = read(&hand, &a()).await;
+    let annotation = "/metadata/annotations/hookwatch.dev~1bypass";
+    for rung in Rung::ALL {
+        applied(&hand, &a(), &wish(rung)).await;
+        theirs(cluster, &a(), json!([{"op": "remove", "path": annotation}])).await;
+        let report = hand.carry_out(&a(), &Wish::Restore, &author()).await;
+        if rung == Rung::Ignore {
+            assert!(matches!(report.outcome, Outcome::Refused(_)), "{report:?}");
+            let back = json!([
+                {"op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Fail"},
+                {"op": "replace", "path": "/webhooks/0/timeoutSeconds", "value": 10},
+            ]);
+            theirs(cluster, &a(), back).await;
+        } else {
+            assert_eq!(report.outcome, Outcome::Applied, "{rung}: {:?}", report.steps);
+        }
+        assert_restored(&read(&hand, &a()).await, &original, "wiped");
+        // Nonsense, in which the original survives.
+        applied(&hand, &a(), &wish(rung)).await;
+        let text = read(&hand, &a()).await["metadata"]["annotations"]["hookwatch.dev/bypass"].clone();
+        let text = text.as_str().unwrap().replacen('{', "", 1);
+        theirs(
+            cluster,
+            &a(),
+            json!([{"op": "replace", "path": annotation, "value": text}]),
+        )
+        .await;
+        applied(&hand, &a(), &Wish::Restore).await;
+        assert_restored(&read(&hand, &a()).await, &original, "nonsense");
+    }
+}
+
+/// Somebody rotates the bundle all the time.
+async fn while_others_write(cluster: &Cluster, account: &Client) {
+    let hand = straight(account);
+    let original = read(&hand, &a()).await;
+    let (stop, admin) = (Arc::new(AtomicBool::new(false)), cluster.admin.clone());
+    let over = Arc::clone(&stop);
+    let rotating = tokio::spawn(async move {
+        let (mut count, target) = (0_usize, format!("{}/policy", a().kind.path()));
+        while !over.load(Ordering::SeqCst) {
+            count += 1;
+            let patch = json!([
+                {"op": "add", "path": "/metadata/labels/rotation", "value": count.to_string()},
+                {"op": "replace", "path": "/webhooks/1/timeoutSeconds", "value": 5 + count % 20},
+            ]);
+            let answer = ask(
+                &admin,
+                Method::PATCH,
+                &target,
+                "application/json-patch+json",
+                &patch,
+            )
+            .await;
+            assert!(answer.is_success(), "{answer:?}");
+            tokio::time::sleep(Duration::from_millis(15)).await;
+        }
+        count
+    });
+    for _ in 0..5 {
+        for rung in Rung::ALL {
+            applied(&hand, &a(), &wish(rung)).await;
+            applied(&hand, &a(), &Wish::Restore).await;
+        }
+    }
+    stop.store(true, Ordering::SeqCst);
+    let count = rotating.await.unwrap();
+    let mut expected = original;
+    expected["metadata"]["labels"]["rotation"] = count.to_string().into();
+    expected["webhooks"][1]["timeoutSeconds"] = (5 + count % 20).into();
+    assert_restored(&read(&hand, &a()).await, &expected, "beside another writer");
+    assert!(count > 10, "{count} writes");
+}
+
+fn killed() -> Played {
+    if let Some(skipped) = missing() {
+        return skipped;
+    }
+    block_on(async {
+        let (cluster, account) = fenced().await;
+        let killed = killed_anywhere_is_brought_back(&account, &a()).await;
+        let lost = one_that_is_lost_is_made_good(&account, &a()).await;
+        println!("killed at {killed} places; {lost} requests lost, or answered wrongly, and made good");
+        assert!(killed > 50 && lost > 40);
+        // What the fence would not let through is said, and not tried for ever.
+        let mut elsewhere = author();
+        elsewhere.namespace = "elsewhere".to_owned();
+        let report = straight(&account)
+            .carry_out(&a(), &wish(Rung::Shield), &elsewhere)
+            .await;
+        let Outcome::Refused(why) = report.outcome else {
+            panic!("{report:?}")
+        };
+        assert!(why.to_string().contains("hookwatch-fence"), "{why}");
+        assert!(
+            !report
+                .steps
+                .iter()
+                .any(|step| matches!(step, Step::Applied { .. }))
+        );
+        expiry(&cluster).await;
+    });
+    Played::Held
+}
+
+/// What the CronJob runs, under its account, is enough for what it is there for.
+async fn expiry(cluster: &Cluster) {
+    cluster.deploy("overlays/expiry").await;
+    let hand = straight(&cluster.client("hookwatch-expiry").await);
+    until("its role is in force", async || {
+        hand.read(HookKind::Validating, "policy").await.is_ok()
+    })
+    .await;
+    let original = read(&hand, &a()).await;
+    let daemon = straight(&cluster.client("hookwatch").await);
+    applied(&daemon, &validating("policy", B), &wish(Rung::Skip)).await;
+    let Wish::Bypass { rung, mut why } = wish(Rung::Ignore) else {
+        panic!("a bypass")
+    };
+    why.expires = Some(clock()());
+    applied(&daemon, &a(), &Wish::Bypass { rung, why }).await;
+    let token = cluster.token("hookwatch-expiry", None).await;
+    let (kubeconfig, _) = cluster.kubeconfig("expiry", &token);
+    let run = tokio::task::spawn_blocking(move || {
+        std::process::Command::new(env!("CARGO_BIN_EXE_hookwatch"))
+            .args(["restore", "--expired", "--yes", "--kubeconfig"])
+            .arg(kubeconfig)
+            .output()
+            .unwrap()
+    });
+    let output = run.await.unwrap();
+    let (said, told) = (
+        String::from_utf8_lossy(&output.stdout).into_owned(),
+        String::from_utf8_lossy(&output.stderr).into_owned(),
+    );
+    assert!(
+        output.status.success() && said.contains(A) && !said.contains(B),
+        "{said}{told}"
+    );
+    assert!(
+        !told.contains("Event") && !told.contains("addresses"),
+        "a permission is missing: {told}"
+    );
+    let left = read(&hand, &a()).await;
+    assert_eq!(left["webhooks"][0], original["webhooks"][0]);
+    assert!(
+        matches!(standing(&left, B), Standing::Bypassed { .. }),
+        "its time is not over"
+    );
+    applied(&hand, &validating("policy", B), &Wish::Restore).await;
+    assert_restored(&read(&hand, &a()).await, &original, "by the CronJob's account");
+}
+
+/// The recipe of docs/breaker.md.
+fn recipe() -> String {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/breaker.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    let (_, rest) = text.split_once("<!-- undo:begin -->\n```sh\n").unwrap();
+    rest.split_once("```\n<!-- undo:end -->").unwrap().0.to_owned()
+}
+
+fn by_kubectl() -> Played {
+    if let Some(skipped) = missing() {
+        return skipped;
+    }
+    let binaries = hookwatch::lab::envtest::binaries::find().ok().unwrap();
+    let folder = binaries.kube_apiserver.parent().unwrap().to_owned();
+    if !folder.join("kubectl").exists() {
+        return Played::Skipped("there is no kubectl beside the API server".to_owned());
+    }
+    block_on(async {
+        let (cluster, account) = fenced().await;
+        let hand = straight(&account);
+        let mut before = Vec::new();
+        let hooks: Vec<HookId> = [HookKind::Validating, HookKind::Mutating]
+            .into_iter()
+            .flat_map(|kind| [A, B].map(|webhook| HookId::new(kind, "policy", webhook)))
+            .collect();
+        for hook in &hooks {
+            before.push(spec(&read(&hand, hook).await));
+        }
+        for (hook, rung) in hooks
+            .iter()
+            .zip([Rung::Ignore, Rung::Shield, Rung::Skip, Rung::Ignore])
+        {
+            applied(&hand, hook, &wish(rung)).await;
+        }
+        applied(&hand, &hooks[2], &Wish::Probation).await;
+        let kubeconfig = cluster.admin_kubeconfig();
+        let path = std::env::join_paths(
+            [folder]
+                .into_iter()
+                .chain(std::env::split_paths(&std::env::var_os("PATH").unwrap())),
+        );
+        let path = path.unwrap();
+        // A person who looks at the object is told.
+        let (looking, with) = (path.clone(), kubeconfig.clone());
+        let shown = tokio::task::spawn_blocking(move || {
+            std::process::Command::new("kubectl")
+                .args(["get", "validatingwebhookconfiguration", "policy", "-o", "yaml"])
+                .env("PATH", looking)
+                .env("KUBECONFIG", with)
+                .output()
+                .unwrap()
+        });
+        let shown = String::from_utf8(shown.await.unwrap().stdout).unwrap();
+        assert!(
+            shown.contains("    hookwatch.dev/bypass: |-\n      {\n"),
+            "{shown}"
+        );
+        assert!(
+            shown.contains(" \"original\": \"a.example.com=Fail/10\",\n"),
+            "{shown}"
+        );
+        for round in ["once", "again"] {
+            let (path, kubeconfig) = (path.clone(), kubeconfig.clone());
+            let output = tokio::task::spawn_blocking(move || {
+                std::process::Command::new("sh")
+                    .args(["-eu", "-c", &recipe()])
+                    .env("PATH", path)
+                    .env("KUBECONFIG", kubeconfig)
+                    .output()
+                    .unwrap()
+            });
+            let output = output.await.unwrap();
+            assert!(output.status.success(), "{round}: {output:?}");
+            for (hook, before) in hooks.iter().zip(&before) {
+                let now = read(&hand, hook).await;
+                let text = |object: &Value| serde_json::to_string_pretty(object).unwrap();
+                assert_eq!(
+                    text(&spec(&now)),
+                    text(before),
+                    "{round}: {}",
+                    String::from_utf8_lossy(&output.stderr)
+                );
+                assert_eq!(standing(&now, &hook.webhook), Standing::Original);
+            }
+        }
+        for hook in &hooks {
+            let answer = owner_applies(&cluster, hook, &manifest(hook.kind, "policy")).await;
+            assert!(answer.is_success(), "the owner's next apply: {answer:?}");
+        }
+    });
+    Played::Held
+}
+
+fn two_api_servers() -> Played {
+    if let Some(skipped) = missing() {
+        return skipped;
+    }
+    block_on(async {
+        let directory = PrivateDirectory::create().unwrap();
+        let mut envtest = Envtest::start(directory.path()).await.unwrap();
+        let second = envtest.second().unwrap();
+        second.ready(Duration::from_secs(120)).await.unwrap();
+        let addresses = [envtest.address(), second.address()];
+        let balancer = Balancer::start(addresses.to_vec()).await.unwrap();
+        let mut servers = Vec::new();
+        for address in addresses {
+            let client = client_for(&envtest.kubeconfig_for(address)).await.unwrap();
+            servers.push(Server::new(&address.to_string(), client, true));
+        }
+        let admin = client_for(&envtest.kubeconfig()).await.unwrap();
+        let target = format!("{}/policy?fieldManager=owner", a().kind.path());
+        let object = manifest(HookKind::Validating, "policy");
+        let made = ask(
+            &admin,
+            Method::PATCH,
+            &target,
+            "application/apply-patch+yaml",
+            &object,
+        )
+        .await;
+        assert!(made.is_success(), "{made:?}");
+
+        let each = hand(servers);
+        let behind = client_for(&envtest.kubeconfig_for(balancer.address()))
+            .await
+            .unwrap();
+        let behind = hand(vec![Server::new("balancer", behind, false)]);
+        let original = read(&each, &a()).await;
+        for rung in Rung::ALL {
+            let bypass = wish(rung);
+            applied(&behind, &a(), &bypass).await;
+            let shown = each.shown(&a(), &bypass, &author()).await;
+            assert!(
+                shown.len() == 2 && shown.iter().all(|shown| shown.heard.is_ok()),
+                "{shown:?}"
+            );
+            let met = balancer.handed_out();
+            let shown = behind.shown(&a(), &bypass, &author()).await;
+            assert!(shown.len() == 1 && shown[0].heard.is_ok(), "{shown:?}");
+            // The first may find one that is open still.
+            let dialled = balancer.handed_out() - met;
+            assert!(dialled >= 4, "each visit is a connection of its own: {dialled}");
+            applied(&each, &a(), &Wish::Restore).await;
+            let shown = each.shown(&a(), &Wish::Restore, &author()).await;
+            assert!(shown.iter().all(|shown| shown.heard.is_ok()), "{shown:?}");
+            assert_restored(&read(&behind, &a()).await, &original, rung.as_str());
+        }
+    });
+    Played::Held
+}
