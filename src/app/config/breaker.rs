@@ -1,6 +1,6 @@
 //! The keys about what the breaker may do.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -48,20 +48,20 @@ fn rule(section: &mut Section<'_>) -> Option<PolicyRule> {
     // A rule that cannot be read whole still takes its place, so that places in errors are those in the file.
     let name = section.required_text("name").unwrap_or_default();
     let matches = section.section("match", |section| Matches {
-        kinds: section.texts("kinds", kind),
+        kinds: section.set("kinds", kind),
         configurations: section
-            .texts("configurations", Pattern::parse)
+            .set("configurations", Pattern::parse)
             .into_iter()
             .collect(),
-        webhooks: section.texts("webhooks", Pattern::parse).into_iter().collect(),
-        labels: section.pairs("labels"),
-        annotations: section.pairs("annotations"),
-        causes: section.texts("causes", cause),
+        webhooks: section.set("webhooks", Pattern::parse).into_iter().collect(),
+        labels: section.texts("labels"),
+        annotations: section.texts("annotations"),
+        causes: section.set("causes", cause),
     });
     // Read in any case, so that they are known as keys.
     let (says_mode, says_rungs) = (section.says("mode"), section.says("rungs"));
     let mode = Some(section.auto_break("mode", None)).filter(|_| says_mode);
-    let rungs = Some(section.texts("rungs", Rung::parse)).filter(|_| says_rungs);
+    let rungs = Some(section.set("rungs", Rung::parse)).filter(|_| says_rungs);
     let hold = section.span("hold", default.hold, Duration::ZERO..=MINUTE * 10);
     let longest = section.span("longest", default.longest, MINUTE..=DAY * 7);
     let at_limit = section.text("atLimit").and_then(|text| {
@@ -101,7 +101,7 @@ impl Section<'_> {
     }
 
     /// A list of texts, each read by `parse`.
-    fn texts<T: Ord>(&mut self, key: &str, parse: impl Fn(&str) -> Result<T, String>) -> BTreeSet<T> {
+    fn set<T: Ord>(&mut self, key: &str, parse: impl Fn(&str) -> Result<T, String>) -> BTreeSet<T> {
         let entries = match self.take(key) {
             None | Some(Value::Null) => Vec::new(),
             Some(Value::Array(entries)) => entries,
@@ -122,26 +122,6 @@ impl Section<'_> {
             }
         }
         values
-    }
-
-    /// A mapping of texts to texts.
-    fn pairs(&mut self, key: &str) -> BTreeMap<String, String> {
-        let entries = match self.take(key) {
-            None | Some(Value::Null) => return BTreeMap::new(),
-            Some(Value::Object(entries)) => entries,
-            Some(_) => {
-                self.error(key, "must be a mapping of names to texts");
-                return BTreeMap::new();
-            }
-        };
-        let mut pairs = BTreeMap::new();
-        for (name, value) in entries {
-            match value {
-                Value::String(text) => _ = pairs.insert(name, text),
-                other => self.error(&format!("{key}.{name}"), format!("must be text, not {other}")),
-            }
-        }
-        pairs
     }
 
     /// A duration that may be longer than what is between two looks.
