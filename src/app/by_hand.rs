@@ -13,7 +13,7 @@ use super::engine::clock;
 use super::{BAD_USAGE, Output};
 use crate::domain::announcement::of_action;
 use crate::domain::bypass::edit::{Author, Plan, Refusal, Why, Wish, plan};
-use crate::domain::bypass::{Phase, Rung, Standing, Writer, touched};
+use crate::domain::bypass::{Phase, Standing, Writer, touched};
 use crate::domain::hook::{HookId, HookKind};
 use crate::domain::time::Time;
 use crate::io::Clock;
@@ -349,9 +349,4 @@ fn is_over(standing: &Standing, now: Time) -> bool {
         // It cannot be brought back, and that is said.
         Standing::Twice => true,
     }
-}
-
-/// Reads a rung, for the command line.
-fn rung(text: &str) -> Result<Rung, String> {
-    Rung::parse(text).ok_or_else(|| "use shield, skip or ignore".to_owned())
 }

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::super::Output;
-use super::rung;
 use crate::domain::bypass::Rung;
 use crate::domain::hook::HookKind;
 use crate::io::audit::AuditLog;
@@ -50,7 +49,7 @@ pub struct BreakArguments {
     #[arg(long, value_parser = kind)]
     pub kind: Option<HookKind>,
     /// How far: shield, skip or ignore
-    #[arg(long, value_parser = rung, default_value = "shield")]
+    #[arg(long, value_parser = Rung::parse, default_value = "shield")]
     pub rung: Rung,
     /// How long at most; `hookwatch restore --expired` ends what is older
     #[arg(long = "for", value_name = "DURATION", value_parser = duration, default_value = "30m")]

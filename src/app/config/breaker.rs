@@ -7,9 +7,9 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::section::Section;
-use crate::domain::breaker::choice::CAUSES;
 use crate::domain::breaker::policy::{AtLimit, Matches, Pattern, Policy, PolicyRule, Rung};
 use crate::domain::hook::HookKind;
+use crate::domain::verdict::Cause;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(24 * 3_600);
@@ -86,10 +86,10 @@ fn kind(text: &str) -> Result<HookKind, String> {
     found.ok_or_else(|| format!("{text:?} is not one of mutating, validating"))
 }
 
-fn cause(text: &str) -> Result<crate::domain::verdict::Cause, String> {
-    let found = CAUSES.into_iter().find(|cause| cause.as_str() == text);
+fn cause(text: &str) -> Result<Cause, String> {
+    let found = Cause::ALL.into_iter().find(|cause| cause.as_str() == text);
     found.ok_or_else(|| {
-        let names = CAUSES.map(crate::domain::verdict::Cause::as_str).join(", ");
+        let names = Cause::ALL.map(Cause::as_str).join(", ");
         format!("{text:?} is not one of {names}")
     })
 }

@@ -135,7 +135,6 @@ fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<HookId, E
 mod cause {
     use serde::{Deserialize, Deserializer, Serializer};
 
-    use super::super::choice::CAUSES;
     use crate::domain::verdict::Cause;
 
     pub(super) fn serialize<S: Serializer>(cause: &Cause, serializer: S) -> Result<S::Ok, S::Error> {
@@ -144,7 +143,7 @@ mod cause {
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Cause, D::Error> {
         let name = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
-        let known = CAUSES.into_iter().find(|cause| cause.as_str() == name);
+        let known = Cause::ALL.into_iter().find(|cause| cause.as_str() == name);
         Ok(known.unwrap_or(Cause::Slow))
     }
 }

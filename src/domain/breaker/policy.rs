@@ -4,7 +4,6 @@
 mod contradiction;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,48 +13,8 @@ use crate::domain::fence::AutoBreak;
 use crate::domain::hook::{HookId, HookKind, Labels};
 use crate::domain::verdict::Cause;
 
+pub use crate::domain::bypass::Rung;
 pub use contradiction::Contradiction;
-
-/// How far a bypass goes, the smallest first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Rung {
-    /// The hook stays enforced for tenants and skips what keeps the control plane alive.
-    Shield,
-    /// The hook is asked about nothing.
-    Skip,
-    /// The hook is asked, and a call that fails is let pass after a short time.
-    Ignore,
-}
-
-impl Rung {
-    /// All of them, the smallest first.
-    pub const ALL: [Self; 3] = [Self::Shield, Self::Skip, Self::Ignore];
-
-    /// The name as it stands in the configuration, in annotations, labels and JSON.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Shield => "shield",
-            Self::Skip => "skip",
-            Self::Ignore => "ignore",
-        }
-    }
-
-    /// Reads a name.
-    ///
-    /// # Errors
-    /// With the names there are, when it is none of them.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|rung| rung.as_str() == text);
-        found.ok_or_else(|| format!("{text:?} is not one of shield, skip, ignore"))
-    }
-}
-
-impl fmt::Display for Rung {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
 
 /// What the owner of a configuration lets hookwatch do, by the annotation
 /// [`OPT_OUT_ANNOTATION`](crate::domain::bypass::OPT_OUT_ANNOTATION).

@@ -177,7 +177,7 @@ pub fn plan(object: &Value, webhook: &str, wish: &Wish, author: &Author, now: Ti
         }
         // What is not understood permits nothing.
         (Some(text), Wish::Bypass { rung, .. })
-            if Rung::parse(text).is_none_or(|permitted| permitted < *rung) =>
+            if !Rung::parse(text).is_ok_and(|permitted| permitted >= *rung) =>
         {
             return Err(Refusal::BeyondCeiling {
                 permitted: text.chars().take(100).collect(),

@@ -2,10 +2,13 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use super::Condition;
 
 /// How far a bypass goes, the smallest first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Rung {
     /// The hook skips what keeps the control plane alive and stays enforced for everything else.
     Shield,
@@ -23,7 +26,7 @@ impl Rung {
     /// hook that hangs still waits so long.
     pub const IGNORE_SECONDS: u64 = 1;
 
-    /// The name in annotations, on the command line and in labels.
+    /// The name in the configuration, in annotations, on the command line, in labels and in JSON.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Shield => "shield",
@@ -32,9 +35,13 @@ impl Rung {
         }
     }
 
-    /// Reads a name; `None` when it is none of them.
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|rung| rung.as_str() == text)
+    /// Reads a name.
+    ///
+    /// # Errors
+    /// With the names there are, when it is none of them.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|rung| rung.as_str() == text);
+        found.ok_or_else(|| format!("{text:?} is not one of shield, skip, ignore"))
     }
 
     /// The match condition that makes it; `None` where it is made of other fields.

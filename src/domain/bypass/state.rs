@@ -95,7 +95,7 @@ impl Entry {
 
     /// How far it goes; `None` when another release calls it something that this one does not know.
     pub fn rung(&self) -> Option<Rung> {
-        Rung::parse(self.text("rung")?)
+        Rung::parse(self.text("rung")?).ok()
     }
 
     /// Where it stands; `None` as for [`Self::rung`].
