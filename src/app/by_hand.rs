@@ -50,7 +50,7 @@ struct Session {
 /// # Errors
 /// When there is no way to the cluster, or the audit log cannot be written.
 pub async fn break_hook(arguments: BreakArguments) -> anyhow::Result<ExitCode> {
-    let mut session = Session::open(arguments.cluster, true).await?;
+    let mut session = Session::open(arguments.cluster).await?;
     let now = (session.clock)();
     let why = Why {
         reason: arguments.reason,
@@ -78,7 +78,7 @@ pub async fn break_hook(arguments: BreakArguments) -> anyhow::Result<ExitCode> {
 /// # Errors
 /// As for [`break_hook`].
 pub async fn restore(arguments: RestoreArguments) -> anyhow::Result<ExitCode> {
-    let mut session = Session::open(arguments.cluster, !arguments.expired).await?;
+    let mut session = Session::open(arguments.cluster).await?;
     let mut deeds = Vec::new();
     match &arguments.target {
         Some(target) => {
@@ -125,7 +125,7 @@ fn told(outcome: &Outcome) -> String {
 }
 
 impl Session {
-    async fn open(arguments: ClusterArguments, by_hand: bool) -> anyhow::Result<Self> {
+    async fn open(arguments: ClusterArguments) -> anyhow::Result<Self> {
         let options = ConnectOptions {
             kubeconfig: arguments.kubeconfig.clone(),
             context: arguments.context.clone(),
@@ -148,7 +148,6 @@ impl Session {
                 version: env!("CARGO_PKG_VERSION").to_owned(),
             },
             match_conditions: knows_match_conditions(&connection).await,
-            by_hand,
         };
         let clock = clock();
         Ok(Self {

@@ -291,6 +291,7 @@ impl Core {
             | Event::ProbeOverdue(_)
             | Event::CanaryOverdue(_)
             | Event::Fence(_)
+            | Event::Standings(_)
             | Event::ApiServers(_)
             | Event::Replica(_)
             | Event::Tick => {}

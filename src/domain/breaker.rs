@@ -27,7 +27,9 @@ mod hear;
 pub mod observed;
 pub mod policy;
 mod restore;
+pub mod sight;
 pub mod spared;
+mod standing;
 mod step;
 #[cfg(test)]
 mod tests;
@@ -46,6 +48,8 @@ pub use choice::Choice;
 pub use guards::HeldBack;
 pub use observed::{CanaryWord, Facts, Judged, Observation, Outcome, Shown, Ticket, View, Witness};
 pub use policy::{AtLimit, Ceiling, Matches, Pattern, Policy, PolicyRule, Rung, Subject};
+
+pub use standing::HookStanding;
 
 use guards::Guards;
 

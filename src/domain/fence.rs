@@ -10,6 +10,7 @@ use std::fmt;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::breaker::HookStanding;
 use super::bypass::{FIELD_MANAGER, STATE_ANNOTATION};
 use super::canary::bounded;
 use super::hook::HookKind;
@@ -84,6 +85,8 @@ pub struct Breaker {
     pub effective: AutoBreak,
     /// Why, in one sentence.
     pub why: String,
+    /// Each hook that the breaker has to do with now.
+    pub hooks: Vec<HookStanding>,
 }
 
 impl Breaker {
@@ -94,7 +97,7 @@ impl Breaker {
             (AutoBreak::On, None) => (AutoBreak::Plan, "The fence was not tried yet.".to_owned()),
             (AutoBreak::On, Some(Proof::Proven)) => (
                 AutoBreak::On,
-                "The fence is proven. This version does not bypass anything yet.".to_owned(),
+                "The fence is proven.".to_owned(),
             ),
             (AutoBreak::On, Some(Proof::NotProven(why))) => {
                 (AutoBreak::Plan, format!("The fence does not hold: {why}."))
@@ -111,6 +114,7 @@ impl Breaker {
             wanted,
             effective,
             why,
+            hooks: Vec::new(),
         }
     }
 }

@@ -6,6 +6,7 @@
 
 mod account;
 mod attention;
+mod breaking;
 mod hearing;
 mod messages;
 mod replica;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::announcement::Announcer;
+use super::breaker::HookStanding;
 use super::canaries::Canaries;
 use super::canary::CanaryTarget;
 use super::changes::Changes;
@@ -67,6 +69,7 @@ pub struct Watchdog {
     attention: Attention,
     auto_break: AutoBreak,
     fence: Option<Proof>,
+    standings: Vec<HookStanding>,
     /// Why the list of API-server replicas cannot be read.
     unlisted_api_servers: Option<String>,
     replica: Option<ReplicaReport>,
@@ -95,6 +98,7 @@ impl Watchdog {
             attention: Attention::default(),
             auto_break: AutoBreak::default(),
             fence: None,
+            standings: Vec::new(),
             unlisted_api_servers: None,
             replica: None,
             replica_view: None,
@@ -133,6 +137,7 @@ impl Watchdog {
             Event::CanaryWritten(report) => self.canaries.finished(report),
             Event::CanaryOverdue(overdue) => self.canaries.overdue(&overdue),
             Event::Fence(proof) => return self.take_fence(proof),
+            Event::Standings(standings) => self.standings = standings,
             Event::ApiServers(read) => return self.take_api_servers(read),
             Event::Replica(report) => return self.take_replica(report, now),
             Event::Tick => return self.assess(now),

@@ -174,6 +174,5 @@ pub fn author() -> Author {
             version: env!("CARGO_PKG_VERSION").to_owned(),
         },
         match_conditions: true,
-        by_hand: false,
     }
 }

@@ -64,10 +64,7 @@ pub struct Author {
     /// Who it is.
     pub writer: Writer,
     /// Whether the API servers know `matchConditions` (1.28, and every later release).
-    pub match_conditions: bool,
-    /// Whether a person asks. An object whose owner opted out is restored for nobody else.
-    pub by_hand: bool,
-}
+    pub match_conditions: bool,}
 
 /// What has to be done.
 #[derive(Debug, Clone, PartialEq)]
@@ -80,7 +77,7 @@ pub enum Plan {
     Edit(Edit),
 }
 
-/// One write.
+/// One write. It tests what it rests on; see [`Edit::only_at`] for more than that.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Edit {
     /// A JSON patch (RFC 6902).
@@ -89,6 +86,17 @@ pub struct Edit {
     pub changes: Vec<Change>,
     /// Whether the wish has come true with it. After one that is not the last, plan again.
     pub last: bool,
+}
+
+impl Edit {
+    /// The same, for this very version of the object: it fails after anybody's change, whatever was changed.
+    pub fn only_at(mut self, version: &str) -> Self {
+        if let Value::Array(operations) = &mut self.patch {
+            let test = json!({"op": "test", "path": "/metadata/resourceVersion", "value": version});
+            operations.insert(0, test);
+        }
+        self
+    }
 }
 
 /// Why nothing is written.
@@ -169,12 +177,8 @@ pub fn plan(object: &Value, webhook: &str, wish: &Wish, author: &Author, now: Ti
     }
     let opted_out = annotation(object, OPT_OUT_ANNOTATION).map(str::to_ascii_lowercase);
     match (&opted_out, wish) {
-        (Some(text), wish) if text == "off" && (*wish != Wish::Restore || !author.by_hand) => {
-            return match standing(object, webhook) {
-                Standing::Original if *wish == Wish::Restore => Ok(Plan::AlreadySo),
-                _ => Err(Refusal::OptedOut),
-            };
-        }
+        // To take everything of hookwatch's away is what its owner wants.
+        (Some(text), wish) if text == "off" && *wish != Wish::Restore => return Err(Refusal::OptedOut),
         // What is not understood permits nothing.
         (Some(text), Wish::Bypass { rung, .. })
             if !Rung::parse(text).is_ok_and(|permitted| permitted >= *rung) =>

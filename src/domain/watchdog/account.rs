@@ -38,7 +38,10 @@ impl Watchdog {
     }
 
     pub(super) fn breaker(&self) -> Breaker {
-        Breaker::new(self.auto_break, self.fence.as_ref())
+        Breaker {
+            hooks: self.standings.clone(),
+            ..Breaker::new(self.auto_break, self.fence.as_ref())
+        }
     }
 
     pub(super) fn take_fence(&mut self, proof: Proof) -> Vec<Effect> {

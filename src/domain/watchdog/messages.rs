@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::domain::announcement::Announcement;
+use crate::domain::breaker::HookStanding;
 use crate::domain::canary::{CanaryOverdue, CanaryReport};
 use crate::domain::fence::{Breaker, Proof};
 use crate::domain::hook::HookId;
@@ -40,6 +41,8 @@ pub enum Event {
     CanaryOverdue(CanaryOverdue),
     /// What is known of the fence now.
     Fence(Proof),
+    /// Every hook that the breaker has to do with; replaces what was known.
+    Standings(Vec<HookStanding>),
     /// Whether the list of API-server replicas could be read; why not, when it could not.
     ApiServers(Result<(), String>),
     /// Where this daemon stands among its replicas.

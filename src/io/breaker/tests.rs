@@ -18,7 +18,6 @@ fn author() -> Author {
             version: "1".into(),
         },
         match_conditions: true,
-        by_hand: false,
     }
 }
 

@@ -332,17 +332,11 @@ fn who_opted_out_or_permits_less_is_left_alone() {
     let opted = theirs(&bypassed, |object| {
         object["metadata"]["annotations"][OPT_OUT_ANNOTATION] = "off".into()
     });
-    assert_eq!(refused(&opted, "a", &Wish::Restore), Refusal::OptedOut);
-    let mut person = author();
-    person.by_hand = true;
-    assert!(matches!(
-        plan(&opted, "a", &Wish::Restore, &person, NOW),
-        Ok(Plan::Edit(_))
-    ));
-    assert_eq!(
-        plan(&opted, "a", &bypass(Rung::Skip), &person, NOW),
-        Err(Refusal::OptedOut)
-    );
+    for wish in [bypass(Rung::Skip), bypass(Rung::Shield), Wish::Probation] {
+        assert_eq!(refused(&opted, "a", &wish), Refusal::OptedOut);
+    }
+    let restored = done(&opted, "a", &Wish::Restore);
+    assert_eq!(standing(&restored, "a"), Standing::Original);
 }
 
 #[test]

@@ -20,7 +20,6 @@ pub(super) fn author() -> Author {
             version: "0.1.0".into(),
         },
         match_conditions: true,
-        by_hand: false,
     }
 }
 

@@ -1,0 +1,132 @@
+//! A webhook of an object as the API server shows it, read for what the breaker goes by.
+
+use serde_json::Value;
+
+use super::book::Version;
+use super::observed::{Shown, View};
+use super::policy::{Ceiling, Rung, Subject};
+use crate::domain::bypass::{Condition, OPT_OUT_ANNOTATION, Phase, STATE_ANNOTATION, Standing, standing};
+
+/// An annotation that kubectl keeps a copy of the whole object in. No rule goes by it.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+/// Longest value of a label or an annotation that rules can go by, in bytes.
+const MAX_VALUE: usize = 1_024;
+
+impl View {
+    /// A webhook of an object that was read whole; `None` for an object that is not there.
+    pub fn of(object: Option<&Value>, webhook: &str) -> Self {
+        let Some(object) = object else { return Self::gone() };
+        let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default();
+        Self {
+            version: Version::new(text("/metadata/resourceVersion")),
+            uid: text("/metadata/uid").into(),
+            shown: shown(object, webhook),
+            ceiling: ceiling(object),
+        }
+    }
+
+    /// Neither object nor webhook.
+    pub fn gone() -> Self {
+        Self {
+            version: Version::new(""),
+            uid: "".into(),
+            shown: Shown::Gone,
+            ceiling: Ceiling::Open,
+        }
+    }
+}
+
+/// What the owner of an object permits.
+pub fn ceiling(object: &Value) -> Ceiling {
+    Ceiling::read(object["metadata"]["annotations"][OPT_OUT_ANNOTATION].as_str())
+}
+
+/// What rules can go by of an object. What is longer than any of them would be is left out.
+pub fn subject(object: &Value) -> Subject {
+    let texts = |what: &str| {
+        let texts = object["metadata"][what].as_object().into_iter().flatten();
+        texts
+            .filter(|(key, _)| *key != LAST_APPLIED && *key != STATE_ANNOTATION)
+            .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
+            .filter(|(_, value)| value.len() <= MAX_VALUE)
+            .collect()
+    };
+    Subject {
+        labels: texts("labels"),
+        annotations: texts("annotations"),
+    }
+}
+
+fn shown(object: &Value, webhook: &str) -> Shown {
+    match standing(object, webhook) {
+        // What somebody took back is as they want it, though something may still be written about it.
+        Standing::Original | Standing::Reverted { .. } => Shown::Original,
+        // How far it goes may be known to another release alone: then it is taken for the farthest.
+        Standing::Bypassed { rung, phase, .. } => Shown::Ours {
+            rung: rung.unwrap_or(Rung::Ignore),
+            probation: phase == Phase::Probation,
+        },
+        Standing::OursWithoutAnnotation { conditions, .. } if conditions.is_empty() => Shown::Foreign,
+        Standing::OursWithoutAnnotation { conditions, .. } => {
+            let has = |condition: Condition| conditions.iter().any(|name| name == condition.name());
+            Shown::Ours {
+                rung: if has(Condition::Shield) { Rung::Shield } else { Rung::Skip },
+                probation: has(Condition::Probation),
+            }
+        }
+        Standing::Gone { .. } => Shown::Gone,
+        Standing::Twice => Shown::Foreign,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn object(annotations: Value, conditions: Value) -> Value {
+        json!({
+            "metadata": {"name": "c", "uid": "u", "resourceVersion": "7", "annotations": annotations,
+                "labels": {"team": "a"}},
+            "webhooks": [{"name": "w", "failurePolicy": "Fail", "timeoutSeconds": 10,
+                "matchConditions": conditions}],
+        })
+    }
+
+    #[test]
+    fn an_object_that_nobody_touched_is_its_owners_at_its_version() {
+        let view = View::of(Some(&object(json!({}), json!([]))), "w");
+        assert_eq!((&*view.version.0, &*view.uid), ("7", "u"));
+        assert_eq!((view.shown, view.ceiling), (Shown::Original, Ceiling::Open));
+        assert_eq!(View::of(None, "w"), View::gone());
+        assert_eq!(View::of(Some(&object(json!({}), json!([]))), "v").shown, Shown::Gone);
+    }
+
+    #[test]
+    fn a_condition_of_hookwatchs_is_ours_whatever_became_of_the_annotation() {
+        let condition = |name: &str| json!([{"name": name, "expression": "false"}]);
+        for (name, rung, probation) in [
+            ("hookwatch.dev/shield", Rung::Shield, false),
+            ("hookwatch.dev/skip", Rung::Skip, false),
+            ("hookwatch.dev/probation", Rung::Skip, true),
+        ] {
+            for annotations in [json!({}), json!({STATE_ANNOTATION: "nonsense"})] {
+                let view = View::of(Some(&object(annotations, condition(name))), "w");
+                assert_eq!(view.shown, Shown::Ours { rung, probation }, "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_the_owner_says_and_what_rules_go_by_is_read_off_the_object() {
+        let annotations = json!({OPT_OUT_ANNOTATION: "shield", "tier": "1", LAST_APPLIED: "{}",
+            STATE_ANNOTATION: "{}", "long": "x".repeat(MAX_VALUE + 1)});
+        let object = object(annotations, json!([]));
+        assert_eq!(ceiling(&object), Ceiling::At(Rung::Shield));
+        let subject = subject(&object);
+        assert_eq!(subject.labels["team"], "a");
+        let keys: Vec<&str> = subject.annotations.keys().map(String::as_str).collect();
+        assert_eq!(keys, [OPT_OUT_ANNOTATION, "tier"]);
+    }
+}

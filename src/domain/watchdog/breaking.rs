@@ -1,0 +1,242 @@
+//! What the breaker is told: how everything is judged, who says so, and how far each of them can be trusted.
+//!
+//! The judge names a culprit when the evidence suffices for that. To act takes more: witnesses that do not lean on each
+//! other. So they are counted here from what was observed, and not taken from the verdict.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::Watchdog;
+use crate::domain::breaker::spared::meets_control_plane;
+use crate::domain::breaker::{CanaryWord, Ceiling, Facts, Judged, Witness};
+use crate::domain::canary::{CanaryOutcome, CanaryTarget};
+use crate::domain::changes::What;
+use crate::domain::fence::Proof;
+use crate::domain::history::{Window, Windows};
+use crate::domain::hook::{BackendPath, Hook, HookId};
+use crate::domain::probing::BackendState;
+use crate::domain::time::Time;
+use crate::domain::verdict::{Assessment, Cause, Health, Verdict};
+
+/// An inventory that could not be kept up for longer than this is nothing to act by, in seconds.
+const OLD_INVENTORY: f64 = 30.0;
+/// Until every API server goes by a change that it has been told of. A canary sent sooner says nothing of it.
+const SPREAD: Duration = Duration::from_secs(1);
+/// A canary that is late by less may only be slow.
+const LATE: Duration = Duration::from_secs(2);
+/// Mean seconds per call from which on the counters speak of a hook that is late.
+const SLOW: f64 = 0.5;
+/// Changes before this are not looked for.
+const LOOK_BACK: Duration = Duration::from_secs(3_600);
+
+impl Watchdog {
+    /// What the breaker is to know at the instant of this assessment, which has to be the newest. What the owners of
+    /// configurations say, and whether the API servers know `matchConditions`, is not known here.
+    pub fn judged(&mut self, assessment: &Assessment) -> Judged {
+        let now = assessment.at;
+        let windows = self.history.windows(now);
+        let inventory = self.inventory.clone();
+        let by_id: BTreeMap<&HookId, &Hook> = inventory
+            .iter()
+            .flat_map(|inventory| &inventory.hooks)
+            .map(|hook| (&hook.id, hook.as_ref()))
+            .collect();
+        let hooks = assessment.hooks.iter().filter_map(|verdict| {
+            // One that only metrics or a refusal name is not there to be bypassed.
+            let configuration = verdict.configuration.clone()?;
+            let id = HookId {
+                kind: verdict.kind,
+                configuration,
+                webhook: verdict.webhook.clone(),
+            };
+            let hook = by_id.get(&id)?;
+            let facts = self.facts(hook, verdict, &assessment.hooks, &windows, now);
+            Some((id, facts))
+        });
+        Judged {
+            self_doubt: assessment.sources.self_doubt,
+            inventory_is_old: assessment
+                .sources
+                .inventory_age_seconds
+                .is_none_or(|age| age > OLD_INVENTORY),
+            fence_holds: self.fence == Some(Proof::Proven),
+            match_conditions: false,
+            hooks: hooks.collect(),
+        }
+    }
+
+    fn facts(&self, hook: &Hook, verdict: &Verdict, all: &[Verdict], windows: &Windows, now: Time) -> Facts {
+        let namesakes = all.iter().filter(|other| {
+            other.kind.is_admission()
+                && other.configuration.is_some()
+                && other.webhook == hook.id.webhook
+                && (other.kind, other.configuration.as_ref()) != (hook.id.kind, Some(&hook.id.configuration))
+        });
+        let labels = |namespace: &str| self.inventory.as_ref()?.namespaces.get(namespace);
+        let witnesses = match verdict.health {
+            Health::Healthy | Health::Unknown => BTreeSet::new(),
+            Health::Suspect | Health::Failing => self.witnesses(hook, verdict, all, windows, now),
+        };
+        Facts {
+            health: verdict.health,
+            cause: verdict.cause,
+            effect: verdict.effect,
+            confidence: (verdict.confidence.clamp(0.0, 1.0) * 100.0).round() as u8,
+            witnesses,
+            ambiguous: namesakes.count() > 0,
+            canary: self.canary_word(hook, now),
+            meets_control_plane: meets_control_plane(hook, &self.own_namespace, labels),
+            ceiling: Ceiling::Open,
+            subject: Default::default(),
+        }
+    }
+
+    fn witnesses(
+        &self,
+        hook: &Hook,
+        verdict: &Verdict,
+        all: &[Verdict],
+        windows: &Windows,
+        now: Time,
+    ) -> BTreeSet<Witness> {
+        let mut witnesses = BTreeSet::new();
+        if self.probes_speak(&hook.id, verdict.cause, now) {
+            witnesses.insert(Witness::Probes);
+        }
+        // Where next to nothing is written, ten seconds hold nothing.
+        let spans = [&windows.recent, &windows.minute];
+        let counted = |window: &Option<Window>| {
+            let window = window.as_ref();
+            window.is_some_and(|window| self.counters_speak(hook, window, now))
+        };
+        if spans.into_iter().any(counted) {
+            witnesses.insert(Witness::Counters);
+        }
+        if self.canary_speaks(hook, all, now) {
+            witnesses.insert(Witness::Canary);
+        }
+        witnesses
+    }
+
+    /// Every backend that a probe reaches another way than the API server is dead or slow, or there is none; of a hook
+    /// of which a part is bad, that part is.
+    fn probes_speak(&self, id: &HookId, cause: Option<Cause>, now: Time) -> bool {
+        if matches!(cause, Some(Cause::NoEndpoints | Cause::NoService)) {
+            return self.without_backends.contains_key(id);
+        }
+        let Some(backends) = self.backends.get(id) else {
+            return false;
+        };
+        let direct = backends
+            .keys()
+            .any(|backend| backend.path != BackendPath::ClusterIp);
+        let states: Vec<BackendState> = backends
+            .iter()
+            .filter(|(backend, _)| !direct || backend.path != BackendPath::ClusterIp)
+            .map(|(_, memory)| memory.state(now))
+            .filter(|state| !matches!(state, BackendState::Untried { .. }))
+            .collect();
+        let bad = |state: &BackendState| match state {
+            BackendState::Dead(dead) => dead.certain,
+            BackendState::Slow { .. } => true,
+            _ => false,
+        };
+        match cause {
+            Some(Cause::Partial) => states.iter().any(bad),
+            _ => !states.is_empty() && states.iter().all(bad),
+        }
+    }
+
+    /// The API server counted calls that failed or were late, more of them than our own canaries made.
+    fn counters_speak(&self, hook: &Hook, window: &Window, now: Time) -> bool {
+        let key = (hook.id.kind, hook.id.webhook.to_string());
+        let Some(series) = window.gained.hooks.get(&key) else {
+            return false;
+        };
+        let within = |ended: Time| ended >= window.from && ended <= window.to;
+        let own_failed = self.canaries.naming(&hook.id.webhook, now);
+        let own_failed = own_failed.filter(|named| within(named.started + named.took));
+        if series.failed() >= own_failed.count() as f64 + 1.0 {
+            return true;
+        }
+        let own = self.met(&hook.id).iter();
+        let own: usize = own
+            .map(|target| self.canaries.ended_within(*target, within))
+            .sum();
+        series.calls.mean().is_some_and(|mean| mean >= SLOW) && series.calls.count >= own as f64 + 2.0
+    }
+
+    /// A canary was refused in the hook's name; or one that meets it is late, and meets no other that could be why.
+    fn canary_speaks(&self, hook: &Hook, all: &[Verdict], now: Time) -> bool {
+        let mut named = self.canaries.naming(&hook.id.webhook, now);
+        if named.any(|named| named.current) {
+            return true;
+        }
+        let late = |target: &CanaryTarget| {
+            let mut memories = self.canaries.iter();
+            memories.any(|(other, memory)| {
+                other == *target
+                    && (memory.hung_for(now).is_some_and(|waiting| waiting >= LATE)
+                        || memory.slow(now).is_some())
+            })
+        };
+        let late: Vec<&CanaryTarget> = self.met(&hook.id).iter().filter(|it| late(it)).collect();
+        let suspicious = |verdict: &&Verdict| {
+            let slows = matches!(
+                verdict.cause,
+                Some(Cause::Hanging | Cause::Slow | Cause::Unreachable | Cause::StaleConnection)
+            );
+            slows && matches!(verdict.health, Health::Failing | Health::Suspect)
+        };
+        let shared = all.iter().filter(suspicious).any(|verdict| {
+            let Some(configuration) = verdict.configuration.clone() else {
+                return false;
+            };
+            let id = HookId {
+                kind: verdict.kind,
+                configuration,
+                webhook: verdict.webhook.clone(),
+            };
+            id != hook.id && self.met(&id).iter().any(|target| late.contains(&target))
+        });
+        !late.is_empty() && !shared
+    }
+
+    /// What canaries that were sent since the hook was last changed say of it.
+    fn canary_word(&self, hook: &Hook, now: Time) -> CanaryWord {
+        let met = self.met(&hook.id);
+        if met.is_empty() {
+            return CanaryWord::Unmet;
+        }
+        let changes = self.changes.of(&hook.id, now.before(LOOK_BACK));
+        let changed = changes.filter(|change| matches!(change.what, What::Reconfigured(_)));
+        let since = changed.map(|change| change.at + SPREAD).last();
+        let is_news = |started: Time| since.is_none_or(|since| started >= since);
+        let mut word = CanaryWord::Awaited;
+        for (_, memory) in self.canaries.iter().filter(|(target, _)| met.contains(target)) {
+            let late = memory.overdue_for(now);
+            if late.is_some_and(|(started, waiting)| is_news(started) && waiting >= LATE) {
+                return CanaryWord::Failed;
+            }
+            match memory.latest(now).filter(|report| is_news(report.started)) {
+                Some(report) => match &report.outcome {
+                    CanaryOutcome::CallFailed(failure) if *failure.webhook == *hook.id.webhook => {
+                        return CanaryWord::Failed;
+                    }
+                    // A denial is an answer.
+                    CanaryOutcome::Denied { webhook } if **webhook == *hook.id.webhook => {
+                        word = CanaryWord::Through;
+                    }
+                    CanaryOutcome::Written => word = CanaryWord::Through,
+                    _ => {}
+                },
+                None => {}
+            }
+        }
+        word
+    }
+
+    fn met(&self, id: &HookId) -> &[CanaryTarget] {
+        self.met_by.get(id).map_or(&[], Vec::as_slice)
+    }
+}
