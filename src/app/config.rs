@@ -93,6 +93,10 @@ pub struct Config {
     pub auto_break: AutoBreak,
     /// Which bypasses are permitted.
     pub breaker: Policy,
+    /// File to append one line of JSON to for every change of a webhook configuration; `None` for none.
+    pub audit_log: Option<PathBuf>,
+    /// Whether the breaker may act though no fence is proven: no key says so, only a lab that has no policies.
+    pub without_fence: bool,
     /// How several daemons agree on one that leads.
     pub leadership: LeadershipConfig,
     /// Whether the leader writes Kubernetes Events.
@@ -264,7 +268,7 @@ impl Config {
         let canaries = file.section("canaries", CanaryConfig::read);
         let record = file.section("record", |section| RecordConfig::read(section, record.clone()));
         let auto_break = file.auto_break("autoBreak", auto_break.as_deref());
-        let breaker = file.section("breaker", breaker::read);
+        let (breaker, audit_log) = file.section("breaker", breaker::read);
         let leadership = file.section("leadership", LeadershipConfig::read);
         let events = file.flag("events", true);
         let alertmanager = file.section("alertmanager", AlertmanagerConfig::read);
@@ -291,6 +295,8 @@ impl Config {
             record,
             auto_break,
             breaker,
+            audit_log,
+            without_fence: false,
             leadership,
             events,
             alertmanager,

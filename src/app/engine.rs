@@ -5,6 +5,7 @@
 //! through a watch channel, so a hung scrape cannot hold up a probe and nothing can hold up the verdict.
 
 mod announce;
+mod breaker;
 mod observers;
 mod push;
 mod replicas;
@@ -19,6 +20,7 @@ use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
 use self::announce::{Announce, Announcements};
+use self::breaker::{Breaking, Judgement};
 use self::push::Push;
 use self::replicas::Candidacy;
 use super::config::Config;
@@ -139,8 +141,8 @@ impl Engine {
         )?;
         let mut announcements = None;
         let mut leads = None;
+        let identity = replicas::identity();
         let candidacy = config.leadership.enabled.then(|| {
-            let identity = replicas::identity();
             let (leadership, candidacy) =
                 replicas::spawn(&mut tasks, config, &connection, &clock, &events, &identity);
             leads = Some(leadership.clone());
@@ -156,6 +158,18 @@ impl Engine {
             }
             candidacy
         });
+        let (judge, judged) = watch::channel(None);
+        let breaking = Breaking {
+            connection: connection.clone(),
+            clock: Arc::clone(&clock),
+            metrics: Arc::clone(&metrics),
+            events: events.clone(),
+            judged,
+            leadership: leads.clone(),
+            announcements: announcements.clone(),
+            identity,
+        };
+        tasks.spawn(breaking.start(config));
         let push = Push {
             assessment: assessment.clone(),
             certificates: Arc::clone(&certificates),
@@ -174,6 +188,7 @@ impl Engine {
             recorder,
             attend,
             publish,
+            judge,
             announcements,
             tracer,
         };
@@ -235,6 +250,7 @@ struct Core {
     recorder: Option<Recorder>,
     attend: watch::Sender<Attention>,
     publish: watch::Sender<Option<Arc<Assessment>>>,
+    judge: watch::Sender<Judgement>,
     announcements: Option<Announcements>,
     tracer: Tracer,
 }
@@ -298,9 +314,11 @@ impl Core {
         }
     }
 
-    fn carry_out(&self, effect: Effect) {
+    fn carry_out(&mut self, effect: Effect) {
         match effect {
             Effect::Publish(assessment) => {
+                let judged = Arc::new(self.watchdog.judged(&assessment));
+                self.judge.send_replace(Some((Arc::clone(&assessment), judged)));
                 self.remember(|past| past.assessed(&assessment));
                 self.publish.send_replace(Some(assessment));
             }

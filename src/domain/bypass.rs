@@ -21,7 +21,7 @@ mod state;
 mod tests;
 
 pub use rung::{Phase, Rung};
-pub use standing::{Standing, standing, state, touched};
+pub use standing::{Standing, original_of, standing, state, touched};
 pub use state::{Entry, Fields, State, Unreadable, Writer};
 
 /// One of the conditions that hookwatch writes.

@@ -8,13 +8,16 @@
 //! the room for what later ones will write down there, such as that a person has frozen the breaker, or the originals
 //! of bypassed hooks.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
+use super::breaker::book::{self, Book};
 use super::canary::bounded;
+use super::hook::HookId;
 use super::leadership::{Bid, Record};
 
 /// The object that holds it, a ValidatingWebhookConfiguration.
@@ -25,6 +28,8 @@ pub const ANNOTATION: &str = "hookwatch.dev/ledger";
 pub const MAX_BYTES: usize = 128 << 10;
 /// Longest identity that is believed, in bytes: that of a Pod's name and a suffix.
 const MAX_IDENTITY: usize = 300;
+/// Where originals stand in it.
+const ORIGINALS: &str = "originals";
 /// The layout that this release writes.
 const VERSION: u64 = 1;
 
@@ -113,6 +118,63 @@ impl Reading {
         }
     }
 
+    /// The breaker's part.
+    ///
+    /// # Errors
+    /// What is wrong with the annotation or with that part of it.
+    pub fn book(&self) -> Result<Book, String> {
+        match self {
+            Self::Unreadable { why } => Err(why.clone()),
+            Self::Ledger(ledger) => match ledger.rest.get(book::KEY) {
+                None | Some(Value::Null) => Ok(Book::default()),
+                Some(book) => {
+                    serde_json::from_value(book.clone()).map_err(|error| bounded(&error.to_string()))
+                }
+            },
+        }
+    }
+
+    /// The annotation with this book in it, and with the originals of the fields that bypasses of now have changed: a
+    /// second copy, for whoever finds that the first, on the object itself, is gone. None when it would be larger than
+    /// [`MAX_BYTES`], or what is there cannot be read.
+    pub fn with_book(&self, book: &Book, originals: &BTreeMap<HookId, String>) -> Option<String> {
+        let Self::Ledger(ledger) = self else { return None };
+        let mut ledger = ledger.clone();
+        ledger.version = ledger.version.max(VERSION);
+        let mut put = |key: &str, value: Option<Value>| match value {
+            Some(value) => _ = ledger.rest.insert(key.to_owned(), value),
+            None => _ = ledger.rest.remove(key),
+        };
+        let is_empty = *book == Book::default();
+        put(
+            book::KEY,
+            match is_empty {
+                true => None,
+                false => Some(serde_json::to_value(book).ok()?),
+            },
+        );
+        let lines = originals
+            .iter()
+            .map(|(hook, original)| json!({"hook": hook, "original": original}));
+        let lines: Vec<Value> = lines.collect();
+        put(ORIGINALS, (!lines.is_empty()).then(|| lines.into()));
+        let text = serde_json::to_string(&ledger).ok()?;
+        (text.len() <= MAX_BYTES).then_some(text)
+    }
+
+    /// The originals that were written down beside the book, each as it stands on the object.
+    pub fn originals(&self) -> BTreeMap<HookId, String> {
+        let Self::Ledger(ledger) = self else {
+            return BTreeMap::new();
+        };
+        let lines = ledger.rest.get(ORIGINALS).and_then(Value::as_array);
+        let read = |line: &Value| {
+            let hook = HookId::deserialize(&line["hook"]).ok()?;
+            Some((hook, line["original"].as_str()?.to_owned()))
+        };
+        lines.into_iter().flatten().filter_map(read).collect()
+    }
+
     /// The annotation with this bid in it; `now` is the wall clock's time as people write it. None when it would be
     /// larger than [`MAX_BYTES`].
     pub fn with(&self, bid: &Bid, now: &str) -> Option<String> {
@@ -143,8 +205,6 @@ impl Reading {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use serde_json::json;
-
     use super::*;
 
     const NOW: &str = "2026-11-21T00:11:02Z";
@@ -214,6 +274,35 @@ mod tests {
             (&written["actor"]["renewed"], &written["actor"]["hint"]),
             (&json!(6), &json!([1]))
         );
+    }
+
+    #[test]
+    fn a_book_and_originals_stand_beside_the_actor_and_neither_costs_the_other_anything() {
+        let first = Reading::of(None).with(&bid(Some("a")), NOW).expect("it fits");
+        let reading = Reading::of(Some(&first));
+        assert_eq!(reading.book(), Ok(Book::default()));
+        let hook = HookId::new(crate::domain::hook::HookKind::Validating, "c", "w");
+        let book = Book {
+            begun: vec![crate::domain::time::Time::from_unix_millis(4)],
+            ..Book::default()
+        };
+        let originals = BTreeMap::from([(hook, "w=Fail/10".to_owned())]);
+        let text = reading.with_book(&book, &originals).expect("it fits");
+        let reading = Reading::of(Some(&text));
+        assert_eq!(reading.record("2").holder.as_deref(), Some("a"));
+        let renewed = reading.with(&bid(Some("b")), NOW).expect("it fits");
+        let reading = Reading::of(Some(&renewed));
+        assert_eq!((reading.book(), reading.originals()), (Ok(book), originals));
+        let emptied = reading.with_book(&Book::default(), &BTreeMap::new());
+        assert_eq!(value(emptied)["actor"]["identity"], "b");
+    }
+
+    #[test]
+    fn a_book_that_makes_no_sense_is_said_and_not_written_over() {
+        assert!(Reading::of(Some(r#"{"breaker": 3}"#)).book().is_err());
+        let nonsense = Reading::of(Some("nonsense"));
+        assert!(nonsense.book().is_err());
+        assert_eq!(nonsense.with_book(&Book::default(), &BTreeMap::new()), None);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! by somebody else after a crash: an answer that was lost is found out by reading again, and a conflict by planning
 //! again. Nothing here decides whether anything should be done.
 
+mod once;
 mod request;
 mod servers;
 
@@ -20,7 +21,8 @@ use super::Clock;
 use crate::domain::bypass::edit::{Author, Change, Edit, Plan, Refusal, Wish, plan};
 use crate::domain::hook::{HookId, HookKind};
 
-pub use servers::{Server, knows_match_conditions, servers};
+pub use once::own_user;
+pub use servers::{Server, all_know_match_conditions, knows_match_conditions, servers};
 
 /// Visits to an address with an unknown number of API servers behind it.
 const VISITS: usize = 5;

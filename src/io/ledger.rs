@@ -1,5 +1,7 @@
 //! The ledger's object. What it means is in [`crate::domain::ledger`].
 
+mod book;
+
 use std::sync::{Arc, Mutex};
 
 use http::Method;

@@ -5,6 +5,7 @@
 //! from closed sets; the open ones name hooks and API servers, and both are bounded. [`contract`] says how.
 
 mod alertmanager;
+mod breaker;
 pub mod contract;
 mod hooks;
 mod make;
@@ -20,6 +21,7 @@ use prometheus::{Gauge, GaugeVec, Histogram, HistogramVec, IntCounter, IntCounte
 pub use self::alertmanager::Dropped;
 use super::events::EventOutcome;
 use super::telemetry::TelemetryCounts;
+use crate::domain::breaker::HeldBack;
 use crate::domain::canary::CanaryReport;
 use crate::domain::fence::AutoBreak;
 use crate::domain::hook::HookId;
@@ -58,6 +60,7 @@ pub struct Metrics {
     inventory_problems: Gauge,
     self_doubt: Gauge,
     breaker_mode: GaugeVec,
+    breaker: breaker::BreakerMetrics,
     assessed_at: Gauge,
     changes: IntCounterVec,
     leader: GaugeVec,
@@ -127,9 +130,10 @@ impl Metrics {
             self_doubt: make.gauge("self_doubt", "1 while every probe fails and the fault may be our own.")?,
             breaker_mode: make.gauges(
                 "breaker_mode",
-                "1 for what is done about a culprit now, 0 for the others; this version bypasses nothing yet.",
+                "1 for what is done about a culprit now, 0 for the others.",
                 &["mode"],
             )?,
+            breaker: breaker::BreakerMetrics::new(&make)?,
             assessed_at: make.gauge("assessment_timestamp_seconds", "When everything was last judged.")?,
             changes: make.counters("verdict_changes_total", "Changes of a hook's health.", &["health"])?,
             leader: make.gauges(
@@ -200,6 +204,16 @@ impl Metrics {
     /// Counts a Kubernetes Event.
     pub fn event_written(&self, outcome: EventOutcome) {
         self.events.with_label_values(&[outcome.as_str()]).inc();
+    }
+
+    /// Counts that a culprit began not to be bypassed.
+    pub fn held_back(&self, reason: HeldBack) {
+        self.breaker.held_back(reason);
+    }
+
+    /// Counts a change of a webhook configuration: `bypass`, `probation` or `restore`, and what became of it.
+    pub fn acted(&self, action: &'static str, outcome: &'static str) {
+        self.breaker.acted(action, outcome);
     }
 
     /// Drops the probe series of hooks that are not in the inventory any more.
@@ -290,6 +304,7 @@ impl Metrics {
             let now = as_number(u8::from(assessment.breaker.effective == mode));
             self.breaker_mode.with_label_values(&[mode.as_str()]).set(now);
         }
+        self.breaker.fill(&assessment.breaker, assessment.at);
         self.assessed_at.set(at);
         if let Some(replica) = &assessment.replica {
             for by in Place::ALL {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -17,7 +18,12 @@ const DAY: Duration = Duration::from_secs(24 * 3_600);
 const MAX_RULES: usize = 200;
 
 /// Reads the section `breaker`, and notes what contradicts itself in it.
-pub(super) fn read(section: &mut Section<'_>) -> Policy {
+pub(super) fn read(section: &mut Section<'_>) -> (Policy, Option<PathBuf>) {
+    let audit_log = section.text("auditLog").map(PathBuf::from);
+    (policy(section), audit_log)
+}
+
+fn policy(section: &mut Section<'_>) -> Policy {
     let default = Policy::default();
     let policy = Policy {
         most_bypassed: section.number("mostBypassed", default.most_bypassed as u64, 1..=20) as usize,

@@ -227,6 +227,19 @@ pub fn standing(object: &Value, webhook: &str) -> Standing {
     Standing::Bypassed { rung, phase, entry }
 }
 
+/// What `failurePolicy` and `timeoutSeconds` of a webhook are without hookwatch, as it stands in the annotation: what is
+/// written down, else what is there. `None` when there is no such webhook, or what is written down makes no sense.
+pub fn original_of(object: &Value, webhook: &str) -> Option<String> {
+    let (here, count) = Here::find(object, webhook);
+    let here = here.filter(|_| count == 1)?;
+    let entry = state(object).ok()?.entry(webhook);
+    let noted = match entry {
+        Some(entry) => entry.original(webhook).ok()?,
+        None => None,
+    };
+    Some(noted.unwrap_or_else(|| here.fields()).text(webhook))
+}
+
 /// Every webhook of a configuration that hookwatch has to do with: those that are not [`Standing::Original`], those that
 /// are written down and gone, and those of which there is still something to give up or an illegible annotation to take
 /// away.

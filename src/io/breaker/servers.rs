@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures::future::join_all;
 use kube::Client;
 
 use super::request::{Reply, send};
@@ -70,7 +71,17 @@ pub async fn servers(connection: &Connection) -> (Vec<Server>, Option<String>) {
 /// Whether the API server knows `matchConditions`; `true` where its release cannot be found out, for every supported
 /// one does, and what came of a write is looked at anyway.
 pub async fn knows_match_conditions(connection: &Connection) -> bool {
-    let Reply::Done(version) = send(connection.calls(), "/version", None, LIMIT).await else {
+    knows(connection.calls()).await
+}
+
+/// Whether all of them do, as far as they say.
+pub async fn all_know_match_conditions(servers: &[Server]) -> bool {
+    let asked = servers.iter().map(|server| knows(&server.client));
+    join_all(asked).await.into_iter().all(|knows| knows)
+}
+
+async fn knows(client: &Client) -> bool {
+    let Reply::Done(version) = send(client, "/version", None, LIMIT).await else {
         return true;
     };
     let number = |key: &str| {

@@ -4,8 +4,10 @@
 //! `docs/metrics.md` is made from both.
 
 use super::alertmanager::Dropped;
+use super::breaker::{ACTIONS, OUTCOMES, STATES};
 use super::hooks::{MAX_HOOKS, MAX_OUTCOMES, OTHER};
 use super::make::SECONDS;
+use crate::domain::breaker::{HeldBack, Rung};
 use crate::domain::canary::CanaryTarget;
 use crate::domain::fence::AutoBreak;
 use crate::domain::hook::HookKind;
@@ -150,6 +152,11 @@ fn bound(metric: &str, label: &str) -> Option<Bound> {
         (_, "effect") => Effect::ALL.map(Effect::as_str).to_vec(),
         (_, "health") => Health::ALL.map(Health::as_str).to_vec(),
         ("hook_backends", "state") => vec!["alive", "slow", "wavering", "dead", "untried"],
+        ("breaker_hooks", "state") => STATES.to_vec(),
+        ("breaker_held_back_total", "reason") => HeldBack::ALL.map(HeldBack::as_str).to_vec(),
+        ("breaker_actions_total", "outcome") => OUTCOMES.to_vec(),
+        (_, "action") => ACTIONS.to_vec(),
+        (_, "rung") => Rung::ALL.map(Rung::as_str).to_vec(),
         (_, "state") => Writes::ALL.map(Writes::as_str).to_vec(),
         (_, "risk") => RiskKind::ALL.map(RiskKind::as_str).to_vec(),
         (_, "alertmanager") => {

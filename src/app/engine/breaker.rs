@@ -1,0 +1,433 @@
+//! The breaker at work: what it wants done is done here, and what came of it is told to it.
+//!
+//! Every request is a task of its own, and each that has a ticket is answered by one observation that bears it. Nothing
+//! here waits for a Lease, an Event or a ConfigMap: what has to be agreed on stands in the ledger, which no webhook can
+//! block.
+
+mod said;
+mod sights;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
+
+use self::said::Said;
+use self::sights::{Heard, Sights};
+use super::announce::Announcements;
+use super::replicas::Leadership;
+use crate::app::config::Config;
+use crate::domain::breaker::{
+    Action, Breaker, Ceiling, Change, Judged, Observation, Outcome, Policy, Settings, To, View,
+};
+use crate::domain::bypass::Writer;
+use crate::domain::bypass::edit::{Author, Why, Wish};
+use crate::domain::fence::AutoBreak;
+use crate::domain::hook::HookId;
+use crate::domain::time::Time;
+use crate::domain::verdict::{Assessment, Cause};
+use crate::domain::watchdog::Event;
+use crate::io::Clock;
+use crate::io::audit::{AuditLog, Record};
+use crate::io::breaker::{Hand, Patience, Report, Server, all_know_match_conditions, own_user, servers};
+use crate::io::client::Connection;
+use crate::io::ledger::LedgerObject;
+use crate::io::metrics::Metrics;
+
+/// How often time passes for the breaker.
+const TICK: Duration = Duration::from_millis(200);
+/// How often it is asked anew which API servers there are, and which release they are.
+const REFRESH: Duration = Duration::from_secs(60);
+/// How long one change may take, all attempts together. With the last attempt's own time it stays well below what the
+/// breaker waits for an outcome.
+const WHOLE: Duration = Duration::from_secs(20);
+
+/// What everybody thinks, and what the breaker goes by of it.
+pub(super) type Judgement = Option<(Arc<Assessment>, Arc<Judged>)>;
+
+/// What the breaker needs.
+pub(super) struct Breaking {
+    pub(super) connection: Connection,
+    pub(super) clock: Clock,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) events: mpsc::Sender<Event>,
+    pub(super) judged: watch::Receiver<Judgement>,
+    pub(super) leadership: Option<Leadership>,
+    pub(super) announcements: Option<Announcements>,
+    pub(super) identity: Arc<str>,
+}
+
+/// One task's end.
+enum Done {
+    /// Which API servers there are, whether all of them know match conditions, and who we are to them.
+    Servers(Vec<Server>, bool, Option<String>),
+    /// What one of them goes by.
+    Heard(Heard),
+    /// What the breaker asked for.
+    Observed(Observation),
+    /// A change that was made, or not.
+    Changed(Box<(Change, Wish, Outcome, Report)>),
+}
+
+/// The breaker with all it has its hands on.
+struct Driver {
+    breaker: Breaker,
+    policy: Policy,
+    mode: AutoBreak,
+    /// A lab's API server knows no policies, so there is no fence to prove.
+    without_fence: bool,
+    audit: Option<AuditLog>,
+    namespace: String,
+    account: String,
+    has: Breaking,
+    hand: Arc<Hand>,
+    ledger: LedgerObject,
+    match_conditions: bool,
+    leads: bool,
+    refreshed: Option<Time>,
+    sights: Sights,
+    said: Said,
+    jobs: JoinSet<Done>,
+}
+
+impl Breaking {
+    /// The task of the breaker.
+    pub(super) fn start(self, config: &Config) -> impl Future<Output = ()> + use<> {
+        let settings = Settings::new(&self.identity, config.auto_break, config.breaker.clone());
+        let server = self.connection.server();
+        let name = server
+            .authority()
+            .map_or_else(|| server.to_string(), ToString::to_string);
+        let configured = Server::new(&name, self.connection.calls().clone(), false);
+        let driver = Driver {
+            breaker: Breaker::new(settings),
+            policy: config.breaker.clone(),
+            mode: config.auto_break,
+            without_fence: config.without_fence,
+            audit: config.audit_log.clone().map(AuditLog::new),
+            namespace: config.namespace.clone(),
+            account: format!("system:serviceaccount:{}:hookwatch", config.namespace),
+            hand: Arc::new(hand(vec![configured], &self.clock)),
+            ledger: LedgerObject::new(&self.connection),
+            match_conditions: false,
+            leads: false,
+            refreshed: None,
+            sights: Sights::default(),
+            said: Said::default(),
+            jobs: JoinSet::new(),
+            has: self,
+        };
+        driver.run()
+    }
+}
+
+fn hand(servers: Vec<Server>, clock: &Clock) -> Hand {
+    let patience = Patience {
+        whole: WHOLE,
+        ..Patience::default()
+    };
+    Hand::new(servers, Arc::clone(clock), patience)
+}
+
+impl Driver {
+    async fn run(mut self) {
+        let mut tick = tokio::time::interval(TICK);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let observations = tokio::select! {
+                _ = tick.tick() => {
+                    self.look();
+                    vec![Observation::Tick]
+                }
+                changed = self.has.judged.changed() => match changed {
+                    Ok(()) => self.judged().into_iter().collect(),
+                    // The core is gone, and so is the daemon.
+                    Err(_) => return std::future::pending().await,
+                },
+                Some(done) = self.jobs.join_next() => match done {
+                    Ok(done) => self.finished(done),
+                    // What it was about is given up by the breaker in time.
+                    Err(error) => {
+                        tracing::error!(%error, "a task of the breaker's broke off");
+                        Vec::new()
+                    }
+                },
+            };
+            for observation in self.leadership().into_iter().chain(observations) {
+                self.take(observation);
+            }
+            self.publish();
+        }
+    }
+
+    fn now(&self) -> Time {
+        (self.has.clock)()
+    }
+
+    fn take(&mut self, observation: Observation) {
+        let now = self.now();
+        for action in self.breaker.take(observation, now) {
+            self.carry_out(action, now);
+        }
+    }
+
+    /// Whether this replica began or ceased to lead.
+    fn leadership(&mut self) -> Option<Observation> {
+        let leadership = self.has.leadership.as_ref();
+        let leads = leadership.is_none_or(Leadership::is_leader_now);
+        let news = leads != self.leads;
+        self.leads = leads;
+        news.then_some(Observation::Leads(leads))
+    }
+
+    /// The newest judgement, with what only the objects themselves say.
+    fn judged(&mut self) -> Option<Observation> {
+        let judgement = self.has.judged.borrow_and_update().clone();
+        let (_, judged) = judgement?;
+        let mut judged = Judged::clone(&judged);
+        judged.match_conditions = self.match_conditions;
+        judged.fence_holds |= self.without_fence;
+        for (hook, facts) in &mut judged.hooks {
+            match self.sights.owner(hook) {
+                Some((subject, ceiling)) => {
+                    facts.subject = Arc::clone(subject);
+                    facts.ceiling = *ceiling;
+                }
+                // Its owner may have said something that was not read yet.
+                None => facts.ceiling = Ceiling::Unreadable,
+            }
+        }
+        self.sights.culprits = judged
+            .hooks
+            .iter()
+            .filter(|(_, facts)| facts.is_culprit())
+            .map(|(hook, _)| hook.clone())
+            .collect();
+        Some(Observation::Judged(judged))
+    }
+
+    /// Asks anew for what is due.
+    fn look(&mut self) {
+        let now = self.now();
+        if self.refreshed.is_none_or(|at| now.since(at) >= REFRESH) {
+            self.refreshed = Some(now);
+            let connection = self.has.connection.clone();
+            self.jobs.spawn(async move {
+                let (servers, _) = servers(&connection).await;
+                let know = all_know_match_conditions(&servers).await;
+                let user = own_user(&connection).await;
+                Done::Servers(servers, know, user)
+            });
+        }
+        let at_work = self.leads && (!self.sights.culprits.is_empty() || !self.involved().is_empty());
+        for server in self.sights.due(&self.hand, at_work, now) {
+            let hand = Arc::clone(&self.hand);
+            self.jobs
+                .spawn(async move { Done::Heard(Heard::from(&hand, &server).await) });
+        }
+    }
+
+    /// Hooks that are not, or may not be, as their owners have them.
+    fn involved(&self) -> BTreeSet<HookId> {
+        let stages = self.breaker.stages();
+        let changed = stages.filter(|(_, stage)| *stage != crate::domain::breaker::Stage::Enforcing);
+        let noted = self.breaker.book().into_iter().flat_map(|book| &book.entries);
+        let noted = noted.filter(|(_, entry)| entry.counts()).map(|(hook, _)| hook);
+        changed.map(|(hook, _)| hook).chain(noted).cloned().collect()
+    }
+
+    fn finished(&mut self, done: Done) -> Vec<Observation> {
+        match done {
+            Done::Servers(servers, know, user) => {
+                self.match_conditions = know;
+                if let Some(user) = user {
+                    self.account = user;
+                }
+                self.hand = Arc::new(hand(servers, &self.has.clock));
+                Vec::new()
+            }
+            Done::Heard(heard) => {
+                let mut concerned = self.involved();
+                concerned.extend(self.sights.culprits.iter().cloned());
+                self.sights.take(heard, concerned, self.now())
+            }
+            Done::Observed(observation) => vec![observation],
+            Done::Changed(changed) => {
+                let (change, wish, outcome, report) = *changed;
+                self.changed(&change, &wish, &outcome, &report);
+                let ticket = change.ticket;
+                vec![Observation::Outcome { ticket, outcome }]
+            }
+        }
+    }
+
+    fn carry_out(&mut self, action: Action, now: Time) {
+        match action {
+            Action::ReadLedger => {
+                let ledger = self.ledger.clone();
+                self.jobs.spawn(async move {
+                    Done::Observed(match ledger.read_book().await {
+                        Ok((version, book)) => Observation::Ledger { version, book },
+                        Err(why) => {
+                            tracing::warn!(why, "the breaker cannot read its ledger");
+                            Observation::NoLedger
+                        }
+                    })
+                });
+            }
+            Action::WriteLedger {
+                ticket,
+                version,
+                book,
+            } => {
+                let ledger = self.ledger.clone();
+                let originals = self.sights.originals(&book);
+                self.jobs.spawn(async move {
+                    let outcome = ledger.write_book(version.as_ref(), &book, &originals).await;
+                    if let Outcome::Refused(why) = &outcome {
+                        tracing::warn!(%why, "the breaker cannot write its ledger");
+                    }
+                    Done::Observed(Observation::Outcome { ticket, outcome })
+                });
+            }
+            Action::Read { ticket, hook } => {
+                let hand = Arc::clone(&self.hand);
+                self.jobs.spawn(async move {
+                    let read = hand.read(hook.kind, &hook.configuration).await;
+                    let view = match read {
+                        Ok(object) => Some(View::of(object.as_ref(), &hook.webhook)),
+                        Err(_) => None,
+                    };
+                    Done::Observed(Observation::Read { ticket, view })
+                });
+            }
+            Action::Change(change) => {
+                let wish = self.wish(&change, now);
+                let author = self.author();
+                let hand = Arc::clone(&self.hand);
+                self.jobs.spawn(async move {
+                    let (outcome, report) = hand.once(&change.hook, &wish, &author, &change.expects).await;
+                    Done::Changed(Box::new((change, wish, outcome, report)))
+                });
+            }
+            Action::Tell(told) => {
+                let uid = self.sights.uid(&told.hook);
+                self.said
+                    .tell(&told, uid, now, &self.has.metrics, self.has.announcements.as_ref());
+            }
+        }
+    }
+
+    fn author(&self) -> Author {
+        Author {
+            namespace: self.namespace.clone(),
+            account: self.account.clone(),
+            writer: Writer {
+                identity: self.has.identity.to_string(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+            },
+            match_conditions: self.match_conditions,
+        }
+    }
+
+    fn wish(&self, change: &Change, now: Time) -> Wish {
+        let rung = match change.to {
+            To::Bypass(rung) => rung,
+            To::Probation => return Wish::Probation,
+            To::Original => return Wish::Restore,
+        };
+        let hook = &change.hook;
+        let assessment = self
+            .has
+            .judged
+            .borrow()
+            .as_ref()
+            .map(|(assessment, _)| Arc::clone(assessment));
+        let verdict = assessment.iter().flat_map(|it| &it.hooks).find(|verdict| {
+            verdict.kind == hook.kind
+                && verdict.webhook == hook.webhook
+                && verdict.configuration.as_ref() == Some(&hook.configuration)
+        });
+        let cause = verdict.and_then(|verdict| verdict.cause).unwrap_or(Cause::Slow);
+        let subject = self
+            .sights
+            .owner(hook)
+            .map(|(subject, _)| Arc::clone(subject))
+            .unwrap_or_default();
+        let rule = self.policy.rule(hook, &subject, cause);
+        // What stays at its limit until somebody comes has no end that `restore --expired` could go by.
+        let ends = rule.at_limit(rung) == crate::domain::breaker::AtLimit::Restore;
+        Wish::Bypass {
+            rung,
+            why: Why {
+                reason: change.why.to_string(),
+                evidence: verdict.map_or_else(Vec::new, |verdict| verdict.evidence.clone()),
+                expires: ends.then(|| now + rule.longest),
+            },
+        }
+    }
+
+    /// Counts, logs and records a change.
+    fn changed(&mut self, change: &Change, wish: &Wish, outcome: &Outcome, report: &Report) {
+        let action = match change.to {
+            To::Bypass(_) => "bypass",
+            To::Probation => "probation",
+            To::Original => "restore",
+        };
+        let came_of_it = match outcome {
+            Outcome::Applied(_) | Outcome::Written(_) => "applied",
+            Outcome::Conflict => "conflict",
+            Outcome::Gone => "gone",
+            Outcome::Refused(_) => "refused",
+            Outcome::Ambiguous => "unclear",
+        };
+        self.has.metrics.acted(action, came_of_it);
+        let record = Record::new(&change.hook, wish, &self.author(), report, self.now());
+        let steps = record.steps.join("; ");
+        tracing::info!(
+            action,
+            outcome = came_of_it,
+            webhook = &*change.hook.webhook,
+            configuration = &*change.hook.configuration,
+            why = &*change.why,
+            steps,
+            "a webhook configuration was to be changed"
+        );
+        if let Some(audit) = self.audit.clone() {
+            // A disk that hangs holds nothing up but the line.
+            tokio::task::spawn_blocking(move || {
+                if let Err(error) = audit.write(&record) {
+                    tracing::error!(%error, "the audit log cannot be written");
+                }
+            });
+        }
+    }
+
+    /// Tells the core where every hook stands, when that is news.
+    fn publish(&mut self) {
+        let now = self.now();
+        let book = self.breaker.book();
+        let remembered = |hook: &HookId| book.is_some_and(|book| book.entries.contains_key(hook));
+        let culprits = &self.sights.culprits;
+        let stages: BTreeMap<HookId, _> = self
+            .breaker
+            .stages()
+            .map(|(hook, stage)| (hook.clone(), stage))
+            .collect();
+        let news = self.said.standings(
+            &stages,
+            |hook| culprits.contains(hook) || remembered(hook),
+            self.mode,
+            now,
+        );
+        if let Some(standings) = news
+            && self.has.events.try_send(Event::Standings(standings)).is_err()
+        {
+            // The core is busy; it is told with the next tick.
+            self.said.forget_published();
+        }
+    }
+}

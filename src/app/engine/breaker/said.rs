@@ -1,0 +1,143 @@
+//! What is said of what the breaker does: in the assessment, in metrics, in the log and as Events.
+
+use std::collections::BTreeMap;
+
+use crate::app::engine::announce::Announcements;
+use crate::domain::announcement::of_action;
+use crate::domain::breaker::{HeldBack, HookStanding, News, Rung, Stage, Told};
+use crate::domain::fence::AutoBreak;
+use crate::domain::hook::HookId;
+use crate::domain::time::Time;
+use crate::io::metrics::Metrics;
+
+/// Most hooks that are listed: more are never bypassed, nor named at once by any judge.
+const MAX_LISTED: usize = 200;
+
+#[derive(Default)]
+pub(super) struct Said {
+    last: BTreeMap<HookId, (News, String)>,
+    since: BTreeMap<HookId, (&'static str, Option<Rung>, Time)>,
+    published: Option<Vec<HookStanding>>,
+}
+
+impl Said {
+    /// Passes on what the breaker says.
+    pub(super) fn tell(
+        &mut self,
+        told: &Told,
+        uid: &str,
+        now: Time,
+        metrics: &Metrics,
+        announcements: Option<&Announcements>,
+    ) {
+        if let News::HeldBack(reason) = told.news {
+            metrics.held_back(reason);
+        }
+        let (news, words) = (told.news.as_str(), &told.words);
+        let (webhook, configuration) = (&*told.hook.webhook, &*told.hook.configuration);
+        let reason = match told.news {
+            News::HeldBack(reason) => Some(reason.as_str()),
+            _ => None,
+        };
+        let page = told.page.as_deref();
+        match is_warning(told.news) {
+            true => tracing::warn!(webhook, configuration, news, reason, page, "{words}"),
+            false => tracing::info!(webhook, configuration, news, reason, page, "{words}"),
+        }
+        if let Some(announcements) = announcements
+            && is_for_an_event(told.news)
+        {
+            let mut note = match told.news {
+                News::WouldBypass(rung) => format!("It would be bypassed ({rung}): {words}"),
+                News::HeldBack(_) => format!("It is not bypassed. {words}"),
+                _ => words.clone(),
+            };
+            if let Some(page) = page {
+                note.push_str(&format!(" To be told: {page}."));
+            }
+            let note = format!("Webhook {webhook:?}: {note}");
+            announcements.hand_in(of_action(&told.hook, uid, news, is_warning(told.news), &note), now);
+        }
+        self.last
+            .insert(told.hook.clone(), (told.news, told.words.clone()));
+    }
+
+    /// Where every hook stands, when that is not what was published last. `concerns`: hooks of which what was said last
+    /// is still true.
+    pub(super) fn standings(
+        &mut self,
+        stages: &BTreeMap<HookId, Stage>,
+        concerns: impl Fn(&HookId) -> bool,
+        mode: AutoBreak,
+        now: Time,
+    ) -> Option<Vec<HookStanding>> {
+        let stage_of = |hook: &HookId| stages.get(hook).copied().unwrap_or(Stage::Enforcing);
+        self.last
+            .retain(|hook, _| concerns(hook) || stage_of(hook) != Stage::Enforcing);
+        let known: Vec<(&HookId, Stage)> = stages
+            .iter()
+            .map(|(hook, stage)| (hook, *stage))
+            .filter(|(hook, stage)| *stage != Stage::Enforcing || self.last.contains_key(*hook))
+            .take(MAX_LISTED)
+            .collect();
+        let mut since = BTreeMap::new();
+        let mut standings = Vec::new();
+        for (hook, stage) in known {
+            let rung = match stage {
+                Stage::Bypassed { rung, .. } => Some(rung),
+                _ => None,
+            };
+            let before = self.since.get(hook).copied();
+            let begun = match before {
+                Some((state, before, begun)) if (state, before) == (stage.as_str(), rung) => begun,
+                _ => now,
+            };
+            since.insert(hook.clone(), (stage.as_str(), rung, begun));
+            let mut standing = HookStanding::new(hook.clone(), stage, begun);
+            if let Some((news, words)) = self.last.get(hook) {
+                standing.words.clone_from(words);
+                match news {
+                    News::WouldBypass(rung) => standing.would_bypass = Some(*rung),
+                    News::HeldBack(reason) if mode != AutoBreak::Off => {
+                        standing.held_back = Some(reason.as_str().to_owned());
+                    }
+                    _ => {}
+                }
+            }
+            standings.push(standing);
+        }
+        self.since = since;
+        let news = self.published.as_ref() != Some(&standings);
+        self.published = Some(standings.clone());
+        news.then_some(standings)
+    }
+
+    /// What was to be published was not.
+    pub(super) fn forget_published(&mut self) {
+        self.published = None;
+    }
+}
+
+fn is_warning(news: News) -> bool {
+    !matches!(
+        news,
+        News::Probation | News::Restoring | News::Restored | News::HeldBack(HeldBack::Hold)
+    )
+}
+
+/// What passes within seconds, or comes and goes with the evidence, is no Event.
+fn is_for_an_event(news: News) -> bool {
+    match news {
+        News::Bypassing(_) | News::Restoring => false,
+        News::HeldBack(reason) => !matches!(
+            reason,
+            HeldBack::Hold
+                | HeldBack::Evidence
+                | HeldBack::Stale
+                | HeldBack::SelfDoubt
+                | HeldBack::Ledger
+                | HeldBack::NotAdmission
+        ),
+        _ => true,
+    }
+}

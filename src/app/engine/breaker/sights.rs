@@ -1,0 +1,192 @@
+//! What the API servers show of webhook configurations: what each of them goes by, and what owners say on them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::domain::breaker::{Book, Ceiling, Observation, Subject, Version, View, sight};
+use crate::domain::bypass::{LEDGER, original_of, touched};
+use crate::domain::hook::{HookId, HookKind};
+use crate::domain::time::Time;
+use crate::io::breaker::{Hand, Server};
+
+/// How often each API server is asked while nothing is the matter.
+const CALM: Duration = Duration::from_secs(10);
+/// And while something is.
+const AT_WORK: Duration = Duration::from_millis(500);
+/// An API server that has not answered for so long is not waited for.
+const ANSWERS: Duration = Duration::from_secs(15);
+/// How long a hook is looked at after there was a reason to.
+const LINGER: Duration = Duration::from_secs(60);
+const KINDS: [HookKind; 2] = [HookKind::Validating, HookKind::Mutating];
+
+/// What one API server has heard of.
+pub(super) struct Heard {
+    server: Arc<str>,
+    lists: Result<Vec<(HookKind, Vec<Value>)>, String>,
+}
+
+impl Heard {
+    /// Asks it.
+    pub(super) async fn from(hand: &Hand, server: &Server) -> Self {
+        let mut lists = Vec::new();
+        for kind in KINDS {
+            match hand.heard_by(server, kind).await {
+                Ok(objects) => lists.push((kind, objects)),
+                Err(why) => {
+                    return Self {
+                        server: server.name.as_str().into(),
+                        lists: Err(why),
+                    };
+                }
+            }
+        }
+        Self {
+            server: server.name.as_str().into(),
+            lists: Ok(lists),
+        }
+    }
+}
+
+/// The configuration that a hook is in.
+type Configuration = (HookKind, Arc<str>);
+
+#[derive(Default)]
+pub(super) struct Sights {
+    /// Hooks that are named as culprits.
+    pub(super) culprits: BTreeSet<HookId>,
+    owners: BTreeMap<Configuration, (Arc<Subject>, Ceiling)>,
+    uids: BTreeMap<Configuration, String>,
+    originals: BTreeMap<HookId, String>,
+    /// Hooks that are looked at, and until when.
+    followed: BTreeMap<HookId, Time>,
+    /// When each API server answered last.
+    answered: BTreeMap<Arc<str>, Time>,
+    told: BTreeSet<Arc<str>>,
+    /// When each was last asked, and whether the answer is still to come.
+    asked: BTreeMap<Arc<str>, (Time, bool)>,
+}
+
+impl Sights {
+    /// What rules go by of a hook's configuration, and what its owner permits.
+    pub(super) fn owner(&self, hook: &HookId) -> Option<&(Arc<Subject>, Ceiling)> {
+        self.owners.get(&(hook.kind, Arc::clone(&hook.configuration)))
+    }
+
+    /// The uid of a hook's configuration; empty when it is not known.
+    pub(super) fn uid(&self, hook: &HookId) -> &str {
+        let uid = self.uids.get(&(hook.kind, Arc::clone(&hook.configuration)));
+        uid.map_or("", String::as_str)
+    }
+
+    /// The originals of the hooks that a book says are bypassed, or about to be.
+    pub(super) fn originals(&self, book: &Book) -> BTreeMap<HookId, String> {
+        let counting = book.entries.iter().filter(|(_, entry)| entry.counts());
+        counting
+            .filter_map(|(hook, _)| Some((hook.clone(), self.originals.get(hook)?.clone())))
+            .collect()
+    }
+
+    /// The API servers that are to be asked now.
+    pub(super) fn due(&mut self, hand: &Hand, at_work: bool, now: Time) -> Vec<Server> {
+        let pause = if at_work { AT_WORK } else { CALM };
+        let servers = hand.shown_by();
+        self.asked
+            .retain(|name, _| servers.iter().any(|server| *server.name == **name));
+        let is_due = |server: &Server| {
+            let asked = self.asked.get(server.name.as_str());
+            asked.is_none_or(|(at, waiting)| !waiting && now.since(*at) >= pause)
+        };
+        let due: Vec<Server> = servers.into_iter().filter(is_due).collect();
+        for server in &due {
+            self.asked.insert(server.name.as_str().into(), (now, true));
+        }
+        due
+    }
+
+    /// Takes in what one of them has heard of. `concerned`: the hooks that the breaker has to do with.
+    pub(super) fn take(&mut self, heard: Heard, concerned: BTreeSet<HookId>, now: Time) -> Vec<Observation> {
+        let server = heard.server;
+        if let Some((_, waiting)) = self.asked.get_mut(&server) {
+            *waiting = false;
+        }
+        let mut observations = Vec::new();
+        if let Ok(lists) = heard.lists {
+            self.answered.insert(Arc::clone(&server), now);
+            observations.extend(self.servers(now));
+            for hook in concerned {
+                self.followed.insert(hook, now + LINGER);
+            }
+            for (kind, objects) in lists {
+                observations.extend(self.list(&server, kind, &objects, now));
+            }
+            self.followed.retain(|_, until| now < *until);
+        } else {
+            observations.extend(self.servers(now));
+        }
+        observations
+    }
+
+    /// Which API servers answer, when that is news.
+    fn servers(&mut self, now: Time) -> Option<Observation> {
+        self.answered.retain(|_, at| now.since(*at) < ANSWERS + CALM);
+        let names: BTreeSet<Arc<str>> = self.answered.keys().cloned().collect();
+        let news = names != self.told;
+        self.told.clone_from(&names);
+        news.then_some(Observation::Servers(names))
+    }
+
+    fn list(
+        &mut self,
+        server: &Arc<str>,
+        kind: HookKind,
+        objects: &[Value],
+        now: Time,
+    ) -> Vec<Observation> {
+        let mut by_name: BTreeMap<&str, &Value> = BTreeMap::new();
+        let mut observations = Vec::new();
+        self.owners.retain(|(other, _), _| *other != kind);
+        for object in objects {
+            let Some(name) = object["metadata"]["name"].as_str() else {
+                continue;
+            };
+            if kind == HookKind::Validating && name == LEDGER {
+                let version = object["metadata"]["resourceVersion"].as_str();
+                observations.extend(version.map(|it| Observation::LedgerShows(Version::new(it))));
+                continue;
+            }
+            by_name.insert(name, object);
+            let key: Configuration = (kind, name.into());
+            let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
+            self.uids.insert(key.clone(), uid.to_owned());
+            let subject = Arc::new(sight::subject(object));
+            self.owners.insert(key, (subject, sight::ceiling(object)));
+            for (webhook, _) in touched(object) {
+                self.followed
+                    .insert(HookId::new(kind, name, &webhook), now + LINGER);
+            }
+        }
+        self.uids
+            .retain(|(other, name), _| *other != kind || by_name.contains_key(&**name));
+        let followed: Vec<HookId> = self
+            .followed
+            .keys()
+            .filter(|hook| hook.kind == kind)
+            .cloned()
+            .collect();
+        for hook in followed {
+            let object = by_name.get(&*hook.configuration).copied();
+            if let Some(original) = object.and_then(|object| original_of(object, &hook.webhook)) {
+                self.originals.insert(hook.clone(), original);
+            }
+            let view = View::of(object, &hook.webhook);
+            let server = Arc::clone(server);
+            observations.push(Observation::Shows { hook, server, view });
+        }
+        let followed = &self.followed;
+        self.originals.retain(|hook, _| followed.contains_key(hook));
+        observations
+    }
+}

@@ -1,0 +1,101 @@
+//! The breaker's part of the ledger.
+
+use std::collections::BTreeMap;
+
+use http::Method;
+use serde_json::{Value, json};
+
+use super::{COLLECTION, LedgerObject};
+use crate::domain::breaker::{Book, Outcome, Version};
+use crate::domain::hook::HookId;
+use crate::domain::ledger::{ANNOTATION, OBJECT, Reading};
+use crate::io::held::{Answer, READ_DEADLINE, ask, version};
+
+impl LedgerObject {
+    /// The book, with the version of the ledger; `None` for the version when there is no ledger.
+    ///
+    /// # Errors
+    /// A sentence that says why it could not be read, or makes no sense.
+    pub async fn read_book(&self) -> Result<(Option<Version>, Book), String> {
+        let (record, _) = self.read().await?;
+        let Some(record) = record else {
+            return Ok((None, Book::default()));
+        };
+        match self.reading_of(&record.version) {
+            Some(reading) => {
+                let book = reading.book().map_err(|why| {
+                    format!("annotation {ANNOTATION} of {} cannot be read: {why}", Self::what())
+                })?;
+                Ok((Some(Version::new(&record.version)), book))
+            }
+            None => Err(format!("{} was read by somebody else meanwhile", Self::what())),
+        }
+    }
+
+    /// Writes the book over that of a version that was read, or makes a ledger for it where there was none. Whatever
+    /// else stands in the ledger stays.
+    pub async fn write_book(
+        &self,
+        precondition: Option<&Version>,
+        book: &Book,
+        originals: &BTreeMap<HookId, String>,
+    ) -> Outcome {
+        let reading = match precondition {
+            None => Reading::of(None),
+            Some(version) => match self.reading_of(&version.0) {
+                Some(reading) => reading,
+                // Without what else stands in it, it cannot be written.
+                None => return Outcome::Conflict,
+            },
+        };
+        let Some(text) = reading.with_book(book, originals) else {
+            let why = format!("annotation {ANNOTATION} of {} would grow too large", Self::what());
+            return Outcome::Refused(why.into());
+        };
+        let annotations = json!({ANNOTATION: text});
+        let (method, path, object) = match precondition {
+            None => {
+                let object = json!({
+                    "apiVersion": "admissionregistration.k8s.io/v1",
+                    "kind": "ValidatingWebhookConfiguration",
+                    "metadata": {"name": OBJECT, "annotations": annotations},
+                    "webhooks": [],
+                });
+                (Method::POST, COLLECTION.to_owned(), object)
+            }
+            Some(version) => {
+                let metadata = json!({"resourceVersion": version, "annotations": annotations});
+                let object = json!({"metadata": metadata});
+                (Method::PATCH, format!("{COLLECTION}/{OBJECT}"), object)
+            }
+        };
+        match ask(&self.client, method, &path, Some(&object), READ_DEADLINE).await {
+            Answer::Object(object) => self.written(&object),
+            Answer::Nothing(_) => Outcome::Ambiguous,
+            Answer::Refused(409, _) => Outcome::Conflict,
+            Answer::Refused(404, _) if precondition.is_some() => Outcome::Gone,
+            // Flow control refuses before anything is done.
+            Answer::Refused(status @ 400..500, message) => {
+                Outcome::Refused(format!("HTTP {status}: {message}").into())
+            }
+            // A server's error may come after the fact.
+            Answer::Refused(..) => Outcome::Ambiguous,
+        }
+    }
+
+    fn written(&self, object: &Value) -> Outcome {
+        match version(object) {
+            Some(version) => {
+                self.remember(object, version);
+                Outcome::Written(Version::new(version))
+            }
+            None => Outcome::Ambiguous,
+        }
+    }
+
+    fn reading_of(&self, version: &str) -> Option<Reading> {
+        let last = self.last.lock().ok()?;
+        let (known, reading) = last.as_ref()?;
+        (known == version).then(|| reading.clone())
+    }
+}

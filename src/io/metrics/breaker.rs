@@ -1,0 +1,100 @@
+//! Metrics of what the breaker does and does not do.
+
+use std::sync::Mutex;
+
+use prometheus::{Gauge, GaugeVec, IntCounterVec};
+
+use super::Maker;
+use crate::domain::breaker::{HeldBack, Rung};
+use crate::domain::fence::Breaker;
+use crate::domain::time::Time;
+
+/// The states that a hook can be in, as the breaker sees it.
+pub(super) const STATES: [&str; 4] = ["enforcing", "bypassed", "probation", "contested"];
+/// What can be done to a configuration.
+pub(super) const ACTIONS: [&str; 3] = ["bypass", "probation", "restore"];
+/// What can become of it.
+pub(super) const OUTCOMES: [&str; 5] = ["applied", "conflict", "gone", "refused", "unclear"];
+
+#[derive(Debug)]
+pub(super) struct BreakerMetrics {
+    bypassed: GaugeVec,
+    hooks: GaugeVec,
+    would_bypass: GaugeVec,
+    held_back: IntCounterVec,
+    actions: IntCounterVec,
+    last_seen_bypassed: Gauge,
+    /// When a bypass was last seen in force.
+    seen: Mutex<Option<Time>>,
+}
+
+impl BreakerMetrics {
+    pub(super) fn new(make: &Maker<'_>) -> prometheus::Result<Self> {
+        Ok(Self {
+            bypassed: make.gauges(
+                "breaker_bypassed",
+                "Hooks that are bypassed now, by how far.",
+                &["rung"],
+            )?,
+            hooks: make.gauges(
+                "breaker_hooks",
+                "Hooks that the breaker has to do with, by where they stand.",
+                &["state"],
+            )?,
+            would_bypass: make.gauges(
+                "breaker_would_bypass",
+                "Hooks that would be bypassed now if the mode were on, by how far.",
+                &["rung"],
+            )?,
+            held_back: make.counters(
+                "breaker_held_back_total",
+                "How often a culprit began not to be bypassed, by the guard rail that held the breaker back.",
+                &["reason"],
+            )?,
+            actions: make.counters(
+                "breaker_actions_total",
+                "Changes of webhook configurations, by what was to be done and what became of it.",
+                &["action", "outcome"],
+            )?,
+            last_seen_bypassed: make.gauge(
+                "breaker_last_seen_bypassed_timestamp_seconds",
+                "When a bypass was last seen in force; 0 when none was.",
+            )?,
+            seen: Mutex::default(),
+        })
+    }
+
+    pub(super) fn held_back(&self, reason: HeldBack) {
+        self.held_back.with_label_values(&[reason.as_str()]).inc();
+    }
+
+    pub(super) fn acted(&self, action: &'static str, outcome: &'static str) {
+        self.actions.with_label_values(&[action, outcome]).inc();
+    }
+
+    pub(super) fn fill(&self, breaker: &Breaker, at: Time) {
+        for rung in Rung::ALL {
+            let count = |of: fn(&crate::domain::breaker::HookStanding) -> Option<Rung>| {
+                let hooks = breaker.hooks.iter();
+                hooks.filter(|hook| of(hook) == Some(rung)).count() as f64
+            };
+            let label = [rung.as_str()];
+            self.bypassed
+                .with_label_values(&label)
+                .set(count(|hook| hook.rung));
+            self.would_bypass
+                .with_label_values(&label)
+                .set(count(|hook| hook.would_bypass));
+        }
+        for state in STATES {
+            let hooks = breaker.hooks.iter().filter(|hook| hook.state == state);
+            self.hooks.with_label_values(&[state]).set(hooks.count() as f64);
+        }
+        let Ok(mut seen) = self.seen.lock() else { return };
+        if breaker.hooks.iter().any(|hook| hook.is_open()) {
+            *seen = Some(at);
+        }
+        self.last_seen_bypassed
+            .set(seen.map_or(0.0, |seen| seen.unix_seconds()));
+    }
+}
