@@ -30,6 +30,7 @@ fn play_and_record(name: &str, record: Option<PathBuf>) -> (DemoReport, DaemonAr
         timeline: None,
         colour: false,
         programs: None,
+        auto_break: None,
     };
     let started_with = Arc::new(Mutex::new(None));
     let keep = Arc::clone(&started_with);
@@ -101,8 +102,9 @@ fn the_daemon_is_told_how_to_reach_the_cluster_and_nothing_else() {
         kubeconfig: path,
         listen,
         record,
+        auto_break,
     } = arguments;
-    assert_eq!(record, None);
+    assert_eq!((record, auto_break), (None, None));
     assert_eq!(listen, "127.0.0.1:0");
     let told = format!("{}{kubeconfig}", path.display());
     for scenario in &SCENARIOS {

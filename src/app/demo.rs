@@ -4,6 +4,7 @@
 //! stranger could.
 
 mod assessment;
+mod breaking;
 mod director;
 mod judge;
 mod pages;
@@ -24,14 +25,17 @@ use futures::future::BoxFuture;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
+use self::breaking::Breaking;
 use self::director::{Account, Director};
 use self::pages::Pages;
 use self::stage::Stage;
+use crate::domain::bypass::Rung;
 use crate::lab::control_plane::Kind;
 use crate::lab::envtest::{binaries, namespace};
 use crate::lab::monitoring::{Monitoring, Programs};
 use crate::lab::scenario::{SCENARIOS, Scenario, by_name};
 
+pub use self::breaking::BreakerReport;
 pub use self::director::Timing;
 pub use self::judge::SeenVerdict;
 pub use self::pages::DeliveredPage;
@@ -67,6 +71,16 @@ pub struct DemoArguments {
     /// paged for a hook that blocks writes, five minutes for one that delays them.
     #[arg(long)]
     pub with_prometheus: bool,
+    /// Let the daemon bypass the culprit, so far and no farther: shield, skip or ignore
+    #[arg(
+        long,
+        value_name = "RUNG",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "shield",
+        value_parser = Rung::parse
+    )]
+    pub auto_break: Option<Rung>,
     /// Folder for the daemon to record to, for `replay`
     #[arg(long, value_name = "DIR")]
     pub record: Option<PathBuf>,
@@ -126,6 +140,8 @@ pub struct DaemonArguments {
     pub listen: String,
     /// Where to record what it observes.
     pub record: Option<PathBuf>,
+    /// How far it may bypass a culprit; `None` for not at all.
+    pub auto_break: Option<Rung>,
 }
 
 /// A daemon that serves.
@@ -153,6 +169,8 @@ pub struct DemoOptions {
     pub colour: bool,
     /// Prometheus and Alertmanager, if alerts are to be followed.
     pub programs: Option<Programs>,
+    /// How far the daemon may bypass a culprit, if at all.
+    pub auto_break: Option<Rung>,
 }
 
 /// Plays one scenario from the start of the lab to its end.
@@ -165,7 +183,7 @@ pub async fn run(
 ) -> anyhow::Result<DemoReport> {
     let started = Instant::now();
     let stage = tokio::select! {
-        stage = Stage::set_up(options.control_plane, start_daemon) => stage?,
+        stage = Stage::set_up(options.control_plane, options.auto_break, start_daemon) => stage?,
         interrupted = interruption() => return interrupted.and_then(|()| anyhow::bail!(INTERRUPTED)),
     };
     let account = Account {
@@ -178,7 +196,11 @@ pub async fn run(
             Some(programs) => Some(Pages::new(stage.monitor(programs).await?)),
             None => None,
         };
-        director.with_pages(pages).play().await
+        let breaking = match options.auto_break {
+            Some(_) => Some(Breaking::begin(stage.client()).await?),
+            None => None,
+        };
+        director.with_pages(pages).with_breaker(breaking).play().await
     };
     let report = tokio::select! {
         report = play => report,
@@ -233,6 +255,7 @@ pub async fn command(
         timeline: timeline(arguments.output),
         colour,
         programs,
+        auto_break: arguments.auto_break,
     };
     let report = run(options, start_daemon).await?;
     if arguments.output == DemoOutput::Json {
@@ -255,7 +278,7 @@ async fn hold(
 ) -> anyhow::Result<()> {
     let started = Instant::now();
     let stage = tokio::select! {
-        stage = Stage::set_up(arguments.control_plane, start_daemon) => stage?,
+        stage = Stage::set_up(arguments.control_plane, arguments.auto_break, start_daemon) => stage?,
         interrupted = interruption() => return interrupted,
     };
     let held = tokio::select! {
@@ -524,6 +547,7 @@ mod tests {
             timeline: Some(Box::new(out.clone())),
             colour: false,
             programs: None,
+            auto_break: None,
         };
         let report = run(options, fake_daemon(Arc::clone(&noted), cause))
             .await
@@ -577,6 +601,7 @@ mod tests {
             timeline: None,
             colour: false,
             programs: None,
+            auto_break: None,
         };
         let error = run(options, |_| Box::pin(async { anyhow::bail!("no such daemon") }))
             .await

@@ -11,6 +11,8 @@ use tokio::task::JoinHandle;
 use super::config::{Config, ConfigArguments};
 use super::demo::{DaemonArguments, DaemonHandle, StartingDaemon};
 use super::engine::Engine;
+use crate::domain::bypass::Rung;
+use crate::domain::fence::AutoBreak;
 use crate::io::http::{self, Shown};
 use crate::io::telemetry::Settings;
 
@@ -76,6 +78,7 @@ pub fn for_demo(arguments: DaemonArguments) -> StartingDaemon {
             kubeconfig,
             listen,
             record,
+            auto_break,
         } = arguments;
         let arguments = ConfigArguments {
             kubeconfig: Some(kubeconfig),
@@ -87,6 +90,12 @@ pub fn for_demo(arguments: DaemonArguments) -> StartingDaemon {
             .map_err(|errors| anyhow::anyhow!("the demo's own arguments are refused: {errors:?}"))?;
         // It is alone there.
         config.leadership.enabled = false;
+        if let Some(permitted) = auto_break {
+            config.auto_break = AutoBreak::On;
+            config.without_fence = true;
+            let up_to = Rung::ALL.into_iter().filter(|rung| *rung <= permitted);
+            config.breaker.fallback.rungs = up_to.collect();
+        }
         let daemon = Daemon::start(config).await?;
         Ok(DaemonHandle {
             address: daemon.address,

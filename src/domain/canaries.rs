@@ -139,7 +139,11 @@ impl Canaries {
 
     /// How many of a target ended at such times.
     pub fn ended_within(&self, target: CanaryTarget, within: impl Fn(Time) -> bool) -> usize {
-        let finished = self.0.get(&target).into_iter().flat_map(|memory| &memory.finished);
+        let finished = self
+            .0
+            .get(&target)
+            .into_iter()
+            .flat_map(|memory| &memory.finished);
         finished
             .filter(|report| within(report.started + report.took))
             .count()

@@ -74,6 +74,15 @@ pub enum Proof {
     NotAllowedToAct(String),
     /// It could not be tried.
     Unknown(String),
+    /// It is a lab whose API server knows no policies, and whose objects are worth nothing.
+    Unneeded,
+}
+
+impl Proof {
+    /// Whether it permits to act.
+    pub const fn permits(&self) -> bool {
+        matches!(self, Self::Proven | Self::Unneeded)
+    }
 }
 
 /// What hookwatch may do about a culprit at this instant.
@@ -95,10 +104,10 @@ impl Breaker {
         let (effective, why) = match (wanted, proof) {
             (AutoBreak::Off | AutoBreak::Plan, _) => (wanted, format!("autoBreak is {}.", wanted.as_str())),
             (AutoBreak::On, None) => (AutoBreak::Plan, "The fence was not tried yet.".to_owned()),
-            (AutoBreak::On, Some(Proof::Proven)) => (
-                AutoBreak::On,
-                "The fence is proven.".to_owned(),
-            ),
+            (AutoBreak::On, Some(Proof::Proven)) => (AutoBreak::On, "The fence is proven.".to_owned()),
+            (AutoBreak::On, Some(Proof::Unneeded)) => {
+                (AutoBreak::On, "In a lab no fence is needed.".to_owned())
+            }
             (AutoBreak::On, Some(Proof::NotProven(why))) => {
                 (AutoBreak::Plan, format!("The fence does not hold: {why}."))
             }

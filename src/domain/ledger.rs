@@ -204,8 +204,8 @@ impl Reading {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
     use super::*;
+    use proptest::prelude::*;
 
     const NOW: &str = "2026-11-21T00:11:02Z";
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use self::record::Record;
-pub use self::record::{FirstFailure, Recent, Totals};
+pub use self::record::{FirstFailure, FirstSuccess, Recent, Totals};
 use super::cluster::client_for;
 
 /// How much load there is.
@@ -73,6 +73,16 @@ impl Workload {
     /// Starts looking for a first failure anew, for instance when a fault begins.
     pub fn forget_failures(&self) {
         self.record.forget_failures();
+    }
+
+    /// The first create or update that was begun after the last [`Self::await_success`] and succeeded.
+    pub fn first_success(&self) -> Option<FirstSuccess> {
+        self.record.first_success()
+    }
+
+    /// Looks for a first success among what is begun from now on, for instance when a fault is in force.
+    pub fn await_success(&self) {
+        self.record.await_success();
     }
 
     /// Stops all clients and waits until none is left.

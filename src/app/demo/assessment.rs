@@ -12,6 +12,38 @@ pub struct Assessment {
     /// Every hook the daemon knows of.
     #[serde(deserialize_with = "or_default")]
     pub hooks: Vec<HookVerdict>,
+    /// What is done about culprits.
+    #[serde(deserialize_with = "or_default")]
+    pub breaker: Breaker,
+}
+
+/// What is done about culprits.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Breaker {
+    /// Hooks that it has to do with.
+    #[serde(deserialize_with = "or_default")]
+    pub hooks: Vec<HookStanding>,
+}
+
+/// Where one hook stands.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct HookStanding {
+    /// The name of the webhook.
+    #[serde(deserialize_with = "or_default")]
+    pub webhook: String,
+    /// `enforcing`, `bypassed`, `probation` or `contested`.
+    #[serde(deserialize_with = "or_default")]
+    pub state: String,
+    /// How far it is bypassed.
+    pub rung: Option<String>,
+    /// Whether every API server goes by that.
+    #[serde(deserialize_with = "or_default")]
+    pub effective: bool,
+    /// A sentence.
+    #[serde(deserialize_with = "or_default")]
+    pub words: String,
 }
 
 /// The control plane as a whole.

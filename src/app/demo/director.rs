@@ -8,6 +8,7 @@ use jiff::Timestamp;
 
 use super::DemoReport;
 use super::assessment::Assessment;
+use super::breaking::Breaking;
 use super::judge::{Judge, News, Phase};
 use super::pages::Pages;
 use super::report::{closing, finding, report};
@@ -58,6 +59,11 @@ impl Default for Timing {
 /// How long a daemon may leave every poll unanswered.
 const SILENCE_LIMIT: Duration = Duration::from_secs(15);
 
+/// How long a bypass may take to be over once every hook is well.
+const RESTORE: Duration = Duration::from_secs(180);
+/// Time between two probes of one backend, as the demo's daemon has it.
+const PROBES: Duration = Duration::from_secs(5);
+
 /// What happened when, as far as the report needs it.
 #[derive(Debug, Default)]
 pub struct Moments {
@@ -82,6 +88,7 @@ pub struct Director<'a> {
     last_answer: Instant,
     account: Account,
     pages: Option<Pages>,
+    breaking: Option<Breaking>,
 }
 
 /// Where the timeline goes.
@@ -111,12 +118,19 @@ impl<'a> Director<'a> {
             last_answer: Instant::now(),
             account,
             pages: None,
+            breaking: None,
         }
     }
 
     /// Has the alerts followed as well.
     pub fn with_pages(mut self, pages: Option<Pages>) -> Self {
         self.pages = pages;
+        self
+    }
+
+    /// Has the breaker followed as well.
+    pub fn with_breaker(mut self, breaking: Option<Breaking>) -> Self {
+        self.breaking = breaking;
         self
     }
 
@@ -138,11 +152,15 @@ impl<'a> Director<'a> {
                 pages.fault_ends();
             }
             self.wait_for_recovery().await?;
+            self.wait_for_restore().await?;
             self.wait_for_end_of_pages().await?;
         }
         let mut report = report(self.scenario, &self.judge, &self.moments);
         if let Some(pages) = self.pages.take() {
             report.add_pages(pages.report());
+        }
+        if let Some(breaking) = &self.breaking {
+            report.add_breaker(breaking.report(PROBES));
         }
         self.tell(Event::Closing {
             correct: report.correct,
@@ -191,6 +209,7 @@ impl<'a> Director<'a> {
             pages.fault_begins().await?;
         }
         let injected = self.scenario.inject(&self.stage.target()).await?;
+        self.stage.workload.await_success();
         self.moments.fault = Some((Instant::now(), Timestamp::now()));
         if !self.scenario.is_quiet() {
             self.tell(Event::Injected {
@@ -215,7 +234,9 @@ impl<'a> Director<'a> {
                         && self.moments.first_failure.is_none()
                         && elapsed < self.timing.first_failure;
                     let page_due = self.pages.as_ref().is_some_and(|pages| !pages.waited_enough());
-                    elapsed >= verdict + self.timing.linger && !failure_due && !page_due
+                    let bypass_due = self.breaking.as_ref().is_some_and(|it| !it.is_through())
+                        && elapsed < self.timing.verdict;
+                    elapsed >= verdict + self.timing.linger && !failure_due && !page_due && !bypass_due
                 }
             };
             if enough {
@@ -235,6 +256,38 @@ impl<'a> Director<'a> {
             }
         }
         self.tell(Event::NotRecovered)
+    }
+
+    async fn wait_for_restore(&mut self) -> anyhow::Result<()> {
+        let Some(mut breaking) = self.breaking.take() else {
+            return Ok(());
+        };
+        let since = Instant::now();
+        let mut whole = breaking.look_at_objects().await?;
+        while !whole && since.elapsed() < RESTORE {
+            // The breaker is put back for each look, which follows it.
+            self.breaking = Some(breaking);
+            self.look(Phase::Recovery).await?;
+            match self.breaking.take() {
+                Some(back) => breaking = back,
+                None => return Ok(()),
+            }
+            whole = breaking.look_at_objects().await?;
+        }
+        if whole {
+            breaking.apply_again().await?;
+            let text = format!(
+                "every configuration is what it was, {:.1} s after every hook was found Healthy; hookwatch owns \
+                 nothing of them, and their owner applies them without force",
+                since.elapsed().as_secs_f64()
+            );
+            self.tell(Event::Breaker {
+                label: "restored",
+                text,
+            })?;
+        }
+        self.breaking = Some(breaking);
+        Ok(())
     }
 
     async fn wait_for_end_of_pages(&mut self) -> anyhow::Result<()> {
@@ -270,6 +323,16 @@ impl<'a> Director<'a> {
             .map(|assessment| self.judge.observe(phase, assessment));
         for news in news.into_iter().flatten() {
             self.tell(event(news))?;
+        }
+        if let (Some(breaking), Some(assessment), Some((fault, _))) =
+            (&mut self.breaking, &assessment, self.moments.fault)
+        {
+            // What succeeds after the fault was removed is not the breaker's merit.
+            let first = self.stage.workload.first_success();
+            let first = first.filter(|_| matches!(phase, Phase::Fault(_)));
+            for event in breaking.observe(fault, assessment, first) {
+                self.tell(event)?;
+            }
         }
         if phase != Phase::Baseline
             && let Some(pages) = &mut self.pages

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use super::breaking::BreakerReport;
 use super::director::Moments;
 use super::judge::{Judge, SeenVerdict, rounded};
 use super::pages::DeliveredPage;
@@ -39,9 +40,21 @@ pub struct DemoReport {
     /// What somebody was paged with; `None` when there was no Prometheus.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pages: Option<Vec<DeliveredPage>>,
+    /// What the breaker came to; `None` when it was off.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub breaker: Option<BreakerReport>,
 }
 
 impl DemoReport {
+    /// Adds what the breaker came to, and what is wrong with that.
+    pub(super) fn add_breaker(&mut self, (breaker, objections): (BreakerReport, Vec<String>)) {
+        if self.fault_at.is_some() {
+            self.correct &= objections.is_empty();
+            self.objections.extend(objections);
+        }
+        self.breaker = Some(breaker);
+    }
+
     /// Adds what became of the alerts, and what is wrong with that.
     pub(super) fn add_pages(&mut self, (pages, objections): (Vec<DeliveredPage>, Vec<String>)) {
         // A scenario in which nothing is broken calls for no page.
@@ -92,6 +105,7 @@ pub fn report(scenario: &'static Scenario, judge: &Judge, moments: &Moments) -> 
             .map(|failure| format!("{:.3}", failure.at)),
         recovered_after_seconds: moments.recovered_after.map(rounded),
         pages: None,
+        breaker: None,
     }
 }
 

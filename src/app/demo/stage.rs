@@ -8,6 +8,7 @@ use anyhow::Context;
 
 use super::assessment::Assessment;
 use super::{DaemonArguments, DaemonHandle, StartingDaemon};
+use crate::domain::bypass::Rung;
 use crate::lab::cluster::Cluster;
 use crate::lab::control_plane::{ControlPlane, Kind};
 use crate::lab::directory::PrivateDirectory;
@@ -39,6 +40,7 @@ impl Stage {
     /// When any of them does not start.
     pub async fn set_up(
         kind: Kind,
+        auto_break: Option<Rung>,
         start_daemon: impl FnOnce(DaemonArguments) -> StartingDaemon,
     ) -> anyhow::Result<Self> {
         let directory = PrivateDirectory::create()?;
@@ -50,6 +52,7 @@ impl Stage {
             kubeconfig: directory.write("kubeconfig", &kubeconfig)?,
             listen: "127.0.0.1:0".to_owned(),
             record: None,
+            auto_break,
         };
         let daemon = start_daemon(arguments).await.context("starting the daemon")?;
         // No roots and no proxy: the daemon is asked by plain HTTP on loopback and nothing else is.
@@ -75,6 +78,11 @@ impl Stage {
             cluster: &self.cluster,
             control_plane: &self.control_plane,
         }
+    }
+
+    /// A way to the API server as its administrator.
+    pub fn client(&self) -> kube::Client {
+        self.cluster.client().clone()
     }
 
     /// Starts a Prometheus and an Alertmanager that watch the daemon.

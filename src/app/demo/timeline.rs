@@ -91,6 +91,13 @@ pub enum Event {
     },
     /// The fault is about to be removed, and no user's request has failed.
     NoFailure,
+    /// The breaker did something, or it came to something.
+    Breaker {
+        /// What, in a word or two.
+        label: &'static str,
+        /// The same in words.
+        text: String,
+    },
     /// The fault was removed.
     Removed,
     /// The daemon found every hook healthy again, this long after.
@@ -218,6 +225,7 @@ impl Shown {
                 let line = "no user's request has failed".to_owned();
                 shown("●", GREEN, "no failure", vec![line])
             }
+            Event::Breaker { label, text } => shown("◈", GREEN, label, vec![text.clone()]),
             Event::Removed => shown("▼", CYAN, "fault removed", Vec::new()),
             Event::Recovered(after) => {
                 let line = format!("every hook Healthy again {:.1} s later", after.as_secs_f64());

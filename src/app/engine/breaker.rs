@@ -77,8 +77,6 @@ struct Driver {
     breaker: Breaker,
     policy: Policy,
     mode: AutoBreak,
-    /// A lab's API server knows no policies, so there is no fence to prove.
-    without_fence: bool,
     audit: Option<AuditLog>,
     namespace: String,
     account: String,
@@ -106,7 +104,6 @@ impl Breaking {
             breaker: Breaker::new(settings),
             policy: config.breaker.clone(),
             mode: config.auto_break,
-            without_fence: config.without_fence,
             audit: config.audit_log.clone().map(AuditLog::new),
             namespace: config.namespace.clone(),
             account: format!("system:serviceaccount:{}:hookwatch", config.namespace),
@@ -189,7 +186,6 @@ impl Driver {
         let (_, judged) = judgement?;
         let mut judged = Judged::clone(&judged);
         judged.match_conditions = self.match_conditions;
-        judged.fence_holds |= self.without_fence;
         for (hook, facts) in &mut judged.hooks {
             match self.sights.owner(hook) {
                 Some((subject, ceiling)) => {
@@ -315,8 +311,13 @@ impl Driver {
             }
             Action::Tell(told) => {
                 let uid = self.sights.uid(&told.hook);
-                self.said
-                    .tell(&told, uid, now, &self.has.metrics, self.has.announcements.as_ref());
+                self.said.tell(
+                    &told,
+                    uid,
+                    now,
+                    &self.has.metrics,
+                    self.has.announcements.as_ref(),
+                );
             }
         }
     }

@@ -16,7 +16,7 @@ use tokio::time::{Instant, MissedTickBehavior, sleep_until};
 
 use crate::app::config::{CanaryConfig, Config, ProbeConfig, ScrapeConfig};
 use crate::domain::canary::{CanaryOutcome, CanaryTarget};
-use crate::domain::fence::AutoBreak;
+use crate::domain::fence::{AutoBreak, Proof};
 use crate::domain::hook::{Backend, BackendPath, Hook, HookId};
 use crate::domain::inventory::{Inventory, InventoryHealth, WatchReport};
 use crate::domain::kept::WATCHED;
@@ -59,7 +59,11 @@ pub(super) fn spawn(
     tracer: &Tracer,
 ) -> anyhow::Result<()> {
     let (known, inventory) = watch::channel(Arc::new(Inventory::default()));
-    if config.auto_break == AutoBreak::On {
+    if config.without_fence {
+        events
+            .try_send(Event::Fence(Proof::Unneeded))
+            .context("the core takes nothing in")?;
+    } else if config.auto_break == AutoBreak::On {
         tasks.spawn(fence::prove(
             Fence::new(connection),
             inventory.clone(),

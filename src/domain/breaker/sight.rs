@@ -70,7 +70,11 @@ fn shown(object: &Value, webhook: &str) -> Shown {
         Standing::OursWithoutAnnotation { conditions, .. } => {
             let has = |condition: Condition| conditions.iter().any(|name| name == condition.name());
             Shown::Ours {
-                rung: if has(Condition::Shield) { Rung::Shield } else { Rung::Skip },
+                rung: if has(Condition::Shield) {
+                    Rung::Shield
+                } else {
+                    Rung::Skip
+                },
                 probation: has(Condition::Probation),
             }
         }
@@ -100,7 +104,10 @@ mod tests {
         assert_eq!((&*view.version.0, &*view.uid), ("7", "u"));
         assert_eq!((view.shown, view.ceiling), (Shown::Original, Ceiling::Open));
         assert_eq!(View::of(None, "w"), View::gone());
-        assert_eq!(View::of(Some(&object(json!({}), json!([]))), "v").shown, Shown::Gone);
+        assert_eq!(
+            View::of(Some(&object(json!({}), json!([]))), "v").shown,
+            Shown::Gone
+        );
     }
 
     #[test]

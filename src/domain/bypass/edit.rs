@@ -64,7 +64,8 @@ pub struct Author {
     /// Who it is.
     pub writer: Writer,
     /// Whether the API servers know `matchConditions` (1.28, and every later release).
-    pub match_conditions: bool,}
+    pub match_conditions: bool,
+}
 
 /// What has to be done.
 #[derive(Debug, Clone, PartialEq)]

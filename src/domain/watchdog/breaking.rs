@@ -59,7 +59,7 @@ impl Watchdog {
                 .sources
                 .inventory_age_seconds
                 .is_none_or(|age| age > OLD_INVENTORY),
-            fence_holds: self.fence == Some(Proof::Proven),
+            fence_holds: self.fence.as_ref().is_some_and(Proof::permits),
             match_conditions: false,
             hooks: hooks.collect(),
         }

@@ -24,7 +24,10 @@ impl LedgerObject {
         match self.reading_of(&record.version) {
             Some(reading) => {
                 let book = reading.book().map_err(|why| {
-                    format!("annotation {ANNOTATION} of {} cannot be read: {why}", Self::what())
+                    format!(
+                        "annotation {ANNOTATION} of {} cannot be read: {why}",
+                        Self::what()
+                    )
                 })?;
                 Ok((Some(Version::new(&record.version)), book))
             }

@@ -43,7 +43,7 @@ impl Requests {
         let outcome = self.settle(request).await;
         let now = Instant::now();
         match outcome {
-            Ok(_) => self.record.wrote(now, now - began),
+            Ok(_) => self.record.wrote(now, now - began, what),
             Err(text) => {
                 self.record.failed(now, now - began, what, &text);
                 return false;

@@ -50,6 +50,15 @@ pub struct FirstFailure {
     pub text: String,
 }
 
+/// The first create or update that succeeded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FirstSuccess {
+    /// When the client learned of it.
+    pub ended: Instant,
+    /// What it had asked for, as in `create configmaps in team-a`.
+    pub request: String,
+}
+
 /// Where all clients of one workload write down what they met.
 #[derive(Debug, Default)]
 pub(super) struct Record {
@@ -62,11 +71,21 @@ struct State {
     /// Ended writes: when, how long it took, whether it succeeded.
     writes: VecDeque<(Instant, Duration, bool)>,
     first_failure: Option<FirstFailure>,
+    /// Since when a success is waited for.
+    awaited: Option<Instant>,
+    first_success: Option<FirstSuccess>,
 }
 
 impl Record {
-    pub(super) fn wrote(&self, now: Instant, took: Duration) {
+    pub(super) fn wrote(&self, now: Instant, took: Duration, request: &str) {
         let mut state = self.lock();
+        let counts = state.awaited.is_some_and(|since| now - took >= since) && !request.starts_with("delete");
+        if counts && state.first_success.is_none() {
+            state.first_success = Some(FirstSuccess {
+                ended: now,
+                request: request.to_owned(),
+            });
+        }
         state.totals.written += 1;
         state.remember(now, took, true);
     }
@@ -104,6 +123,15 @@ impl Record {
 
     pub(super) fn first_failure(&self) -> Option<FirstFailure> {
         self.lock().first_failure.clone()
+    }
+
+    pub(super) fn first_success(&self) -> Option<FirstSuccess> {
+        self.lock().first_success.clone()
+    }
+
+    pub(super) fn await_success(&self) {
+        let mut state = self.lock();
+        (state.awaited, state.first_success) = (Some(Instant::now()), None);
     }
 
     pub(super) fn forget_failures(&self) {

@@ -56,7 +56,10 @@ impl Said {
                 note.push_str(&format!(" To be told: {page}."));
             }
             let note = format!("Webhook {webhook:?}: {note}");
-            announcements.hand_in(of_action(&told.hook, uid, news, is_warning(told.news), &note), now);
+            announcements.hand_in(
+                of_action(&told.hook, uid, news, is_warning(told.news), &note),
+                now,
+            );
         }
         self.last
             .insert(told.hook.clone(), (told.news, told.words.clone()));

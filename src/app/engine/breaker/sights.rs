@@ -138,13 +138,7 @@ impl Sights {
         news.then_some(Observation::Servers(names))
     }
 
-    fn list(
-        &mut self,
-        server: &Arc<str>,
-        kind: HookKind,
-        objects: &[Value],
-        now: Time,
-    ) -> Vec<Observation> {
+    fn list(&mut self, server: &Arc<str>, kind: HookKind, objects: &[Value], now: Time) -> Vec<Observation> {
         let mut by_name: BTreeMap<&str, &Value> = BTreeMap::new();
         let mut observations = Vec::new();
         self.owners.retain(|(other, _), _| *other != kind);
