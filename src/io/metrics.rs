@@ -216,6 +216,11 @@ impl Metrics {
         self.breaker.acted(action, outcome);
     }
 
+    /// Notes that a bypass is in force now.
+    pub fn seen_bypassed(&self, at: Time) {
+        self.breaker.seen_bypassed(at);
+    }
+
     /// Drops the probe series of hooks that are not in the inventory any more.
     pub fn keep_only(&self, hooks: &BTreeSet<HookId>) {
         self.hooks.keep_only(hooks);
@@ -304,7 +309,7 @@ impl Metrics {
             let now = as_number(u8::from(assessment.breaker.effective == mode));
             self.breaker_mode.with_label_values(&[mode.as_str()]).set(now);
         }
-        self.breaker.fill(&assessment.breaker, assessment.at);
+        self.breaker.fill(&assessment.breaker);
         self.assessed_at.set(at);
         if let Some(replica) = &assessment.replica {
             for by in Place::ALL {

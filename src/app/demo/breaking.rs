@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::assessment::Assessment;
 use super::judge::rounded;
 use super::timeline::Event;
-use crate::domain::bypass::FIELD_MANAGER;
+use crate::domain::bypass::{FIELD_MANAGER, touched};
 use crate::lab::cluster::LabHook;
 use crate::lab::workload::FirstSuccess;
 
@@ -139,7 +139,7 @@ impl Breaking {
             let object = api(&self.client, hook).get(hook.configuration()).await?;
             let object = serde_json::to_value(object)?;
             let name = hook.configuration();
-            ours |= object.to_string().contains("hookwatch.dev/");
+            ours |= !touched(&object).is_empty();
             for part in ["/webhooks", "/metadata/annotations", "/metadata/labels"] {
                 // As text: to the byte.
                 let text = |object: &Value| object.pointer(part).map(Value::to_string);

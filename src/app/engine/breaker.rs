@@ -21,7 +21,8 @@ use super::announce::Announcements;
 use super::replicas::Leadership;
 use crate::app::config::Config;
 use crate::domain::breaker::{
-    Action, Breaker, Ceiling, Change, Judged, Observation, Outcome, Policy, Settings, To, View,
+    Action, AtLimit, Breaker, Ceiling, Change, Judged, Observation, Outcome, Policy, Settings, Stage, To,
+    View,
 };
 use crate::domain::bypass::Writer;
 use crate::domain::bypass::edit::{Author, Why, Wish};
@@ -229,7 +230,7 @@ impl Driver {
     /// Hooks that are not, or may not be, as their owners have them.
     fn involved(&self) -> BTreeSet<HookId> {
         let stages = self.breaker.stages();
-        let changed = stages.filter(|(_, stage)| *stage != crate::domain::breaker::Stage::Enforcing);
+        let changed = stages.filter(|(_, stage)| *stage != Stage::Enforcing);
         let noted = self.breaker.book().into_iter().flat_map(|book| &book.entries);
         let noted = noted.filter(|(_, entry)| entry.counts()).map(|(hook, _)| hook);
         changed.map(|(hook, _)| hook).chain(noted).cloned().collect()
@@ -360,7 +361,7 @@ impl Driver {
             .unwrap_or_default();
         let rule = self.policy.rule(hook, &subject, cause);
         // What stays at its limit until somebody comes has no end that `restore --expired` could go by.
-        let ends = rule.at_limit(rung) == crate::domain::breaker::AtLimit::Restore;
+        let ends = rule.at_limit(rung) == AtLimit::Restore;
         Wish::Bypass {
             rung,
             why: Why {
@@ -418,6 +419,15 @@ impl Driver {
             .stages()
             .map(|(hook, stage)| (hook.clone(), stage))
             .collect();
+        let open = |stage: &Stage| {
+            matches!(
+                stage,
+                Stage::Bypassed { .. } | Stage::Probation { restored: false }
+            )
+        };
+        if stages.values().any(open) {
+            self.has.metrics.seen_bypassed(now);
+        }
         let news = self.said.standings(
             &stages,
             |hook| culprits.contains(hook) || remembered(hook),

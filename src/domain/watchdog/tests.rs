@@ -1,5 +1,6 @@
 //! Incidents as lists of events.
 
+mod acting;
 mod endpoints;
 mod measured;
 mod misleading;

@@ -1,11 +1,9 @@
 //! Metrics of what the breaker does and does not do.
 
-use std::sync::Mutex;
-
 use prometheus::{Gauge, GaugeVec, IntCounterVec};
 
 use super::Maker;
-use crate::domain::breaker::{HeldBack, Rung};
+use crate::domain::breaker::{HeldBack, HookStanding, Rung};
 use crate::domain::fence::Breaker;
 use crate::domain::time::Time;
 
@@ -24,8 +22,6 @@ pub(super) struct BreakerMetrics {
     held_back: IntCounterVec,
     actions: IntCounterVec,
     last_seen_bypassed: Gauge,
-    /// When a bypass was last seen in force.
-    seen: Mutex<Option<Time>>,
 }
 
 impl BreakerMetrics {
@@ -60,7 +56,6 @@ impl BreakerMetrics {
                 "breaker_last_seen_bypassed_timestamp_seconds",
                 "When a bypass was last seen in force; 0 when none was.",
             )?,
-            seen: Mutex::default(),
         })
     }
 
@@ -72,9 +67,13 @@ impl BreakerMetrics {
         self.actions.with_label_values(&[action, outcome]).inc();
     }
 
-    pub(super) fn fill(&self, breaker: &Breaker, at: Time) {
+    pub(super) fn seen_bypassed(&self, at: Time) {
+        self.last_seen_bypassed.set(at.unix_seconds());
+    }
+
+    pub(super) fn fill(&self, breaker: &Breaker) {
         for rung in Rung::ALL {
-            let count = |of: fn(&crate::domain::breaker::HookStanding) -> Option<Rung>| {
+            let count = |of: fn(&HookStanding) -> Option<Rung>| {
                 let hooks = breaker.hooks.iter();
                 hooks.filter(|hook| of(hook) == Some(rung)).count() as f64
             };
@@ -90,11 +89,5 @@ impl BreakerMetrics {
             let hooks = breaker.hooks.iter().filter(|hook| hook.state == state);
             self.hooks.with_label_values(&[state]).set(hooks.count() as f64);
         }
-        let Ok(mut seen) = self.seen.lock() else { return };
-        if breaker.hooks.iter().any(|hook| hook.is_open()) {
-            *seen = Some(at);
-        }
-        self.last_seen_bypassed
-            .set(seen.map_or(0.0, |seen| seen.unix_seconds()));
     }
 }

@@ -1,0 +1,139 @@
+//! What the breaker is told of an incident: witnesses that do not lean on each other, and what canaries say of a change.
+
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::domain::breaker::{CanaryWord, Facts, Judged, Witness};
+use crate::domain::hook::MatchCondition;
+
+impl Incident {
+    fn judged(&mut self, ms: u64) -> Judged {
+        let assessment = self.tick(ms);
+        self.watchdog.judged(&assessment)
+    }
+
+    fn facts(&mut self, ms: u64, hook: &Hook) -> Facts {
+        let judged = self.judged(ms);
+        judged.hooks.get(&hook.id).cloned().expect("it is judged")
+    }
+}
+
+fn witnesses(all: &[Witness]) -> BTreeSet<Witness> {
+    all.iter().copied().collect()
+}
+
+/// The hook with a match condition of hookwatch's.
+fn changed(hook: &Hook, name: &str) -> Hook {
+    Hook {
+        match_conditions: vec![MatchCondition {
+            name: name.to_owned(),
+            expression: "false".to_owned(),
+        }],
+        ..hook.clone()
+    }
+}
+
+#[test]
+fn a_hang_has_two_witnesses_before_any_call_has_ended() {
+    let opa = hook("opa", 2);
+    let mut incident = Incident::calm(&[&opa]);
+    incident.canary_late(11 * SECOND);
+    for backend in 0..2 {
+        incident.probe_late(11 * SECOND, &opa, backend, 2 * SECOND);
+    }
+    // Nothing at all was counted since the fault.
+    incident.scrape(13 * SECOND);
+    let facts = incident.facts(13 * SECOND + 100, &opa);
+    assert!(facts.is_culprit(), "{facts:?}");
+    assert_eq!(facts.witnesses, witnesses(&[Witness::Probes, Witness::Canary]));
+    assert!(facts.confidence >= 85 && !facts.ambiguous && facts.meets_control_plane);
+}
+
+#[test]
+fn a_canary_and_the_counters_that_it_moved_itself_are_one_witness() {
+    let opa = hook("opa", 2);
+    let mut incident = Incident::calm(&[&opa]);
+    incident.canary(11 * SECOND, 100, refusal("opa", "EOF"));
+    let series = incident.count_calls("opa", 1.0, 0.1);
+    series.rejections.calling += 1.0;
+    incident.scrape(12 * SECOND);
+    let alone = incident.facts(12 * SECOND + 10, &opa);
+    assert_eq!(alone.witnesses, witnesses(&[Witness::Canary]));
+    let series = incident.count_calls("opa", 20.0, 0.1);
+    series.rejections.calling += 20.0;
+    incident.scrape(14 * SECOND);
+    let with_users = incident.facts(14 * SECOND + 10, &opa);
+    let both = witnesses(&[Witness::Canary, Witness::Counters]);
+    assert_eq!(with_users.witnesses, both);
+}
+
+#[test]
+fn a_late_canary_that_two_suspects_share_is_nobodys_witness() {
+    let (a, b) = (hook("a", 1), hook("b", 1));
+    let mut incident = Incident::calm(&[&a, &b]);
+    incident.canary_late(11 * SECOND);
+    for hook in [&a, &b] {
+        incident.probe_late(11 * SECOND, hook, 0, 3 * SECOND);
+    }
+    for hook in [&a, &b] {
+        let facts = incident.facts(15 * SECOND, hook);
+        assert_eq!(facts.witnesses, witnesses(&[Witness::Probes]), "{}", hook.id);
+    }
+    incident.canary(
+        11 * SECOND,
+        10 * SECOND,
+        refusal("a", "context deadline exceeded"),
+    );
+    let named = incident.facts(21 * SECOND + 10, &a);
+    assert!(named.witnesses.contains(&Witness::Canary));
+}
+
+#[test]
+fn a_name_that_another_configuration_uses_too_makes_all_evidence_ambiguous() {
+    let (mut a, mut b) = (hook("a", 1), hook("b", 1));
+    a.id = HookId::new(HookKind::Validating, "a", "same");
+    b.id = HookId::new(HookKind::Mutating, "b", "same");
+    let other = hook("other", 1);
+    let mut incident = Incident::with(vec![a.clone(), b.clone(), other.clone()]);
+    assert!(incident.facts(10, &a).ambiguous && incident.facts(20, &b).ambiguous);
+    assert!(!incident.facts(30, &other).ambiguous);
+}
+
+#[test]
+fn nobody_speaks_against_a_hook_that_is_well_and_what_is_not_in_the_inventory_is_not_told() {
+    let opa = hook("opa", 2);
+    let mut incident = Incident::calm(&[&opa]);
+    incident.canary(11 * SECOND, 5, refusal("elsewhere", "EOF"));
+    let judged = incident.judged(11 * SECOND + 10);
+    assert_eq!(judged.hooks.keys().collect::<Vec<_>>(), [&opa.id]);
+    assert!(judged.hooks[&opa.id].witnesses.is_empty());
+    assert!(!judged.fence_holds && !judged.inventory_is_old && !judged.self_doubt);
+    incident.event(12 * SECOND, Event::Fence(Proof::Proven));
+    assert!(incident.judged(12 * SECOND + 10).fence_holds);
+}
+
+#[test]
+fn only_canaries_sent_since_a_hook_was_changed_say_anything_of_the_change() {
+    let opa = hook("opa", 1);
+    let mut incident = Incident::calm(&[&opa]);
+    assert_eq!(incident.facts(11 * SECOND, &opa).canary, CanaryWord::Through);
+    incident.inventory(12 * SECOND, vec![changed(&opa, "hookwatch.dev/probation")]);
+    assert_eq!(incident.facts(12 * SECOND + 10, &opa).canary, CanaryWord::Awaited);
+    incident.canary(14 * SECOND, 5, refusal("opa", "EOF"));
+    assert_eq!(incident.facts(14 * SECOND + 10, &opa).canary, CanaryWord::Failed);
+    incident.canary(16 * SECOND, 5, CanaryOutcome::Written);
+    assert_eq!(incident.facts(16 * SECOND + 10, &opa).canary, CanaryWord::Through);
+    incident.canary_late(18 * SECOND);
+    assert_eq!(incident.facts(20 * SECOND + 10, &opa).canary, CanaryWord::Failed);
+}
+
+#[test]
+fn a_hook_that_no_canary_meets_is_not_waited_for() {
+    let mut pods = hook("pods", 1);
+    for rule in &mut pods.rules {
+        rule.resources = vec!["pods".to_owned()];
+    }
+    let mut incident = Incident::with(vec![pods.clone()]);
+    incident.canary(10, 5, CanaryOutcome::Written);
+    assert_eq!(incident.facts(20, &pods).canary, CanaryWord::Unmet);
+}
