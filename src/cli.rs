@@ -55,6 +55,12 @@ enum Command {
     /// What will be changed is shown and asked for first. Exit code: 0 done, or nothing to do; 1 something could not be
     /// brought back; 64 bad usage.
     Restore(by_hand::RestoreArguments),
+    /// Show what `break` would change, and change nothing
+    Plan(by_hand::PlanArguments),
+    /// Keep the breaker of every daemon from bypassing anything new
+    Freeze(by_hand::FreezeArguments),
+    /// Take that back
+    Unfreeze(by_hand::UnfreezeArguments),
     /// Check a configuration without opening anything
     CheckConfig(ConfigArguments),
 }
@@ -137,6 +143,9 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         }
         Command::Break(arguments) => block_on(by_hand::break_hook(arguments)),
         Command::Restore(arguments) => block_on(by_hand::restore(arguments)),
+        Command::Plan(arguments) => block_on(by_hand::plan_hook(arguments)),
+        Command::Freeze(arguments) => block_on(by_hand::freeze(arguments)),
+        Command::Unfreeze(arguments) => block_on(by_hand::unfreeze(arguments)),
         Command::CheckConfig(arguments) => Ok(match checked(&arguments) {
             Ok(_) => {
                 // They do not keep a daemon from starting, so they are no mistakes.

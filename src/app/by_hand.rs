@@ -3,6 +3,7 @@
 //! Both need nothing but a way to an API server: no daemon, no Lease, no configuration file.
 
 mod arguments;
+mod freeze;
 mod show;
 
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
@@ -21,8 +22,12 @@ use crate::io::audit::Record;
 use crate::io::breaker::{Hand, Outcome, Patience, Refused, Report, knows_match_conditions, servers};
 use crate::io::client::{ConnectOptions, Connection};
 use crate::io::events::{EventOutcome, EventWriter};
+use crate::io::ledger::LedgerObject;
 
-pub use arguments::{BreakArguments, ClusterArguments, RestoreArguments};
+pub use arguments::{
+    BreakArguments, ClusterArguments, FreezeArguments, PlanArguments, RestoreArguments, UnfreezeArguments,
+};
+pub use freeze::{freeze, unfreeze};
 
 const KINDS: [HookKind; 2] = [HookKind::Validating, HookKind::Mutating];
 
@@ -37,6 +42,7 @@ struct Deed {
 struct Session {
     hand: Hand,
     author: Author,
+    ledger: LedgerObject,
     events: EventWriter,
     clock: Clock,
     arguments: ClusterArguments,
@@ -70,6 +76,28 @@ pub async fn break_hook(arguments: BreakArguments) -> anyhow::Result<ExitCode> {
     if session.show(&hook, &object, &wish) && session.agreed() {
         session.carry_out(Deed { hook, uid, wish }).await?;
     }
+    session.end()
+}
+
+/// Shows what [`break_hook`] would change, or why it would not, and changes nothing.
+///
+/// # Errors
+/// When there is no way to the cluster.
+pub async fn plan_hook(arguments: PlanArguments) -> anyhow::Result<ExitCode> {
+    let mut session = Session::open(arguments.cluster).await?;
+    let wish = Wish::Bypass {
+        rung: arguments.rung,
+        why: Why {
+            reason: "It was asked for by hand.".to_owned(),
+            evidence: Vec::new(),
+            expires: None,
+        },
+    };
+    let (hook, object) = match session.find(&arguments.target, arguments.kind).await {
+        Ok(found) => found,
+        Err(why) => return session.usage(&why),
+    };
+    session.show(&hook, &object, &wish);
     session.end()
 }
 
@@ -153,6 +181,7 @@ impl Session {
         Ok(Self {
             hand: Hand::new(servers, Arc::clone(&clock), Patience::default()),
             author,
+            ledger: LedgerObject::new(&connection),
             events: EventWriter::new(&connection, &identity),
             clock,
             arguments,

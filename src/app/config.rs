@@ -55,8 +55,8 @@ pub struct ConfigArguments {
     pub record: Option<PathBuf>,
     /// What is done about a culprit: off, plan or on [default: plan; without a value: on]
     ///
-    /// This version bypasses nothing yet. With `on` it proves, by dry runs, that the fence around its account holds,
-    /// and publishes whether it would be allowed to act.
+    /// With `plan` it is only said what would be done. With `on` hookwatch bypasses the culprit as far as the section
+    /// `breaker` of the configuration permits, and brings it back, as long as the fence around its account is proven.
     #[arg(
         long,
         env = "HOOKWATCH_AUTO_BREAK",

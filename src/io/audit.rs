@@ -69,6 +69,34 @@ impl Record {
     }
 }
 
+impl Record {
+    /// What there is to say of an order to the breaker, `freeze` or `unfreeze`, which is written down on an object of
+    /// hookwatch's own.
+    pub fn of_order(
+        object: &HookId,
+        action: &'static str,
+        reason: Option<String>,
+        (outcome, detail): (&'static str, Option<String>),
+        author: &Author,
+        time: Time,
+    ) -> Self {
+        Self {
+            time,
+            action,
+            rung: None,
+            kind: object.kind.as_str(),
+            configuration: object.configuration.to_string(),
+            webhook: object.webhook.to_string(),
+            reason,
+            outcome,
+            detail,
+            steps: Vec::new(),
+            identity: author.writer.identity.clone(),
+            version: author.writer.version.clone(),
+        }
+    }
+}
+
 impl Outcome {
     /// The name in the audit log and in labels.
     pub const fn as_str(&self) -> &'static str {

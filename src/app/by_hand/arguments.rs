@@ -83,6 +83,42 @@ pub struct RestoreArguments {
     pub cluster: ClusterArguments,
 }
 
+/// `hookwatch plan`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct PlanArguments {
+    /// The configuration, and the webhook in it
+    #[arg(value_name = "CONFIG/WEBHOOK", value_parser = target)]
+    pub target: (String, String),
+    /// Which kind of configuration, where both have one of this name: validating or mutating
+    #[arg(long, value_parser = kind)]
+    pub kind: Option<HookKind>,
+    /// How far: shield, skip or ignore
+    #[arg(long, value_parser = Rung::parse, default_value = "shield")]
+    pub rung: Rung,
+    /// The cluster
+    #[command(flatten)]
+    pub cluster: ClusterArguments,
+}
+
+/// `hookwatch freeze`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct FreezeArguments {
+    /// Why, for whoever wonders
+    #[arg(long, value_name = "TEXT", value_parser = reason)]
+    pub reason: String,
+    /// The cluster
+    #[command(flatten)]
+    pub cluster: ClusterArguments,
+}
+
+/// `hookwatch unfreeze`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct UnfreezeArguments {
+    /// The cluster
+    #[command(flatten)]
+    pub cluster: ClusterArguments,
+}
+
 fn target(text: &str) -> Result<(String, String), String> {
     match text.split_once('/') {
         Some((configuration, webhook)) if !configuration.is_empty() && !webhook.is_empty() => {

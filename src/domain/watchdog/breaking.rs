@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::Watchdog;
 use crate::domain::breaker::spared::meets_control_plane;
 use crate::domain::breaker::{CanaryWord, Ceiling, Facts, Judged, Witness};
+use crate::domain::bypass::Condition;
 use crate::domain::canary::{CanaryOutcome, CanaryTarget};
 use crate::domain::changes::What;
 use crate::domain::fence::Proof;
@@ -16,7 +17,7 @@ use crate::domain::history::{Window, Windows};
 use crate::domain::hook::{BackendPath, Hook, HookId};
 use crate::domain::probing::BackendState;
 use crate::domain::time::Time;
-use crate::domain::verdict::{Assessment, Cause, Health, Verdict};
+use crate::domain::verdict::{Assessment, Cause, Effect, Health, Verdict};
 
 /// An inventory that could not be kept up for longer than this is nothing to act by, in seconds.
 const OLD_INVENTORY: f64 = 30.0;
@@ -73,22 +74,62 @@ impl Watchdog {
                 && (other.kind, other.configuration.as_ref()) != (hook.id.kind, Some(&hook.id.configuration))
         });
         let labels = |namespace: &str| self.inventory.as_ref()?.namespaces.get(namespace);
+        let canary = self.canary_word(hook, now);
+        let is_well = canary != CanaryWord::Failed && self.is_well_though_uncalled(hook, verdict.cause, now);
         let witnesses = match verdict.health {
+            _ if is_well => BTreeSet::new(),
             Health::Healthy | Health::Unknown => BTreeSet::new(),
             Health::Suspect | Health::Failing => self.witnesses(hook, verdict, all, windows, now),
         };
+        let (health, cause, effect) = match is_well {
+            true => (Health::Healthy, None, Effect::None),
+            false => (verdict.health, verdict.cause, verdict.effect),
+        };
         Facts {
-            health: verdict.health,
-            cause: verdict.cause,
-            effect: verdict.effect,
+            health,
+            cause,
+            effect,
             confidence: (verdict.confidence.clamp(0.0, 1.0) * 100.0).round() as u8,
             witnesses,
             ambiguous: namesakes.count() > 0,
-            canary: self.canary_word(hook, now),
+            canary,
             meets_control_plane: meets_control_plane(hook, &self.own_namespace, labels),
             ceiling: Ceiling::Open,
             subject: Default::default(),
         }
+    }
+
+    /// Users' calls do not reach the hook, because it is bypassed: what was counted before says nothing of how it is
+    /// now, and nothing newer will be counted. Every backend answers, and that is all there is to know.
+    fn is_well_though_uncalled(&self, hook: &Hook, cause: Option<Cause>, now: Time) -> bool {
+        let uncalled = [Condition::Skip.name(), Condition::Probation.name()];
+        let mut conditions = hook.match_conditions.iter();
+        if !conditions.any(|condition| uncalled.contains(&condition.name.as_str()))
+            || matches!(cause, Some(Cause::NoEndpoints | Cause::NoService))
+        {
+            return false;
+        }
+        let states = self.states_that_count(&hook.id, now);
+        !states.is_empty()
+            && states
+                .iter()
+                .all(|state| matches!(state, BackendState::Alive { .. }))
+    }
+
+    /// How each backend is that a probe reaches another way than the API server, as far as it was tried.
+    fn states_that_count(&self, id: &HookId, now: Time) -> Vec<BackendState> {
+        let Some(backends) = self.backends.get(id) else {
+            return Vec::new();
+        };
+        let direct = backends
+            .keys()
+            .any(|backend| backend.path != BackendPath::ClusterIp);
+        backends
+            .iter()
+            .filter(|(backend, _)| !direct || backend.path != BackendPath::ClusterIp)
+            .map(|(_, memory)| memory.state(now))
+            .filter(|state| !matches!(state, BackendState::Untried { .. }))
+            .collect()
     }
 
     fn witnesses(
@@ -124,18 +165,7 @@ impl Watchdog {
         if matches!(cause, Some(Cause::NoEndpoints | Cause::NoService)) {
             return self.without_backends.contains_key(id);
         }
-        let Some(backends) = self.backends.get(id) else {
-            return false;
-        };
-        let direct = backends
-            .keys()
-            .any(|backend| backend.path != BackendPath::ClusterIp);
-        let states: Vec<BackendState> = backends
-            .iter()
-            .filter(|(backend, _)| !direct || backend.path != BackendPath::ClusterIp)
-            .map(|(_, memory)| memory.state(now))
-            .filter(|state| !matches!(state, BackendState::Untried { .. }))
-            .collect();
+        let states = self.states_that_count(id, now);
         let bad = |state: &BackendState| match state {
             BackendState::Dead(dead) => dead.certain,
             BackendState::Slow { .. } => true,

@@ -86,6 +86,12 @@ impl LedgerObject {
         }
     }
 
+    /// The originals that stand beside the book of a version that was read.
+    pub fn originals(&self, version: Option<&Version>) -> BTreeMap<HookId, String> {
+        let reading = version.and_then(|version| self.reading_of(&version.0));
+        reading.map_or_else(BTreeMap::new, |reading| reading.originals())
+    }
+
     fn written(&self, object: &Value) -> Outcome {
         match version(object) {
             Some(version) => {

@@ -137,3 +137,33 @@ fn a_hook_that_no_canary_meets_is_not_waited_for() {
     incident.canary(10, 5, CanaryOutcome::Written);
     assert_eq!(incident.facts(20, &pods).canary, CanaryWord::Unmet);
 }
+
+/// What was counted before a bypass is all that there will be counted for as long as it lasts.
+#[test]
+fn a_hook_that_is_skipped_is_well_when_its_backends_are_whatever_was_counted_before() {
+    let opa = hook("opa", 1);
+    let mut incident = Incident::calm(&[&opa]);
+    for step in 0..2 {
+        let series = incident.count_calls("opa", 20.0, 10.0);
+        series.rejections.calling += 20.0;
+        incident.probe_late(11 * SECOND + step, &opa, 0, 2 * SECOND);
+        incident.scrape((20 + 2 * step) * SECOND);
+    }
+    assert!(incident.facts(22 * SECOND + 10, &opa).is_culprit());
+    let skipped = changed(&opa, "hookwatch.dev/skip");
+    incident.inventory(23 * SECOND, vec![skipped.clone()]);
+    assert!(incident.facts(23 * SECOND + 10, &opa).is_culprit());
+    for step in 0..3 {
+        incident.probe((24 + step) * SECOND, &skipped, 0, alive());
+        incident.canary((24 + step) * SECOND, 5, CanaryOutcome::Written);
+    }
+    incident.scrape(27 * SECOND);
+    let facts = incident.facts(27 * SECOND + 10, &opa);
+    assert_eq!((facts.health, facts.cause), (Health::Healthy, None));
+    // On probation its canaries have the last word.
+    incident.inventory(28 * SECOND, vec![changed(&opa, "hookwatch.dev/probation")]);
+    incident.canary(30 * SECOND, 5, refusal("opa", "EOF"));
+    let facts = incident.facts(30 * SECOND + 10, &opa);
+    assert_eq!(facts.canary, CanaryWord::Failed);
+    assert_ne!(facts.health, Health::Healthy);
+}

@@ -1,0 +1,97 @@
+//! `hookwatch freeze` and `unfreeze`: whether the breaker of every daemon may do anything new.
+//!
+//! The order stands in the ledger, which no webhook can block. What is bypassed stays so while it stands, and comes back
+//! when it is well.
+
+use std::process::ExitCode;
+
+use super::Session;
+use super::arguments::{FreezeArguments, UnfreezeArguments};
+use crate::domain::breaker::{Freeze, Outcome as Written};
+use crate::domain::bypass::LEDGER;
+use crate::domain::hook::{HookId, HookKind};
+use crate::io::audit::Record;
+
+/// Attempts against others who write the ledger at the same time: replicas that elect a leader do so every few seconds.
+const ATTEMPTS: u32 = 10;
+
+/// Keeps the breaker from doing anything new.
+///
+/// # Errors
+/// When there is no way to the cluster, or the audit log cannot be written.
+pub async fn freeze(arguments: FreezeArguments) -> anyhow::Result<ExitCode> {
+    let mut session = Session::open(arguments.cluster).await?;
+    let order = Freeze {
+        by: session.author.writer.identity.as_str().into(),
+        reason: arguments.reason.as_str().into(),
+        at: (session.clock)(),
+    };
+    session.order(Some(order)).await?;
+    session.end()
+}
+
+/// Takes such an order back.
+///
+/// # Errors
+/// As for [`freeze`].
+pub async fn unfreeze(arguments: UnfreezeArguments) -> anyhow::Result<ExitCode> {
+    let mut session = Session::open(arguments.cluster).await?;
+    session.order(None).await?;
+    session.end()
+}
+
+impl Session {
+    async fn order(&mut self, order: Option<Freeze>) -> anyhow::Result<()> {
+        let (action, reason) = match &order {
+            Some(order) => ("freeze", Some(order.reason.to_string())),
+            None => ("unfreeze", None),
+        };
+        let done = self.write_order(order).await;
+        let hook = HookId::new(HookKind::Validating, LEDGER, "");
+        let (outcome, detail) = match &done {
+            Ok(true) => ("applied", None),
+            Ok(false) => ("already_so", None),
+            Err(why) => ("refused", Some(why.clone())),
+        };
+        let record = Record::of_order(
+            &hook,
+            action,
+            reason,
+            (outcome, detail),
+            &self.author,
+            (self.clock)(),
+        );
+        if let Some(log) = &self.arguments.audit_log {
+            log.write(&record)?;
+        }
+        self.records.push(record);
+        match done {
+            Ok(true) if action == "freeze" => {
+                self.say("Frozen: nothing new is bypassed. What is bypassed comes back when it is well.");
+            }
+            Ok(true) => self.say("Not frozen any more."),
+            Ok(false) => self.say("It was not frozen."),
+            Err(why) => self.failed(&why),
+        }
+        Ok(())
+    }
+
+    /// Whether anything had to be written.
+    async fn write_order(&self, order: Option<Freeze>) -> Result<bool, String> {
+        for _ in 0..ATTEMPTS {
+            let (version, mut book) = self.ledger.read_book().await?;
+            if book.frozen.is_none() && order.is_none() {
+                return Ok(false);
+            }
+            book.frozen.clone_from(&order);
+            let originals = self.ledger.originals(version.as_ref());
+            match self.ledger.write_book(version.as_ref(), &book, &originals).await {
+                Written::Written(_) => return Ok(true),
+                // Somebody was faster, or it is not clear whether it was written: reading tells.
+                Written::Conflict | Written::Gone | Written::Ambiguous | Written::Applied(_) => {}
+                Written::Refused(why) => return Err(why.to_string()),
+            }
+        }
+        Err("others keep writing the ledger, or no API server answers".to_owned())
+    }
+}
