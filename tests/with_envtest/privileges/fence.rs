@@ -166,6 +166,7 @@ pub fn lets_through_what_a_bypass_takes_and_nothing_else() -> Outcome {
         }
         others(&cluster, &mut account).await;
         one_bypass_for_real(&cluster, &mut account).await;
+        taken_back_once_its_owner_opted_out(&cluster, &mut account).await;
         three_hundred_webhooks(&cluster, &mut account).await;
         assert!(account.tried > 600, "{} attempts", account.tried);
         account.settle();
@@ -519,6 +520,40 @@ async fn one_bypass_for_real(cluster: &Cluster, account: &mut Account) {
             .remove("matchConditions");
     }
     assert_eq!(restored, original);
+}
+
+/// A bypass whose object is opted out while it lasts: what was changed may go back, and nothing else changes any more.
+async fn taken_back_once_its_owner_opted_out(cluster: &Cluster, account: &mut Account) {
+    let actor = cluster.client("hookwatch").await;
+    let original = get(&cluster.admin, PLAIN).await;
+    let mut step = original.clone();
+    changes::bypass(&mut step);
+    let answer = Way::JsonPatch.go(&actor, PLAIN, &original, &step, false).await;
+    account.check("a bypass before the opt-out", answer.is_success(), &answer);
+    let off = json!({"metadata": {"annotations": {"hookwatch.dev/breaker": "off"}}});
+    let target = format!("{CONFIGURATIONS}/{PLAIN}");
+    cluster.admin(Method::PATCH, &target, &off).await;
+    let bypassed = get(&cluster.admin, PLAIN).await;
+    let says = "annotated hookwatch.dev/breaker: off";
+    let mut farther = bypassed.clone();
+    farther["webhooks"][1]["failurePolicy"] = "Ignore".into();
+    let answer = Way::JsonPatch.go(&actor, PLAIN, &bypassed, &farther, true).await;
+    account.check("a field of another webhook", by_the_fence(&answer, says), &answer);
+    let mut moved = bypassed.clone();
+    moved["webhooks"][2]["matchConditions"] = bypassed["webhooks"][0]["matchConditions"].clone();
+    let answer = Way::JsonPatch.go(&actor, PLAIN, &bypassed, &moved, true).await;
+    account.check("another rung", by_the_fence(&answer, says), &answer);
+    let mut restored = bypassed.clone();
+    changes::restore(&mut restored);
+    let answer = Way::JsonPatch.go(&actor, PLAIN, &bypassed, &restored, false).await;
+    account.check("its end after the opt-out", answer.is_success(), &answer);
+    let restored = get(&cluster.admin, PLAIN).await;
+    let mut again = restored.clone();
+    changes::bypass(&mut again);
+    let answer = Way::JsonPatch.go(&actor, PLAIN, &restored, &again, true).await;
+    account.check("the same bypass once more", by_the_fence(&answer, says), &answer);
+    let none = json!({"metadata": {"annotations": {"hookwatch.dev/breaker": null}}});
+    cluster.admin(Method::PATCH, &target, &none).await;
 }
 
 async fn canaries(cluster: &Cluster, wide: &Client, account: &mut Account) {
