@@ -545,7 +545,9 @@ async fn taken_back_once_its_owner_opted_out(cluster: &Cluster, account: &mut Ac
     account.check("another rung", by_the_fence(&answer, says), &answer);
     let mut restored = bypassed.clone();
     changes::restore(&mut restored);
-    let answer = Way::JsonPatch.go(&actor, PLAIN, &bypassed, &restored, false).await;
+    let answer = Way::JsonPatch
+        .go(&actor, PLAIN, &bypassed, &restored, false)
+        .await;
     account.check("its end after the opt-out", answer.is_success(), &answer);
     let restored = get(&cluster.admin, PLAIN).await;
     let mut again = restored.clone();
