@@ -1,6 +1,7 @@
 //! Incidents as lists of events.
 
 mod endpoints;
+mod explained;
 mod measured;
 mod misleading;
 mod others;
