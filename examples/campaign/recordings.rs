@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use hookwatch::app::replay::replay;
+use hookwatch::app::replay::replay_scrapes;
 use hookwatch::domain::hook::{HookId, HookKind};
 use hookwatch::domain::snapshot::Snapshot;
 use hookwatch::domain::time::Time;
@@ -204,7 +204,7 @@ fn recording(name: &str) -> Said {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/fixtures/recordings")
         .join(name);
-    let replay = replay(&folder).unwrap_or_else(|error| panic!("{error:#}"));
+    let replay = replay_scrapes(&folder).unwrap_or_else(|error| panic!("{error:#}"));
     let mut denying: Vec<String> = Vec::new();
     for turn in replay
         .turns

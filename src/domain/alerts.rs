@@ -156,14 +156,17 @@ fn writes(assessment: &Assessment, found: &mut Vec<Condition>) {
 fn hook(verdict: &Verdict, self_doubt: bool, found: &mut Vec<Condition>) {
     let Some(cause) = verdict.cause else { return };
     let is_admission = verdict.kind.is_admission();
-    let mut fire = |rule| {
-        let labels = [
+    let mut fire = |rule: &'static Rule| {
+        let mut labels = vec![
             ("kind", verdict.kind.as_str()),
             ("configuration", verdict.configuration.as_deref().unwrap_or("")),
             ("webhook", &*verdict.webhook),
-            ("cause", cause.as_str()),
             ("effect", verdict.effect.as_str()),
         ];
+        // A hook that fails in one way and then in another goes on failing: the cause is in the text.
+        if !matches!(rule.alert, "HookwatchHookFailing" | "HookwatchHookFailingOpen") {
+            labels.push(("cause", cause.as_str()));
+        }
         let summary = format!("{} is {cause}. {}", name(verdict), verdict.summary);
         let mut explanation = vec![match &verdict.configuration {
             Some(configuration) => format!("The hook belongs to {configuration:?}."),

@@ -11,6 +11,7 @@ mod dead;
 mod others;
 mod risks;
 mod rollout;
+mod ruled_out;
 mod scope;
 mod slowness;
 mod stale;
@@ -106,6 +107,8 @@ pub struct Case<'a> {
     pub reached_at: Option<Time>,
     /// Writes are slow for a reason that is no hook's: a canary that is late may be so for the same one.
     pub explained: bool,
+    /// Why it is nothing but a hook, and until when that is known.
+    pub ruled_out: Option<&'a (Time, String)>,
     /// The inventory has been old for a while: addresses may have changed.
     pub inventory_is_old: bool,
     /// Every probe of everything fails and nothing shows that this is not our own fault.

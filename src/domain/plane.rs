@@ -1,5 +1,7 @@
 //! The state of the control plane as a whole, and the troubles with writes that are no hook's.
 
+mod ruled_out;
+
 use std::time::Duration;
 
 use super::canaries::Canaries;

@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use hookwatch::app::replay::replay_scrapes;
+use hookwatch::domain::breaker::{HeldBack, Rung};
 use hookwatch::domain::canary::{CanaryOutcome, CanaryReport, CanaryTarget};
 use hookwatch::domain::hook::{Backend, BackendAddress, BackendPath, HookId, HookKind};
 use hookwatch::domain::leadership::{Place, ReplicaView, Role};
@@ -71,6 +72,8 @@ pub fn values_of(label: &str) -> Option<Vec<&'static str>> {
             .into_iter()
             // Those of a backend.
             .chain(["alive", "slow", "wavering", "dead", "untried"])
+            // Those of a hook as the breaker sees it.
+            .chain(["enforcing", "bypassed", "probation", "contested"])
             .collect(),
         "cause" => causes
             .map(Cause::as_str)
@@ -97,6 +100,8 @@ pub fn values_of(label: &str) -> Option<Vec<&'static str>> {
         "signal" => Signal::ALL.map(Signal::as_str).to_vec(),
         "by" => Place::ALL.map(Place::as_str).to_vec(),
         "role" => Role::ALL.map(Role::as_str).to_vec(),
+        "rung" => Rung::ALL.map(Rung::as_str).to_vec(),
+        "action" => vec!["bypass", "probation", "restore"],
         "certificate" => vec!["served", "ca"],
         "result" => vec![
             "success",
@@ -111,6 +116,7 @@ pub fn values_of(label: &str) -> Option<Vec<&'static str>> {
             .into_iter()
             .chain(Dropped::ALL.map(Dropped::as_str))
             .chain(Loss::ALL.map(Loss::as_str))
+            .chain(HeldBack::ALL.map(HeldBack::as_str))
             .collect(),
         _ => return None,
     })
@@ -126,6 +132,9 @@ fn exposition() -> String {
         address: BackendAddress::Host("127.0.0.1".to_owned(), 443),
     };
     let took = Duration::from_millis(3);
+    metrics.held_back(HeldBack::Hold);
+    metrics.acted("bypass", "applied");
+    metrics.seen_bypassed(at);
     metrics.probed(&ProbeReport {
         hook: id.clone(),
         backend: backend.clone(),

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
@@ -94,7 +95,7 @@ struct Driver {
 
 impl Breaking {
     /// The task of the breaker.
-    pub(super) fn start(self, config: &Config) -> impl Future<Output = ()> + use<> {
+    pub(super) fn start(self, config: &Config) -> BoxFuture<'static, ()> {
         let settings = Settings::new(&self.identity, config.auto_break, config.breaker.clone());
         let server = self.connection.server();
         let name = server
@@ -118,7 +119,7 @@ impl Breaking {
             jobs: JoinSet::new(),
             has: self,
         };
-        driver.run()
+        Box::pin(driver.run())
     }
 }
 

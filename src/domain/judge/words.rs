@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::witnesses::{Counters, Probes};
-use super::{Accusation, Case, Finding, latest, rollout, scope, stale, structural};
+use super::{Accusation, Case, Finding, latest, rollout, ruled_out, scope, stale, structural};
 use crate::domain::changes::Changes;
 use crate::domain::hook::{Backend, HookId, ServiceState, ServiceTarget, Target};
 use crate::domain::probing::{BackendState, Dead};
@@ -90,6 +90,18 @@ pub(super) fn evidence(
     if let (Some(hook), Health::Failing) = (case.hook, health) {
         let namespaces = case.inventory.map(|inventory| &inventory.namespaces);
         said.extend(scope::sentence(hook, namespaces));
+    }
+    if health == Health::Unknown {
+        said.push(ruled_out::cannot_tell(case, counters, probes));
+    }
+    if let (Some(cause), Health::Failing) = (cause, health) {
+        said.extend(ruled_out::sentences(
+            case,
+            counters,
+            probes,
+            named,
+            (cause, since),
+        ));
     }
     if case.self_doubt && cause.is_some() {
         said.push("Probes of every hook fail at once: hookwatch's own network may be at fault.".to_owned());

@@ -129,6 +129,7 @@ impl Watchdog {
         let explained = plane
             .elsewhere(&[])
             .is_some_and(|found| found.cause != NotAHook::Unexplained);
+        let ruled_out = plane.ruled_out();
         let hanging = self.hanging(states, now);
         let inventory_is_old = self.inventory_is_old(now);
         let known = self.backends.values().flat_map(BTreeMap::keys);
@@ -206,6 +207,7 @@ impl Watchdog {
                 without_backends_since: hook.and_then(|hook| self.without_backends.get(&hook.id)).copied(),
                 reached_at,
                 explained,
+                ruled_out: ruled_out.as_ref(),
                 other_named: failing.filter_map(|(_, before)| before.since).min(),
                 inventory_is_old,
                 self_doubt,

@@ -2,6 +2,7 @@
 
 mod acting;
 mod endpoints;
+mod explained;
 mod measured;
 mod misleading;
 mod others;

@@ -1,0 +1,95 @@
+//! What a verdict says beside who it is.
+
+use super::*;
+
+fn says(verdict: &Verdict, words: &str) -> bool {
+    verdict.evidence.iter().any(|sentence| sentence.contains(words))
+}
+
+/// A slow hook, and everything else as ever.
+#[test]
+fn what_is_as_ever_is_ruled_out_by_its_figures() {
+    let opa = hook("opa", 1);
+    let mut incident = Incident::calm(&[&opa]);
+    let step = |incident: &mut Incident, ms: u64, each: f64| {
+        incident.count_writes(60.0, 0.005 + each, 0.004);
+        incident.count_calls("opa", 60.0, each);
+        add(&mut incident.counters.etcd, 100.0, 0.002);
+        incident.probe(ms, &opa, 0, alive());
+        incident.scrape(ms);
+        incident.verdict(ms + 10, "opa")
+    };
+    for ms in (12..60).step_by(2) {
+        step(&mut incident, ms * SECOND, 0.001);
+    }
+    let mut verdict = step(&mut incident, 60 * SECOND, 0.8);
+    for ms in [62, 64, 66] {
+        verdict = step(&mut incident, ms * SECOND, 0.8);
+    }
+    assert_eq!(
+        (verdict.health, verdict.cause),
+        (Health::Failing, Some(Cause::Slow))
+    );
+    assert!(says(&verdict, "Ruled out: a hang."), "{:?}", verdict.evidence);
+    assert!(
+        says(&verdict, "etcd (2 ms a request, usually 2 ms)"),
+        "{:?}",
+        verdict.evidence
+    );
+}
+
+#[test]
+fn a_refusal_rules_out_a_hang_by_how_soon_it_came() {
+    let opa = hook("opa", 1);
+    let mut incident = Incident::calm(&[&opa]);
+    for ms in [12, 14, 16] {
+        incident.count_writes(20.0, 0.005, 0.004);
+        let series = incident.count_calls("opa", 20.0, 0.002);
+        series.rejections.calling += 20.0;
+        add(&mut series.rejected, 20.0, 0.002);
+        incident.probe(ms * SECOND, &opa, 0, ProbeOutcome::Refused);
+        incident.scrape(ms * SECOND);
+    }
+    let verdict = incident.verdict(16 * SECOND + 10, "opa");
+    assert_eq!(
+        (verdict.health, verdict.cause),
+        (Health::Failing, Some(Cause::Refused))
+    );
+    assert!(
+        says(&verdict, "Ruled out: a hang. Failed calls came back after 2 ms"),
+        "{:?}",
+        verdict.evidence
+    );
+}
+
+#[test]
+fn a_hang_that_probes_do_not_see_says_what_else_it_may_be() {
+    let opa = hook("opa", 1);
+    let mut incident = Incident::calm(&[&opa]);
+    for ms in [22, 24, 26] {
+        incident.count_writes(5.0, 10.005, 0.004);
+        let series = incident.count_calls("opa", 5.0, 10.0);
+        series.rejections.calling += 5.0;
+        add(&mut series.rejected, 5.0, 10.0);
+        incident.probe(ms * SECOND, &opa, 0, alive());
+        incident.scrape(ms * SECOND);
+    }
+    let verdict = incident.verdict(26 * SECOND + 10, "opa");
+    assert_eq!(
+        (verdict.health, verdict.cause),
+        (Health::Failing, Some(Cause::Hanging))
+    );
+    assert!(says(&verdict, "(Unreachable)"), "{:?}", verdict.evidence);
+}
+
+#[test]
+fn who_cannot_tell_says_why() {
+    let mut incident = Incident::with(vec![hook("opa", 1)]);
+    let verdict = incident.verdict(SECOND, "opa");
+    assert_eq!(verdict.health, Health::Unknown);
+    assert!(
+        says(&verdict, "Cannot tell, because no direct probe says anything"),
+        "{:?}",
+        verdict.evidence
+    );
+}
