@@ -240,7 +240,7 @@ impl Watchdog {
         }
         let changes = self.changes.of(&hook.id, now.before(LOOK_BACK));
         let changed = changes.filter(|change| matches!(change.what, What::Reconfigured(_)));
-        let since = changed.map(|change| change.at + SPREAD).last();
+        let since = changed.map(|change| change.at + SPREAD).next_back();
         let is_news = |started: Time| since.is_none_or(|since| started >= since);
         let mut word = CanaryWord::Awaited;
         for (_, memory) in self.canaries.iter().filter(|(target, _)| met.contains(target)) {
@@ -248,19 +248,17 @@ impl Watchdog {
             if late.is_some_and(|(started, waiting)| is_news(started) && waiting >= LATE) {
                 return CanaryWord::Failed;
             }
-            match memory.latest(now).filter(|report| is_news(report.started)) {
-                Some(report) => match &report.outcome {
-                    CanaryOutcome::CallFailed(failure) if *failure.webhook == *hook.id.webhook => {
-                        return CanaryWord::Failed;
-                    }
-                    // A denial is an answer.
-                    CanaryOutcome::Denied { webhook } if **webhook == *hook.id.webhook => {
-                        word = CanaryWord::Through;
-                    }
-                    CanaryOutcome::Written => word = CanaryWord::Through,
-                    _ => {}
-                },
-                None => {}
+            let latest = memory.latest(now).filter(|report| is_news(report.started));
+            match latest.map(|report| &report.outcome) {
+                Some(CanaryOutcome::CallFailed(failure)) if *failure.webhook == *hook.id.webhook => {
+                    return CanaryWord::Failed;
+                }
+                // A denial is an answer.
+                Some(CanaryOutcome::Denied { webhook }) if **webhook == *hook.id.webhook => {
+                    word = CanaryWord::Through;
+                }
+                Some(CanaryOutcome::Written) => word = CanaryWord::Through,
+                _ => {}
             }
         }
         word

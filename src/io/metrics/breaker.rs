@@ -20,6 +20,7 @@ pub(super) struct BreakerMetrics {
     hooks: GaugeVec,
     would_bypass: GaugeVec,
     held_back: IntCounterVec,
+    held_back_now: GaugeVec,
     actions: IntCounterVec,
     last_seen_bypassed: Gauge,
 }
@@ -45,6 +46,11 @@ impl BreakerMetrics {
             held_back: make.counters(
                 "breaker_held_back_total",
                 "How often a culprit began not to be bypassed, by the guard rail that held the breaker back.",
+                &["reason"],
+            )?,
+            held_back_now: make.gauges(
+                "breaker_held_back",
+                "Culprits that are not bypassed now, by the guard rail that holds the breaker back.",
                 &["reason"],
             )?,
             actions: make.counters(
@@ -84,6 +90,13 @@ impl BreakerMetrics {
             self.would_bypass
                 .with_label_values(&label)
                 .set(count(|hook| hook.would_bypass));
+        }
+        for reason in HeldBack::ALL.map(HeldBack::as_str) {
+            let hooks = breaker.hooks.iter();
+            let held_back = hooks.filter(|hook| hook.held_back.as_deref() == Some(reason));
+            self.held_back_now
+                .with_label_values(&[reason])
+                .set(held_back.count() as f64);
         }
         for state in STATES {
             let hooks = breaker.hooks.iter().filter(|hook| hook.state == state);

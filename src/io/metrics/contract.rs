@@ -153,7 +153,9 @@ fn bound(metric: &str, label: &str) -> Option<Bound> {
         (_, "health") => Health::ALL.map(Health::as_str).to_vec(),
         ("hook_backends", "state") => vec!["alive", "slow", "wavering", "dead", "untried"],
         ("breaker_hooks", "state") => STATES.to_vec(),
-        ("breaker_held_back_total", "reason") => HeldBack::ALL.map(HeldBack::as_str).to_vec(),
+        ("breaker_held_back_total" | "breaker_held_back", "reason") => {
+            HeldBack::ALL.map(HeldBack::as_str).to_vec()
+        }
         ("breaker_actions_total", "outcome") => OUTCOMES.to_vec(),
         (_, "action") => ACTIONS.to_vec(),
         (_, "rung") => Rung::ALL.map(Rung::as_str).to_vec(),
