@@ -88,8 +88,8 @@ pub fn for_demo(arguments: DaemonArguments) -> StartingDaemon {
         };
         let mut config = Config::parse("", &arguments)
             .map_err(|errors| anyhow::anyhow!("the demo's own arguments are refused: {errors:?}"))?;
-        // It is alone there.
-        config.leadership.enabled = false;
+        // It is alone there. What acts has to lead all the same, whatever the fault does to the Lease.
+        config.leadership.enabled = auto_break.is_some();
         if let Some(permitted) = auto_break {
             config.auto_break = AutoBreak::On;
             config.without_fence = true;

@@ -5,6 +5,7 @@
 //! does not fit is counted and in the API. The sentences are those of `diagnose` and of Events; this module adds none
 //! about the cluster.
 
+mod breaker;
 mod hooks;
 pub mod past;
 mod plane;
@@ -69,6 +70,7 @@ impl Model {
         let plane = &assessment.control_plane;
         let above = html! {
             (plane::verdict(assessment, self.silent))
+            (breaker::standings(&assessment.breaker))
             (timeline::figure(&self.past, plane.usual_write_seconds, assessment.at))
         };
         let used = above.0.len() + AFTER;

@@ -702,10 +702,10 @@ fn at_other_objects() -> Vec<Attempt> {
             note(o, &[]);
             add(o, 0, condition(Condition::Shield));
         }),
-        at(OPTED_OUT, "the opt-out away", off, |o| {
+        at(OPTED_OUT, "the opt-out away", Expect::Fence(ANNOTATION), |o| {
             remove(&mut o["metadata"]["annotations"], "hookwatch.dev/breaker");
         }),
-        at(OPTED_OUT, "the opt-out turned", off, |o| {
+        at(OPTED_OUT, "the opt-out turned", Expect::Fence(ANNOTATION), |o| {
             o["metadata"]["annotations"]["hookwatch.dev/breaker"] = "shield".into();
         }),
         at(

@@ -1,0 +1,94 @@
+//! What the breaker has to do with: a line per hook that is bypassed, on its way back, or held back from.
+
+use maud::{Markup, html};
+
+use super::text::{Foreign, clock, within};
+use crate::domain::breaker::HookStanding;
+use crate::domain::fence::Breaker;
+
+/// Room for all of it, in bytes.
+const ROOM: usize = 8_000;
+
+/// Nothing at all while the breaker has to do with no hook.
+pub(super) fn standings(breaker: &Breaker) -> Markup {
+    if breaker.hooks.is_empty() {
+        return html! {};
+    }
+    let (lines, left_out) = within(ROOM, &breaker.hooks, line);
+    html! {
+        section #breaker {
+            h2 { "Breaker " span.quiet { (breaker.effective.as_str()) } }
+            ul.lines { (lines) }
+            @if left_out > 0 {
+                p.quiet { "and " (left_out) " more; all of them are in the " a href="/api/v1/assessment" { "API" } "." }
+            }
+        }
+    }
+}
+
+fn line(standing: &HookStanding) -> Markup {
+    let state = match (&standing.rung, &standing.would_bypass, &standing.held_back) {
+        (Some(rung), ..) if standing.effective => format!("bypassed ({rung})"),
+        (Some(rung), ..) => format!("bypassed ({rung}), not on every API server yet"),
+        (None, Some(rung), _) => format!("would be bypassed ({rung})"),
+        (None, None, Some(reason)) => format!("held back ({reason})"),
+        (None, None, None) => standing.state.clone(),
+    };
+    html! {
+        li {
+            (Foreign(&standing.hook.webhook)) " "
+            small { (standing.hook.kind.as_str()) " · " (Foreign(&standing.hook.configuration)) }
+            " " b { (state) } " since " (clock(standing.since)) ". " (Foreign(&standing.words))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::breaker::{Rung, Stage};
+    use crate::domain::fence::AutoBreak;
+    use crate::domain::hook::{HookId, HookKind};
+    use crate::domain::time::Time;
+
+    fn shown(hooks: Vec<HookStanding>) -> String {
+        let breaker = Breaker {
+            hooks,
+            ..Breaker::new(AutoBreak::On, None)
+        };
+        standings(&breaker).into_string()
+    }
+
+    fn standing(stage: Stage) -> HookStanding {
+        let hook = HookId::new(HookKind::Validating, "c", "<w>");
+        HookStanding::new(hook, stage, Time::from_unix_millis(1_795_219_862_156))
+    }
+
+    #[test]
+    fn a_bypass_is_shown_with_how_far_it_goes_and_whether_it_is_in_force() {
+        let stage = |effective| Stage::Bypassed {
+            rung: Rung::Shield,
+            effective,
+        };
+        let page = shown(vec![standing(stage(true))]);
+        assert!(page.contains("bypassed (shield)</b> since") && page.contains("<bdi>&lt;w&gt;</bdi>"));
+        assert!(shown(vec![standing(stage(false))]).contains("not on every API server yet"));
+    }
+
+    #[test]
+    fn what_is_only_planned_or_held_back_says_so_and_nothing_takes_no_room() {
+        let mut planned = standing(Stage::Enforcing);
+        planned.would_bypass = Some(Rung::Skip);
+        let mut held_back = standing(Stage::Enforcing);
+        held_back.held_back = Some("budget".to_owned());
+        let page = shown(vec![planned, held_back]);
+        assert!(page.contains("would be bypassed (skip)") && page.contains("held back (budget)"));
+        assert_eq!(shown(Vec::new()), "");
+    }
+
+    #[test]
+    fn more_than_there_is_room_for_is_counted() {
+        let page = shown((0..200).map(|_| standing(Stage::Contested)).collect());
+        assert!(page.len() < ROOM + 500 && page.contains("more; all of them are in the"));
+    }
+}
