@@ -7,10 +7,21 @@
     reason = "a test fails by panicking, and helpers of an integration test count as code"
 )]
 
+use std::time::Duration;
+
+use hookwatch::app::config::{Config, ConfigArguments};
 use hookwatch::app::demo::{BreakerReport, DemoOptions, Timing, run};
+use hookwatch::app::engine::{Engine, clock};
 use hookwatch::app::run::for_demo;
-use hookwatch::domain::bypass::Rung;
-use hookwatch::lab::control_plane::Kind;
+use hookwatch::domain::bypass::edit::{Author, Why, Wish};
+use hookwatch::domain::bypass::{Rung, Writer, touched};
+use hookwatch::domain::fence::AutoBreak;
+use hookwatch::domain::hook::HookId;
+use hookwatch::io::breaker::{Hand, Outcome, Patience, Server};
+use hookwatch::lab::api::{ApiServer, ApiServerOptions};
+use hookwatch::lab::cluster::{Cluster, LabHook, client_for};
+use hookwatch::lab::control_plane::{Kind, Reach};
+use hookwatch::lab::directory::PrivateDirectory;
 use hookwatch::lab::scenario::by_name;
 
 fn outage(permitted: Rung) -> BreakerReport {
@@ -43,4 +54,69 @@ fn where_the_policy_permits_it_the_hook_is_skipped_and_comes_back_over_probation
     let breaker = outage(Rung::Skip);
     assert_eq!(breaker.rung.as_deref(), Some("skip"));
     assert!(breaker.restored && breaker.restored_identical, "{breaker:?}");
+}
+
+/// What another daemon did before it was killed, or a person: nothing is known of it but what stands on the object.
+#[test]
+fn a_bypass_that_is_found_at_the_start_is_brought_back_when_its_hook_is_well() {
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let server = ApiServer::start(ApiServerOptions::default()).await.unwrap();
+        let kubeconfig = server.kubeconfig();
+        let _cluster = Cluster::start(&kubeconfig, Reach::Loopback).await.unwrap();
+        let client = client_for(&kubeconfig).await.unwrap();
+        let hand = Hand::new(
+            vec![Server::new("lab", client, true)],
+            clock(),
+            Patience::default(),
+        );
+        let opa = LabHook::Opa;
+        let hook = HookId::new(opa.kind(), opa.configuration(), opa.webhook());
+        let read = async || {
+            let object = hand.read(hook.kind, &hook.configuration).await.unwrap();
+            object.unwrap()
+        };
+        let original = read().await["webhooks"].to_string();
+        let author = Author {
+            namespace: "hookwatch".to_owned(),
+            account: "system:serviceaccount:hookwatch:hookwatch".to_owned(),
+            writer: Writer {
+                identity: "one that was killed".to_owned(),
+                version: "0.0.1".to_owned(),
+            },
+            match_conditions: true,
+        };
+        let why = Why {
+            reason: "It hung.".to_owned(),
+            evidence: Vec::new(),
+            expires: None,
+        };
+        let wish = Wish::Bypass {
+            rung: Rung::Shield,
+            why,
+        };
+        let report = hand.carry_out(&hook, &wish, &author).await;
+        assert_eq!(report.outcome, Outcome::Applied);
+
+        let directory = PrivateDirectory::create().unwrap();
+        let arguments = ConfigArguments {
+            kubeconfig: Some(directory.write("kubeconfig", &kubeconfig).unwrap()),
+            listen: Some("127.0.0.1:0".to_owned()),
+            ..ConfigArguments::default()
+        };
+        let mut config = Config::parse("", &arguments).unwrap();
+        (config.auto_break, config.without_fence) = (AutoBreak::On, true);
+        let engine = Engine::start(&config).await.unwrap();
+        let back = async {
+            while !touched(&read().await).is_empty() {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        };
+        let back = tokio::time::timeout(Duration::from_secs(180), back).await;
+        let last = engine.assessment.borrow().clone();
+        assert!(back.is_ok(), "{:#?}", last.map(|last| last.breaker.clone()));
+        assert_eq!(read().await["webhooks"].to_string(), original);
+        engine.stop().await;
+    });
 }

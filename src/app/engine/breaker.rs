@@ -85,7 +85,8 @@ struct Driver {
     has: Breaking,
     hand: Arc<Hand>,
     ledger: LedgerObject,
-    match_conditions: bool,
+    /// Whether all API servers know them; `None` before anybody has said so.
+    match_conditions: Option<bool>,
     leads: bool,
     refreshed: Option<Time>,
     sights: Sights,
@@ -111,7 +112,7 @@ impl Breaking {
             account: format!("system:serviceaccount:{}:hookwatch", config.namespace),
             hand: Arc::new(hand(vec![configured], &self.clock)),
             ledger: LedgerObject::new(&self.connection),
-            match_conditions: false,
+            match_conditions: None,
             leads: false,
             refreshed: None,
             sights: Sights::default(),
@@ -187,7 +188,9 @@ impl Driver {
         let judgement = self.has.judged.borrow_and_update().clone();
         let (_, judged) = judgement?;
         let mut judged = Judged::clone(&judged);
-        judged.match_conditions = self.match_conditions;
+        judged.match_conditions = self.match_conditions == Some(true);
+        // Without knowing that, the wrong rung would be chosen.
+        judged.inventory_is_old |= self.match_conditions.is_none();
         for (hook, facts) in &mut judged.hooks {
             match self.sights.owner(hook) {
                 Some((subject, ceiling)) => {
@@ -240,7 +243,7 @@ impl Driver {
     fn finished(&mut self, done: Done) -> Vec<Observation> {
         match done {
             Done::Servers(servers, know, user) => {
-                self.match_conditions = know;
+                self.match_conditions = Some(know);
                 if let Some(user) = user {
                     self.account = user;
                 }
@@ -332,7 +335,7 @@ impl Driver {
                 identity: self.has.identity.to_string(),
                 version: env!("CARGO_PKG_VERSION").to_owned(),
             },
-            match_conditions: self.match_conditions,
+            match_conditions: self.match_conditions == Some(true),
         }
     }
 
