@@ -536,7 +536,7 @@ async fn taken_back_once_its_owner_opted_out(cluster: &Cluster, account: &mut Ac
     let bypassed = get(&cluster.admin, PLAIN).await;
     let says = "annotated hookwatch.dev/breaker: off";
     let mut farther = bypassed.clone();
-    farther["webhooks"][1]["failurePolicy"] = "Ignore".into();
+    farther["webhooks"][2]["timeoutSeconds"] = 1.into();
     let answer = Way::JsonPatch.go(&actor, PLAIN, &bypassed, &farther, true).await;
     account.check("a field of another webhook", by_the_fence(&answer, says), &answer);
     let mut moved = bypassed.clone();
