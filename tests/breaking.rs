@@ -16,9 +16,11 @@ use hookwatch::app::run::for_demo;
 use hookwatch::domain::bypass::edit::{Author, Why, Wish};
 use hookwatch::domain::bypass::{Rung, Writer, touched};
 use hookwatch::domain::fence::AutoBreak;
-use hookwatch::domain::hook::HookId;
+use hookwatch::domain::hook::{HookId, HookKind};
+use hookwatch::domain::verdict::{Assessment, Health};
 use hookwatch::io::breaker::{Hand, Outcome, Patience, Server};
 use hookwatch::lab::api::{ApiServer, ApiServerOptions};
+use hookwatch::lab::backend::Behaviour;
 use hookwatch::lab::cluster::{Cluster, LabHook, client_for};
 use hookwatch::lab::control_plane::{Kind, Reach};
 use hookwatch::lab::directory::PrivateDirectory;
@@ -117,6 +119,75 @@ fn a_bypass_that_is_found_at_the_start_is_brought_back_when_its_hook_is_well() {
         let last = engine.assessment.borrow().clone();
         assert!(back.is_ok(), "{:#?}", last.map(|last| last.breaker.clone()));
         assert_eq!(read().await["webhooks"].to_string(), original);
+        engine.stop().await;
+    });
+}
+
+#[test]
+fn with_plan_it_is_said_what_would_be_done_and_nothing_is_touched() {
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let server = ApiServer::start(ApiServerOptions::default()).await.unwrap();
+        let kubeconfig = server.kubeconfig();
+        let cluster = Cluster::start(&kubeconfig, Reach::Loopback).await.unwrap();
+        let directory = PrivateDirectory::create().unwrap();
+        let arguments = ConfigArguments {
+            kubeconfig: Some(directory.write("kubeconfig", &kubeconfig).unwrap()),
+            listen: Some("127.0.0.1:0".to_owned()),
+            ..ConfigArguments::default()
+        };
+        let mut config = Config::parse("", &arguments).unwrap();
+        assert_eq!(config.auto_break, AutoBreak::Plan);
+        // Who leads is written down in the ledger while the Lease cannot be.
+        config.leadership.enabled = false;
+        let engine = Engine::start(&config).await.unwrap();
+        let mut assessment = engine.assessment.clone();
+        let mut until = async |what: &str, holds: &dyn Fn(&Assessment) -> bool| {
+            let found = assessment.wait_for(|it| it.as_ref().is_some_and(|it| holds(it)));
+            let found = tokio::time::timeout(Duration::from_secs(60), found).await;
+            found
+                .unwrap_or_else(|_| panic!("not in time: {what}"))
+                .unwrap()
+                .clone()
+        };
+        until("every hook is well", &|it| {
+            let well = it.hooks.iter().filter(|hook| hook.health == Health::Healthy);
+            well.count() == LabHook::ALL.len()
+        })
+        .await;
+        let opa = LabHook::Opa;
+        cluster
+            .behave(opa, opa.backends(), &Behaviour::HangAfterTls)
+            .await
+            .unwrap();
+        let said = until("what would be done", &|it| {
+            it.breaker
+                .hooks
+                .iter()
+                .any(|hook| hook.would_bypass == Some(Rung::Shield))
+        })
+        .await;
+        let said = said.unwrap();
+        assert_eq!(said.breaker.hooks.len(), 1, "{:#?}", said.breaker);
+        let metrics = engine.metrics.gather(Some(&said), &[]).unwrap();
+        let metrics = String::from_utf8(metrics).unwrap();
+        assert!(metrics.contains("hookwatch_breaker_would_bypass{rung=\"shield\"} 1"));
+        let client = client_for(&kubeconfig).await.unwrap();
+        let hand = Hand::new(
+            vec![Server::new("lab", client, true)],
+            clock(),
+            Patience::default(),
+        );
+        for kind in [HookKind::Validating, HookKind::Mutating] {
+            for object in hand.list(kind).await.unwrap() {
+                assert!(touched(&object).is_empty(), "{object}");
+                assert_ne!(
+                    object["metadata"]["name"], "hookwatch-ledger",
+                    "nothing is written"
+                );
+            }
+        }
         engine.stop().await;
     });
 }
