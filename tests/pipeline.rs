@@ -92,7 +92,7 @@ fn prometheus(folder: &Path, demo: &Value) -> (Running, String) {
 /// Every query of every panel, with the panel's title and whether nothing is good news there.
 fn queries() -> Vec<(String, String, bool)> {
     let mut queries = Vec::new();
-    for name in ["overview", "webhook"] {
+    for name in ["overview", "webhook", "breaker"] {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("dashboards/{name}.json"));
         let dashboard: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
         for panel in dashboard["panels"].as_array().unwrap() {

@@ -1,5 +1,6 @@
 //! Writes the Grafana dashboards of `dashboards/` anew: `cargo run --example dashboards`.
 
+mod breaker;
 mod grafana;
 mod overview;
 mod webhook;
@@ -21,6 +22,7 @@ fn files() -> std::io::Result<Vec<(&'static str, String)>> {
     let dashboards = [
         ("overview.json", overview::dashboard()),
         ("webhook.json", webhook::dashboard()),
+        ("breaker.json", breaker::dashboard()),
     ];
     dashboards
         .iter()

@@ -7,6 +7,8 @@ use serde_json::Value;
 use crate::exposed::{EXPOSED, names_in, selector, values_of};
 use crate::{files, read};
 
+#[path = "../../examples/dashboards/breaker.rs"]
+mod breaker;
 #[path = "../../examples/dashboards/grafana.rs"]
 mod grafana;
 #[path = "../../examples/dashboards/overview.rs"]
@@ -27,6 +29,7 @@ fn dashboards() -> Vec<(&'static str, Value)> {
     [
         ("overview.json", overview::dashboard()),
         ("webhook.json", webhook::dashboard()),
+        ("breaker.json", breaker::dashboard()),
     ]
     .into_iter()
     .map(|(name, dashboard)| (name, serde_json::to_value(dashboard).unwrap()))

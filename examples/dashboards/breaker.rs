@@ -1,0 +1,105 @@
+//! The third dashboard: what is bypassed, what would be, and what holds the breaker back.
+
+use super::grafana::{Dashboard, Panel};
+
+/// Makes it.
+pub fn dashboard() -> Dashboard {
+    Dashboard::new(
+        "hookwatch-breaker",
+        "hookwatch: breaker",
+        "Which bypasses are in force and which would be, what the breaker did, and which guard rails held it back.",
+    )
+    .with_variables(Vec::new())
+    .with_rows(vec![
+        (7, vec![(6, mode()), (9, bypassed()), (9, would_bypass())]),
+        (8, vec![(12, states()), (12, held_back())]),
+        (8, vec![(12, actions()), (12, began_to_hold_back())]),
+    ])
+}
+
+fn mode() -> Panel {
+    Panel::state(
+        "Mode in effect",
+        "What is done about a culprit. on is plan for as long as the fence around hookwatch's account is not proven.",
+    )
+    .query(
+        "max by (mode) (hookwatch_breaker_mode{cluster=~\"$cluster\"}) == 1",
+        "{{mode}}",
+    )
+}
+
+fn bypassed() -> Panel {
+    Panel::lines(
+        "Bypassed webhooks",
+        "By how far. shield: what keeps the control plane alive goes past the webhook. skip, ignore: everything does, \
+         or everything whose call fails.",
+        "short",
+    )
+    .query(
+        "max by (rung) (hookwatch_breaker_bypassed{cluster=~\"$cluster\"})",
+        "{{rung}}",
+    )
+}
+
+fn would_bypass() -> Panel {
+    Panel::lines(
+        "Webhooks that would be bypassed",
+        "Those of which the mode alone says no: what on would do.",
+        "short",
+    )
+    .query(
+        "max by (rung) (hookwatch_breaker_would_bypass{cluster=~\"$cluster\"})",
+        "{{rung}}",
+    )
+}
+
+fn states() -> Panel {
+    Panel::lines(
+        "Webhooks by where they stand",
+        "Those that the breaker has to do with. contested: somebody keeps taking the bypass away, and it has stopped.",
+        "short",
+    )
+    .query(
+        "max by (state) (hookwatch_breaker_hooks{cluster=~\"$cluster\"})",
+        "{{state}}",
+    )
+}
+
+fn held_back() -> Panel {
+    Panel::lines(
+        "Held back now",
+        "Culprits that are not bypassed, by the guard rail. The runbook of HookwatchHeldBack says what each waits for.",
+        "short",
+    )
+    .query(
+        "max by (reason) (hookwatch_breaker_held_back{cluster=~\"$cluster\"}) > 0",
+        "{{reason}}",
+    )
+    .when_empty("nothing is held back")
+}
+
+fn actions() -> Panel {
+    Panel::lines(
+        "Changes of webhook configurations",
+        "In five minutes, by what was to be done and what became of it.",
+        "short",
+    )
+    .query(
+        "sum by (action, outcome) (increase(hookwatch_breaker_actions_total{cluster=~\"$cluster\"}[5m]))",
+        "{{action}}: {{outcome}}",
+    )
+    .when_empty("nothing was changed")
+}
+
+fn began_to_hold_back() -> Panel {
+    Panel::lines(
+        "Held back anew",
+        "How often in five minutes a culprit began not to be bypassed, by the guard rail.",
+        "short",
+    )
+    .query(
+        "sum by (reason) (increase(hookwatch_breaker_held_back_total{cluster=~\"$cluster\"}[5m]))",
+        "{{reason}}",
+    )
+    .when_empty("nothing was held back")
+}
