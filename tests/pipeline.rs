@@ -167,6 +167,11 @@ fn every_query_of_every_panel_has_something_to_show_while_two_hooks_are_bad() {
             assert!(begin.elapsed() < LIMIT, "nothing is shown for {waiting:#?}");
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
+        for (title, query, _) in queries() {
+            let series = ask(&client, &address, &query).await.unwrap().len();
+            let query = query.split_whitespace().collect::<Vec<_>>().join(" ");
+            println!("{series:5} series  {title:<40}  {query:.60}");
+        }
     });
 }
 

@@ -238,6 +238,16 @@ mod tests {
     use super::*;
     use crate::io::testing::soon;
 
+    /// A server's view of a daemon that has nothing but assessments.
+    fn shown(assessment: watch::Receiver<Option<Arc<Assessment>>>) -> Shown {
+        Shown {
+            assessment,
+            metrics: Arc::new(Metrics::new().expect("metrics")),
+            certificates: Arc::default(),
+            past: Arc::default(),
+        }
+    }
+
     /// A running server with the end by which assessments are published.
     async fn start() -> (
         SocketAddr,
@@ -248,14 +258,8 @@ mod tests {
         let listener = listener.expect("a free port");
         let address = listener.local_addr().expect("a bound listener");
         let (publish, assessment) = watch::channel(None);
-        let shown = Shown {
-            assessment,
-            metrics: Arc::new(Metrics::new().expect("metrics")),
-            certificates: Arc::default(),
-            past: Arc::default(),
-        };
         let (stop, stopped) = watch::channel(false);
-        tokio::spawn(serve(listener, shown, stopped));
+        tokio::spawn(serve(listener, shown(assessment), stopped));
         (address, publish, stop)
     }
 
@@ -293,14 +297,8 @@ mod tests {
         let listener = listener.expect("a free port");
         let address = listener.local_addr().expect("a bound listener");
         let (_publish, assessment) = watch::channel(None);
-        let shown = Shown {
-            assessment,
-            metrics: Arc::new(Metrics::new().expect("metrics")),
-            certificates: Arc::default(),
-            past: Arc::default(),
-        };
         let (stop, stopped) = watch::channel(false);
-        let serving = tokio::spawn(serve(listener, shown, stopped));
+        let serving = tokio::spawn(serve(listener, shown(assessment), stopped));
         let mut idle = TcpStream::connect(address).await.expect("a connection");
         idle.write_all(b"GET /ready HTTP/1.1\r\nhost: x\r\n\r\n")
             .await
