@@ -18,6 +18,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use self::section::{Notes, Section};
+use crate::domain::breaker::Times;
 use crate::domain::breaker::policy::Policy;
 use crate::domain::canary::CanaryTarget;
 use crate::domain::fence::AutoBreak;
@@ -97,6 +98,8 @@ pub struct Config {
     pub audit_log: Option<PathBuf>,
     /// Whether the breaker may act though no fence is proven: no key says so, only a lab that has no policies.
     pub without_fence: bool,
+    /// How long the breaker takes over things: no key says so either, only a test that has no minutes to wait.
+    pub breaker_times: Times,
     /// How several daemons agree on one that leads.
     pub leadership: LeadershipConfig,
     /// Whether the leader writes Kubernetes Events.
@@ -297,6 +300,7 @@ impl Config {
             breaker,
             audit_log,
             without_fence: false,
+            breaker_times: Times::default(),
             leadership,
             events,
             alertmanager,

@@ -8,6 +8,7 @@ mod once;
 mod request;
 mod servers;
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -144,6 +145,8 @@ pub struct Shown {
 /// Reads and changes webhook configurations.
 pub struct Hand {
     servers: Vec<Server>,
+    /// Whose turn it is. It outlives one wish: who did not answer the last one is not the first to be asked for the next.
+    turn: AtomicUsize,
     clock: Clock,
     patience: Patience,
 }
@@ -153,9 +156,15 @@ impl Hand {
     pub fn new(servers: Vec<Server>, clock: Clock, patience: Patience) -> Self {
         Self {
             servers,
+            turn: AtomicUsize::new(0),
             clock,
             patience,
         }
+    }
+
+    /// The clients of all of them, in the same order.
+    pub fn clients(&self) -> Vec<Client> {
+        self.servers.iter().map(|server| server.client.clone()).collect()
     }
 
     /// All configurations of a kind.
@@ -209,6 +218,11 @@ impl Hand {
             shown.extend(join_all(any.into_iter().map(|server| asking(server, VISITS))).await);
         }
         shown
+    }
+
+    /// Whoever was asked last did not answer as it should.
+    fn next(&self) {
+        self.turn.fetch_add(1, Ordering::Relaxed);
     }
 
     async fn hears(
@@ -267,8 +281,6 @@ fn one(items: Vec<Value>, name: &str) -> Option<Value> {
 struct Way<'a> {
     hand: &'a Hand,
     until: Instant,
-    /// Which server is asked next.
-    next: usize,
     wait: Duration,
     steps: Vec<Step>,
 }
@@ -278,7 +290,6 @@ impl<'a> Way<'a> {
         Self {
             hand,
             until: Instant::now() + hand.patience.whole,
-            next: 0,
             wait: hand.patience.first_wait,
             steps: Vec::new(),
         }
@@ -413,7 +424,8 @@ impl<'a> Way<'a> {
     fn server(&self) -> Result<(&'a Server, Duration), Outcome> {
         let servers = &self.hand.servers;
         let left = self.until.saturating_duration_since(Instant::now());
-        match servers.get(self.next % servers.len().max(1)) {
+        let turn = self.hand.turn.load(Ordering::Relaxed);
+        match servers.get(turn % servers.len().max(1)) {
             Some(_) if left.is_zero() => Err(Outcome::GaveUp("the time for it is over".to_owned())),
             Some(server) => Ok((server, self.hand.patience.attempt.min(left))),
             None => Err(Outcome::GaveUp("no API server is known".to_owned())),
@@ -423,7 +435,7 @@ impl<'a> Way<'a> {
     /// Waits before the next server is asked, or gives up because of `why`.
     async fn rest(&mut self, asked_for: Option<Duration>, why: String) -> Result<(), Outcome> {
         // Another server owes nothing to this one's wish for quiet.
-        self.next += 1;
+        self.hand.next();
         let wait = match asked_for {
             Some(asked_for) if self.hand.servers.len() < 2 => asked_for.max(self.wait),
             _ => self.wait,

@@ -2,6 +2,7 @@
 
 mod book;
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use http::Method;
@@ -19,7 +20,10 @@ const COLLECTION: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhoo
 /// Reads and writes the ledger.
 #[derive(Clone)]
 pub struct LedgerObject {
-    client: Client,
+    /// Each a way to an API server, or to whichever stands behind an address.
+    clients: Arc<[Client]>,
+    /// Whose turn it is: the first one's for as long as it answers.
+    turn: Arc<AtomicUsize>,
     /// What was read last, under its version: the rest of the annotation is written back with every change.
     last: Arc<Mutex<Option<(String, Reading)>>>,
 }
@@ -28,9 +32,32 @@ impl LedgerObject {
     /// The ledger of a cluster.
     pub fn new(connection: &Connection) -> Self {
         Self {
-            client: connection.calls().clone(),
+            clients: Arc::new([connection.calls().clone()]),
+            turn: Arc::default(),
             last: Arc::default(),
         }
+    }
+
+    /// The same ledger over these API servers: when one does not answer, the next is asked the next time.
+    pub fn over(&self, clients: Vec<Client>) -> Self {
+        Self {
+            clients: clients.into(),
+            turn: Arc::default(),
+            last: Arc::clone(&self.last),
+        }
+    }
+
+    /// One request to whoever's turn it is. Who leaves it open what came of it has had its turn.
+    async fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> Answer {
+        let turn = self.turn.load(Ordering::Relaxed);
+        let Some(client) = self.clients.get(turn % self.clients.len().max(1)) else {
+            return Answer::Nothing("no API server is known".to_owned());
+        };
+        let answer = ask(client, method, path, body, READ_DEADLINE).await;
+        if let Answer::Nothing(_) | Answer::Refused(429 | 500.., _) = answer {
+            self.turn.fetch_add(1, Ordering::Relaxed);
+        }
+        answer
     }
 
     fn what() -> String {
@@ -45,7 +72,7 @@ impl LedgerObject {
         // A list of one, by the permission to see hooks: to follow takes no other. It is read from what is stored, as a
         // single object is.
         let path = format!("{COLLECTION}?fieldSelector=metadata.name%3D{OBJECT}");
-        let list = match ask(&self.client, Method::GET, &path, None, READ_DEADLINE).await {
+        let list = match self.ask(Method::GET, &path, None).await {
             Answer::Object(list) => list,
             other => return Err(unread(other, &Self::what())),
         };
@@ -94,21 +121,14 @@ impl LedgerObject {
                     "metadata": {"name": OBJECT, "annotations": annotations},
                     "webhooks": [],
                 });
-                ask(
-                    &self.client,
-                    Method::POST,
-                    COLLECTION,
-                    Some(&object),
-                    READ_DEADLINE,
-                )
-                .await
+                self.ask(Method::POST, COLLECTION, Some(&object)).await
             }
             Some(precondition) => {
                 let object = json!({
                     "metadata": {"resourceVersion": precondition, "annotations": annotations},
                 });
                 let path = format!("{COLLECTION}/{OBJECT}");
-                ask(&self.client, Method::PATCH, &path, Some(&object), READ_DEADLINE).await
+                self.ask(Method::PATCH, &path, Some(&object)).await
             }
         };
         if let Answer::Object(object) = &answer

@@ -4,6 +4,7 @@
 //! here waits for a Lease, an Event or a ConfigMap: what has to be agreed on stands in the ledger, which no webhook can
 //! block.
 
+mod pauses;
 mod said;
 mod sights;
 
@@ -16,14 +17,15 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
+use self::pauses::Pauses;
 use self::said::Said;
 use self::sights::{Heard, Sights};
 use super::announce::Announcements;
 use super::replicas::Leadership;
 use crate::app::config::Config;
 use crate::domain::breaker::{
-    Action, AtLimit, Breaker, Ceiling, Change, Judged, Observation, Outcome, Policy, Settings, Stage, To,
-    View,
+    Action, AtLimit, Breaker, Ceiling, Change, Judged, Observation, Outcome, Policy, Settings, Stage, Ticket,
+    To, View,
 };
 use crate::domain::bypass::Writer;
 use crate::domain::bypass::edit::{Author, Why, Wish};
@@ -65,11 +67,19 @@ pub(super) struct Breaking {
 /// One task's end.
 enum Done {
     /// Which API servers there are, whether all of them know match conditions, and who we are to them.
-    Servers(Vec<Server>, bool, Option<String>),
+    Servers {
+        servers: Vec<Server>,
+        /// No others are missing because they could not be asked for.
+        complete: bool,
+        know: bool,
+        user: Option<String>,
+    },
     /// What one of them goes by.
     Heard(Heard),
     /// What the breaker asked for.
     Observed(Observation),
+    /// The ledger was written, or not.
+    LedgerWritten(Ticket, Outcome),
     /// A change that was made, or not.
     Changed(Box<(Change, Wish, Outcome, Report)>),
 }
@@ -91,13 +101,15 @@ struct Driver {
     refreshed: Option<Time>,
     sights: Sights,
     said: Said,
+    pauses: Pauses,
     jobs: JoinSet<Done>,
 }
 
 impl Breaking {
     /// The task of the breaker.
     pub(super) fn start(self, config: &Config) -> BoxFuture<'static, ()> {
-        let settings = Settings::new(&self.identity, config.auto_break, config.breaker.clone());
+        let mut settings = Settings::new(&self.identity, config.auto_break, config.breaker.clone());
+        settings.times = config.breaker_times.clone();
         let server = self.connection.server();
         let name = server
             .authority()
@@ -117,6 +129,7 @@ impl Breaking {
             refreshed: None,
             sights: Sights::default(),
             said: Said::default(),
+            pauses: Pauses::default(),
             jobs: JoinSet::new(),
             has: self,
         };
@@ -217,10 +230,13 @@ impl Driver {
             self.refreshed = Some(now);
             let connection = self.has.connection.clone();
             self.jobs.spawn(async move {
-                let (servers, _) = servers(&connection).await;
-                let know = all_know_match_conditions(&servers).await;
-                let user = own_user(&connection).await;
-                Done::Servers(servers, know, user)
+                let (servers, trouble) = servers(&connection).await;
+                Done::Servers {
+                    complete: trouble.is_none(),
+                    know: all_know_match_conditions(&servers).await,
+                    user: own_user(&connection).await,
+                    servers,
+                }
             });
         }
         let at_work = self.leads && (!self.sights.culprits.is_empty() || !self.involved().is_empty());
@@ -242,12 +258,21 @@ impl Driver {
 
     fn finished(&mut self, done: Done) -> Vec<Observation> {
         match done {
-            Done::Servers(servers, know, user) => {
-                self.match_conditions = Some(know);
+            Done::Servers {
+                servers,
+                complete,
+                know,
+                user,
+            } => {
+                // Those that were known are needed most when the one that would name them is in trouble.
+                if complete || self.hand.clients().len() < 2 {
+                    self.match_conditions = Some(know);
+                    self.hand = Arc::new(hand(servers, &self.has.clock));
+                    self.ledger = self.ledger.over(self.hand.clients());
+                }
                 if let Some(user) = user {
                     self.account = user;
                 }
-                self.hand = Arc::new(hand(servers, &self.has.clock));
                 Vec::new()
             }
             Done::Heard(heard) => {
@@ -259,10 +284,24 @@ impl Driver {
             Done::Changed(changed) => {
                 let (change, wish, outcome, report) = *changed;
                 self.changed(&change, &wish, &outcome, &report);
-                let ticket = change.ticket;
-                vec![Observation::Outcome { ticket, outcome }]
+                self.written(Some(&change.hook), change.ticket, outcome)
             }
+            Done::LedgerWritten(ticket, outcome) => self.written(None, ticket, outcome),
         }
+    }
+
+    /// What became of a write; told at once, or after a pause.
+    fn written(&mut self, target: Option<&HookId>, ticket: Ticket, outcome: Outcome) -> Vec<Observation> {
+        let pause = self.pauses.after(target, &outcome);
+        let observation = Observation::Outcome { ticket, outcome };
+        let Some(pause) = pause else {
+            return vec![observation];
+        };
+        self.jobs.spawn(async move {
+            tokio::time::sleep(pause).await;
+            Done::Observed(observation)
+        });
+        Vec::new()
     }
 
     fn carry_out(&mut self, action: Action, now: Time) {
@@ -291,7 +330,7 @@ impl Driver {
                     if let Outcome::Refused(why) = &outcome {
                         tracing::warn!(%why, "the breaker cannot write its ledger");
                     }
-                    Done::Observed(Observation::Outcome { ticket, outcome })
+                    Done::LedgerWritten(ticket, outcome)
                 });
             }
             Action::Read { ticket, hook } => {

@@ -129,6 +129,8 @@ impl Way<'_> {
                             why: why.clone(),
                         });
                         report.outcome = Outcome::GaveUp(why);
+                        // What came of it is read from another one.
+                        self.hand.next();
                         return Told::Ambiguous;
                     }
                     Reply::Refused(404, _) => {

@@ -9,7 +9,7 @@ use super::{COLLECTION, LedgerObject};
 use crate::domain::breaker::{Book, Outcome, Version};
 use crate::domain::hook::HookId;
 use crate::domain::ledger::{ANNOTATION, OBJECT, Reading};
-use crate::io::held::{Answer, READ_DEADLINE, ask, version};
+use crate::io::held::{Answer, version};
 
 impl LedgerObject {
     /// The book, with the version of the ledger; `None` for the version when there is no ledger.
@@ -72,7 +72,7 @@ impl LedgerObject {
                 (Method::PATCH, format!("{COLLECTION}/{OBJECT}"), object)
             }
         };
-        match ask(&self.client, method, &path, Some(&object), READ_DEADLINE).await {
+        match self.ask(method, &path, Some(&object)).await {
             Answer::Object(object) => self.written(&object),
             Answer::Nothing(_) => Outcome::Ambiguous,
             Answer::Refused(409, _) => Outcome::Conflict,

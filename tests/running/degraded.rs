@@ -1,0 +1,123 @@
+//! API servers in trouble: writes that are lost, that are done and not answered, or that are answered wrongly.
+
+use std::time::{Duration, Instant};
+
+use hookwatch::domain::bypass::Rung;
+use hookwatch::lab::backend::Behaviour;
+use hookwatch::lab::cluster::LabHook;
+
+use super::between::{Between, Fate, Target};
+use super::{Lab, all, block_on, bypassed};
+
+const OPA: LabHook = LabHook::Opa;
+
+/// A whole bypass and its end, where every other write of each kind meets this fate.
+async fn every_other(fate: Fate, rung: Rung) {
+    let what = format!("{rung}, {fate:?}");
+    let lab = Lab::start().await;
+    let between = Between::start(&lab.kubeconfig, move |write| match write.of_kind % 2 {
+        1 => fate,
+        _ => Fate::Pass,
+    })
+    .await;
+    let engine = lab.daemon(&between, rung).await;
+    lab.behave(OPA, Behaviour::Refused).await;
+    bypassed(&engine, OPA).await;
+    lab.behave(OPA, Behaviour::Healthy).await;
+    lab.outage.restored(&what).await;
+    engine.stop().await;
+    let (done, changes) = (between.done(), between.changes());
+    assert!(done.iter().any(|done| done.fate == fate), "{what}: {done:?}");
+    // What was done and not answered was found out by reading, and not done again.
+    let expected = if rung == Rung::Skip { 3 } else { 2 };
+    assert_eq!(changes.len(), expected, "{what}: {done:#?}");
+    let book = lab.outage.book().await;
+    let line = book.entries.values().next();
+    assert!(
+        line.is_none_or(|line| line.reverts == 0 && !line.contested),
+        "{what}: {book:?}"
+    );
+}
+
+#[test]
+fn a_bypass_and_its_end_get_through_whatever_becomes_of_every_other_write() {
+    let fates = [
+        Fate::Lost,
+        Fate::AnswerLost,
+        Fate::Silence,
+        Fate::SilenceAfter,
+        Fate::Answered(429),
+        Fate::Answered(500),
+        Fate::Answered(503),
+        Fate::Misreported(500),
+        Fate::Misreported(504),
+    ];
+    let runs = fates.into_iter().map(|fate| (fate, Rung::Shield));
+    let runs = runs.chain([(Fate::AnswerLost, Rung::Skip), (Fate::AnswerLost, Rung::Ignore)]);
+    let runs = runs.map(|(fate, rung)| (format!("{rung}, {fate:?}"), every_other(fate, rung)));
+    block_on(all(runs));
+}
+
+/// One API server reads and never writes; there is another.
+async fn over_another(fate: Fate) {
+    let lab = Lab::start().await;
+    let between = Between::beside(&lab.kubeconfig, move |_| fate).await;
+    let engine = lab.daemon(&between, Rung::Shield).await;
+    lab.behave(OPA, Behaviour::Refused).await;
+    bypassed(&engine, OPA).await;
+    lab.behave(OPA, Behaviour::Healthy).await;
+    lab.outage.restored(&format!("{fate:?}")).await;
+    engine.stop().await;
+    let done = between.done();
+    assert!(
+        !done.is_empty() && done.iter().all(|done| !done.was_made()),
+        "{done:?}"
+    );
+}
+
+#[test]
+fn what_one_api_server_does_not_write_another_one_does() {
+    let fates = [
+        Fate::Lost,
+        Fate::Silence,
+        Fate::Answered(429),
+        Fate::Answered(503),
+    ];
+    block_on(all(fates.map(|fate| (format!("{fate:?}"), over_another(fate)))));
+}
+
+#[test]
+fn an_api_server_that_writes_nothing_is_asked_ever_more_rarely_and_nothing_is_lost() {
+    block_on(async {
+        let lab = Lab::start().await;
+        let between = Between::start(&lab.kubeconfig, |write| match write.target {
+            Target::Ledger => Fate::Pass,
+            Target::Configuration(_) => Fate::Answered(500),
+        })
+        .await;
+        let engine = lab.daemon(&between, Rung::Shield).await;
+        lab.behave(OPA, Behaviour::Refused).await;
+        let in_vain = |number| {
+            between.until(move |done| {
+                let in_vain = done.iter().filter(|done| done.fate != Fate::Pass);
+                in_vain.count() >= number
+            })
+        };
+        let guarded = async |number| {
+            let waiting = tokio::time::timeout(super::outage::GUARD, in_vain(number));
+            waiting.await.unwrap();
+        };
+        guarded(1).await;
+        let first = Instant::now();
+        guarded(6).await;
+        // 0.2 + 0.4 + 0.8 + 1.6 + 3.2 s, and what the requests took.
+        assert!(
+            first.elapsed() >= Duration::from_millis(6_200),
+            "{:?}",
+            first.elapsed()
+        );
+        assert!(between.changes().is_empty());
+        lab.outage.assert_restorable("nothing was written").await;
+        engine.stop().await;
+    });
+}

@@ -1,0 +1,322 @@
+//! Something between a running daemon and an API server that sees every write of webhook configurations, and decides
+//! what becomes of it. Everything else it passes on, watches included.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
+use hookwatch::domain::ledger;
+use hookwatch::lab::certs::Authority;
+use hookwatch::lab::cluster::client_for;
+use http::{Method, Request, Response};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use kube::Client;
+use kube::client::Body;
+use serde_json::Value;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio_rustls::TlsAcceptor;
+
+type Answer = Response<UnsyncBoxBody<Bytes, std::io::Error>>;
+
+/// What is written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    Ledger,
+    Configuration(String),
+}
+
+/// A write that a daemon asks for.
+#[derive(Debug, Clone)]
+pub struct Write {
+    pub target: Target,
+    /// Writes so far, this one included.
+    pub number: usize,
+    /// The same of those with this target's kind: of the ledger, or of all configurations.
+    pub of_kind: usize,
+}
+
+/// What becomes of one write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    Pass,
+    /// It never arrives, and the connection breaks.
+    Lost,
+    /// It is done, and the connection breaks.
+    AnswerLost,
+    /// It never arrives, and nothing comes back.
+    Silence,
+    /// It is done, and nothing comes back.
+    SilenceAfter,
+    /// It never arrives, and this comes back.
+    Answered(u16),
+    /// It is done, and this comes back.
+    Misreported(u16),
+    /// It is under way until [`Between::let_arrive`].
+    Late,
+}
+
+/// A write that has come to its end.
+#[derive(Debug, Clone)]
+pub struct Done {
+    pub write: Write,
+    pub fate: Fate,
+    /// What the API server said; `None` when it was not asked.
+    pub status: Option<u16>,
+    /// What it answered.
+    pub object: Value,
+}
+
+impl Done {
+    pub fn was_made(&self) -> bool {
+        self.status.is_some_and(|status| (200..300).contains(&status))
+    }
+}
+
+struct State {
+    client: Client,
+    /// The API server's port, and ours.
+    ports: (u16, u16),
+    /// Whether the API server's own address is told to those who ask for it.
+    others: bool,
+    decide: Box<dyn Fn(&Write) -> Fate + Send + Sync>,
+    counts: Mutex<(usize, usize, usize)>,
+    done: watch::Sender<Vec<Done>>,
+    arrive: watch::Sender<bool>,
+}
+
+pub struct Between {
+    pub kubeconfig: String,
+    state: Arc<State>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Between {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Between {
+    /// Stands before the API server of this kubeconfig, with its credentials, and is the only way there is.
+    pub async fn start(kubeconfig: &str, decide: impl Fn(&Write) -> Fate + Send + Sync + 'static) -> Self {
+        Self::with(kubeconfig, false, decide).await
+    }
+
+    /// The same as one of two ways: the API server's own address is known, too.
+    pub async fn beside(kubeconfig: &str, decide: impl Fn(&Write) -> Fate + Send + Sync + 'static) -> Self {
+        Self::with(kubeconfig, true, decide).await
+    }
+
+    async fn with(
+        upstream: &str,
+        others: bool,
+        decide: impl Fn(&Write) -> Fate + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let authority = Authority::new("between").unwrap();
+        let certificate = authority.issue("127.0.0.1").unwrap();
+        let acceptor = TlsAcceptor::from(certificate.server_config().unwrap());
+        let (kubeconfig, port) = redirected(upstream, &authority.pem(), address);
+        let state = Arc::new(State {
+            client: client_for(upstream).await.unwrap(),
+            ports: (port, address.port()),
+            others,
+            decide: Box::new(decide),
+            counts: Mutex::default(),
+            done: watch::channel(Vec::new()).0,
+            arrive: watch::channel(false).0,
+        });
+        let serving = Arc::clone(&state);
+        let task = tokio::spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                let (acceptor, state) = (acceptor.clone(), Arc::clone(&serving));
+                connections.spawn(async move {
+                    let Ok(stream) = acceptor.accept(stream).await else {
+                        return;
+                    };
+                    let service = service_fn(|request| answer(Arc::clone(&state), request));
+                    let server = hyper::server::conn::http1::Builder::new();
+                    let _ = server.serve_connection(TokioIo::new(stream), service).await;
+                });
+            }
+        });
+        Self {
+            kubeconfig,
+            state,
+            task,
+        }
+    }
+
+    /// The writes that came to their end so far.
+    pub fn done(&self) -> Vec<Done> {
+        self.state.done.borrow().clone()
+    }
+
+    /// Those that changed a webhook configuration.
+    pub fn changes(&self) -> Vec<Done> {
+        let of_configurations = |done: &Done| done.was_made() && done.write.target != Target::Ledger;
+        self.done().into_iter().filter(of_configurations).collect()
+    }
+
+    /// Waits until something is so of the writes that came to their end.
+    pub async fn until(&self, is_so: impl Fn(&[Done]) -> bool) {
+        let mut done = self.state.done.subscribe();
+        done.wait_for(|done| is_so(done)).await.unwrap();
+    }
+
+    /// Lets arrive what was late.
+    pub fn let_arrive(&self) {
+        self.state.arrive.send_replace(true);
+    }
+}
+
+/// A kubeconfig for another address, whose certificate is of another authority; and the port that it named before.
+fn redirected(kubeconfig: &str, authority: &str, address: SocketAddr) -> (String, u16) {
+    let mut port = 0;
+    let lines = kubeconfig.lines().map(|line| {
+        let (key, value) = line.split_once(": ").unwrap_or((line, ""));
+        match key.trim() {
+            "server" => {
+                port = value.rsplit(':').next().unwrap().trim().parse().unwrap();
+                format!("{key}: https://{address}\n")
+            }
+            "certificate-authority-data" => {
+                let mut bundle = BASE64_STANDARD.decode(value).unwrap();
+                bundle.push(b'\n');
+                bundle.extend_from_slice(authority.as_bytes());
+                format!("{key}: {}\n", BASE64_STANDARD.encode(bundle))
+            }
+            _ => format!("{line}\n"),
+        }
+    });
+    let text = lines.collect();
+    (text, port)
+}
+
+async fn answer(state: Arc<State>, request: Request<Incoming>) -> Result<Answer, std::io::Error> {
+    let (head, body) = request.into_parts();
+    let target = target(&head.method, head.uri.path(), head.uri.query());
+    let body = body.collect().await.map_err(std::io::Error::other)?.to_bytes();
+    let mut onward = Request::builder()
+        .method(head.method)
+        .uri(head.uri.path_and_query().map_or("/", |path| path.as_str()));
+    for name in ["content-type", "accept", "user-agent"] {
+        if let Some(value) = head.headers.get(name) {
+            onward = onward.header(name, value);
+        }
+    }
+    let onward = onward.body(Body::from(body.to_vec())).unwrap();
+    let Some(target) = target else {
+        let answer = state.client.send(onward).await.map_err(std::io::Error::other)?;
+        let names_servers = head.uri.path() == "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
+            && !head.uri.query().is_some_and(|query| query.contains("watch="));
+        return match names_servers && !state.others {
+            true => renamed(answer, state.ports).await,
+            false => Ok(answer.map(|body| body.map_err(std::io::Error::other).boxed_unsync())),
+        };
+    };
+    // Whoever asked may be gone before it has come to its end.
+    let doing = tokio::spawn(written(state, target, onward));
+    doing.await.map_err(std::io::Error::other)?
+}
+
+fn target(method: &Method, path: &str, query: Option<&str>) -> Option<Target> {
+    let rest = path.strip_prefix("/apis/admissionregistration.k8s.io/v1/")?;
+    let (kind, name) = rest.split_once('/').unwrap_or((rest, ""));
+    let tries = query.is_some_and(|query| query.contains("dryRun"));
+    if !kind.ends_with("webhookconfigurations") || tries {
+        return None;
+    }
+    match (method.as_str(), name) {
+        ("POST", "") => Some(Target::Ledger),
+        ("PATCH", name) if name == ledger::OBJECT => Some(Target::Ledger),
+        ("PATCH", name) => Some(Target::Configuration(name.to_owned())),
+        _ => None,
+    }
+}
+
+/// As if the API server stood here.
+async fn renamed(answer: Response<Body>, (real, ours): (u16, u16)) -> Result<Answer, std::io::Error> {
+    let (head, body) = answer.into_parts();
+    let body = body.collect().await.map_err(std::io::Error::other)?.to_bytes();
+    let text =
+        String::from_utf8_lossy(&body).replace(&format!("\"port\":{real}"), &format!("\"port\":{ours}"));
+    let mut answer = Response::builder().status(head.status);
+    if let Some(kind) = head.headers.get("content-type") {
+        answer = answer.header("content-type", kind);
+    }
+    Ok(answer.body(full(text.into())).unwrap())
+}
+
+async fn written(state: Arc<State>, target: Target, onward: Request<Body>) -> Result<Answer, std::io::Error> {
+    let write = {
+        let mut counts = state.counts.lock().unwrap();
+        counts.0 += 1;
+        let of_kind = match target {
+            Target::Ledger => &mut counts.1,
+            Target::Configuration(_) => &mut counts.2,
+        };
+        *of_kind += 1;
+        let of_kind = *of_kind;
+        Write {
+            target,
+            number: counts.0,
+            of_kind,
+        }
+    };
+    let fate = (state.decide)(&write);
+    if fate == Fate::Late {
+        state
+            .arrive
+            .subscribe()
+            .wait_for(|arrives| *arrives)
+            .await
+            .unwrap();
+    }
+    let arrives = !matches!(fate, Fate::Lost | Fate::Silence | Fate::Answered(_));
+    let (mut status, mut text) = (None, Bytes::new());
+    if arrives {
+        let answer = state.client.send(onward).await.map_err(std::io::Error::other)?;
+        status = Some(answer.status().as_u16());
+        let body = answer.into_body().collect().await;
+        text = body.map_err(std::io::Error::other)?.to_bytes();
+    }
+    let object = serde_json::from_slice(&text).unwrap_or_default();
+    let done = Done {
+        write,
+        fate,
+        status,
+        object,
+    };
+    state.done.send_modify(|all| all.push(done));
+    match fate {
+        Fate::Lost | Fate::AnswerLost => Err(std::io::Error::other("lost")),
+        Fate::Silence | Fate::SilenceAfter => std::future::pending().await,
+        Fate::Answered(status) | Fate::Misreported(status) => {
+            let text = format!("{{\"kind\":\"Status\",\"message\":\"made up\",\"code\":{status}}}");
+            Ok(Response::builder()
+                .status(status)
+                .body(full(text.into()))
+                .unwrap())
+        }
+        Fate::Pass | Fate::Late => Ok(Response::builder()
+            .status(status.unwrap_or(500))
+            .header("content-type", "application/json")
+            .body(full(text))
+            .unwrap()),
+    }
+}
+
+fn full(text: Bytes) -> UnsyncBoxBody<Bytes, std::io::Error> {
+    Full::new(text).map_err(|never| match never {}).boxed_unsync()
+}

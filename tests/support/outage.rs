@@ -1,0 +1,208 @@
+//! A lab's configurations and their owner, watched while running daemons have the breaker on.
+
+use std::path::Path;
+use std::time::Duration;
+
+use hookwatch::app::config::{Config, ConfigArguments};
+use hookwatch::app::engine::Engine;
+use hookwatch::domain::breaker::{Book, HookStanding};
+use hookwatch::domain::bypass::{Rung, STATE_ANNOTATION, Standing, touched};
+use hookwatch::domain::fence::AutoBreak;
+use hookwatch::domain::ledger;
+use hookwatch::domain::verdict::{Assessment, Health};
+use hookwatch::lab::cluster::LabHook;
+use kube::Client;
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams};
+use serde_json::{Value, json};
+
+/// A guard against what never comes, not a measurement.
+pub const GUARD: Duration = Duration::from_secs(180);
+const OWNER: &str = "lab-owner";
+
+/// The configurations, as their owner has applied them.
+pub struct Outage {
+    client: Client,
+    originals: Vec<(LabHook, Value)>,
+}
+
+impl Outage {
+    /// The owner applies each configuration once.
+    pub async fn begin(client: &Client) -> Self {
+        let client = client.clone();
+        let mut originals = Vec::new();
+        for hook in LabHook::ALL {
+            let found = get(&client, hook).await;
+            originals.push((hook, apply(&client, hook, &found, true).await.unwrap()));
+        }
+        Self { client, originals }
+    }
+
+    pub async fn standing(&self, hook: LabHook) -> Option<Standing> {
+        standing(&get(&self.client, hook).await, hook)
+    }
+
+    /// Waits until a hook stands, or does not stand, in another way than its owner has it.
+    pub async fn until(&self, hook: LabHook, what: &str, is_so: impl Fn(Option<&Standing>) -> bool) {
+        until(what, async || is_so(self.standing(hook).await.as_ref())).await;
+    }
+
+    /// Each object is as its owner has it, or says how to get back there.
+    pub async fn assert_restorable(&self, what: &str) {
+        for (hook, original) in &self.originals {
+            let object = get(&self.client, *hook).await;
+            match standing(&object, *hook) {
+                None => assert_eq!(parts(&object), parts(original), "{what}"),
+                Some(Standing::Bypassed { .. }) => {}
+                Some(other) => panic!("{what}: {other:?}"),
+            }
+        }
+    }
+
+    /// Every object is what it was, hookwatch owns nothing of it, and its owner meets no conflict.
+    pub async fn assert_restored(&self, what: &str) {
+        for (hook, original) in &self.originals {
+            let object = get(&self.client, *hook).await;
+            assert_eq!(parts(&object), parts(original), "{what}");
+            let owned = object["metadata"]["managedFields"].to_string();
+            assert!(!owned.contains("hookwatch"), "{what}: {owned}");
+            if let Err(error) = apply(&self.client, *hook, original, false).await {
+                panic!("{what}: the owner cannot apply {}: {error}", hook.configuration());
+            }
+        }
+    }
+
+    /// What replicas agree on.
+    pub async fn book(&self) -> Book {
+        let kind = GroupVersionKind::gvk(
+            "admissionregistration.k8s.io",
+            "v1",
+            "ValidatingWebhookConfiguration",
+        );
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &ApiResource::from_gvk(&kind));
+        let object = api.get_opt(ledger::OBJECT).await.unwrap();
+        let annotations = object.and_then(|object| object.metadata.annotations);
+        let text = annotations.and_then(|mut all| all.remove(ledger::ANNOTATION));
+        ledger::Reading::of(text.as_deref()).book().unwrap()
+    }
+
+    /// Waits until nothing is bypassed, and the book says so.
+    pub async fn restored(&self, what: &str) {
+        for hook in LabHook::ALL {
+            self.until(hook, what, |standing| standing.is_none()).await;
+        }
+        until(what, async || {
+            self.book().await.entries.values().all(|entry| !entry.counts())
+        })
+        .await;
+        self.assert_restored(what).await;
+    }
+}
+
+/// How a hook stands in its object; `None` where nothing is of hookwatch.
+pub fn standing(object: &Value, hook: LabHook) -> Option<Standing> {
+    let mut touched = touched(object);
+    assert!(touched.len() < 2, "each of the lab's objects has one webhook");
+    let (webhook, standing) = touched.pop()?;
+    assert_eq!(webhook, hook.webhook());
+    let text = object["metadata"]["annotations"][STATE_ANNOTATION].as_str();
+    let text = text.unwrap_or_else(|| panic!("nothing says what was there: {object}"));
+    let noted: Value = serde_json::from_str(text).unwrap();
+    assert_eq!(
+        noted["webhooks"].as_object().map(|all| all.len()),
+        Some(1),
+        "{text}"
+    );
+    Some(standing)
+}
+
+/// What only its owner may change, as text: to the byte.
+fn parts(object: &Value) -> [Option<String>; 3] {
+    ["/webhooks", "/metadata/annotations", "/metadata/labels"]
+        .map(|part| object.pointer(part).map(Value::to_string))
+}
+
+fn api(client: &Client, hook: LabHook) -> Api<DynamicObject> {
+    let kind = hook.kind().configuration_kind();
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind));
+    Api::all_with(client.clone(), &resource)
+}
+
+async fn get(client: &Client, hook: LabHook) -> Value {
+    let object = api(client, hook).get(hook.configuration()).await.unwrap();
+    serde_json::to_value(object).unwrap()
+}
+
+/// The owner's server-side apply.
+async fn apply(client: &Client, hook: LabHook, object: &Value, force: bool) -> kube::Result<Value> {
+    let wanted = json!({
+        "apiVersion": hook.kind().api_version(), "kind": hook.kind().configuration_kind(),
+        "metadata": {"name": hook.configuration()},
+        "webhooks": object["webhooks"],
+    });
+    let mut parameters = PatchParams::apply(OWNER);
+    parameters.force = force;
+    let wanted = Patch::Apply(&wanted);
+    let applied = api(client, hook)
+        .patch(hook.configuration(), &parameters, &wanted)
+        .await?;
+    Ok(serde_json::to_value(applied).unwrap())
+}
+
+/// A daemon's configuration with the breaker on, up to a rung (`ignore`: that one alone), at the highest pace.
+pub fn config(kubeconfig: &Path, rung: Rung) -> Config {
+    let arguments = ConfigArguments {
+        kubeconfig: Some(kubeconfig.to_owned()),
+        listen: Some("127.0.0.1:0".to_owned()),
+        ..ConfigArguments::default()
+    };
+    let mut config = Config::parse("", &arguments).unwrap();
+    config.auto_break = AutoBreak::On;
+    let up_to = Rung::ALL.into_iter().filter(|other| *other <= rung);
+    config.breaker.fallback.rungs = match rung {
+        Rung::Ignore => [rung].into(),
+        _ => up_to.collect(),
+    };
+    config.probes.interval = config.probes.alert_interval;
+    config.canaries.interval = config.canaries.alert_interval;
+    config.scrapes.interval = config.scrapes.alert_interval;
+    config
+}
+
+/// Waits for an assessment of which this is true.
+pub async fn assessed(engine: &Engine, what: &str, is_so: impl Fn(&Assessment) -> bool) {
+    let mut assessments = engine.assessment.clone();
+    let waiting = assessments.wait_for(|assessment| assessment.as_deref().is_some_and(&is_so));
+    if tokio::time::timeout(GUARD, waiting).await.is_err() {
+        let last = engine.assessment.borrow().clone();
+        panic!(
+            "waited in vain until {what}: {}",
+            serde_json::to_string_pretty(&last).unwrap()
+        );
+    }
+}
+
+pub fn all_is_well(assessment: &Assessment) -> bool {
+    let well = assessment
+        .hooks
+        .iter()
+        .filter(|hook| hook.health == Health::Healthy);
+    well.count() == LabHook::ALL.len()
+}
+
+/// Where a hook stands by an assessment.
+pub fn told(assessment: &Assessment, hook: LabHook) -> Option<&HookStanding> {
+    let mut hooks = assessment.breaker.hooks.iter();
+    hooks.find(|standing| &*standing.hook.webhook == hook.webhook())
+}
+
+/// Waits until something is so; for what sends no word by itself.
+pub async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let waiting = async {
+        while !is_so().await {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    if tokio::time::timeout(GUARD, waiting).await.is_err() {
+        panic!("waited in vain until {what}");
+    }
+}
