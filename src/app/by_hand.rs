@@ -13,7 +13,7 @@ use std::sync::Arc;
 use super::engine::clock;
 use super::{BAD_USAGE, Output};
 use crate::domain::announcement::of_action;
-use crate::domain::bypass::edit::{Author, Plan, Refusal, Why, Wish, plan};
+use crate::domain::bypass::edit::{Author, Plan, Refusal, Why, Wish};
 use crate::domain::bypass::{Phase, Standing, Writer, touched};
 use crate::domain::hook::{HookId, HookKind};
 use crate::domain::time::Time;
@@ -73,7 +73,7 @@ pub async fn break_hook(arguments: BreakArguments) -> anyhow::Result<ExitCode> {
     };
     let (hook, object) = found;
     let uid = uid(&object);
-    if session.show(&hook, &object, &wish) && session.agreed() {
+    if session.show(&hook, &object, &wish).await && session.agreed() {
         session.carry_out(Deed { hook, uid, wish }).await?;
     }
     session.end()
@@ -97,7 +97,7 @@ pub async fn plan_hook(arguments: PlanArguments) -> anyhow::Result<ExitCode> {
         Ok(found) => found,
         Err(why) => return session.usage(&why),
     };
-    session.show(&hook, &object, &wish);
+    session.show(&hook, &object, &wish).await;
     session.end()
 }
 
@@ -129,7 +129,7 @@ pub async fn restore(arguments: RestoreArguments) -> anyhow::Result<ExitCode> {
     }
     let mut shown = Vec::new();
     for (hook, object) in deeds {
-        if session.show(&hook, &object, &Wish::Restore) {
+        if session.show(&hook, &object, &Wish::Restore).await {
             let (uid, wish) = (uid(&object), Wish::Restore);
             shown.push(Deed { hook, uid, wish });
         }
@@ -241,8 +241,8 @@ impl Session {
     }
 
     /// Shows what would be changed. Whether there is anything to do.
-    fn show(&mut self, hook: &HookId, object: &serde_json::Value, wish: &Wish) -> bool {
-        match plan(object, &hook.webhook, wish, &self.author, (self.clock)()) {
+    async fn show(&mut self, hook: &HookId, object: &serde_json::Value, wish: &Wish) -> bool {
+        match self.hand.plan(object, hook, wish, &self.author).await {
             Ok(Plan::Edit(edit)) => {
                 self.say(&show::changes(hook, &edit.changes));
                 true

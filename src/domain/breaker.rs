@@ -235,7 +235,18 @@ struct HookMemory {
     relapses: u8,
     /// Nothing is tried before.
     rest_until: Option<Time>,
+    /// The last change was refused.
+    refusal: Option<Refusal>,
     told: Option<News>,
+}
+
+/// A change that was refused, or several in a row.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Refusal {
+    why: Arc<str>,
+    /// Not tried again before.
+    until: Time,
+    times: u8,
 }
 
 /// A change that is under way.

@@ -20,6 +20,8 @@ mod state;
 #[cfg(test)]
 mod tests;
 
+use std::time::Duration;
+
 pub use rung::{Phase, Rung};
 pub use standing::{Standing, original_of, standing, state, touched};
 pub use state::{Entry, Fields, State, Unreadable, Writer};
@@ -44,6 +46,9 @@ pub const STATE_ANNOTATION: &str = "hookwatch.dev/bypass";
 
 /// The annotation by whose value `off` an object's owner keeps hookwatch from changing it.
 pub const OPT_OUT_ANNOTATION: &str = "hookwatch.dev/breaker";
+
+/// Longest bypass that a person can ask for at once.
+pub const LONGEST_BY_HAND: Duration = Duration::from_secs(7 * 24 * 3_600);
 
 /// The one configuration that is hookwatch's own: a ValidatingWebhookConfiguration without webhooks.
 pub const LEDGER: &str = "hookwatch-ledger";

@@ -4,12 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::super::Output;
-use crate::domain::bypass::Rung;
+use crate::domain::bypass::{LONGEST_BY_HAND, Rung};
 use crate::domain::hook::HookKind;
 use crate::io::audit::AuditLog;
-
-/// Longest bypass that can be asked for at once.
-const LONGEST: Duration = Duration::from_secs(7 * 24 * 3_600);
 
 /// What both commands take.
 #[derive(Debug, Clone, clap::Args)]
@@ -136,7 +133,7 @@ fn kind(text: &str) -> Result<HookKind, String> {
 
 fn duration(text: &str) -> Result<Duration, String> {
     let duration = humantime::parse_duration(text).map_err(|error| error.to_string())?;
-    match (Duration::from_secs(1)..=LONGEST).contains(&duration) {
+    match (Duration::from_secs(1)..=LONGEST_BY_HAND).contains(&duration) {
         true => Ok(duration),
         false => Err("use 1s to 7d".to_owned()),
     }

@@ -102,6 +102,9 @@ pub struct Entry {
     /// It lasted as long as it may: not again before the hook was well.
     #[serde(default)]
     pub spent: bool,
+    /// A person did it. Whoever takes that away reverts nothing of ours.
+    #[serde(default)]
+    pub by_hand: bool,
 }
 
 impl Entry {
@@ -167,6 +170,7 @@ mod tests {
             relapses: 2,
             contested: false,
             spent: true,
+            by_hand: false,
         };
         let book = Book {
             frozen: Some(Freeze {

@@ -97,6 +97,10 @@ pub(super) fn choose(
             let why = "the API server knows no matchConditions".to_owned();
             return Some((HeldBack::ServerTooOld, why));
         }
+        if rung < Rung::Ignore && facts.conditions_full {
+            let why = "the webhook has as many matchConditions as the API server takes".to_owned();
+            return Some((HeldBack::NoRoom, why));
+        }
         if rung == Rung::Shield && !facts.meets_control_plane {
             let why = "the hook is asked about nothing that it spares".to_owned();
             return Some((HeldBack::NothingToShield, why));
@@ -145,6 +149,7 @@ fn reason(judged: &[(Rung, Option<Against>)]) -> HeldBack {
     let order = [
         HeldBack::NothingToShield,
         HeldBack::ServerTooOld,
+        HeldBack::NoRoom,
         HeldBack::WeakEvidence,
         HeldBack::Ceiling,
     ];
@@ -173,6 +178,7 @@ mod tests {
             ambiguous: false,
             canary: CanaryWord::Unmet,
             meets_control_plane: true,
+            conditions_full: false,
             ceiling: Ceiling::Open,
             subject: Arc::default(),
         }
@@ -234,6 +240,15 @@ mod tests {
         );
         let held_back = chosen(&hanging, &[Rung::Shield, Rung::Skip], Ceiling::Open, false);
         assert_eq!(held_back, Err(HeldBack::ServerTooOld));
+    }
+
+    #[test]
+    fn a_webhook_without_room_for_another_condition_leaves_nothing_but_ignore() {
+        let mut full = facts(Cause::Hanging, Effect::Blocking);
+        full.conditions_full = true;
+        assert_eq!(chosen(&full, &Rung::ALL, Ceiling::Open, true), Ok(Rung::Ignore));
+        let held_back = chosen(&full, &[Rung::Shield, Rung::Skip], Ceiling::Open, true);
+        assert_eq!(held_back, Err(HeldBack::NoRoom));
     }
 
     #[test]

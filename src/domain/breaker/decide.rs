@@ -9,8 +9,9 @@ use super::choice::{Choice, choose};
 use super::guards::{Guard, HeldBack};
 use super::observed::{Shown, View};
 use super::policy::{Ceiling, PolicyRule, Rung, Subject};
-use super::step::{Does, Step, put_back, strike_out};
+use super::step::{Counts, Does, Step, put_back, strike_out, tidy};
 use super::{Breaker, HookMemory, REVERTS, SURE, WITNESSES};
+use crate::domain::bypass::LONGEST_BY_HAND;
 use crate::domain::fence::AutoBreak;
 use crate::domain::hook::HookId;
 use crate::domain::time::Time;
@@ -43,7 +44,7 @@ impl Breaker {
             };
         };
         let entry = book.entries.get(id);
-        if entry.is_none() && !hook.is_ours() {
+        if entry.is_none() && !hook.is_ours() && !hook.is_left_over() {
             if !culprit {
                 return Step::default();
             }
@@ -54,12 +55,20 @@ impl Breaker {
         let Some((_, view)) = &hook.read else {
             return Does::Read.into();
         };
+        let refused = hook.refusal(now).is_some();
+        if view.left_over && !refused && entry.is_none_or(|entry| entry.place == Place::Out) {
+            return tidy();
+        }
+        if view.shown.is_ours() && refused {
+            return Step::default();
+        }
         match (entry, &view.shown) {
             (None, Shown::Gone) => Step::default(),
             (Some(_), Shown::Gone) => match self.everywhere(hook) {
                 true => strike_out(),
                 false => Step::default(),
             },
+            (None, Shown::Original) if !culprit => Step::default(),
             (None, Shown::Original) => self.begin(id, hook, None, view, now),
             (Some(entry), Shown::Original) => match entry.place {
                 Place::Held => self.not_there(id, hook, entry, view, now),
@@ -69,9 +78,16 @@ impl Breaker {
             (None, Shown::Ours { rung, .. }) => self.adopt(hook, None, *rung, view, now),
             (Some(entry), Shown::Ours { rung, probation }) => match entry.place {
                 Place::Held => self.bypassed(id, hook, entry, (*rung, *probation), now),
+                // Somebody did it meanwhile.
+                Place::Leaving
+                    if wanted_by_hand(view, now).is_some() && Self::ceiling(hook).permits(*rung) =>
+                {
+                    self.adopt(hook, Some(entry), *rung, view, now)
+                }
                 Place::Leaving => put_back("It is to be put back."),
                 Place::Out => self.adopt(hook, Some(entry), *rung, view, now),
             },
+            (None, Shown::Foreign) if culprit => Step::held_back(HeldBack::Foreign),
             (_, Shown::Foreign) => Step::default().says(
                 News::Foreign,
                 "Somebody changed what hookwatch had changed. It is theirs now; hookwatch leaves it alone.",
@@ -145,6 +161,9 @@ impl Breaker {
         if !overall.fence_holds && guards.on(Guard::Fence) {
             return Err(HeldBack::Fence);
         }
+        if hook.refusal(now).is_some() {
+            return Err(HeldBack::Refused);
+        }
         Ok(choice)
     }
 
@@ -157,6 +176,10 @@ impl Breaker {
     }
 
     fn held_back(&self, id: &HookId, hook: &HookMemory, reason: HeldBack) -> Step {
+        if let (HeldBack::Refused, Some(refusal)) = (reason, &hook.refusal) {
+            let words = format!("{} {}", reason.sentence(), refusal.why);
+            return Step::default().says(News::HeldBack(reason), words);
+        }
         let (Some(overall), Some(facts), HeldBack::Plan) = (&self.memory.judged, &hook.facts, reason) else {
             return Step::held_back(reason);
         };
@@ -211,7 +234,7 @@ impl Breaker {
         let does = Does::Write {
             line: Some(line),
             licence: Some(true),
-            begins: true,
+            counts: Counts::Begins,
         };
         does.into()
     }
@@ -230,6 +253,7 @@ impl Breaker {
             relapses: 0,
             contested: false,
             spent: false,
+            by_hand: false,
         }
     }
 
@@ -262,7 +286,10 @@ impl Breaker {
             return self.bypass(choice, entry.relapses);
         }
         let clean = licence.is_some_and(|licence| licence.clean);
-        let untouched = unchanged || clean;
+        if clean && matches!(justified, Err(HeldBack::Refused)) {
+            return self.give_up_line(id, hook, entry, now);
+        }
+        let untouched = unchanged || clean || entry.by_hand;
         let reverts = match untouched {
             true => entry.reverts,
             false => entry.reverts.saturating_add(1),
@@ -283,7 +310,7 @@ impl Breaker {
             let does = Does::Write {
                 line: Some(line),
                 licence: Some(clean || !unchanged),
-                begins: false,
+                counts: Counts::Nothing,
             };
             return match untouched {
                 true => does.into(),
@@ -321,12 +348,36 @@ impl Breaker {
         }
     }
 
+    /// All that was tried under this line was refused: somebody else may have its place.
+    fn give_up_line(&self, id: &HookId, hook: &HookMemory, entry: &Entry, now: Time) -> Step {
+        let new = entry.reverts == 0 && entry.relapses == 0 && !entry.contested && !entry.spent;
+        let mut line = Entry {
+            by: Arc::clone(&self.settings.identity),
+            at: now,
+            place: Place::Out,
+            ..entry.clone()
+        };
+        // It was counted when the line was written, and nothing came of it.
+        line.relapses = line.relapses.saturating_sub(1);
+        let does = Does::Write {
+            line: (!new).then_some(line),
+            licence: None,
+            counts: Counts::TakesBack(entry.since),
+        };
+        let said = self.held_back(id, hook, HeldBack::Refused).says;
+        Step { does, says: said }
+    }
+
     /// The object is ours and the book does not say so.
     fn adopt(&self, hook: &HookMemory, over: Option<&Entry>, rung: Rung, view: &View, now: Time) -> Step {
         let lost = self.memory.ledger.lost;
         let without = lost.is_some_and(|lost| now.since(lost) >= self.settings.times.without_ledger);
+        let by_hand = wanted_by_hand(view, now).is_some();
         if without {
-            return put_back("hookwatch cannot reach its ledger.");
+            return match by_hand {
+                true => Step::default(),
+                false => put_back("hookwatch cannot reach its ledger."),
+            };
         }
         let cause = hook.facts.as_ref().and_then(|facts| facts.cause);
         let line = Entry {
@@ -341,11 +392,12 @@ impl Breaker {
             relapses: over.map_or(0, |entry| entry.relapses),
             contested: over.is_some_and(|entry| entry.contested),
             spent: over.is_some_and(|entry| entry.spent),
+            by_hand,
         };
         let does = Does::Write {
             line: Some(line),
             licence: None,
-            begins: false,
+            counts: Counts::Nothing,
         };
         does.into()
     }
@@ -361,7 +413,7 @@ impl Breaker {
         Does::Write {
             line: Some(line),
             licence: None,
-            begins: false,
+            counts: Counts::Nothing,
         }
     }
 
@@ -386,6 +438,12 @@ impl Breaker {
                 })
                 .count()
     }
+}
+
+/// Until when a person wants a bypass that they made. What asks for more than anybody can ask for, nobody asked for.
+pub(super) fn wanted_by_hand(view: &View, now: Time) -> Option<Time> {
+    let until = view.by_hand_until.filter(|until| now < *until)?;
+    (until.since(now) <= LONGEST_BY_HAND).then_some(until)
 }
 
 /// When bypasses were begun of late. An instant that is yet to come is another clock's, and counts as now.

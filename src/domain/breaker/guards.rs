@@ -45,11 +45,15 @@ pub enum HeldBack {
     Budget,
     /// As many bypasses were begun of late as may be.
     Rate,
+    /// The webhook has no room for another match condition, and no other rung is permitted.
+    NoRoom,
+    /// The change was refused, and is tried again later.
+    Refused,
 }
 
 impl HeldBack {
     /// All of them, for metrics that export one series per value.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 23] = [
         Self::NotAdmission,
         Self::Evidence,
         Self::SelfDoubt,
@@ -71,6 +75,8 @@ impl HeldBack {
         Self::Foreign,
         Self::Budget,
         Self::Rate,
+        Self::NoRoom,
+        Self::Refused,
     ];
 
     /// The value of the `reason` label in metrics.
@@ -97,6 +103,8 @@ impl HeldBack {
             Self::Foreign => "foreign",
             Self::Budget => "budget",
             Self::Rate => "rate",
+            Self::NoRoom => "no_room",
+            Self::Refused => "refused",
         }
     }
 
@@ -127,9 +135,15 @@ impl HeldBack {
             Self::Frozen => "A person froze the breaker.",
             Self::Contested => "Somebody keeps reverting the bypass: the hook is left alone.",
             Self::Limit => "Its bypass lasted as long as it may, and it has not been well since.",
-            Self::Foreign => "Somebody else changed the fields that a bypass changes.",
+            Self::Foreign => {
+                "Several webhooks of the configuration have this name; give each a name of its own."
+            }
             Self::Budget => "As many hooks are bypassed as may be at once.",
             Self::Rate => "As many bypasses were begun of late as may be.",
+            Self::NoRoom => {
+                "The webhook has as many matchConditions as the API server takes, and ignore is not permitted."
+            }
+            Self::Refused => "The change was refused, and is tried again later.",
         }
     }
 }

@@ -6,10 +6,13 @@ use std::sync::Arc;
 use super::action::{Action, News, To, Told};
 use super::book::{Book, Version};
 use super::observed::{Judged, Observation, Outcome, Shown, Ticket, View};
-use super::{Breaker, HookMemory, Licence, Overall};
+use super::{Breaker, HookMemory, Licence, Overall, Refusal, Times};
 use crate::domain::hook::HookId;
 use crate::domain::time::Time;
 use crate::domain::verdict::Health;
+
+/// How often the wait after refusals in a row is doubled, at most.
+const MOST_DOUBLINGS: u8 = 4;
 
 impl Breaker {
     pub(super) fn hear(&mut self, observation: Observation, now: Time, actions: &mut Vec<Action>) {
@@ -69,6 +72,7 @@ impl Breaker {
                 || hook.asked.is_some()
                 || told(id)
                 || hook.is_ours()
+                || hook.is_left_over()
         });
     }
 
@@ -148,6 +152,7 @@ impl Breaker {
         hook.read = None;
         match outcome {
             Outcome::Applied(view) => {
+                hook.refusal = None;
                 if matches!(pending.to, To::Bypass(_)) && hook.probation_since.is_some() {
                     // It counts from anew how long it has been well.
                     hook.relapses = hook.relapses.saturating_add(1);
@@ -157,14 +162,16 @@ impl Breaker {
             }
             Outcome::Conflict | Outcome::Gone => {}
             Outcome::Refused(why) => {
-                hook.rest_until = Some(now + self.settings.times.retry);
-                if hook.told != Some(News::Refused) {
+                hook.refused(&why, now, &self.settings.times);
+                // That one is not bypassed is said with all else that holds the breaker back.
+                let begins = matches!(pending.to, To::Bypass(_)) && !hook.is_ours();
+                if !begins && hook.told != Some(News::Refused) {
                     hook.told = Some(News::Refused);
                     actions.push(Action::Tell(Told {
                         hook: id.clone(),
                         news: News::Refused,
                         page: None,
-                        words: format!("The API server refused the change: {why}"),
+                        words: format!("The change was refused, and is tried again later: {why}"),
                     }));
                 }
             }
@@ -243,6 +250,31 @@ impl HookMemory {
     pub(super) fn is_ours(&self) -> bool {
         let read = self.read.as_ref().map(|(_, view)| view);
         self.shows.values().chain(read).any(|view| view.shown.is_ours())
+    }
+
+    /// Whether something of hookwatch's that is not in force any more is known to be there.
+    pub(super) fn is_left_over(&self) -> bool {
+        let read = self.read.as_ref().map(|(_, view)| view);
+        self.shows.values().chain(read).any(|view| view.left_over)
+    }
+
+    /// Why the last change was refused, as long as it is not to be tried again.
+    pub(super) fn refusal(&self, now: Time) -> Option<&Arc<str>> {
+        let refusal = self.refusal.as_ref();
+        refusal.filter(|it| now < it.until).map(|it| &it.why)
+    }
+
+    /// A change was refused; each one in a row makes the wait twice as long.
+    fn refused(&mut self, why: &Arc<str>, now: Time, times: &Times) {
+        let before = self.refusal.take();
+        let before = before.filter(|before| now.since(before.until) < times.remember);
+        let count = before.map_or(0, |before| before.times);
+        let wait = times.retry * 2_u32.pow(u32::from(count.min(MOST_DOUBLINGS)));
+        self.refusal = Some(Refusal {
+            why: Arc::clone(why),
+            until: now + wait,
+            times: count.saturating_add(1),
+        });
     }
 
     /// Takes in the truth.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::book::{Book, Version};
 use super::policy::{Ceiling, Rung, Subject};
 use crate::domain::hook::HookId;
+use crate::domain::time::Time;
 use crate::domain::verdict::{Cause, Effect, Health};
 
 /// The number of a request. An outcome that comes twice, or for a request that was given up, changes nothing.
@@ -88,6 +89,10 @@ pub struct View {
     pub shown: Shown,
     /// What the owner's annotation permits, as it stands on this very version.
     pub ceiling: Ceiling,
+    /// Nothing of hookwatch's is in force, and something is still written down about it.
+    pub left_over: bool,
+    /// It was bypassed by hand, until then.
+    pub by_hand_until: Option<Time>,
 }
 
 /// What the fields show that a bypass changes.
@@ -174,6 +179,8 @@ pub struct Facts {
     pub canary: CanaryWord,
     /// It is asked about something that shield would spare.
     pub meets_control_plane: bool,
+    /// It has as many match conditions as the API server takes.
+    pub conditions_full: bool,
     /// What the owner's annotation permits.
     pub ceiling: Ceiling,
     /// Labels and annotations of its configuration.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::action::{News, To};
 use super::book::{Entry, Place};
 use super::choice::Choice;
+use super::decide::wanted_by_hand;
 use super::guards::Guard;
 use super::observed::{CanaryWord, View};
 use super::policy::{AtLimit, Rung};
@@ -25,6 +26,20 @@ impl Breaker {
         now: Time,
     ) -> Step {
         let guards = self.settings.guards;
+        let view = hook.read.as_ref().map(|(_, view)| view);
+        if let Some(view) = view
+            && let Some(until) = wanted_by_hand(view, now)
+            && Self::ceiling(hook).permits(rung)
+        {
+            return self.by_hand(hook, entry, rung, until, now);
+        }
+        if entry.by_hand {
+            let why = match Self::ceiling(hook).permits(rung) {
+                true => "The time that it was bypassed for by hand is over.",
+                false => "It may not be bypassed so far any more.",
+            };
+            return self.leave(hook, entry, false, why, now);
+        }
         let rule = self.rule(id, hook, entry.cause);
         let justified = self.justify(id, hook, Some(entry), now);
         if entry.contested {
@@ -73,6 +88,20 @@ impl Breaker {
                 Step::default().says(News::Effective(rung), "Every API server shows the bypass.")
             }
             (false, false) => Step::default(),
+        }
+    }
+
+    /// What a person did is left as it is for as long as they said.
+    fn by_hand(&self, hook: &HookMemory, entry: &Entry, rung: Rung, until: Time, now: Time) -> Step {
+        if !entry.by_hand {
+            return self.rewrite(entry, |line| line.by_hand = true, now).into();
+        }
+        match self.everywhere(hook) {
+            true => {
+                let words = format!("It was bypassed by hand, and is left so until {until}.");
+                Step::default().says(News::Effective(rung), words)
+            }
+            false => Step::default(),
         }
     }
 
@@ -211,7 +240,7 @@ impl Breaker {
         let well = self
             .well_for(hook, now)
             .is_some_and(|well| well >= self.settings.times.well_for);
-        match well && view.shown.is_ours() {
+        match well && view.shown.is_ours() && wanted_by_hand(view, now).is_none() {
             true => put_back("It is well, and hookwatch cannot reach its ledger."),
             false => Step::default(),
         }

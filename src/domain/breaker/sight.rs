@@ -5,7 +5,9 @@ use serde_json::Value;
 use super::book::Version;
 use super::observed::{Shown, View};
 use super::policy::{Ceiling, Rung, Subject};
+use crate::domain::bypass::edit::is_left_over;
 use crate::domain::bypass::{Condition, OPT_OUT_ANNOTATION, Phase, STATE_ANNOTATION, Standing, standing};
+use crate::domain::time::Time;
 
 /// An annotation that kubectl keeps a copy of the whole object in. No rule goes by it.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -17,10 +19,14 @@ impl View {
     pub fn of(object: Option<&Value>, webhook: &str) -> Self {
         let Some(object) = object else { return Self::gone() };
         let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default();
+        let standing = standing(object, webhook);
+        let shown = shown(&standing);
         Self {
             version: Version::new(text("/metadata/resourceVersion")),
             uid: text("/metadata/uid").into(),
-            shown: shown(object, webhook),
+            left_over: matches!(shown, Shown::Original | Shown::Gone) && is_left_over(object, webhook),
+            by_hand_until: by_hand_until(&standing),
+            shown,
             ceiling: ceiling(object),
         }
     }
@@ -32,7 +38,17 @@ impl View {
             uid: "".into(),
             shown: Shown::Gone,
             ceiling: Ceiling::Open,
+            left_over: false,
+            by_hand_until: None,
         }
+    }
+}
+
+/// Until when a person wants the bypass that is in force.
+fn by_hand_until(standing: &Standing) -> Option<Time> {
+    match standing {
+        Standing::Bypassed { entry, .. } if entry.by()?.is_person() => entry.expires(),
+        _ => None,
     }
 }
 
@@ -57,16 +73,25 @@ pub fn subject(object: &Value) -> Subject {
     }
 }
 
-fn shown(object: &Value, webhook: &str) -> Shown {
-    match standing(object, webhook) {
+fn shown(standing: &Standing) -> Shown {
+    match standing {
         // What somebody took back is as they want it, though something may still be written about it.
-        Standing::Original | Standing::Reverted { .. } => Shown::Original,
+        Standing::Original
+        | Standing::Reverted { .. }
+        | Standing::Bypassed {
+            phase: Phase::Restored,
+            ..
+        } => Shown::Original,
         // How far it goes may be known to another release alone: then it is taken for the farthest.
         Standing::Bypassed { rung, phase, .. } => Shown::Ours {
             rung: rung.unwrap_or(Rung::Ignore),
-            probation: phase == Phase::Probation,
+            probation: *phase == Phase::Probation,
         },
-        Standing::OursWithoutAnnotation { conditions, .. } if conditions.is_empty() => Shown::Foreign,
+        // The fields are hookwatch's, and what they were stands in the ledger, if anywhere.
+        Standing::OursWithoutAnnotation { conditions, .. } if conditions.is_empty() => Shown::Ours {
+            rung: Rung::Ignore,
+            probation: false,
+        },
         Standing::OursWithoutAnnotation { conditions, .. } => {
             let has = |condition: Condition| conditions.iter().any(|name| name == condition.name());
             Shown::Ours {

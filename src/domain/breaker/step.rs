@@ -30,11 +30,22 @@ pub(super) enum Does {
         line: Option<Entry>,
         /// See [`Writing::licence`].
         licence: Option<bool>,
-        /// It begins a bypass, which counts for the rate.
-        begins: bool,
+        /// What it means for the rate.
+        counts: Counts,
     },
     /// Changes the object.
     Change { to: To, why: Arc<str> },
+}
+
+/// What a line means for the rate.
+#[derive(Debug)]
+pub(super) enum Counts {
+    /// Nothing.
+    Nothing,
+    /// It begins a bypass.
+    Begins,
+    /// One that was begun then has never been.
+    TakesBack(Time),
 }
 
 impl From<Does> for Step {
@@ -74,14 +85,14 @@ impl Breaker {
             Does::Write {
                 line,
                 licence,
-                begins,
+                counts,
             } => {
                 if let Some(hook) = self.memory.hooks.get_mut(id)
                     && line.as_ref().is_some_and(|line| line.place == Place::Leaving)
                 {
                     hook.leaving_since.get_or_insert(now);
                 }
-                match self.write(id, line, licence, begins, now) {
+                match self.write(id, line, licence, &counts, now) {
                     Some(action) => actions.push(action),
                     // It will be said when it is done.
                     None => return,
@@ -121,7 +132,7 @@ impl Breaker {
         id: &HookId,
         line: Option<Entry>,
         licence: Option<bool>,
-        begins: bool,
+        counts: &Counts,
         now: Time,
     ) -> Option<Action> {
         let resting = self.memory.ledger.rest_until.is_some_and(|until| now < until);
@@ -131,8 +142,14 @@ impl Breaker {
         let (version, known) = self.memory.ledger.known.clone()?;
         let mut book = known;
         book.begun = begun(&book, now, self.settings.policy.rate_window).collect();
-        if begins {
-            book.begun.push(now);
+        match counts {
+            Counts::Nothing => {}
+            Counts::Begins => book.begun.push(now),
+            Counts::TakesBack(then) => {
+                if let Some(at) = book.begun.iter().position(|begun| begun == then) {
+                    book.begun.remove(at);
+                }
+            }
         }
         match line {
             Some(line) => _ = book.entries.insert(id.clone(), line),
@@ -200,7 +217,16 @@ pub(super) fn strike_out() -> Step {
     let does = Does::Write {
         line: None,
         licence: None,
-        begins: false,
+        counts: Counts::Nothing,
+    };
+    does.into()
+}
+
+/// What is left of hookwatch's on an object that is as its owner has it is taken away.
+pub(super) fn tidy() -> Step {
+    let does = Does::Change {
+        to: To::Original,
+        why: "The bypass is over, and something was still written down about it.".into(),
     };
     does.into()
 }

@@ -1,6 +1,7 @@
 //! The breaker as a whole: single incidents, and all that can happen in small worlds.
 
 mod canonical;
+mod hands;
 mod incidents;
 mod model;
 mod needed;

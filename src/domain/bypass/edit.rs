@@ -20,7 +20,7 @@ use crate::domain::time::Time;
 pub use super::draft::Change;
 
 /// Most match conditions of a webhook that the API server takes.
-const MAX_CONDITIONS: usize = 64;
+pub const MAX_CONDITIONS: usize = 64;
 /// Most bytes of all annotations of an object together that the API server takes.
 const MAX_ANNOTATIONS: usize = 256 << 10;
 /// Largest configuration that is changed, in bytes of JSON. etcd takes 1.5 MiB at most, and others have to be able to
@@ -173,6 +173,22 @@ pub enum Refusal {
 /// # Errors
 /// When it must not or cannot be done, and then nothing is to be written.
 pub fn plan(object: &Value, webhook: &str, wish: &Wish, author: &Author, now: Time) -> Result<Plan, Refusal> {
+    plan_with(object, webhook, wish, author, now, None)
+}
+
+/// As [`plan`], with a second copy of the original for where the object itself does not tell any more what was there.
+/// Fields that somebody has changed or claimed since are theirs all the same.
+///
+/// # Errors
+/// As for [`plan`].
+pub fn plan_with(
+    object: &Value,
+    webhook: &str,
+    wish: &Wish,
+    author: &Author,
+    now: Time,
+    copy: Option<&Fields>,
+) -> Result<Plan, Refusal> {
     if object.pointer("/metadata/uid").and_then(Value::as_str).is_none() {
         return Err(Refusal::NoObject);
     }
@@ -200,8 +216,18 @@ pub fn plan(object: &Value, webhook: &str, wish: &Wish, author: &Author, now: Ti
     match wish {
         Wish::Bypass { rung, why } => bypass(&here, *rung, why, author, now),
         Wish::Probation => probation(&here, author, now),
-        Wish::Restore => back::restore(&here, now),
+        Wish::Restore => back::restore(&here, now, copy),
     }
+}
+
+/// Whether there is something to be taken away of a webhook that nothing of hookwatch's is in force on.
+pub fn is_left_over(object: &Value, webhook: &str) -> bool {
+    let plan = match Here::find(object, webhook) {
+        (Some(here), 1) => back::restore(&here, Time::default(), None),
+        (Some(_), _) => return false,
+        (None, _) => Ok(back::of_gone(object, webhook)),
+    };
+    matches!(plan, Ok(Plan::Edit(_)))
 }
 
 fn bypass(here: &Here<'_>, rung: Rung, why: &Why, author: &Author, now: Time) -> Result<Plan, Refusal> {
@@ -248,7 +274,7 @@ fn bypass(here: &Here<'_>, rung: Rung, why: &Why, author: &Author, now: Time) ->
 fn clear(here: &Here<'_>, entry: &Entry, now: Time) -> Result<Option<Plan>, Refusal> {
     let original = entry.original(here.webhook);
     if !here.still_applied(entry).is_empty() {
-        return back::restore(here, now).map(Some);
+        return back::restore(here, now, None).map(Some);
     }
     match original {
         Ok(None) => Ok(None),

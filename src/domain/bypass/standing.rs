@@ -228,14 +228,16 @@ pub fn standing(object: &Value, webhook: &str) -> Standing {
 }
 
 /// What `failurePolicy` and `timeoutSeconds` of a webhook are without hookwatch, as it stands in the annotation: what is
-/// written down, else what is there. `None` when there is no such webhook, or what is written down makes no sense.
+/// written down, else what is there. `None` when there is no such webhook, when what is written down makes no sense, and
+/// when nothing explains what hookwatch has set.
 pub fn original_of(object: &Value, webhook: &str) -> Option<String> {
     let (here, count) = Here::find(object, webhook);
     let here = here.filter(|_| count == 1)?;
     let entry = state(object).ok()?.entry(webhook);
     let noted = match entry {
         Some(entry) => entry.original(webhook).ok()?,
-        None => None,
+        None if here.unexplained().is_empty() => None,
+        None => return None,
     };
     Some(noted.unwrap_or_else(|| here.fields()).text(webhook))
 }

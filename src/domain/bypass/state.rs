@@ -39,6 +39,13 @@ pub struct Writer {
     pub version: String,
 }
 
+impl Writer {
+    /// Whether it is a person, who is called `USER@HOST`. A replica is called after its Pod or machine.
+    pub fn is_person(&self) -> bool {
+        self.identity.contains('@')
+    }
+}
+
 /// A webhook's `failurePolicy` and `timeoutSeconds`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fields {

@@ -9,7 +9,8 @@ use std::time::Duration;
 use super::Watchdog;
 use crate::domain::breaker::spared::meets_control_plane;
 use crate::domain::breaker::{CanaryWord, Ceiling, Facts, Judged, Witness};
-use crate::domain::bypass::Condition;
+use crate::domain::bypass::edit::MAX_CONDITIONS;
+use crate::domain::bypass::{CONDITION_PREFIX, Condition};
 use crate::domain::canary::{CanaryOutcome, CanaryTarget};
 use crate::domain::changes::What;
 use crate::domain::fence::Proof;
@@ -94,6 +95,7 @@ impl Watchdog {
             ambiguous: namesakes.count() > 0,
             canary,
             meets_control_plane: meets_control_plane(hook, &self.own_namespace, labels),
+            conditions_full: has_no_room(hook),
             ceiling: Ceiling::Open,
             subject: Default::default(),
         }
@@ -267,4 +269,11 @@ impl Watchdog {
     fn met(&self, id: &HookId) -> &[CanaryTarget] {
         self.met_by.get(id).map_or(&[], Vec::as_slice)
     }
+}
+
+/// Whether others' match conditions leave no room for one of hookwatch's.
+fn has_no_room(hook: &Hook) -> bool {
+    let others = hook.match_conditions.iter();
+    let others = others.filter(|condition| !condition.name.starts_with(CONDITION_PREFIX));
+    others.count() >= MAX_CONDITIONS
 }

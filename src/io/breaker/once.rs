@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::request::{Reply, is_conflict, patch, read_anew, send};
 use super::{Hand, Outcome, Patience, Refused, Report, Server, Step, Way, items};
 use crate::domain::breaker::{Expects, Outcome as Told, View};
-use crate::domain::bypass::edit::{Author, Plan, Wish, plan};
+use crate::domain::bypass::edit::{Author, Plan, Wish};
 use crate::domain::hook::{HookId, HookKind};
 use crate::io::client::Connection;
 use crate::io::held::{Answer, ask};
@@ -90,7 +90,7 @@ impl Way<'_> {
             if view.version != version || view.uid != expects.uid {
                 return Told::Conflict;
             }
-            let edit = match plan(&object, &hook.webhook, wish, author, (self.hand.clock)()) {
+            let edit = match self.plan(&object, hook, wish, author).await {
                 Ok(Plan::AlreadySo) => {
                     report.outcome = Outcome::AlreadySo;
                     return Told::Applied(view);

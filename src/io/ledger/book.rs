@@ -6,7 +6,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::{COLLECTION, LedgerObject};
-use crate::domain::breaker::{Book, Outcome, Version};
+use crate::domain::breaker::{Book, Entry, Outcome, Version};
 use crate::domain::hook::HookId;
 use crate::domain::ledger::{ANNOTATION, OBJECT, Reading};
 use crate::io::held::{Answer, version};
@@ -36,7 +36,8 @@ impl LedgerObject {
     }
 
     /// Writes the book over that of a version that was read, or makes a ledger for it where there was none. Whatever
-    /// else stands in the ledger stays.
+    /// else stands in the ledger stays, the originals of hooks that are bypassed among it: whoever writes may never have
+    /// seen them.
     pub async fn write_book(
         &self,
         precondition: Option<&Version>,
@@ -51,7 +52,11 @@ impl LedgerObject {
                 None => return Outcome::Conflict,
             },
         };
-        let Some(text) = reading.with_book(book, originals) else {
+        let counts = |hook: &HookId| book.entries.get(hook).is_some_and(Entry::counts);
+        let mut all = reading.originals();
+        all.retain(|hook, _| counts(hook));
+        all.extend(originals.iter().map(|(hook, text)| (hook.clone(), text.clone())));
+        let Some(text) = reading.with_book(book, &all) else {
             let why = format!("annotation {ANNOTATION} of {} would grow too large", Self::what());
             return Outcome::Refused(why.into());
         };

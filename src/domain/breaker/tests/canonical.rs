@@ -78,6 +78,7 @@ impl World {
             for (id, hook) in &mut memory.hooks {
                 hook.told = None;
                 hook.rest_until = hook.rest_until.filter(|until| *until > now);
+                hook.refusal = hook.refusal.take().filter(|refusal| refusal.until > now);
                 hook.leaving_since = hook.leaving_since.map(|_| now);
                 hook.failing_since = hook.failing_since.map(|since| at_most(since, setup.hold));
                 hook.well_since = hook.well_since.map(|since| at_most(since, 2));
@@ -296,6 +297,9 @@ impl Memory {
             }
             if let Some(pending) = &mut hook.pending {
                 pending.sent = own(pending.sent);
+            }
+            if let Some(refusal) = &mut hook.refusal {
+                refusal.until = own(refusal.until);
             }
         }
     }

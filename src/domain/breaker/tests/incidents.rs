@@ -9,15 +9,15 @@ use crate::domain::fence::AutoBreak;
 use crate::domain::hook::HookKind;
 use crate::domain::verdict::{Cause, Effect, Health};
 
-fn at(seconds: u64) -> Time {
+pub(super) fn at(seconds: u64) -> Time {
     Time::from_unix_millis(1_000_000 + seconds * 1_000)
 }
 
-fn hook() -> HookId {
+pub(super) fn hook() -> HookId {
     HookId::new(HookKind::Validating, "policy", "w")
 }
 
-fn policy(rungs: &[Rung]) -> Policy {
+pub(super) fn policy(rungs: &[Rung]) -> Policy {
     Policy {
         fallback: PolicyRule {
             rungs: rungs.iter().copied().collect(),
@@ -28,44 +28,50 @@ fn policy(rungs: &[Rung]) -> Policy {
     }
 }
 
-fn view(version: &str, shown: Shown) -> View {
+pub(super) fn view(version: &str, shown: Shown) -> View {
     View {
         version: Version::new(version),
         uid: "uid".into(),
         shown,
         ceiling: Ceiling::Open,
+        left_over: false,
+        by_hand_until: None,
     }
 }
 
-fn ours(rung: Rung, probation: bool) -> Shown {
+pub(super) fn ours(rung: Rung, probation: bool) -> Shown {
     Shown::Ours { rung, probation }
 }
 
 /// A breaker with one hook and one API server that does what it is asked to.
-struct Incident {
-    breaker: Breaker,
-    now: u64,
-    version: u64,
-    shown: Shown,
-    ledger: (u64, Book),
-    facts: Facts,
+pub(super) struct Incident {
+    pub(super) breaker: Breaker,
+    pub(super) now: u64,
+    pub(super) version: u64,
+    pub(super) shown: Shown,
+    pub(super) left_over: bool,
+    pub(super) by_hand_until: Option<Time>,
+    pub(super) ledger: (u64, Book),
+    pub(super) facts: Facts,
     /// All that was said.
-    news: Vec<News>,
-    pages: usize,
+    pub(super) news: Vec<News>,
+    pub(super) pages: usize,
     /// All changes that were made.
-    changes: Vec<To>,
+    pub(super) changes: Vec<To>,
     /// What becomes of writes; they are done where there is nothing.
-    refuses: Option<Outcome>,
-    ledger_refuses: bool,
+    pub(super) refuses: Option<Outcome>,
+    pub(super) ledger_refuses: bool,
 }
 
 impl Incident {
-    fn new(mode: AutoBreak, rungs: &[Rung]) -> Self {
+    pub(super) fn new(mode: AutoBreak, rungs: &[Rung]) -> Self {
         let mut incident = Self {
             breaker: Breaker::new(Settings::new("me", mode, policy(rungs))),
             now: 0,
             version: 1,
             shown: Shown::Original,
+            left_over: false,
+            by_hand_until: None,
             ledger: (1, Book::default()),
             facts: Facts {
                 health: Health::Healthy,
@@ -76,6 +82,7 @@ impl Incident {
                 ambiguous: false,
                 canary: CanaryWord::Awaited,
                 meets_control_plane: true,
+                conditions_full: false,
                 ceiling: Ceiling::Open,
                 subject: Arc::default(),
             },
@@ -89,16 +96,20 @@ impl Incident {
         incident
     }
 
-    fn begin(&mut self) {
+    pub(super) fn begin(&mut self) {
         self.observe(Observation::Servers(BTreeSet::from(["s".into()])));
         self.observe(Observation::Leads(true));
     }
 
-    fn view(&self) -> View {
-        view(&self.version.to_string(), self.shown.clone())
+    pub(super) fn view(&self) -> View {
+        View {
+            left_over: self.left_over,
+            by_hand_until: self.by_hand_until,
+            ..view(&self.version.to_string(), self.shown.clone())
+        }
     }
 
-    fn observe(&mut self, observation: Observation) {
+    pub(super) fn observe(&mut self, observation: Observation) {
         let mut due = vec![observation];
         while let Some(observation) = due.pop() {
             for action in self.breaker.take(observation, at(self.now)) {
@@ -107,7 +118,7 @@ impl Incident {
         }
     }
 
-    fn does(&mut self, action: Action) -> Option<Observation> {
+    pub(super) fn does(&mut self, action: Action) -> Option<Observation> {
         match action {
             Action::Tell(told) => {
                 self.news.push(told.news);
@@ -147,6 +158,7 @@ impl Incident {
                         To::Probation => ours(Rung::Skip, true),
                         To::Original => Shown::Original,
                     };
+                    (self.left_over, self.by_hand_until) = (false, None);
                     self.version += 1;
                     Outcome::Applied(self.view())
                 });
@@ -158,14 +170,14 @@ impl Incident {
         }
     }
 
-    fn fails(&mut self, cause: Cause) {
+    pub(super) fn fails(&mut self, cause: Cause) {
         self.facts.health = Health::Failing;
         self.facts.cause = Some(cause);
         self.facts.effect = Effect::Blocking;
         self.facts.witnesses = BTreeSet::from([Witness::Probes, Witness::Canary]);
     }
 
-    fn is_well(&mut self) {
+    pub(super) fn is_well(&mut self) {
         self.facts.health = Health::Healthy;
         self.facts.cause = None;
         self.facts.effect = Effect::None;
@@ -173,7 +185,7 @@ impl Incident {
     }
 
     /// Lets time go by, a second at a time.
-    fn wait(&mut self, seconds: u64) {
+    pub(super) fn wait(&mut self, seconds: u64) {
         for _ in 0..seconds {
             self.now += 1;
             let view = self.view();
@@ -191,7 +203,7 @@ impl Incident {
         }
     }
 
-    fn somebody_writes(&mut self, shown: Shown) {
+    pub(super) fn somebody_writes(&mut self, shown: Shown) {
         self.shown = shown;
         self.version += 1;
     }
@@ -452,7 +464,9 @@ fn a_refusal_is_said_once_and_tried_again_later() {
     incident.fails(Cause::Hanging);
     incident.refuses = Some(Outcome::Refused("a policy says no".into()));
     incident.wait(20);
-    assert!(incident.news.contains(&News::Refused));
+    let refused = News::HeldBack(HeldBack::Refused);
+    assert_eq!(incident.news.iter().filter(|news| **news == refused).count(), 1);
+    assert_eq!(incident.ledger.1, Book::default(), "it has not begun, and takes nobody's place");
     incident.refuses = None;
     incident.wait(20);
     assert_eq!(incident.changes, [To::Bypass(Rung::Skip)]);

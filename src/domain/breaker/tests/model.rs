@@ -123,6 +123,7 @@ fn worlds(large: bool) -> Vec<(&'static str, Setup)> {
         ("requests slow, lost and refused", degraded(more)),
         ("others' hands", hands(more)),
         ("reverts, two replicas", fights(more)),
+        ("reverts that leave something over", left_over(more)),
         ("two API servers, one late, two hooks", servers(more)),
         ("canaries and relapses", canaries(more)),
         ("evidence that comes and goes, doubts, a freeze", evidence(more)),
@@ -207,6 +208,22 @@ pub(super) fn fights(more: u8) -> Setup {
             hands: 2 + more,
             unheard: more,
             delays: more,
+            ..Mishaps::default()
+        },
+        ..Setup::default()
+    }
+}
+
+/// Others who put the fields back and leave the rest.
+pub(super) fn left_over(more: u8) -> Setup {
+    Setup {
+        actors: 1 + usize::from(more),
+        hands: vec![Hand::TakeBack, Hand::Rewrite],
+        mishaps: Mishaps {
+            hands: 3,
+            crashes: 1,
+            unheard: 1,
+            moods: 1,
             ..Mishaps::default()
         },
         ..Setup::default()

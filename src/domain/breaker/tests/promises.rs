@@ -180,6 +180,7 @@ impl World {
                         broken.push(RUNG);
                     }
                 }
+                object.left_over = false;
                 if before.is_none() {
                     object.kept = Some(original);
                     if !line.is_some_and(Entry::counts) {
@@ -207,6 +208,7 @@ impl World {
                     probation: true,
                 };
             }
+            To::Original if before.is_none() => object.left_over = false,
             To::Original => {
                 if object.kept.take() != Some(object.wanted) {
                     broken.push(RESTORABLE);
@@ -224,6 +226,11 @@ impl World {
         match hand {
             Hand::Revert => {
                 self.reverts[at] += u8::from(object.shown.is_ours());
+                (object.shown, object.kept, object.left_over) = (Shown::Original, None, false);
+            }
+            Hand::TakeBack => {
+                self.reverts[at] += u8::from(object.shown.is_ours());
+                object.left_over |= object.shown.is_ours();
                 (object.shown, object.kept) = (Shown::Original, None);
             }
             Hand::Rotate => {}
@@ -234,7 +241,7 @@ impl World {
                 }
             }
             Hand::OptOut => object.ceiling = Ceiling::Off,
-            Hand::Delete => (object.shown, object.kept) = (Shown::Gone, None),
+            Hand::Delete => (object.shown, object.kept, object.left_over) = (Shown::Gone, None, false),
         }
         object.version += 1;
     }
@@ -265,7 +272,8 @@ impl World {
             let line = self.book.entries.get(&Setup::hook(at));
             let object = &self.objects[at];
             // What somebody else has changed is theirs to mend.
-            object.shown == Shown::Foreign || !object.shown.is_ours() && !line.is_some_and(Entry::counts)
+            let over = !object.shown.is_ours() && !object.left_over && !line.is_some_and(Entry::counts);
+            object.shown == Shown::Foreign || over
         };
         (0..self.objects.len()).all(back)
     }

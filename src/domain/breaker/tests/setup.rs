@@ -27,6 +27,8 @@ pub(super) enum Mood {
 pub(super) enum Hand {
     /// They put their own manifest back.
     Revert,
+    /// They put the fields back, and what is written down stays.
+    TakeBack,
     /// They change what a bypass does not touch: a new caBundle.
     Rotate,
     /// They change the very fields.
@@ -185,6 +187,7 @@ impl Setup {
                 (true, false, _) => CanaryWord::Awaited,
             },
             meets_control_plane: true,
+            conditions_full: false,
             ceiling: object.ceiling,
             subject: Arc::default(),
         }

@@ -28,6 +28,8 @@ pub(super) struct Object {
     pub(super) wanted: u8,
     /// What stands beside a bypass as the original.
     pub(super) kept: Option<u8>,
+    /// It still stands there, and the bypass is over.
+    pub(super) left_over: bool,
 }
 
 impl Object {
@@ -37,6 +39,8 @@ impl Object {
             uid: "u".into(),
             shown: self.shown.clone(),
             ceiling: self.ceiling,
+            left_over: self.left_over,
+            by_hand_until: None,
         }
     }
 }
@@ -160,6 +164,7 @@ impl World {
             ceiling: Ceiling::Open,
             wanted: 0,
             kept: None,
+            left_over: false,
         };
         let objects = vec![object; setup.hooks];
         let mut world = Self {

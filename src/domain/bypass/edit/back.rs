@@ -43,8 +43,9 @@ fn fields_back(page: &mut Page<'_>, ours: &[&str], original: Option<&Fields>) ->
 }
 
 /// Takes everything of hookwatch's out of a webhook. Fields that are put back become hookwatch's by being written, so
-/// that takes a second edit, which gives them up; until then the first stays written down.
-pub(super) fn restore(here: &Here<'_>, now: Time) -> Result<Plan, Refusal> {
+/// that takes a second edit, which gives them up; until then the first stays written down. `copy`: what the fields were,
+/// for where the object does not tell.
+pub(super) fn restore(here: &Here<'_>, now: Time, copy: Option<&Fields>) -> Result<Plan, Refusal> {
     let (known, unreadable) = match state(here.object) {
         Ok(state) => (state, None),
         Err(unreadable) => (State::default(), Some(unreadable)),
@@ -57,7 +58,8 @@ pub(super) fn restore(here: &Here<'_>, now: Time) -> Result<Plan, Refusal> {
             let ours = here.still_applied(entry);
             match entry.original(here.webhook) {
                 _ if ours.is_empty() => Ok(()),
-                Ok(original) => fields_back(&mut page, &ours, original.as_ref()),
+                Ok(original) => fields_back(&mut page, &ours, original.as_ref().or(copy)),
+                Err(_) if copy.is_some() => fields_back(&mut page, &ours, copy),
                 Err(why) => Err(Refusal::InvalidOriginal(why)),
             }
         }
@@ -69,7 +71,7 @@ pub(super) fn restore(here: &Here<'_>, now: Time) -> Result<Plan, Refusal> {
             };
             match ours.is_empty() {
                 true => Ok(()),
-                false => fields_back(&mut page, &ours, original.as_ref()),
+                false => fields_back(&mut page, &ours, original.as_ref().or(copy)),
             }
         }
     };

@@ -1,0 +1,270 @@
+//! The daemon with its breaker on, beside a lab in which others write as well.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use assert_cmd::Command;
+use hookwatch::app::config::{Config, ConfigArguments};
+use hookwatch::app::engine::{Engine, clock};
+use hookwatch::domain::breaker::HookStanding;
+use hookwatch::domain::bypass::{Rung, STATE_ANNOTATION, touched};
+use hookwatch::domain::fence::AutoBreak;
+use hookwatch::domain::hook::{HookId, HookKind};
+use hookwatch::domain::verdict::{Assessment, Health};
+use hookwatch::io::breaker::{Hand, Patience, Server};
+use hookwatch::lab::api::{ApiServer, ApiServerOptions};
+use hookwatch::lab::backend::Behaviour;
+use hookwatch::lab::cluster::{Cluster, LabHook, client_for};
+use hookwatch::lab::control_plane::Reach;
+use hookwatch::lab::directory::PrivateDirectory;
+use kube::Client;
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+
+/// Before the test is given up.
+const LONG: Duration = Duration::from_secs(240);
+/// The hook that fails. It is asked about Services and Leases, so Events can be written meanwhile.
+pub const HOOK: LabHook = LabHook::Quota;
+/// Another webhook of the same object, which is asked about nothing.
+pub const NEIGHBOUR: &str = "neighbour.example.com";
+
+pub struct Lab {
+    pub server: ApiServer,
+    pub cluster: Cluster,
+    pub client: Client,
+    pub hook: HookId,
+    /// The configuration as its owner has it.
+    pub original: Value,
+    hand: Hand,
+    directory: PrivateDirectory,
+    kubeconfig: PathBuf,
+}
+
+impl Lab {
+    pub async fn start() -> Self {
+        // Fails when another test of this process came first, which is as good.
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let server = ApiServer::start(ApiServerOptions::default()).await.unwrap();
+        let kubeconfig = server.kubeconfig();
+        let cluster = Cluster::start(&kubeconfig, Reach::Loopback).await.unwrap();
+        let client = client_for(&kubeconfig).await.unwrap();
+        let servers = vec![Server::new("lab", client.clone(), true)];
+        let directory = PrivateDirectory::create().unwrap();
+        let mut lab = Self {
+            hook: HookId::new(HOOK.kind(), HOOK.configuration(), HOOK.webhook()),
+            hand: Hand::new(servers, clock(), Patience::default()),
+            kubeconfig: directory.write("kubeconfig", &kubeconfig).unwrap(),
+            original: Value::Null,
+            server,
+            cluster,
+            client,
+            directory,
+        };
+        let mut neighbour = lab.read().await["webhooks"][0].clone();
+        neighbour["name"] = NEIGHBOUR.into();
+        neighbour["rules"] = json!([{
+            "apiGroups": ["example.com"], "apiVersions": ["v1"], "operations": ["*"], "resources": ["widgets"],
+        }]);
+        lab.patch(json!([{"op": "add", "path": "/webhooks/-", "value": neighbour}]))
+            .await;
+        lab.original = lab.read().await;
+        lab
+    }
+
+    pub async fn daemon(&self, rungs: &[Rung]) -> Engine {
+        let arguments = ConfigArguments {
+            kubeconfig: Some(self.kubeconfig.clone()),
+            listen: Some("127.0.0.1:0".to_owned()),
+            ..ConfigArguments::default()
+        };
+        let mut config = Config::parse("", &arguments).unwrap();
+        (config.auto_break, config.without_fence) = (AutoBreak::On, true);
+        config.breaker.fallback.rungs = rungs.iter().copied().collect();
+        config.breaker.fallback.page = Some("somebody".into());
+        config.audit_log = Some(self.directory.path().join("audit.jsonl"));
+        let engine = Engine::start(&config).await.unwrap();
+        let well = |it: &Assessment| {
+            let well = it.hooks.iter().filter(|hook| hook.health == Health::Healthy);
+            well.count() == it.hooks.len() && it.hooks.len() > LabHook::ALL.len()
+        };
+        until(&engine, "every hook is well", well).await;
+        engine
+    }
+
+    pub async fn behave(&self, behaviour: Behaviour) {
+        let all = HOOK.backends();
+        self.cluster.behave(HOOK, all, &behaviour).await.unwrap();
+    }
+
+    /// The configuration as it is now.
+    pub async fn read(&self) -> Value {
+        let read = self.hand.read(self.hook.kind, &self.hook.configuration).await;
+        read.unwrap().unwrap()
+    }
+
+    pub async fn ledger(&self) -> Value {
+        let read = self.hand.read(HookKind::Validating, "hookwatch-ledger").await;
+        let ledger = read.unwrap().unwrap();
+        let text = ledger["metadata"]["annotations"]["hookwatch.dev/ledger"].as_str();
+        serde_json::from_str(text.unwrap()).unwrap()
+    }
+
+    /// Waits until the configuration is so.
+    pub async fn becomes(&self, engine: &Engine, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
+        let found = async {
+            loop {
+                let object = self.read().await;
+                if is_so(&object) {
+                    return object;
+                }
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        };
+        match tokio::time::timeout(LONG, found).await {
+            Ok(object) => object,
+            Err(_) => {
+                let last = engine.assessment.borrow().clone();
+                let object = self.read().await;
+                panic!("not in time: {what}\n{:#?}\n{object:#}", last.map(|last| last.breaker.clone()))
+            }
+        }
+    }
+
+    pub async fn bypassed(&self, engine: &Engine) -> Value {
+        self.becomes(engine, "it is bypassed", |it| is_bypassed(it, &self.hook))
+            .await
+    }
+
+    /// Waits until nothing of hookwatch's is left.
+    pub async fn free(&self, engine: &Engine) -> Value {
+        self.becomes(engine, "nothing is left of hookwatch's", is_free).await
+    }
+
+    fn api(&self) -> Api<DynamicObject> {
+        let kind = self.hook.kind.configuration_kind();
+        let kind = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind);
+        Api::all_with(self.client.clone(), &ApiResource::from_gvk(&kind))
+    }
+
+    /// Somebody changes the configuration by a JSON patch.
+    pub async fn patch(&self, patch: Value) -> Value {
+        let path = format!("{}/{}?fieldManager=somebody", self.hook.kind.path(), self.hook.configuration);
+        let request = http::Request::patch(path)
+            .header("content-type", "application/json-patch+json")
+            .body(patch.to_string().into_bytes());
+        self.client.request(request.unwrap()).await.unwrap()
+    }
+
+    /// Somebody replaces all of it, as `kubectl replace` and Helm do; `change` makes the new object of the one there is.
+    pub async fn replace(&self, change: impl Fn(&mut Value)) -> Value {
+        loop {
+            let mut object = self.read().await;
+            change(&mut object);
+            let object: DynamicObject = serde_json::from_value(object).unwrap();
+            let replaced = self
+                .api()
+                .replace(&self.hook.configuration, &PostParams::default(), &object)
+                .await;
+            match replaced {
+                Ok(object) => return serde_json::to_value(object).unwrap(),
+                Err(kube::Error::Api(status)) if status.code == 409 => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    /// The owner applies the original by server-side apply, and takes what others have.
+    pub async fn apply(&self) {
+        let mut object = self.original.clone();
+        let metadata = object["metadata"].as_object_mut().unwrap();
+        for key in ["managedFields", "resourceVersion", "uid", "generation", "creationTimestamp"] {
+            metadata.remove(key);
+        }
+        let owner = PatchParams::apply("owner").force();
+        let applied = self
+            .api()
+            .patch(&self.hook.configuration, &owner, &Patch::Apply(object))
+            .await;
+        applied.unwrap();
+    }
+
+    /// A person at the command line.
+    pub async fn by_hand(&self, words: &[&str]) -> (Option<i32>, String) {
+        let mut command = Command::cargo_bin("hookwatch").unwrap();
+        command.args(words).arg("--kubeconfig").arg(&self.kubeconfig);
+        command.env("USER", "anna").env_remove("HOOKWATCH_KUBECONFIG");
+        let output = tokio::task::spawn_blocking(move || command.output().unwrap());
+        let output = output.await.unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8_lossy(&said).into_owned())
+    }
+
+    pub fn target(&self) -> String {
+        format!("{}/{}", self.hook.configuration, self.hook.webhook)
+    }
+}
+
+/// Waits for an assessment.
+pub async fn until(engine: &Engine, what: &str, holds: impl Fn(&Assessment) -> bool) -> Assessment {
+    let mut assessment = engine.assessment.clone();
+    let found = assessment.wait_for(|it| it.as_ref().is_some_and(|it| holds(it)));
+    let found = tokio::time::timeout(LONG, found).await.map(|it| it.unwrap().clone());
+    match found {
+        Ok(found) => Assessment::clone(&found.unwrap()),
+        Err(_) => {
+            let last = engine.assessment.borrow().clone().unwrap();
+            panic!("not in time: {what}\n{:#?}\n{:#?}", last.breaker, last.hooks)
+        }
+    }
+}
+
+/// Waits until the breaker says so of the hook.
+pub async fn standing(
+    lab: &Lab,
+    engine: &Engine,
+    what: &str,
+    is_so: impl Fn(&HookStanding) -> bool,
+) -> HookStanding {
+    let of = |it: &Assessment| -> Option<HookStanding> {
+        let mut hooks = it.breaker.hooks.iter();
+        hooks.find(|standing| standing.hook == lab.hook).cloned()
+    };
+    let found = until(engine, what, |it| of(it).as_ref().is_some_and(&is_so)).await;
+    of(&found).unwrap()
+}
+
+pub fn metrics(engine: &Engine) -> String {
+    let assessment = engine.assessment.borrow().clone().unwrap();
+    let metrics = engine.metrics.gather(Some(&assessment), &[]).unwrap();
+    String::from_utf8(metrics).unwrap()
+}
+
+pub fn is_bypassed(object: &Value, hook: &HookId) -> bool {
+    use hookwatch::domain::bypass::{Phase, Standing, standing};
+    let standing = standing(object, &hook.webhook);
+    matches!(standing, Standing::Bypassed { phase: Phase::Bypassed, .. })
+}
+
+pub fn is_free(object: &Value) -> bool {
+    touched(object).is_empty() && !object.to_string().contains("hookwatch.dev/")
+}
+
+pub fn annotation(object: &Value) -> Option<&str> {
+    object["metadata"]["annotations"][STATE_ANNOTATION].as_str()
+}
+
+/// All but the API server's own account of writes.
+pub fn spec(object: &Value) -> Value {
+    let mut object = object.clone();
+    let metadata = object["metadata"].as_object_mut().unwrap();
+    for key in ["managedFields", "resourceVersion", "generation"] {
+        metadata.remove(key);
+    }
+    object
+}
+
+/// Where a webhook stands among those of the object.
+pub fn place(object: &Value, webhook: &str) -> usize {
+    let mut hooks = object["webhooks"].as_array().unwrap().iter();
+    hooks.position(|hook| hook["name"] == *webhook).unwrap()
+}
