@@ -4,6 +4,7 @@
 //! API server that shares no code with the diagnosis, lets the pure core and a naive judge look at each, and reports
 //! how right both were. `--only INDEX -v` plays one of them and tells its story.
 
+mod breaking;
 mod incident;
 mod model;
 mod naive;
@@ -22,10 +23,10 @@ use std::time::Instant;
 
 use clap::{Parser, ValueEnum};
 
+use breaking::Farthest;
 use incident::draw;
 use model::SECOND;
-use observers::Watching;
-use play::play;
+use play::{Manner, play};
 use report::Report;
 use score::{Score, score};
 
@@ -48,6 +49,9 @@ struct Arguments {
     /// Quiet days to listen for false alarms in
     #[arg(long, default_value_t = 0.0)]
     quiet_days: f64,
+    /// With the breaker on, and how far it may go
+    #[arg(long, value_enum)]
+    breaker: Option<Farthest>,
     /// Play this incident alone
     #[arg(long)]
     only: Option<u64>,
@@ -71,13 +75,18 @@ const QUIET: u64 = 3_600 * SECOND;
 
 fn main() {
     let arguments = Arguments::parse();
+    let manner = Manner {
+        breaker: arguments.breaker,
+        ..Manner::default()
+    };
     let one = match (arguments.only, arguments.only_quiet) {
         (Some(index), _) => Some((index, draw::incident(arguments.seed, index))),
         (_, Some(index)) => Some((index, draw::quiet(arguments.seed, index, QUIET))),
         _ => None,
     };
     if let Some((index, incident)) = one {
-        let played = play(&incident, Watching::default(), arguments.verbose);
+        let in_full = arguments.verbose;
+        let played = play(&incident, Manner { in_full, ..manner });
         let score = score(index, &incident, &played);
         print!("{}", story::tell(&incident, &played, &score, arguments.verbose));
         return;
@@ -86,11 +95,11 @@ fn main() {
     let hours = (arguments.quiet_days * 24.0).round() as u64;
     let scores = run(&arguments, arguments.incidents, "incidents", |index| {
         let incident = draw::incident(arguments.seed, index);
-        score(index, &incident, &play(&incident, Watching::default(), false))
+        score(index, &incident, &play(&incident, manner))
     });
     let quiet = run(&arguments, hours, "quiet hours", |index| {
         let incident = draw::quiet(arguments.seed, index, QUIET);
-        score(index, &incident, &play(&incident, Watching::default(), false))
+        score(index, &incident, &play(&incident, manner))
     });
     let report = Report::of(&scores, &quiet, arguments.seed);
     match arguments.output {

@@ -4,6 +4,7 @@
 //! the types that the core takes in. What it knows of the API server is written down in its own words here, and held
 //! against recordings of a real one.
 
+pub mod bypass;
 pub mod cluster;
 pub mod counters;
 pub mod exposition;

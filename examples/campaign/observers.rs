@@ -24,6 +24,9 @@ use scrapes::Scrapes;
 /// How often the schedules are looked at, as the daemon does it.
 const LOOK: At = SECOND / 10;
 
+/// How often a watch that nothing happens on says that it is there.
+const ALIVE: At = 5 * SECOND;
+
 /// Between two observations of a kind: calm and alert.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
@@ -87,6 +90,8 @@ enum Later {
     /// The API server has got so far with the answer to a scrape.
     Read(scrapes::Asked),
     Inventory,
+    /// A sign of life of the watches.
+    Alive,
 }
 
 /// Observations under way, by when they come in.
@@ -131,6 +136,7 @@ impl Observers {
         let mut coming = Coming::default();
         if watching.inventory {
             coming.plan(begin, Later::Inventory);
+            coming.plan(begin + ALIVE, Later::Alive);
             for at in changes(&cluster).into_iter().filter(|at| *at > begin) {
                 // A watch is quick, not immediate.
                 coming.plan(at + seconds(random.log_normal(0.15, 0.6)), Later::Inventory);
@@ -157,6 +163,14 @@ impl Observers {
     /// The core wants to look more closely, or no longer.
     pub fn attend(&mut self, attention: Attention) {
         self.attention = attention;
+    }
+
+    /// A webhook configuration was changed: its watch tells of it.
+    pub fn reconfigured(&mut self, at: At) {
+        if self.watching.inventory {
+            let heard = at + seconds(self.random.log_normal(0.15, 0.6));
+            self.coming.plan(heard, Later::Inventory);
+        }
     }
 
     /// When something happens next.
@@ -216,18 +230,26 @@ impl Observers {
             }
             Later::Read(asked) => self.scrapes.read(asked, at, world, &mut self.coming),
             Later::Inventory => {
-                let inventory = inventory(&self.cluster, at);
+                let inventory = inventory(&self.cluster, world.forms(), at);
                 self.probes.know(&inventory, &self.cluster, at, &mut self.random);
-                let watches = vec![WatchReport {
-                    watch: "everything".to_owned(),
-                    health: InventoryHealth::Current,
-                    known_good: Some(time(at)),
-                }];
-                vec![
-                    Seen::Event(Event::Inventory(inventory)),
-                    Seen::Event(Event::Watches(watches)),
-                ]
+                vec![Seen::Event(Event::Inventory(inventory)), watches(at)]
+            }
+            Later::Alive => {
+                self.coming.plan(at + ALIVE, Later::Alive);
+                // Where nobody serves, nobody gives signs of life.
+                match self.cluster.up(at).next() {
+                    Some(_) => vec![watches(at)],
+                    None => Vec::new(),
+                }
             }
         }
     }
+}
+
+fn watches(at: At) -> Seen {
+    Seen::Event(Event::Watches(vec![WatchReport {
+        watch: "everything".to_owned(),
+        health: InventoryHealth::Current,
+        known_good: Some(time(at)),
+    }]))
 }

@@ -7,6 +7,7 @@ use hookwatch::domain::hook::{HookId, HookKind};
 use hookwatch::domain::verdict::{Assessment, Cause, Health, NotAHook, Verdict, Writes};
 use hookwatch::domain::watchdog::{Effect, Event, Watchdog};
 
+use crate::breaking::{Breaking, Broken, Farthest};
 use crate::incident::Incident;
 use crate::model::inventory::time;
 use crate::model::world::{Ledger, World};
@@ -16,6 +17,9 @@ use crate::observers::{Observers, Seen, Watching};
 
 /// How often the daemon judges everything anew.
 pub const ASSESS: At = SECOND / 5;
+
+/// What is bypassed in the end is waited for, until it is back.
+const WAY_BACK: At = 1_800 * SECOND;
 
 /// A hook's verdict from an instant on.
 #[derive(Debug, Clone, PartialEq)]
@@ -56,6 +60,19 @@ pub struct Played {
     pub naive: Naive,
     /// The replica that canaries were sent to first.
     pub canaries_at: usize,
+    /// What the breaker did, where there was one.
+    pub broken: Option<Broken>,
+}
+
+/// How it is played.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Manner {
+    /// What hookwatch looks at.
+    pub watching: Watching,
+    /// How far the breaker may go, where there is one.
+    pub breaker: Option<Farthest>,
+    /// Everything is written down.
+    pub in_full: bool,
 }
 
 type Key = (HookKind, Option<Arc<str>>, Arc<str>);
@@ -150,31 +167,46 @@ fn note_verdict(turns: &mut Vec<Turn>, at: At, verdict: &Verdict, in_full: bool)
 }
 
 /// Plays an incident from its beginning to its end.
-pub fn play(incident: &Incident, watching: Watching, in_full: bool) -> Played {
+pub fn play(incident: &Incident, manner: Manner) -> Played {
     let cluster = Arc::clone(&incident.cluster);
     let ids: Vec<HookId> = cluster.hooks.iter().map(|hook| hook.id.clone()).collect();
     let mut world = World::new(Arc::clone(&cluster), incident.world.clone());
     let mut observers = Observers::new(
         Arc::clone(&cluster),
         incident.observers.clone(),
-        watching,
+        manner.watching,
         incident.begin,
     );
+    let mut breaking = manner.breaker.map(|farthest| {
+        let random = incident.observers.clone().fork();
+        Breaking::new(Arc::clone(&cluster), farthest, random, incident.begin)
+    });
     let canaries_at = observers.canaries_at();
     let mut watchdog = Watchdog::new("hookwatch");
     let mut naive = Naive::new(&cluster);
-    let mut scribe = Scribe::new(&ids, in_full);
+    let mut scribe = Scribe::new(&ids, manner.in_full);
     let mut tick = incident.begin;
     loop {
         let (model, seen) = (world.next(), observers.next());
-        let now = model.min(seen).min(tick);
-        if now > incident.end {
+        let breaks = breaking.as_ref().map_or(At::MAX, Breaking::next);
+        let now = model.min(seen).min(breaks).min(tick);
+        let at_rest = || breaking.as_ref().is_none_or(Breaking::is_at_rest);
+        if now > incident.end && (now > incident.end + WAY_BACK || at_rest()) {
             break;
         }
         if model == now {
             world.step();
             if !world.returned.is_empty() {
                 observers.returned(&mut world);
+            }
+            continue;
+        }
+        if breaks == now {
+            let changed = breaking
+                .as_mut()
+                .is_some_and(|breaking| breaking.step(&mut world));
+            if changed {
+                observers.reconfigured(now);
             }
             continue;
         }
@@ -194,7 +226,15 @@ pub fn play(incident: &Incident, watching: Watching, in_full: bool) -> Played {
             };
             for effect in watchdog.handle(event, time(now)) {
                 match effect {
-                    Effect::Publish(assessment) => scribe.note(now, &assessment),
+                    Effect::Publish(assessment) => {
+                        // What is said later is about the way back alone.
+                        if now <= incident.end {
+                            scribe.note(now, &assessment);
+                        }
+                        if let Some(breaking) = &mut breaking {
+                            breaking.judged(watchdog.judged(&assessment), now);
+                        }
+                    }
                     Effect::Attend(attention) => observers.attend(attention),
                     _ => {}
                 }
@@ -206,5 +246,6 @@ pub fn play(incident: &Incident, watching: Watching, in_full: bool) -> Played {
         ledger: world.ledger,
         naive,
         canaries_at,
+        broken: breaking.map(|breaking| breaking.over()),
     }
 }

@@ -1,5 +1,7 @@
 //! The figures of a campaign.
 
+mod breaker;
+
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -76,6 +78,9 @@ pub struct Report {
     pub false_alarm_hours: Vec<u64>,
     pub calibration: Vec<Bin>,
     pub kinds: BTreeMap<Kind, PerKind>,
+    /// What the breaker did, where there was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub breaker: Option<breaker::BreakerReport>,
 }
 
 fn part(of: usize, all: usize) -> f64 {
@@ -181,6 +186,7 @@ impl Report {
                 .collect(),
             calibration: calibration(scores),
             kinds: per_kind(scores),
+            breaker: breaker::BreakerReport::of(scores, quiet),
         }
     }
 }
@@ -330,7 +336,10 @@ impl fmt::Display for Report {
                 bin.from, bin.to, bin.claims
             )?;
         }
-        Ok(())
+        match &self.breaker {
+            Some(breaker) => breaker.fmt(f),
+            None => Ok(()),
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! Holds what was said against what was true.
 
+pub mod breaker;
+
 use hookwatch::domain::verdict::{Cause, Health, NotAHook};
 
 use crate::incident::{Fault, Incident, Kind};
@@ -70,6 +72,8 @@ pub struct Score {
     /// Whether the core was right by the measure that the naive judge is held to.
     pub ours: bool,
     pub calls: u64,
+    /// What the breaker did, where there was one.
+    pub breaker: Option<breaker::Reckoning>,
 }
 
 /// Spans during which a hook was failing, each with cause and confidence.
@@ -111,6 +115,7 @@ pub fn score(index: u64, incident: &Incident, played: &Played) -> Score {
         wrong,
         claims,
         ours: false,
+        breaker: breaker::reckon(incident, played),
     };
     let culprits: Vec<&Found> = score
         .found

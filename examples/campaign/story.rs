@@ -96,6 +96,22 @@ fn timeline(text: &mut String, incident: &Incident, played: &Played, in_full: bo
         let said = format!("writes {} {cause}", turn.writes.as_str());
         lines.push((turn.at, said, &turn.evidence));
     }
+    if let Some(broken) = &played.broken {
+        for act in &broken.acts {
+            lines.push((
+                act.at,
+                format!("hook {} is changed to {:?}", act.hook, act.to),
+                &[],
+            ));
+        }
+        for said in &broken.said {
+            lines.push((
+                said.at,
+                format!("hook {}, the breaker: {:?}", said.hook, said.news),
+                &[],
+            ));
+        }
+    }
     for fault in &incident.faults {
         lines.push((fault.from, format!("--- {} begins", fault.kind.as_str()), &[]));
         lines.push((fault.until, format!("--- {} ends", fault.kind.as_str()), &[]));
@@ -130,6 +146,9 @@ fn reckoning(text: &mut String, incident: &Incident, played: &Played, score: &Sc
     }
     for wrong in &score.wrong_elsewhere {
         writeln!(text, "WRONG, and no hook: {wrong}")?;
+    }
+    if let Some(reckoning) = &score.breaker {
+        writeln!(text, "{reckoning:#?}")?;
     }
     for (index, threshold) in THRESHOLDS.iter().enumerate() {
         let mut names: Vec<&str> = Vec::new();

@@ -56,6 +56,8 @@ pub struct Watchdog {
     watches: Vec<WatchReport>,
     /// Which canaries meet a hook.
     met_by: BTreeMap<HookId, Vec<CanaryTarget>>,
+    /// Hooks that are asked about something that a shield spares.
+    shieldable: BTreeSet<HookId>,
     backends: BTreeMap<HookId, BTreeMap<Backend, BackendMemory>>,
     without_backends: BTreeMap<HookId, Time>,
     changes: Changes,
@@ -85,6 +87,7 @@ impl Watchdog {
             inventory: None,
             watches: Vec::new(),
             met_by: BTreeMap::new(),
+            shieldable: BTreeSet::new(),
             backends: BTreeMap::new(),
             without_backends: BTreeMap::new(),
             changes: Changes::default(),
@@ -181,6 +184,7 @@ impl Watchdog {
                 .collect();
             self.met_by.insert(hook.id.clone(), met_by);
         }
+        self.shieldable = breaking::shieldable(&inventory, &self.own_namespace);
         self.changes.take(self.inventory.as_deref(), &inventory, now);
         let there = inventory.hooks.iter().map(|hook| (&hook.id, hook.backends()));
         self.kept.take(now, there);

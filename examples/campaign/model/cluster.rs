@@ -242,6 +242,15 @@ impl Cluster {
             .map(|(index, _)| index)
     }
 
+    /// Which hooks' rules match which classes, one row for each hook.
+    pub fn matching(&self) -> Vec<bool> {
+        let row = |hook: &HookSpec| {
+            let classes = self.classes.iter();
+            classes.map(|class| hook.matches(class)).collect::<Vec<_>>()
+        };
+        self.hooks.iter().flat_map(row).collect()
+    }
+
     /// Gives every hook its row in the metrics: hooks of one kind and name share one.
     pub fn number_series(&mut self) {
         let mut known: Vec<(HookKind, String)> = Vec::new();

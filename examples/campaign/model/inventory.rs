@@ -5,14 +5,16 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hookwatch::domain::bypass::Condition;
 use hookwatch::domain::hook::{
-    Endpoint, FailurePolicy, Hook, Rule, Scope, Selector, SelectorOperator, SelectorRequirement,
-    ServiceState, ServiceTarget, Target, UrlTarget,
+    Endpoint, FailurePolicy, Hook, MatchCondition, Rule, Scope, Selector, SelectorOperator,
+    SelectorRequirement, ServiceState, ServiceTarget, Target, UrlTarget,
 };
 use hookwatch::domain::inventory::Inventory;
 use hookwatch::domain::time::Time;
 
 use super::At;
+use super::bypass::Form;
 use super::cluster::{Cluster, HookSpec, Routing, Service};
 use super::traffic::Place;
 
@@ -32,11 +34,12 @@ pub fn cluster_ip(service: usize) -> SocketAddr {
 /// The label by which a selector tells namespaces apart.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
-/// Everything as it stood at an instant.
-pub fn inventory(cluster: &Cluster, at: At) -> Arc<Inventory> {
-    let registered = cluster.hooks.iter().filter(|hook| *hook.registered.at(at));
+/// Everything as it stood at an instant, with every hook in its form.
+pub fn inventory(cluster: &Cluster, forms: &[Form], at: At) -> Arc<Inventory> {
+    let hooks = cluster.hooks.iter().zip(forms);
+    let registered = hooks.filter(|(hook, _)| *hook.registered.at(at));
     let mut hooks: Vec<Arc<Hook>> = registered
-        .map(|hook| Arc::new(entry(hook, &cluster.services[hook.service], at)))
+        .map(|(hook, form)| Arc::new(entry(hook, *form, &cluster.services[hook.service], at)))
         .collect();
     hooks.sort_by(|a, b| a.id.cmp(&b.id));
     let places = [
@@ -76,7 +79,7 @@ pub fn changes(cluster: &Cluster) -> Vec<At> {
     changes
 }
 
-fn entry(hook: &HookSpec, service: &Service, at: At) -> Hook {
+fn entry(hook: &HookSpec, form: Form, service: &Service, at: At) -> Hook {
     let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
     let rules = hook.rules.iter().map(|rule| Rule {
         operations: owned(&rule.operations),
@@ -108,21 +111,35 @@ fn entry(hook: &HookSpec, service: &Service, at: At) -> Hook {
         created: None,
         target: target(hook, service, at),
         ca_bundle: Arc::from(service.bundle.at(at).to_le_bytes().as_slice()),
-        failure_policy: match hook.fails {
+        failure_policy: match form.fails(hook) {
             true => FailurePolicy::Fail,
             false => FailurePolicy::Ignore,
         },
-        timeout: Duration::from_micros(hook.timeout),
+        timeout: Duration::from_micros(form.timeout(hook)),
         rules: rules.collect(),
         namespace_selector,
         object_selector: Selector::default(),
-        match_conditions: Vec::new(),
+        match_conditions: match_conditions(form),
         dry_run_safe: hook.dry_run_safe,
         review_versions: vec!["v1".to_owned()],
         probe_level: None,
         other: None,
         problems: Vec::new(),
     }
+}
+
+/// Under the names by which they are known for hookwatch's.
+fn match_conditions(form: Form) -> Vec<MatchCondition> {
+    let condition = match form {
+        Form::Original | Form::Ignored => return Vec::new(),
+        Form::Shielded => Condition::Shield,
+        Form::Skipped => Condition::Skip,
+        Form::OnProbation => Condition::Probation,
+    };
+    vec![MatchCondition {
+        name: condition.name().to_owned(),
+        expression: condition.expression("hookwatch", "system:serviceaccount:hookwatch:hookwatch"),
+    }]
 }
 
 fn target(hook: &HookSpec, service: &Service, at: At) -> Target {

@@ -8,6 +8,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
+use super::bypass::Form;
 use super::cluster::{Cluster, ReplicaSpec, Serving, WRITE_LIMIT};
 use super::counters::Counters;
 use super::pool::Pool;
@@ -109,6 +110,10 @@ pub struct World {
     free: Vec<usize>,
     calls: Vec<Option<Call>>,
     free_calls: Vec<usize>,
+    /// By hook and class, in one row: whether the hook's rules match it.
+    matches: Vec<bool>,
+    /// By hook.
+    forms: Vec<Form>,
     /// Canaries that came back, for whoever sent them.
     pub returned: Vec<(u64, At, CanaryEnd)>,
     /// What really happened, for the judgement of judgements.
@@ -141,6 +146,8 @@ impl World {
             free: Vec::new(),
             calls: Vec::new(),
             free_calls: Vec::new(),
+            matches: cluster.matching(),
+            forms: vec![Form::default(); cluster.hooks.len()],
             returned: Vec::new(),
             ledger: Ledger::new(cluster.hooks.len()),
             cluster,
@@ -169,6 +176,16 @@ impl World {
     fn plan(&mut self, at: At, step: Step) {
         self.order += 1;
         self.queue.push(Reverse((at, self.order, step)));
+    }
+
+    /// How every hook stands in its configuration.
+    pub fn forms(&self) -> &[Form] {
+        &self.forms
+    }
+
+    /// Every API server goes by another form of a hook from now on. What is under way stays as it was begun.
+    pub fn reform(&mut self, hook: usize, form: Form) {
+        self.forms[hook] = form;
     }
 
     /// When something happens next.

@@ -16,6 +16,7 @@ use crate::domain::changes::What;
 use crate::domain::fence::Proof;
 use crate::domain::history::{Window, Windows};
 use crate::domain::hook::{BackendPath, Hook, HookId};
+use crate::domain::inventory::Inventory;
 use crate::domain::probing::BackendState;
 use crate::domain::time::Time;
 use crate::domain::verdict::{Assessment, Cause, Effect, Health, Verdict};
@@ -30,6 +31,16 @@ const LATE: Duration = Duration::from_secs(2);
 const SLOW: f64 = 0.5;
 /// Changes before this are not looked for.
 const LOOK_BACK: Duration = Duration::from_secs(3_600);
+
+/// Hooks that are asked about something that a shield spares. It changes with the inventory alone.
+pub(super) fn shieldable(inventory: &Inventory, own_namespace: &str) -> BTreeSet<HookId> {
+    let labels = |namespace: &str| inventory.namespaces.get(namespace);
+    let hooks = inventory.hooks.iter();
+    hooks
+        .filter(|hook| meets_control_plane(hook, own_namespace, labels))
+        .map(|hook| hook.id.clone())
+        .collect()
+}
 
 impl Watchdog {
     /// What the breaker is to know at the instant of this assessment, which has to be the newest. What the owners of
@@ -74,7 +85,6 @@ impl Watchdog {
                 && other.webhook == hook.id.webhook
                 && (other.kind, other.configuration.as_ref()) != (hook.id.kind, Some(&hook.id.configuration))
         });
-        let labels = |namespace: &str| self.inventory.as_ref()?.namespaces.get(namespace);
         let canary = self.canary_word(hook, now);
         let is_well = canary != CanaryWord::Failed && self.is_well_though_uncalled(hook, verdict.cause, now);
         let witnesses = match verdict.health {
@@ -94,7 +104,7 @@ impl Watchdog {
             witnesses,
             ambiguous: namesakes.count() > 0,
             canary,
-            meets_control_plane: meets_control_plane(hook, &self.own_namespace, labels),
+            meets_control_plane: self.shieldable.contains(&hook.id),
             conditions_full: has_no_room(hook),
             ceiling: Ceiling::Open,
             subject: Default::default(),

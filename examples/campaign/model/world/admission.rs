@@ -18,6 +18,8 @@ pub(super) struct Call {
     /// Which backend, when one was reached, and when its connection was opened.
     connection: Option<(usize, At)>,
     denied: bool,
+    /// A failure of it refuses the request.
+    fails: bool,
     /// The client was gone before the call ended.
     abandoned: bool,
 }
@@ -45,15 +47,20 @@ impl World {
             return;
         };
         let class = &cluster.classes[request.class];
-        let called = |hook: &HookSpec| *hook.registered.at(now) && hook.matches(class);
+        let (matches, forms) = (&self.matches, &self.forms);
+        let called = |at: usize| {
+            matches[at * cluster.classes.len() + request.class]
+                && *cluster.hooks[at].registered.at(now)
+                && !forms[at].spares(class)
+        };
         let next = (request.next_hook..cluster.hooks.len())
-            .find(|at| cluster.hooks[*at].is_mutating() && called(&cluster.hooks[*at]));
+            .find(|at| cluster.hooks[*at].is_mutating() && called(*at));
         if let Some(hook) = next {
             request.next_hook = hook + 1;
             return self.call(index, hook, now);
         }
         let validating: Vec<usize> = (0..cluster.hooks.len())
-            .filter(|at| !cluster.hooks[*at].is_mutating() && called(&cluster.hooks[*at]))
+            .filter(|at| !cluster.hooks[*at].is_mutating() && called(*at))
             .collect();
         request.pending = validating.len();
         if validating.is_empty() {
@@ -71,7 +78,8 @@ impl World {
         };
         let spec = &cluster.hooks[hook];
         let (replica, leaves) = (request.replica, request.leaves);
-        let limit = (now + spec.timeout).min(request.limit);
+        let form = self.forms[hook];
+        let limit = (now + form.timeout(spec)).min(request.limit);
         let weight = cluster.classes[request.class].weight;
         let load = *cluster.replicas[replica].load.at(now);
         let service = &cluster.services[spec.service];
@@ -90,6 +98,7 @@ impl World {
             met,
             connection,
             denied,
+            fails: form.fails(spec),
             abandoned,
         };
         let call = match self.free_calls.pop() {
@@ -186,7 +195,7 @@ impl World {
         let class = &cluster.classes[request.class];
         let replica = &mut self.replicas[request.replica];
         let same_process = replica.process == request.process;
-        let outcome = outcome(spec, &ended);
+        let outcome = outcome(&ended);
         if same_process {
             replica.counters.calls[spec.series].note(class.verb.operation(), took, outcome);
             if ended.met.keeps
@@ -260,8 +269,8 @@ impl World {
 }
 
 /// What the API server makes of a call's end.
-fn outcome(spec: &HookSpec, call: &Call) -> Outcome {
-    let refused = spec.fails;
+fn outcome(call: &Call) -> Outcome {
+    let refused = call.fails;
     match call.met.end {
         End::Answered if call.denied => Outcome::Denied(403),
         End::Answered => Outcome::Allowed,

@@ -1,0 +1,72 @@
+//! A small campaign with the breaker on.
+
+use super::*;
+use crate::incident::draw;
+use crate::model::bypass::Form;
+use crate::model::traffic::{Class, Place, Verb};
+use crate::play::{Manner, play};
+use crate::score::breaker::{Handled, Harm, Reckoning};
+use crate::score::score;
+
+const SEED: u64 = 6;
+
+fn reckoned(index: u64) -> Reckoning {
+    let incident = draw::incident(SEED, index);
+    let manner = Manner {
+        breaker: Some(Farthest::Ignore),
+        ..Manner::default()
+    };
+    score(index, &incident, &play(&incident, manner)).breaker.unwrap()
+}
+
+#[test]
+fn no_innocent_hook_is_bypassed_and_most_that_block_writes_are_and_come_back() {
+    let reckonings: Vec<Reckoning> = (0..24).map(reckoned).collect();
+    let innocent: Vec<&String> = reckonings.iter().flat_map(|it| &it.innocent).collect();
+    assert!(innocent.is_empty(), "{innocent:?}");
+    assert!(
+        reckonings.iter().all(|it| it.left.is_empty()),
+        "some were left bypassed"
+    );
+    let handled = reckonings.iter().flat_map(|it| &it.handled);
+    let blocking: Vec<&Handled> = handled
+        .filter(|handled| handled.felt && handled.harm == Harm::Blocking)
+        .collect();
+    let bypassed: Vec<&&Handled> = blocking.iter().filter(|handled| handled.rung.is_some()).collect();
+    assert!(blocking.len() >= 5, "{} were felt", blocking.len());
+    assert!(bypassed.len() * 10 >= blocking.len() * 7, "{blocking:#?}");
+    assert!(
+        bypassed.iter().all(|handled| handled.restored.is_some()),
+        "{bypassed:#?}"
+    );
+}
+
+#[test]
+fn a_quiet_hour_sees_no_bypass() {
+    let incident = draw::quiet(SEED, 1, 900 * SECOND);
+    let manner = Manner {
+        breaker: Some(Farthest::Ignore),
+        ..Manner::default()
+    };
+    let broken = play(&incident, manner).broken.unwrap();
+    assert_eq!(broken.acts, []);
+}
+
+#[test]
+fn a_shield_spares_the_control_planes_writes_and_no_tenants() {
+    let tenant = Class::new(Verb::Post, "", "pods", Place::Tenant, 1.0);
+    let system = Class::new(Verb::Post, "", "pods", Place::KubeSystem, 1.0);
+    let heartbeat = Class::status("", "nodes", Place::Cluster, 1.0);
+    let role = Class::new(
+        Verb::Post,
+        "rbac.authorization.k8s.io",
+        "clusterroles",
+        Place::Cluster,
+        1.0,
+    );
+    let spared = |form: Form| [&tenant, &system, &heartbeat, &role].map(|class| form.spares(class));
+    assert_eq!(spared(Form::Original), [false; 4]);
+    assert_eq!(spared(Form::Shielded), [false, true, true, false]);
+    assert_eq!(spared(Form::Skipped), [true; 4]);
+    assert!(!Form::OnProbation.spares(&Class::canary(Place::Hookwatch)));
+}

@@ -1,0 +1,173 @@
+//! Holds what the breaker did against what was true.
+
+use hookwatch::domain::breaker::{Rung, To};
+
+use super::{GRACE, PROBE_INTERVAL, is_felt};
+use crate::breaking::{Act, Broken};
+use crate::incident::{Fault, Incident, Kind};
+use crate::model::as_seconds;
+use crate::model::manner::Manner;
+use crate::play::Played;
+
+/// What a fault does to those who write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+pub enum Harm {
+    /// Writes are refused.
+    Blocking,
+    /// Writes get through late.
+    Delaying,
+    /// Writes get through.
+    None,
+}
+
+/// What the breaker did about one fault of a hook.
+#[derive(Debug, Clone, serde::Serialize)]
+pub struct Handled {
+    pub kind: Kind,
+    pub harm: Harm,
+    /// Somebody felt it; or would have, had the hook not been bypassed.
+    pub felt: bool,
+    /// How far one of its hooks was bypassed.
+    pub rung: Option<Rung>,
+    /// From the fault's beginning to the first bypass, in probe intervals.
+    pub intervals: Option<f64>,
+    /// Seconds from the fault's end until its hooks were all as their owners have them; below zero where that was
+    /// before it.
+    pub restored: Option<f64>,
+    /// How often it failed again after it had been let back, be it to canaries alone.
+    pub relapses: usize,
+    /// Where it was not bypassed: what held the breaker back last, if anything did.
+    pub held_back: Option<&'static str>,
+}
+
+/// The reckoning of the breaker in one incident.
+#[derive(Debug, Clone, Default, serde::Serialize)]
+pub struct Reckoning {
+    pub handled: Vec<Handled>,
+    pub bypasses: usize,
+    /// Bypasses of hooks that nothing was wrong with at that time, or that did no more than deny.
+    pub innocent: Vec<String>,
+    /// Bypasses that were begun when the fault was over already.
+    pub late: Vec<String>,
+    /// Hooks that were never brought back.
+    pub left: Vec<usize>,
+}
+
+/// Reckons up.
+pub(super) fn reckon(incident: &Incident, played: &Played) -> Option<Reckoning> {
+    let broken = played.broken.as_ref()?;
+    let bypasses = || broken.acts.iter().filter(|act| matches!(act.to, To::Bypass(_)));
+    let mut reckoning = Reckoning {
+        bypasses: bypasses().count(),
+        left: broken.left.clone(),
+        ..Reckoning::default()
+    };
+    for act in bypasses() {
+        let guilty = |fault: &&Fault| fault.hooks.contains(&act.hook) && fault.kind != Kind::Denying;
+        let guilty = || incident.faults.iter().filter(guilty);
+        if guilty().any(|fault| (fault.from..=fault.until).contains(&act.at)) {
+            continue;
+        }
+        let story = format!(
+            "{} to {:?} for {} at {:.1} s",
+            incident.cluster.hooks[act.hook].id,
+            act.to,
+            act.cause.map_or("nothing", |cause| cause.as_str()),
+            as_seconds(act.at)
+        );
+        let over = guilty()
+            .map(|fault| fault.until)
+            .filter(|until| *until < act.at)
+            .max();
+        match over.is_some_and(|until| act.at <= until + GRACE || is_bypassed(&broken.acts, act)) {
+            true => reckoning.late.push(story),
+            false => reckoning.innocent.push(story),
+        }
+    }
+    let of_hooks = incident.faults.iter().filter(|fault| !fault.hooks.is_empty());
+    reckoning.handled = of_hooks
+        .map(|fault| handled(fault, incident, played, broken))
+        .collect();
+    Some(reckoning)
+}
+
+/// The hook had been bypassed before, and was not let back since.
+fn is_bypassed(acts: &[Act], act: &Act) -> bool {
+    let before = acts
+        .iter()
+        .filter(|other| other.hook == act.hook && other.at < act.at);
+    before.last().is_some_and(|last| last.to != To::Original)
+}
+
+fn handled(fault: &Fault, incident: &Incident, played: &Played, broken: &Broken) -> Handled {
+    let acts = || {
+        let of_it = |act: &&Act| fault.hooks.contains(&act.hook) && act.at >= fault.from;
+        broken.acts.iter().filter(of_it)
+    };
+    let bypasses: Vec<&Act> = acts()
+        .filter(|act| matches!(act.to, To::Bypass(_)) && act.at <= fault.until + GRACE)
+        .collect();
+    let first = bypasses.first();
+    let began = fault.from.max(incident.begin);
+    let left = fault.hooks.iter().any(|hook| broken.left.contains(hook));
+    let restored = acts()
+        .filter(|act| act.to == To::Original)
+        .map(|act| act.at)
+        .max();
+    let back = first.and(restored).filter(|_| !left);
+    let held_back = || {
+        let mut hooks = fault.hooks.iter();
+        hooks.find_map(|hook| broken.held_back(*hook, (fault.from, fault.until + GRACE)))
+    };
+    Handled {
+        kind: fault.kind,
+        harm: harm(fault, incident),
+        felt: first.is_some() || is_felt(fault, incident, played),
+        rung: bypasses
+            .iter()
+            .filter_map(|act| match act.to {
+                To::Bypass(rung) => Some(rung),
+                _ => None,
+            })
+            .max(),
+        intervals: first.map(|act| as_seconds(act.at.saturating_sub(began)) / PROBE_INTERVAL),
+        restored: back.map(|at| as_seconds(at) - as_seconds(fault.until)),
+        relapses: relapses(broken, fault),
+        held_back: match first {
+            Some(_) => None,
+            None => held_back().map(|reason| reason.as_str()),
+        },
+    }
+}
+
+/// How often a hook of it was bypassed after having been let back.
+fn relapses(broken: &Broken, fault: &Fault) -> usize {
+    let relapses = |hook: &usize| {
+        let acts: Vec<&Act> = broken.acts.iter().filter(|act| act.hook == *hook).collect();
+        let again = |pair: &&[&Act]| {
+            matches!(pair[1].to, To::Bypass(_)) && matches!(pair[0].to, To::Original | To::Probation)
+        };
+        acts.windows(2).filter(again).count()
+    };
+    fault.hooks.iter().map(relapses).sum()
+}
+
+/// What a fault does to those who write, in truth.
+fn harm(fault: &Fault, incident: &Incident) -> Harm {
+    let cluster = &incident.cluster;
+    let fails = fault.hooks.iter().any(|hook| cluster.hooks[*hook].fails);
+    let dropped = fault.hooks.iter().any(|hook| {
+        let backends = &cluster.services[cluster.hooks[*hook].service].backends;
+        let mut manners = backends.iter().map(|backend| backend.to_api.at(fault.from));
+        manners.any(|manner| *manner == Manner::Vanished)
+    });
+    match fault.kind {
+        Kind::Partial | Kind::Denying => Harm::None,
+        Kind::Slow => Harm::Delaying,
+        _ if fails => Harm::Blocking,
+        // Each call is waited for before it is let pass.
+        Kind::Hanging => Harm::Delaying,
+        Kind::Unreachable if dropped => Harm::Delaying,
+        _ => Harm::None,
+    }
+}
