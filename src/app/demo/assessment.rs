@@ -38,6 +38,8 @@ pub struct HookStanding {
     pub state: String,
     /// How far it is bypassed.
     pub rung: Option<String>,
+    /// Which guard rail holds the breaker back.
+    pub held_back: Option<String>,
     /// Whether every API server goes by that.
     #[serde(deserialize_with = "or_default")]
     pub effective: bool,
