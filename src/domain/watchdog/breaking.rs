@@ -11,13 +11,12 @@ use crate::domain::breaker::spared::meets_control_plane;
 use crate::domain::breaker::{CanaryWord, Ceiling, Facts, Judged, Witness};
 use crate::domain::bypass::Condition;
 use crate::domain::canary::{CanaryOutcome, CanaryTarget};
-use crate::domain::changes::What;
 use crate::domain::fence::Proof;
 use crate::domain::history::{Window, Windows};
-use crate::domain::hook::{BackendPath, Hook, HookId};
+use crate::domain::hook::{BackendPath, FailurePolicy, Hook, HookId};
 use crate::domain::probing::BackendState;
 use crate::domain::time::Time;
-use crate::domain::verdict::{Assessment, Cause, Effect, Health, Verdict};
+use crate::domain::verdict::{Assessment, Bypass, Cause, Effect, Health, Verdict};
 
 /// An inventory that could not be kept up for longer than this is nothing to act by, in seconds.
 const OLD_INVENTORY: f64 = 30.0;
@@ -27,8 +26,6 @@ const SPREAD: Duration = Duration::from_secs(1);
 const LATE: Duration = Duration::from_secs(2);
 /// Mean seconds per call from which on the counters speak of a hook that is late.
 const SLOW: f64 = 0.5;
-/// Changes before this are not looked for.
-const LOOK_BACK: Duration = Duration::from_secs(3_600);
 
 impl Watchdog {
     /// What the breaker is to know at the instant of this assessment, which has to be the newest. What the owners of
@@ -83,7 +80,7 @@ impl Watchdog {
         };
         let (health, cause, effect) = match is_well {
             true => (Health::Healthy, None, Effect::None),
-            false => (verdict.health, verdict.cause, verdict.effect),
+            false => (verdict.health, verdict.cause, would_be(hook, verdict)),
         };
         Facts {
             health,
@@ -238,9 +235,7 @@ impl Watchdog {
         if met.is_empty() {
             return CanaryWord::Unmet;
         }
-        let changes = self.changes.of(&hook.id, now.before(LOOK_BACK));
-        let changed = changes.filter(|change| matches!(change.what, What::Reconfigured(_)));
-        let since = changed.map(|change| change.at + SPREAD).next_back();
+        let since = self.reconfigured_at(&hook.id, now).map(|at| at + SPREAD);
         let is_news = |started: Time| since.is_none_or(|since| started >= since);
         let mut word = CanaryWord::Awaited;
         for (_, memory) in self.canaries.iter().filter(|(target, _)| met.contains(target)) {
@@ -266,5 +261,17 @@ impl Watchdog {
 
     fn met(&self, id: &HookId) -> &[CanaryTarget] {
         self.met_by.get(id).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// What the hook does to writes, or would do if it were not bypassed: whether it may come back hangs on that.
+fn would_be(hook: &Hook, verdict: &Verdict) -> Effect {
+    let uncalled = verdict.bypass.is_some_and(Bypass::is_for_everybody);
+    match (verdict.cause, hook.failure_policy) {
+        (None | Some(Cause::Denying), _) => verdict.effect,
+        _ if !uncalled => verdict.effect,
+        (Some(Cause::Slow), _) => Effect::Delaying,
+        (Some(_), FailurePolicy::Fail) => Effect::Blocking,
+        (Some(_), FailurePolicy::Ignore) => Effect::FailingOpen,
     }
 }
