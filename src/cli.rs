@@ -128,8 +128,10 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         },
         Command::Demo(arguments) => {
             arguments.make_ready()?;
-            let record = arguments.record.clone();
-            block_on(demo::command(arguments, |daemon| {
+            let mut record = arguments.record.clone();
+            block_on(demo::command(arguments, move |daemon| {
+                // The first daemon alone: a demo may start another one to compare with.
+                let record = record.take();
                 run::for_demo(DaemonArguments { record, ..daemon })
             }))
         }

@@ -104,6 +104,8 @@ fn assessment(ids: &[HookId], make: impl Fn(usize, &mut Verdict)) -> Assessment 
             cause: None,
             effect: Effect::None,
             confidence: 0.98,
+            canaries: Vec::new(),
+            bypass: None,
             excess_share: None,
             ..template.clone()
         };

@@ -34,7 +34,9 @@ fn play_and_record(name: &str, record: Option<PathBuf>) -> (DemoReport, DaemonAr
     };
     let started_with = Arc::new(Mutex::new(None));
     let keep = Arc::clone(&started_with);
+    let mut record = record;
     let start_daemon = move |arguments: DaemonArguments| {
+        let record = record.take();
         let arguments = DaemonArguments { record, ..arguments };
         let kubeconfig = std::fs::read_to_string(&arguments.kubeconfig).unwrap_or_default();
         if let Ok(mut started_with) = keep.lock() {

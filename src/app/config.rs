@@ -5,6 +5,7 @@
 
 mod alertmanager;
 mod breaker;
+mod canaries;
 mod leadership;
 mod record;
 mod section;
@@ -20,12 +21,12 @@ use serde_json::{Map, Value, json};
 use self::section::{Notes, Section};
 use crate::domain::breaker::Times;
 use crate::domain::breaker::policy::Policy;
-use crate::domain::canary::CanaryTarget;
 use crate::domain::fence::AutoBreak;
 use crate::domain::hook::HookId;
 use crate::domain::probe::ProbeLevel;
 
 pub use alertmanager::AlertmanagerConfig;
+pub use canaries::CanaryConfig;
 pub use leadership::LeadershipConfig;
 pub use record::RecordConfig;
 pub use serve::ServeConfig;
@@ -153,17 +154,6 @@ impl ProbeConfig {
     }
 }
 
-/// How canaries are written.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CanaryConfig {
-    /// Time between two canaries of one kind in calm times. 1 s to 1 min.
-    pub interval: Duration,
-    /// The same when something is odd. 500 ms to 1 min.
-    pub alert_interval: Duration,
-    /// Which canaries are written.
-    pub targets: Vec<CanaryTarget>,
-}
-
 /// One mistake.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {what}")]
@@ -233,6 +223,7 @@ impl Config {
         let file = Map::from_iter([
             ("probes".to_owned(), json!({"hooks": [{}]})),
             ("breaker".to_owned(), json!({"rules": [{}]})),
+            ("canaries".to_owned(), json!({"further": [{}]})),
             ("alertmanager".to_owned(), json!({"targets": [{}]})),
         ]);
         Self::read(file, &ConfigArguments::default(), &mut notes);
@@ -344,26 +335,6 @@ impl ProbeConfig {
     }
 }
 
-impl CanaryConfig {
-    fn read(section: &mut Section<'_>) -> Self {
-        let half_a_second = Duration::from_millis(500);
-        let targets = [
-            ("ownNamespace", CanaryTarget::OwnNamespace),
-            ("kubeSystem", CanaryTarget::KubeSystem),
-            ("nodeLease", CanaryTarget::NodeLease),
-        ];
-        Self {
-            interval: section.duration("interval", Duration::from_secs(5), Duration::from_secs(1)),
-            alert_interval: section.duration("alertInterval", Duration::from_secs(2), half_a_second),
-            targets: targets
-                .into_iter()
-                .filter(|(key, _)| section.flag(key, true))
-                .map(|(_, target)| target)
-                .collect(),
-        }
-    }
-}
-
 fn read(path: &Path) -> Result<String, ConfigError> {
     let key = path.display().to_string();
     let bytes =
@@ -385,6 +356,7 @@ fn is_dns_label(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::canary::CanaryTarget;
 
     fn keys(text: &str) -> Vec<String> {
         match Config::parse(text, &ConfigArguments::default()) {

@@ -10,13 +10,15 @@ mod judge;
 mod pages;
 mod report;
 mod stage;
+mod teller;
 mod timeline;
+mod without;
 
 use std::io::{IsTerminal, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::ValueEnum;
@@ -26,9 +28,10 @@ use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
 use self::breaking::Breaking;
-use self::director::{Account, Director};
+use self::director::{Director, Played};
 use self::pages::Pages;
 use self::stage::Stage;
+use self::teller::{Account, Teller};
 use crate::domain::bypass::Rung;
 use crate::lab::control_plane::Kind;
 use crate::lab::envtest::{binaries, namespace};
@@ -40,6 +43,7 @@ pub use self::director::Timing;
 pub use self::judge::SeenVerdict;
 pub use self::pages::DeliveredPage;
 pub use self::report::{DemoReport, ExpectedVerdict};
+pub use self::without::WithoutBreaker;
 
 /// The scenario of a demo that was not asked for another: the one that latency alone sees last.
 const DEFAULT_SCENARIO: &str = "validating-hang";
@@ -148,6 +152,8 @@ pub struct DaemonArguments {
 pub struct DaemonHandle {
     /// Where its HTTP server listens.
     pub address: SocketAddr,
+    /// Time between two probes of one backend in calm times.
+    pub probe_interval: Duration,
     /// Stops it when awaited, and says how it ended.
     pub stop: BoxFuture<'static, anyhow::Result<()>>,
 }
@@ -173,14 +179,32 @@ pub struct DemoOptions {
     pub auto_break: Option<Rung>,
 }
 
-/// Plays one scenario from the start of the lab to its end.
+/// Plays one scenario from the start of the lab to its end; once more without the breaker where that bypassed something.
 ///
 /// # Errors
 /// When the lab or the daemon fails, or a signal interrupts it. A wrong verdict is no error but a report.
 pub async fn run(
     options: DemoOptions,
-    start_daemon: impl FnOnce(DaemonArguments) -> StartingDaemon,
+    mut start_daemon: impl FnMut(DaemonArguments) -> StartingDaemon,
 ) -> anyhow::Result<DemoReport> {
+    let (kind, scenario, timing) = (options.control_plane, options.scenario, options.timing.clone());
+    let mut played = play(options, &mut start_daemon).await?;
+    if let Some(lasted) = played.lasted {
+        let again = without::measure(kind, scenario, (timing, lasted), start_daemon);
+        let without = tokio::select! {
+            without = again => without?,
+            interrupted = interruption() => return interrupted.and_then(|()| anyhow::bail!(INTERRUPTED)),
+        };
+        played.compare(without)?;
+    }
+    played.close()
+}
+
+/// Plays the scenario once.
+async fn play(
+    options: DemoOptions,
+    start_daemon: impl FnOnce(DaemonArguments) -> StartingDaemon,
+) -> anyhow::Result<Played> {
     let started = Instant::now();
     let stage = tokio::select! {
         stage = Stage::set_up(options.control_plane, options.auto_break, start_daemon) => stage?,
@@ -190,7 +214,8 @@ pub async fn run(
         out: options.timeline,
         colour: options.colour,
     };
-    let director = Director::new(&stage, options.scenario, options.timing, started, account);
+    let teller = Teller::new(account, started);
+    let director = Director::new(&stage, options.scenario, options.timing, teller);
     let play = async {
         let pages = match &options.programs {
             Some(programs) => Some(Pages::new(stage.monitor(programs).await?)),
@@ -202,15 +227,15 @@ pub async fn run(
         };
         director.with_pages(pages).with_breaker(breaking).play().await
     };
-    let report = tokio::select! {
-        report = play => report,
+    let played = tokio::select! {
+        played = play => played,
         interrupted = interruption() => interrupted.and_then(|()| anyhow::bail!(INTERRUPTED)),
     };
     let left = stage.leave().await;
     // What went wrong first says more than what came of it.
-    let report = report?;
+    let played = played?;
     left?;
-    Ok(report)
+    Ok(played)
 }
 
 const INTERRUPTED: &str = "interrupted";
@@ -221,7 +246,7 @@ const INTERRUPTED: &str = "interrupted";
 /// When the lab or the daemon fails, or a signal interrupts a demo that is not held.
 pub async fn command(
     arguments: DemoArguments,
-    start_daemon: impl FnOnce(DaemonArguments) -> StartingDaemon,
+    start_daemon: impl FnMut(DaemonArguments) -> StartingDaemon,
 ) -> anyhow::Result<ExitCode> {
     if arguments.list {
         print(&list(arguments.output))?;
@@ -310,7 +335,8 @@ async fn keep(
                 out: timeline(arguments.output),
                 colour,
             };
-            let director = Director::new(stage, by_name(name)?, Timing::default(), started, account);
+            let teller = Teller::new(account, started);
+            let director = Director::new(stage, by_name(name)?, Timing::default(), teller);
             Some(director.play_until_broken().await?)
         }
     };
@@ -401,7 +427,6 @@ async fn interruption() -> anyhow::Result<()> {
 mod tests {
     use std::io;
     use std::sync::{Arc, Mutex};
-    use std::time::Duration;
 
     use axum::routing::get;
     use axum::{Json, Router};
@@ -456,8 +481,9 @@ mod tests {
     }
 
     /// A daemon that knows one thing: opa's caBundle is not what it was at the start. Then it says `cause`.
-    fn fake_daemon(noted: Arc<Noted>, cause: &'static str) -> impl FnOnce(DaemonArguments) -> StartingDaemon {
+    fn fake_daemon(noted: Arc<Noted>, cause: &'static str) -> impl FnMut(DaemonArguments) -> StartingDaemon {
         move |arguments| {
+            let noted = Arc::clone(&noted);
             Box::pin(async move {
                 *noted.kubeconfig.lock().unwrap() = arguments.kubeconfig.clone();
                 let client = client_for(&std::fs::read_to_string(&arguments.kubeconfig)?).await?;
@@ -483,7 +509,11 @@ mod tests {
                     drop(stop);
                     Ok(server.await??)
                 });
-                Ok(DaemonHandle { address, stop })
+                Ok(DaemonHandle {
+                    address,
+                    probe_interval: Duration::from_secs(5),
+                    stop,
+                })
             })
         }
     }

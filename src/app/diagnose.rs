@@ -1,5 +1,6 @@
 //! `hookwatch diagnose`: one look at a cluster, and a report that a person can act on.
 
+mod coverage;
 mod servers;
 
 use std::fmt::Write as _;
@@ -248,7 +249,7 @@ fn report(conclusion: Conclusion, obstacle: Option<&str>, assessment: Option<&As
         line(&format!("  {clock}"));
     }
     for verdict in &assessment.hooks {
-        if verdict.cause.is_some() {
+        if verdict.cause.is_some() || verdict.bypass.is_some() {
             line("");
             line(&about(verdict));
         }
@@ -273,6 +274,9 @@ fn report(conclusion: Conclusion, obstacle: Option<&str>, assessment: Option<&As
             canary.detail
         ));
     }
+    coverage::lines(&assessment.hooks, &plane.canaries)
+        .iter()
+        .for_each(|said| line(said));
     line("sources");
     match assessment.sources.inventory_age_seconds {
         Some(_) if assessment.sources.hooks_listed => {
@@ -326,7 +330,7 @@ fn about(verdict: &Verdict) -> String {
     let mut text = format!(
         "{} {}: {} (effect {}, confidence {:.2})",
         verdict.health.as_str().to_uppercase(),
-        verdict.cause.map_or("", |cause| cause.as_str()),
+        verdict.cause.map_or("BYPASSED", |cause| cause.as_str()),
         verdict.summary,
         verdict.effect.as_str(),
         verdict.confidence

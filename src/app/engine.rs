@@ -111,6 +111,7 @@ impl Engine {
                     directory: record.directory.clone(),
                     max_bytes: record.max_bytes,
                     namespace: config.namespace.clone(),
+                    canaries: config.canaries.further.clone(),
                 };
                 Recorder::start(options, clock())
             })
@@ -180,7 +181,9 @@ impl Engine {
         push.start(&mut tasks, &config.alertmanager);
         let obstacle = greet(connection);
         let core = Core {
-            watchdog: Watchdog::new(&config.namespace).wanting(config.auto_break),
+            watchdog: Watchdog::new(&config.namespace)
+                .wanting(config.auto_break)
+                .with_canaries(config.canaries.further.clone()),
             clock,
             metrics: Arc::clone(&metrics),
             certificates: Arc::clone(&certificates),

@@ -96,9 +96,11 @@ pub fn for_demo(arguments: DaemonArguments) -> StartingDaemon {
             let up_to = Rung::ALL.into_iter().filter(|rung| *rung <= permitted);
             config.breaker.fallback.rungs = up_to.collect();
         }
+        let probe_interval = config.probes.interval;
         let daemon = Daemon::start(config).await?;
         Ok(DaemonHandle {
             address: daemon.address,
+            probe_interval,
             stop: Box::pin(async move {
                 daemon.stop().await;
                 Ok(())

@@ -220,6 +220,8 @@ mod tests {
             cause,
             effect: Effect::Blocking,
             confidence: 1.0,
+            canaries: Vec::new(),
+            bypass: None,
             excess_share: None,
             since: None,
             summary: "It does not answer.".into(),

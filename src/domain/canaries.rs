@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use super::canary::{
-    CallFailure, CallFailureReason, CanaryOutcome, CanaryOverdue, CanaryReport, CanaryTarget,
+    CallFailure, CallFailureReason, CanaryOutcome, CanaryOverdue, CanaryReport, CanaryTarget, FurtherCanary,
 };
 use super::history::Usual;
 use super::time::Time;
@@ -150,9 +150,11 @@ impl Canaries {
     }
 
     /// One view per canary, for people.
-    pub fn views(&self, now: Time) -> Vec<CanaryView> {
+    pub fn views(&self, further: &[FurtherCanary], now: Time) -> Vec<CanaryView> {
+        let further = further.iter().map(|canary| canary.target);
         CanaryTarget::ALL
             .into_iter()
+            .chain(further)
             .map(|target| {
                 let memory = self.0.get(&target);
                 let (state, detail) = memory.map_or_else(

@@ -4,6 +4,8 @@
 //! attacker can write into: a hook may put any text into its denial or into the body of a 500. Only a message
 //! that *begins* with the API server's own words counts, and only the first name in it.
 
+mod further;
+
 use std::fmt;
 use std::time::Duration;
 
@@ -11,9 +13,11 @@ use serde::{Deserialize, Serialize};
 
 use super::time::Time;
 
+pub use further::{CanaryName, FurtherCanary, MAX_FURTHER, OBJECT};
+
 /// The objects that canaries write. They belong to hookwatch alone; nothing else reads them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(into = "String", try_from = "String")]
 pub enum CanaryTarget {
     /// ConfigMap `hookwatch-canary` in hookwatch's own namespace: stands for a tenant's write.
     OwnNamespace,
@@ -21,18 +25,36 @@ pub enum CanaryTarget {
     KubeSystem,
     /// Lease `hookwatch-canary` in kube-node-lease: stands for the nodes' heartbeats.
     NodeLease,
+    /// One that was configured, by its name; only ever created.
+    Further(CanaryName),
+}
+
+impl From<CanaryTarget> for String {
+    fn from(target: CanaryTarget) -> Self {
+        target.as_str().to_owned()
+    }
+}
+
+impl TryFrom<String> for CanaryTarget {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        let known = Self::ALL.into_iter().find(|target| target.as_str() == name);
+        known.map_or_else(|| CanaryName::parse(&name).map(Self::Further), Ok)
+    }
 }
 
 impl CanaryTarget {
-    /// All of them.
+    /// All that are always there.
     pub const ALL: [Self; 3] = [Self::OwnNamespace, Self::KubeSystem, Self::NodeLease];
 
-    /// The value of the `canary` label in metrics.
-    pub const fn as_str(self) -> &'static str {
+    /// The value of the `canary` label in metrics. The `_` in it keeps it from being the name of a configured one.
+    pub fn as_str(&self) -> &str {
         match self {
             Self::OwnNamespace => "own_namespace",
             Self::KubeSystem => "kube_system",
             Self::NodeLease => "node_lease",
+            Self::Further(name) => name.as_str(),
         }
     }
 }
@@ -43,6 +65,7 @@ impl fmt::Display for CanaryTarget {
             Self::OwnNamespace => "a ConfigMap in hookwatch's namespace",
             Self::KubeSystem => "a ConfigMap in kube-system",
             Self::NodeLease => "a Lease in kube-node-lease",
+            Self::Further(name) => return write!(f, "the canary {}", name.as_str()),
         })
     }
 }

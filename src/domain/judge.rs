@@ -7,6 +7,7 @@
 //! what exactly is wrong comes from whoever saw it closest.
 
 mod accusations;
+mod bypassed;
 mod dead;
 mod others;
 mod risks;
@@ -23,6 +24,7 @@ use std::time::Duration;
 
 use super::canaries::{Canaries, Named};
 use super::canary::CallFailureReason;
+use super::canary::CanaryTarget;
 use super::changes::Changes;
 use super::hook::{Backend, FailurePolicy, Hook, HookKind, ServiceState, Target};
 use super::inventory::Inventory;
@@ -30,7 +32,7 @@ use super::kept::Silent;
 use super::probing::BackendState;
 use super::rollouts::Gap;
 use super::time::Time;
-use super::verdict::{Cause, Effect, Health, Verdict};
+use super::verdict::{Bypass, Cause, Effect, Health, Verdict};
 
 use accusations::{Accusation, accusations, latest};
 use dead::{dead_by_probes, way_is_open};
@@ -77,6 +79,8 @@ pub struct Case<'a> {
     pub ambiguous: bool,
     /// All other hooks of the same webhook name, of either kind: a refusal names them all.
     pub homonyms: Vec<&'a Hook>,
+    /// The canaries that its rules and selectors match.
+    pub met_by: &'a [CanaryTarget],
     /// All canaries.
     pub canaries: &'a Canaries,
     /// A canary that meets this hook has been late for this long.
@@ -195,6 +199,7 @@ pub fn judge(case: &Case<'_>, previous: Option<Before>) -> Verdict {
         _ => finding.since.or_else(|| cause.map(|_| case.now)),
     };
     let effect = effect(case, cause, &counters, finding.health);
+    let bypass = case.hook.and_then(Bypass::of);
     let verdict = Verdict {
         kind: case.kind,
         configuration: case.hook.map(|hook| Arc::clone(&hook.id.configuration)),
@@ -209,7 +214,10 @@ pub fn judge(case: &Case<'_>, previous: Option<Before>) -> Verdict {
         since,
         summary: String::new(),
         evidence: evidence(case, &counters, &probes, &named, &finding, since),
-        advice: cause.map(Cause::advice),
+        advice: cause.map(|cause| match bypass {
+            Some(bypass) if finding.health == Health::Failing => bypassed::advice(bypass),
+            _ => cause.advice(),
+        }),
         risks: case
             .hook
             .zip(case.inventory)
@@ -219,6 +227,8 @@ pub fn judge(case: &Case<'_>, previous: Option<Before>) -> Verdict {
             .iter()
             .map(|(backend, state)| view(backend, state))
             .collect(),
+        canaries: case.met_by.to_vec(),
+        bypass,
     };
     Verdict {
         summary: summary(&verdict),
@@ -233,6 +243,9 @@ fn conclude(
     named: &[Accusation<'_>],
     previous: Option<Before>,
 ) -> Finding {
+    if let Some(finding) = bypassed::conclude(case, probes, named, previous) {
+        return finding;
+    }
     let structural = structural(case);
     if structural.is_none()
         && let Some(finding) = stale::stale(case, counters, probes, named, previous)
@@ -449,6 +462,8 @@ fn fails_open(case: &Case<'_>) -> bool {
 fn effect(case: &Case<'_>, cause: Option<Cause>, counters: &Counters, health: Health) -> Effect {
     match cause {
         None | Some(Cause::Denying) => Effect::None,
+        // What is not shown any write does nothing to any.
+        Some(_) if bypassed::uncalled(case).is_some() => Effect::None,
         Some(_) if case.hook.is_some_and(|hook| hook.rules.is_empty()) => Effect::None,
         Some(Cause::Slow) => Effect::Delaying,
         // Bad backends that nobody has met yet do nothing.

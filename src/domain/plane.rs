@@ -33,6 +33,8 @@ const USUAL_AT_MOST: f64 = 0.1;
 const FEW_CALLS: f64 = 3.0;
 /// Without anything usual to compare with, an etcd request that takes this long is slow.
 const ETCD_ALWAYS: f64 = 0.05;
+/// Hooks told of beside the culprits.
+const BESIDE: usize = 5;
 /// A rate of writes below this part of the usual is a standstill.
 const STANDSTILL: f64 = 0.05;
 
@@ -418,7 +420,11 @@ fn of_writes(writes: Writes, verdicts: &[Verdict], elsewhere: Option<&Elsewhere>
     };
     let beside: Vec<&str> = verdicts
         .iter()
-        .filter(|verdict| verdict.health == Health::Failing && !is_culprit(verdict))
+        .filter(|verdict| match verdict.health {
+            Health::Failing => !is_culprit(verdict),
+            _ => verdict.bypass.is_some(),
+        })
+        .take(BESIDE)
         .map(|verdict| verdict.summary.as_str())
         .collect();
     if !beside.is_empty() {

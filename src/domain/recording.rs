@@ -10,6 +10,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::canary::FurtherCanary;
 use super::time::Time;
 use super::watchdog::{Effect, Event, Watchdog};
 
@@ -29,6 +30,9 @@ pub struct Header {
     pub part: u32,
     /// The namespace of the daemon.
     pub namespace: String,
+    /// The canaries that were configured.
+    #[serde(default)]
+    pub canaries: Vec<FurtherCanary>,
 }
 
 /// One line. `E` is [`Event`] for a reader and may be a reference for a writer.
@@ -127,7 +131,7 @@ impl Player {
                     began: header.began,
                     part: header.part,
                     alone: true,
-                    core: Watchdog::new(&header.namespace),
+                    core: Watchdog::new(&header.namespace).with_canaries(header.canaries),
                 });
             }
         }
@@ -149,6 +153,7 @@ mod tests {
             began: Time::from_unix_millis(7),
             part,
             namespace: "hookwatch".into(),
+            canaries: Vec::new(),
         })
     }
 

@@ -214,6 +214,38 @@ pub struct Verdict {
     pub risks: Vec<Risk>,
     /// Every address behind it.
     pub backends: Vec<BackendView>,
+    /// Which canaries its rules and selectors match; whether one reaches it is up to `bypass` as well.
+    pub canaries: Vec<CanaryTarget>,
+    /// How a match condition of hookwatch's limits what is shown to it.
+    pub bypass: Option<Bypass>,
+}
+
+/// What a match condition of hookwatch's lets through to a hook, as it stands on the object, whoever put it there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Bypass {
+    /// Everything but what keeps the control plane alive.
+    Shield,
+    /// Nothing but hookwatch's own dry runs.
+    Probation,
+    /// Nothing.
+    Skip,
+}
+
+impl Bypass {
+    /// The name as it stands in JSON and on the page.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Shield => "shield",
+            Self::Probation => "probation",
+            Self::Skip => "skip",
+        }
+    }
+
+    /// Whether no user's write is shown to the hook.
+    pub const fn is_for_everybody(self) -> bool {
+        matches!(self, Self::Probation | Self::Skip)
+    }
 }
 
 /// One backend as a person sees it.

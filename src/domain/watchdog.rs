@@ -7,6 +7,7 @@
 mod account;
 mod attention;
 mod breaking;
+mod coverage;
 mod hearing;
 mod messages;
 mod replica;
@@ -19,7 +20,7 @@ use std::time::Duration;
 use super::announcement::Announcer;
 use super::breaker::HookStanding;
 use super::canaries::Canaries;
-use super::canary::CanaryTarget;
+use super::canary::{CanaryTarget, FurtherCanary};
 use super::changes::Changes;
 use super::clocks;
 use super::fence::{AutoBreak, Proof};
@@ -29,7 +30,6 @@ use super::inventory::{Inventory, InventoryHealth, WatchReport};
 use super::judge::Before;
 use super::kept::KeptConnections;
 use super::leadership::{ReplicaReport, ReplicaView};
-use super::matching::RequestShape;
 use super::plane::{Plane, summary};
 use super::probe::CertificateFacts;
 use super::probing::{BackendMemory, BackendState};
@@ -52,6 +52,7 @@ type Subject = (HookKind, Option<Arc<str>>, Arc<str>);
 #[derive(Debug)]
 pub struct Watchdog {
     own_namespace: String,
+    further: Vec<FurtherCanary>,
     inventory: Option<Arc<Inventory>>,
     watches: Vec<WatchReport>,
     /// Which canaries meet a hook.
@@ -84,6 +85,7 @@ impl Watchdog {
     pub fn new(own_namespace: &str) -> Self {
         Self {
             own_namespace: own_namespace.to_owned(),
+            further: Vec::new(),
             inventory: None,
             watches: Vec::new(),
             met_by: BTreeMap::new(),
@@ -113,6 +115,12 @@ impl Watchdog {
     #[must_use]
     pub fn wanting(self, auto_break: AutoBreak) -> Self {
         Self { auto_break, ..self }
+    }
+
+    /// The same with what canaries are written beside those that always are.
+    #[must_use]
+    pub fn with_canaries(self, further: Vec<FurtherCanary>) -> Self {
+        Self { further, ..self }
     }
 
     /// Takes one observation in and says what is wanted. Only a tick assesses.
@@ -178,10 +186,7 @@ impl Watchdog {
                 let since = self.without_backends.get(&hook.id).copied().unwrap_or(now);
                 without_backends.insert(hook.id.clone(), since);
             }
-            let met_by = CanaryTarget::ALL
-                .into_iter()
-                .filter(|target| meets(hook, *target, &self.own_namespace, &inventory))
-                .collect();
+            let met_by = coverage::met_by(hook, &self.own_namespace, &self.further, &inventory);
             self.met_by.insert(hook.id.clone(), met_by);
         }
         self.shieldable = breaking::shieldable(&inventory, &self.own_namespace);
@@ -287,7 +292,7 @@ impl Watchdog {
             usual_write_seconds: self.history.baseline.write.median(),
             not_a_hook: elsewhere,
             symptoms,
-            canaries: self.canaries.views(now),
+            canaries: self.canaries.views(&self.further, now),
         };
         let mut effects = self.changes(&verdicts, &control_plane);
 
@@ -410,28 +415,6 @@ fn has_no_backend(hook: &Hook) -> bool {
         },
         Target::Url(_) | Target::Invalid(_) => false,
     }
-}
-
-/// Whether a canary's write would be shown to the hook, as far as rules and selectors tell.
-fn meets(hook: &Hook, target: CanaryTarget, own_namespace: &str, inventory: &Inventory) -> bool {
-    let (group, resource, namespace) = match target {
-        CanaryTarget::OwnNamespace => ("", "configmaps", own_namespace),
-        CanaryTarget::KubeSystem => ("", "configmaps", "kube-system"),
-        CanaryTarget::NodeLease => ("coordination.k8s.io", "leases", "kube-node-lease"),
-    };
-    // Where the object is missing the canary is a CREATE instead.
-    hook.dry_run_safe
-        && ["UPDATE", "CREATE"].into_iter().any(|operation| {
-            hook.could_match(&RequestShape {
-                operation,
-                group,
-                version: "v1",
-                resource,
-                namespace: Some(namespace),
-                namespace_labels: inventory.namespaces.get(namespace),
-                ..RequestShape::default()
-            })
-        })
 }
 
 #[cfg(test)]

@@ -4,7 +4,10 @@
 //! died without a word would hang until the deadline and look just like a hook that hangs, on all three
 //! targets at once.
 
+mod further;
+
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{ACCEPT, CONNECTION, CONTENT_TYPE};
@@ -16,17 +19,19 @@ use serde_json::{Value, json};
 use super::Clock;
 use super::client::Connection;
 use super::client::answer::{chain, error_message, query_value};
-use crate::domain::canary::{CanaryOutcome, CanaryOverdue, CanaryReport, CanaryTarget};
+use crate::domain::canary::{CanaryOutcome, CanaryOverdue, CanaryReport, CanaryTarget, FurtherCanary};
 use crate::domain::time::Time;
 
-/// The name of every canary object.
-pub const OBJECT: &str = "hookwatch-canary";
+pub use crate::domain::canary::OBJECT;
+
 /// A canary that is not back by then is reported as overdue. A hook that hangs shows in nothing else for as
 /// long as its own timeout.
 pub const OVERDUE_AFTER: Duration = Duration::from_secs(2);
 /// Our own patience. The API server cuts a write at 34 s and a hook's timeout is 30 s at most, so the API
 /// server answers first, and with a reason.
 pub const DEADLINE: Duration = Duration::from_secs(36);
+/// What objects are written as.
+const CONTENT: &str = "application/json";
 /// What is said of a success that is none.
 const NO_OBJECT: &str = "an answer without the object: something other than an API server answers";
 /// What the API server is told of our patience: its own limit for writes.
@@ -37,6 +42,7 @@ const SERVER_TIMEOUT: Duration = Duration::from_secs(34);
 pub struct Canaries {
     client: Client,
     namespace: String,
+    further: Arc<[FurtherCanary]>,
     clock: Clock,
     deadline: Duration,
 }
@@ -47,8 +53,18 @@ impl Canaries {
         Self {
             client: connection.canaries().clone(),
             namespace: namespace.to_owned(),
+            further: Arc::from([]),
             clock,
             deadline: DEADLINE,
+        }
+    }
+
+    /// The same writer, that knows these objects as well.
+    #[must_use]
+    pub fn with_further(self, further: Vec<FurtherCanary>) -> Self {
+        Self {
+            further: further.into(),
+            ..self
         }
     }
 
@@ -68,11 +84,7 @@ impl Canaries {
         on_overdue: impl FnOnce(CanaryOverdue) + Send,
     ) -> CanaryReport {
         let started = (self.clock)();
-        let object = CanaryObject::of(target, &self.namespace);
-        let mut writing = pin!(tokio::time::timeout(
-            self.deadline,
-            self.attempt(&object, started)
-        ));
+        let mut writing = pin!(tokio::time::timeout(self.deadline, self.outcome(target, started)));
         let outcome = match tokio::time::timeout(OVERDUE_AFTER, &mut writing).await {
             Ok(outcome) => outcome,
             Err(_) => {
@@ -90,6 +102,24 @@ impl Canaries {
             took: (self.clock)().since(started),
             outcome: outcome.unwrap_or(CanaryOutcome::TimedOut),
         }
+    }
+
+    async fn outcome(&self, target: CanaryTarget, now: Time) -> CanaryOutcome {
+        let object = match target {
+            CanaryTarget::OwnNamespace => CanaryObject::config_map(&self.namespace),
+            CanaryTarget::KubeSystem => CanaryObject::config_map("kube-system"),
+            CanaryTarget::NodeLease => CanaryObject::lease(),
+            CanaryTarget::Further(name) => {
+                let mut further = self.further.iter();
+                return match further.find(|canary| canary.target == target) {
+                    Some(canary) => further::create(self, canary).await,
+                    None => CanaryOutcome::Missing {
+                        message: format!("no canary {:?} is configured", name.as_str()),
+                    },
+                };
+            }
+        };
+        self.attempt(&object, now).await
     }
 
     /// An update, so that hooks which only match UPDATE are met too; where there is nothing to update, a
@@ -157,17 +187,13 @@ struct CanaryObject<'a> {
 }
 
 impl<'a> CanaryObject<'a> {
-    fn of(target: CanaryTarget, own_namespace: &'a str) -> Self {
-        match target {
-            CanaryTarget::OwnNamespace => Self::config_map(own_namespace),
-            CanaryTarget::KubeSystem => Self::config_map("kube-system"),
-            CanaryTarget::NodeLease => Self {
-                kind: "Lease",
-                api_version: "coordination.k8s.io/v1",
-                base: "/apis/coordination.k8s.io/v1",
-                resource: "leases",
-                namespace: "kube-node-lease",
-            },
+    const fn lease() -> Self {
+        Self {
+            kind: "Lease",
+            api_version: "coordination.k8s.io/v1",
+            base: "/apis/coordination.k8s.io/v1",
+            resource: "leases",
+            namespace: "kube-node-lease",
         }
     }
 
@@ -197,6 +223,7 @@ impl<'a> CanaryObject<'a> {
             Method::PATCH,
             &path,
             "application/merge-patch+json",
+            &[],
             &self.content(now),
         )
     }
@@ -206,7 +233,7 @@ impl<'a> CanaryObject<'a> {
         object["apiVersion"] = self.api_version.into();
         object["kind"] = self.kind.into();
         object["metadata"] = json!({"name": OBJECT, "namespace": self.namespace});
-        request(Method::POST, &self.collection(), "application/json", &object)
+        request(Method::POST, &self.collection(), CONTENT, &[], &object)
     }
 
     fn collection(&self) -> String {
@@ -268,16 +295,21 @@ fn request(
     method: Method,
     path: &str,
     content_type: &str,
+    parameters: &[(&str, &str)],
     body: &Value,
 ) -> Result<Request<Body>, http::Error> {
     let timeout = SERVER_TIMEOUT.as_secs();
+    let more: String = parameters
+        .iter()
+        .map(|(name, value)| format!("&{name}={value}"))
+        .collect();
     Request::builder()
         .method(method)
         .uri(format!(
-            "{path}?dryRun=All&fieldManager=hookwatch&timeout={timeout}s"
+            "{path}?dryRun=All&fieldManager=hookwatch&timeout={timeout}s{more}"
         ))
         .header(CONTENT_TYPE, content_type)
-        .header(ACCEPT, "application/json")
+        .header(ACCEPT, CONTENT)
         .header(CONNECTION, "close")
         .body(Body::from(body.to_string().into_bytes()))
 }

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
+use crate::domain::canary::FurtherCanary;
 use crate::domain::recording::{Header, Line, VERSION};
 use crate::domain::time::Time;
 use crate::domain::watchdog::Event;
@@ -38,6 +39,8 @@ pub struct RecorderOptions {
     pub max_bytes: u64,
     /// hookwatch's own namespace, for the header.
     pub namespace: String,
+    /// The canaries that are configured, for the header.
+    pub canaries: Vec<FurtherCanary>,
 }
 
 /// A recording cannot be begun.
@@ -266,6 +269,7 @@ impl Parts {
             began: self.began,
             part: self.next,
             namespace: self.options.namespace.clone(),
+            canaries: self.options.canaries.clone(),
         };
         let name = format!(
             "{PREFIX}{:013}-{:05}{SUFFIX}",
@@ -353,6 +357,7 @@ mod tests {
             directory: directory.to_owned(),
             max_bytes,
             namespace: "hookwatch".into(),
+            canaries: Vec::new(),
         }
     }
 

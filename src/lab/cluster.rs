@@ -92,6 +92,17 @@ impl LabHook {
         format!("{}.{}.svc", self.service(), self.namespace())
     }
 
+    /// Whether it is asked about a request of the workload's, such as `create configmaps in team-a`.
+    pub fn is_asked_about(self, request: &str) -> bool {
+        let begins = |verbs: &[&str]| verbs.iter().any(|verb| request.starts_with(verb));
+        let changes = begins(&["create ", "patch ", "renew "]);
+        match self {
+            Self::Opa => changes,
+            Self::Policy => begins(&["create secrets ", "create configmaps "]),
+            Self::Quota => changes && (request.contains(" services ") || request.contains(" leases ")),
+        }
+    }
+
     /// Addresses, one per backend, that no other hook of the lab uses.
     fn hosts(self, reach: Reach) -> Vec<IpAddr> {
         if reach == Reach::Url {

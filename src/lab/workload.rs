@@ -9,8 +9,8 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use self::record::Record;
-pub use self::record::{FirstFailure, FirstSuccess, Recent, Totals};
-use super::cluster::client_for;
+pub use self::record::{FirstFailure, FirstSuccess, Flow, Recent, Totals};
+use super::cluster::{LabHook, client_for};
 
 /// How much load there is.
 #[derive(Debug, Clone)]
@@ -38,7 +38,8 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// Starts the clients, and one more that renews the nodes' Leases twice a second.
+    /// Starts the clients, and one more that renews the control plane's Leases, the nodes' and a controller's, twice a
+    /// second.
     ///
     /// # Errors
     /// When the kubeconfig cannot be used.
@@ -75,14 +76,26 @@ impl Workload {
         self.record.forget_failures();
     }
 
-    /// The first create or update that was begun after the last [`Self::await_success`] and succeeded.
+    /// The first create or update that was begun after the last [`Self::await_success`] and succeeded within half a
+    /// second.
     pub fn first_success(&self) -> Option<FirstSuccess> {
         self.record.first_success()
     }
 
-    /// Looks for a first success among what is begun from now on, for instance when a fault is in force.
-    pub fn await_success(&self) {
-        self.record.await_success();
+    /// Looks for a first success among what is begun from now on and one of these hooks is asked about, for instance when
+    /// a fault is in force.
+    pub fn await_success(&self, hooks: &[LabHook]) {
+        self.record.await_success(hooks);
+    }
+
+    /// Counts anew, from now on, how the writes to each namespace go that those hooks are asked about.
+    pub fn count_flows(&self) {
+        self.record.count_flows();
+    }
+
+    /// How they went since.
+    pub fn flows(&self) -> Vec<Flow> {
+        self.record.flows()
     }
 
     /// Stops all clients and waits until none is left.

@@ -55,6 +55,8 @@ pub fn healthy(webhook: &str) -> Verdict {
         cause: None,
         effect: Effect::None,
         confidence: 0.95,
+        canaries: vec![CanaryTarget::OwnNamespace, CanaryTarget::KubeSystem],
+        bypass: None,
         excess_share: None,
         since: None,
         summary: "All 3 backends answer, the slowest in 4 ms.".into(),

@@ -49,7 +49,8 @@ fn place(target: CanaryTarget) -> Place {
     match target {
         CanaryTarget::OwnNamespace => Place::Hookwatch,
         CanaryTarget::KubeSystem => Place::KubeSystem,
-        CanaryTarget::NodeLease => Place::NodeLeases,
+        // None is configured here.
+        CanaryTarget::NodeLease | CanaryTarget::Further(_) => Place::NodeLeases,
     }
 }
 

@@ -38,6 +38,8 @@ pub struct HookStanding {
     pub state: String,
     /// How far it is bypassed.
     pub rung: Option<String>,
+    /// Which guard rail holds the breaker back.
+    pub held_back: Option<String>,
     /// Whether every API server goes by that.
     #[serde(deserialize_with = "or_default")]
     pub effective: bool,
@@ -102,6 +104,8 @@ pub struct HookVerdict {
     /// Sentences.
     #[serde(deserialize_with = "or_default")]
     pub evidence: Vec<String>,
+    /// How a match condition of hookwatch's limits what is shown to it.
+    pub bypass: Option<String>,
     /// Sentences about what may yet happen.
     #[serde(deserialize_with = "or_default")]
     pub risks: Vec<String>,
@@ -111,6 +115,11 @@ impl HookVerdict {
     /// Whether the daemon finds nothing wrong with it.
     pub fn is_healthy(&self) -> bool {
         self.health == "Healthy"
+    }
+
+    /// Whether no user's write is shown to it, so that it harms none.
+    pub fn is_uncalled(&self) -> bool {
+        matches!(self.bypass.as_deref(), Some("skip" | "probation"))
     }
 
     /// Whether the daemon says that it does not do its work.

@@ -1,6 +1,7 @@
 //! The breaker in a demo: what it did to the lab's configurations, when writes flowed again, and whether everything came
 //! back. It is watched as a stranger would watch it: by the daemon's assessment, the users' writes, and the objects.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -8,12 +9,17 @@ use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchP
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::assessment::Assessment;
-use super::judge::rounded;
+use super::assessment::{Assessment, HookStanding};
+use super::judge::{SeenVerdict, rounded};
 use super::timeline::Event;
+use super::without::WithoutBreaker;
 use crate::domain::bypass::{FIELD_MANAGER, touched};
 use crate::lab::cluster::LabHook;
-use crate::lab::workload::FirstSuccess;
+use crate::lab::workload::{FirstSuccess, Flow};
+
+/// For so long after a bypass it is looked how writes go: what was under way before has ended by then, as a hook of the
+/// lab has 10 s at most.
+const LOOK: Duration = Duration::from_secs(12);
 
 /// Who owns the lab's configurations by server-side apply.
 const OWNER: &str = "lab-owner";
@@ -21,28 +27,42 @@ const OWNER: &str = "lab-owner";
 /// What the breaker came to.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct BreakerReport {
-    /// How far the culprit was bypassed; `None` when it was not.
+    /// How far the first culprit was bypassed; `None` when none was.
     pub rung: Option<String>,
     /// From the fault until every API server went by the bypass.
     pub bypassed_after_seconds: Option<f64>,
-    /// From the fault to the end of the first create or update that was begun after it and succeeded.
+    /// From the fault to the end of the first create or update that was begun after it, that the culprit is asked about,
+    /// and that succeeded within half a second.
     pub first_write_after_seconds: Option<f64>,
     /// The same in probe intervals.
     pub first_write_after_intervals: Option<f64>,
+    /// Namespaces to which writes went through at once under the bypass.
+    pub flowing: Vec<String>,
+    /// Namespaces to which they went on to wait or to be refused.
+    pub waiting: Vec<String>,
+    /// Culprits that were not bypassed, and which guard rail held the breaker back.
+    pub held_back: BTreeMap<String, String>,
     /// Whether nothing is bypassed any more.
     pub restored: bool,
     /// Whether every configuration is what it was, and hookwatch owns nothing of it.
     pub restored_identical: bool,
+    /// The same scenario without the breaker; `None` when nothing was bypassed.
+    pub without_breaker: Option<WithoutBreaker>,
 }
 
 /// Follows the breaker through one demo.
 pub struct Breaking {
     client: kube::Client,
     originals: Vec<Value>,
-    told: Option<String>,
-    rung: Option<String>,
+    /// What was last told of each hook.
+    told: BTreeMap<String, String>,
+    held_back: BTreeMap<String, (String, String)>,
+    /// The webhooks that were bypassed, the first one first, and how far.
+    bypassed: Vec<(String, String)>,
     bypassed_after: Option<Duration>,
+    bypassed_at: Option<Instant>,
     first_write: Option<Duration>,
+    flows: Vec<Flow>,
     restored: bool,
     objections: Vec<String>,
 }
@@ -62,18 +82,26 @@ impl Breaking {
         Ok(Self {
             client,
             originals,
-            told: None,
-            rung: None,
+            told: BTreeMap::new(),
+            held_back: BTreeMap::new(),
+            bypassed: Vec::new(),
             bypassed_after: None,
+            bypassed_at: None,
             first_write: None,
+            flows: Vec::new(),
             restored: false,
             objections: Vec::new(),
         })
     }
 
+    /// Whether something was bypassed.
+    pub fn has_bypassed(&self) -> bool {
+        self.bypassed_at.is_some()
+    }
+
     /// Whether what is to be seen while the fault lasts was seen.
     pub fn is_through(&self) -> bool {
-        self.bypassed_after.is_some() && self.first_write.is_some()
+        self.first_write.is_some() && self.bypassed_at.is_some_and(|at| at.elapsed() >= LOOK)
     }
 
     /// What an assessment and the users' writes bring that is new. `since` is when the fault was in force.
@@ -84,35 +112,8 @@ impl Breaking {
         first: Option<FirstSuccess>,
     ) -> Vec<Event> {
         let mut events = Vec::new();
-        let after = since.elapsed();
-        let standing = assessment.breaker.hooks.iter().find(|it| it.state != "enforcing");
-        let state = standing.map(|it| match (it.state.as_str(), it.rung.as_deref(), it.effective) {
-            ("bypassed", Some(rung), true) => rung.to_owned(),
-            ("bypassed", _, _) => "under way".to_owned(),
-            (state, ..) => state.to_owned(),
-        });
-        if let (Some(it), Some(state)) = (standing, &state)
-            && self.told.as_ref() != Some(state)
-            && state != "under way"
-        {
-            if it.rung.is_some() && self.bypassed_after.is_none() {
-                (self.bypassed_after, self.rung) = (Some(after), it.rung.clone());
-            }
-            let what = match &it.rung {
-                Some(rung) => format!("{} is bypassed ({rung}): {}", it.webhook, it.words),
-                None => format!("{}: {}", it.webhook, it.words),
-            };
-            events.push(Event::Breaker {
-                label: if it.rung.is_some() {
-                    "bypassed"
-                } else {
-                    "probation"
-                },
-                text: what,
-            });
-        }
-        if state.is_some() {
-            self.told = state;
+        for standing in &assessment.breaker.hooks {
+            events.extend(self.stands(since, standing));
         }
         if self.first_write.is_none()
             && let Some(first) = first
@@ -126,6 +127,100 @@ impl Breaking {
             });
         }
         events
+    }
+
+    fn stands(&mut self, since: Instant, standing: &HookStanding) -> Option<Event> {
+        let webhook = &standing.webhook;
+        if let Some(reason) = &standing.held_back {
+            let why = (reason.clone(), standing.words.clone());
+            self.held_back.insert(webhook.clone(), why);
+        }
+        let before = self.told.get(webhook).map(String::as_str);
+        let (state, label, text) = match (standing.state.as_str(), &standing.rung) {
+            ("bypassed", _) if !standing.effective => return None,
+            ("bypassed", Some(rung)) => {
+                let text = format!("{webhook} is bypassed ({rung}): {}", standing.words);
+                (format!("bypassed {rung}"), "bypassed", text)
+            }
+            ("probation", _) => {
+                let text = format!("{webhook}: {}", standing.words);
+                ("probation".to_owned(), "probation", text)
+            }
+            ("contested", _) => {
+                let text = format!("{webhook}: {}", standing.words);
+                ("contested".to_owned(), "contested", text)
+            }
+            // What nothing was done to is nothing to tell of.
+            _ => return None,
+        };
+        if before == Some(&state) {
+            return None;
+        }
+        if let ("bypassed", Some(rung)) = (label, &standing.rung) {
+            self.held_back.remove(webhook);
+            if self.bypassed_at.is_none() {
+                (self.bypassed_at, self.bypassed_after) = (Some(Instant::now()), Some(since.elapsed()));
+            }
+            if !self.bypassed.iter().any(|(known, _)| known == webhook) {
+                self.bypassed.push((webhook.clone(), rung.clone()));
+            }
+        }
+        self.told.insert(webhook.clone(), state);
+        Some(Event::Breaker { label, text })
+    }
+
+    /// What is to be told at the end of the fault: how writes went under the bypass, and which of the culprits were not
+    /// bypassed and why.
+    pub fn under_the_fault(&mut self, flows: Vec<Flow>, verdicts: &[SeenVerdict]) -> Vec<Event> {
+        let mut events = Vec::new();
+        let told = |label, flows: Vec<&Flow>, what: &dyn Fn(u64, u64) -> String| {
+            let names: Vec<&str> = flows.iter().map(|flow| flow.namespace.as_str()).collect();
+            let at_once = flows.iter().map(|flow| flow.at_once).sum();
+            let held_up = flows.iter().map(|flow| flow.held_up()).sum();
+            (!flows.is_empty()).then(|| Event::Breaker {
+                label,
+                text: format!("to {}: {}", names.join(", "), what(at_once, held_up)),
+            })
+        };
+        if self.has_bypassed() {
+            let (free, held_up): (Vec<&Flow>, Vec<&Flow>) = flows.iter().partition(|flow| flow.is_free());
+            let of = |at_once, held_up| match held_up {
+                0 => format!("{at_once} since the bypass, all of them at once"),
+                _ => format!(
+                    "{} since the bypass, {at_once} of them at once",
+                    at_once + held_up
+                ),
+            };
+            events.extend(told("writes flow", free, &of));
+            events.extend(told("writes wait", held_up, &|at_once, held_up| {
+                let all = at_once + held_up;
+                format!("{all} since the bypass, {held_up} of them late, refused or still waiting")
+            }));
+        }
+        self.flows = flows;
+        for verdict in verdicts
+            .iter()
+            .filter(|verdict| !self.is_bypassed(&verdict.webhook))
+        {
+            let webhook = &verdict.webhook;
+            let text = match (self.held_back.get(webhook), verdict.effect.as_deref()) {
+                (Some((reason, words)), _) => format!("{webhook}: {words} ({reason})"),
+                (None, Some("Blocking" | "Delaying")) => continue,
+                (None, effect) => format!(
+                    "{webhook}: its effect is {}, and only what blocks or delays writes is bypassed",
+                    effect.unwrap_or("unknown")
+                ),
+            };
+            events.push(Event::Breaker {
+                label: "not bypassed",
+                text,
+            });
+        }
+        events
+    }
+
+    fn is_bypassed(&self, webhook: &str) -> bool {
+        self.bypassed.iter().any(|(bypassed, _)| bypassed == webhook)
     }
 
     /// Whether nothing is bypassed any more, and whether every object is what it was.
@@ -157,44 +252,118 @@ impl Breaking {
         Ok(self.restored && self.objections.is_empty())
     }
 
-    /// The owner applies everything once more, without force.
+    /// What was found when nothing was left to wait for: the owner applies everything once more, without force, and all
+    /// that was checked is told. `after` is how long after the recovery that is.
     ///
     /// # Errors
     /// When a configuration cannot be reached at all.
-    pub async fn apply_again(&mut self) -> anyhow::Result<()> {
+    pub async fn check(&mut self, after: Duration) -> anyhow::Result<Vec<Event>> {
+        let bypassed = self.has_bypassed();
+        let mut events = Vec::new();
+        let mut check = |label, passed: &str, objections: Vec<String>| {
+            events.push(match objections.is_empty() {
+                true => Event::Check {
+                    passed: true,
+                    label,
+                    text: passed.to_owned(),
+                },
+                false => Event::Check {
+                    passed: false,
+                    label,
+                    text: objections.join("; "),
+                },
+            });
+        };
+        let still_there = (!self.restored).then(|| "a bypass is still there".to_owned());
+        let restored = match bypassed {
+            true => format!(
+                "nothing is bypassed any more, {:.1} s after the recovery",
+                after.as_secs_f64()
+            ),
+            false => "nothing was bypassed, and no configuration is changed".to_owned(),
+        };
+        check("restored", &restored, still_there.into_iter().collect());
+        let (owned, changed): (Vec<String>, Vec<String>) = self
+            .objections
+            .iter()
+            .cloned()
+            .partition(|objection| objection.starts_with("hookwatch still owns"));
+        let all = LabHook::ALL.len();
+        let same = format!("all {all} configurations are what they were, to the byte");
+        check("identical", &same, changed);
+        check("managedFields", "nothing of them is hookwatch's", owned);
+        let mut refused = Vec::new();
         for (hook, original) in LabHook::ALL.into_iter().zip(&self.originals) {
             if let Err(error) = apply(&self.client, hook, original, false).await {
                 let name = hook.configuration();
-                self.objections
-                    .push(format!("the owner cannot apply {name}: {error}"));
+                refused.push(format!("the owner cannot apply {name}: {error:#}"));
             }
         }
-        Ok(())
+        self.objections.extend(refused.iter().cloned());
+        let applied = "their owner applies them by server-side apply, without force";
+        check("owner applies", applied, refused);
+        Ok(events)
     }
 
     /// What came of it, and what is wrong with that.
-    pub fn report(&self, interval: Duration) -> (BreakerReport, Vec<String>) {
+    pub fn report(&self, interval: Duration, verdicts: &[SeenVerdict]) -> (BreakerReport, Vec<String>) {
         let mut objections = self.objections.clone();
-        if self.bypassed_after.is_none() {
-            objections.push("the culprit was not bypassed".to_owned());
+        for verdict in verdicts {
+            let (webhook, effect) = (&verdict.webhook, verdict.effect.as_deref());
+            let harmful = matches!(effect, Some("Blocking" | "Delaying"));
+            if harmful && !self.is_bypassed(webhook) && !self.held_back.contains_key(webhook) {
+                objections.push(format!("{webhook} was not bypassed, and it is not said why"));
+            }
         }
-        if self.first_write.is_none() {
+        for (webhook, _) in &self.bypassed {
+            if !verdicts.iter().any(|verdict| verdict.webhook == *webhook) {
+                objections.push(format!("{webhook} was bypassed and is no culprit"));
+            }
+        }
+        if self.has_bypassed() && self.first_write.is_none() {
             objections.push("no write succeeded while the fault lasted".to_owned());
         }
+        objections.extend(self.still_held_up());
         if !self.restored {
             objections.push("a bypass is still there".to_owned());
         }
         let in_intervals =
             |after: Duration| (after.as_secs_f64() / interval.as_secs_f64() * 100.0).round() / 100.0;
+        let namespaces = |free: bool| {
+            let flows = self.flows.iter().filter(|flow| flow.is_free() == free);
+            let flows = flows.filter(|_| self.has_bypassed());
+            flows.map(|flow| flow.namespace.clone()).collect()
+        };
+        let first_write = self.first_write.filter(|_| self.has_bypassed());
         let report = BreakerReport {
-            rung: self.rung.clone(),
+            rung: self.bypassed.first().map(|(_, rung)| rung.clone()),
             bypassed_after_seconds: self.bypassed_after.map(rounded),
-            first_write_after_seconds: self.first_write.map(rounded),
-            first_write_after_intervals: self.first_write.map(in_intervals),
+            first_write_after_seconds: first_write.map(rounded),
+            first_write_after_intervals: first_write.map(in_intervals),
+            flowing: namespaces(true),
+            waiting: namespaces(false),
+            held_back: self
+                .held_back
+                .iter()
+                .map(|(webhook, (reason, _))| (webhook.clone(), reason.clone()))
+                .collect(),
             restored: self.restored,
             restored_identical: self.restored && self.objections.is_empty(),
+            without_breaker: None,
         };
         (report, objections)
+    }
+
+    /// Writes that the bypass was to free and did not: those of the control plane always, everybody's where nothing is
+    /// shown to the hook any more. Where another culprit was held back from, nothing can be said.
+    fn still_held_up(&self) -> Option<String> {
+        let (_, rung) = self.bypassed.first().filter(|_| self.held_back.is_empty())?;
+        let freed = |flow: &&Flow| rung != "shield" || flow.namespace.starts_with("kube-");
+        let held_up = self.flows.iter().filter(freed).find(|flow| !flow.is_free())?;
+        Some(format!(
+            "writes to {} did not flow under the bypass",
+            held_up.namespace
+        ))
     }
 }
 

@@ -1,6 +1,5 @@
 //! The course of one demo: quiet, fault, verdict, repair.
 
-use std::io::Write;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -13,7 +12,9 @@ use super::judge::{Judge, News, Phase};
 use super::pages::Pages;
 use super::report::{closing, finding, report};
 use super::stage::Stage;
-use super::timeline::{Entry, Event, render};
+use super::teller::Teller;
+use super::timeline::Event;
+use super::without::{AFTER, WithoutBreaker};
 use crate::lab::cluster::LabHook;
 use crate::lab::scenario::{Injected, Scenario};
 use crate::lab::workload::FirstFailure;
@@ -59,10 +60,10 @@ impl Default for Timing {
 /// How long a daemon may leave every poll unanswered.
 const SILENCE_LIMIT: Duration = Duration::from_secs(15);
 
+/// How long after the verdict a bypass is waited for: the breaker holds still for a while, and looks everywhere first.
+const BYPASS: Duration = Duration::from_secs(20);
 /// How long a bypass may take to be over once every hook is well.
 const RESTORE: Duration = Duration::from_secs(180);
-/// Time between two probes of one backend, as the demo's daemon has it.
-const PROBES: Duration = Duration::from_secs(5);
 
 /// What happened when, as far as the report needs it.
 #[derive(Debug, Default)]
@@ -73,8 +74,73 @@ pub struct Moments {
     pub verdict: Option<(Instant, Timestamp)>,
     /// The first failure of a user's request after the fault.
     pub first_failure: Option<FirstFailure>,
+    /// When the fault was removed.
+    pub removed: Option<Instant>,
     /// From the removal of the fault until every hook was healthy.
     pub recovered_after: Option<Duration>,
+}
+
+impl Moments {
+    /// How long the fault lasted.
+    fn lasted(&self) -> Option<Duration> {
+        let (fault, removed) = self.fault.map(|(at, _)| at).zip(self.removed)?;
+        Some(removed - fault)
+    }
+}
+
+/// A demo that has been played, but for its last line.
+pub struct Played {
+    /// What it came to.
+    pub report: DemoReport,
+    /// Who told of it.
+    pub teller: Teller,
+    /// How long the fault lasted, where something was bypassed meanwhile.
+    pub lasted: Option<Duration>,
+    closing: String,
+}
+
+impl Played {
+    /// Tells how the same went without the breaker.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn compare(&mut self, without: WithoutBreaker) -> anyhow::Result<()> {
+        let Some(breaker) = &mut self.report.breaker else {
+            return Ok(());
+        };
+        let first = breaker
+            .first_write_after_seconds
+            .zip(breaker.first_write_after_intervals);
+        let with = first.map_or_else(
+            || "no write while the fault lasted".to_owned(),
+            |(seconds, intervals)| {
+                format!("the first write {seconds:.1} s after the fault, {intervals:.1} probe intervals")
+            },
+        );
+        self.teller.tell(Event::Breaker {
+            label: "with breaker",
+            text: with,
+        })?;
+        self.teller.tell(Event::Breaker {
+            label: "without breaker",
+            text: format!("{} (played once more)", without.sentence()),
+        })?;
+        breaker.without_breaker = Some(without);
+        Ok(())
+    }
+
+    /// Tells the last line.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn close(mut self) -> anyhow::Result<DemoReport> {
+        self.teller.tell(Event::Closing {
+            correct: self.report.correct,
+            text: self.closing,
+            objections: self.report.objections.clone(),
+        })?;
+        Ok(self.report)
+    }
 }
 
 /// Leads one demo and tells of it.
@@ -84,39 +150,23 @@ pub struct Director<'a> {
     timing: Timing,
     judge: Judge,
     moments: Moments,
-    started: Instant,
     last_answer: Instant,
-    account: Account,
+    teller: Teller,
     pages: Option<Pages>,
     breaking: Option<Breaking>,
 }
 
-/// Where the timeline goes.
-pub struct Account {
-    /// `None` when nothing is to be told on the way.
-    pub out: Option<Box<dyn Write + Send>>,
-    /// Whether to use colours.
-    pub colour: bool,
-}
-
 impl<'a> Director<'a> {
-    /// Makes ready; `started` is when the demo began.
-    pub fn new(
-        stage: &'a Stage,
-        scenario: &'static Scenario,
-        timing: Timing,
-        started: Instant,
-        account: Account,
-    ) -> Self {
+    /// Makes ready.
+    pub fn new(stage: &'a Stage, scenario: &'static Scenario, timing: Timing, teller: Teller) -> Self {
         Self {
             stage,
             scenario,
             timing,
             judge: Judge::new(scenario),
             moments: Moments::default(),
-            started,
             last_answer: Instant::now(),
-            account,
+            teller,
             pages: None,
             breaking: None,
         }
@@ -134,18 +184,25 @@ impl<'a> Director<'a> {
         self
     }
 
-    /// Plays the whole scenario.
+    /// Plays the whole scenario, up to the last line.
     ///
     /// # Errors
     /// When the lab or the daemon fails; a wrong verdict is no error but a report.
-    pub async fn play(mut self) -> anyhow::Result<DemoReport> {
+    pub async fn play(mut self) -> anyhow::Result<Played> {
         self.wait_for_quiet().await?;
         let injected = self.break_it().await?;
         self.look_on().await?;
         if self.moments.first_failure.is_none() {
             self.tell(Event::NoFailure)?;
         }
+        if let Some(breaking) = &mut self.breaking {
+            let flows = self.stage.workload.flows();
+            for event in breaking.under_the_fault(flows, self.judge.verdicts()) {
+                self.teller.tell(event)?;
+            }
+        }
         injected.clear(&self.stage.target()).await?;
+        self.moments.removed = Some(Instant::now());
         if !self.scenario.is_quiet() {
             self.tell(Event::Removed)?;
             if let Some(pages) = &mut self.pages {
@@ -159,15 +216,35 @@ impl<'a> Director<'a> {
         if let Some(pages) = self.pages.take() {
             report.add_pages(pages.report());
         }
+        let bypassed = self.breaking.as_ref().is_some_and(Breaking::has_bypassed);
         if let Some(breaking) = &self.breaking {
-            report.add_breaker(breaking.report(PROBES));
+            report.add_breaker(breaking.report(self.stage.probe_interval(), self.judge.verdicts()));
         }
-        self.tell(Event::Closing {
-            correct: report.correct,
-            text: closing(&self.judge, &self.moments, report.correct),
-            objections: report.objections.clone(),
-        })?;
-        Ok(report)
+        Ok(Played {
+            closing: closing(&self.judge, &self.moments, report.correct),
+            lasted: self.moments.lasted().filter(|_| bypassed),
+            teller: self.teller,
+            report,
+        })
+    }
+
+    /// Plays a fault that lasts so long, and measures when the first write gets through.
+    ///
+    /// # Errors
+    /// When the lab or the daemon fails.
+    pub async fn measure(mut self, lasting: Duration) -> anyhow::Result<WithoutBreaker> {
+        self.wait_for_quiet().await?;
+        let injected = self.break_it().await?;
+        let fault = self.moments.fault.map_or_else(Instant::now, |(at, _)| at);
+        tokio::time::sleep(lasting.saturating_sub(fault.elapsed())).await;
+        injected.clear(&self.stage.target()).await?;
+        let removed = Instant::now();
+        while self.stage.workload.first_success().is_none() && removed.elapsed() < AFTER {
+            tokio::time::sleep(self.timing.poll).await;
+        }
+        let first = self.stage.workload.first_success();
+        let first = first.map(|first| first.ended.saturating_duration_since(fault));
+        Ok(WithoutBreaker::new(removed - fault, first))
     }
 
     /// Plays up to the fault and leaves it in force for as long as the returned value lives.
@@ -209,7 +286,8 @@ impl<'a> Director<'a> {
             pages.fault_begins().await?;
         }
         let injected = self.scenario.inject(&self.stage.target()).await?;
-        self.stage.workload.await_success();
+        let broken: Vec<LabHook> = self.scenario.expected.iter().map(|it| it.hook).collect();
+        self.stage.workload.await_success(&broken);
         self.moments.fault = Some((Instant::now(), Timestamp::now()));
         if !self.scenario.is_quiet() {
             self.tell(Event::Injected {
@@ -234,8 +312,11 @@ impl<'a> Director<'a> {
                         && self.moments.first_failure.is_none()
                         && elapsed < self.timing.first_failure;
                     let page_due = self.pages.as_ref().is_some_and(|pages| !pages.waited_enough());
-                    let bypass_due = self.breaking.as_ref().is_some_and(|it| !it.is_through())
-                        && elapsed < self.timing.verdict;
+                    // What is not bypassed by then will not be.
+                    let bypass_due = self.breaking.as_ref().is_some_and(|it| match it.has_bypassed() {
+                        true => !it.is_through() && elapsed < self.timing.verdict,
+                        false => elapsed < verdict + BYPASS,
+                    });
                     elapsed >= verdict + self.timing.linger && !failure_due && !page_due && !bypass_due
                 }
             };
@@ -274,17 +355,8 @@ impl<'a> Director<'a> {
             }
             whole = breaking.look_at_objects().await?;
         }
-        if whole {
-            breaking.apply_again().await?;
-            let text = format!(
-                "every configuration is what it was, {:.1} s after every hook was found Healthy; hookwatch owns \
-                 nothing of them, and their owner applies them without force",
-                since.elapsed().as_secs_f64()
-            );
-            self.tell(Event::Breaker {
-                label: "restored",
-                text,
-            })?;
+        for event in breaking.check(since.elapsed()).await? {
+            self.tell(event)?;
         }
         self.breaking = Some(breaking);
         Ok(())
@@ -330,8 +402,12 @@ impl<'a> Director<'a> {
             // What succeeds after the fault was removed is not the breaker's merit.
             let first = self.stage.workload.first_success();
             let first = first.filter(|_| matches!(phase, Phase::Fault(_)));
+            let before = breaking.has_bypassed();
             for event in breaking.observe(fault, assessment, first) {
-                self.tell(event)?;
+                self.teller.tell(event)?;
+            }
+            if breaking.has_bypassed() && !before {
+                self.stage.workload.count_flows();
             }
         }
         if phase != Phase::Baseline
@@ -363,17 +439,7 @@ impl<'a> Director<'a> {
     }
 
     fn tell(&mut self, event: Event) -> anyhow::Result<()> {
-        if let Some(out) = &mut self.account.out {
-            let entry = Entry {
-                at: self.started.elapsed(),
-                event,
-            };
-            let text = render(&entry, self.account.colour);
-            out.write_all(text.as_bytes())
-                .and_then(|()| out.flush())
-                .context("writing the timeline")?;
-        }
-        Ok(())
+        self.teller.tell(event)
     }
 }
 

@@ -113,6 +113,11 @@ impl Stage {
         serde_json::from_slice(&body).context("reading the assessment")
     }
 
+    /// Time between two probes of one backend in calm times.
+    pub fn probe_interval(&self) -> Duration {
+        self.daemon.probe_interval
+    }
+
     /// The API server's URL.
     pub fn api_url(&self) -> String {
         self.control_plane.url()

@@ -98,6 +98,15 @@ pub enum Event {
         /// The same in words.
         text: String,
     },
+    /// Something that was to hold at the end was looked at.
+    Check {
+        /// Whether it holds.
+        passed: bool,
+        /// What, in a word or two.
+        label: &'static str,
+        /// The same in words, or what is wrong.
+        text: String,
+    },
     /// The fault was removed.
     Removed,
     /// The daemon found every hook healthy again, this long after.
@@ -226,6 +235,12 @@ impl Shown {
                 shown("●", GREEN, "no failure", vec![line])
             }
             Event::Breaker { label, text } => shown("◈", GREEN, label, vec![text.clone()]),
+            Event::Check {
+                passed: true,
+                label,
+                text,
+            } => shown("✔", GREEN, label, vec![text.clone()]),
+            Event::Check { label, text, .. } => shown("✘", RED, label, vec![text.clone()]),
             Event::Removed => shown("▼", CYAN, "fault removed", Vec::new()),
             Event::Recovered(after) => {
                 let line = format!("every hook Healthy again {:.1} s later", after.as_secs_f64());

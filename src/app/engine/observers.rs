@@ -88,11 +88,12 @@ pub(super) fn spawn(
     }
     let reader = LeaseReader::new(connection, Arc::clone(clock));
     tasks.spawn(leases::read(reader, events.clone()));
-    let canaries = Canaries::new(connection, &config.namespace, Arc::clone(clock));
-    for target in &config.canaries.targets {
+    let canaries = Canaries::new(connection, &config.namespace, Arc::clone(clock))
+        .with_further(config.canaries.further.clone());
+    for target in config.canaries.all() {
         tasks.spawn(write_canaries(
             canaries.clone(),
-            *target,
+            target,
             config.canaries.clone(),
             events.clone(),
             attention.clone(),

@@ -35,6 +35,8 @@ fn verdict(webhook: &str, health: Health, cause: Cause, effect: Effect) -> Verdi
         cause: Some(cause),
         effect,
         confidence: 0.9,
+        canaries: Vec::new(),
+        bypass: None,
         excess_share: None,
         since: None,
         summary: "It does not answer.".to_owned(),

@@ -197,6 +197,8 @@ pub fn judge_other(case: &OtherCase<'_>, previous: Option<Before>) -> Verdict {
         cause,
         effect,
         confidence: finding.confidence,
+        canaries: Vec::new(),
+        bypass: None,
         excess_share: None,
         since,
         summary: words::summary(case, finding.health, cause, effect),

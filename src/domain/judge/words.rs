@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::witnesses::{Counters, Probes};
-use super::{Accusation, Case, Finding, latest, rollout, ruled_out, scope, stale, structural};
+use super::{Accusation, Case, Finding, bypassed, latest, rollout, ruled_out, scope, stale, structural};
 use crate::domain::changes::Changes;
 use crate::domain::hook::{Backend, HookId, ServiceState, ServiceTarget, Target};
 use crate::domain::probing::{BackendState, Dead};
@@ -26,6 +26,9 @@ pub(super) fn evidence(
     &Finding { health, cause, .. }: &Finding,
     since: Option<Time>,
 ) -> Vec<String> {
+    if let Some(said) = bypassed::evidence(case, probes) {
+        return said;
+    }
     let mut said = Vec::new();
     // What was refused before writes got through again is no evidence any more.
     if let Some(latest) = latest(named).filter(|latest| latest.current || cause.is_some()) {
@@ -240,8 +243,9 @@ pub(super) fn summary(verdict: &Verdict) -> String {
         None => verdict.webhook.to_string(),
     };
     let Some(cause) = verdict.cause else {
+        let rest = bypassed::rest(verdict).unwrap_or_default();
         return match verdict.health {
-            Health::Healthy => format!("{who} is healthy."),
+            Health::Healthy => format!("{who} is healthy{rest}."),
             _ => format!("{who}: not enough is known to tell."),
         };
     };
@@ -272,6 +276,7 @@ pub(super) fn summary(verdict: &Verdict) -> String {
         }
         Effect::FailingOpen => "; writes that match it pass unchecked",
     };
+    let effect = bypassed::rest(verdict).unwrap_or(effect);
     let seems = if verdict.health == Health::Failing {
         ""
     } else {

@@ -12,14 +12,13 @@ use crate::domain::breaker::{CanaryWord, Ceiling, Facts, Judged, Witness};
 use crate::domain::bypass::edit::MAX_CONDITIONS;
 use crate::domain::bypass::{CONDITION_PREFIX, Condition};
 use crate::domain::canary::{CanaryOutcome, CanaryTarget};
-use crate::domain::changes::What;
 use crate::domain::fence::Proof;
 use crate::domain::history::{Window, Windows};
-use crate::domain::hook::{BackendPath, Hook, HookId};
+use crate::domain::hook::{BackendPath, FailurePolicy, Hook, HookId};
 use crate::domain::inventory::Inventory;
 use crate::domain::probing::BackendState;
 use crate::domain::time::Time;
-use crate::domain::verdict::{Assessment, Cause, Effect, Health, Verdict};
+use crate::domain::verdict::{Assessment, Bypass, Cause, Effect, Health, Verdict};
 
 /// An inventory that could not be kept up for longer than this is nothing to act by, in seconds.
 const OLD_INVENTORY: f64 = 30.0;
@@ -29,8 +28,6 @@ const SPREAD: Duration = Duration::from_secs(1);
 const LATE: Duration = Duration::from_secs(2);
 /// Mean seconds per call from which on the counters speak of a hook that is late.
 const SLOW: f64 = 0.5;
-/// Changes before this are not looked for.
-const LOOK_BACK: Duration = Duration::from_secs(3_600);
 
 /// Hooks that are asked about something that a shield spares. It changes with the inventory alone.
 pub(super) fn shieldable(inventory: &Inventory, own_namespace: &str) -> BTreeSet<HookId> {
@@ -94,7 +91,7 @@ impl Watchdog {
         };
         let (health, cause, effect) = match is_well {
             true => (Health::Healthy, None, Effect::None),
-            false => (verdict.health, verdict.cause, verdict.effect),
+            false => (verdict.health, verdict.cause, would_be(hook, verdict)),
         };
         Facts {
             health,
@@ -250,9 +247,7 @@ impl Watchdog {
         if met.is_empty() {
             return CanaryWord::Unmet;
         }
-        let changes = self.changes.of(&hook.id, now.before(LOOK_BACK));
-        let changed = changes.filter(|change| matches!(change.what, What::Reconfigured(_)));
-        let since = changed.map(|change| change.at + SPREAD).next_back();
+        let since = self.reconfigured_at(&hook.id, now).map(|at| at + SPREAD);
         let is_news = |started: Time| since.is_none_or(|since| started >= since);
         let mut word = CanaryWord::Awaited;
         for (_, memory) in self.canaries.iter().filter(|(target, _)| met.contains(target)) {
@@ -286,4 +281,16 @@ fn has_no_room(hook: &Hook) -> bool {
     let others = hook.match_conditions.iter();
     let others = others.filter(|condition| !condition.name.starts_with(CONDITION_PREFIX));
     others.count() >= MAX_CONDITIONS
+}
+
+/// What the hook does to writes, or would do if it were not bypassed: whether it may come back hangs on that.
+fn would_be(hook: &Hook, verdict: &Verdict) -> Effect {
+    let uncalled = verdict.bypass.is_some_and(Bypass::is_for_everybody);
+    match (verdict.cause, hook.failure_policy) {
+        (None | Some(Cause::Denying), _) => verdict.effect,
+        _ if !uncalled => verdict.effect,
+        (Some(Cause::Slow), _) => Effect::Delaying,
+        (Some(_), FailurePolicy::Fail) => Effect::Blocking,
+        (Some(_), FailurePolicy::Ignore) => Effect::FailingOpen,
+    }
 }

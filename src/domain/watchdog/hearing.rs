@@ -149,9 +149,12 @@ impl Watchdog {
             let memories = || {
                 self.canaries
                     .iter()
-                    .filter(|(target, _)| met_by.contains(target))
+                    .filter(|(target, _)| {
+                        met_by.contains(target) && !hook.is_some_and(|hook| self.is_kept_from(hook, *target))
+                    })
                     .map(|(_, memory)| memory)
             };
+            let reconfigured = hook.and_then(|hook| self.reconfigured_at(&hook.id, now));
             let named_alike = listed.get(webhook).map_or(&[][..], Vec::as_slice);
             let itself = |other: &Hook| hook.is_some_and(|hook| hook.id == other.id);
             let subject = (
@@ -181,6 +184,7 @@ impl Watchdog {
                     .copied()
                     .filter(|other| !itself(other))
                     .collect(),
+                met_by,
                 canaries: &self.canaries,
                 // Where canaries are slow for another reason, one that is under way is no news.
                 canary_late: memories()
@@ -190,7 +194,11 @@ impl Watchdog {
                     .filter(|waiting| *waiting >= Duration::from_secs(2))
                     .max(),
                 others_hang: hanging.iter().any(|id| hook.is_none_or(|hook| hook.id != *id)),
-                canary_passed: memories().filter_map(|memory| memory.passed_at(now)).max(),
+                // One that was sent before the hook was changed may have met another one.
+                canary_passed: memories()
+                    .filter_map(|memory| memory.passed_at(now))
+                    .filter(|sent| reconfigured.is_none_or(|at| *sent >= at))
+                    .max(),
                 alone: hook.is_none_or(|hook| {
                     let own = self.backends.get(&hook.id).into_iter().flat_map(BTreeMap::keys);
                     own.map(|backend| &backend.address).collect::<BTreeSet<_>>().len() == addresses.len()

@@ -8,7 +8,7 @@ use super::breaker::{ACTIONS, OUTCOMES, STATES};
 use super::hooks::{MAX_HOOKS, MAX_OUTCOMES, OTHER};
 use super::make::SECONDS;
 use crate::domain::breaker::{HeldBack, Rung};
-use crate::domain::canary::CanaryTarget;
+use crate::domain::canary::{CanaryTarget, MAX_FURTHER};
 use crate::domain::fence::AutoBreak;
 use crate::domain::hook::HookKind;
 use crate::domain::leadership::{Place, Role};
@@ -201,7 +201,12 @@ fn bound(metric: &str, label: &str) -> Option<Bound> {
         ],
         ("events_total", "outcome") => EventOutcome::ALL.map(EventOutcome::as_str).to_vec(),
         (_, "phase") => Phase::ALL.map(Phase::as_str).to_vec(),
-        (_, "canary") => CanaryTarget::ALL.map(CanaryTarget::as_str).to_vec(),
+        (_, "canary") => {
+            return Some(Bound::AtMost(
+                CanaryTarget::ALL.len() + MAX_FURTHER,
+                "`own_namespace`, `kube_system`, `node_lease`, and the names in `canaries.further`",
+            ));
+        }
         (_, "result") => [
             ScrapeFailureReason::ALL
                 .map(ScrapeFailureReason::as_str)

@@ -51,7 +51,7 @@ impl Observation {
     }
 
     pub(super) fn of_canary(mut self, target: CanaryTarget) -> Self {
-        self.set(|| vec![KeyValue::new("hookwatch.canary", target.as_str())]);
+        self.set(|| vec![KeyValue::new("hookwatch.canary", target.as_str().to_owned())]);
         self
     }
 

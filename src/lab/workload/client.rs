@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(40);
 const NODE_PATIENCE: Duration = Duration::from_secs(10);
 /// How many nodes the heartbeats stand for.
 const NODES: usize = 4;
-/// How often one of them renews its Lease.
+/// How often one of them, or of the controllers, renews its Lease.
 const HEARTBEAT: Duration = Duration::from_millis(500);
 
 /// Times requests, bounds them, and writes down how they end.
@@ -39,13 +39,11 @@ struct Requests {
 impl Requests {
     /// One write; true when it succeeded.
     async fn write<T>(&self, what: &str, request: impl Future<Output = kube::Result<T>>) -> bool {
-        let began = Instant::now();
-        let outcome = self.settle(request).await;
-        let now = Instant::now();
-        match outcome {
-            Ok(_) => self.record.wrote(now, now - began, what),
+        let ticket = self.record.begins(Instant::now(), what);
+        match self.settle(request).await {
+            Ok(_) => self.record.wrote(Instant::now(), ticket),
             Err(text) => {
-                self.record.failed(now, now - began, what, &text);
+                self.record.refused(Instant::now(), ticket, &text);
                 return false;
             }
         }
@@ -165,16 +163,16 @@ impl Tenant {
     }
 }
 
-/// The nodes' heartbeats: what a control plane dies of when it stops.
+/// The Leases by which nodes and controllers show that they live: what a control plane dies of when they stop.
 pub(super) struct Heartbeats {
-    leases: Api<Lease>,
+    client: Client,
     requests: Requests,
 }
 
 impl Heartbeats {
     pub(super) fn new(client: Client, record: Arc<Record>) -> Self {
         Self {
-            leases: Api::namespaced(client, "kube-node-lease"),
+            client,
             requests: Requests {
                 record,
                 patience: NODE_PATIENCE,
@@ -184,34 +182,38 @@ impl Heartbeats {
 
     pub(super) async fn run(self) {
         let mut beat = interval(HEARTBEAT);
-        let mut known = [false; NODES];
-        for node in (0..NODES).cycle() {
-            beat.tick().await;
-            let name = format!("node-{}", node + 1);
-            let spec = json!({
-                "holderIdentity": name,
-                "leaseDurationSeconds": 40,
-                // The API server takes microseconds and nothing finer.
-                "renewTime": format!("{:.6}", Timestamp::now()),
-            });
-            if known[node] {
-                let change = Patch::Merge(json!({"spec": spec}));
-                let patch = PatchParams::default();
-                let request = self.leases.patch(&name, &patch, &change);
-                self.requests
-                    .write("renew leases in kube-node-lease", request)
-                    .await;
-            } else {
-                let manifest = json!({"metadata": {"name": name}, "spec": spec});
-                let Ok(lease) = serde_json::from_value::<Lease>(manifest) else {
-                    return;
-                };
-                let post = PostParams::default();
-                let request = self.leases.create(&post, &lease);
-                known[node] = self
-                    .requests
-                    .write("create leases in kube-node-lease", request)
-                    .await;
+        let nodes = (1..=NODES).map(|node| ("kube-node-lease", format!("node-{node}"), 40));
+        let controller = ("kube-system", "lab-controller-manager".to_owned(), 15);
+        let mut leases: Vec<_> = nodes.chain([controller]).map(|lease| (lease, false)).collect();
+        loop {
+            for ((namespace, name, seconds), known) in &mut leases {
+                beat.tick().await;
+                let api: Api<Lease> = Api::namespaced(self.client.clone(), namespace);
+                let spec = json!({
+                    "holderIdentity": name,
+                    "leaseDurationSeconds": seconds,
+                    // The API server takes microseconds and nothing finer.
+                    "renewTime": format!("{:.6}", Timestamp::now()),
+                });
+                if *known {
+                    let change = Patch::Merge(json!({"spec": spec}));
+                    let patch = PatchParams::default();
+                    let request = api.patch(name, &patch, &change);
+                    self.requests
+                        .write(&format!("renew leases in {namespace}"), request)
+                        .await;
+                } else {
+                    let manifest = json!({"metadata": {"name": name}, "spec": spec});
+                    let Ok(lease) = serde_json::from_value::<Lease>(manifest) else {
+                        return;
+                    };
+                    let post = PostParams::default();
+                    let request = api.create(&post, &lease);
+                    *known = self
+                        .requests
+                        .write(&format!("create leases in {namespace}"), request)
+                        .await;
+                }
             }
         }
     }

@@ -1,11 +1,15 @@
 //! What the clients of the workload met.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
+use crate::lab::cluster::LabHook;
+
+/// A write that takes longer than this is not as usual, even if it succeeds.
+const AT_ONCE: Duration = Duration::from_millis(500);
 /// How far back single writes are remembered.
 const MEMORY: Duration = Duration::from_secs(30);
 /// And how many of them at most.
@@ -50,7 +54,7 @@ pub struct FirstFailure {
     pub text: String,
 }
 
-/// The first create or update that succeeded.
+/// The first create or update that succeeded at once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FirstSuccess {
     /// When the client learned of it.
@@ -58,6 +62,38 @@ pub struct FirstSuccess {
     /// What it had asked for, as in `create configmaps in team-a`.
     pub request: String,
 }
+
+/// How the writes to one namespace went that were begun since [`Record::count_flows`], as far as a hook is asked about
+/// them that is waited for.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Flow {
+    /// The namespace.
+    pub namespace: String,
+    /// Writes that succeeded within half a second.
+    pub at_once: u64,
+    /// Writes that succeeded later.
+    pub late: u64,
+    /// Writes that were refused or given up.
+    pub failed: u64,
+    /// Writes under way for more than half a second, whenever they were begun.
+    pub waiting: u64,
+}
+
+impl Flow {
+    /// Whether writes go through as they should, a few apart.
+    pub fn is_free(&self) -> bool {
+        self.at_once > 0 && self.at_once >= 4 * self.held_up()
+    }
+
+    /// Writes that were not done at once.
+    pub fn held_up(&self) -> u64 {
+        self.late + self.failed + self.waiting
+    }
+}
+
+/// A request under way; to be handed back with its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Ticket(u64);
 
 /// Where all clients of one workload write down what they met.
 #[derive(Debug, Default)]
@@ -71,27 +107,67 @@ struct State {
     /// Ended writes: when, how long it took, whether it succeeded.
     writes: VecDeque<(Instant, Duration, bool)>,
     first_failure: Option<FirstFailure>,
-    /// Since when a success is waited for.
-    awaited: Option<Instant>,
+    /// Since when a success is waited for, of a write that one of these hooks is asked about.
+    awaited: Option<(Instant, Vec<LabHook>)>,
     first_success: Option<FirstSuccess>,
+    next_ticket: u64,
+    under_way: BTreeMap<Ticket, (Instant, String)>,
+    /// Since when flows are counted.
+    counted_since: Option<Instant>,
+    flows: BTreeMap<String, Flow>,
 }
 
 impl Record {
-    pub(super) fn wrote(&self, now: Instant, took: Duration, request: &str) {
+    /// A write begins.
+    pub(super) fn begins(&self, now: Instant, request: &str) -> Ticket {
         let mut state = self.lock();
-        let counts = state.awaited.is_some_and(|since| now - took >= since) && !request.starts_with("delete");
-        if counts && state.first_success.is_none() {
+        state.next_ticket += 1;
+        let ticket = Ticket(state.next_ticket);
+        state.under_way.insert(ticket, (now, request.to_owned()));
+        ticket
+    }
+
+    pub(super) fn wrote(&self, now: Instant, ticket: Ticket) {
+        let mut state = self.lock();
+        let Some((began, request)) = state.under_way.remove(&ticket) else {
+            return;
+        };
+        let took = now - began;
+        let awaited = state
+            .awaited
+            .as_ref()
+            .is_some_and(|(since, hooks)| began >= *since && is_asked(hooks, &request));
+        if awaited && took <= AT_ONCE && state.first_success.is_none() {
             state.first_success = Some(FirstSuccess {
                 ended: now,
-                request: request.to_owned(),
+                request: request.clone(),
             });
         }
+        state.count_flow(began, &request, |flow| match took <= AT_ONCE {
+            true => flow.at_once += 1,
+            false => flow.late += 1,
+        });
         state.totals.written += 1;
         state.remember(now, took, true);
     }
 
     pub(super) fn listed(&self) {
         self.lock().totals.listed += 1;
+    }
+
+    /// A write failed.
+    pub(super) fn refused(&self, now: Instant, ticket: Ticket, text: &str) {
+        let ended = {
+            let mut state = self.lock();
+            let ended = state.under_way.remove(&ticket);
+            if let Some((began, request)) = &ended {
+                state.count_flow(*began, request, |flow| flow.failed += 1);
+            }
+            ended
+        };
+        if let Some((began, request)) = ended {
+            self.failed(now, now - began, &request, text);
+        }
     }
 
     pub(super) fn failed(&self, now: Instant, took: Duration, request: &str, text: &str) {
@@ -129,9 +205,20 @@ impl Record {
         self.lock().first_success.clone()
     }
 
-    pub(super) fn await_success(&self) {
+    pub(super) fn await_success(&self, hooks: &[LabHook]) {
         let mut state = self.lock();
-        (state.awaited, state.first_success) = (Some(Instant::now()), None);
+        (state.awaited, state.first_success) = (Some((Instant::now(), hooks.to_vec())), None);
+    }
+
+    /// Counts anew, from now on, how the writes to each namespace go.
+    pub(super) fn count_flows(&self) {
+        let mut state = self.lock();
+        state.counted_since = Some(Instant::now());
+        state.flows.clear();
+    }
+
+    pub(super) fn flows(&self) -> Vec<Flow> {
+        self.lock().flows(Instant::now())
     }
 
     pub(super) fn forget_failures(&self) {
@@ -143,7 +230,38 @@ impl Record {
     }
 }
 
+fn is_asked(hooks: &[LabHook], request: &str) -> bool {
+    hooks.iter().any(|hook| hook.is_asked_about(request))
+}
+
+/// The namespace that a request is about.
+fn namespace(request: &str) -> &str {
+    request.rsplit(' ').next().unwrap_or_default()
+}
+
 impl State {
+    fn count_flow(&mut self, began: Instant, request: &str, count: impl FnOnce(&mut Flow)) {
+        let hooks = self.awaited.iter().flat_map(|(_, hooks)| hooks);
+        if self.counted_since.is_none_or(|since| began < since)
+            || !hooks.into_iter().any(|hook| hook.is_asked_about(request))
+        {
+            return;
+        }
+        count(self.flows.entry(namespace(request).to_owned()).or_default());
+    }
+
+    fn flows(&self, now: Instant) -> Vec<Flow> {
+        let mut flows = self.flows.clone();
+        let hooks = self.awaited.as_ref().map_or(&[][..], |(_, hooks)| hooks);
+        for (began, request) in self.under_way.values() {
+            if is_asked(hooks, request) && now.saturating_duration_since(*began) > AT_ONCE {
+                flows.entry(namespace(request).to_owned()).or_default().waiting += 1;
+            }
+        }
+        let named = |(namespace, flow)| Flow { namespace, ..flow };
+        flows.into_iter().map(named).collect()
+    }
+
     fn remember(&mut self, now: Instant, took: Duration, succeeded: bool) {
         while self.writes.len() >= MAX_WRITES
             || self
@@ -205,6 +323,48 @@ mod tests {
         assert_eq!(recent.median, Some(Duration::from_millis(3)));
         assert_eq!((recent.writes_per_second, recent.failed), (1.5, 1));
         assert_eq!(state.recent(at(20), Duration::from_secs(2)), Recent::default());
+    }
+
+    #[test]
+    fn only_what_the_hooks_are_asked_about_counts_and_what_is_late_is_no_success_at_once() {
+        let record = Record::default();
+        let seconds = Duration::from_secs;
+        record.await_success(&[LabHook::Quota]);
+        record.count_flows();
+        let now = Instant::now();
+        for (request, took) in [
+            ("create configmaps in team-a", seconds(0)),
+            ("create services in team-a", seconds(8)),
+            ("renew leases in kube-node-lease", seconds(0)),
+            ("delete leases in team-b", seconds(0)),
+        ] {
+            let ticket = record.begins(now, request);
+            record.wrote(now + took, ticket);
+        }
+        let refused = record.begins(now, "patch services in team-a");
+        record.refused(now, refused, "no");
+        let first = record.first_success().unwrap();
+        assert_eq!(first.request, "renew leases in kube-node-lease");
+        let flow = |namespace: &str| {
+            let mut flows = record.flows().into_iter();
+            flows.find(|flow| flow.namespace == namespace)
+        };
+        let (tenant, nodes) = (flow("team-a").unwrap(), flow("kube-node-lease").unwrap());
+        assert_eq!((tenant.at_once, tenant.late, tenant.failed), (0, 1, 1));
+        assert!(nodes.is_free() && !tenant.is_free() && flow("team-b").is_none());
+    }
+
+    #[test]
+    fn a_write_under_way_is_held_up_whenever_it_was_begun() {
+        let record = Record::default();
+        record.await_success(&[LabHook::Opa]);
+        let now = Instant::now();
+        record.begins(now, "create secrets in team-a");
+        record.count_flows();
+        let later = now + Duration::from_secs(2);
+        let flows = record.lock().flows(later);
+        assert_eq!((flows.len(), flows[0].waiting), (1, 1));
+        assert!(!flows[0].is_free());
     }
 
     #[test]

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::domain::breaker::{CanaryWord, Facts, Judged, Witness};
+use crate::domain::canary::FurtherCanary;
 use crate::domain::hook::MatchCondition;
+use crate::domain::verdict::{Bypass, Effect};
 
 impl Incident {
     fn judged(&mut self, ms: u64) -> Judged {
@@ -160,10 +162,111 @@ fn a_hook_that_is_skipped_is_well_when_its_backends_are_whatever_was_counted_bef
     incident.scrape(27 * SECOND);
     let facts = incident.facts(27 * SECOND + 10, &opa);
     assert_eq!((facts.health, facts.cause), (Health::Healthy, None));
+    // What people read says the same, and that it is bypassed.
+    let assessment = incident.tick(27 * SECOND + 20);
+    let verdict = &assessment.hooks[0];
+    assert_eq!((verdict.health, verdict.effect), (Health::Healthy, Effect::None));
+    assert_eq!(verdict.bypass, Some(Bypass::Skip));
+    assert!(
+        verdict.summary.contains("it is bypassed (skip)"),
+        "{}",
+        verdict.summary
+    );
+    assert!(assessment.control_plane.summary.contains("it is bypassed (skip)"));
     // On probation its canaries have the last word.
     incident.inventory(28 * SECOND, vec![changed(&opa, "hookwatch.dev/probation")]);
     incident.canary(30 * SECOND, 5, refusal("opa", "EOF"));
     let facts = incident.facts(30 * SECOND + 10, &opa);
     assert_eq!(facts.canary, CanaryWord::Failed);
     assert_ne!(facts.health, Health::Healthy);
+}
+
+/// What somebody sees who looks during the outage.
+#[test]
+fn a_hook_that_is_skipped_and_does_not_answer_goes_on_failing_and_harms_no_write() {
+    let opa = hook("opa", 1);
+    let mut incident = Incident::calm(&[&opa]);
+    incident.canary_late(11 * SECOND);
+    incident.probe_late(11 * SECOND, &opa, 0, 2 * SECOND);
+    let before = incident.tick(13 * SECOND + 100);
+    assert_eq!(
+        (before.hooks[0].health, before.hooks[0].effect),
+        (Health::Failing, Effect::Blocking)
+    );
+    incident.inventory(14 * SECOND, vec![changed(&opa, "hookwatch.dev/skip")]);
+    for step in 0..4 {
+        let at = (16 + 2 * step) * SECOND;
+        // The canaries pass it by; that they get through does not clear it.
+        incident.canary(at, 5, CanaryOutcome::Written);
+        incident.probe_late(at, &opa, 0, 2 * SECOND);
+        let during = incident.tick(at + 10);
+        let verdict = &during.hooks[0];
+        assert_eq!(
+            (verdict.health, verdict.cause),
+            (Health::Failing, Some(Cause::Hanging))
+        );
+        assert_eq!(
+            (verdict.effect, verdict.bypass),
+            (Effect::None, Some(Bypass::Skip))
+        );
+        assert!(
+            verdict.summary.contains("does not answer; it is bypassed (skip)"),
+            "{}",
+            verdict.summary
+        );
+        assert!(
+            verdict.evidence[0].starts_with("It is bypassed since"),
+            "{:?}",
+            verdict.evidence
+        );
+        // To the breaker it is what it would be.
+        assert!(incident.facts(at + 20, &opa).is_culprit());
+    }
+}
+
+#[test]
+fn a_hook_that_is_shielded_goes_on_being_named_though_every_canary_is_spared() {
+    let opa = hook("opa", 1);
+    let mut incident = Incident::calm(&[&opa]);
+    incident.canary_late(11 * SECOND);
+    incident.probe_late(11 * SECOND, &opa, 0, 2 * SECOND);
+    assert!(incident.facts(13 * SECOND + 100, &opa).is_culprit());
+    incident.inventory(14 * SECOND, vec![changed(&opa, "hookwatch.dev/shield")]);
+    for step in 0..4 {
+        let at = (16 + 2 * step) * SECOND;
+        incident.canary(at, 5, CanaryOutcome::Written);
+        incident.probe_late(at, &opa, 0, 2 * SECOND);
+    }
+    let during = incident.tick(23 * SECOND);
+    let verdict = &during.hooks[0];
+    assert_eq!(
+        (verdict.health, verdict.effect, verdict.bypass),
+        (Health::Failing, Effect::Blocking, Some(Bypass::Shield))
+    );
+    assert!(
+        verdict.summary.contains("all others that match it are refused"),
+        "{}",
+        verdict.summary
+    );
+}
+
+#[test]
+fn a_canary_that_is_configured_covers_a_hook_that_no_other_meets() {
+    let mut pods = hook("pods", 1);
+    for rule in &mut pods.rules {
+        rule.resources = vec!["pods".to_owned()];
+    }
+    let pod = serde_json::json!({"apiVersion": "v1", "kind": "Pod"});
+    let further = FurtherCanary::new("tenant-pods", "team-a", "pods", pod).unwrap();
+    let mut incident = Incident::with(vec![pods.clone()]);
+    let alone = incident.tick(10);
+    assert_eq!(alone.hooks[0].canaries, []);
+    let watchdog = std::mem::replace(&mut incident.watchdog, Watchdog::new("hookwatch"));
+    incident.watchdog = watchdog.with_canaries(vec![further.clone()]);
+    incident.inventory(20, vec![pods.clone()]);
+    let covered = incident.tick(30);
+    assert_eq!(covered.hooks[0].canaries, [further.target]);
+    let views = &covered.control_plane.canaries;
+    assert_eq!(views.last().map(|view| view.canary), Some(further.target));
+    assert_eq!(incident.facts(40, &pods).canary, CanaryWord::Awaited);
 }

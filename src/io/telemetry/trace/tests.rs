@@ -89,6 +89,8 @@ fn change(name: &str, health: Health) -> Change {
             cause: Some(Cause::Hanging),
             effect: Effect::Blocking,
             confidence: 0.9,
+            canaries: Vec::new(),
+            bypass: None,
             excess_share: None,
             since: None,
             summary: "it hangs".to_owned(),

@@ -1,0 +1,42 @@
+//! Which canary covers which hook, in a report for people.
+
+use crate::domain::verdict::{CanaryView, Verdict};
+
+/// Hooks that are named in one line; the rest is a number.
+const NAMED: usize = 5;
+
+/// A line for each canary, with the hooks that its write is shown to, and one for those that no canary covers.
+pub(super) fn lines(hooks: &[Verdict], canaries: &[CanaryView]) -> Vec<String> {
+    let admission = || hooks.iter().filter(|verdict| verdict.kind.is_admission());
+    let mut lines = Vec::new();
+    for view in canaries {
+        let met: Vec<&Verdict> = admission()
+            .filter(|verdict| verdict.canaries.contains(&view.canary))
+            .collect();
+        if !met.is_empty() {
+            lines.push(format!("  {} covers {}", view.canary.as_str(), names(&met)));
+        }
+    }
+    let uncovered: Vec<&Verdict> = admission()
+        .filter(|verdict| verdict.canaries.is_empty())
+        .collect();
+    if !uncovered.is_empty() {
+        lines.push(format!(
+            "  no canary covers {}; canaries.further can",
+            names(&uncovered)
+        ));
+    }
+    lines
+}
+
+fn names(hooks: &[&Verdict]) -> String {
+    let mut names: Vec<String> = hooks
+        .iter()
+        .take(NAMED)
+        .map(|verdict| verdict.webhook.to_string())
+        .collect();
+    if hooks.len() > NAMED {
+        names.push(format!("{} more", hooks.len() - NAMED));
+    }
+    names.join(", ")
+}
