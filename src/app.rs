@@ -5,8 +5,10 @@ pub mod config;
 pub mod demo;
 pub mod diagnose;
 pub mod engine;
+pub mod progress;
 pub mod replay;
 pub mod run;
+pub mod terminal;
 
 use std::io::{self, ErrorKind, Write as _};
 

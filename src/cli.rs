@@ -2,12 +2,12 @@
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::app::config::{Config, ConfigArguments};
 use crate::app::demo::DaemonArguments;
 use crate::app::replay::ReplayArguments;
-use crate::app::{self, BAD_USAGE, Output, by_hand, demo, diagnose, run};
+use crate::app::{self, BAD_USAGE, Output, by_hand, demo, diagnose, run, terminal};
 use crate::io::client::ConnectError;
 use crate::io::telemetry::{self, LogFormat};
 
@@ -40,6 +40,15 @@ enum Command {
     /// Exit code: 0 healthy, 1 a hook is failing, 2 could not tell, 3 writes are impaired and no hook is to
     /// blame, 64 bad usage.
     Diagnose(diagnose::DiagnoseArguments),
+    /// Show what a running daemon sees, once
+    ///
+    /// Exit code as that of `diagnose`: 0 healthy, 1 a hook is failing, 2 could not tell, also when no daemon answers, 3
+    /// writes are impaired and no hook is to blame, 64 bad usage.
+    Status(terminal::StatusArguments),
+    /// Show what a running daemon sees, as it changes
+    ///
+    /// Keys: q quit, arrows or j and k move, Enter evidence, s sort, / filter, p pause, ? help.
+    Top(terminal::TopArguments),
     /// Break a control plane made for it, and see whether the daemon finds the culprit
     ///
     /// Exit code: 0 when the verdict was right, 1 when it was not, 77 when the scenario cannot be played here.
@@ -70,9 +79,27 @@ pub fn command() -> clap::Command {
     Arguments::command()
 }
 
+/// What kubectl looks for when it is asked for `kubectl hookwatch`.
+const PLUGIN: &str = "kubectl-hookwatch";
+
+/// Whether the binary goes by the name of a plugin of kubectl, by the first word of its command line.
+fn is_plugin(called: Option<&std::ffi::OsStr>) -> bool {
+    let name = called
+        .map(std::path::Path::new)
+        .and_then(std::path::Path::file_stem);
+    name.is_some_and(|name| name == PLUGIN)
+}
+
+/// What a person types to get here.
+const fn program(plugin: bool) -> &'static str {
+    if plugin { "kubectl hookwatch" } else { "hookwatch" }
+}
+
 /// Does what the command line asks for.
 pub fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
+    let plugin = is_plugin(std::env::args_os().next().as_deref());
+    let typed = command().bin_name(program(plugin)).try_get_matches();
+    let arguments = match typed.and_then(|matches| Arguments::from_arg_matches(&matches)) {
         Ok(arguments) => arguments,
         Err(error) => {
             let code = if error.use_stderr() { BAD_USAGE } else { 0 };
@@ -94,7 +121,7 @@ pub fn main() -> ExitCode {
     }
     // Must come before anything that could open a TLS connection.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    match dispatch(arguments.command) {
+    match dispatch(arguments.command, plugin) {
         Ok(code) => code,
         Err(error) => {
             eprintln!("hookwatch: {error:#}");
@@ -103,7 +130,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
+fn dispatch(command: Command, plugin: bool) -> anyhow::Result<ExitCode> {
     match command {
         Command::Run(arguments) => match checked(&arguments) {
             Ok(config) => match block_on(run::until_signal(config)) {
@@ -126,6 +153,8 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
             ),
             Err(code) => Ok(code),
         },
+        Command::Status(arguments) => look(terminal::status(arguments, program(plugin), plugin)),
+        Command::Top(arguments) => look(terminal::top(arguments, program(plugin), plugin)),
         Command::Demo(arguments) => {
             arguments.make_ready()?;
             let mut record = arguments.record.clone();
@@ -173,10 +202,19 @@ fn checked(arguments: &ConfigArguments) -> Result<Config, ExitCode> {
 }
 
 fn block_on(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
-    tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()?
-        .block_on(work)
+    runtime()?.block_on(work)
+}
+
+/// For a command that only reads: whoever has seen enough does not wait for a name that is still being resolved.
+fn look(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
+    let runtime = runtime()?;
+    let ended = runtime.block_on(work);
+    runtime.shutdown_background();
+    ended
+}
+
+fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()
 }
 
 #[cfg(test)]
@@ -186,5 +224,20 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         command().debug_assert();
+    }
+
+    #[test]
+    fn only_the_name_of_the_plugin_makes_it_one() {
+        for (called, plugin) in [
+            ("kubectl-hookwatch", true),
+            ("/usr/local/bin/kubectl-hookwatch", true),
+            ("kubectl-hookwatch.exe", true),
+            ("hookwatch", false),
+            ("/kubectl-hookwatch/hookwatch", false),
+            ("", false),
+        ] {
+            assert_eq!(is_plugin(Some(called.as_ref())), plugin, "{called}");
+        }
+        assert!(!is_plugin(None));
     }
 }

@@ -9,6 +9,7 @@ pub mod audit;
 pub mod breaker;
 pub mod canary;
 pub mod client;
+pub mod daemon;
 pub mod events;
 pub mod fence;
 mod held;

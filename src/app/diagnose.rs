@@ -4,7 +4,6 @@ mod coverage;
 mod servers;
 
 use std::fmt::Write as _;
-use std::io::{IsTerminal, Write as _};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +13,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use super::Output;
 use super::config::{Config, ConfigArguments};
 use super::engine::Engine;
+use super::progress::{Line, during};
 use crate::domain::verdict::{Assessment, Health, Verdict, Writes};
 use crate::io::client::greeting::Obstacle;
 
@@ -62,28 +62,52 @@ pub enum Conclusion {
     NotAHook,
 }
 
-impl Conclusion {
-    /// Reads an assessment.
-    pub fn of(assessment: &Assessment) -> Self {
-        let plane = &assessment.control_plane;
+/// What counts for a conclusion.
+#[derive(Debug, Clone, Copy)]
+pub struct Facts {
+    /// A hook that takes part in admission is failing.
+    pub admission_culprit: bool,
+    /// Another hook is.
+    pub other_culprit: bool,
+    /// Too little is seen to say that nothing is wrong.
+    pub blind: bool,
+    /// Something is found that impairs writes and is no hook.
+    pub not_a_hook: bool,
+    /// Whether the control plane takes writes.
+    pub writes: Writes,
+}
+
+impl From<Facts> for Conclusion {
+    fn from(facts: Facts) -> Self {
         // A broken API of one kind of object is no answer to the question why writes are impaired.
-        let admission = |verdict: &Verdict| verdict.kind.is_admission();
-        if assessment.culprits().any(admission) {
+        if facts.admission_culprit {
             Self::HookFailing
-        } else if assessment.sources.inventory_age_seconds.is_none()
-            || !assessment.sources.hooks_listed
-            || assessment.sources.self_doubt
-        {
+        } else if facts.blind {
             Self::CouldNotTell
-        } else if plane.not_a_hook.is_some() || matches!(plane.writes, Writes::Blocked | Writes::Delayed) {
+        } else if facts.not_a_hook || matches!(facts.writes, Writes::Blocked | Writes::Delayed) {
             Self::NotAHook
-        } else if assessment.culprits().next().is_some() {
+        } else if facts.other_culprit {
             Self::HookFailing
-        } else if plane.writes == Writes::Unknown {
+        } else if facts.writes == Writes::Unknown {
             Self::CouldNotTell
         } else {
             Self::Healthy
         }
+    }
+}
+
+impl Conclusion {
+    /// Reads an assessment.
+    pub fn of(assessment: &Assessment) -> Self {
+        let (plane, sources) = (&assessment.control_plane, &assessment.sources);
+        let admission = |verdict: &Verdict| verdict.kind.is_admission();
+        Self::from(Facts {
+            admission_culprit: assessment.culprits().any(admission),
+            other_culprit: assessment.culprits().any(|verdict| !admission(verdict)),
+            blind: sources.inventory_age_seconds.is_none() || !sources.hooks_listed || sources.self_doubt,
+            not_a_hook: plane.not_a_hook.is_some(),
+            writes: plane.writes,
+        })
     }
 
     /// The exit code of `diagnose`.
@@ -96,7 +120,8 @@ impl Conclusion {
         }
     }
 
-    const fn sentence(self) -> &'static str {
+    /// The result in a few words.
+    pub const fn sentence(self) -> &'static str {
         match self {
             Self::Healthy => "HEALTHY: writes flow and no hook is failing",
             Self::HookFailing => "A HOOK IS FAILING",
@@ -117,7 +142,7 @@ pub async fn diagnose(mut config: Config, arguments: &DiagnoseArguments) -> anyh
     // One look leads nobody and says what it sees to whoever asked.
     config.leadership.enabled = false;
     config.alertmanager.targets.clear();
-    let engine = match Engine::start(&config).await {
+    let engine = match during("connecting", Engine::start(&config)).await {
         Ok(engine) => engine,
         Err(error) => {
             // Exit code 1 would accuse a hook.
@@ -156,7 +181,7 @@ async fn look(engine: &Engine, at_most: Duration) -> Option<Arc<Assessment>> {
     let mut held: Option<(Conclusion, Instant)> = None;
     let mut tick = tokio::time::interval(Duration::from_millis(250));
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut progress = Progress::new();
+    let mut line = Line::new();
     while began.elapsed() < at_most {
         tick.tick().await;
         latest = engine.assessment.borrow().clone();
@@ -166,7 +191,7 @@ async fn look(engine: &Engine, at_most: Duration) -> Option<Arc<Assessment>> {
             .filter(|(before, _)| *before == conclusion)
             .map_or(Instant::now(), |(_, at)| at);
         held = Some((conclusion, since));
-        progress.show(began.elapsed(), at_most, assessment);
+        line.show(&progress(began.elapsed(), at_most, assessment));
         let looked = began.elapsed();
         let settled = looked >= AT_LEAST && since.elapsed() >= SETTLED;
         let enough = match conclusion {
@@ -178,7 +203,6 @@ async fn look(engine: &Engine, at_most: Duration) -> Option<Arc<Assessment>> {
             break;
         }
     }
-    progress.clear();
     latest
 }
 
@@ -186,43 +210,21 @@ fn is_suspect(verdict: &Verdict) -> bool {
     verdict.health == Health::Suspect
 }
 
-/// One line on a terminal that is written over; nothing anywhere else.
-struct Progress {
-    terminal: bool,
-}
-
-impl Progress {
-    fn new() -> Self {
-        Self {
-            terminal: std::io::stderr().is_terminal(),
-        }
-    }
-
-    fn show(&mut self, looked: Duration, at_most: Duration, assessment: &Assessment) {
-        if self.terminal {
-            let scraped = assessment
-                .sources
-                .scrapes
-                .iter()
-                .filter(|scrape| scrape.age_seconds.is_some());
-            eprint!(
-                "\r\x1b[Klooking, {:.0} of at most {:.0} s: {} hooks, {} API servers scraped, writes {}",
-                looked.as_secs_f64(),
-                at_most.as_secs_f64(),
-                assessment.hooks.len(),
-                scraped.count(),
-                assessment.control_plane.writes.as_str()
-            );
-            // A terminal that cannot be written to needs no progress.
-            let _ = std::io::stderr().flush();
-        }
-    }
-
-    fn clear(&self) {
-        if self.terminal {
-            eprint!("\r\x1b[K");
-        }
-    }
+/// How far the look is.
+fn progress(looked: Duration, at_most: Duration, assessment: &Assessment) -> String {
+    let scraped = assessment
+        .sources
+        .scrapes
+        .iter()
+        .filter(|scrape| scrape.age_seconds.is_some());
+    format!(
+        "looking, {:.0} of at most {:.0} s: {} hooks, {} API servers scraped, writes {}",
+        looked.as_secs_f64(),
+        at_most.as_secs_f64(),
+        assessment.hooks.len(),
+        scraped.count(),
+        assessment.control_plane.writes.as_str()
+    )
 }
 
 /// The report for people: the conclusion, then who and why, then what else was seen.

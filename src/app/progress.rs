@@ -1,0 +1,70 @@
+//! What lasts says so: one line on a terminal, written over, and nothing anywhere else.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::time::Duration;
+
+use tokio::time::{Instant, interval_at};
+
+/// What is done by then needs no word.
+const QUIET: Duration = Duration::from_secs(2);
+/// Between two times that it is said.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// A line on standard error that is written over, where that is a terminal.
+#[derive(Debug)]
+pub struct Line {
+    terminal: bool,
+    shown: bool,
+}
+
+impl Line {
+    /// Nothing is shown yet.
+    pub fn new() -> Self {
+        Self {
+            terminal: std::io::stderr().is_terminal(),
+            shown: false,
+        }
+    }
+
+    /// Shows this instead of what was there.
+    pub fn show(&mut self, text: &str) {
+        if self.terminal {
+            self.shown = true;
+            eprint!("\r\x1b[K{text}");
+            // A terminal that cannot be written to needs no progress.
+            let _ = std::io::stderr().flush();
+        }
+    }
+
+    /// Takes it away, so that what is printed next stands alone.
+    pub fn clear(&mut self) {
+        if std::mem::take(&mut self.shown) {
+            eprint!("\r\x1b[K");
+        }
+    }
+}
+
+impl Default for Line {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+/// Does something, and says what and for how long when it takes more than a moment.
+pub async fn during<T>(what: &str, work: impl Future<Output = T>) -> T {
+    let (began, mut line) = (Instant::now(), Line::new());
+    let mut tick = interval_at(began + QUIET, AGAIN);
+    let mut work = std::pin::pin!(work);
+    loop {
+        tokio::select! {
+            done = work.as_mut() => return done,
+            _ = tick.tick() => line.show(&format!("{what}, for {} s", began.elapsed().as_secs())),
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! `hookwatch status` and `hookwatch top`: a running daemon's assessment, in a terminal.
+
+mod guard;
+mod status;
+mod top;
+pub mod view;
+
+use std::path::PathBuf;
+
+use crate::io::client::{ConnectOptions, Connection};
+use crate::io::daemon::tunnel::Tunnel;
+use crate::io::daemon::{Address, AskError, Daemon, Files, Way};
+
+pub use guard::Guard;
+pub use status::{StatusArguments, status};
+pub use top::{TopArguments, top};
+
+/// Where a daemon listens that was told nothing else.
+const HERE: &str = "http://127.0.0.1:9880";
+
+/// Which daemon is asked, and what it is shown.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct ServerArguments {
+    /// Address of the daemon [default: http://127.0.0.1:9880, or with --cluster a Pod]
+    #[arg(
+        long,
+        env = "HOOKWATCH_SERVER",
+        value_name = "URL",
+        conflicts_with = "cluster"
+    )]
+    pub server: Option<Address>,
+    /// Ask a daemon in the cluster, through a port-forward
+    ///
+    /// This is the default of `kubectl hookwatch`, and of --kubeconfig and --context.
+    #[arg(long)]
+    pub cluster: bool,
+    /// Kubeconfig to use; default: as kubectl finds it
+    #[arg(long, env = "HOOKWATCH_KUBECONFIG", value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig
+    #[arg(long, env = "HOOKWATCH_CONTEXT", value_name = "NAME")]
+    pub context: Option<String>,
+    /// Namespace of the daemon in the cluster
+    #[arg(
+        long,
+        env = "HOOKWATCH_NAMESPACE",
+        value_name = "NAME",
+        default_value = "hookwatch"
+    )]
+    pub namespace: String,
+    /// Authorities, PEM, that the daemon's certificate may come from; in a cluster it is asked over TLS then
+    #[arg(long, value_name = "FILE")]
+    pub ca_file: Option<PathBuf>,
+    /// Client certificate with its chain to show, PEM
+    #[arg(long, value_name = "FILE", requires = "key_file")]
+    pub cert_file: Option<PathBuf>,
+    /// Key of the client certificate, PEM
+    #[arg(long, value_name = "FILE", requires = "cert_file")]
+    pub key_file: Option<PathBuf>,
+    /// File with the token that the daemon wants
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+}
+
+impl ServerArguments {
+    /// Whether it is reached through the API server. `in_cluster` is what counts where nothing is said.
+    const fn is_in_cluster(&self, in_cluster: bool) -> bool {
+        let named = self.cluster || self.kubeconfig.is_some() || self.context.is_some();
+        self.server.is_none() && (named || in_cluster)
+    }
+
+    /// The daemon that is meant.
+    async fn daemon(&self, in_cluster: bool) -> anyhow::Result<Daemon> {
+        let files = Files {
+            ca: self.ca_file.clone(),
+            certificate: self.cert_file.clone().zip(self.key_file.clone()),
+            token: self.token_file.clone(),
+        };
+        if !self.is_in_cluster(in_cluster) {
+            let address = match &self.server {
+                Some(address) => address.clone(),
+                None => HERE.parse()?,
+            };
+            return Ok(Daemon::new(address, Way::Direct, files));
+        }
+        let options = ConnectOptions {
+            kubeconfig: self.kubeconfig.clone(),
+            context: self.context.clone(),
+        };
+        let connection = Connection::open(&options).await?;
+        // At the Pod's end it is always its own loopback address; TLS wants the name in the certificate, and HTTP one
+        // that the daemon takes for its own host.
+        let address = Address {
+            encrypted: files.ca.is_some(),
+            host: match files.ca {
+                Some(_) => format!("hookwatch.{}.svc", self.namespace),
+                None => "localhost".to_owned(),
+            },
+            port: 9880,
+            prefix: String::new(),
+        };
+        let tunnel = Tunnel::new(connection, self.namespace.clone());
+        Ok(Daemon::new(address, Way::Tunnel(tunnel), files))
+    }
+
+    /// What can be done when there is no answer.
+    fn hint(&self, error: &AskError, program: &str, in_cluster: bool) -> Option<String> {
+        let without = format!("`{program} diagnose` looks for itself, without a daemon");
+        let namespace = &self.namespace;
+        match error {
+            AskError::Unreachable { .. } | AskError::Another { .. } if self.is_in_cluster(in_cluster) => {
+                Some(format!(
+                    "its port is the one named http, else 9880, and with --ca-file it is asked over TLS; {without}"
+                ))
+            }
+            AskError::Unreachable { .. } | AskError::Another { .. } => {
+                match self.server.as_ref().is_none_or(Address::is_this_host) {
+                    true => Some(format!(
+                        "a daemon in a cluster is reached by `{program} status --cluster`, or while `kubectl -n {namespace} \
+                         port-forward deployment/hookwatch 9880` runs; {without}"
+                    )),
+                    false => Some(without),
+                }
+            }
+            AskError::Tunnel(_) => Some(without),
+            AskError::Refused { status: 401, .. } => Some("give --token-file".to_owned()),
+            AskError::Refused { .. } => Some("give --token-file, or --cert-file and --key-file".to_owned()),
+            AskError::NotYet { .. } | AskError::Trust(_) => None,
+        }
+    }
+}

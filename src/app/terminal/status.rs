@@ -1,0 +1,266 @@
+//! `hookwatch status`: what a running daemon sees, once.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use serde_json::Value;
+
+use super::ServerArguments;
+use super::view::seen::{Hook, Seen, clock, lasting};
+use super::view::state::in_trouble;
+use super::view::text::{clean, fit, width};
+use crate::app::diagnose::{Conclusion, Facts};
+use crate::app::{BAD_USAGE, Output};
+use crate::domain::verdict::{Health, human_seconds};
+use crate::io::daemon::Answer;
+
+/// Hooks, and lines of each other list, shown at most: it is one screen. All of them are in the JSON.
+const HOOKS: usize = 15;
+const LINES: usize = 5;
+
+/// What `status` was asked for.
+#[derive(Debug, Clone, clap::Args)]
+pub struct StatusArguments {
+    /// Which daemon
+    #[command(flatten)]
+    pub server: ServerArguments,
+    /// How to print it
+    #[arg(long, value_enum, default_value_t)]
+    pub output: Output,
+}
+
+/// What counts for a conclusion of what a daemon says.
+fn facts(seen: &Seen) -> Facts {
+    let admission = |hook: &Hook| {
+        let kind = hook.kind.as_str();
+        kind.eq_ignore_ascii_case("validating") || kind.eq_ignore_ascii_case("mutating")
+    };
+    let culprits = || seen.hooks.iter().filter(|hook| hook.health == Health::Failing);
+    let sources = &seen.sources;
+    Facts {
+        admission_culprit: culprits().any(admission),
+        other_culprit: culprits().any(|hook| !admission(hook)),
+        blind: sources.inventory_age_seconds.is_none() || !sources.hooks_listed || sources.self_doubt,
+        not_a_hook: seen.control_plane.not_a_hook.is_some(),
+        writes: seen.control_plane.writes,
+    }
+}
+
+/// Asks and prints.
+///
+/// # Errors
+/// When there is no way to the cluster, or standard output cannot be written to.
+pub async fn status(arguments: StatusArguments, program: &str, in_cluster: bool) -> anyhow::Result<ExitCode> {
+    let mut daemon = match arguments.server.daemon(in_cluster).await {
+        Ok(daemon) => daemon,
+        Err(error) => {
+            eprintln!("hookwatch: {error:#}");
+            return Ok(ExitCode::from(BAD_USAGE));
+        }
+    };
+    let answer = crate::app::progress::during(&format!("asking {}", daemon.name()), daemon.ask()).await;
+    let asked = answer.map_err(|error| {
+        let hint = arguments.server.hint(&error, program, in_cluster);
+        hint.map_or_else(|| error.to_string(), |hint| format!("{error}\n  {hint}"))
+    });
+    let read = asked.and_then(|answer| {
+        let seen = Seen::parse(&answer.assessment).map_err(|error| format!("{}: {error}", daemon.name()))?;
+        Ok((answer, seen))
+    });
+    let (conclusion, printed) = match read {
+        Ok((answer, seen)) => {
+            let conclusion = match answer.silent {
+                None => Conclusion::from(facts(&seen)),
+                // What it saw last may be long over.
+                Some(_) => Conclusion::CouldNotTell,
+            };
+            let printed = match arguments.output {
+                Output::Text => report(conclusion, &seen, answer.silent.as_deref(), &daemon.name()),
+                Output::Json => document(conclusion, answer.silent.as_deref(), Some(&answer))?,
+            };
+            (conclusion, printed)
+        }
+        Err(why) => {
+            eprintln!(
+                "hookwatch: {}",
+                why.lines().map(clean).collect::<Vec<_>>().join("\n")
+            );
+            let conclusion = Conclusion::CouldNotTell;
+            let printed = match arguments.output {
+                Output::Text => String::new(),
+                Output::Json => document(conclusion, why.lines().next(), None)?,
+            };
+            (conclusion, printed)
+        }
+    };
+    crate::app::print(&printed)?;
+    Ok(ExitCode::from(conclusion.exit_code()))
+}
+
+/// The same document as that of `diagnose`.
+fn document(
+    conclusion: Conclusion,
+    obstacle: Option<&str>,
+    answer: Option<&Answer>,
+) -> anyhow::Result<String> {
+    let assessment: Value = match answer {
+        Some(answer) => serde_json::from_slice(&answer.assessment)?,
+        None => Value::Null,
+    };
+    let report =
+        serde_json::json!({"conclusion": conclusion, "obstacle": obstacle, "assessment": assessment});
+    Ok(serde_json::to_string_pretty(&report)? + "\n")
+}
+
+/// One screen: the conclusion, the control plane, the hooks in trouble, the breaker, who was asked.
+fn report(conclusion: Conclusion, seen: &Seen, silent: Option<&str>, server: &str) -> String {
+    let mut text = String::new();
+    let mut line = |said: &str| {
+        text.push_str(said);
+        text.push('\n');
+    };
+    let plane = &seen.control_plane;
+    line(conclusion.sentence());
+    if let Some(silent) = silent {
+        line(&format!(
+            "  The daemon does not judge any more, all of this is old: {}",
+            clean(silent)
+        ));
+    }
+    line(&format!("  {}", seen.sentence()));
+    if let Some(advice) = seen.advice() {
+        line(&format!("  next: {advice}"));
+    }
+    let some = |lines: &[super::view::text::Text], line: &mut dyn FnMut(&str)| {
+        lines
+            .iter()
+            .take(LINES)
+            .for_each(|said| line(&format!("  {said}")));
+        if lines.len() > LINES {
+            line(&format!("  and {} more", lines.len() - LINES));
+        }
+    };
+    some(&plane.clocks, &mut line);
+    some(&plane.symptoms, &mut line);
+    let lasted = plane.since.map_or_else(String::new, |since| {
+        format!(
+            " for {}, since {} UTC",
+            lasting(seen.at.since(since)),
+            clock(since)
+        )
+    });
+    let seconds = |seconds: Option<f64>| seconds.map_or_else(|| "not known".to_owned(), human_seconds);
+    line("control plane");
+    line(&format!("  writes     {}{lasted}", plane.writes.as_str()));
+    line(&format!(
+        "  per write  {}, usually {}",
+        seconds(plane.write_seconds),
+        seconds(plane.usual_write_seconds)
+    ));
+    let canaries: Vec<String> = plane
+        .canaries
+        .iter()
+        .map(|canary| format!("{} {}", canary.canary, canary.state))
+        .collect();
+    line(&format!("  canaries   {}", canaries.join(", ")));
+    if let Some(found) = &plane.not_a_hook {
+        line(&format!(
+            "  no hook    {}, confidence {:.2}",
+            found.cause, found.confidence
+        ));
+        some(&found.evidence, &mut line);
+    }
+    hooks(seen, &mut line);
+    let breaker = &seen.breaker;
+    line("breaker");
+    let instead = match breaker.wanted != breaker.effective {
+        true => format!(" instead of {}", breaker.wanted),
+        false => String::new(),
+    };
+    line(&format!("  {}{instead}: {}", breaker.effective, breaker.why));
+    for standing in breaker.hooks.iter().take(LINES) {
+        line(&format!("  {}: {}. {}", standing.webhook, standing.short(), standing.words).trim_end());
+    }
+    if breaker.hooks.len() > LINES {
+        line(&format!("  and {} more", breaker.hooks.len() - LINES));
+    }
+    line("sources");
+    line(&format!("  {}, at {} UTC", clean(server), clock(seen.at)));
+    line(&format!("  {}", seen.leader()));
+    some(&seen.sources.inventory_trouble, &mut line);
+    if let Some(why) = &seen.sources.api_servers_trouble {
+        line(&format!("  API servers: {why}"));
+    }
+    if seen.sources.self_doubt {
+        line("  Every probe fails at once, so the fault may be hookwatch's own.");
+    }
+    if !seen.problems.is_empty() {
+        line(&format!(
+            "  {} objects could not be made sense of",
+            seen.problems.len()
+        ));
+    }
+    text
+}
+
+fn hooks(seen: &Seen, line: &mut impl FnMut(&str)) {
+    let count = |health| seen.count(health);
+    if !seen.sources.hooks_listed {
+        line("hooks\n  the webhook configurations could not be read");
+        return;
+    }
+    line(&format!(
+        "hooks: {} failing, {} suspect, {} unknown, {} healthy",
+        count(Health::Failing),
+        count(Health::Suspect),
+        count(Health::Unknown),
+        count(Health::Healthy)
+    ));
+    let trouble: Vec<&Hook> = seen.hooks.iter().filter(|hook| in_trouble(hook)).collect();
+    if trouble.is_empty() {
+        return;
+    }
+    let mut rows = vec![["HEALTH", "CAUSE", "EFFECT", "SURE", "FOR", "WEBHOOK"].map(str::to_owned)];
+    rows.extend(trouble.iter().take(HOOKS).map(|hook| row(seen, hook)));
+    let mut widths = [0; 6];
+    for row in &rows {
+        for (room, cell) in widths.iter_mut().zip(row) {
+            *room = (*room).max(width(cell));
+        }
+    }
+    for row in &rows {
+        let mut said = " ".to_owned();
+        for (cell, room) in row.iter().zip(widths).take(5) {
+            // Writing to a String cannot fail.
+            let _ = write!(said, " {}", fit(cell, room));
+        }
+        line(&format!("{said} {}", row[5]));
+    }
+    if trouble.len() > HOOKS {
+        line(&format!(
+            "  and {} more; --output json has all",
+            trouble.len() - HOOKS
+        ));
+    }
+}
+
+fn row(seen: &Seen, hook: &Hook) -> [String; 6] {
+    let configuration = hook.configuration.as_ref().map(|name| format!(" ({name})"));
+    [
+        hook.health.as_str().to_owned(),
+        hook.cause
+            .as_ref()
+            .map_or_else(|| "-".to_owned(), ToString::to_string),
+        if hook.effect.is_empty() {
+            "-".to_owned()
+        } else {
+            hook.effect.to_string()
+        },
+        hook.cause
+            .as_ref()
+            .map_or_else(|| "-".to_owned(), |_| format!("{:.2}", hook.confidence)),
+        hook.since
+            .map_or_else(|| "-".to_owned(), |since| lasting(seen.at.since(since))),
+        format!("{}{}", hook.webhook, configuration.unwrap_or_default()),
+    ]
+}

@@ -1,0 +1,188 @@
+//! `hookwatch top`: what a running daemon sees, as it changes.
+
+use std::io::{self, IsTerminal as _};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ratatui::Terminal;
+use ratatui::backend::CrosstermBackend;
+use ratatui::crossterm::event::{self, Event};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+
+use super::view::seen::Seen;
+use super::view::state::{Next, Room, State};
+use super::view::text::Text;
+use super::view::{Known, screen};
+use super::{Guard, ServerArguments};
+use crate::app::BAD_USAGE;
+use crate::io::daemon::Daemon;
+
+/// Between two questions.
+const EVERY: Duration = Duration::from_secs(1);
+/// An answer that took long is waited for so many times as long before the next question. Never so long that the daemon
+/// closes the connection, which it does after 5 s.
+const SHARE: u32 = 3;
+const SELDOM: Duration = Duration::from_secs(4);
+/// Ages are shown in seconds.
+const TICK: Duration = Duration::from_secs(1);
+
+/// What `top` was asked for.
+#[derive(Debug, Clone, clap::Args)]
+pub struct TopArguments {
+    /// Which daemon
+    #[command(flatten)]
+    pub server: ServerArguments,
+    /// No colours; none either where NO_COLOR is set or TERM is dumb
+    #[arg(long)]
+    pub no_color: bool,
+}
+
+/// What came of a question.
+type Heard = Result<(Arc<Seen>, Option<Text>), Text>;
+
+/// Shows it until told to stop.
+///
+/// # Errors
+/// When the terminal fails.
+pub async fn top(arguments: TopArguments, program: &str, in_cluster: bool) -> anyhow::Result<ExitCode> {
+    if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
+        eprintln!("hookwatch: top needs a terminal; without one, use `{program} status`");
+        return Ok(ExitCode::from(BAD_USAGE));
+    }
+    let daemon = match arguments.server.daemon(in_cluster).await {
+        Ok(daemon) => daemon,
+        Err(error) => {
+            eprintln!("hookwatch: {error:#}");
+            return Ok(ExitCode::from(BAD_USAGE));
+        }
+    };
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let colour =
+        !arguments.no_color && set("NO_COLOR").is_none() && set("TERM").is_none_or(|term| term != "dumb");
+    let hints = arguments.server.clone();
+    let hint = {
+        let program = program.to_owned();
+        move |error: &_| hints.hint(error, &program, in_cluster)
+    };
+    let mut known = Known {
+        server: Text::new(&daemon.name()),
+        ..Known::default()
+    };
+    // Both end with the process: the one waits for the daemon, the other for a key.
+    let (tell, mut heard) = mpsc::channel(1);
+    let asker = tokio::spawn(ask(daemon, hint, tell));
+    let guard = Guard::take()?;
+    let (typed, mut events) = mpsc::channel(16);
+    std::thread::Builder::new()
+        .name("keys".to_owned())
+        .spawn(move || read(&typed))?;
+    let shown = show(&mut known, &mut heard, &mut events, colour).await;
+    drop(guard);
+    asker.abort();
+    shown?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Asks again and again, never faster than the daemon can bear, and says what came of it.
+async fn ask(
+    mut daemon: Daemon,
+    hint: impl Fn(&crate::io::daemon::AskError) -> Option<String>,
+    tell: mpsc::Sender<Heard>,
+) {
+    loop {
+        let began = Instant::now();
+        let heard = match daemon.ask().await {
+            Ok(answer) => match Seen::parse(&answer.assessment) {
+                Ok(seen) => Ok((Arc::new(seen), answer.silent.as_deref().map(Text::new))),
+                Err(error) => Err(Text::new(&error.to_string())),
+            },
+            Err(error) => {
+                let said = hint(&error).map_or_else(|| error.to_string(), |hint| format!("{error}; {hint}"));
+                Err(Text::new(&said))
+            }
+        };
+        if tell.send(heard).await.is_err() {
+            return;
+        }
+        sleep((began.elapsed() * SHARE).clamp(EVERY, SELDOM)).await;
+    }
+}
+
+/// Hands on what is typed until nobody listens or there is no terminal any more.
+fn read(typed: &mpsc::Sender<io::Result<Event>>) {
+    loop {
+        let event = event::read();
+        let over = event.is_err();
+        if typed.blocking_send(event).is_err() || over {
+            return;
+        }
+    }
+}
+
+/// Draws whenever anything is new, until it is over.
+async fn show(
+    known: &mut Known,
+    heard: &mut mpsc::Receiver<Heard>,
+    events: &mut mpsc::Receiver<io::Result<Event>>,
+    colour: bool,
+) -> anyhow::Result<()> {
+    let mut terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
+    let mut stop = [
+        signal(SignalKind::terminate())?,
+        signal(SignalKind::interrupt())?,
+        signal(SignalKind::hangup())?,
+    ];
+    let [terminate, interrupt, hangup] = &mut stop;
+    let (mut state, mut room) = (State::default(), Room::default());
+    let mut answered = Instant::now();
+    let mut held_back: Option<Heard> = None;
+    let mut tick = interval(TICK);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        known.age = answered.elapsed();
+        terminal.draw(|frame| {
+            room = screen::draw(known, &state, colour, frame.area(), frame.buffer_mut());
+        })?;
+        tokio::select! {
+            _ = tick.tick() => {}
+            _ = terminate.recv() => return Ok(()),
+            _ = interrupt.recv() => return Ok(()),
+            _ = hangup.recv() => return Ok(()),
+            news = heard.recv() => match news {
+                Some(news) if state.paused => held_back = Some(news),
+                Some(news) => take(known, news, &mut answered),
+                None => anyhow::bail!("nobody asks the daemon any more"),
+            },
+            event = events.recv() => match event {
+                Some(Ok(Event::Key(key))) => {
+                    if state.key(key, known.seen.as_deref(), room) == Next::Quit {
+                        return Ok(());
+                    }
+                    if let Some(news) = held_back.take_if(|_| !state.paused) {
+                        take(known, news, &mut answered);
+                    }
+                }
+                // A new size is found out when it is drawn.
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return Err(error.into()),
+                None => return Ok(()),
+            },
+        }
+    }
+}
+
+/// Takes in what came of a question. What was seen last stays when there is no answer.
+fn take(known: &mut Known, news: Heard, answered: &mut Instant) {
+    match news {
+        Ok((seen, silent)) => {
+            known.history.heard(&seen);
+            known.seen = Some(seen);
+            (known.silent, known.trouble) = (silent, None);
+            *answered = Instant::now();
+        }
+        Err(trouble) => known.trouble = Some(trouble),
+    }
+}

@@ -1,0 +1,34 @@
+//! What `hookwatch top` draws: a function of what was seen, of what was typed, and of the size of the terminal.
+//!
+//! Nothing here reads a clock, asks anybody or touches a terminal; a test of the repository holds that.
+
+pub mod detail;
+pub mod history;
+pub mod screen;
+pub mod seen;
+pub mod state;
+pub mod text;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use self::history::History;
+use self::seen::Seen;
+use self::text::Text;
+
+/// All that is known at one instant.
+#[derive(Debug, Clone, Default)]
+pub struct Known {
+    /// Who is asked.
+    pub server: Text,
+    /// The last good answer; `None` before the first.
+    pub seen: Option<Arc<Seen>>,
+    /// How long ago that came.
+    pub age: Duration,
+    /// Why there is no newer one, while there is none.
+    pub trouble: Option<Text>,
+    /// That the daemon answers and judges nothing any more, in its own words.
+    pub silent: Option<Text>,
+    /// The last minutes.
+    pub history: History,
+}

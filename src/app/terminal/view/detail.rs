@@ -1,0 +1,123 @@
+//! What covers the table: all that is known of one hook, or what the keys do.
+
+use super::screen::{Canvas, Tone};
+use super::seen::{Hook, Seen, clock};
+use super::state::{Room, State};
+use super::text::wrap;
+
+/// Backends told at most.
+const BACKENDS: usize = 200;
+
+/// A line, and how it looks.
+pub type Line = (String, Tone);
+
+/// Everything about a hook; `None` stands for one that is gone.
+pub fn evidence(seen: &Seen, hook: Option<&Hook>, wide: usize) -> Vec<Line> {
+    let mut lines: Vec<Line> = Vec::new();
+    let Some(hook) = hook else {
+        return vec![("This hook is gone.".to_owned(), Tone::Warning)];
+    };
+    let mut say = |text: &str, indent: &str, tone: Tone| {
+        let first = indent.replace(['-', '>'], " ");
+        for (number, line) in wrap(text, wide.saturating_sub(indent.len()))
+            .into_iter()
+            .enumerate()
+        {
+            let before = if number == 0 { indent } else { first.as_str() };
+            lines.push((format!("{before}{line}"), tone));
+        }
+    };
+    say(hook.webhook.as_str(), "", Tone::Strong);
+    let configuration = hook
+        .configuration
+        .as_ref()
+        .map_or("no configuration that is known", |name| name.as_str());
+    say(&format!("{} · {configuration}", hook.kind), "", Tone::Quiet);
+    let mut verdict = hook.health.as_str().to_uppercase();
+    if let Some(cause) = &hook.cause {
+        verdict.push_str(&format!(
+            ": {cause}, effect {}, confidence {:.2}",
+            hook.effect, hook.confidence
+        ));
+    }
+    if let Some(since) = hook.since {
+        verdict.push_str(&format!(", since {} UTC", clock(since)));
+    }
+    if let Some(share) = hook.excess_share {
+        verdict.push_str(&format!(", {:.0} % of the extra time", share * 100.0));
+    }
+    say(&verdict, "", Tone::of(hook.health));
+    say(hook.summary.as_str(), "", Tone::Plain);
+    if let Some(advice) = &hook.advice {
+        say(&format!("Next: {advice}"), "", Tone::Strong);
+    }
+    if !hook.evidence.is_empty() {
+        say("evidence", "", Tone::Quiet);
+        hook.evidence
+            .iter()
+            .for_each(|said| say(said.as_str(), "  - ", Tone::Plain));
+    }
+    if !hook.risks.is_empty() {
+        say("risks", "", Tone::Quiet);
+        hook.risks
+            .iter()
+            .for_each(|said| say(said.as_str(), "  - ", Tone::Warning));
+    }
+    if let Some(standing) = seen.standing(hook) {
+        say("breaker", "", Tone::Quiet);
+        say(&standing.short(), "  ", Tone::Plain);
+        say(standing.words.as_str(), "  ", Tone::Plain);
+    }
+    say(&format!("backends: {}", hook.backends.len()), "", Tone::Quiet);
+    for backend in hook.backends.iter().take(BACKENDS) {
+        let tone = match backend.state.as_str() {
+            "alive" => Tone::Plain,
+            "dead" => Tone::Bad,
+            _ => Tone::Warning,
+        };
+        let said = format!(
+            "{} {} {}: {}",
+            backend.state, backend.path, backend.address, backend.detail
+        );
+        say(&said, "  - ", tone);
+    }
+    if hook.backends.len() > BACKENDS {
+        say(
+            &format!("and {} more", hook.backends.len() - BACKENDS),
+            "  ",
+            Tone::Quiet,
+        );
+    }
+    lines
+}
+
+/// What the keys do, and what the signs mean.
+pub fn help() -> Vec<Line> {
+    let line = |text: &str| (text.to_owned(), Tone::Plain);
+    vec![
+        ("keys".to_owned(), Tone::Strong),
+        line("  ↑ ↓ j k      move; PgUp PgDn Home End too"),
+        line("  Enter        evidence of the hook, and back"),
+        line("  /            filter by name, cause, kind, health"),
+        line("  s            sort: worst, share, newest, name"),
+        line("  p            pause, and go on"),
+        line("  Esc          back; at last, quit"),
+        line("  q Ctrl-C     quit"),
+        ("the curve".to_owned(), Tone::Strong),
+        line("  height       time per write, logarithmic"),
+        line("  ░            blocked, and no write came back"),
+        line("  F            a hook was named as failing"),
+        line("  B            a bypass began or ended"),
+        line("  +            a failing hook is well again"),
+    ]
+}
+
+/// Draws as many of the lines as there is room for.
+pub fn scroll(canvas: &mut Canvas<'_>, lines: &[Line], state: &State) -> Room {
+    let rows = canvas.left();
+    let last = lines.len().saturating_sub(rows);
+    for (text, tone) in lines.iter().skip(state.scrolled.min(last)).take(rows) {
+        canvas.line(&[(text, *tone)]);
+    }
+    Room { rows, last }
+}

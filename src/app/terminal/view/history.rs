@@ -1,0 +1,249 @@
+//! The last minutes, as the answers told of them.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use super::seen::{Hook, Seen};
+use super::text::Text;
+use crate::domain::time::Time;
+use crate::domain::verdict::{Health, Writes};
+
+/// How far back it goes.
+pub const SPAN: Duration = Duration::from_secs(600);
+/// Answers kept; one a second comes.
+const MOST: usize = 1_200;
+/// The scale of the curve, in seconds: what is beyond its ends is drawn at them. A write is cut at 34 s.
+const SCALE: (f64, f64) = (0.001, 34.0);
+/// Culprits remembered from one answer to the next.
+const CULPRITS: usize = 1_000;
+
+/// What one answer said of writes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Sample {
+    at: Time,
+    writes: Writes,
+    seconds: Option<f64>,
+    mark: Option<Mark>,
+}
+
+/// What happened to verdicts at one instant, the gravest that did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Mark {
+    /// A culprit is well again.
+    Well,
+    /// Something was bypassed or came back.
+    Breaker,
+    /// A hook was named as a culprit.
+    Failing,
+}
+
+impl Mark {
+    /// The letter under the curve.
+    pub const fn letter(self) -> char {
+        match self {
+            Self::Well => '+',
+            Self::Breaker => 'B',
+            Self::Failing => 'F',
+        }
+    }
+}
+
+/// One column of the curve.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Column {
+    /// The worst that writes did; `None` where nothing is known.
+    pub writes: Option<Writes>,
+    /// The longest mean time per write, in seconds; `None` where none came back.
+    pub seconds: Option<f64>,
+    /// What happened.
+    pub mark: Option<Mark>,
+}
+
+impl Column {
+    /// How high it is, 0 to 1 on a logarithmic scale.
+    pub fn height(&self) -> Option<f64> {
+        let seconds = self.seconds?.clamp(SCALE.0, SCALE.1);
+        Some((seconds / SCALE.0).log10() / (SCALE.1 / SCALE.0).log10())
+    }
+}
+
+/// What tells a hook from all others.
+type Key = (Text, Option<Text>, Text);
+
+/// The last minutes.
+#[derive(Debug, Clone, Default)]
+pub struct History {
+    samples: VecDeque<Sample>,
+    culprits: BTreeMap<Key, ()>,
+    bypassed: usize,
+    begun: bool,
+}
+
+impl History {
+    /// Takes in an answer. One of the same instant as the last says nothing new.
+    pub fn heard(&mut self, seen: &Seen) {
+        let last = self.samples.back().map(|sample| sample.at);
+        if last == Some(seen.at) {
+            return;
+        }
+        if last.is_some_and(|last| seen.at < last) {
+            // Another daemon, or another clock: what was before cannot be told from what will be.
+            self.samples.clear();
+        }
+        let key = |hook: &Hook| {
+            (
+                hook.kind.clone(),
+                hook.configuration.clone(),
+                hook.webhook.clone(),
+            )
+        };
+        let failing = seen.hooks.iter().filter(|hook| hook.health == Health::Failing);
+        let culprits: BTreeMap<Key, ()> = failing.take(CULPRITS).map(|hook| (key(hook), ())).collect();
+        let bypassed = seen
+            .breaker
+            .hooks
+            .iter()
+            .filter(|standing| standing.rung.is_some())
+            .count();
+        let changed = [
+            (
+                culprits.keys().any(|key| !self.culprits.contains_key(key)),
+                Mark::Failing,
+            ),
+            (bypassed != self.bypassed, Mark::Breaker),
+            (
+                self.culprits.keys().any(|key| !culprits.contains_key(key)),
+                Mark::Well,
+            ),
+        ];
+        let mark = changed
+            .into_iter()
+            .find(|(changed, _)| *changed)
+            .map(|(_, mark)| mark);
+        // How it was before the first answer is not known.
+        let mark = mark.filter(|_| self.begun);
+        (self.culprits, self.bypassed, self.begun) = (culprits, bypassed, true);
+        self.samples.push_back(Sample {
+            at: seen.at,
+            writes: seen.control_plane.writes,
+            seconds: seen.control_plane.write_seconds,
+            mark,
+        });
+        while self.samples.len() > MOST
+            || self
+                .samples
+                .front()
+                .is_some_and(|first| seen.at.since(first.at) > SPAN)
+        {
+            self.samples.pop_front();
+        }
+    }
+
+    /// The span in so many columns, the newest last. A column covers the same seconds from one answer to the next.
+    pub fn columns(&self, count: usize) -> (Vec<Column>, Duration) {
+        let count = count.max(1);
+        let step = (SPAN.as_secs().div_ceil(count as u64)).max(1);
+        let mut columns = vec![Column::default(); count];
+        let Some(newest) = self.samples.back() else {
+            return (columns, Duration::from_secs(step));
+        };
+        let slot = |at: Time| at.unix_millis() / 1_000 / step;
+        for sample in &self.samples {
+            let back = (slot(newest.at) - slot(sample.at)) as usize;
+            let Some(column) = count
+                .checked_sub(1 + back)
+                .and_then(|place| columns.get_mut(place))
+            else {
+                continue;
+            };
+            column.writes = Some(
+                column
+                    .writes
+                    .map_or(sample.writes, |writes| worse(writes, sample.writes)),
+            );
+            column.seconds = match (column.seconds, sample.seconds) {
+                (Some(one), Some(other)) => Some(one.max(other)),
+                (one, other) => one.or(other),
+            };
+            column.mark = column.mark.max(sample.mark);
+        }
+        (columns, Duration::from_secs(step))
+    }
+}
+
+/// The one that somebody should know of.
+fn worse(one: Writes, other: Writes) -> Writes {
+    let rank = |writes: Writes| match writes {
+        Writes::Unknown => 0,
+        Writes::Flowing => 1,
+        Writes::Delayed => 2,
+        Writes::Blocked => 3,
+    };
+    if rank(other) > rank(one) { other } else { one }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn seen(millis: u64, writes: &str, seconds: Option<f64>, failing: &[&str]) -> Seen {
+        let hook =
+            |name| json!({"kind": "Validating", "configuration": "c", "webhook": name, "health": "Failing"});
+        let hooks: Vec<_> = failing.iter().map(hook).collect();
+        let at = Time::from_unix_millis(1_795_219_862_000 + millis);
+        let seen = json!({
+            "at": at, "hooks": hooks,
+            "control_plane": {"writes": writes, "summary": "", "write_seconds": seconds},
+        });
+        Seen::parse(seen.to_string().as_bytes()).expect("an assessment")
+    }
+
+    #[test]
+    fn a_column_shows_the_worst_of_its_time_and_verdicts_leave_their_letters() {
+        let mut history = History::default();
+        history.heard(&seen(0, "Flowing", Some(0.004), &[]));
+        history.heard(&seen(60_000, "Blocked", None, &["w"]));
+        history.heard(&seen(60_500, "Delayed", Some(3.0), &["w"]));
+        history.heard(&seen(120_000, "Flowing", Some(0.004), &[]));
+        let (columns, step) = history.columns(60);
+        assert_eq!(step, Duration::from_secs(10));
+        let known: Vec<&Column> = columns.iter().filter(|column| column.writes.is_some()).collect();
+        assert_eq!(known.len(), 3);
+        assert_eq!(
+            (known[1].writes, known[1].seconds, known[1].mark),
+            (Some(Writes::Blocked), Some(3.0), Some(Mark::Failing))
+        );
+        assert_eq!((known[0].mark, known[2].mark), (None, Some(Mark::Well)));
+        assert!(known[0].height() < known[1].height());
+        assert_eq!(
+            columns.last().and_then(|column| column.writes),
+            Some(Writes::Flowing)
+        );
+    }
+
+    #[test]
+    fn what_failed_before_anybody_looked_is_no_event() {
+        let mut history = History::default();
+        history.heard(&seen(0, "Blocked", None, &["w"]));
+        let (columns, _) = history.columns(10);
+        assert!(columns.iter().all(|column| column.mark.is_none()));
+        assert_eq!(columns[9].height(), None);
+    }
+
+    #[test]
+    fn it_is_bounded_and_a_clock_that_went_back_begins_anew() {
+        let mut history = History::default();
+        for second in 0..5_000 {
+            history.heard(&seen(second * 200, "Flowing", Some(0.1), &[]));
+            history.heard(&seen(second * 200, "Flowing", Some(0.1), &[]));
+        }
+        assert!(history.samples.len() <= MOST);
+        history.heard(&seen(7, "Flowing", Some(0.1), &[]));
+        assert_eq!(history.samples.len(), 1);
+        for count in [0, 1, 7, 5_000] {
+            assert_eq!(history.columns(count).0.len(), count.max(1));
+        }
+    }
+}

@@ -1,0 +1,396 @@
+//! What is read of a daemon's assessment.
+//!
+//! Not the type that the daemon writes it with: the daemon may be of another release, so what is missing is left out and
+//! what is unknown is passed over. Every string in it is a [`Text`].
+
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer};
+
+use super::text::Text;
+use crate::domain::time::Time;
+use crate::domain::verdict::{Health, Writes};
+
+/// An assessment, as far as a terminal shows it.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct Seen {
+    /// The instant, by the daemon's clock.
+    pub at: Time,
+    /// The control plane.
+    pub control_plane: Plane,
+    /// Every hook, the worst first.
+    pub hooks: Vec<Hook>,
+    /// Where the knowledge comes from.
+    #[serde(default)]
+    pub sources: Sources,
+    /// What is done about a culprit.
+    #[serde(default)]
+    pub breaker: Breaker,
+    /// The daemon among its replicas; `None` where there is no election.
+    #[serde(default)]
+    pub replica: Option<Replica>,
+    /// Objects that could not be made sense of.
+    #[serde(default)]
+    pub problems: Vec<Problem>,
+}
+
+/// The state of the control plane.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct Plane {
+    /// Whether it takes writes.
+    #[serde(deserialize_with = "writes")]
+    pub writes: Writes,
+    /// Since when.
+    pub since: Option<Time>,
+    /// One sentence.
+    pub summary: Text,
+    /// What gives up next.
+    #[serde(default)]
+    pub clocks: Vec<Text>,
+    /// What else is seen of it.
+    #[serde(default)]
+    pub symptoms: Vec<Text>,
+    /// Mean time per write of late, in seconds.
+    pub write_seconds: Option<f64>,
+    /// The same in usual times.
+    pub usual_write_seconds: Option<f64>,
+    /// What impairs writes when it is no hook.
+    pub not_a_hook: Option<Elsewhere>,
+    /// How each canary does.
+    #[serde(default)]
+    pub canaries: Vec<Canary>,
+}
+
+/// The explanation of a trouble that is no hook's.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct Elsewhere {
+    /// What it is.
+    pub cause: Text,
+    /// How sure this is, 0 to 1.
+    #[serde(default)]
+    pub confidence: f64,
+    /// The observations behind it.
+    #[serde(default)]
+    pub evidence: Vec<Text>,
+}
+
+/// One canary.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct Canary {
+    /// What it writes.
+    pub canary: Text,
+    /// How it does, in a word.
+    pub state: Text,
+    /// And in a sentence.
+    #[serde(default)]
+    pub detail: Text,
+}
+
+/// The verdict on one hook.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct Hook {
+    /// `Validating`, `Mutating` and so on, as written.
+    pub kind: Text,
+    /// Its configuration, where it is known.
+    pub configuration: Option<Text>,
+    /// Its name.
+    pub webhook: Text,
+    /// How it is.
+    #[serde(deserialize_with = "health")]
+    pub health: Health,
+    /// What is wrong.
+    pub cause: Option<Text>,
+    /// What that does.
+    #[serde(default)]
+    pub effect: Text,
+    /// How sure this is, 0 to 1.
+    #[serde(default)]
+    pub confidence: f64,
+    /// Which part of the extra time per write is its own, 0 to 1.
+    pub excess_share: Option<f64>,
+    /// Since when.
+    pub since: Option<Time>,
+    /// One sentence.
+    #[serde(default)]
+    pub summary: Text,
+    /// The observations behind it.
+    #[serde(default)]
+    pub evidence: Vec<Text>,
+    /// What to do next.
+    pub advice: Option<Text>,
+    /// What may become wrong.
+    #[serde(default)]
+    pub risks: Vec<Text>,
+    /// The addresses behind it.
+    #[serde(default)]
+    pub backends: Vec<Backend>,
+}
+
+/// One address behind a hook.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct Backend {
+    /// How it became known.
+    pub path: Text,
+    /// Where it is.
+    pub address: Text,
+    /// How it is, in a word.
+    pub state: Text,
+    /// And in a sentence.
+    #[serde(default)]
+    pub detail: Text,
+}
+
+/// Where the knowledge comes from.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[serde(default)]
+pub struct Sources {
+    /// Seconds since the inventory was known to be current.
+    pub inventory_age_seconds: Option<f64>,
+    /// What keeps it from being so.
+    pub inventory_trouble: Vec<Text>,
+    /// Whether hooks may be listed at all.
+    pub hooks_listed: bool,
+    /// Why it is not known which API servers there are.
+    pub api_servers_trouble: Option<Text>,
+    /// Every probe fails at once.
+    pub self_doubt: bool,
+}
+
+/// What is done about a culprit.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[serde(default)]
+pub struct Breaker {
+    /// What its operator wants.
+    pub wanted: Text,
+    /// What it does.
+    pub effective: Text,
+    /// Why.
+    pub why: Text,
+    /// The hooks it has to do with.
+    pub hooks: Vec<Standing>,
+}
+
+/// One hook as the breaker sees it.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct Standing {
+    /// What the hook is called for, as written.
+    pub kind: Text,
+    /// Its configuration.
+    pub configuration: Text,
+    /// Its name.
+    pub webhook: Text,
+    /// `enforcing`, `bypassed` and so on.
+    pub state: Text,
+    /// How far it is bypassed.
+    pub rung: Option<Text>,
+    /// Whether every API server goes by it.
+    #[serde(default)]
+    pub effective: bool,
+    /// Since when.
+    pub since: Option<Time>,
+    /// What would be done in another mode.
+    pub would_bypass: Option<Text>,
+    /// Which guard rail holds the breaker back.
+    pub held_back: Option<Text>,
+    /// The last that was said of it.
+    #[serde(default)]
+    pub words: Text,
+}
+
+/// The daemon among its replicas.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct Replica {
+    /// Its own name.
+    pub identity: Text,
+    /// What it is.
+    pub role: Text,
+    /// Who leads.
+    pub holder: Option<Text>,
+    /// By which object.
+    pub by: Option<Text>,
+    /// What stands in its way.
+    pub trouble: Option<Text>,
+}
+
+/// An object that could not be made sense of.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct Problem {
+    /// Which.
+    pub object: Text,
+    /// What is wrong with it.
+    pub what: Text,
+}
+
+/// What answered is no assessment.
+#[derive(Debug, thiserror::Error)]
+#[error("what answers is no assessment of hookwatch ({0})")]
+pub struct NotOne(#[from] serde_json::Error);
+
+impl Seen {
+    /// Reads what the daemon's API answers.
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn parse(json: &[u8]) -> Result<Self, NotOne> {
+        Ok(serde_json::from_slice(json)?)
+    }
+
+    /// How many hooks have this health.
+    pub fn count(&self, health: Health) -> usize {
+        self.hooks.iter().filter(|hook| hook.health == health).count()
+    }
+
+    /// What the breaker has to do with a hook.
+    pub fn standing(&self, hook: &Hook) -> Option<&Standing> {
+        let same = |standing: &&Standing| {
+            standing.webhook == hook.webhook
+                && Some(&standing.configuration) == hook.configuration.as_ref()
+                && standing.kind == hook.kind
+        };
+        self.breaker.hooks.iter().find(same)
+    }
+
+    /// The sentence about the control plane without the symptoms at its end, which are listed for themselves.
+    pub fn sentence(&self) -> &str {
+        let plane = &self.control_plane;
+        let symptoms = plane.symptoms.iter().rev();
+        symptoms.fold(plane.summary.as_str(), |sentence, symptom| {
+            let rest = sentence.strip_suffix(symptom.as_str()).map(str::trim_end);
+            rest.filter(|rest| !rest.is_empty()).unwrap_or(sentence)
+        })
+    }
+
+    /// What to do next about the first culprit.
+    pub fn advice(&self) -> Option<&Text> {
+        let culprit = self.hooks.iter().find(|hook| hook.health == Health::Failing);
+        culprit.and_then(|hook| hook.advice.as_ref())
+    }
+
+    /// Who leads, in words.
+    pub fn leader(&self) -> String {
+        let Some(replica) = &self.replica else {
+            return "this daemon takes part in no election".to_owned();
+        };
+        let mut said = match &replica.holder {
+            Some(holder) if *holder == replica.identity => format!("{holder} leads, the one asked"),
+            Some(holder) => format!("{holder} leads; asked was {}", replica.identity),
+            None => format!("nobody is known to lead; asked was {}", replica.identity),
+        };
+        if let Some(by) = &replica.by {
+            said.push_str(&format!(" (by the {by})"));
+        }
+        if let Some(trouble) = &replica.trouble {
+            said.push_str(&format!(": {trouble}"));
+        }
+        said
+    }
+}
+
+impl Standing {
+    /// The state and what holds it there, in a few words.
+    pub fn short(&self) -> String {
+        match (&self.rung, &self.would_bypass, &self.held_back) {
+            (Some(rung), ..) if self.state.as_str() != "bypassed" => format!("{} ({rung})", self.state),
+            (Some(rung), ..) if self.effective => format!("bypassed ({rung})"),
+            (Some(rung), ..) => format!("bypassed ({rung}), not on every API server yet"),
+            (None, Some(rung), Some(why)) => format!("would be bypassed ({rung}), held back ({why})"),
+            (None, Some(rung), None) => format!("would be bypassed ({rung})"),
+            (None, None, Some(why)) => format!("held back ({why})"),
+            (None, None, None) => self.state.as_str().to_owned(),
+        }
+    }
+}
+
+/// A span of time as it is told of what lasts: `42 s`, `8 min`, `3 h`.
+pub fn lasting(time: Duration) -> String {
+    match time.as_secs() {
+        seconds @ 0..120 => format!("{seconds} s"),
+        seconds @ 120..7_200 => format!("{} min", seconds / 60),
+        seconds @ 7_200..172_800 => format!("{} h", seconds / 3_600),
+        seconds => format!("{} d", seconds / 86_400),
+    }
+}
+
+/// The time of day in UTC, to the second.
+pub fn clock(at: Time) -> String {
+    let whole = at.to_string();
+    whole.get(11..19).unwrap_or(&whole).to_owned()
+}
+
+fn health<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Health, D::Error> {
+    let name = Text::deserialize(deserializer)?;
+    let same = |health: &Health| health.as_str().eq_ignore_ascii_case(name.as_str());
+    // No word of a later release may turn into "healthy".
+    Ok(Health::ALL.into_iter().find(same).unwrap_or(Health::Unknown))
+}
+
+fn writes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Writes, D::Error> {
+    let name = Text::deserialize(deserializer)?;
+    let same = |writes: &Writes| writes.as_str().eq_ignore_ascii_case(name.as_str());
+    Ok(Writes::ALL.into_iter().find(same).unwrap_or(Writes::Unknown))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_a_later_release_says_is_never_taken_for_healthy_and_what_it_leaves_out_is_no_error() {
+        let seen = json!({
+            "at": "2026-11-21T00:11:02.156Z", "news": [1],
+            "control_plane": {"writes": "Sluggish", "summary": "s"},
+            "hooks": [{"kind": "Validating", "webhook": "w", "health": "Radiant", "news": {}}],
+        });
+        let seen = Seen::parse(seen.to_string().as_bytes()).expect("an assessment");
+        assert_eq!(seen.control_plane.writes, Writes::Unknown);
+        assert_eq!(seen.hooks[0].health, Health::Unknown);
+        assert_eq!(clock(seen.at), "00:11:02");
+    }
+
+    #[test]
+    fn what_is_no_assessment_is_refused() {
+        for other in ["", "ok", "{}", "[]", r#"{"status":"up"}"#] {
+            assert!(Seen::parse(other.as_bytes()).is_err(), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_duration_is_told_in_one_unit() {
+        let told =
+            [0, 42, 119, 120, 7_199, 7_200, 172_800].map(|seconds| lasting(Duration::from_secs(seconds)));
+        assert_eq!(told, ["0 s", "42 s", "119 s", "2 min", "119 min", "2 h", "2 d"]);
+    }
+
+    #[test]
+    fn a_bypass_on_trial_is_told_from_one_in_force() {
+        let standing = |rest: serde_json::Value| {
+            let mut whole =
+                json!({"kind": "Validating", "configuration": "c", "webhook": "w", "state": "enforcing"});
+            for (key, value) in rest.as_object().expect("an object") {
+                whole[key] = value.clone();
+            }
+            serde_json::from_value::<Standing>(whole)
+                .expect("a standing")
+                .short()
+        };
+        assert_eq!(
+            standing(json!({"state": "bypassed", "rung": "skip", "effective": true})),
+            "bypassed (skip)"
+        );
+        assert!(
+            standing(json!({"state": "bypassed", "rung": "skip"})).contains("not on every API server yet")
+        );
+        assert_eq!(
+            standing(json!({"state": "probation", "rung": "skip"})),
+            "probation (skip)"
+        );
+        assert_eq!(
+            standing(json!({"would_bypass": "shield"})),
+            "would be bypassed (shield)"
+        );
+        assert_eq!(standing(json!({"held_back": "budget"})), "held back (budget)");
+        assert_eq!(standing(json!({})), "enforcing");
+    }
+}

@@ -1,0 +1,386 @@
+//! What was typed, and what it means for what is shown.
+
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+
+use super::seen::{Hook, Seen};
+use super::text::{Text, clean};
+use crate::domain::verdict::Health;
+
+/// Longest filter, in characters.
+const LONGEST_FILTER: usize = 100;
+
+/// By what the hooks are sorted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Sort {
+    /// The worst first, as the daemon has them.
+    #[default]
+    Worst,
+    /// The share of the extra time, the greatest first.
+    Share,
+    /// What changed last first.
+    Newest,
+    /// The name.
+    Name,
+}
+
+impl Sort {
+    /// What it is called on the screen.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Worst => "worst",
+            Self::Share => "share",
+            Self::Newest => "newest",
+            Self::Name => "name",
+        }
+    }
+
+    const fn next(self) -> Self {
+        match self {
+            Self::Worst => Self::Share,
+            Self::Share => Self::Newest,
+            Self::Newest => Self::Name,
+            Self::Name => Self::Worst,
+        }
+    }
+}
+
+/// What covers the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Pane {
+    /// Nothing does.
+    #[default]
+    Table,
+    /// All that is known of the hook under the cursor.
+    Evidence,
+    /// What the keys do.
+    Help,
+}
+
+/// What there was room for on a screen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Room {
+    /// Rows of the table, or lines of what covers it.
+    pub rows: usize,
+    /// How far what covers the table can be scrolled.
+    pub last: usize,
+}
+
+/// Whether it goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// It does.
+    Stay,
+    /// It is over.
+    Quit,
+}
+
+/// What tells a hook from all others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Key(Text, Option<Text>, Text);
+
+impl Key {
+    fn of(hook: &Hook) -> Self {
+        Self(
+            hook.kind.clone(),
+            hook.configuration.clone(),
+            hook.webhook.clone(),
+        )
+    }
+
+    fn is(&self, hook: &Hook) -> bool {
+        (&self.0, &self.1, &self.2) == (&hook.kind, &hook.configuration, &hook.webhook)
+    }
+}
+
+/// What was typed so far.
+#[derive(Debug, Clone, Default)]
+pub struct State {
+    /// By what the hooks are sorted.
+    pub sort: Sort,
+    /// Only hooks with this in their names, cause or health.
+    pub filter: String,
+    /// Whether the filter is being typed.
+    pub typing: bool,
+    /// What covers the table.
+    pub pane: Pane,
+    /// Whether new answers are held back.
+    pub paused: bool,
+    /// Lines of the pane above the screen.
+    pub scrolled: usize,
+    /// The hook under the cursor: it stays under it when the order changes.
+    chosen: Option<Key>,
+    /// Where that was last, for when it is gone.
+    place: usize,
+}
+
+impl State {
+    /// The hooks in the order and choice of the state.
+    pub fn rows<'a>(&self, seen: &'a Seen) -> Vec<&'a Hook> {
+        let wanted = self.filter.to_lowercase();
+        let has = |text: &Text| text.as_str().to_lowercase().contains(&wanted);
+        let mut rows: Vec<&Hook> = seen
+            .hooks
+            .iter()
+            .filter(|hook| {
+                wanted.is_empty()
+                    || has(&hook.webhook)
+                    || hook.configuration.as_ref().is_some_and(has)
+                    || hook.cause.as_ref().is_some_and(has)
+                    || hook.health.as_str().contains(&wanted)
+                    || has(&hook.kind)
+            })
+            .collect();
+        match self.sort {
+            Sort::Worst => {}
+            Sort::Share => rows.sort_by(|one, other| {
+                let share = |hook: &Hook| hook.excess_share.unwrap_or(-1.0);
+                share(other).total_cmp(&share(one))
+            }),
+            Sort::Newest => rows.sort_by_key(|hook| std::cmp::Reverse(hook.since)),
+            Sort::Name => rows.sort_by(|one, other| {
+                (&one.webhook, &one.configuration).cmp(&(&other.webhook, &other.configuration))
+            }),
+        }
+        rows
+    }
+
+    /// Where among these rows the cursor is.
+    pub fn cursor(&self, rows: &[&Hook]) -> usize {
+        let found = self
+            .chosen
+            .as_ref()
+            .and_then(|chosen| rows.iter().position(|hook| chosen.is(hook)));
+        found.unwrap_or(self.place).min(rows.len().saturating_sub(1))
+    }
+
+    /// The hook under the cursor.
+    pub fn chosen<'a>(&self, seen: &'a Seen) -> Option<&'a Hook> {
+        if self.pane == Pane::Evidence {
+            // What is being read does not become another hook's when it is gone.
+            let chosen = self.chosen.as_ref()?;
+            return seen.hooks.iter().find(|hook| chosen.is(hook));
+        }
+        let rows = self.rows(seen);
+        rows.get(self.cursor(&rows)).copied()
+    }
+
+    /// Takes in a key. `room` is that of the screen on which it was typed.
+    pub fn key(&mut self, key: KeyEvent, seen: Option<&Seen>, room: Room) -> Next {
+        let page = room.rows.max(1);
+        if key.kind == KeyEventKind::Release {
+            return Next::Stay;
+        }
+        if key.modifiers.contains(KeyModifiers::CONTROL) {
+            match key.code {
+                KeyCode::Char('c' | 'd') => return Next::Quit,
+                KeyCode::Char('f') => self.go(seen, room, |place| place.saturating_add(page)),
+                KeyCode::Char('b') => self.go(seen, room, |place| place.saturating_sub(page)),
+                _ => {}
+            }
+            return Next::Stay;
+        }
+        if self.typing {
+            self.type_filter(key.code);
+            return Next::Stay;
+        }
+        match key.code {
+            KeyCode::Char('q') => return Next::Quit,
+            KeyCode::Esc => return self.back(),
+            KeyCode::Char('?') | KeyCode::F(1) => self.open(Pane::Help),
+            KeyCode::Enter => {
+                if self.pane != Pane::Table {
+                    return self.back();
+                }
+                self.go(seen, room, |place| place);
+                if self.chosen.is_some() {
+                    self.open(Pane::Evidence);
+                }
+            }
+            KeyCode::Char('s') => self.sort = self.sort.next(),
+            KeyCode::Char('p') => self.paused = !self.paused,
+            KeyCode::Char('/') => {
+                self.pane = Pane::Table;
+                self.typing = true;
+            }
+            KeyCode::Down | KeyCode::Char('j') => self.go(seen, room, |place| place.saturating_add(1)),
+            KeyCode::Up | KeyCode::Char('k') => self.go(seen, room, |place| place.saturating_sub(1)),
+            KeyCode::PageDown | KeyCode::Char(' ') => self.go(seen, room, |place| place.saturating_add(page)),
+            KeyCode::PageUp => self.go(seen, room, |place| place.saturating_sub(page)),
+            KeyCode::Home | KeyCode::Char('g') => self.go(seen, room, |_| 0),
+            KeyCode::End | KeyCode::Char('G') => self.go(seen, room, |_| usize::MAX),
+            _ => {}
+        }
+        Next::Stay
+    }
+
+    fn append(&mut self, character: char) {
+        if self.filter.chars().count() < LONGEST_FILTER {
+            self.filter.push_str(&clean(&character.to_string()));
+        }
+    }
+
+    fn type_filter(&mut self, code: KeyCode) {
+        match code {
+            KeyCode::Enter => self.typing = false,
+            KeyCode::Esc => {
+                self.typing = false;
+                self.filter.clear();
+            }
+            KeyCode::Backspace => {
+                self.filter.pop();
+            }
+            KeyCode::Char(character) => self.append(character),
+            _ => {}
+        }
+    }
+
+    fn open(&mut self, pane: Pane) {
+        self.pane = if self.pane == pane { Pane::Table } else { pane };
+        self.scrolled = 0;
+    }
+
+    /// Closes what is open; when nothing is, it is over.
+    fn back(&mut self) -> Next {
+        if self.pane != Pane::Table {
+            self.open(Pane::Table);
+        } else if !self.filter.is_empty() {
+            self.filter.clear();
+        } else {
+            return Next::Quit;
+        }
+        Next::Stay
+    }
+
+    /// Moves the cursor, or what is read.
+    fn go(&mut self, seen: Option<&Seen>, room: Room, to: impl Fn(usize) -> usize) {
+        if self.pane != Pane::Table {
+            self.scrolled = to(self.scrolled).min(room.last);
+            return;
+        }
+        let Some(seen) = seen else { return };
+        let rows = self.rows(seen);
+        let place = to(self.cursor(&rows)).min(rows.len().saturating_sub(1));
+        self.chosen = rows.get(place).map(|hook| Key::of(hook));
+        self.place = place;
+    }
+}
+
+/// Whether a hook is one of those that somebody should look at.
+pub fn in_trouble(hook: &Hook) -> bool {
+    hook.health != Health::Healthy
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const ROOM: Room = Room { rows: 10, last: 5 };
+
+    fn seen(names: &[&str]) -> Seen {
+        let hook = |name: &&str| {
+            json!({"kind": "Validating", "configuration": "c", "webhook": name, "health": "Healthy",
+                   "excess_share": name.len() as f64 / 100.0})
+        };
+        let hooks: Vec<_> = names.iter().map(hook).collect();
+        let seen = json!({
+            "at": "2026-11-21T00:11:02.156Z", "hooks": hooks,
+            "control_plane": {"writes": "Flowing", "summary": ""},
+        });
+        Seen::parse(seen.to_string().as_bytes()).expect("an assessment")
+    }
+
+    fn typed(state: &mut State, seen: &Seen, keys: &str) -> Next {
+        let mut next = Next::Stay;
+        for character in keys.chars() {
+            let code = match character {
+                '\n' => KeyCode::Enter,
+                '\u{1b}' => KeyCode::Esc,
+                '\u{8}' => KeyCode::Backspace,
+                character => KeyCode::Char(character),
+            };
+            next = state.key(KeyEvent::from(code), Some(seen), ROOM);
+        }
+        next
+    }
+
+    fn name<'a>(state: &State, seen: &'a Seen) -> &'a str {
+        state.chosen(seen).map_or("", |hook| hook.webhook.as_str())
+    }
+
+    #[test]
+    fn the_cursor_stays_on_its_hook_when_the_order_changes_and_within_the_table_always() {
+        let (before, after) = (seen(&["a", "b", "c"]), seen(&["c", "new", "b", "a"]));
+        let mut state = State::default();
+        typed(&mut state, &before, "j");
+        assert_eq!((name(&state, &before), name(&state, &after)), ("b", "b"));
+        typed(&mut state, &after, "jjjjjj");
+        assert_eq!(name(&state, &after), "a");
+        typed(&mut state, &after, "kkkkkkkk");
+        assert_eq!(name(&state, &after), "c");
+        typed(&mut state, &after, "G");
+        assert_eq!(name(&state, &seen(&["x", "y"])), "y");
+        assert_eq!(name(&state, &seen(&[])), "");
+        assert_eq!(typed(&mut state, &seen(&[]), "jkgG\n"), Next::Stay);
+    }
+
+    #[test]
+    fn a_filter_is_typed_until_enter_and_its_letters_are_no_commands() {
+        let seen = seen(&["quiet.example", "loud.example"]);
+        let mut state = State::default();
+        assert_eq!(typed(&mut state, &seen, "/QUI"), Next::Stay);
+        assert!(state.typing);
+        assert_eq!(state.rows(&seen).len(), 1);
+        typed(&mut state, &seen, "x\u{8}\n");
+        assert_eq!((state.typing, state.filter.as_str()), (false, "QUI"));
+        assert_eq!(name(&state, &seen), "quiet.example");
+        // The first takes the filter away, the second ends it.
+        assert_eq!(typed(&mut state, &seen, "\u{1b}"), Next::Stay);
+        assert_eq!(state.rows(&seen).len(), 2);
+        assert_eq!(typed(&mut state, &seen, "\u{1b}"), Next::Quit);
+        typed(&mut state, &seen, &format!("/\u{202e}{}", "q".repeat(1_000)));
+        assert!(state.filter.chars().count() <= LONGEST_FILTER && !state.filter.contains('\u{202e}'));
+    }
+
+    #[test]
+    fn what_is_open_is_closed_first_and_ctrl_c_always_ends_it() {
+        let seen = seen(&["a", "b"]);
+        let control_c = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
+        for keys in ["", "/abc", "?", "\n", "p"] {
+            let mut state = State::default();
+            assert_eq!(typed(&mut state, &seen, keys), Next::Stay, "{keys:?}");
+            assert_eq!(
+                state.clone().key(control_c, Some(&seen), ROOM),
+                Next::Quit,
+                "{keys:?}"
+            );
+        }
+        let mut state = State::default();
+        typed(&mut state, &seen, "j\n");
+        assert_eq!(state.pane, Pane::Evidence);
+        assert_eq!(name(&state, &seen), "b");
+        typed(&mut state, &seen, "G");
+        assert_eq!(state.scrolled, ROOM.last);
+        assert_eq!(typed(&mut state, &seen, "kj\u{1b}"), Next::Stay);
+        assert_eq!((state.pane, state.scrolled), (Pane::Table, 0));
+        assert_eq!(typed(&mut state, &seen, "?q"), Next::Quit);
+    }
+
+    #[test]
+    fn sorting_goes_round() {
+        let seen = seen(&["bb", "a", "ccc"]);
+        let mut state = State::default();
+        let order = |state: &State| -> String {
+            let rows = state.rows(&seen);
+            rows.iter().map(|hook| &hook.webhook.as_str()[..1]).collect()
+        };
+        assert_eq!(order(&state), "bac");
+        typed(&mut state, &seen, "s");
+        assert_eq!((state.sort.as_str(), order(&state).as_str()), ("share", "cba"));
+        typed(&mut state, &seen, "ss");
+        assert_eq!((state.sort.as_str(), order(&state).as_str()), ("name", "abc"));
+        typed(&mut state, &seen, "s");
+        assert_eq!(state.sort, Sort::Worst);
+    }
+}

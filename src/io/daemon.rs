@@ -1,0 +1,324 @@
+//! Asking a running daemon what it sees, as `status` and `top` do.
+//!
+//! One connection is kept and every answer is bounded in size and time. A connection that is kept is worth much in an
+//! outage: the way through the API server that [`tunnel`] takes passes admission when it is opened, and not after that.
+
+mod address;
+mod trust;
+pub mod tunnel;
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, AUTHORIZATION, HOST, HeaderValue, USER_AGENT};
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt, Empty};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+use self::tunnel::{Tunnel, TunnelError};
+use super::client::answer::chain;
+use crate::domain::canary::bounded;
+
+pub use address::{Address, BadAddress};
+pub use trust::TrustError;
+
+/// Longest wait for a connection, TLS included.
+const CONNECT: Duration = Duration::from_secs(5);
+/// Longest wait for one answer, its whole body included.
+const ANSWER: Duration = Duration::from_secs(10);
+/// Largest assessment. One of ten thousand hooks with ten backends each has some 30 MB.
+const MAX_ASSESSMENT: usize = 64 << 20;
+/// Most that is read of an answer that is a message.
+const MAX_MESSAGE: usize = 4 << 10;
+
+/// Files that a daemon may want to see, or that say which daemon it has to be.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Files {
+    /// Authorities that its certificate may come from, PEM; the system's where there is none.
+    pub ca: Option<PathBuf>,
+    /// A client certificate with its chain, and its key, PEM.
+    pub certificate: Option<(PathBuf, PathBuf)>,
+    /// A file with the token.
+    pub token: Option<PathBuf>,
+}
+
+/// How the daemon is reached.
+#[derive(Debug)]
+pub enum Way {
+    /// By its address.
+    Direct,
+    /// Through the API server, to its Pod.
+    Tunnel(Tunnel),
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    /// Nobody is there.
+    #[error("no hookwatch answers at {server}: {why}")]
+    Unreachable {
+        /// Who was asked.
+        server: String,
+        /// What happened.
+        why: String,
+    },
+    /// There is no way to it through the API server.
+    #[error(transparent)]
+    Tunnel(#[from] TunnelError),
+    /// A file cannot be used.
+    #[error(transparent)]
+    Trust(#[from] TrustError),
+    /// It answers, and not us.
+    #[error("{server} lets nobody in who does not show what it wants ({status}): {said}")]
+    Refused {
+        /// Who was asked.
+        server: String,
+        /// 401 or 403.
+        status: u16,
+        /// Its own words.
+        said: String,
+    },
+    /// It has just started.
+    #[error("{server} has judged nothing yet")]
+    NotYet {
+        /// Who was asked.
+        server: String,
+    },
+    /// It is something else.
+    #[error("what answers at {server} is no hookwatch: {why}")]
+    Another {
+        /// Who was asked.
+        server: String,
+        /// What it answered.
+        why: String,
+    },
+}
+
+/// What a daemon answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// The newest assessment, JSON.
+    pub assessment: Bytes,
+    /// What it says when it judges nothing any more.
+    pub silent: Option<String>,
+}
+
+/// A daemon that can be asked.
+#[derive(Debug)]
+pub struct Daemon {
+    address: Address,
+    way: Way,
+    files: Files,
+    kept: Option<SendRequest<Empty<Bytes>>>,
+}
+
+impl Daemon {
+    /// Gets ready to ask; nothing is opened yet.
+    pub const fn new(address: Address, way: Way, files: Files) -> Self {
+        Self {
+            address,
+            way,
+            files,
+            kept: None,
+        }
+    }
+
+    /// Who is asked, for a person.
+    pub fn name(&self) -> String {
+        match &self.way {
+            Way::Direct => self.address.to_string(),
+            Way::Tunnel(tunnel) => tunnel.to_string(),
+        }
+    }
+
+    /// Asks.
+    ///
+    /// # Errors
+    /// When there is no answer, or one that is none.
+    pub async fn ask(&mut self) -> Result<Answer, AskError> {
+        if let Some(mut kept) = self.kept.take() {
+            // The daemon may have closed it at any moment; that says nothing yet.
+            if let Ok(answer) = self.ask_over(&mut kept).await {
+                self.kept = Some(kept);
+                return Ok(answer);
+            }
+        }
+        let mut fresh = self.connect().await?;
+        let answer = self.ask_over(&mut fresh).await?;
+        self.kept = Some(fresh);
+        Ok(answer)
+    }
+
+    async fn ask_over(&self, connection: &mut SendRequest<Empty<Bytes>>) -> Result<Answer, AskError> {
+        let (status, assessment) = self.get(connection, "/api/v1/assessment", MAX_ASSESSMENT).await?;
+        let server = self.name();
+        let said =
+            || bounded(String::from_utf8_lossy(&assessment[..assessment.len().min(MAX_MESSAGE)]).trim());
+        match status {
+            StatusCode::OK => {}
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+                let (status, said) = (status.as_u16(), said());
+                return Err(AskError::Refused { server, status, said });
+            }
+            StatusCode::SERVICE_UNAVAILABLE => return Err(AskError::NotYet { server }),
+            status => {
+                let why = format!("{status}: {}", said());
+                return Err(AskError::Another { server, why });
+            }
+        }
+        // Nothing but the daemon itself can tell an assessment that stands still from a quiet cluster.
+        let (status, said) = self.get(connection, "/live", MAX_MESSAGE).await?;
+        let silent = (status == StatusCode::SERVICE_UNAVAILABLE)
+            .then(|| bounded(String::from_utf8_lossy(&said).trim()));
+        Ok(Answer { assessment, silent })
+    }
+
+    async fn get(
+        &self,
+        connection: &mut SendRequest<Empty<Bytes>>,
+        path: &str,
+        most: usize,
+    ) -> Result<(StatusCode, Bytes), AskError> {
+        let unreachable = |why: String| AskError::Unreachable {
+            server: self.name(),
+            why,
+        };
+        let mut request = Request::get(format!("{}{path}", self.address.prefix))
+            .header(HOST, self.address.authority())
+            .header(ACCEPT, "application/json, text/plain")
+            .header(USER_AGENT, concat!("hookwatch/", env!("CARGO_PKG_VERSION")))
+            .body(Empty::new())
+            .map_err(|error| unreachable(chain(&error)))?;
+        if let Some(token) = self.files.token().await? {
+            request.headers_mut().insert(AUTHORIZATION, token);
+        }
+        let asking = async {
+            connection.ready().await.map_err(|error| chain(&error))?;
+            let answer = connection.send_request(request).await;
+            let answer = answer.map_err(|error| chain(&error))?;
+            let status = answer.status();
+            Ok::<_, String>((status, whole(answer.into_body(), most).await?))
+        };
+        match timeout(ANSWER, asking).await {
+            Ok(answered) => answered.map_err(unreachable),
+            Err(_) => Err(unreachable(format!(
+                "no whole answer within {} s",
+                ANSWER.as_secs()
+            ))),
+        }
+    }
+
+    async fn connect(&self) -> Result<SendRequest<Empty<Bytes>>, AskError> {
+        let unreachable = |why: String| AskError::Unreachable {
+            server: self.name(),
+            why,
+        };
+        let tls = match self.address.encrypted {
+            true => Some(self.files.tls().await?),
+            false => None,
+        };
+        match &self.way {
+            Way::Direct => {
+                let dialling = async {
+                    let target = (self.address.host.as_str(), self.address.port);
+                    let stream = TcpStream::connect(target)
+                        .await
+                        .map_err(|error| error.to_string())?;
+                    // Not having it costs milliseconds.
+                    let _ = stream.set_nodelay(true);
+                    self.greet(stream, tls).await
+                };
+                match timeout(CONNECT, dialling).await {
+                    Ok(connected) => connected.map_err(unreachable),
+                    Err(_) => Err(unreachable(format!(
+                        "no connection within {} s",
+                        CONNECT.as_secs()
+                    ))),
+                }
+            }
+            Way::Tunnel(tunnel) => {
+                let stream = tunnel.open().await?;
+                match timeout(CONNECT, self.greet(stream, tls)).await {
+                    Ok(connected) => connected.map_err(unreachable),
+                    Err(_) => Err(unreachable(format!(
+                        "no connection within {} s",
+                        CONNECT.as_secs()
+                    ))),
+                }
+            }
+        }
+    }
+
+    /// TLS where it is wanted, and HTTP.
+    async fn greet<S>(
+        &self,
+        stream: S,
+        tls: Option<Arc<ClientConfig>>,
+    ) -> Result<SendRequest<Empty<Bytes>>, String>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let Some(config) = tls else {
+            return speak(stream).await;
+        };
+        let host = &self.address.host;
+        let name = match host.parse::<IpAddr>() {
+            Ok(ip) => ServerName::IpAddress(ip.into()),
+            Err(_) => ServerName::try_from(host.clone()).map_err(|error| error.to_string())?,
+        };
+        let stream = TlsConnector::from(config).connect(name, stream).await;
+        speak(stream.map_err(|error| error.to_string())?).await
+    }
+}
+
+async fn speak<S>(stream: S) -> Result<SendRequest<Empty<Bytes>>, String>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (sender, connection) = http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(|error| chain(&error))?;
+    // It ends when the sender is dropped; why it ended, the requests on it are told.
+    tokio::spawn(async move {
+        let _ = connection.await;
+    });
+    Ok(sender)
+}
+
+async fn whole(mut body: Incoming, most: usize) -> Result<Bytes, String> {
+    let mut read = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| format!("the answer broke off: {}", chain(&error)))?;
+        if let Ok(data) = frame.into_data() {
+            if read.len() + data.len() > most {
+                return Err(format!("the answer has more than {} kB", most >> 10));
+            }
+            read.extend_from_slice(&data);
+        }
+    }
+    Ok(read.into())
+}
+
+impl Files {
+    async fn token(&self) -> Result<Option<HeaderValue>, TrustError> {
+        match &self.token {
+            Some(path) => trust::token(path).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    async fn tls(&self) -> Result<Arc<ClientConfig>, TrustError> {
+        trust::client(self).await
+    }
+}
