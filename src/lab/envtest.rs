@@ -61,6 +61,8 @@ const AUDIT_POLICY: &str = "apiVersion: audit.k8s.io/v1\n\
 pub struct Options {
     /// Whether the API server writes an audit log.
     pub audit: bool,
+    /// Further flags of the API server.
+    pub flags: &'static [&'static str],
 }
 
 /// A running control plane. Dropping it kills its processes.
@@ -125,6 +127,7 @@ impl Envtest {
             true => Some(audit(&files.directory, &mut arguments)?),
             false => None,
         };
+        arguments.extend(options.flags.iter().map(OsString::from));
         let launch = Launch {
             name: "kube-apiserver",
             binary: binaries.kube_apiserver.clone(),
@@ -174,10 +177,16 @@ impl Envtest {
     /// # Errors
     /// When the certificate cannot be made.
     pub fn kubeconfig_by_certificate(&self, expired: bool) -> anyhow::Result<String> {
+        self.kubeconfig_of("lab-admin", "system:masters", expired)
+    }
+
+    /// A kubeconfig of anybody, by a client certificate that names user and group.
+    ///
+    /// # Errors
+    /// When the certificate cannot be made.
+    pub fn kubeconfig_of(&self, user: &str, group: &str, expired: bool) -> anyhow::Result<String> {
         let files = &self.origin.files;
-        let certificate = files
-            .authority
-            .issue_client("lab-admin", "system:masters", expired)?;
+        let certificate = files.authority.issue_client(user, group, expired)?;
         let [shown, key] =
             [certificate.chain_pem(), certificate.key_pem()].map(|pem| BASE64_STANDARD.encode(pem));
         let by_token = format!("token: {}", files.token);

@@ -16,12 +16,14 @@ mod contract;
 mod dashboards;
 mod deploy;
 mod exposed;
+mod installed;
 mod links;
 mod monitoring;
 mod pushed;
 mod runbooks;
 mod source;
 mod telemetry;
+mod typed;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -21,6 +21,7 @@ mod credentials;
 #[path = "../support/cutting.rs"]
 mod cutting;
 mod fidelity;
+mod installed;
 mod kinds;
 mod played;
 mod privileges;
@@ -137,6 +138,7 @@ fn tests() -> Vec<Named> {
         cost::tests(),
         credentials::tests(),
         fidelity::tests(),
+        installed::tests(),
         kinds::tests(),
         privileges::tests(),
         replicas::tests(),

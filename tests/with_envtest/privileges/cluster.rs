@@ -48,16 +48,26 @@ impl Answer {
 
 impl Cluster {
     pub async fn start() -> Self {
+        Self::start_with(Options {
+            audit: true,
+            ..Options::default()
+        })
+        .await
+    }
+
+    pub async fn start_with(options: Options) -> Self {
         let directory = PrivateDirectory::create().unwrap();
-        let envtest = Envtest::start_with(directory.path(), Options { audit: true })
-            .await
-            .unwrap();
+        let envtest = Envtest::start_with(directory.path(), options).await.unwrap();
         let admin = client_for(&envtest.kubeconfig()).await.unwrap();
         Self {
             admin,
             envtest,
             directory,
         }
+    }
+
+    pub const fn envtest(&self) -> &Envtest {
+        &self.envtest
     }
 
     /// With a folder of deploy/ applied.

@@ -1,0 +1,64 @@
+//! deploy/ as it is installed: taken by an API server, enough for the daemon in it, up when nothing can be written, and
+//! gone without a trace.
+
+mod accepted;
+mod flow;
+mod lab;
+mod node;
+mod removed;
+mod room;
+mod running;
+
+use super::privileges::cluster::block_on;
+use super::{Named, Outcome, missing, named};
+
+pub fn tests() -> Vec<Named> {
+    vec![
+        named("installed_every_object_is_taken_by_an_api_server", || {
+            play(accepted::every_object_is_taken(), &[])
+        }),
+        named(
+            "installed_the_account_is_served_while_hung_writes_hold_every_seat",
+            || {
+                play(
+                    flow::the_account_is_served_while_hung_writes_hold_every_seat(),
+                    &[],
+                )
+            },
+        ),
+        named("installed_on_a_node_it_comes_up_while_every_write_hangs", || {
+            play(
+                node::it_comes_up_while_every_write_hangs(),
+                &["unshare", "chroot"],
+            )
+        }),
+        named("installed_the_pod_as_it_is_shipped_does_the_whole_job", || {
+            play(
+                running::the_pod_as_it_is_shipped_does_the_whole_job(),
+                &["unshare", "chroot"],
+            )
+        }),
+        named("installed_upgraded_and_removed_without_a_trace", || {
+            play(
+                removed::upgraded_and_removed_without_a_trace(),
+                &["unshare", "chroot"],
+            )
+        }),
+    ]
+}
+
+/// Runs a test where everything that it needs is there.
+fn play(test: impl Future<Output = ()>, programs: &[&str]) -> Outcome {
+    if let Some(skipped) = missing() {
+        return skipped;
+    }
+    if lab::kubectl().is_none() {
+        return Outcome::Skipped("there is no kubectl beside the API server".to_owned());
+    }
+    if !programs.is_empty() && !room::can_be_made() {
+        let programs = programs.join(" and ");
+        return Outcome::Skipped(format!("no root of its own can be made here with {programs}"));
+    }
+    block_on(test);
+    Outcome::Held
+}

@@ -1,0 +1,136 @@
+//! From one release to the next, and away again: what hookwatch has done to a cluster outlives no uninstall.
+
+use hookwatch::domain::bypass::STATE_ANNOTATION;
+use http::Method;
+use serde_json::{Value, json};
+
+use super::lab::{CATCHES_ALL, HANGS, done, everything_in_namespaces, get, hanging};
+use super::running::pod;
+use crate::privileges::cluster::{CONFIGURATIONS, Cluster, until};
+
+/// What deploy/README.md says to type.
+fn documented(what: &str) -> String {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/README.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    let begin = format!("<!-- {what}:begin -->\n```sh\n");
+    let (_, rest) = text.split_once(&begin).unwrap_or_else(|| panic!("no {begin}"));
+    rest.split_once("```\n").unwrap().0.to_owned()
+}
+
+fn configuration() -> String {
+    format!("{CONFIGURATIONS}/validatingwebhookconfigurations/{CATCHES_ALL}")
+}
+
+/// The object without what counts its changes.
+fn kept(object: &Value) -> Value {
+    let mut object = object.clone();
+    let metadata = object["metadata"].as_object_mut().unwrap();
+    for counter in ["resourceVersion", "generation"] {
+        metadata.remove(counter);
+    }
+    object
+}
+
+/// Whatever an API server has that speaks of hookwatch.
+async fn traces(kubeconfig: &std::path::Path) -> Vec<String> {
+    let script = "kubectl get --show-managed-fields --all-namespaces -o json \
+                  \"$(kubectl api-resources --verbs=list -o name | paste -sd, -)\"";
+    let all: Value = serde_json::from_str(&done(kubeconfig, script).await).unwrap();
+    let objects = all["items"].as_array().unwrap();
+    assert!(objects.len() > 50, "only {} objects", objects.len());
+    let ours = objects
+        .iter()
+        .filter(|object| object.to_string().contains("hookwatch"));
+    ours.map(|object| {
+        format!(
+            "{} {} {}",
+            object["kind"], object["metadata"]["namespace"], object["metadata"]["name"]
+        )
+    })
+    .collect()
+}
+
+/// Ends a namespace when it is deleted, as a controller does that is not here.
+async fn ends_the_namespace(cluster: &Cluster) {
+    let target = "/api/v1/namespaces/hookwatch";
+    until("the namespace is deleted", async || {
+        get(cluster, target).await["status"]["phase"] == "Terminating"
+    })
+    .await;
+    let mut namespace = get(cluster, target).await;
+    namespace["spec"]["finalizers"] = json!([]);
+    cluster
+        .admin(Method::PUT, &format!("{target}/finalize"), &namespace)
+        .await;
+}
+
+/// The state annotation as another release would have written it: under its own version, and with what only that one
+/// knows.
+async fn as_written_by(cluster: &Cluster, version: &str) {
+    let object = get(cluster, &configuration()).await;
+    let text = object["metadata"]["annotations"][STATE_ANNOTATION]
+        .as_str()
+        .unwrap();
+    let ours = format!("\"{}\"", env!("CARGO_PKG_VERSION"));
+    assert!(
+        text.contains(&ours),
+        "the release does not stand in the annotation: {text}"
+    );
+    let text = text.replace(&ours, &format!("\"{version}\""));
+    let (first, rest) = text.split_once('{').unwrap();
+    let text = format!("{first}{{\n \"unheard-of\": {{\"a\": [1]}},{rest}");
+    let patch = json!({"metadata": {"annotations": {STATE_ANNOTATION: text}}});
+    cluster.admin(Method::PATCH, &configuration(), &patch).await;
+}
+
+fn is_bypassed(assessment: &Value) -> bool {
+    let hooks = assessment["breaker"]["hooks"].as_array();
+    hooks.is_some_and(|hooks| {
+        hooks
+            .iter()
+            .any(|hook| hook.to_string().contains(HANGS) && hook["state"] == "Bypassed")
+    })
+}
+
+pub async fn upgraded_and_removed_without_a_trace() {
+    let cluster = Cluster::start().await;
+    let kubeconfig = cluster.admin_kubeconfig();
+    done(
+        &kubeconfig,
+        "kubectl apply --server-side -k deploy/overlays/expiry",
+    )
+    .await;
+    let mut old = pod(&cluster).await;
+    old.assessed("the fence is proven", |assessment| {
+        assessment["breaker"]["effective"] == "on"
+    })
+    .await;
+    let hanging = hanging(&everything_in_namespaces()).await;
+    cluster.apply(&hanging.hook).await;
+    let before = get(&cluster, &configuration()).await;
+    old.assessed("the culprit is bypassed", is_bypassed).await;
+    assert_ne!(kept(&get(&cluster, &configuration()).await), kept(&before));
+
+    // A rolling upgrade: the next one sees before the last one goes. Each takes the other's bypass for what it is.
+    for version in ["0.0.1", "99.0.0"] {
+        as_written_by(&cluster, version).await;
+        done(&kubeconfig, &documented("upgrade")).await;
+        let mut new = pod(&cluster).await;
+        new.assessed("the next one sees it", is_bypassed).await;
+        assert!(old.terminate().await, "it did not end when it was asked to");
+        old = new;
+        old.assessed("the next one leads, and sees it still", |assessment| {
+            is_bypassed(assessment) && assessment["replica"]["role"] == "Leader"
+        })
+        .await;
+    }
+
+    // The Deployment goes first, and with it its Pods.
+    assert!(old.terminate().await, "it did not end when it was asked to");
+    let script = documented("uninstall");
+    let (said, ()) = tokio::join!(done(&kubeconfig, &script), ends_the_namespace(&cluster));
+    assert!(said.contains(HANGS), "nothing was brought back: {said}");
+    assert_eq!(kept(&get(&cluster, &configuration()).await), kept(&before));
+    assert_eq!(traces(&kubeconfig).await, [""; 0], "{said}");
+    drop(hanging);
+}
