@@ -11,6 +11,9 @@
 )]
 
 mod balanced;
+#[allow(dead_code, reason = "the lab in this process is tried in more ways")]
+#[path = "../support/between.rs"]
+mod between;
 mod bypass;
 #[path = "../support/bypassing.rs"]
 mod bypassing;
@@ -22,10 +25,13 @@ mod credentials;
 mod cutting;
 mod fidelity;
 mod kinds;
+#[path = "../support/outage.rs"]
+mod outage;
 mod played;
 mod privileges;
 mod replicas;
 mod runbooks;
+mod running;
 #[path = "../support/runbooks.rs"]
 mod typed;
 
@@ -141,6 +147,7 @@ fn tests() -> Vec<Named> {
         privileges::tests(),
         replicas::tests(),
         runbooks::tests(),
+        running::tests(),
     ];
     all.into_iter().flatten().collect()
 }
