@@ -6,6 +6,7 @@
     reason = "a test fails by panicking, and helpers of an integration test count as code"
 )]
 
+#[allow(dead_code, reason = "what is written is looked into on a real API server")]
 #[path = "support/between.rs"]
 mod between;
 #[path = "running/degraded.rs"]

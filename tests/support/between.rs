@@ -41,6 +41,8 @@ pub struct Write {
     pub number: usize,
     /// The same of those with this target's kind: of the ledger, or of all configurations.
     pub of_kind: usize,
+    /// What is sent.
+    pub text: String,
 }
 
 /// What becomes of one write.
@@ -215,6 +217,7 @@ async fn answer(state: Arc<State>, request: Request<Incoming>) -> Result<Answer,
             onward = onward.header(name, value);
         }
     }
+    let text = String::from_utf8_lossy(&body).into_owned();
     let onward = onward.body(Body::from(body.to_vec())).unwrap();
     let Some(target) = target else {
         let answer = state.client.send(onward).await.map_err(std::io::Error::other)?;
@@ -226,7 +229,7 @@ async fn answer(state: Arc<State>, request: Request<Incoming>) -> Result<Answer,
         };
     };
     // Whoever asked may be gone before it has come to its end.
-    let doing = tokio::spawn(written(state, target, onward));
+    let doing = tokio::spawn(written(state, target, text, onward));
     doing.await.map_err(std::io::Error::other)?
 }
 
@@ -258,7 +261,12 @@ async fn renamed(answer: Response<Body>, (real, ours): (u16, u16)) -> Result<Ans
     Ok(answer.body(full(text.into())).unwrap())
 }
 
-async fn written(state: Arc<State>, target: Target, onward: Request<Body>) -> Result<Answer, std::io::Error> {
+async fn written(
+    state: Arc<State>,
+    target: Target,
+    text: String,
+    onward: Request<Body>,
+) -> Result<Answer, std::io::Error> {
     let write = {
         let mut counts = state.counts.lock().unwrap();
         counts.0 += 1;
@@ -272,6 +280,7 @@ async fn written(state: Arc<State>, target: Target, onward: Request<Body>) -> Re
             target,
             number: counts.0,
             of_kind,
+            text,
         }
     };
     let fate = (state.decide)(&write);

@@ -16,7 +16,7 @@ use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchP
 use serde_json::{Value, json};
 
 /// A guard against what never comes, not a measurement.
-pub const GUARD: Duration = Duration::from_secs(180);
+pub const GUARD: Duration = Duration::from_secs(240);
 const OWNER: &str = "lab-owner";
 
 /// The configurations, as their owner has applied them.
@@ -64,7 +64,15 @@ impl Outage {
             let object = get(&self.client, *hook).await;
             assert_eq!(parts(&object), parts(original), "{what}");
             let owned = object["metadata"]["managedFields"].to_string();
-            assert!(!owned.contains("hookwatch"), "{what}: {owned}");
+            let claims = [
+                "\"manager\":\"hookwatch\"",
+                STATE_ANNOTATION,
+                "{\\\"name\\\":\\\"hookwatch.dev/",
+            ];
+            assert!(
+                !claims.iter().any(|claim| owned.contains(claim)),
+                "{what}: {owned}"
+            );
             if let Err(error) = apply(&self.client, *hook, original, false).await {
                 panic!("{what}: the owner cannot apply {}: {error}", hook.configuration());
             }

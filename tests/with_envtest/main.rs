@@ -11,6 +11,9 @@
 )]
 
 mod balanced;
+#[allow(dead_code, reason = "the lab in this process is tried in more ways")]
+#[path = "../support/between.rs"]
+mod between;
 mod bypass;
 #[path = "../support/bypassing.rs"]
 mod bypassing;
@@ -23,10 +26,13 @@ mod cutting;
 mod fidelity;
 mod installed;
 mod kinds;
+#[path = "../support/outage.rs"]
+mod outage;
 mod played;
 mod privileges;
 mod replicas;
 mod runbooks;
+mod running;
 #[path = "../support/runbooks.rs"]
 mod typed;
 
@@ -143,6 +149,7 @@ fn tests() -> Vec<Named> {
         privileges::tests(),
         replicas::tests(),
         runbooks::tests(),
+        running::tests(),
     ];
     all.into_iter().flatten().collect()
 }

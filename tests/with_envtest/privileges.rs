@@ -1,7 +1,7 @@
 //! What is in deploy/, on a real API server: the roles are enough and no more, and the fence holds.
 
-mod audit;
-mod changes;
+pub mod audit;
+pub mod changes;
 pub mod cluster;
 mod fence;
 mod roles;

@@ -142,19 +142,26 @@ impl Cluster {
             .unwrap()
     }
 
-    /// A client that is a service account of the namespace `hookwatch`.
-    pub async fn client(&self, account: &str) -> Client {
-        let token = self.token(account, None).await;
-        let text: String = self
-            .envtest
-            .kubeconfig()
+    /// A kubeconfig, as text, whose user shows a token.
+    pub fn kubeconfig_with(&self, token: &str) -> String {
+        self.kubeconfig_text()
             .lines()
             .map(|line| match line.trim_start().starts_with("token:") {
                 true => format!("    token: {token}\n"),
                 false => format!("{line}\n"),
             })
-            .collect();
-        client_for(&text).await.unwrap()
+            .collect()
+    }
+
+    /// The administrator's kubeconfig.
+    pub fn kubeconfig_text(&self) -> String {
+        self.envtest.kubeconfig()
+    }
+
+    /// A client that is a service account of the namespace `hookwatch`.
+    pub async fn client(&self, account: &str) -> Client {
+        let token = self.token(account, None).await;
+        client_for(&self.kubeconfig_with(&token)).await.unwrap()
     }
 
     /// Writes configurations, and what they refer to, that no request of these tests meets.
