@@ -4,7 +4,7 @@
 //! difference between the counters of two of them means nothing; `process_start_time_seconds` tells them
 //! apart.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -65,6 +65,15 @@ struct Replica {
     at: Time,
     last: Snapshot,
     intervals: VecDeque<Interval>,
+    /// What the windows were put together of last.
+    sums: [Option<Sum>; 3],
+}
+
+/// Intervals added up, and which they are: the ends of the first and of the last.
+#[derive(Debug, Clone)]
+struct Sum {
+    ends: (Time, Time),
+    window: Window,
 }
 
 /// What all replicas counted of late.
@@ -138,7 +147,12 @@ impl Window {
 
 /// The median of the values seen in calm times.
 #[derive(Debug, Clone, Default)]
-pub struct Usual(VecDeque<f64>);
+pub struct Usual {
+    /// In the order in which they came.
+    values: VecDeque<f64>,
+    /// The same in their own order: they are asked for far more often than they change.
+    sorted: Vec<f64>,
+}
 
 impl Usual {
     /// Adds a value of a calm time.
@@ -146,18 +160,23 @@ impl Usual {
         let Some(value) = value.filter(|value| value.is_finite()) else {
             return;
         };
-        if self.0.len() == USUAL_INTERVALS {
-            self.0.pop_front();
+        if self.values.len() == USUAL_INTERVALS
+            && let Some(oldest) = self.values.pop_front()
+            && let Ok(at) = self.sorted.binary_search_by(|known| known.total_cmp(&oldest))
+        {
+            self.sorted.remove(at);
         }
-        self.0.push_back(value);
+        self.values.push_back(value);
+        let at = self
+            .sorted
+            .partition_point(|known| known.total_cmp(&value).is_lt());
+        self.sorted.insert(at, value);
     }
 
     /// The median; `None` before anything was learnt.
     pub fn median(&self) -> Option<f64> {
-        let mut sorted: Vec<f64> = self.0.iter().copied().collect();
-        sorted.sort_by(f64::total_cmp);
         // Of two in the middle the lower: the higher may have the beginning of a fault in it.
-        sorted.get(sorted.len().checked_sub(1)? / 2).copied()
+        self.sorted.get(self.sorted.len().checked_sub(1)? / 2).copied()
     }
 }
 
@@ -260,6 +279,7 @@ impl History {
                         at,
                         last: snapshot,
                         intervals: VecDeque::new(),
+                        sums: Default::default(),
                     },
                 );
                 None
@@ -269,16 +289,21 @@ impl History {
 
     /// What happened of late, as of a second ago at most.
     pub fn windows(&mut self, now: Time) -> Arc<Windows> {
-        if let Some((at, windows)) = &self.windows
-            && now.since(*at) < AGEING
-        {
-            return Arc::clone(windows);
+        if let Some((at, windows)) = &self.windows {
+            let windows = Arc::clone(windows);
+            if now.since(*at) < AGEING {
+                return windows;
+            }
+            if !self.ages(*at, now) {
+                self.windows = Some((now, Arc::clone(&windows)));
+                return windows;
+            }
         }
         const MOMENT: Duration = Duration::from_millis(1);
         let mut windows = Windows {
-            newest: self.window(now, |newest| newest.before(MOMENT)),
-            recent: self.window(now, |newest| now.before(RECENT).min(newest.before(MOMENT))),
-            minute: self.window(now, |newest| now.before(STALE).min(newest.before(MOMENT))),
+            newest: self.window(0, now, |newest| newest.before(MOMENT)),
+            recent: self.window(1, now, |newest| now.before(RECENT).min(newest.before(MOMENT))),
+            minute: self.window(2, now, |newest| now.before(STALE).min(newest.before(MOMENT))),
         };
         windows.set_aside_what_conversions_hold_up();
         let windows = Arc::new(windows);
@@ -286,44 +311,40 @@ impl History {
         windows
     }
 
+    /// Whether an interval became too old for one of the windows after an instant: nothing else changes them but a
+    /// scrape.
+    fn ages(&self, after: Time, now: Time) -> bool {
+        let mut intervals = self.replicas.values().flat_map(|replica| &replica.intervals);
+        intervals.any(|interval| {
+            [RECENT, STALE].into_iter().any(|age| {
+                let aged = interval.to + age;
+                aged >= after && aged <= now
+            })
+        })
+    }
+
     /// Merges, for each replica that was heard of in the last minute, the intervals that ended after the instant
     /// that `after` makes of the end of its newest.
-    fn window(&self, now: Time, after: impl Fn(Time) -> Time) -> Option<Window> {
+    fn window(&mut self, which: usize, now: Time, after: impl Fn(Time) -> Time) -> Option<Window> {
+        let replicas = self.replicas.iter();
+        let ended = replicas.filter(|(key, replica)| self.has_a_successor(key, replica));
+        let ended: BTreeSet<ReplicaKey> = ended.map(|(key, _)| key.clone()).collect();
         let mut merged: Option<Window> = None;
-        for (key, replica) in &self.replicas {
-            if self.has_a_successor(key, replica) {
-                continue;
-            }
+        for (key, replica) in &mut self.replicas {
             let newest = replica.intervals.back().filter(|newest| !newest.is_long());
             let newest = newest.map(|interval| interval.to);
             let Some(newest) = newest.filter(|newest| now.since(*newest) <= STALE) else {
                 continue;
             };
-            let after = after(newest);
-            let mut gained = Snapshot::default();
-            let (mut from, mut to) = (replica.at, Time::default());
-            for interval in replica
-                .intervals
-                .iter()
-                .filter(|interval| interval.to > after && !interval.is_long())
-            {
-                gained.add(&interval.gained);
-                (from, to) = (from.min(interval.from), to.max(interval.to));
+            if ended.contains(key) {
+                continue;
             }
-            gained.in_flight = replica.last.in_flight;
-            gained.in_queue = replica.last.in_queue;
-            gained.others.unavailable = replica.last.others.unavailable.clone();
-            let seconds = to.since(from).max(MIN_INTERVAL).as_secs_f64();
-            let window = Window {
-                from,
-                to,
-                write_rate: gained.all_writes().duration.count / seconds,
-                read_rate: gained.reads.count / seconds,
-                gained,
+            let Some(window) = replica.sum(which, after(newest)) else {
+                continue;
             };
             match &mut merged {
-                None => merged = Some(window),
-                Some(merged) => merged.add(&window),
+                None => merged = Some(window.clone()),
+                Some(merged) => merged.add(window),
             }
         }
         merged
@@ -341,7 +362,7 @@ impl History {
 
     /// Too little is known of what is usual.
     pub fn is_young(&self) -> bool {
-        self.baseline.write_rate.0.len() < YOUNG
+        self.baseline.write_rate.values.len() < YOUNG
     }
 
     /// Forgets the intervals that were about to be learnt: the beginning of what is wrong now may be in them.
@@ -397,6 +418,36 @@ impl History {
 }
 
 impl Replica {
+    /// Adds up the intervals that ended after an instant, unless just these are added up already.
+    fn sum(&mut self, which: usize, after: Time) -> Option<&Window> {
+        let chosen = |interval: &&Interval| interval.to > after && !interval.is_long();
+        let mut within = self.intervals.iter().filter(chosen);
+        let first = within.next()?;
+        let ends = (first.to, within.next_back().unwrap_or(first).to);
+        let known = self.sums.get_mut(which)?;
+        if known.as_ref().is_none_or(|known| known.ends != ends) {
+            let mut gained = Snapshot::default();
+            let (mut from, mut to) = (self.at, Time::default());
+            for interval in self.intervals.iter().filter(chosen) {
+                gained.add(&interval.gained);
+                (from, to) = (from.min(interval.from), to.max(interval.to));
+            }
+            gained.in_flight = self.last.in_flight;
+            gained.in_queue = self.last.in_queue;
+            gained.others.unavailable = self.last.others.unavailable.clone();
+            let seconds = to.since(from).max(MIN_INTERVAL).as_secs_f64();
+            let window = Window {
+                from,
+                to,
+                write_rate: gained.all_writes().duration.count / seconds,
+                read_rate: gained.reads.count / seconds,
+                gained,
+            };
+            *known = Some(Sum { ends, window });
+        }
+        known.as_ref().map(|known| &known.window)
+    }
+
     fn advance(&mut self, at: Time, snapshot: Snapshot) {
         self.intervals.retain(|interval| at.since(interval.to) < STALE);
         // The newest interval may serve on its own for a minute, so it stays whatever its age.

@@ -8,10 +8,12 @@ mod missing;
 mod others;
 mod pairs;
 mod scrape;
+mod sums;
 
 use std::collections::BTreeMap;
 
 use super::hook::HookKind;
+use sums::{add_by_key, gained, gained_by_key};
 
 pub use family::{Family, LabelSource, Part};
 pub use missing::Families;
@@ -401,14 +403,11 @@ impl Snapshot {
     /// Adds another replica's or interval's gains to these. Gauges add up too.
     pub fn add(&mut self, other: &Self) {
         self.cpu_seconds += other.cpu_seconds;
-        for (key, series) in &other.hooks {
-            self.hooks.entry(key.clone()).or_default().add(series);
-        }
-        for (key, series) in &other.writes {
-            let mine = self.writes.entry(key.clone()).or_default();
+        add_by_key(&mut self.hooks, &other.hooks, HookSeries::add);
+        add_by_key(&mut self.writes, &other.writes, |mine, series| {
             mine.duration.add(&series.duration);
             mine.sli.add(&series.sli);
-        }
+        });
         self.dry_runs.add(&other.dry_runs);
         self.write_results.add(&other.write_results);
         self.reads.add(&other.reads);
@@ -476,22 +475,4 @@ fn add_by_kind(gauge: &mut ByRequestKind, kind: &str, value: f64) {
         "readOnly" => gauge.read_only += value,
         _ => {}
     }
-}
-
-fn gained(now: f64, then: f64) -> f64 {
-    if now < then { now } else { now - then }
-}
-
-fn gained_by_key<K: Ord + Clone, V: Default + PartialEq>(
-    now: &BTreeMap<K, V>,
-    then: &BTreeMap<K, V>,
-    gain: impl Fn(&V, &V) -> V,
-) -> BTreeMap<K, V> {
-    let nothing = V::default();
-    // Most series of a large cluster stand still; what gained nothing takes no memory.
-    now.iter()
-        .map(|(key, value)| (key, gain(value, then.get(key).unwrap_or(&nothing))))
-        .filter(|(_, gained)| *gained != nothing)
-        .map(|(key, gained)| (key.clone(), gained))
-        .collect()
 }

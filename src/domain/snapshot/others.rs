@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Cumulative, LabelSource, Part, Results, Snapshot, gained, gained_by_key};
+use super::{Cumulative, LabelSource, Part, Results, Snapshot, add_by_key, gained, gained_by_key};
 
 /// API group and resource.
 pub type ResourceKey = (String, String);
@@ -103,20 +103,14 @@ impl Others {
     }
 
     pub(super) fn add(&mut self, other: &Self) {
-        for (crd, series) in &other.conversions {
-            self.conversions.entry(crd.clone()).or_default().add(series);
-        }
+        add_by_key(&mut self.conversions, &other.conversions, ConversionSeries::add);
         for (mine, theirs) in [
             (&mut self.unavailable, &other.unavailable),
             (&mut self.became_unavailable, &other.became_unavailable),
         ] {
-            for (name, value) in theirs {
-                *mine.entry(name.clone()).or_default() += value;
-            }
+            add_by_key(mine, theirs, |mine, value| *mine += value);
         }
-        for (resource, results) in &other.results {
-            self.results.entry(resource.clone()).or_default().add(results);
-        }
+        add_by_key(&mut self.results, &other.results, Results::add);
     }
 
     /// Resources whose requests fail or wait because of their conversions. A CRD's name is `RESOURCE.GROUP`.
