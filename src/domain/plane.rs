@@ -8,6 +8,7 @@ use super::canaries::Canaries;
 use super::canary::CanaryOutcome;
 use super::history::{Baseline, ENOUGH_WRITES, Usual, Window, Windows};
 use super::hook::HookKind;
+use super::snapshot::Operation;
 use super::time::Time;
 use super::verdict::{Elsewhere, Health, NotAHook, Verdict, Writes, human, human_seconds};
 
@@ -180,6 +181,11 @@ impl<'a> Plane<'a> {
     /// Mean seconds per write, dry runs left out.
     pub fn write_seconds(&self) -> Option<f64> {
         self.window()?.gained.all_writes().duration.mean()
+    }
+
+    /// The same for CREATE or UPDATE alone.
+    pub fn write_seconds_of(&self, operation: Operation) -> Option<f64> {
+        self.window()?.gained.writes_of(operation).duration.mean()
     }
 
     /// What the API server itself needs per write, without hooks and without waiting for a seat.

@@ -360,7 +360,11 @@ pub struct ControlPlane {
     pub clocks: Vec<String>,
     /// Mean time per write of late, in seconds.
     pub write_seconds: Option<f64>,
-    /// The same in usual times.
+    /// The same for CREATE alone.
+    pub create_seconds: Option<f64>,
+    /// And for UPDATE, which PATCH and server-side apply count as.
+    pub update_seconds: Option<f64>,
+    /// Mean time per write in usual times.
     pub usual_write_seconds: Option<f64>,
     /// What slows or blocks writes when it is no hook.
     pub not_a_hook: Option<Elsewhere>,

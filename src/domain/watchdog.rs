@@ -34,7 +34,7 @@ use super::plane::{Plane, summary};
 use super::probe::CertificateFacts;
 use super::probing::{BackendMemory, BackendState};
 use super::rollouts::{self, Rollouts};
-use super::snapshot::{Scrape, ScrapeFailure};
+use super::snapshot::{Operation, Scrape, ScrapeFailure};
 use super::time::Time;
 use super::verdict::{Assessment, Cause, ControlPlane, Health, Verdict, Writes};
 
@@ -256,7 +256,7 @@ impl Watchdog {
         let windows = self.history.windows(now);
         let states = self.states(now);
         let self_doubt = self.self_doubt(&states, now);
-        let (verdicts, plane, write_seconds, elsewhere, problems) = {
+        let (verdicts, plane, seconds, elsewhere, problems) = {
             let plane = Plane {
                 now,
                 windows: &windows,
@@ -270,7 +270,11 @@ impl Watchdog {
             (
                 verdicts,
                 plane.writes(),
-                plane.write_seconds(),
+                (
+                    plane.write_seconds(),
+                    plane.write_seconds_of(Operation::Create),
+                    plane.write_seconds_of(Operation::Update),
+                ),
                 elsewhere,
                 problems,
             )
@@ -288,7 +292,9 @@ impl Watchdog {
                 Writes::Blocked => clocks::running(&self.canaries, since, now),
                 _ => Vec::new(),
             },
-            write_seconds,
+            write_seconds: seconds.0,
+            create_seconds: seconds.1,
+            update_seconds: seconds.2,
             usual_write_seconds: self.history.baseline.write.median(),
             not_a_hook: elsewhere,
             symptoms,

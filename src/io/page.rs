@@ -76,7 +76,7 @@ impl Model {
         let used = above.0.len() + AFTER;
         html! {
             (above)
-            (hooks::table(&assessment.hooks, &self.past, |rows| FRAGMENT.saturating_sub(used + rows)))
+            (hooks::table(&assessment.hooks, &assessment.breaker.hooks, &self.past, |rows| FRAGMENT.saturating_sub(used + rows)))
             (hooks::happened(&self.past))
             (plane::sources(assessment))
         }

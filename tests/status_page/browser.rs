@@ -127,6 +127,27 @@ async fn an_incident_unfolds() {
     );
 }
 
+async fn a_bypass_is_shown_for_what_it_is() {
+    let (assessment, past) = fixture::bypassed();
+    let served = Served::start_with(assessment, past).await;
+    let chromium = Chromium::start().await;
+    for (name, width, scheme) in [
+        ("bypassed-light", 1280, "light"),
+        ("bypassed-dark", 1280, "dark"),
+        ("bypassed-phone", 390, "light"),
+    ] {
+        chromium.size(width, 900, scheme).await;
+        chromium.open(&served.url("/")).await;
+        chromium.picture(name).await;
+        assert_eq!(chromium.run(WIDER_THAN_THE_WINDOW).await, json!(false), "{name}");
+    }
+    let told = "return document.querySelector('.hook.failing .bypass').textContent";
+    assert_eq!(chromium.run(told).await, json!("bypassed (skip)"));
+    let marks = "return document.querySelectorAll('#timeline .m.act').length";
+    assert_eq!(chromium.run(marks).await, json!(3));
+    assert_eq!(chromium.complaints().await, [] as [Value; 0]);
+}
+
 async fn hostile_names_do_nothing() {
     let served = Served::start(fixture::nasty(), 8).await;
     let chromium = Chromium::start().await;
@@ -241,6 +262,7 @@ fn the_page_works_in_a_real_browser() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         a_quiet_cluster_is_calm().await;
+        a_bypass_is_shown_for_what_it_is().await;
         hostile_names_do_nothing().await;
         five_hundred_hooks_fit_on_a_telephone().await;
         ten_thousand_hooks_do_not_hang_it().await;

@@ -5,14 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hookwatch::app::replay::replay_scrapes;
+use hookwatch::domain::breaker::{HookStanding, Rung, Stage};
 use hookwatch::domain::canary::{CanaryOverdue, CanaryTarget};
+use hookwatch::domain::fence::{AutoBreak, Breaker};
 use hookwatch::domain::hook::{Backend, BackendAddress, BackendPath, HookId, HookKind};
 use hookwatch::domain::probe::{
     CertificateFacts, Connection, Phase, Phases, ProbeLevel, ProbeOutcome, ProbeReport,
 };
 use hookwatch::domain::risk::{Risk, RiskKind};
 use hookwatch::domain::time::Time;
-use hookwatch::domain::verdict::{Assessment, BackendView, Cause, Effect, Health, Verdict, Writes};
+use hookwatch::domain::verdict::{Assessment, BackendView, Bypass, Cause, Effect, Health, Verdict, Writes};
 use hookwatch::domain::watchdog::{Change, Event};
 use hookwatch::io::page::past::Past;
 
@@ -109,6 +111,8 @@ pub fn with(hooks: Vec<Verdict>) -> Assessment {
         plane.summary = format!("Writes are blocked by {}.", culprit.webhook);
         plane.since = culprit.since.unwrap_or(assessment.at);
         plane.write_seconds = Some(3.2);
+        plane.create_seconds = Some(4.1);
+        plane.update_seconds = Some(2.6);
         plane.usual_write_seconds = Some(0.007);
         plane.clocks = vec!["Leases of nodes run out in 21 s.".into()];
     }
@@ -127,11 +131,15 @@ pub fn hour(assessment: &Assessment, minutes: u64) -> Past {
     let mut broken = recorded("quiet");
     broken.control_plane.writes = assessment.control_plane.writes;
     broken.control_plane.write_seconds = assessment.control_plane.write_seconds;
+    broken.control_plane.create_seconds = assessment.control_plane.create_seconds;
+    broken.control_plane.update_seconds = assessment.control_plane.update_seconds;
     broken.control_plane.usual_write_seconds = Some(0.007);
     broken.hooks = assessment.culprits().take(1).cloned().collect();
     let mut quiet = broken.clone();
     quiet.control_plane.writes = Writes::Flowing;
     quiet.control_plane.write_seconds = Some(0.007);
+    quiet.control_plane.create_seconds = Some(0.009);
+    quiet.control_plane.update_seconds = Some(0.005);
     quiet.hooks.clear();
     for second in (0..3_590).step_by(2) {
         let now = begin + Duration::from_secs(second);
@@ -242,4 +250,55 @@ pub fn nasty() -> Assessment {
 pub fn model(assessment: Assessment, minutes: u64) -> hookwatch::io::page::Model {
     let past = hour(&assessment, minutes);
     hookwatch::io::page::Model::new(Arc::new(assessment), &past, None)
+}
+
+/// One hook that is bypassed and three that are well, and an hour in which that came about.
+pub fn bypassed() -> (Assessment, Past) {
+    let end = recorded("quiet").at;
+    let ago = |seconds: u64| end.before(Duration::from_secs(seconds));
+    let mut culprit = failing("validating-webhook.openpolicyagent.org", ago(480));
+    culprit.effect = Effect::None;
+    culprit.bypass = Some(Bypass::Skip);
+    culprit.summary =
+        "validating-webhook.openpolicyagent.org (opa) does not answer; it is bypassed (skip): no write is \
+                       shown to it."
+            .into();
+    let well = (0..3).map(|number| healthy(&format!("policy-{number}.example.com")));
+    let hook = HookId::new(
+        culprit.kind,
+        culprit.configuration.as_deref().unwrap(),
+        &culprit.webhook,
+    );
+    let mut before = with(std::iter::once(culprit.clone()).chain(well).collect());
+    let mut past = hour(&before, 8);
+    let stage = Stage::Bypassed {
+        rung: Rung::Skip,
+        effective: true,
+    };
+    let mut standing = HookStanding::new(hook, stage, ago(460));
+    standing.words = "Every API server shows the bypass.".into();
+    let breaker = |standing: &HookStanding| Breaker {
+        hooks: vec![standing.clone()],
+        ..Breaker::new(AutoBreak::On, None)
+    };
+    let plane = &mut before.control_plane;
+    plane.writes = Writes::Flowing;
+    plane.summary = format!("Writes flow; {}", culprit.summary);
+    plane.clocks.clear();
+    (plane.write_seconds, plane.create_seconds, plane.update_seconds) =
+        (Some(0.007), Some(0.009), Some(0.005));
+    for seconds in (0..=440).rev().step_by(2) {
+        before.at = ago(seconds);
+        // It was tried once, and failed again.
+        let probation = (200..240).contains(&seconds);
+        let mut stands = standing.clone();
+        if probation {
+            let stage = Stage::Probation { restored: false };
+            stands = HookStanding::new(standing.hook.clone(), stage, ago(240));
+            stands.words = "Only dry-run canaries reach the hook.".into();
+        }
+        before.breaker = breaker(&stands);
+        past.assessed(&before);
+    }
+    (before, past)
 }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use hookwatch::domain::verdict::Assessment;
 use hookwatch::io::http::{self, Shown};
 use hookwatch::io::metrics::Metrics;
+use hookwatch::io::page::past::Past;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use tokio::sync::watch;
 
@@ -27,9 +28,13 @@ pub struct Served {
 
 impl Served {
     pub async fn start(assessment: Assessment, minutes: u64) -> Self {
+        let past = fixture::hour(&assessment, minutes);
+        Self::start_with(assessment, past).await
+    }
+
+    pub async fn start_with(assessment: Assessment, past: Past) -> Self {
         let listener = http::listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let past = fixture::hour(&assessment, minutes);
         let (publish, assessment) = watch::channel(Some(Arc::new(assessment)));
         let shown = Shown {
             assessment,

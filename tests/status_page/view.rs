@@ -314,3 +314,36 @@ fn a_canary_that_is_out_counts_for_as_long_as_it_is_out() {
         [Some(4.0), Some(9.0), Some(10.0), Some(12.0), Some(13.0), None]
     );
 }
+
+#[test]
+fn what_the_breaker_did_stands_in_the_table_in_the_history_and_on_the_timeline() {
+    let (assessment, past) = fixture::bypassed();
+    let shown = Model::new(Arc::new(assessment), &past, None);
+    let page = page(&shown);
+    let row = page.split("<details class=\"hook failing\"").nth(1).unwrap();
+    let row = row.split("</details>").next().unwrap();
+    let (summary, body) = row.split_once("</summary>").unwrap();
+    assert!(summary.contains("bypassed (skip)"), "{summary}");
+    assert!(
+        body.contains("Breaker: ") && body.contains("Every API server shows the bypass."),
+        "{body}"
+    );
+    assert!(
+        body.contains("Canaries that cover it: own_namespace, kube_system."),
+        "{body}"
+    );
+    let history = body.split("History").nth(1).unwrap();
+    let at = |what: &str| history.find(what).unwrap_or_else(|| panic!("{what}: {history}"));
+    // The newest first: bypassed again, tried, bypassed.
+    assert!(at("is bypassed (skip)") < at("on probation"));
+    assert_eq!(history.matches("is bypassed (skip)").count(), 2);
+    let timeline = page.split("<svg class=\"chart\"").nth(1).unwrap();
+    assert_eq!(timeline.matches("<g class=\"m act\">").count(), 3);
+    for curve in ["create", "update"] {
+        assert_eq!(
+            timeline.matches(&format!("<path class=\"{curve}\"")).count(),
+            1,
+            "{curve}"
+        );
+    }
+}

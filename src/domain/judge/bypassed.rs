@@ -29,17 +29,29 @@ fn changed_at(case: &Case<'_>) -> Option<Time> {
     changes.next_back().map(|change| change.at)
 }
 
-/// What is to be concluded of a hook that nobody calls; `None` where it is called, or where its own canaries or the
-/// inventory speak.
+/// What is to be concluded of a hook that nobody calls, or nobody but tenants; `None` where its own canaries, the API
+/// server or the inventory speak.
 pub(super) fn conclude(
     case: &Case<'_>,
     probes: &Probes<'_>,
     named: &[Accusation<'_>],
     previous: Option<Before>,
 ) -> Option<Finding> {
-    let bypass = uncalled(case)?;
+    let bypass = case.hook.and_then(Bypass::of)?;
     if structural(case).is_some() {
         return None;
+    }
+    let failing_with = previous
+        .filter(|before| before.health == Health::Failing)
+        .and_then(|before| before.cause);
+    if bypass == Bypass::Shield {
+        // It is called, but perhaps by nobody just now, and what canaries write is spared.
+        return match probes {
+            Probes::All { worst, .. } if failing_with == Some(worst.cause) && !case.self_doubt => {
+                Some(Finding::new(Health::Failing, worst.cause, 0.9).since(Some(worst.since)))
+            }
+            _ => None,
+        };
     }
     let since = changed_at(case);
     let is_news = |sent: Time| since.is_none_or(|since| sent >= since);
@@ -53,9 +65,6 @@ pub(super) fn conclude(
             return Some(healthy(0.9));
         }
     }
-    let failing_with = previous
-        .filter(|before| before.health == Health::Failing)
-        .and_then(|before| before.cause);
     Some(match probes {
         Probes::All { worst, .. } if failing_with == Some(worst.cause) => {
             Finding::new(Health::Failing, worst.cause, 0.9).since(Some(worst.since))

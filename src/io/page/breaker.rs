@@ -26,14 +26,23 @@ pub(super) fn standings(breaker: &Breaker) -> Markup {
     }
 }
 
+/// Where a hook stands, in a word or two; `None` while there is nothing to say of it.
+pub(super) fn state(standing: &HookStanding) -> Option<String> {
+    Some(
+        match (&standing.rung, &standing.would_bypass, &standing.held_back) {
+            (Some(rung), ..) if standing.effective => format!("bypassed ({rung})"),
+            (Some(rung), ..) => format!("bypassed ({rung}), not on every API server yet"),
+            (None, Some(rung), _) => format!("would be bypassed ({rung})"),
+            (None, None, Some(reason)) => format!("held back ({reason})"),
+            (None, None, None) if standing.state == "enforcing" => return None,
+            (None, None, None) if standing.state == "probation" => "on probation".to_owned(),
+            (None, None, None) => standing.state.clone(),
+        },
+    )
+}
+
 fn line(standing: &HookStanding) -> Markup {
-    let state = match (&standing.rung, &standing.would_bypass, &standing.held_back) {
-        (Some(rung), ..) if standing.effective => format!("bypassed ({rung})"),
-        (Some(rung), ..) => format!("bypassed ({rung}), not on every API server yet"),
-        (None, Some(rung), _) => format!("would be bypassed ({rung})"),
-        (None, None, Some(reason)) => format!("held back ({reason})"),
-        (None, None, None) => standing.state.clone(),
-    };
+    let state = state(standing).unwrap_or_else(|| standing.state.clone());
     html! {
         li {
             (Foreign(&standing.hook.webhook)) " "

@@ -5,11 +5,13 @@ use std::fmt::Write as _;
 
 use maud::{Markup, html};
 
+use super::breaker;
 use super::past::{self, Cell, Mark, Shown};
 use super::text::{Foreign, clock, within};
 use super::timeline::{called, tone};
+use crate::domain::breaker::HookStanding;
 use crate::domain::hook::Backend;
-use crate::domain::verdict::{BackendView, Health, Verdict};
+use crate::domain::verdict::{BackendView, Bypass, Health, Verdict};
 
 /// With no more hooks than this every one is shown in full.
 pub(super) const ALL_IN_FULL: usize = 30;
@@ -40,8 +42,23 @@ pub(super) fn in_full(hooks: &[Verdict]) -> &[Verdict] {
 }
 
 /// The whole table, with so many bytes for the list of those that are well.
-pub(super) fn table(hooks: &[Verdict], past: &Shown, room: impl Fn(usize) -> usize) -> Markup {
+pub(super) fn table(
+    hooks: &[Verdict],
+    standings: &[HookStanding],
+    past: &Shown,
+    room: impl Fn(usize) -> usize,
+) -> Markup {
     let first = in_full(hooks);
+    let stands: BTreeMap<u64, &HookStanding> = standings
+        .iter()
+        .map(|standing| {
+            let hook = &standing.hook;
+            (
+                past::anchor_of(hook.kind, &hook.configuration, &hook.webhook),
+                standing,
+            )
+        })
+        .collect();
     let mut history: BTreeMap<u64, Vec<&Mark>> = BTreeMap::new();
     for mark in &past.marks {
         if let Some(hook) = &mark.hook {
@@ -56,8 +73,12 @@ pub(super) fn table(hooks: &[Verdict], past: &Shown, room: impl Fn(usize) -> usi
         (verdict, opened)
     });
     let (rows, left_out) = within(IN_FULL, rows, |(verdict, opened)| {
-        let happened = history.get(&past::anchor(verdict)).map(Vec::as_slice);
-        row(verdict, past, happened.unwrap_or_default(), opened)
+        let anchor = past::anchor(verdict);
+        let of = Of {
+            happened: history.get(&anchor).map_or(&[], Vec::as_slice),
+            stands: stands.get(&anchor).copied(),
+        };
+        row(verdict, past, &of, opened)
     });
     let rest = &hooks[first.len() - left_out..];
     let (well, unwell): (Vec<&Verdict>, Vec<&Verdict>) =
@@ -112,7 +133,25 @@ pub(super) fn id(anchor: u64) -> String {
     format!("h{anchor:016x}")
 }
 
-fn row(verdict: &Verdict, past: &Shown, happened: &[&Mark], open: bool) -> Markup {
+/// What is known of one hook beside its verdict.
+struct Of<'a> {
+    happened: &'a [&'a Mark],
+    stands: Option<&'a HookStanding>,
+}
+
+impl Of<'_> {
+    /// How the breaker has it, in a word or two; by what stands on the object where the breaker does not say.
+    fn breaker(&self, verdict: &Verdict) -> Option<String> {
+        let stands = self.stands.and_then(breaker::state);
+        stands.or_else(|| match verdict.bypass? {
+            Bypass::Probation => Some("on probation".to_owned()),
+            bypass => Some(format!("bypassed ({})", bypass.as_str())),
+        })
+    }
+}
+
+fn row(verdict: &Verdict, past: &Shown, of: &Of<'_>, open: bool) -> Markup {
+    let breaker = of.breaker(verdict);
     let anchor = past::anchor(verdict);
     let health = verdict.health.as_str();
     let tracks = past.tracks.get(&anchor);
@@ -130,6 +169,7 @@ fn row(verdict: &Verdict, past: &Shown, happened: &[&Mark], open: bool) -> Marku
                 }
                 span.cause {
                     @if let Some(cause) = verdict.cause { (cause.as_str()) small { (verdict.effect.as_str()) } }
+                    @if let Some(state) = &breaker { small.bypass { (state) } }
                 }
                 span.n.share { @if let Some(share) = share { (share) } }
                 span.sparks {
@@ -140,7 +180,10 @@ fn row(verdict: &Verdict, past: &Shown, happened: &[&Mark], open: bool) -> Marku
                 }
                 span.n.since { @if let Some(since) = verdict.since { (clock(since)) } }
             }
-            div.body { (evidence(verdict)) (backends(verdict, tracks)) (history(happened)) }
+            div.body {
+                (evidence(verdict)) (standing(breaker.as_deref(), of.stands)) (backends(verdict, tracks))
+                (canaries(verdict)) (history(of.happened))
+            }
         }
     }
 }
@@ -162,6 +205,29 @@ fn evidence(verdict: &Verdict) -> Markup {
             ul { (evidence) (risks) @if more > 0 { li.quiet { "and " (more) " more in the API" } } }
         }
         @if let Some(advice) = verdict.advice { p.next { b { "Next: " } (advice) } }
+    }
+}
+
+fn standing(state: Option<&str>, stands: Option<&HookStanding>) -> Markup {
+    html! {
+        @if let Some(state) = state {
+            p {
+                b { "Breaker: " span.bypass { (state) } }
+                @if let Some(stands) = stands { " since " (clock(stands.since)) ". " (Foreign(&stands.words)) } @else { "." }
+            }
+        }
+    }
+}
+
+/// Which canaries its rules match: those that would show whether the API server gets an answer from it.
+fn canaries(verdict: &Verdict) -> Markup {
+    let names: Vec<&str> = verdict.canaries.iter().map(|canary| canary.as_str()).collect();
+    html! {
+        @if verdict.kind.is_admission() {
+            p.quiet {
+                @if names.is_empty() { "No canary covers it." } @else { "Canaries that cover it: " (names.join(", ")) "." }
+            }
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 //! an incident wants to see how it began. At the bounds below this takes at most some 15 MB, with a few hundred hooks
 //! less than one.
 
+mod actions;
 mod track;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -11,12 +12,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::domain::canary::CanaryTarget;
-use crate::domain::hook::{Backend, HookId};
+use crate::domain::hook::{Backend, HookId, HookKind};
 use crate::domain::probe::{ProbeOutcome, ProbeReport};
 use crate::domain::time::Time;
 use crate::domain::verdict::{Assessment, Health, Verdict, Writes};
 use crate::domain::watchdog::{Change, Event};
 
+pub use actions::Action;
+use actions::Actions;
 use track::Track;
 pub use track::{Cell, SLOT, SLOTS};
 
@@ -44,6 +47,10 @@ pub struct Sample {
     pub writes: Writes,
     /// Mean time per CREATE or UPDATE of late.
     pub write: Option<f32>,
+    /// The same of CREATE alone.
+    pub create: Option<f32>,
+    /// And of UPDATE.
+    pub update: Option<f32>,
     /// Which part of that was the culprits'.
     pub culprits: f32,
     /// The slowest canary: what it took, or for how long it has been waiting.
@@ -61,8 +68,8 @@ pub enum MarkKind {
     Well,
     /// Writes go differently than before.
     Writes(Writes),
-    /// What may be done about a culprit changed.
-    Breaker,
+    /// The breaker did something; `None`: what may be done about a culprit changed.
+    Breaker(Option<Action>),
     /// So many more hooks changed at that instant.
     More(u32),
 }
@@ -103,7 +110,12 @@ impl Subject {
 /// A number for the hook that a verdict is about, the same on every page: FNV-1a of all that identifies it.
 pub fn anchor(verdict: &Verdict) -> u64 {
     let configuration = verdict.configuration.as_deref().unwrap_or_default();
-    let parts = [verdict.kind.as_str(), configuration, &verdict.webhook];
+    anchor_of(verdict.kind, configuration, &verdict.webhook)
+}
+
+/// The same of a hook by its names.
+pub fn anchor_of(kind: HookKind, configuration: &str, webhook: &str) -> u64 {
+    let parts = [kind.as_str(), configuration, webhook];
     let bytes = parts.into_iter().flat_map(|part| part.bytes().chain([0]));
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -138,6 +150,7 @@ pub struct Past {
     marks: VecDeque<Mark>,
     at_once: usize,
     impaired: bool,
+    actions: Actions,
     canaries: BTreeMap<CanaryTarget, Canary>,
     tracks: BTreeMap<HookId, BTreeMap<Backend, Track>>,
     backends: usize,
@@ -210,6 +223,9 @@ impl Past {
     /// Takes in what is published; a sample is taken of it now and then.
     pub fn assessed(&mut self, assessment: &Assessment) {
         let now = assessment.at;
+        for mark in self.actions.news(&assessment.breaker, now) {
+            self.mark(mark);
+        }
         if let Some(last) = self.samples.back()
             && now.since(last.at) < EVERY
         {
@@ -233,6 +249,8 @@ impl Past {
             at: now,
             writes: plane.writes,
             write: plane.write_seconds.map(|seconds| seconds as f32),
+            create: plane.create_seconds.map(|seconds| seconds as f32),
+            update: plane.update_seconds.map(|seconds| seconds as f32),
             culprits: (share.clamp(0.0, 1.0) * excess) as f32,
             canary: slowest,
         });
@@ -309,7 +327,7 @@ impl Past {
             }
             Change::Breaker(breaker) => self.mark(Mark {
                 at: now,
-                kind: MarkKind::Breaker,
+                kind: MarkKind::Breaker(None),
                 hook: None,
                 began: None,
                 text: breaker.why.clone(),

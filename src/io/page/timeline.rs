@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use maud::{Markup, html};
 
-use super::past::{Mark, MarkKind, Sample, Shown};
+use super::past::{Action, Mark, MarkKind, Sample, Shown};
 use super::text::{clock, within};
 use crate::domain::time::Time;
 use crate::domain::verdict::{Writes, human_seconds};
@@ -35,6 +35,8 @@ const SCALES: [f32; 14] = [
 #[derive(Debug, Clone, Copy, Default)]
 struct Column {
     write: Option<f32>,
+    create: Option<f32>,
+    update: Option<f32>,
     culprits: f32,
     canary: Option<f32>,
     writes: Option<Writes>,
@@ -45,6 +47,8 @@ impl Column {
     fn add(&mut self, sample: &Sample) {
         let longest = |a: Option<f32>, b: Option<f32>| a.into_iter().chain(b).reduce(f32::max);
         self.write = longest(self.write, sample.write);
+        self.create = longest(self.create, sample.create);
+        self.update = longest(self.update, sample.update);
         self.culprits = self.culprits.max(sample.culprits);
         self.canary = longest(self.canary, sample.canary);
         let rank = |writes: &Writes| match writes {
@@ -120,7 +124,7 @@ pub(super) fn figure(past: &Shown, usual: Option<f64>, now: Time) -> Markup {
     fill(&mut columns, span);
     let highest = columns
         .iter()
-        .flat_map(|column| [column.write, column.canary])
+        .flat_map(|column| [column.write, column.create, column.update, column.canary])
         .flatten()
         .fold(0.0, f32::max);
     frame.top = SCALES
@@ -146,8 +150,9 @@ pub(super) fn figure(past: &Shown, usual: Option<f64>, now: Time) -> Markup {
             figcaption {
                 h2 { "Time per CREATE or UPDATE, last " (minutes) " min" }
                 ul.legend {
-                    li { i.k.k-write {} "mean" }
-                    li { i.k.k-share {} "of it the culprit's" }
+                    li { i.k.k-create {} "CREATE" }
+                    li { i.k.k-update {} "UPDATE" }
+                    li { i.k.k-share {} "of both the culprit's" }
                     li { i.k.k-canary {} "slowest canary" }
                     @if usual.is_some() { li { i.k.k-usual {} "usual" } }
                 }
@@ -237,12 +242,19 @@ fn short(number: f32) -> String {
 }
 
 fn paths(columns: &[Column], frame: &Frame) -> Markup {
-    let (mut write, mut share, mut canary) = (String::new(), String::new(), String::new());
-    for run in runs(columns, |column| column.write) {
-        line(&mut write, run.clone(), |at| {
-            frame.y(columns[at].write.unwrap_or_default())
-        });
-    }
+    let mut share = String::new();
+    let curve = |value: fn(&Column) -> Option<f32>| {
+        let mut path = String::new();
+        for run in runs(columns, value) {
+            line(&mut path, run, |at| {
+                frame.y(value(&columns[at]).unwrap_or_default())
+            });
+        }
+        path
+    };
+    let canary = curve(|column| column.canary);
+    let create = curve(|column| column.create);
+    let update = curve(|column| column.update);
     for run in runs(columns, Column::most_of_the_culprits) {
         let most = |at: usize| columns[at].most_of_the_culprits().unwrap_or_default();
         area(
@@ -252,15 +264,11 @@ fn paths(columns: &[Column], frame: &Frame) -> Markup {
             |at| frame.y(columns[at].rest()),
         );
     }
-    for run in runs(columns, |column| column.canary) {
-        line(&mut canary, run.clone(), |at| {
-            frame.y(columns[at].canary.unwrap_or_default())
-        });
-    }
     html! {
         @if !share.is_empty() { path.share d=(share) {} }
         @if !canary.is_empty() { path.canary d=(canary) {} }
-        @if !write.is_empty() { path.write d=(write) {} }
+        @if !update.is_empty() { path.update d=(update) {} }
+        @if !create.is_empty() { path.create d=(create) {} }
     }
 }
 
@@ -313,7 +321,9 @@ fn class(kind: MarkKind) -> &'static str {
         MarkKind::Failing | MarkKind::Writes(Writes::Blocked) => "m bad",
         MarkKind::Suspect | MarkKind::Writes(Writes::Delayed) => "m odd",
         MarkKind::Well | MarkKind::Writes(Writes::Flowing | Writes::Unknown) => "m good",
-        MarkKind::Breaker | MarkKind::More(_) => "m note",
+        MarkKind::Breaker(Some(Action::Contested)) => "m bad",
+        MarkKind::Breaker(Some(_)) => "m act",
+        MarkKind::Breaker(None) | MarkKind::More(_) => "m note",
     }
 }
 
@@ -327,7 +337,8 @@ pub(super) fn called(kind: MarkKind) -> &'static str {
         MarkKind::Writes(Writes::Delayed) => "writes delayed",
         MarkKind::Writes(Writes::Flowing) => "writes flowing",
         MarkKind::Writes(Writes::Unknown) => "writes unknown",
-        MarkKind::Breaker => "breaker",
+        MarkKind::Breaker(Some(action)) => action.as_str(),
+        MarkKind::Breaker(None) => "breaker",
         MarkKind::More(_) => "more",
     }
 }
@@ -344,7 +355,9 @@ fn drawn(mark: &Mark, x: f64, frame: &Frame) -> Markup {
         }
         g class=(class(mark.kind)) {
             line x1=(x) x2=(x) y1="0" y2="100%" {}
-            circle cx=(x) cy="5" r="3.5" {}
+            // What was done stands below what happened.
+            @if class(mark.kind) == "m act" { circle cx=(x) cy="16" r="4.5" {} }
+            @else { circle cx=(x) cy="5" r="3.5" {} }
             title { (called(mark.kind)) }
         }
     }
@@ -379,6 +392,8 @@ mod tests {
             at: at(seconds),
             writes,
             write: Some(write),
+            create: Some(write * 1.1),
+            update: Some(write * 0.9),
             culprits,
             canary: None,
         }
@@ -418,7 +433,10 @@ mod tests {
             past.samples.push(sample(seconds, 0.005, 0.0, Writes::Flowing));
         }
         let shown = figure(&past, None, at(300)).into_string();
-        let curve = shown.split(r#"<path class="write" d=""#).nth(1).expect("a curve");
+        let curve = shown
+            .split(r#"<path class="create" d=""#)
+            .nth(1)
+            .expect("a curve");
         let curve = curve.split('"').next().expect("its end");
         assert_eq!(curve.matches('M').count(), 2, "{curve}");
     }

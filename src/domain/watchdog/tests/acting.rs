@@ -6,7 +6,7 @@ use super::*;
 use crate::domain::breaker::{CanaryWord, Facts, Judged, Witness};
 use crate::domain::canary::FurtherCanary;
 use crate::domain::hook::MatchCondition;
-use crate::domain::verdict::{Bypass, Effect};
+use crate::domain::verdict::Bypass;
 
 impl Incident {
     fn judged(&mut self, ms: u64) -> Judged {
@@ -165,7 +165,10 @@ fn a_hook_that_is_skipped_is_well_when_its_backends_are_whatever_was_counted_bef
     // What people read says the same, and that it is bypassed.
     let assessment = incident.tick(27 * SECOND + 20);
     let verdict = &assessment.hooks[0];
-    assert_eq!((verdict.health, verdict.effect), (Health::Healthy, Effect::None));
+    assert_eq!(
+        (verdict.health, verdict.effect),
+        (Health::Healthy, HookEffect::None)
+    );
     assert_eq!(verdict.bypass, Some(Bypass::Skip));
     assert!(
         verdict.summary.contains("it is bypassed (skip)"),
@@ -181,25 +184,36 @@ fn a_hook_that_is_skipped_is_well_when_its_backends_are_whatever_was_counted_bef
     assert_ne!(facts.health, Health::Healthy);
 }
 
-/// What somebody sees who looks during the outage.
-#[test]
-fn a_hook_that_is_skipped_and_does_not_answer_goes_on_failing_and_harms_no_write() {
-    let opa = hook("opa", 1);
-    let mut incident = Incident::calm(&[&opa]);
+/// An outage, up to the moment in which the hook is bypassed.
+fn outage(opa: &Hook) -> Incident {
+    let mut incident = Incident::calm(&[opa]);
     incident.canary_late(11 * SECOND);
-    incident.probe_late(11 * SECOND, &opa, 0, 2 * SECOND);
+    for backend in 0..2 {
+        incident.probe_late(11 * SECOND, opa, backend, 2 * SECOND);
+    }
+    incident.scrape(13 * SECOND);
     let before = incident.tick(13 * SECOND + 100);
     assert_eq!(
         (before.hooks[0].health, before.hooks[0].effect),
-        (Health::Failing, Effect::Blocking)
+        (Health::Failing, HookEffect::Blocking)
     );
+    incident
+}
+
+/// What somebody sees who looks during the outage.
+#[test]
+fn a_hook_that_is_skipped_and_does_not_answer_goes_on_failing_and_harms_no_write() {
+    let opa = hook("opa", 2);
+    let mut incident = outage(&opa);
     incident.inventory(14 * SECOND, vec![changed(&opa, "hookwatch.dev/skip")]);
     for step in 0..4 {
         let at = (16 + 2 * step) * SECOND;
         // The canaries pass it by; that they get through does not clear it.
         incident.canary(at, 5, CanaryOutcome::Written);
-        incident.probe_late(at, &opa, 0, 2 * SECOND);
-        let during = incident.tick(at + 10);
+        for backend in 0..2 {
+            incident.probe_late(at, &opa, backend, 2 * SECOND);
+        }
+        let during = incident.tick(at + 2 * SECOND + 10);
         let verdict = &during.hooks[0];
         assert_eq!(
             (verdict.health, verdict.cause),
@@ -207,47 +221,43 @@ fn a_hook_that_is_skipped_and_does_not_answer_goes_on_failing_and_harms_no_write
         );
         assert_eq!(
             (verdict.effect, verdict.bypass),
-            (Effect::None, Some(Bypass::Skip))
+            (HookEffect::None, Some(Bypass::Skip))
         );
+        let summary = &verdict.summary;
         assert!(
-            verdict.summary.contains("does not answer; it is bypassed (skip)"),
-            "{}",
-            verdict.summary
+            summary.contains("does not answer; it is bypassed (skip)"),
+            "{summary}"
         );
-        assert!(
-            verdict.evidence[0].starts_with("It is bypassed since"),
-            "{:?}",
-            verdict.evidence
-        );
+        let first = &verdict.evidence[0];
+        assert!(first.starts_with("It is bypassed since"), "{first}");
         // To the breaker it is what it would be.
-        assert!(incident.facts(at + 20, &opa).is_culprit());
+        assert!(incident.facts(at + 2 * SECOND + 20, &opa).is_culprit());
     }
 }
 
 #[test]
 fn a_hook_that_is_shielded_goes_on_being_named_though_every_canary_is_spared() {
-    let opa = hook("opa", 1);
-    let mut incident = Incident::calm(&[&opa]);
-    incident.canary_late(11 * SECOND);
-    incident.probe_late(11 * SECOND, &opa, 0, 2 * SECOND);
-    assert!(incident.facts(13 * SECOND + 100, &opa).is_culprit());
+    let opa = hook("opa", 2);
+    let mut incident = outage(&opa);
     incident.inventory(14 * SECOND, vec![changed(&opa, "hookwatch.dev/shield")]);
     for step in 0..4 {
         let at = (16 + 2 * step) * SECOND;
         incident.canary(at, 5, CanaryOutcome::Written);
-        incident.probe_late(at, &opa, 0, 2 * SECOND);
+        for backend in 0..2 {
+            incident.probe_late(at, &opa, backend, 2 * SECOND);
+        }
+        let during = incident.tick(at + 2 * SECOND + 10);
+        let verdict = &during.hooks[0];
+        assert_eq!(
+            (verdict.health, verdict.effect, verdict.bypass),
+            (Health::Failing, HookEffect::Blocking, Some(Bypass::Shield))
+        );
+        let summary = &verdict.summary;
+        assert!(
+            summary.contains("all others that match it are refused"),
+            "{summary}"
+        );
     }
-    let during = incident.tick(23 * SECOND);
-    let verdict = &during.hooks[0];
-    assert_eq!(
-        (verdict.health, verdict.effect, verdict.bypass),
-        (Health::Failing, Effect::Blocking, Some(Bypass::Shield))
-    );
-    assert!(
-        verdict.summary.contains("all others that match it are refused"),
-        "{}",
-        verdict.summary
-    );
 }
 
 #[test]

@@ -1,0 +1,204 @@
+//! What the breaker did, read off where it says that each hook stands.
+
+use std::collections::BTreeMap;
+
+use super::{Mark, MarkKind, Subject, anchor_of};
+use crate::domain::breaker::HookStanding;
+use crate::domain::fence::Breaker;
+use crate::domain::hook::HookId;
+use crate::domain::time::Time;
+
+/// Hooks followed at once: the breaker speaks of no more.
+const MAX_FOLLOWED: usize = 400;
+
+/// Something that the breaker did with a hook.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// It is bypassed, and every API server goes by that.
+    Bypassed,
+    /// Only hookwatch's own dry runs reach it, or it was just put back and is watched.
+    Probation,
+    /// It is as its owner has it.
+    Restored,
+    /// Somebody keeps taking the bypass away.
+    Contested,
+    /// It would be bypassed if that were wanted.
+    Planned,
+}
+
+impl Action {
+    /// What it is called in a list.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Bypassed => "bypassed",
+            Self::Probation => "on probation",
+            Self::Restored => "restored",
+            Self::Contested => "contested",
+            Self::Planned => "would bypass",
+        }
+    }
+
+    fn of(standing: &HookStanding) -> Option<Self> {
+        match standing.state.as_str() {
+            "bypassed" if standing.effective => Some(Self::Bypassed),
+            "probation" => Some(Self::Probation),
+            "contested" => Some(Self::Contested),
+            "enforcing" if standing.would_bypass.is_some() => Some(Self::Planned),
+            _ => None,
+        }
+    }
+}
+
+/// What was last told of each hook.
+#[derive(Debug, Default)]
+pub(super) struct Actions {
+    told: BTreeMap<HookId, (Action, String)>,
+    begun: bool,
+}
+
+impl Actions {
+    /// What is new, as marks.
+    pub(super) fn news(&mut self, breaker: &Breaker, now: Time) -> Vec<Mark> {
+        let mut marks = Vec::new();
+        let mut told = BTreeMap::new();
+        for standing in breaker.hooks.iter().take(MAX_FOLLOWED) {
+            let before = self.told.remove(&standing.hook);
+            let under_way = standing.state == "bypassed" && !standing.effective;
+            let Some(action) = Action::of(standing) else {
+                match before {
+                    // What is still coming into force is what it was.
+                    Some(before) if under_way => {
+                        told.insert(standing.hook.clone(), before);
+                    }
+                    Some((before, _)) => marks.extend(over(&standing.hook, before, now)),
+                    None => {}
+                }
+                continue;
+            };
+            let rung = standing.rung.or(standing.would_bypass);
+            let how = rung.map_or_else(String::new, |rung| format!(" ({rung})"));
+            if before
+                .as_ref()
+                .is_none_or(|before| *before != (action, how.clone()))
+            {
+                // What was so before hookwatch looked did not happen now.
+                let began = (!self.begun).then_some(standing.since);
+                let what = match action {
+                    Action::Bypassed => format!("is bypassed{how}"),
+                    Action::Probation => "is on probation".to_owned(),
+                    Action::Contested => "is contested, and left alone".to_owned(),
+                    Action::Planned => format!("would be bypassed{how}"),
+                    Action::Restored => "is restored".to_owned(),
+                };
+                marks.push(mark(
+                    &standing.hook,
+                    action,
+                    &format!("{what}. {}", standing.words),
+                    began,
+                    now,
+                ));
+            }
+            told.insert(standing.hook.clone(), (action, how));
+        }
+        for (hook, (before, _)) in &self.told {
+            marks.extend(over(hook, *before, now));
+        }
+        (self.told, self.begun) = (told, true);
+        marks
+    }
+}
+
+/// The breaker has nothing to do with it any more.
+fn over(hook: &HookId, before: Action, now: Time) -> Option<Mark> {
+    let text = "is as its owner has it.";
+    (before != Action::Planned).then(|| mark(hook, Action::Restored, text, None, now))
+}
+
+fn mark(hook: &HookId, action: Action, what: &str, began: Option<Time>, now: Time) -> Mark {
+    Mark {
+        at: now,
+        kind: MarkKind::Breaker(Some(action)),
+        hook: Some(Subject {
+            anchor: anchor_of(hook.kind, &hook.configuration, &hook.webhook),
+            webhook: hook.webhook.clone(),
+        }),
+        began: began.filter(|began| *began < now),
+        text: format!("{} ({}) {}", hook.webhook, hook.configuration, what.trim_end()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::breaker::{Rung, Stage};
+    use crate::domain::fence::AutoBreak;
+    use crate::domain::hook::HookKind;
+
+    fn at(seconds: u64) -> Time {
+        Time::from_unix_millis(1_800_000_000_000 + seconds * 1_000)
+    }
+
+    fn breaker(stage: Option<Stage>) -> Breaker {
+        let hook = HookId::new(HookKind::Validating, "c", "w");
+        Breaker {
+            hooks: stage
+                .map(|stage| HookStanding::new(hook, stage, at(0)))
+                .into_iter()
+                .collect(),
+            ..Breaker::new(AutoBreak::On, None)
+        }
+    }
+
+    fn bypassed(rung: Rung, effective: bool) -> Option<Stage> {
+        Some(Stage::Bypassed { rung, effective })
+    }
+
+    #[test]
+    fn a_bypass_is_marked_when_it_is_in_force_and_again_when_it_goes_further_or_is_over() {
+        let mut actions = Actions::default();
+        let story = [
+            None,
+            bypassed(Rung::Shield, false),
+            bypassed(Rung::Shield, true),
+            bypassed(Rung::Shield, true),
+            bypassed(Rung::Skip, false),
+            bypassed(Rung::Skip, true),
+            Some(Stage::Probation { restored: false }),
+            Some(Stage::Enforcing),
+            None,
+        ];
+        let marks: Vec<Mark> = story
+            .into_iter()
+            .zip(1..)
+            .flat_map(|(stage, second)| actions.news(&breaker(stage), at(second)))
+            .collect();
+        let told: Vec<_> = marks.iter().map(|mark| (mark.at, mark.kind)).collect();
+        let kind = |action| MarkKind::Breaker(Some(action));
+        assert_eq!(
+            told,
+            [
+                (at(3), kind(Action::Bypassed)),
+                (at(6), kind(Action::Bypassed)),
+                (at(7), kind(Action::Probation)),
+                (at(8), kind(Action::Restored)),
+            ]
+        );
+        assert_eq!(marks[1].text, "w (c) is bypassed (skip).");
+    }
+
+    #[test]
+    fn what_was_bypassed_before_hookwatch_looked_began_before() {
+        let marks = Actions::default().news(&breaker(bypassed(Rung::Skip, true)), at(60));
+        assert_eq!(marks[0].began, Some(at(0)));
+    }
+
+    #[test]
+    fn what_would_be_done_is_marked_and_its_end_is_not() {
+        let mut actions = Actions::default();
+        let mut planned = breaker(Some(Stage::Enforcing));
+        planned.hooks[0].would_bypass = Some(Rung::Shield);
+        let marks = actions.news(&planned, at(1));
+        assert_eq!(marks[0].text, "w (c) would be bypassed (shield).");
+        assert_eq!(actions.news(&breaker(None), at(2)), []);
+    }
+}
