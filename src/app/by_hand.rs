@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use super::engine::clock;
+use super::progress::during;
 use super::{BAD_USAGE, Output};
 use crate::domain::announcement::of_action;
 use crate::domain::bypass::edit::{Author, Plan, Refusal, Why, Wish, plan};
@@ -56,7 +57,7 @@ struct Session {
 /// # Errors
 /// When there is no way to the cluster, or the audit log cannot be written.
 pub async fn break_hook(arguments: BreakArguments) -> anyhow::Result<ExitCode> {
-    let mut session = Session::open(arguments.cluster).await?;
+    let mut session = during("connecting", Session::open(arguments.cluster)).await?;
     let now = (session.clock)();
     let why = Why {
         reason: arguments.reason,
@@ -84,7 +85,7 @@ pub async fn break_hook(arguments: BreakArguments) -> anyhow::Result<ExitCode> {
 /// # Errors
 /// When there is no way to the cluster.
 pub async fn plan_hook(arguments: PlanArguments) -> anyhow::Result<ExitCode> {
-    let mut session = Session::open(arguments.cluster).await?;
+    let mut session = during("connecting", Session::open(arguments.cluster)).await?;
     let wish = Wish::Bypass {
         rung: arguments.rung,
         why: Why {
@@ -106,7 +107,7 @@ pub async fn plan_hook(arguments: PlanArguments) -> anyhow::Result<ExitCode> {
 /// # Errors
 /// As for [`break_hook`].
 pub async fn restore(arguments: RestoreArguments) -> anyhow::Result<ExitCode> {
-    let mut session = Session::open(arguments.cluster).await?;
+    let mut session = during("connecting", Session::open(arguments.cluster)).await?;
     let mut deeds = Vec::new();
     match &arguments.target {
         Some(target) => {
@@ -118,7 +119,12 @@ pub async fn restore(arguments: RestoreArguments) -> anyhow::Result<ExitCode> {
         }
         None => {
             for kind in KINDS {
-                match session.hand.list(kind).await {
+                match during(
+                    &format!("listing {}s", kind.configuration_kind()),
+                    session.hand.list(kind),
+                )
+                .await
+                {
                     Ok(objects) => deeds.extend(session.left_behind(kind, &objects, arguments.expired)),
                     Err(outcome) => {
                         session.failed(&format!("{}s: {}", kind.configuration_kind(), told(&outcome)))
@@ -198,7 +204,12 @@ impl Session {
     ) -> Result<(HookId, serde_json::Value), String> {
         let mut found = Vec::new();
         for kind in KINDS.into_iter().filter(|it| kind.is_none_or(|kind| kind == *it)) {
-            let read = self.hand.read(kind, configuration).await;
+            let reading = self.hand.read(kind, configuration);
+            let read = during(
+                &format!("reading {} {configuration}", kind.configuration_kind()),
+                reading,
+            )
+            .await;
             if let Some(object) = read.map_err(|outcome| told(&outcome))? {
                 let hooks = object["webhooks"].as_array();
                 let here = hooks.is_some_and(|hooks| hooks.iter().any(|hook| hook["name"] == *webhook));
@@ -303,7 +314,8 @@ impl Session {
 
     async fn carry_out(&mut self, deed: Deed) -> anyhow::Result<()> {
         let Deed { hook, uid, wish } = deed;
-        let report = self.hand.carry_out(&hook, &wish, &self.author).await;
+        let work = self.hand.carry_out(&hook, &wish, &self.author);
+        let report = during(&format!("changing {}", hook.object()), work).await;
         let now = (self.clock)();
         let record = Record::new(&hook, &wish, &self.author, &report, now);
         for step in &record.steps {
@@ -329,7 +341,8 @@ impl Session {
 
     /// Says which API servers go by it.
     async fn see(&mut self, hook: &HookId, wish: &Wish) {
-        for shown in self.hand.shown(hook, wish, &self.author).await {
+        let asking = self.hand.shown(hook, wish, &self.author);
+        for shown in during("asking each API server whether it goes by it", asking).await {
             match shown.heard {
                 Ok(()) => self.say(&format!("  API server {} goes by it.", shown.server)),
                 Err(why) => self.say(&format!(

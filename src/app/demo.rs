@@ -29,6 +29,7 @@ use self::breaking::Breaking;
 use self::director::{Account, Director};
 use self::pages::Pages;
 use self::stage::Stage;
+use crate::app::progress::during;
 use crate::domain::bypass::Rung;
 use crate::lab::control_plane::Kind;
 use crate::lab::envtest::{binaries, namespace};
@@ -183,7 +184,7 @@ pub async fn run(
 ) -> anyhow::Result<DemoReport> {
     let started = Instant::now();
     let stage = tokio::select! {
-        stage = Stage::set_up(options.control_plane, options.auto_break, start_daemon) => stage?,
+        stage = during(SETTING_UP, Stage::set_up(options.control_plane, options.auto_break, start_daemon)) => stage?,
         interrupted = interruption() => return interrupted.and_then(|()| anyhow::bail!(INTERRUPTED)),
     };
     let account = Account {
@@ -214,6 +215,7 @@ pub async fn run(
 }
 
 const INTERRUPTED: &str = "interrupted";
+const SETTING_UP: &str = "starting the control plane and the daemon";
 
 /// The whole of `hookwatch demo`; the exit code is 0 when the daemon was right and 1 when it was not.
 ///
@@ -278,7 +280,7 @@ async fn hold(
 ) -> anyhow::Result<()> {
     let started = Instant::now();
     let stage = tokio::select! {
-        stage = Stage::set_up(arguments.control_plane, arguments.auto_break, start_daemon) => stage?,
+        stage = during(SETTING_UP, Stage::set_up(arguments.control_plane, arguments.auto_break, start_daemon)) => stage?,
         interrupted = interruption() => return interrupted,
     };
     let held = tokio::select! {

@@ -15,6 +15,8 @@ use crate::domain::verdict::{Health, Writes, human_seconds};
 
 /// An answer that is older than this is said to be old.
 const FRESH: Duration = Duration::from_secs(5);
+/// Below so many columns a line holds one thing, and what is not about hooks is left out.
+const NARROW: usize = 40;
 /// Eighths of a cell.
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 /// Writes were blocked and none came back to be measured.
@@ -174,7 +176,7 @@ pub fn draw(known: &Known, state: &State, colour: bool, area: Rect, buffer: &mut
 /// Who is asked and how old the answer is; then the verdict.
 fn head(canvas: &mut Canvas<'_>, known: &Known, state: &State, tall: u16) {
     let stale = staleness(known, state);
-    if tall >= 8 {
+    if tall >= 8 && canvas.width() >= NARROW {
         let at = known
             .seen
             .as_ref()
@@ -250,13 +252,15 @@ fn about(canvas: &mut Canvas<'_>, known: &Known, seen: &Seen, tall: u16) {
         16..=27 => 3,
         _ => 5,
     };
-    for line in shortened(seen.sentence(), wide, most) {
+    // The same words need more lines there.
+    let more = if wide < NARROW { 2 } else { 1 };
+    for line in shortened(seen.sentence(), wide, most * more) {
         canvas.line(&[(&line, Tone::Plain)]);
     }
     if tall >= 12
         && let Some(advice) = seen.advice()
     {
-        for line in shortened(&format!("Next: {advice}"), wide, 2) {
+        for line in shortened(&format!("Next: {advice}"), wide, 2 * more) {
             canvas.line(&[(&line, Tone::Strong)]);
         }
     }
@@ -276,27 +280,28 @@ fn about(canvas: &mut Canvas<'_>, known: &Known, seen: &Seen, tall: u16) {
         }
     }
     if tall >= 14 {
-        curve(canvas, known, seen, if tall >= 30 { 3 } else { 1 });
+        curve(canvas, known, seen, usize::from(tall / 12).clamp(1, 4));
     }
-    if tall >= 18 {
-        let breaker = &seen.breaker;
-        let instead = match breaker.effective != breaker.wanted {
-            true => format!(" instead of {}: {}", breaker.wanted, breaker.why),
-            false => String::new(),
-        };
-        let concerned = match breaker.hooks.len() {
-            0 => String::new(),
-            some => format!(
-                ", has to do with {some} {}",
-                if some == 1 { "hook" } else { "hooks" }
-            ),
-        };
-        canvas.line(&[
-            ("breaker ", Tone::Quiet),
-            (&format!("{}{concerned}{instead}", breaker.effective), Tone::Plain),
-        ]);
-        canvas.line(&[("replica ", Tone::Quiet), (&seen.leader(), Tone::Plain)]);
+    if tall >= 18 && wide >= NARROW {
+        canvas.line(&[("breaker ", Tone::Quiet), (&breaker(seen), Tone::Plain)]);
+        canvas.line(&[("leader  ", Tone::Quiet), (&seen.leader(), Tone::Plain)]);
     }
+}
+
+/// The mode of the breaker, and the first hook that it has to do with.
+fn breaker(seen: &Seen) -> String {
+    let breaker = &seen.breaker;
+    let mut said = breaker.effective.to_string();
+    if breaker.effective != breaker.wanted {
+        said.push_str(&format!(" instead of {}: {}", breaker.wanted, breaker.why));
+    }
+    if let Some(standing) = breaker.hooks.first() {
+        said.push_str(&format!("; {} {}", standing.webhook, standing.short()));
+    }
+    if breaker.hooks.len() > 1 {
+        said.push_str(&format!("; and {} more", breaker.hooks.len() - 1));
+    }
+    said
 }
 
 /// A sentence in so many lines at most, with a mark where it was longer.
@@ -316,13 +321,21 @@ fn curve(canvas: &mut Canvas<'_>, known: &Known, seen: &Seen, high: usize) {
     let plane = &seen.control_plane;
     let seconds = |seconds: Option<f64>| seconds.map_or_else(|| "–".to_owned(), human_seconds);
     let (columns, step) = known.history.columns(canvas.width());
-    let legend = format!(
-        "per write {}, usually {}; below {} in columns of {} s, from 1 ms up to 34 s",
+    let now = format!(
+        "{}, usually {}",
         seconds(plane.write_seconds),
-        seconds(plane.usual_write_seconds),
+        seconds(plane.usual_write_seconds)
+    );
+    let span = format!(
+        "; the last {}, {} s a column",
         lasting(step * columns.len() as u32),
         step.as_secs()
     );
+    let legend = match canvas.width() {
+        0..NARROW => now,
+        wide if wide < 2 * NARROW => format!("per write {now}"),
+        _ => format!("per write {now}{span}"),
+    };
     canvas.line(&[(&legend, Tone::Quiet)]);
     for row in (0..high).rev() {
         let cells: Vec<(String, Tone)> = columns.iter().map(|column| cell(column, row, high)).collect();
@@ -373,7 +386,14 @@ struct Columns {
 impl Columns {
     fn of(wide: usize) -> Self {
         let health: TableColumn = ("HEALTH", 8, |_, hook| hook.health.as_str().to_owned());
-        let letter: TableColumn = ("H", 2, |_, hook| hook.health.as_str().chars().take(1).collect());
+        let letter: TableColumn = ("H", 2, |_, hook| {
+            hook.health
+                .as_str()
+                .chars()
+                .take(1)
+                .collect::<String>()
+                .to_uppercase()
+        });
         let cause: TableColumn = ("CAUSE", 16, |_, hook| {
             hook.cause
                 .as_ref()
@@ -409,7 +429,7 @@ impl Columns {
         };
         Self {
             shown,
-            configuration: wide >= 100,
+            configuration: wide >= 132,
         }
     }
 }
