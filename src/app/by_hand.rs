@@ -57,7 +57,7 @@ struct Session {
 /// # Errors
 /// When there is no way to the cluster, or the audit log cannot be written.
 pub async fn break_hook(arguments: BreakArguments) -> anyhow::Result<ExitCode> {
-    let mut session = during("connecting", Session::open(arguments.cluster)).await?;
+    let mut session = Session::open(arguments.cluster).await?;
     let now = (session.clock)();
     let why = Why {
         reason: arguments.reason,
@@ -85,7 +85,7 @@ pub async fn break_hook(arguments: BreakArguments) -> anyhow::Result<ExitCode> {
 /// # Errors
 /// When there is no way to the cluster.
 pub async fn plan_hook(arguments: PlanArguments) -> anyhow::Result<ExitCode> {
-    let mut session = during("connecting", Session::open(arguments.cluster)).await?;
+    let mut session = Session::open(arguments.cluster).await?;
     let wish = Wish::Bypass {
         rung: arguments.rung,
         why: Why {
@@ -107,7 +107,7 @@ pub async fn plan_hook(arguments: PlanArguments) -> anyhow::Result<ExitCode> {
 /// # Errors
 /// As for [`break_hook`].
 pub async fn restore(arguments: RestoreArguments) -> anyhow::Result<ExitCode> {
-    let mut session = during("connecting", Session::open(arguments.cluster)).await?;
+    let mut session = Session::open(arguments.cluster).await?;
     let mut deeds = Vec::new();
     match &arguments.target {
         Some(target) => {
@@ -164,8 +164,8 @@ impl Session {
             kubeconfig: arguments.kubeconfig.clone(),
             context: arguments.context.clone(),
         };
-        let connection = Connection::open(&options).await?;
-        let (servers, trouble) = servers(&connection).await;
+        let connection = during("making a client", Connection::open(&options)).await?;
+        let (servers, trouble) = during("looking for the API servers", servers(&connection)).await;
         if let Some(trouble) = trouble {
             eprintln!(
                 "hookwatch: {trouble}; {:?} stands for all of them",
@@ -181,7 +181,7 @@ impl Session {
                 identity: identity.clone(),
                 version: env!("CARGO_PKG_VERSION").to_owned(),
             },
-            match_conditions: knows_match_conditions(&connection).await,
+            match_conditions: during("asking for the version", knows_match_conditions(&connection)).await,
         };
         let clock = clock();
         Ok(Self {

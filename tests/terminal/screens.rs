@@ -66,7 +66,7 @@ fn keys_move_filter_sort_and_open_the_evidence() {
         &terminal.wait_for_text("500 hooks: 3 failing, 0 suspect, 0 unknown, 497 healthy"),
     );
     terminal.type_keys("\u{1b}[B");
-    terminal.wait_for_text("> failing  Hanging          8 min    Blocking     93 %   0.97  policy-0001");
+    terminal.wait_for_text("> failing Hanging         8 min   Blocking    93 %  0.97 policy-0001");
     terminal.type_keys("j\r");
     let evidence = terminal.wait_for_text("A dry-run write that meets this hook was refused");
     keep("evidence", &evidence);
@@ -114,7 +114,7 @@ fn a_terminal_of_any_size_has_the_verdict_and_it_follows_a_new_size() {
     terminal.resize(3, 80);
     let low = terminal.wait_for("three rows", |screen| {
         let text = screen.contents();
-        text.contains("WRITES BLOCKED for 42 s") && text.contains("> failing  Hanging")
+        text.contains("WRITES BLOCKED for 42 s") && text.contains("> failing Hanging")
     });
     keep("3-rows", &low);
     terminal.resize(3, 20);
