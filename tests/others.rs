@@ -13,9 +13,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use daemon::{
-    HOOK, Lab, NEIGHBOUR, annotation, is_bypassed, is_free, metrics, place, spec, standing, until,
-};
+use daemon::{HOOK, Lab, NEIGHBOUR, annotation, is_bypassed, is_free, metrics, place, spec, standing, until};
 use hookwatch::domain::bypass::{Rung, STATE_ANNOTATION};
 use hookwatch::lab::backend::Behaviour;
 use k8s_openapi::api::core::v1::Event;
@@ -35,7 +33,12 @@ async fn what_others_change_meanwhile_is_kept_and_the_hook_comes_back_beside_it(
     let bundle = lab.original["webhooks"][0]["clientConfig"]["caBundle"].as_str();
     let bundle = BASE64_STANDARD.decode(bundle.unwrap()).unwrap();
     let rotated = BASE64_STANDARD.encode([&bundle[..], &bundle[..]].concat());
-    let path = |object: &Value| format!("/webhooks/{}/clientConfig/caBundle", place(object, HOOK.webhook()));
+    let path = |object: &Value| {
+        format!(
+            "/webhooks/{}/clientConfig/caBundle",
+            place(object, HOOK.webhook())
+        )
+    };
     lab.patch(json!([{"op": "replace", "path": path(&bypassed), "value": rotated}]))
         .await;
     // Somebody turns the order round, and adds a condition of their own.
@@ -44,7 +47,8 @@ async fn what_others_change_meanwhile_is_kept_and_the_hook_comes_back_beside_it(
         .await;
     let at = place(&lab.read().await, HOOK.webhook());
     let path = format!("/webhooks/{at}/matchConditions/0");
-    lab.patch(json!([{"op": "add", "path": path, "value": more}])).await;
+    lab.patch(json!([{"op": "add", "path": path, "value": more}]))
+        .await;
     // Somebody replaces the whole of it by what they have read, with the bypass in it.
     let replaced = lab
         .replace(|object| object["metadata"]["labels"] = json!({"team": "b"}))
@@ -71,7 +75,10 @@ async fn who_takes_it_away_twice_has_the_last_word_and_what_they_left_is_tidied_
     // A person wants it back: that is tried once more.
     let (code, said) = lab.by_hand(&["restore", &lab.target(), "--yes"]).await;
     assert_eq!(code, Some(0), "{said}");
-    standing(&lab, &engine, "it is said to be reverted", |it| it.words.contains("took the bypass away")).await;
+    standing(&lab, &engine, "it is said to be reverted", |it| {
+        it.words.contains("took the bypass away")
+    })
+    .await;
     lab.bypassed(&engine).await;
     // A controller puts the webhooks back and leaves what was written down.
     let theirs = lab.original["webhooks"].clone();
@@ -167,7 +174,10 @@ async fn an_entry_that_is_renamed_or_removed_takes_nothing_of_ours_along() {
     assert!(annotation(&removed).is_some());
     let tidy = lab.free(&engine).await;
     let mut expected = lab.original.clone();
-    expected["webhooks"].as_array_mut().unwrap().retain(|hook| hook["name"] == NEIGHBOUR);
+    expected["webhooks"]
+        .as_array_mut()
+        .unwrap()
+        .retain(|hook| hook["name"] == NEIGHBOUR);
     assert_eq!(spec(&tidy), spec(&expected));
     engine.stop().await;
 }
@@ -191,7 +201,10 @@ async fn an_original_that_somebody_wiped_comes_back_from_the_ledger() {
     wiped(&lab, &engine).await;
     // The one that saw it dies, and another one begins without having seen anything.
     engine.stop().await;
-    assert_eq!(lab.ledger().await["originals"][0]["original"], format!("{}=Fail/10", HOOK.webhook()));
+    assert_eq!(
+        lab.ledger().await["originals"][0]["original"],
+        format!("{}=Fail/10", HOOK.webhook())
+    );
     lab.behave(Behaviour::Healthy).await;
     let engine = lab.daemon(&[Rung::Ignore]).await;
     let back = lab.free(&engine).await;
@@ -208,7 +221,8 @@ async fn a_person_gets_a_wiped_original_back_too_but_for_what_somebody_has_set_s
     let at = wiped(&lab, &engine).await;
     engine.stop().await;
     let path = format!("/webhooks/{at}/timeoutSeconds");
-    lab.patch(json!([{"op": "replace", "path": path, "value": 7}])).await;
+    lab.patch(json!([{"op": "replace", "path": path, "value": 7}]))
+        .await;
     let (code, said) = lab.by_hand(&["restore", "--all", "--yes"]).await;
     assert_eq!(code, Some(0), "{said}");
     let back = lab.read().await;
@@ -224,7 +238,9 @@ async fn a_bypass_by_hand_is_left_alone_until_its_time_is_up() {
     let engine = lab.daemon(&[Rung::Shield]).await;
     let target = lab.target();
     let asked = |time: &'static str| {
-        let words = ["break", &target, "--rung", "skip", "--reason", "ticket 7", "--yes", "--for", time];
+        let words = [
+            "break", &target, "--rung", "skip", "--reason", "ticket 7", "--yes", "--for", time,
+        ];
         words.map(str::to_owned)
     };
     let by_hand = async |words: &[String]| {
@@ -235,11 +251,18 @@ async fn a_bypass_by_hand_is_left_alone_until_its_time_is_up() {
     // Longer than it takes to bring back a hook that is well.
     let begun = std::time::Instant::now();
     by_hand(&asked("50s")).await;
-    let said = standing(&lab, &engine, "it is known", |it| it.effective && it.words.contains("by hand")).await;
+    let said = standing(&lab, &engine, "it is known", |it| {
+        it.effective && it.words.contains("by hand")
+    })
+    .await;
     assert_eq!((said.state.as_str(), said.rung), ("bypassed", Some(Rung::Skip)));
     let before = annotation(&lab.read().await).unwrap().to_owned();
     while begun.elapsed() < Duration::from_secs(45) {
-        assert_eq!(annotation(&lab.read().await), Some(&*before), "it is the person's");
+        assert_eq!(
+            annotation(&lab.read().await),
+            Some(&*before),
+            "it is the person's"
+        );
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
     let back = lab.free(&engine).await;
@@ -247,9 +270,15 @@ async fn a_bypass_by_hand_is_left_alone_until_its_time_is_up() {
     // Who takes their own away, as often as they like, quarrels with nobody.
     for _ in 0..3 {
         by_hand(&asked("1h")).await;
-        standing(&lab, &engine, "it is known", |it| it.effective && it.words.contains("by hand")).await;
+        standing(&lab, &engine, "it is known", |it| {
+            it.effective && it.words.contains("by hand")
+        })
+        .await;
         by_hand(&["restore".to_owned(), target.clone(), "--yes".to_owned()]).await;
-        until(&engine, "it is back", |it| it.breaker.hooks.iter().all(|hook| hook.rung.is_none())).await;
+        until(&engine, "it is back", |it| {
+            it.breaker.hooks.iter().all(|hook| hook.rung.is_none())
+        })
+        .await;
     }
     tokio::time::sleep(A_WHILE).await;
     let ledger = lab.ledger().await;

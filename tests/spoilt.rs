@@ -33,7 +33,9 @@ async fn what_cannot_be_changed_is_said_with_the_reason_and_bypassed_as_soon_as_
     })
     .await;
     // The owner makes room, and somebody makes all of it larger than is changed.
-    let resources: Vec<String> = (0..34_000).map(|index| format!("resources-of-a-long-name-{index}")).collect();
+    let resources: Vec<String> = (0..34_000)
+        .map(|index| format!("resources-of-a-long-name-{index}"))
+        .collect();
     let neighbour = place(&lab.original, NEIGHBOUR);
     let rules = format!("/webhooks/{neighbour}/rules/0/resources");
     lab.patch(json!([
@@ -41,8 +43,14 @@ async fn what_cannot_be_changed_is_said_with_the_reason_and_bypassed_as_soon_as_
         {"op": "remove", "path": conditions},
     ]))
     .await;
-    let said = standing(&lab, &engine, "it is too large", |it| it.held_back.as_deref() == Some("refused")).await;
-    assert!(said.words.contains("the configuration has") && said.words.contains("1 MiB"), "{said:?}");
+    let said = standing(&lab, &engine, "it is too large", |it| {
+        it.held_back.as_deref() == Some("refused")
+    })
+    .await;
+    assert!(
+        said.words.contains("the configuration has") && said.words.contains("1 MiB"),
+        "{said:?}"
+    );
     let exposed = metrics(&engine);
     assert!(exposed.contains("hookwatch_breaker_held_back{reason=\"refused\"} 1"));
     // What was refused has not begun, and takes nobody's place.
@@ -51,7 +59,9 @@ async fn what_cannot_be_changed_is_said_with_the_reason_and_bypassed_as_soon_as_
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), nothing).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(60), nothing)
+        .await
+        .unwrap();
     // Nonsense where the bypass is written down is taken away, and a webhook of normal size is bypassed.
     let small = lab.original["webhooks"][neighbour]["rules"][0]["resources"].clone();
     let nonsense = json!({STATE_ANNOTATION: "by hand"});
@@ -80,7 +90,8 @@ async fn an_original_that_is_spoilt_comes_back_from_the_ledger() {
         let spoilt = text.replace(from, to);
         assert_ne!(text, spoilt);
         let path = format!("/metadata/annotations/{}", STATE_ANNOTATION.replace('/', "~1"));
-        lab.patch(json!([{"op": "replace", "path": path, "value": spoilt}])).await;
+        lab.patch(json!([{"op": "replace", "path": path, "value": spoilt}]))
+            .await;
         lab.behave(Behaviour::Healthy).await;
         let back = lab.free(&engine).await;
         assert_eq!(spec(&back), spec(&lab.original), "{to}");
@@ -97,10 +108,16 @@ async fn a_restore_that_the_api_server_refuses_is_said_and_tried_until_it_is_tak
     let knobs = lab.server.knobs();
     knobs.refuse_configuration_writes(Some("the policy says no"));
     lab.behave(Behaviour::Healthy).await;
-    let said = standing(&lab, &engine, "it is refused", |it| it.words.contains("the policy says no")).await;
+    let said = standing(&lab, &engine, "it is refused", |it| {
+        it.words.contains("the policy says no")
+    })
+    .await;
     assert_eq!(said.state, "bypassed", "{said:?}");
     let exposed = metrics(&engine);
-    assert!(exposed.contains("outcome=\"refused\"") && exposed.contains("hookwatch_breaker_bypassed{rung=\"skip\"} 1"));
+    assert!(
+        exposed.contains("outcome=\"refused\"")
+            && exposed.contains("hookwatch_breaker_bypassed{rung=\"skip\"} 1")
+    );
     knobs.refuse_configuration_writes(None);
     let back = lab.free(&engine).await;
     assert_eq!(spec(&back), spec(&lab.original));

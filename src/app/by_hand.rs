@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use super::engine::clock;
+use super::progress::during;
 use super::{BAD_USAGE, Output};
 use crate::domain::announcement::of_action;
 use crate::domain::bypass::edit::{Author, Plan, Refusal, Why, Wish};
@@ -118,7 +119,12 @@ pub async fn restore(arguments: RestoreArguments) -> anyhow::Result<ExitCode> {
         }
         None => {
             for kind in KINDS {
-                match session.hand.list(kind).await {
+                match during(
+                    &format!("listing {}s", kind.configuration_kind()),
+                    session.hand.list(kind),
+                )
+                .await
+                {
                     Ok(objects) => deeds.extend(session.left_behind(kind, &objects, arguments.expired)),
                     Err(outcome) => {
                         session.failed(&format!("{}s: {}", kind.configuration_kind(), told(&outcome)))
@@ -158,8 +164,8 @@ impl Session {
             kubeconfig: arguments.kubeconfig.clone(),
             context: arguments.context.clone(),
         };
-        let connection = Connection::open(&options).await?;
-        let (servers, trouble) = servers(&connection).await;
+        let connection = during("making a client", Connection::open(&options)).await?;
+        let (servers, trouble) = during("looking for the API servers", servers(&connection)).await;
         if let Some(trouble) = trouble {
             eprintln!(
                 "hookwatch: {trouble}; {:?} stands for all of them",
@@ -175,7 +181,7 @@ impl Session {
                 identity: identity.clone(),
                 version: env!("CARGO_PKG_VERSION").to_owned(),
             },
-            match_conditions: knows_match_conditions(&connection).await,
+            match_conditions: during("asking for the version", knows_match_conditions(&connection)).await,
         };
         let clock = clock();
         Ok(Self {
@@ -198,7 +204,12 @@ impl Session {
     ) -> Result<(HookId, serde_json::Value), String> {
         let mut found = Vec::new();
         for kind in KINDS.into_iter().filter(|it| kind.is_none_or(|kind| kind == *it)) {
-            let read = self.hand.read(kind, configuration).await;
+            let reading = self.hand.read(kind, configuration);
+            let read = during(
+                &format!("reading {} {configuration}", kind.configuration_kind()),
+                reading,
+            )
+            .await;
             if let Some(object) = read.map_err(|outcome| told(&outcome))? {
                 let hooks = object["webhooks"].as_array();
                 let here = hooks.is_some_and(|hooks| hooks.iter().any(|hook| hook["name"] == *webhook));
@@ -303,7 +314,8 @@ impl Session {
 
     async fn carry_out(&mut self, deed: Deed) -> anyhow::Result<()> {
         let Deed { hook, uid, wish } = deed;
-        let report = self.hand.carry_out(&hook, &wish, &self.author).await;
+        let work = self.hand.carry_out(&hook, &wish, &self.author);
+        let report = during(&format!("changing {}", hook.object()), work).await;
         let now = (self.clock)();
         let record = Record::new(&hook, &wish, &self.author, &report, now);
         for step in &record.steps {
@@ -329,7 +341,8 @@ impl Session {
 
     /// Says which API servers go by it.
     async fn see(&mut self, hook: &HookId, wish: &Wish) {
-        for shown in self.hand.shown(hook, wish, &self.author).await {
+        let asking = self.hand.shown(hook, wish, &self.author);
+        for shown in during("asking each API server whether it goes by it", asking).await {
             match shown.heard {
                 Ok(()) => self.say(&format!("  API server {} goes by it.", shown.server)),
                 Err(why) => self.say(&format!(

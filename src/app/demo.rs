@@ -32,6 +32,7 @@ use self::director::{Director, Played};
 use self::pages::Pages;
 use self::stage::Stage;
 use self::teller::{Account, Teller};
+use crate::app::progress::during;
 use crate::domain::bypass::Rung;
 use crate::lab::control_plane::Kind;
 use crate::lab::envtest::{binaries, namespace};
@@ -207,7 +208,7 @@ async fn play(
 ) -> anyhow::Result<Played> {
     let started = Instant::now();
     let stage = tokio::select! {
-        stage = Stage::set_up(options.control_plane, options.auto_break, start_daemon) => stage?,
+        stage = during(SETTING_UP, Stage::set_up(options.control_plane, options.auto_break, start_daemon)) => stage?,
         interrupted = interruption() => return interrupted.and_then(|()| anyhow::bail!(INTERRUPTED)),
     };
     let account = Account {
@@ -239,6 +240,7 @@ async fn play(
 }
 
 const INTERRUPTED: &str = "interrupted";
+const SETTING_UP: &str = "starting the control plane and the daemon";
 
 /// The whole of `hookwatch demo`; the exit code is 0 when the daemon was right and 1 when it was not.
 ///
@@ -303,7 +305,7 @@ async fn hold(
 ) -> anyhow::Result<()> {
     let started = Instant::now();
     let stage = tokio::select! {
-        stage = Stage::set_up(arguments.control_plane, arguments.auto_break, start_daemon) => stage?,
+        stage = during(SETTING_UP, Stage::set_up(arguments.control_plane, arguments.auto_break, start_daemon)) => stage?,
         interrupted = interruption() => return interrupted,
     };
     let held = tokio::select! {

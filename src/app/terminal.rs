@@ -100,7 +100,7 @@ impl ServerArguments {
             prefix: String::new(),
         };
         let tunnel = Tunnel::new(connection, self.namespace.clone());
-        Ok(Daemon::new(address, Way::Tunnel(tunnel), files))
+        Ok(Daemon::new(address, Way::Tunnel(Box::new(tunnel)), files))
     }
 
     /// What can be done when there is no answer.

@@ -59,7 +59,7 @@ pub enum Way {
     /// By its address.
     Direct,
     /// Through the API server, to its Pod.
-    Tunnel(Tunnel),
+    Tunnel(Box<Tunnel>),
 }
 
 /// Why there is no answer.

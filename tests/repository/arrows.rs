@@ -38,8 +38,44 @@ const IMPURE_WORDS: [&str; 9] = [
     "SystemTime",
 ];
 
+/// What is drawn in a terminal: pure as `domain` is, but in `app`, as only commands have a terminal.
+const PURE_VIEW: [&str; 3] = ["app", "terminal", "view"];
+
+/// What it may use beyond that: cells, widths, and keys, which are values.
+const VIEW_PATHS: [&str; 6] = [
+    "ratatui::buffer",
+    "ratatui::crossterm::event::Key",
+    "ratatui::layout",
+    "ratatui::style",
+    "unicode_width",
+    "crate::app::terminal::view",
+];
+
+/// Everything in a file of the view that makes it more than a function of its arguments.
+fn offences_of_the_view(text: &str, module: &[&str], dependencies: &BTreeSet<String>) -> Vec<String> {
+    let Mentions { paths, words, .. } = mentions(text, module);
+    let mut found = Vec::new();
+    for path in paths {
+        let told = path.join("::");
+        let allowed = VIEW_PATHS.iter().any(|allowed| told.starts_with(allowed))
+            || PURE_CRATES.contains(&path[0].as_str())
+            || told.starts_with("crate::domain::");
+        let ours = path[0] == "crate" || path[0] == "hookwatch" || dependencies.contains(&path[0]);
+        let impure = IMPURE.iter().any(|impure| told.starts_with(impure));
+        if (ours && !allowed) || impure {
+            found.push(format!("the view must not use {told}"));
+        }
+    }
+    let impure = words.iter().filter(|word| IMPURE_WORDS.contains(&word.as_str()));
+    found.extend(impure.map(|word| format!("the view must do without {word}")));
+    found
+}
+
 /// Everything in a file that its layer may not know. `dependencies` are the names of all crates in use.
 fn offences(module: &[&str], text: &str, dependencies: &BTreeSet<String>) -> Vec<String> {
+    if module.starts_with(&PURE_VIEW) {
+        return offences_of_the_view(text, module, dependencies);
+    }
     let Mentions { paths, words, .. } = mentions(text, module);
     let layer = module.first().copied().unwrap_or_default();
     let may_know: &[&str] = match layer {
@@ -205,6 +241,37 @@ fn every_way_to_write_an_offence_is_seen() {
     assert!(offences_in(&["lab", "api"], "use crate::io::testing::Server;") > 0);
     assert!(offences_in(&["app", "engine"], "use crate::lab::api;") > 0);
     assert!(offences_in(&["app", "engine"], "use crate::cli;") > 0);
+}
+
+#[test]
+fn what_is_drawn_in_a_terminal_is_a_function_of_its_arguments() {
+    let dependencies = ["tokio", "ratatui", "serde", "unicode_width"]
+        .map(str::to_owned)
+        .into();
+    let view = |text: &str| offences(&["app", "terminal", "view", "screen"], text, &dependencies).len();
+    for text in [
+        "use crate::io::daemon::Daemon;",
+        "use crate::app::terminal::Guard;",
+        "use super::super::ServerArguments;",
+        "use tokio::time::Instant;",
+        "use std::time::Instant;",
+        "use ratatui::crossterm::terminal::size;",
+        "use ratatui::crossterm::event::read;",
+        "use ratatui::Terminal;",
+        "fn f() { std::env::var(\"TERM\") }",
+        "async fn f() {}",
+    ] {
+        assert!(view(text) > 0, "not seen in: {text}");
+    }
+    for text in [
+        "use super::text::Text; use crate::domain::time::Time;",
+        "use ratatui::buffer::Buffer; use ratatui::crossterm::event::{KeyCode, KeyEvent};",
+        "use std::collections::VecDeque; use serde::Deserialize; use unicode_width::UnicodeWidthChar;",
+    ] {
+        assert_eq!(view(text), 0, "{text}");
+    }
+    let files = files("src/app/terminal/view", ".rs");
+    assert!(files.len() >= 6, "{files:?}");
 }
 
 #[test]

@@ -125,7 +125,10 @@ impl Lab {
             Err(_) => {
                 let last = engine.assessment.borrow().clone();
                 let object = self.read().await;
-                panic!("not in time: {what}\n{:#?}\n{object:#}", last.map(|last| last.breaker.clone()))
+                panic!(
+                    "not in time: {what}\n{:#?}\n{object:#}",
+                    last.map(|last| last.breaker.clone())
+                )
             }
         }
     }
@@ -137,7 +140,8 @@ impl Lab {
 
     /// Waits until nothing of hookwatch's is left.
     pub async fn free(&self, engine: &Engine) -> Value {
-        self.becomes(engine, "nothing is left of hookwatch's", is_free).await
+        self.becomes(engine, "nothing is left of hookwatch's", is_free)
+            .await
     }
 
     fn api(&self) -> Api<DynamicObject> {
@@ -148,7 +152,11 @@ impl Lab {
 
     /// Somebody changes the configuration by a JSON patch.
     pub async fn patch(&self, patch: Value) -> Value {
-        let path = format!("{}/{}?fieldManager=somebody", self.hook.kind.path(), self.hook.configuration);
+        let path = format!(
+            "{}/{}?fieldManager=somebody",
+            self.hook.kind.path(),
+            self.hook.configuration
+        );
         let request = http::Request::patch(path)
             .header("content-type", "application/json-patch+json")
             .body(patch.to_string().into_bytes());
@@ -177,7 +185,13 @@ impl Lab {
     pub async fn apply(&self) {
         let mut object = self.original.clone();
         let metadata = object["metadata"].as_object_mut().unwrap();
-        for key in ["managedFields", "resourceVersion", "uid", "generation", "creationTimestamp"] {
+        for key in [
+            "managedFields",
+            "resourceVersion",
+            "uid",
+            "generation",
+            "creationTimestamp",
+        ] {
             metadata.remove(key);
         }
         let owner = PatchParams::apply("owner").force();
@@ -208,7 +222,9 @@ impl Lab {
 pub async fn until(engine: &Engine, what: &str, holds: impl Fn(&Assessment) -> bool) -> Assessment {
     let mut assessment = engine.assessment.clone();
     let found = assessment.wait_for(|it| it.as_ref().is_some_and(|it| holds(it)));
-    let found = tokio::time::timeout(LONG, found).await.map(|it| it.unwrap().clone());
+    let found = tokio::time::timeout(LONG, found)
+        .await
+        .map(|it| it.unwrap().clone());
     match found {
         Ok(found) => Assessment::clone(&found.unwrap()),
         Err(_) => {
@@ -242,7 +258,13 @@ pub fn metrics(engine: &Engine) -> String {
 pub fn is_bypassed(object: &Value, hook: &HookId) -> bool {
     use hookwatch::domain::bypass::{Phase, Standing, standing};
     let standing = standing(object, &hook.webhook);
-    matches!(standing, Standing::Bypassed { phase: Phase::Bypassed, .. })
+    matches!(
+        standing,
+        Standing::Bypassed {
+            phase: Phase::Bypassed,
+            ..
+        }
+    )
 }
 
 pub fn is_free(object: &Value) -> bool {

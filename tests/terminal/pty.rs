@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Read, Write};
+use std::num::NonZero;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -23,6 +24,14 @@ struct Shown {
     over: bool,
 }
 
+impl Shown {
+    /// Whether it is in the middle of drawing.
+    fn is_half_drawn(&self) -> bool {
+        let last = |mark: &[u8]| self.raw.windows(mark.len()).rposition(|bytes| bytes == mark);
+        last(b"\x1b[?2026h") > last(b"\x1b[?2026l")
+    }
+}
+
 /// A program in a terminal of its own.
 pub struct Pty {
     master: File,
@@ -37,6 +46,10 @@ fn size(rows: u16, columns: u16) -> Winsize {
         ws_xpixel: 0,
         ws_ypixel: 0,
     }
+}
+
+fn cells(count: u16) -> NonZero<u16> {
+    NonZero::new(count).unwrap()
 }
 
 impl Pty {
@@ -76,7 +89,7 @@ impl Pty {
             .spawn()
             .unwrap();
         let shown = Shown {
-            parser: vt100::Parser::new(rows, columns, 0),
+            parser: vt100::Parser::new(cells(rows), cells(columns), 0),
             raw: Vec::new(),
             over: false,
         };
@@ -116,7 +129,7 @@ impl Pty {
     pub fn wait_for(&self, what: &str, wanted: impl Fn(&vt100::Screen) -> bool) -> String {
         let began = Instant::now();
         let mut shown = self.shown.0.lock().unwrap();
-        while !wanted(shown.parser.screen()) {
+        while shown.is_half_drawn() || !wanted(shown.parser.screen()) {
             let left = LIMIT.saturating_sub(began.elapsed());
             assert!(
                 !left.is_zero() && !shown.over,
@@ -150,7 +163,7 @@ impl Pty {
             .unwrap()
             .parser
             .screen_mut()
-            .set_size(rows, columns);
+            .set_size(cells(rows), cells(columns));
         tcsetwinsize(&self.master, size(rows, columns)).unwrap();
     }
 

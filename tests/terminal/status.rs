@@ -66,18 +66,24 @@ fn an_incident_is_one_screen_that_begins_with_the_result() {
 
 #[test]
 fn every_result_has_the_exit_code_that_diagnose_gives_it() {
-    let served = Served::start(fixture::with(vec![fixture::healthy("w")]));
+    let well = || {
+        let mut assessment = fixture::with(vec![fixture::healthy("w")]);
+        assessment.sources.inventory_age_seconds = Some(0.4);
+        assessment
+    };
+    let served = Served::start(well());
     let (code, said, _) = of(&served, &[]);
     keep("status-quiet", &said);
     assert_eq!(code, 0, "{said}");
     assert!(said.starts_with("HEALTHY: writes flow and no hook is failing\n"));
-    let mut impaired = fixture::with(vec![fixture::healthy("w")]);
+    let mut impaired = well();
     impaired.control_plane.writes = Writes::Delayed;
     served.judge(impaired);
     let delayed = |served: &Served| (0..50).map(|_| of(served, &[])).find(|(code, ..)| *code != 0);
     let (code, said, _) = delayed(&served).unwrap();
     assert_eq!(code, 3, "{said}");
-    let mut blind = fixture::with(Vec::new());
+    let mut blind = well();
+    blind.hooks.clear();
     blind.sources.hooks_listed = false;
     let served = Served::start(blind);
     let (code, said, _) = of(&served, &[]);

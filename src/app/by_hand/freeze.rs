@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use super::Session;
 use super::arguments::{FreezeArguments, UnfreezeArguments};
+use crate::app::progress::during;
 use crate::domain::breaker::{Freeze, Outcome as Written};
 use crate::domain::bypass::LEDGER;
 use crate::domain::hook::{HookId, HookKind};
@@ -46,7 +47,7 @@ impl Session {
             Some(order) => ("freeze", Some(order.reason.to_string())),
             None => ("unfreeze", None),
         };
-        let done = self.write_order(order).await;
+        let done = during("writing the ledger", self.write_order(order)).await;
         let hook = HookId::new(HookKind::Validating, LEDGER, "");
         let (outcome, detail) = match &done {
             Ok(true) => ("applied", None),

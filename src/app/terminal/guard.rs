@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ratatui::crossterm::cursor::{Hide, Show};
 use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{
-    EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+    EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
 
 /// Whether the terminal is taken over. The hook for panics has to know, and there is one terminal.
@@ -50,7 +50,7 @@ impl Drop for Guard {
 fn give_back() {
     if TAKEN.swap(false, Ordering::SeqCst) {
         // A terminal that is gone has nothing to be given back.
-        let _ = execute!(io::stdout(), Show, LeaveAlternateScreen);
+        let _ = execute!(io::stdout(), EndSynchronizedUpdate, Show, LeaveAlternateScreen);
         let _ = disable_raw_mode();
         let _ = io::stdout().flush();
     }

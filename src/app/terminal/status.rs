@@ -179,7 +179,7 @@ fn report(conclusion: Conclusion, seen: &Seen, silent: Option<&str>, server: &st
     };
     line(&format!("  {}{instead}: {}", breaker.effective, breaker.why));
     for standing in breaker.hooks.iter().take(LINES) {
-        line(&format!("  {}: {}. {}", standing.webhook, standing.short(), standing.words).trim_end());
+        line(format!("  {}: {}. {}", standing.webhook, standing.short(), standing.words).trim_end());
     }
     if breaker.hooks.len() > LINES {
         line(&format!("  and {} more", breaker.hooks.len() - LINES));
@@ -194,10 +194,13 @@ fn report(conclusion: Conclusion, seen: &Seen, silent: Option<&str>, server: &st
     if seen.sources.self_doubt {
         line("  Every probe fails at once, so the fault may be hookwatch's own.");
     }
-    if !seen.problems.is_empty() {
+    for problem in seen.problems.iter().take(LINES) {
+        line(&format!("  {}: {}", problem.object, problem.what));
+    }
+    if seen.problems.len() > LINES {
         line(&format!(
-            "  {} objects could not be made sense of",
-            seen.problems.len()
+            "  and {} more objects that could not be made sense of",
+            seen.problems.len() - LINES
         ));
     }
     text

@@ -8,6 +8,8 @@ use std::time::Duration;
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::event::{self, Event};
+use ratatui::crossterm::execute;
+use ratatui::crossterm::terminal::{BeginSynchronizedUpdate, EndSynchronizedUpdate};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
@@ -143,9 +145,12 @@ async fn show(
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         known.age = answered.elapsed();
+        // A terminal that knows these shows no half of it.
+        execute!(io::stdout(), BeginSynchronizedUpdate)?;
         terminal.draw(|frame| {
             room = screen::draw(known, &state, colour, frame.area(), frame.buffer_mut());
         })?;
+        execute!(io::stdout(), EndSynchronizedUpdate)?;
         tokio::select! {
             _ = tick.tick() => {}
             _ = terminate.recv() => return Ok(()),

@@ -2,11 +2,14 @@
 //!
 //! Nothing here reads a clock, asks anybody or touches a terminal; a test of the repository holds that.
 
-pub mod detail;
+mod canvas;
+mod curve;
+mod detail;
 pub mod history;
 pub mod screen;
 pub mod seen;
 pub mod state;
+mod table;
 pub mod text;
 
 use std::sync::Arc;

@@ -12,6 +12,7 @@ use kube::api::{Api, ListParams};
 use tokio::io::DuplexStream;
 use tokio::time::timeout;
 
+use crate::domain::canary::bounded;
 use crate::io::client::Connection;
 use crate::io::client::answer::chain;
 
@@ -103,7 +104,7 @@ impl Tunnel {
                     Some(stream) => return Ok(stream),
                     None => "there is no stream".to_owned(),
                 },
-                Ok(Err(error)) => chain(&error),
+                Ok(Err(error)) => told(&error),
                 Err(_) => format!(
                     "not within {} s; where a webhook is asked about CONNECT, it may hang there",
                     FORWARD.as_secs()
@@ -125,12 +126,20 @@ impl Tunnel {
             why,
         };
         let listed = match timeout(LIST, pods.list(&wanted)).await {
-            Ok(listed) => listed.map_err(|error| failed(chain(&error)))?,
+            Ok(listed) => listed.map_err(|error| failed(told(&error)))?,
             Err(_) => return Err(failed(format!("no answer within {} s", LIST.as_secs()))),
         };
         let mut running: Vec<Pod> = listed.items.into_iter().filter(is_running).collect();
         running.sort_by_key(|pod| !is_ready(pod));
         Ok(running)
+    }
+}
+
+/// What the API server said, where it did.
+fn told(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) if !status.message.is_empty() => bounded(&status.message),
+        other => chain(other),
     }
 }
 

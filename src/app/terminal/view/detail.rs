@@ -1,6 +1,6 @@
 //! What covers the table: all that is known of one hook, or what the keys do.
 
-use super::screen::{Canvas, Tone};
+use super::canvas::{Canvas, Tone};
 use super::seen::{Hook, Seen, clock};
 use super::state::{Room, State};
 use super::text::wrap;

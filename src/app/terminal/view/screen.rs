@@ -4,130 +4,17 @@ use std::time::Duration;
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use ratatui::style::{Color, Modifier, Style};
 
-use super::history::Column;
-use super::seen::{Hook, Seen, clock, lasting};
-use super::state::{Pane, Room, Sort, State, in_trouble};
+use super::canvas::{Canvas, NARROW, Tone};
+use super::curve::curve;
+use super::seen::{Seen, clock, lasting};
+use super::state::{Pane, Room, State};
+use super::table::table;
 use super::text::{cut, fit, width, wrap};
 use super::{Known, detail};
-use crate::domain::verdict::{Health, Writes, human_seconds};
 
 /// An answer that is older than this is said to be old.
 const FRESH: Duration = Duration::from_secs(5);
-/// Eighths of a cell.
-const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-/// Writes were blocked and none came back to be measured.
-const NONE_CAME_BACK: char = '░';
-
-/// What a piece of text is, and so how it looks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tone {
-    /// Ordinary.
-    Plain,
-    /// Less important.
-    Quiet,
-    /// A heading.
-    Strong,
-    /// All is well.
-    Good,
-    /// Look at it.
-    Warning,
-    /// Act.
-    Bad,
-}
-
-impl Tone {
-    /// How it looks, with colours or without. Weight alone has to do then, for the words say it all.
-    pub fn style(self, colour: bool) -> Style {
-        let plain = Style::new();
-        match (self, colour) {
-            (Self::Plain, _) | (Self::Quiet | Self::Good, false) => plain,
-            (Self::Quiet, true) => plain.fg(Color::DarkGray),
-            (Self::Strong, _) | (Self::Warning | Self::Bad, false) => plain.add_modifier(Modifier::BOLD),
-            (Self::Good, true) => plain.fg(Color::Green),
-            (Self::Warning, true) => plain.fg(Color::Yellow).add_modifier(Modifier::BOLD),
-            (Self::Bad, true) => plain.fg(Color::Red).add_modifier(Modifier::BOLD),
-        }
-    }
-
-    /// The tone of a health.
-    pub const fn of(health: Health) -> Self {
-        match health {
-            Health::Healthy => Self::Good,
-            Health::Suspect => Self::Warning,
-            Health::Failing => Self::Bad,
-            Health::Unknown => Self::Quiet,
-        }
-    }
-
-    const fn of_writes(writes: Writes) -> Self {
-        match writes {
-            Writes::Flowing => Self::Good,
-            Writes::Delayed => Self::Warning,
-            Writes::Blocked => Self::Bad,
-            Writes::Unknown => Self::Quiet,
-        }
-    }
-}
-
-/// A place to draw, a line at a time.
-#[derive(Debug)]
-pub struct Canvas<'a> {
-    buffer: &'a mut Buffer,
-    area: Rect,
-    colour: bool,
-    used: u16,
-}
-
-impl<'a> Canvas<'a> {
-    fn new(buffer: &'a mut Buffer, area: Rect, colour: bool) -> Self {
-        Self {
-            buffer,
-            area,
-            colour,
-            used: 0,
-        }
-    }
-
-    /// Columns.
-    pub fn width(&self) -> usize {
-        usize::from(self.area.width)
-    }
-
-    /// Lines that are free.
-    pub fn left(&self) -> usize {
-        usize::from(self.area.height - self.used)
-    }
-
-    /// Draws the next line, where there is one.
-    pub fn line(&mut self, pieces: &[(&str, Tone)]) {
-        if self.left() == 0 {
-            return;
-        }
-        let y = self.area.y + self.used;
-        let (mut x, end) = (self.area.x, self.area.right());
-        for (text, tone) in pieces {
-            let room = usize::from(end.saturating_sub(x));
-            (x, _) = self
-                .buffer
-                .set_stringn(x, y, cut(text, room), room, tone.style(self.colour));
-        }
-        self.used += 1;
-    }
-
-    /// Makes the last line stand out.
-    fn choose(&mut self) {
-        let y = self.area.y + self.used.saturating_sub(1);
-        let line = Rect {
-            y,
-            height: 1,
-            ..self.area
-        };
-        self.buffer
-            .set_style(line, Style::new().add_modifier(Modifier::REVERSED));
-    }
-}
 
 /// Draws it all and says what there was room for.
 pub fn draw(known: &Known, state: &State, colour: bool, area: Rect, buffer: &mut Buffer) -> Room {
@@ -174,7 +61,7 @@ pub fn draw(known: &Known, state: &State, colour: bool, area: Rect, buffer: &mut
 /// Who is asked and how old the answer is; then the verdict.
 fn head(canvas: &mut Canvas<'_>, known: &Known, state: &State, tall: u16) {
     let stale = staleness(known, state);
-    if tall >= 8 {
+    if tall >= 8 && canvas.width() >= NARROW {
         let at = known
             .seen
             .as_ref()
@@ -250,13 +137,15 @@ fn about(canvas: &mut Canvas<'_>, known: &Known, seen: &Seen, tall: u16) {
         16..=27 => 3,
         _ => 5,
     };
-    for line in shortened(seen.sentence(), wide, most) {
+    // The same words need more lines there.
+    let more = if wide < NARROW { 2 } else { 1 };
+    for line in shortened(seen.sentence(), wide, most * more) {
         canvas.line(&[(&line, Tone::Plain)]);
     }
     if tall >= 12
         && let Some(advice) = seen.advice()
     {
-        for line in shortened(&format!("Next: {advice}"), wide, 2) {
+        for line in shortened(&format!("Next: {advice}"), wide, 2 * more) {
             canvas.line(&[(&line, Tone::Strong)]);
         }
     }
@@ -276,27 +165,28 @@ fn about(canvas: &mut Canvas<'_>, known: &Known, seen: &Seen, tall: u16) {
         }
     }
     if tall >= 14 {
-        curve(canvas, known, seen, if tall >= 30 { 3 } else { 1 });
+        curve(canvas, known, seen, usize::from(tall / 12).clamp(1, 4));
     }
-    if tall >= 18 {
-        let breaker = &seen.breaker;
-        let instead = match breaker.effective != breaker.wanted {
-            true => format!(" instead of {}: {}", breaker.wanted, breaker.why),
-            false => String::new(),
-        };
-        let concerned = match breaker.hooks.len() {
-            0 => String::new(),
-            some => format!(
-                ", has to do with {some} {}",
-                if some == 1 { "hook" } else { "hooks" }
-            ),
-        };
-        canvas.line(&[
-            ("breaker ", Tone::Quiet),
-            (&format!("{}{concerned}{instead}", breaker.effective), Tone::Plain),
-        ]);
-        canvas.line(&[("replica ", Tone::Quiet), (&seen.leader(), Tone::Plain)]);
+    if tall >= 18 && wide >= NARROW {
+        canvas.line(&[("breaker ", Tone::Quiet), (&breaker(seen), Tone::Plain)]);
+        canvas.line(&[("leader  ", Tone::Quiet), (&seen.leader(), Tone::Plain)]);
     }
+}
+
+/// The mode of the breaker, and the first hook that it has to do with.
+fn breaker(seen: &Seen) -> String {
+    let breaker = &seen.breaker;
+    let mut said = breaker.effective.to_string();
+    if breaker.effective != breaker.wanted {
+        said.push_str(&format!(" instead of {}: {}", breaker.wanted, breaker.why));
+    }
+    if let Some(standing) = breaker.hooks.first() {
+        said.push_str(&format!("; {} {}", standing.webhook, standing.short()));
+    }
+    if breaker.hooks.len() > 1 {
+        said.push_str(&format!("; and {} more", breaker.hooks.len() - 1));
+    }
+    said
 }
 
 /// A sentence in so many lines at most, with a mark where it was longer.
@@ -309,205 +199,6 @@ fn shortened(text: &str, wide: usize, most: usize) -> Vec<String> {
         }
     }
     lines
-}
-
-/// The time per write over the last minutes, and what happened to verdicts.
-fn curve(canvas: &mut Canvas<'_>, known: &Known, seen: &Seen, high: usize) {
-    let plane = &seen.control_plane;
-    let seconds = |seconds: Option<f64>| seconds.map_or_else(|| "–".to_owned(), human_seconds);
-    let (columns, step) = known.history.columns(canvas.width());
-    let legend = format!(
-        "per write {}, usually {}; below {} in columns of {} s, from 1 ms up to 34 s",
-        seconds(plane.write_seconds),
-        seconds(plane.usual_write_seconds),
-        lasting(step * columns.len() as u32),
-        step.as_secs()
-    );
-    canvas.line(&[(&legend, Tone::Quiet)]);
-    for row in (0..high).rev() {
-        let cells: Vec<(String, Tone)> = columns.iter().map(|column| cell(column, row, high)).collect();
-        let pieces: Vec<(&str, Tone)> = cells.iter().map(|(text, tone)| (text.as_str(), *tone)).collect();
-        canvas.line(&pieces);
-    }
-    let marks: String = columns
-        .iter()
-        .map(|column| column.mark.map_or(' ', |mark| mark.letter()))
-        .collect();
-    canvas.line(&[(&marks, Tone::Strong)]);
-}
-
-/// One cell of a column; the rows are counted from below.
-fn cell(column: &Column, row: usize, high: usize) -> (String, Tone) {
-    let Some(writes) = column.writes else {
-        return (" ".to_owned(), Tone::Plain);
-    };
-    let tone = Tone::of_writes(writes);
-    let Some(height) = column.height() else {
-        let shown = match writes {
-            Writes::Blocked => NONE_CAME_BACK,
-            _ if row == 0 => '·',
-            _ => ' ',
-        };
-        return (shown.to_string(), tone);
-    };
-    let eighths = (height * (high * 8) as f64).round().max(1.0) as usize;
-    let here = eighths.saturating_sub(row * 8).min(8);
-    let shown = here
-        .checked_sub(1)
-        .and_then(|at| BARS.get(at))
-        .copied()
-        .unwrap_or(' ');
-    (shown.to_string(), tone)
-}
-
-/// A column: its heading, its width, and what it says of a hook.
-type TableColumn = (&'static str, usize, fn(&Seen, &Hook) -> String);
-
-/// Columns of the table, by what there is room for.
-struct Columns {
-    /// All but the name, which gets the rest.
-    shown: Vec<TableColumn>,
-    configuration: bool,
-}
-
-impl Columns {
-    fn of(wide: usize) -> Self {
-        let health: TableColumn = ("HEALTH", 8, |_, hook| hook.health.as_str().to_owned());
-        let letter: TableColumn = ("H", 2, |_, hook| hook.health.as_str().chars().take(1).collect());
-        let cause: TableColumn = ("CAUSE", 16, |_, hook| {
-            hook.cause
-                .as_ref()
-                .map_or_else(|| "-".into(), |cause| cause.to_string())
-        });
-        let effect: TableColumn = ("EFFECT", 12, |_, hook| match hook.effect.as_str() {
-            "None" | "" => "-".into(),
-            effect => effect.to_owned(),
-        });
-        let since: TableColumn = ("FOR", 8, |seen, hook| {
-            hook.since
-                .map_or_else(|| "-".into(), |since| lasting(seen.at.since(since)))
-        });
-        let share: TableColumn = ("SHARE", 6, |_, hook| {
-            hook.excess_share
-                .map_or_else(|| "-".into(), |share| format!("{:.0} %", share * 100.0))
-        });
-        let sure: TableColumn = ("SURE", 5, |_, hook| match hook.cause {
-            Some(_) => format!("{:.2}", hook.confidence),
-            None => "-".into(),
-        });
-        let breaker: TableColumn = ("BREAKER", 24, |seen, hook| {
-            seen.standing(hook)
-                .map_or_else(|| "-".into(), |standing| standing.short())
-        });
-        let shown = match wide {
-            0..=27 => vec![letter],
-            28..=47 => vec![health],
-            48..=71 => vec![health, cause],
-            72..=99 => vec![health, cause, since, effect],
-            100..=131 => vec![health, cause, since, effect, share, sure],
-            _ => vec![health, cause, since, effect, share, sure, breaker],
-        };
-        Self {
-            shown,
-            configuration: wide >= 100,
-        }
-    }
-}
-
-/// The hooks, with the one under the cursor in sight.
-fn table(canvas: &mut Canvas<'_>, seen: &Seen, state: &State) -> Room {
-    let rows = state.rows(seen);
-    let wide = canvas.width();
-    let columns = Columns::of(wide);
-    if canvas.left() >= 3 {
-        canvas.line(&[(&counts(seen, state, rows.len(), wide), Tone::Strong)]);
-    }
-    if canvas.left() >= 4 {
-        let mut heading = "  ".to_owned();
-        for (name, room, _) in &columns.shown {
-            heading.push_str(&fit(name, *room));
-            heading.push(' ');
-        }
-        heading.push_str("WEBHOOK");
-        if columns.configuration {
-            heading.push_str(" · CONFIGURATION");
-        }
-        canvas.line(&[(&heading, Tone::Quiet)]);
-    }
-    let room = Room {
-        rows: canvas.left(),
-        last: 0,
-    };
-    if rows.is_empty() && room.rows > 0 {
-        let said = match seen.hooks.is_empty() {
-            true if !seen.sources.hooks_listed => "the webhook configurations could not be read",
-            true => "this cluster has no hooks",
-            false => "no hook has that in it; Esc takes the filter away",
-        };
-        canvas.line(&[(said, Tone::Quiet)]);
-    }
-    let cursor = state.cursor(&rows);
-    // A page at a time: rows that stay where they are can be read.
-    let first = if room.rows == 0 {
-        0
-    } else {
-        cursor / room.rows * room.rows
-    };
-    for (place, hook) in rows.iter().enumerate().skip(first).take(room.rows) {
-        let mark = if place == cursor { "> " } else { "  " };
-        let mut cells = columns
-            .shown
-            .iter()
-            .map(|(_, room, value)| fit(&value(seen, hook), *room) + " ");
-        // The first column has the colour of the verdict.
-        let health = cells.next().unwrap_or_default();
-        let mut rest: String = cells.collect();
-        rest.push_str(hook.webhook.as_str());
-        if let (true, Some(configuration)) = (columns.configuration, &hook.configuration) {
-            rest.push_str(&format!(" · {configuration}"));
-        }
-        let tone = if in_trouble(hook) {
-            Tone::Plain
-        } else {
-            Tone::Quiet
-        };
-        canvas.line(&[
-            (mark, Tone::Plain),
-            (&health, Tone::of(hook.health)),
-            (&rest, tone),
-        ]);
-        if place == cursor {
-            canvas.choose();
-        }
-    }
-    room
-}
-
-/// How many hooks there are, of which health, and which of them are shown.
-fn counts(seen: &Seen, state: &State, shown: usize, wide: usize) -> String {
-    let mut said = if wide < 48 {
-        let count = |health| seen.count(health);
-        format!(
-            "F{} S{} H{} U{}",
-            count(Health::Failing),
-            count(Health::Suspect),
-            count(Health::Healthy),
-            count(Health::Unknown)
-        )
-    } else {
-        let counts: Vec<String> = [Health::Failing, Health::Suspect, Health::Unknown, Health::Healthy]
-            .into_iter()
-            .map(|health| format!("{} {}", seen.count(health), health.as_str()))
-            .collect();
-        format!("{} hooks: {}", seen.hooks.len(), counts.join(", "))
-    };
-    if !state.filter.is_empty() {
-        said.push_str(&format!("; {shown} with \"{}\"", state.filter));
-    }
-    if state.sort != Sort::Worst {
-        said.push_str(&format!("; by {}", state.sort.as_str()));
-    }
-    said
 }
 
 /// What can be typed.

@@ -1,0 +1,120 @@
+//! Lines of text, cut to the room there is, in the colours there may be.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::{Color, Modifier, Style};
+
+use super::text::cut;
+use crate::domain::verdict::{Health, Writes};
+
+/// Below so many columns a line holds one thing, and what is not about hooks is left out.
+pub(super) const NARROW: usize = 40;
+
+/// What a piece of text is, and so how it looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tone {
+    /// Ordinary.
+    Plain,
+    /// Less important.
+    Quiet,
+    /// A heading.
+    Strong,
+    /// All is well.
+    Good,
+    /// Look at it.
+    Warning,
+    /// Act.
+    Bad,
+}
+
+impl Tone {
+    /// How it looks, with colours or without. Weight alone has to do then, for the words say it all.
+    pub fn style(self, colour: bool) -> Style {
+        let plain = Style::new();
+        match (self, colour) {
+            (Self::Plain, _) | (Self::Quiet | Self::Good, false) => plain,
+            (Self::Quiet, true) => plain.fg(Color::DarkGray),
+            (Self::Strong, _) | (Self::Warning | Self::Bad, false) => plain.add_modifier(Modifier::BOLD),
+            (Self::Good, true) => plain.fg(Color::Green),
+            (Self::Warning, true) => plain.fg(Color::Yellow).add_modifier(Modifier::BOLD),
+            (Self::Bad, true) => plain.fg(Color::Red).add_modifier(Modifier::BOLD),
+        }
+    }
+
+    /// The tone of a health.
+    pub const fn of(health: Health) -> Self {
+        match health {
+            Health::Healthy => Self::Good,
+            Health::Suspect => Self::Warning,
+            Health::Failing => Self::Bad,
+            Health::Unknown => Self::Quiet,
+        }
+    }
+
+    pub(super) const fn of_writes(writes: Writes) -> Self {
+        match writes {
+            Writes::Flowing => Self::Good,
+            Writes::Delayed => Self::Warning,
+            Writes::Blocked => Self::Bad,
+            Writes::Unknown => Self::Quiet,
+        }
+    }
+}
+
+/// A place to draw, a line at a time.
+#[derive(Debug)]
+pub struct Canvas<'a> {
+    buffer: &'a mut Buffer,
+    area: Rect,
+    colour: bool,
+    used: u16,
+}
+
+impl<'a> Canvas<'a> {
+    pub(super) fn new(buffer: &'a mut Buffer, area: Rect, colour: bool) -> Self {
+        Self {
+            buffer,
+            area,
+            colour,
+            used: 0,
+        }
+    }
+
+    /// Columns.
+    pub fn width(&self) -> usize {
+        usize::from(self.area.width)
+    }
+
+    /// Lines that are free.
+    pub fn left(&self) -> usize {
+        usize::from(self.area.height - self.used)
+    }
+
+    /// Draws the next line, where there is one.
+    pub fn line(&mut self, pieces: &[(&str, Tone)]) {
+        if self.left() == 0 {
+            return;
+        }
+        let y = self.area.y + self.used;
+        let (mut x, end) = (self.area.x, self.area.right());
+        for (text, tone) in pieces {
+            let room = usize::from(end.saturating_sub(x));
+            (x, _) = self
+                .buffer
+                .set_stringn(x, y, cut(text, room), room, tone.style(self.colour));
+        }
+        self.used += 1;
+    }
+
+    /// Makes the last line stand out.
+    pub(super) fn choose(&mut self) {
+        let y = self.area.y + self.used.saturating_sub(1);
+        let line = Rect {
+            y,
+            height: 1,
+            ..self.area
+        };
+        self.buffer
+            .set_style(line, Style::new().add_modifier(Modifier::REVERSED));
+    }
+}

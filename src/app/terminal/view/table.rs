@@ -1,0 +1,160 @@
+//! The hooks, a line each.
+
+use super::canvas::{Canvas, Tone};
+use super::seen::{Hook, Seen, lasting};
+use super::state::{Room, Sort, State, in_trouble};
+use super::text::fit;
+use crate::domain::verdict::Health;
+
+/// A column: its heading, its width, and what it says of a hook.
+type TableColumn = (&'static str, usize, fn(&Seen, &Hook) -> String);
+
+/// Columns of the table, by what there is room for.
+struct Columns {
+    /// All but the name, which gets the rest.
+    shown: Vec<TableColumn>,
+    configuration: bool,
+}
+
+impl Columns {
+    fn of(wide: usize) -> Self {
+        let health: TableColumn = ("HEALTH", 7, |_, hook| hook.health.as_str().to_owned());
+        let letter: TableColumn = ("H", 1, |_, hook| {
+            hook.health
+                .as_str()
+                .chars()
+                .take(1)
+                .collect::<String>()
+                .to_uppercase()
+        });
+        let cause: TableColumn = ("CAUSE", 15, |_, hook| {
+            hook.cause
+                .as_ref()
+                .map_or_else(|| "-".into(), |cause| cause.to_string())
+        });
+        let effect: TableColumn = ("EFFECT", 11, |_, hook| match hook.effect.as_str() {
+            "None" | "" => "-".into(),
+            effect => effect.to_owned(),
+        });
+        let since: TableColumn = ("FOR", 7, |seen, hook| {
+            hook.since
+                .map_or_else(|| "-".into(), |since| lasting(seen.at.since(since)))
+        });
+        let share: TableColumn = ("SHARE", 5, |_, hook| {
+            hook.excess_share
+                .map_or_else(|| "-".into(), |share| format!("{:.0} %", share * 100.0))
+        });
+        let sure: TableColumn = ("SURE", 4, |_, hook| match hook.cause {
+            Some(_) => format!("{:.2}", hook.confidence),
+            None => "-".into(),
+        });
+        let breaker: TableColumn = ("BREAKER", 24, |seen, hook| {
+            seen.standing(hook)
+                .map_or_else(|| "-".into(), |standing| standing.short())
+        });
+        let shown = match wide {
+            0..=27 => vec![letter],
+            28..=47 => vec![health],
+            48..=71 => vec![health, cause],
+            72..=99 => vec![health, cause, since, effect],
+            100..=131 => vec![health, cause, since, effect, share, sure],
+            _ => vec![health, cause, since, effect, share, sure, breaker],
+        };
+        Self {
+            shown,
+            configuration: wide >= 132,
+        }
+    }
+}
+
+/// The hooks, with the one under the cursor in sight.
+pub(super) fn table(canvas: &mut Canvas<'_>, seen: &Seen, state: &State) -> Room {
+    let rows = state.rows(seen);
+    let wide = canvas.width();
+    let columns = Columns::of(wide);
+    if canvas.left() >= 3 {
+        canvas.line(&[(&counts(seen, state, rows.len(), wide), Tone::Strong)]);
+    }
+    if canvas.left() >= 4 {
+        let mut heading = "  ".to_owned();
+        for (name, room, _) in &columns.shown {
+            heading.push_str(&fit(name, *room));
+            heading.push(' ');
+        }
+        heading.push_str("WEBHOOK");
+        if columns.configuration {
+            heading.push_str(" · CONFIGURATION");
+        }
+        canvas.line(&[(&heading, Tone::Quiet)]);
+    }
+    let room = Room {
+        rows: canvas.left(),
+        last: 0,
+    };
+    if rows.is_empty() && room.rows > 0 {
+        let said = match seen.hooks.is_empty() {
+            true if !seen.sources.hooks_listed => "the webhook configurations could not be read",
+            true => "this cluster has no hooks",
+            false => "no hook has that in it; Esc takes the filter away",
+        };
+        canvas.line(&[(said, Tone::Quiet)]);
+    }
+    let cursor = state.cursor(&rows);
+    // A page at a time: rows that stay where they are can be read.
+    let first = cursor.checked_div(room.rows).map_or(0, |pages| pages * room.rows);
+    for (place, hook) in rows.iter().enumerate().skip(first).take(room.rows) {
+        let mark = if place == cursor { "> " } else { "  " };
+        let mut cells = columns
+            .shown
+            .iter()
+            .map(|(_, room, value)| fit(&value(seen, hook), *room) + " ");
+        // The first column has the colour of the verdict.
+        let health = cells.next().unwrap_or_default();
+        let mut rest: String = cells.collect();
+        rest.push_str(hook.webhook.as_str());
+        if let (true, Some(configuration)) = (columns.configuration, &hook.configuration) {
+            rest.push_str(&format!(" · {configuration}"));
+        }
+        let tone = if in_trouble(hook) {
+            Tone::Plain
+        } else {
+            Tone::Quiet
+        };
+        canvas.line(&[
+            (mark, Tone::Plain),
+            (&health, Tone::of(hook.health)),
+            (&rest, tone),
+        ]);
+        if place == cursor {
+            canvas.choose();
+        }
+    }
+    room
+}
+
+/// How many hooks there are, of which health, and which of them are shown.
+fn counts(seen: &Seen, state: &State, shown: usize, wide: usize) -> String {
+    let mut said = if wide < 48 {
+        let count = |health| seen.count(health);
+        format!(
+            "F{} S{} H{} U{}",
+            count(Health::Failing),
+            count(Health::Suspect),
+            count(Health::Healthy),
+            count(Health::Unknown)
+        )
+    } else {
+        let counts: Vec<String> = [Health::Failing, Health::Suspect, Health::Unknown, Health::Healthy]
+            .into_iter()
+            .map(|health| format!("{} {}", seen.count(health), health.as_str()))
+            .collect();
+        format!("{} hooks: {}", seen.hooks.len(), counts.join(", "))
+    };
+    if !state.filter.is_empty() {
+        said.push_str(&format!("; {shown} with \"{}\"", state.filter));
+    }
+    if state.sort != Sort::Worst {
+        said.push_str(&format!("; by {}", state.sort.as_str()));
+    }
+    said
+}
