@@ -9,6 +9,20 @@ use super::lab::{CATCHES_ALL, HANGS, done, get, hanging};
 use super::running::pod;
 use crate::privileges::cluster::{CONFIGURATIONS, Cluster, until};
 
+/// What is in the namespace.
+const IN_A_NAMESPACE: [&str; 10] = [
+    "/api/v1/configmaps",
+    "/api/v1/serviceaccounts",
+    "/api/v1/services",
+    "/apis/apps/v1/deployments",
+    "/apis/batch/v1/cronjobs",
+    "/apis/coordination.k8s.io/v1/leases",
+    "/apis/networking.k8s.io/v1/networkpolicies",
+    "/apis/policy/v1/poddisruptionbudgets",
+    "/apis/rbac.authorization.k8s.io/v1/roles",
+    "/apis/rbac.authorization.k8s.io/v1/rolebindings",
+];
+
 /// What deploy/README.md says to type.
 fn documented(what: &str) -> String {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/README.md");
@@ -51,11 +65,22 @@ async fn traces(kubeconfig: &std::path::Path) -> Vec<String> {
     .collect()
 }
 
-/// Ends a namespace when it is deleted, as a controller does that is not here.
+/// Ends a namespace when it is deleted and nothing is in it any more, as a controller does that is not here.
 async fn ends_the_namespace(cluster: &Cluster) {
     let target = "/api/v1/namespaces/hookwatch";
     until("the namespace is deleted", async || {
         get(cluster, target).await["status"]["phase"] == "Terminating"
+    })
+    .await;
+    until("nothing is in it", async || {
+        for kind in IN_A_NAMESPACE {
+            let (api, plural) = kind.rsplit_once('/').unwrap();
+            let list = get(cluster, &format!("{api}/namespaces/hookwatch/{plural}")).await;
+            if list["items"].as_array().is_none_or(|items| !items.is_empty()) {
+                return false;
+            }
+        }
+        true
     })
     .await;
     let mut namespace = get(cluster, target).await;
@@ -69,7 +94,9 @@ async fn ends_the_namespace(cluster: &Cluster) {
 /// knows.
 async fn as_written_by(cluster: &Cluster, version: &str) {
     let object = get(cluster, &configuration()).await;
-    let text = object["metadata"]["annotations"][STATE_ANNOTATION].as_str().unwrap();
+    let text = object["metadata"]["annotations"][STATE_ANNOTATION]
+        .as_str()
+        .unwrap();
     let mut state: Value = serde_json::from_str(text).unwrap();
     let by = &mut state["webhooks"][HANGS]["by"]["version"];
     assert!(by.is_string(), "no release stands in the annotation: {text}");
