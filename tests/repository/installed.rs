@@ -236,3 +236,39 @@ fn systemd_takes_the_unit_as_it_is() {
     );
     assert!(root().join(UNIT).exists());
 }
+
+#[test]
+fn the_image_is_nobodys_and_made_of_what_the_manifests_expect() {
+    let text = read("deploy/Containerfile");
+    let lines = |word: &str| -> Vec<String> {
+        let found = text.lines().filter_map(|line| line.strip_prefix(word));
+        found.map(|rest| rest.trim().to_owned()).collect()
+    };
+    // No registry is named: where images come from is its user's affair.
+    let manifest = read("Cargo.toml");
+    let rust = manifest
+        .lines()
+        .find_map(|line| line.strip_prefix("rust-version = "));
+    let builder = format!("BUILDER=rust:{}", rust.unwrap().trim_matches('"'));
+    assert_eq!(lines("ARG "), [builder.as_str(), "STAGE=compiled"]);
+    let stages = lines("FROM ");
+    assert_eq!(
+        stages,
+        [
+            "${BUILDER} AS compiled",
+            "scratch AS prebuilt",
+            "${STAGE} AS chosen",
+            "scratch"
+        ]
+    );
+    for (whose, pod) in pods() {
+        let user = &pod["securityContext"]["runAsUser"];
+        assert!(
+            user.is_null() || lines("USER ") == [format!("{user}:{user}")],
+            "{whose}: {user}"
+        );
+        // Only then do its arguments reach the binary.
+        assert!(pod["containers"][0]["command"].is_null(), "{whose}");
+    }
+    assert_eq!(lines("ENTRYPOINT "), ["[\"/hookwatch\"]"]);
+}

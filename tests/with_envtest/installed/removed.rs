@@ -1,12 +1,27 @@
 //! From one release to the next, and away again: what hookwatch has done to a cluster outlives no uninstall.
 
 use hookwatch::domain::bypass::STATE_ANNOTATION;
+use hookwatch::lab::backend::Behaviour;
 use http::Method;
 use serde_json::{Value, json};
 
-use super::lab::{CATCHES_ALL, HANGS, done, everything_in_namespaces, get, hanging};
+use super::lab::{CATCHES_ALL, HANGS, done, get, hanging};
 use super::running::pod;
 use crate::privileges::cluster::{CONFIGURATIONS, Cluster, until};
+
+/// What is in the namespace.
+const IN_A_NAMESPACE: [&str; 10] = [
+    "/api/v1/configmaps",
+    "/api/v1/serviceaccounts",
+    "/api/v1/services",
+    "/apis/apps/v1/deployments",
+    "/apis/batch/v1/cronjobs",
+    "/apis/coordination.k8s.io/v1/leases",
+    "/apis/networking.k8s.io/v1/networkpolicies",
+    "/apis/policy/v1/poddisruptionbudgets",
+    "/apis/rbac.authorization.k8s.io/v1/roles",
+    "/apis/rbac.authorization.k8s.io/v1/rolebindings",
+];
 
 /// What deploy/README.md says to type.
 fn documented(what: &str) -> String {
@@ -50,11 +65,22 @@ async fn traces(kubeconfig: &std::path::Path) -> Vec<String> {
     .collect()
 }
 
-/// Ends a namespace when it is deleted, as a controller does that is not here.
+/// Ends a namespace when it is deleted and nothing is in it any more, as a controller does that is not here.
 async fn ends_the_namespace(cluster: &Cluster) {
     let target = "/api/v1/namespaces/hookwatch";
     until("the namespace is deleted", async || {
         get(cluster, target).await["status"]["phase"] == "Terminating"
+    })
+    .await;
+    until("nothing is in it", async || {
+        for kind in IN_A_NAMESPACE {
+            let (api, plural) = kind.rsplit_once('/').unwrap();
+            let list = get(cluster, &format!("{api}/namespaces/hookwatch/{plural}")).await;
+            if list["items"].as_array().is_none_or(|items| !items.is_empty()) {
+                return false;
+            }
+        }
+        true
     })
     .await;
     let mut namespace = get(cluster, target).await;
@@ -71,14 +97,13 @@ async fn as_written_by(cluster: &Cluster, version: &str) {
     let text = object["metadata"]["annotations"][STATE_ANNOTATION]
         .as_str()
         .unwrap();
-    let ours = format!("\"{}\"", env!("CARGO_PKG_VERSION"));
-    assert!(
-        text.contains(&ours),
-        "the release does not stand in the annotation: {text}"
-    );
-    let text = text.replace(&ours, &format!("\"{version}\""));
-    let (first, rest) = text.split_once('{').unwrap();
-    let text = format!("{first}{{\n \"unheard-of\": {{\"a\": [1]}},{rest}");
+    let mut state: Value = serde_json::from_str(text).unwrap();
+    let by = &mut state["webhooks"][HANGS]["by"]["version"];
+    assert!(by.is_string(), "no release stands in the annotation: {text}");
+    *by = version.into();
+    state["unheard-of"] = json!({"a": [1]});
+    state["webhooks"][HANGS]["unheard-of"] = json!("b");
+    let text = serde_json::to_string_pretty(&state).unwrap();
     let patch = json!({"metadata": {"annotations": {STATE_ANNOTATION: text}}});
     cluster.admin(Method::PATCH, &configuration(), &patch).await;
 }
@@ -88,7 +113,7 @@ fn is_bypassed(assessment: &Value) -> bool {
     hooks.is_some_and(|hooks| {
         hooks
             .iter()
-            .any(|hook| hook.to_string().contains(HANGS) && hook["state"] == "Bypassed")
+            .any(|hook| hook.to_string().contains(HANGS) && hook["state"] == "bypassed")
     })
 }
 
@@ -100,14 +125,21 @@ pub async fn upgraded_and_removed_without_a_trace() {
         "kubectl apply --server-side -k deploy/overlays/expiry",
     )
     .await;
+    // The fence is tried at what is there.
+    let hanging = hanging(&json!([{
+        "apiGroups": ["", "coordination.k8s.io"], "apiVersions": ["*"], "operations": ["CREATE", "UPDATE"],
+        "resources": ["configmaps", "leases"],
+    }]))
+    .await;
+    hanging.backend.behave(Behaviour::Healthy).await.unwrap();
+    cluster.apply(&hanging.hook).await;
+    let before = get(&cluster, &configuration()).await;
     let mut old = pod(&cluster).await;
     old.assessed("the fence is proven", |assessment| {
         assessment["breaker"]["effective"] == "on"
     })
     .await;
-    let hanging = hanging(&everything_in_namespaces()).await;
-    cluster.apply(&hanging.hook).await;
-    let before = get(&cluster, &configuration()).await;
+    hanging.backend.behave(Behaviour::HangAfterTls).await.unwrap();
     old.assessed("the culprit is bypassed", is_bypassed).await;
     assert_ne!(kept(&get(&cluster, &configuration()).await), kept(&before));
 
