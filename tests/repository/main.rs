@@ -19,6 +19,7 @@ mod exposed;
 mod links;
 mod monitoring;
 mod pushed;
+mod reference;
 mod runbooks;
 mod source;
 mod telemetry;
