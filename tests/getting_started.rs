@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use kube::api::{DynamicObject, ObjectMeta, Patch, PatchParams, PostParams};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::GroupVersionKind;
 use kube::discovery::ApiResource;
@@ -22,6 +23,8 @@ use serde_json::Value;
 
 const HOOKWATCH: &str = env!("CARGO_BIN_EXE_hookwatch");
 const MANIFEST: &str = "examples/getting-started/broken-webhook.yaml";
+/// A write that it is asked about.
+const WRITE: &str = "examples/getting-started/configmap.yaml";
 const WEBHOOK: &str = "broken.hookwatch-try.example.com";
 /// A guard against a hang, not a measurement.
 const GUARD: Duration = Duration::from_secs(120);
@@ -43,7 +46,11 @@ fn without_a_cluster(document: &str) -> Vec<String> {
 
 #[test]
 fn what_needs_no_cluster_works_as_it_is_written() {
-    let commands = without_a_cluster(&document());
+    let document = document();
+    for file in [MANIFEST, WRITE] {
+        assert!(document.contains(&format!("-f {file}\n")), "{file} is not used");
+    }
+    let commands = without_a_cluster(&document);
     assert!(commands.len() >= 3, "{commands:?}");
     // As after `cargo install`: the binary is in the path, and no kubeconfig is there.
     let bin = Path::new(HOOKWATCH).parent().unwrap().display().to_string();
@@ -101,8 +108,9 @@ impl Lab {
 
     async fn client(&self) -> Client {
         let kubeconfig = Kubeconfig::read_from(&self.kubeconfig).unwrap();
-        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default());
-        Client::try_from(config.await.unwrap()).unwrap()
+        let options = KubeConfigOptions::default();
+        let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
+        Client::try_from(config.unwrap()).unwrap()
     }
 
     /// Waits until the verdict on a webhook is as wanted; `None` is one that is not there.
@@ -174,20 +182,14 @@ async fn the_webhook_that_is_broken_on_purpose_is_named_and_harms_nobody_else() 
             .await
             .unwrap();
     }
-    // A namespace of a real cluster has this label from its API server.
+    // In the namespace that is made for it, and in another one.
     let tried = |namespace: &str| {
-        let maps: Api<k8s_openapi::api::core::v1::ConfigMap> = Api::namespaced(client.clone(), namespace);
-        async move {
-            let metadata = ObjectMeta {
-                generate_name: Some("tried-".to_owned()),
-                ..ObjectMeta::default()
-            };
-            let map = k8s_openapi::api::core::v1::ConfigMap {
-                metadata,
-                ..Default::default()
-            };
-            maps.create(&PostParams::default(), &map).await
-        }
+        let text = std::fs::read_to_string(root().join(WRITE)).unwrap();
+        let mut map: ConfigMap = serde_saphyr::from_str(&text).unwrap();
+        assert_eq!(map.metadata.namespace.as_deref(), Some("hookwatch-try"));
+        map.metadata.namespace = None;
+        let maps = Api::namespaced(client.clone(), namespace);
+        async move { maps.create(&PostParams::default(), &map).await }
     };
     let refused = tried("hookwatch-try").await.unwrap_err().to_string();
     let message = format!("failed calling webhook \"{WEBHOOK}\"");

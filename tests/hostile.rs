@@ -14,6 +14,14 @@ mod targets;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use hookwatch::app::config::{Config, ConfigArguments};
+use hookwatch::app::replay::replay_part;
+use hookwatch::domain::bypass::State;
+use hookwatch::domain::canary::CallFailure;
+use hookwatch::domain::exposition::Exposition;
+use hookwatch::domain::exposition::protobuf::{ProtobufExposition, Standing};
+use hookwatch::domain::ledger::Reading;
+use hookwatch::io::probe::check_answer;
 use targets::TARGETS;
 
 fn fuzz() -> PathBuf {
@@ -93,6 +101,49 @@ fn every_target_has_seeds_and_a_program_and_there_are_no_others() {
         );
         assert!(seeds(name).len() >= 3, "{name}");
     }
+}
+
+/// Else everything above would hold of functions that give up at the first byte.
+#[test]
+fn the_seeds_get_as_far_as_what_they_are_of() {
+    let seed = |name: &str| fs::read(fuzz().join("corpus").join(name)).unwrap();
+    let text = |name: &str| String::from_utf8(seed(name)).unwrap();
+    for name in ["recording/hang.jsonl", "recording/hang.jsonl.gz"] {
+        let replayed = replay_part(&seed(name)).unwrap();
+        assert!(replayed.observations > 5, "{name}: {}", replayed.observations);
+    }
+    for name in ["validating-hang", "mutating-hang-fail-open", "etcd-slow"] {
+        let mut exposition = Exposition::new();
+        exposition.feed(&seed(&format!("metrics_text/{name}.prom")));
+        let (snapshot, _) = exposition.finish();
+        assert!(
+            !snapshot.hooks.is_empty() && !snapshot.writes.is_empty(),
+            "{name}"
+        );
+    }
+    let mut exposition = ProtobufExposition::new();
+    exposition.feed(&seed("metrics_protobuf/families.pb"));
+    assert_eq!(exposition.standing(), Standing::Whole);
+    for (name, allowed) in [("allowed", Ok(true)), ("denied", Ok(false)), ("patch", Ok(true))] {
+        let answer = check_answer("uid-1", true, &seed(&format!("probe_answer/{name}.json")));
+        assert_eq!(answer, allowed, "{name}");
+    }
+    let state = State::read(Some(&text("state_annotation/two.json"))).unwrap();
+    assert_eq!(
+        state.names().collect::<Vec<_>>(),
+        ["a.example.com", "b.example.com"]
+    );
+    let held = Reading::of(Some(&text("ledger/actor.json"))).record("1").holder;
+    assert_eq!(held.as_deref(), Some("hookwatch-0"));
+    let frozen = Reading::of(Some(&text("ledger/book.json"))).book().unwrap();
+    assert!(frozen.frozen.is_some() && frozen.entries.len() == 1, "{frozen:?}");
+    assert!(CallFailure::parse(&text("failed_write/deadline.txt")).is_some());
+    assert!(CallFailure::parse(&text("failed_write/denied.txt")).is_none());
+    let config = Config::parse(
+        &text("configuration/documented-0.yaml"),
+        &ConfigArguments::default(),
+    );
+    assert!(config.is_ok(), "{config:?}");
 }
 
 #[test]
