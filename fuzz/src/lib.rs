@@ -83,11 +83,11 @@ pub fn state_annotation(data: &[u8]) {
     let Ok(annotation) = std::str::from_utf8(data) else {
         return;
     };
-    if let Ok(state) = State::read(Some(annotation)) {
-        if let Some(written) = state.text() {
-            let again = State::read(Some(&written)).map(|state| state.text());
-            assert_eq!(again, Ok(Some(written)), "what is kept changes on the way");
-        }
+    if let Ok(state) = State::read(Some(annotation))
+        && let Some(written) = state.text()
+    {
+        let again = State::read(Some(&written)).map(|state| state.text());
+        assert_eq!(again, Ok(Some(written)), "what is kept changes on the way");
     }
     let mut object = changed(annotation);
     // Whoever takes everything back gets there in a few steps, or is told why not.
@@ -121,13 +121,13 @@ pub fn ledger(data: &[u8]) {
     let record = reading.record("1");
     let book = reading.book();
     let originals = reading.originals();
-    if let Ok(book) = &book {
-        if let Some(written) = reading.with_book(book, &originals) {
-            let again = Reading::of(Some(&written));
-            assert_eq!(again.record("1"), record, "another one holds it");
-            assert_eq!(again.book().as_ref(), Ok(book), "the book changes on the way");
-            assert_eq!(again.originals(), originals, "an original changes on the way");
-        }
+    if let Ok(book) = &book
+        && let Some(written) = reading.with_book(book, &originals)
+    {
+        let again = Reading::of(Some(&written));
+        assert_eq!(again.record("1"), record, "another one holds it");
+        assert_eq!(again.book().as_ref(), Ok(book), "the book changes on the way");
+        assert_eq!(again.originals(), originals, "an original changes on the way");
     }
     let bid = Bid {
         precondition: Some("1".into()),
