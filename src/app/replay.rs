@@ -7,6 +7,7 @@
 mod read;
 
 use std::collections::BTreeMap;
+use std::io::BufRead;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -133,23 +134,25 @@ pub fn replay(recording: &Path) -> anyhow::Result<Replay> {
     let mut result = Replay::default();
     let mut player = Player::default();
     for part in read::parts(recording)? {
-        let mut complaints = Vec::new();
-        read::lines(&part, &mut complaints, |line| {
-            if let Some((at, effects)) = player.play(line)? {
-                result.observations += 1;
-                result.take(at, effects);
-            }
-            Ok(())
-        })?;
-        result.complaints.append(&mut complaints);
+        let content = read::open(&part)?;
+        result.play(&mut player, content, &part)?;
     }
-    if player.lost > 0 {
-        result.complaints.push(format!(
-            "{} observations were not recorded: the disk was too slow or full",
-            player.lost
-        ));
-    }
-    Ok(result)
+    Ok(result.ended(&player))
+}
+
+/// The same for a single part that is in memory.
+///
+/// # Errors
+/// When it is no recording.
+pub fn replay_part(content: &[u8]) -> anyhow::Result<Replay> {
+    let mut result = Replay::default();
+    let mut player = Player::default();
+    result.play(
+        &mut player,
+        read::decompressed(content)?,
+        Path::new("the recording"),
+    )?;
+    Ok(result.ended(&player))
 }
 
 /// Replays a folder of scrapes. No inventory is known then, nor a probe or canary.
@@ -170,6 +173,30 @@ pub fn replay_scrapes(folder: &Path) -> anyhow::Result<Replay> {
 }
 
 impl Replay {
+    /// Plays one part. `path` is what it is called in complaints.
+    fn play(&mut self, player: &mut Player, content: impl BufRead, path: &Path) -> anyhow::Result<()> {
+        let mut complaints = Vec::new();
+        read::lines(content, path, &mut complaints, |line| {
+            if let Some((at, effects)) = player.play(line)? {
+                self.observations += 1;
+                self.take(at, effects);
+            }
+            Ok(())
+        })?;
+        self.complaints.append(&mut complaints);
+        Ok(())
+    }
+
+    fn ended(mut self, player: &Player) -> Self {
+        if player.lost > 0 {
+            self.complaints.push(format!(
+                "{} observations were not recorded: the disk was too slow or full",
+                player.lost
+            ));
+        }
+        self
+    }
+
     fn take(&mut self, at: Time, effects: Vec<Effect>) {
         for effect in effects {
             let Effect::Publish(assessment) = effect else {

@@ -9,7 +9,7 @@
 //! answers; whoever asks keeps the time.
 
 use std::ffi::OsString;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -154,6 +154,11 @@ impl Connection {
         Some(SocketAddr::new(ip, url.port_u16().unwrap_or(default)))
     }
 
+    /// Whether the API server is reached at a loopback address: then a loopback address of its own is one here, too.
+    pub fn is_beside_api_server(&self) -> bool {
+        server_host(self.server()).is_some_and(is_loopback)
+    }
+
     /// The namespace of the context or of the Pod.
     pub fn namespace(&self) -> &str {
         &self.config.default_namespace
@@ -193,6 +198,14 @@ impl std::fmt::Debug for Connection {
 fn server_host(url: &Uri) -> Option<&str> {
     url.host()
         .map(|host| host.trim_start_matches('[').trim_end_matches(']'))
+}
+
+/// Whether a host's name or address means the host on which it is asked for.
+pub(super) fn is_loopback(host: &str) -> bool {
+    host.eq_ignore_ascii_case("localhost")
+        || host
+            .parse::<IpAddr>()
+            .is_ok_and(|address| address.to_canonical().is_loopback())
 }
 
 fn adjusted(mut config: Config) -> Config {
@@ -405,5 +418,22 @@ mod tests {
         let server = Server::start(|_| Reply::Hang).await;
         let shown = format!("{:?}", server.connection().await);
         assert_eq!(shown, format!("Connection(http://{}/)", server.address));
+    }
+
+    #[test]
+    fn loopback_is_known_by_its_name_and_by_its_addresses() {
+        for host in [
+            "localhost",
+            "LocalHost",
+            "127.0.0.1",
+            "127.3.2.1",
+            "::1",
+            "::ffff:127.0.0.1",
+        ] {
+            assert!(is_loopback(host), "{host}");
+        }
+        for host in ["localhost.example.com", "10.0.0.1", "::", "128.0.0.1", ""] {
+            assert!(!is_loopback(host), "{host}");
+        }
     }
 }

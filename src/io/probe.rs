@@ -29,6 +29,7 @@ mod text;
 mod trust;
 
 pub use review::ReviewSubject;
+pub use review::answer::check_answer;
 
 use super::Clock;
 use crate::domain::hook::{Backend, Hook, HookId};
@@ -57,6 +58,9 @@ pub struct Limits {
     pub overdue: [Duration; 2],
     /// How many connections are kept open at most, over all backends. Each is a file descriptor.
     pub kept: usize,
+    /// Whether the API server's own host is this one. Where it is another, a hook whose `url` names a loopback address
+    /// is not probed: who listens there on this host says nothing of it.
+    pub beside_api_server: bool,
 }
 
 impl Default for Limits {
@@ -67,6 +71,7 @@ impl Default for Limits {
             tls: Duration::from_secs(10),
             overdue: [Duration::from_secs(1), Duration::from_secs(2)],
             kept: 512,
+            beside_api_server: true,
         }
     }
 }
@@ -148,7 +153,8 @@ impl Prober {
         let sighting = Arc::new(Sighting::default());
         let mut certificates = CertificateFacts::default();
 
-        let outcome = match Plan::new(&request, &self.uids, started) {
+        let planned = Plan::new(&request, self.limits.beside_api_server, &self.uids, started);
+        let outcome = match planned {
             Err(why) => ProbeOutcome::NotProbed { why },
             Ok(plan) => {
                 let trust = match plan.terms.insecure {

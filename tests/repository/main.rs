@@ -20,6 +20,7 @@ mod installed;
 mod links;
 mod monitoring;
 mod pushed;
+mod reference;
 mod runbooks;
 mod source;
 mod telemetry;

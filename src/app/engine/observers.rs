@@ -101,7 +101,11 @@ pub(super) fn spawn(
         ));
     }
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let prober = Prober::new(provider, Limits::default(), Arc::clone(clock)).context("cannot probe")?;
+    let limits = Limits {
+        beside_api_server: connection.is_beside_api_server(),
+        ..Limits::default()
+    };
+    let prober = Prober::new(provider, limits, Arc::clone(clock)).context("cannot probe")?;
     let probes = Probes {
         prober: Arc::new(prober),
         config: config.probes.clone(),

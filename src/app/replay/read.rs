@@ -22,16 +22,17 @@ const MAX_LINE: u64 = 1 << 28;
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 /// A file's content, decompressed where it is compressed, whatever its name.
-fn open(path: &Path) -> anyhow::Result<Box<dyn BufRead>> {
+pub(super) fn open(path: &Path) -> anyhow::Result<Box<dyn BufRead>> {
     let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
-    let mut file = BufReader::new(file);
-    let begin = file
-        .fill_buf()
-        .with_context(|| format!("cannot read {}", path.display()))?;
-    Ok(if begin.starts_with(&GZIP) {
-        Box::new(BufReader::new(MultiGzDecoder::new(file)))
+    decompressed(BufReader::new(file)).with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// Content, decompressed where it is compressed.
+pub(super) fn decompressed<'a>(mut content: impl BufRead + 'a) -> std::io::Result<Box<dyn BufRead + 'a>> {
+    Ok(if content.fill_buf()?.starts_with(&GZIP) {
+        Box::new(BufReader::new(MultiGzDecoder::new(content)))
     } else {
-        Box::new(file)
+        Box::new(content)
     })
 }
 
@@ -62,12 +63,13 @@ pub(super) fn parts(recording: &Path) -> anyhow::Result<Vec<PathBuf>> {
 }
 
 /// Hands every line of a part to `play`. What is damaged is left out and complained of.
+/// `path` is what the part is called there.
 pub(super) fn lines(
+    mut reader: impl BufRead,
     path: &Path,
     complaints: &mut Vec<String>,
     mut play: impl FnMut(Line) -> Result<(), Unplayable>,
 ) -> anyhow::Result<()> {
-    let mut reader = open(path)?;
     let mut line = Vec::new();
     let (mut number, mut damaged) = (0_u64, 0_u64);
     loop {

@@ -18,6 +18,7 @@ use super::review::{self, Review};
 use crate::domain::hook::{Aggregated, HookKind, OtherKind, Target};
 use crate::domain::probe::{Answer, Connection, ProbeLevel};
 use crate::domain::time::Time;
+use crate::io::client::is_loopback;
 
 /// Who asks, in the hook's log.
 const AGENT: HeaderValue = HeaderValue::from_static(concat!("hookwatch/", env!("CARGO_PKG_VERSION")));
@@ -57,7 +58,12 @@ impl Plan {
     ///
     /// # Errors
     /// Why there is nothing to probe.
-    pub(super) fn new(request: &ProbeRequest, uids: &Uids, now: Time) -> Result<Self, String> {
+    pub(super) fn new(
+        request: &ProbeRequest,
+        beside_api_server: bool,
+        uids: &Uids,
+        now: Time,
+    ) -> Result<Self, String> {
         let hook = &request.hook;
         let (name, authority, service) = match &hook.target {
             Target::Invalid(why) => return Err(format!("the hook has no usable address: {why}")),
@@ -70,6 +76,12 @@ impl Plan {
                 let name = target.server_name();
                 let authority = format!("{name}:{}", target.port);
                 (name, authority, true)
+            }
+            Target::Url(target) if !beside_api_server && is_loopback(&target.host) => {
+                return Err(format!(
+                    "its url names {}, which is the API server's own host and another one from here",
+                    target.host
+                ));
             }
             Target::Url(target) => {
                 let host = if target.host.contains(':') {

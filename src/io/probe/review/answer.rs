@@ -50,6 +50,20 @@ struct Status {
     _details: Option<Map<String, Value>>,
 }
 
+/// Whether an answer to the review `uid` of `admission.k8s.io/v1` allows the object.
+///
+/// # Errors
+/// Why the API server would not accept it, in one sentence.
+pub fn check_answer(uid: &str, mutating: bool, body: &[u8]) -> Result<bool, String> {
+    let asked = Review {
+        version: "v1",
+        uid: uid.to_owned(),
+        mutating,
+        body: Vec::new(),
+    };
+    check(&asked, body)
+}
+
 /// Whether the hook allowed the object.
 ///
 /// # Errors

@@ -8,7 +8,7 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
 use super::server::{Authority, Heard, Identity, Server, allow, ok, with_status};
-use super::{NAME, SCANT, hook, prober, request, rule, run, url_hook};
+use super::{Limits, NAME, SCANT, hook, prober, prober_with, request, rule, run, url_hook};
 use crate::domain::hook::{BackendAddress, BackendPath, ServiceState, ServiceTarget, Target};
 use crate::domain::probe::{Answer, Connection, Phase, ProbeLevel, ProbeOutcome, TlsFault};
 
@@ -323,6 +323,22 @@ async fn what_must_not_be_dialled_is_not() {
         assert!(matches!(report.outcome, ProbeOutcome::NotProbed { .. }));
     }
     assert_eq!(server.accepted(), 0);
+}
+
+#[tokio::test]
+async fn the_api_servers_own_host_is_probed_only_from_there() {
+    let authority = Authority::new();
+    let server = Server::http(authority.leaf().config(), |heard| ok(&allow(&heard))).await;
+    for (beside_api_server, probed) in [(true, true), (false, false)] {
+        let prober = prober_with(Limits {
+            beside_api_server,
+            ..Limits::default()
+        });
+        let hook = url_hook(&authority.pem(), "127.0.0.1", server.address.port());
+        let report = run(&prober, request(hook, server.address, ProbeLevel::Handshake)).await;
+        let was_probed = !matches!(report.outcome, ProbeOutcome::NotProbed { .. });
+        assert_eq!(was_probed, probed, "{:?}", report.outcome);
+    }
 }
 
 #[tokio::test]

@@ -1,0 +1,276 @@
+//! What hookwatch does with bytes that others wrote, one function for each place where they come in.
+//!
+//! Each must come back, whatever it is handed, and says by assertions what else has to hold. libFuzzer calls them from
+//! `fuzz_targets/`; `tests/hostile.rs` of the crate calls them with the seeds in `corpus/`, on a stable toolchain.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use hookwatch::app::config::{Config, ConfigArguments};
+use hookwatch::app::replay;
+use hookwatch::domain::breaker::book::Book;
+use hookwatch::domain::bypass::edit::{Author, Plan, Wish, plan};
+use hookwatch::domain::bypass::{CONDITION_PREFIX, STATE_ANNOTATION, State, Writer, touched};
+use hookwatch::domain::canary::{CallFailure, CanaryOutcome, MAX_MESSAGE};
+use hookwatch::domain::exposition::Exposition;
+use hookwatch::domain::exposition::protobuf::ProtobufExposition;
+use hookwatch::domain::leadership::Bid;
+use hookwatch::domain::ledger::Reading;
+use hookwatch::domain::snapshot::{Complaints, Scrape, Snapshot};
+use hookwatch::domain::time::Time;
+use hookwatch::domain::watchdog::{Effect, Event, Watchdog};
+use hookwatch::io::probe::check_answer;
+use serde_json::{Value, json};
+
+/// Takes whatever came.
+pub type Target = fn(&[u8]);
+
+/// Every target by its name, which is that of its file in `fuzz_targets/` and of its folder in `corpus/`.
+pub const TARGETS: [(&str, Target); 8] = [
+    ("metrics_text", metrics_text),
+    ("metrics_protobuf", metrics_protobuf),
+    ("probe_answer", probe_answer),
+    ("state_annotation", state_annotation),
+    ("ledger", ledger),
+    ("failed_write", failed_write),
+    ("configuration", configuration),
+    ("recording", recording),
+];
+
+/// When everything here happens.
+const NOW: Time = Time::from_unix_millis(1_795_219_862_156);
+
+/// An API server's metrics as text, and what the core makes of them. A line `%%` stands between two scrapes.
+pub fn metrics_text(data: &[u8]) {
+    let mut core = Watchdog::new("hookwatch");
+    let mut at = NOW;
+    for body in split(data, b"%%\n").into_iter().take(8) {
+        let whole = text(&[body]);
+        let (first, second) = body.split_at(cut(body));
+        assert_eq!(text(&[first, second]), whole, "it matters where the body was cut");
+        at = at + Duration::from_secs(15);
+        hear(&mut core, whole, at);
+    }
+}
+
+/// The same as delimited protobuf, one scrape.
+pub fn metrics_protobuf(data: &[u8]) {
+    let (read, standing) = protobuf(&[data]);
+    let (first, second) = data.split_at(cut(data));
+    let parts = protobuf(&[first, second]);
+    assert_eq!(
+        parts,
+        (read.clone(), standing),
+        "it matters where the body was cut"
+    );
+    hear(&mut Watchdog::new("hookwatch"), read, NOW);
+}
+
+/// The answer of a backend to a review.
+pub fn probe_answer(data: &[u8]) {
+    for mutating in [false, true] {
+        let answer = check_answer("uid-1", mutating, data);
+        if let Err(why) = answer {
+            // With an ellipsis.
+            assert!(why.chars().count() <= 301, "{why}");
+            assert!(!why.contains(char::is_control), "{why:?}");
+        }
+    }
+}
+
+/// The annotation on a webhook configuration that hookwatch has changed, rewritten by somebody else.
+pub fn state_annotation(data: &[u8]) {
+    let Ok(annotation) = std::str::from_utf8(data) else {
+        return;
+    };
+    if let Ok(state) = State::read(Some(annotation))
+        && let Some(written) = state.text()
+    {
+        let again = State::read(Some(&written)).map(|state| state.text());
+        assert_eq!(again, Ok(Some(written)), "what is kept changes on the way");
+    }
+    let mut object = changed(annotation);
+    // Whoever takes everything back gets there in a few steps, or is told why not.
+    let hooks = touched(&object);
+    for (webhook, _) in hooks.iter().take(20) {
+        let mut steps = 0;
+        while let Ok(Plan::Edit(edit)) = plan(&object, webhook, &Wish::Restore, &author(), NOW) {
+            let patch: json_patch::Patch =
+                serde_json::from_value(edit.patch.clone()).expect("it plans a JSON patch");
+            json_patch::patch(&mut object, &patch).unwrap_or_else(|error| panic!("{error}: {}", edit.patch));
+            steps += 1;
+            assert!(steps <= 4, "{webhook:?} is never restored: {object}");
+        }
+        let left = object["webhooks"].as_array().into_iter().flatten();
+        let left = left
+            .filter(|hook| hook["name"] == **webhook)
+            .filter_map(|hook| hook["matchConditions"].as_array())
+            .flatten()
+            .filter_map(|condition| condition["name"].as_str())
+            .filter(|name| name.starts_with(CONDITION_PREFIX));
+        assert_eq!(left.count(), 0, "{webhook:?}: {object}");
+    }
+}
+
+/// The annotation by which replicas agree.
+pub fn ledger(data: &[u8]) {
+    let Ok(annotation) = std::str::from_utf8(data) else {
+        return;
+    };
+    let reading = Reading::of(Some(annotation));
+    let record = reading.record("1");
+    let book = reading.book();
+    let originals = reading.originals();
+    if let Ok(book) = &book
+        && let Some(written) = reading.with_book(book, &originals)
+    {
+        let again = Reading::of(Some(&written));
+        assert_eq!(again.record("1"), record, "another one holds it");
+        assert_eq!(again.book().as_ref(), Ok(book), "the book changes on the way");
+        assert_eq!(again.originals(), originals, "an original changes on the way");
+    }
+    let bid = Bid {
+        precondition: Some("1".into()),
+        holder: Some("a".into()),
+        changes_hands: true,
+        transitions: record.transitions,
+        term: record.term,
+    };
+    if let Some(written) = reading.with(&bid, "2026-11-21T00:11:02Z") {
+        assert_eq!(
+            Reading::of(Some(&written)).record("2").holder.as_deref(),
+            Some("a")
+        );
+    }
+    let _ = reading.with_book(&Book::default(), &BTreeMap::new());
+}
+
+/// The message of a write that the API server refused.
+pub fn failed_write(data: &[u8]) {
+    let message = String::from_utf8_lossy(data);
+    let failure = CallFailure::parse(&message);
+    if let Some(failure) = &failure {
+        assert!(message.starts_with("Internal error occurred: failed calling webhook \""));
+        assert!(failure.text.len() <= MAX_MESSAGE && failure.webhook.len() <= MAX_MESSAGE);
+    }
+    for status in [400, 401, 403, 404, 409, 422, 429, 500, 503] {
+        let outcome = CanaryOutcome::from_status(status, &message);
+        assert_eq!(
+            matches!(outcome, CanaryOutcome::CallFailed(_)),
+            failure.is_some(),
+            "{outcome:?}"
+        );
+        match outcome {
+            CanaryOutcome::Forbidden { message }
+            | CanaryOutcome::Missing { message }
+            | CanaryOutcome::Refused { message, .. } => assert!(message.len() <= MAX_MESSAGE),
+            _ => {}
+        }
+    }
+}
+
+/// The configuration file.
+pub fn configuration(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else {
+        return;
+    };
+    let read = || Config::parse(text, &ConfigArguments::default());
+    match read() {
+        Ok(config) => assert_eq!(read(), Ok(config), "it is read in another way each time"),
+        Err(errors) => assert!(!errors.is_empty(), "refused without a reason"),
+    }
+}
+
+/// A part of a recording, compressed or not.
+pub fn recording(data: &[u8]) {
+    if let Ok(result) = replay::replay_part(data) {
+        let _ = result.to_text();
+        assert!(serde_json::to_string(&result.document()).is_ok());
+    }
+}
+
+/// What is between the separators.
+fn split<'a>(mut data: &'a [u8], separator: &[u8]) -> Vec<&'a [u8]> {
+    let mut parts = Vec::new();
+    while let Some(at) = data.windows(separator.len()).position(|found| found == separator) {
+        parts.push(&data[..at]);
+        data = &data[at + separator.len()..];
+    }
+    parts.push(data);
+    parts
+}
+
+/// Some place to cut a body at, given by the body.
+fn cut(body: &[u8]) -> usize {
+    let sum: usize = body.iter().take(64).map(|byte| usize::from(*byte)).sum();
+    sum % (body.len() + 1)
+}
+
+fn text(chunks: &[&[u8]]) -> (Snapshot, Complaints) {
+    let mut exposition = Exposition::new();
+    chunks.iter().for_each(|chunk| exposition.feed(chunk));
+    exposition.finish()
+}
+
+fn protobuf(
+    chunks: &[&[u8]],
+) -> (
+    (Snapshot, Complaints),
+    hookwatch::domain::exposition::protobuf::Standing,
+) {
+    let mut exposition = ProtobufExposition::new();
+    chunks.iter().for_each(|chunk| exposition.feed(chunk));
+    let standing = exposition.standing();
+    (exposition.finish(), standing)
+}
+
+/// Tells the core of a scrape, and has it judge; the assessment must be fit to be served.
+fn hear(core: &mut Watchdog, (snapshot, complaints): (Snapshot, Complaints), at: Time) {
+    let scrape = Scrape {
+        target: "127.0.0.1:6443".to_owned(),
+        at,
+        took: Duration::from_millis(80),
+        bytes: 1,
+        snapshot,
+        complaints,
+    };
+    core.handle(Event::Scraped(Box::new(scrape)), at);
+    for effect in core.handle(Event::Tick, at) {
+        if let Effect::Publish(assessment) = effect {
+            assert!(serde_json::to_string(&assessment).is_ok());
+        }
+    }
+}
+
+/// A configuration in which hookwatch has changed two of three webhooks.
+fn changed(annotation: &str) -> Value {
+    let client = json!({"service": {"namespace": "ns", "name": "svc"}, "caBundle": "Cg=="});
+    let condition = json!({"name": "hookwatch.dev/skip", "expression": "false"});
+    let theirs = json!({"name": "theirs", "expression": "true"});
+    json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {
+            "name": "configuration", "uid": "u", "resourceVersion": "7",
+            "annotations": {STATE_ANNOTATION: annotation, "theirs": "kept"},
+        },
+        "webhooks": [
+            {"name": "a.example.com", "clientConfig": client, "failurePolicy": "Fail",
+             "timeoutSeconds": 10, "matchConditions": [condition, theirs]},
+            {"name": "b.example.com", "clientConfig": client, "failurePolicy": "Ignore", "timeoutSeconds": 1},
+            {"name": "c.example.com", "clientConfig": client, "failurePolicy": "Fail", "timeoutSeconds": 3},
+        ],
+    })
+}
+
+fn author() -> Author {
+    Author {
+        namespace: "hookwatch".to_owned(),
+        account: "system:serviceaccount:hookwatch:hookwatch".to_owned(),
+        writer: Writer {
+            identity: "replica".to_owned(),
+            version: "0".to_owned(),
+        },
+        match_conditions: true,
+    }
+}
