@@ -7,6 +7,7 @@
 mod account;
 mod attention;
 mod breaking;
+mod doubts;
 mod hearing;
 mod messages;
 mod replica;
@@ -38,6 +39,7 @@ use super::snapshot::{Scrape, ScrapeFailure};
 use super::time::Time;
 use super::verdict::{Assessment, Cause, ControlPlane, Health, Verdict, Writes};
 
+use doubts::{SharedNames, SomeAnswered};
 pub use messages::{Attention, Change, Effect, Event};
 use servers::Servers;
 
@@ -58,6 +60,8 @@ pub struct Watchdog {
     met_by: BTreeMap<HookId, Vec<CanaryTarget>>,
     backends: BTreeMap<HookId, BTreeMap<Backend, BackendMemory>>,
     without_backends: BTreeMap<HookId, Time>,
+    shared_names: SharedNames,
+    some_answered: SomeAnswered,
     changes: Changes,
     kept: KeptConnections,
     rollouts: Rollouts,
@@ -87,6 +91,8 @@ impl Watchdog {
             met_by: BTreeMap::new(),
             backends: BTreeMap::new(),
             without_backends: BTreeMap::new(),
+            shared_names: SharedNames::default(),
+            some_answered: SomeAnswered::default(),
             changes: Changes::default(),
             kept: KeptConnections::default(),
             rollouts: Rollouts::default(),
@@ -182,6 +188,7 @@ impl Watchdog {
             self.met_by.insert(hook.id.clone(), met_by);
         }
         self.changes.take(self.inventory.as_deref(), &inventory, now);
+        self.shared_names.take(&inventory, now);
         let there = inventory.hooks.iter().map(|hook| (&hook.id, hook.backends()));
         self.kept.take(now, there);
         self.rollouts.keep_only(|hook| backends.contains_key(hook), now);

@@ -74,6 +74,7 @@ impl Incident {
                 confidence: 95,
                 witnesses: BTreeSet::new(),
                 ambiguous: false,
+                doubt: None,
                 canary: CanaryWord::Awaited,
                 meets_control_plane: true,
                 ceiling: Ceiling::Open,
