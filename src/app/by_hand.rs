@@ -5,6 +5,7 @@
 mod arguments;
 mod freeze;
 mod show;
+mod unchecked;
 
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::process::ExitCode;
@@ -25,9 +26,11 @@ use crate::io::events::{EventOutcome, EventWriter};
 use crate::io::ledger::LedgerObject;
 
 pub use arguments::{
-    BreakArguments, ClusterArguments, FreezeArguments, PlanArguments, RestoreArguments, UnfreezeArguments,
+    BreakArguments, ClusterArguments, FreezeArguments, PlanArguments, RestoreArguments, UncheckedArguments,
+    UnfreezeArguments,
 };
 pub use freeze::{freeze, unfreeze};
+pub use unchecked::unchecked;
 
 const KINDS: [HookKind; 2] = [HookKind::Validating, HookKind::Mutating];
 
@@ -40,6 +43,7 @@ struct Deed {
 
 /// A way to a cluster, and as whom.
 struct Session {
+    connection: Connection,
     hand: Hand,
     author: Author,
     ledger: LedgerObject,
@@ -183,6 +187,7 @@ impl Session {
             author,
             ledger: LedgerObject::new(&connection),
             events: EventWriter::new(&connection, &identity),
+            connection,
             clock,
             arguments,
             well: true,

@@ -26,6 +26,9 @@ mod played;
 mod privileges;
 mod replicas;
 mod runbooks;
+mod shielded;
+#[path = "../support/shielding.rs"]
+mod shielding;
 #[path = "../support/runbooks.rs"]
 mod typed;
 
@@ -141,6 +144,7 @@ fn tests() -> Vec<Named> {
         privileges::tests(),
         replicas::tests(),
         runbooks::tests(),
+        shielded::tests(),
     ];
     all.into_iter().flatten().collect()
 }

@@ -6,6 +6,7 @@
 
 mod said;
 mod sights;
+mod unchecked;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,6 +31,7 @@ use crate::domain::bypass::edit::{Author, Why, Wish};
 use crate::domain::fence::AutoBreak;
 use crate::domain::hook::HookId;
 use crate::domain::time::Time;
+use crate::domain::unchecked::Unchecked;
 use crate::domain::verdict::{Assessment, Cause};
 use crate::domain::watchdog::Event;
 use crate::io::Clock;
@@ -72,6 +74,8 @@ enum Done {
     Observed(Observation),
     /// A change that was made, or not.
     Changed(Box<(Change, Wish, Outcome, Report)>),
+    /// What went in unchecked, where that could be found out.
+    Listed(Option<Box<Unchecked>>),
 }
 
 /// The breaker with all it has its hands on.
@@ -91,6 +95,7 @@ struct Driver {
     refreshed: Option<Time>,
     sights: Sights,
     said: Said,
+    gaps: unchecked::Watch,
     jobs: JoinSet<Done>,
 }
 
@@ -117,6 +122,7 @@ impl Breaking {
             refreshed: None,
             sights: Sights::default(),
             said: Said::default(),
+            gaps: unchecked::Watch::new(&self.connection, &config.namespace),
             jobs: JoinSet::new(),
             has: self,
         };
@@ -261,6 +267,14 @@ impl Driver {
                 self.changed(&change, &wish, &outcome, &report);
                 let ticket = change.ticket;
                 vec![Observation::Outcome { ticket, outcome }]
+            }
+            Done::Listed(listed) => {
+                if let Some(unchecked) = listed {
+                    let uid = self.sights.uid(&unchecked.hook);
+                    self.said
+                        .unchecked(&unchecked, uid, self.now(), self.has.announcements.as_ref());
+                }
+                Vec::new()
             }
         }
     }
@@ -423,6 +437,19 @@ impl Driver {
             .stages()
             .map(|(hook, stage)| (hook.clone(), stage))
             .collect();
+        let assessment = self.has.judged.borrow().as_ref().map(|(it, _)| Arc::clone(it));
+        let over = self.gaps.look(
+            &stages,
+            assessment.as_deref(),
+            |hook| self.sights.since(hook),
+            now,
+        );
+        // Whoever leads says it; the others only remember.
+        for job in over.into_iter().filter(|_| self.leads) {
+            let hand = Arc::clone(&self.hand);
+            self.jobs
+                .spawn(async move { Done::Listed(job.run(hand).await.map(Box::new)) });
+        }
         let open = |stage: &Stage| {
             matches!(
                 stage,
