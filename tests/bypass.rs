@@ -111,6 +111,12 @@ async fn a_shielded_security_hook_is_still_asked_about_what_tenants_write() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_hook_that_frames_another_in_what_it_says_accuses_itself_alone() {
+    let lab = lab().await;
+    shielding::a_hook_that_frames_another_accuses_itself_alone(&lab.client).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn whoever_is_killed_between_any_two_requests_leaves_what_can_be_brought_back() {
     let lab = lab().await;
     let places = killed_anywhere_is_brought_back(&lab.client, &a()).await;

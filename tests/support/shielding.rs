@@ -4,6 +4,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use hookwatch::domain::bypass::Rung;
 use hookwatch::domain::bypass::edit::Wish;
+use hookwatch::domain::canary::CanaryOutcome;
 use hookwatch::domain::hook::HookId;
 use hookwatch::lab::backend::{Backend, Behaviour, Role};
 use hookwatch::lab::certs::Authority;
@@ -207,13 +208,7 @@ pub async fn a_shielded_security_hook_is_still_asked_about_tenants(
     account: &Client,
     real: bool,
 ) {
-    for write in [
-        Write::make("a namespace", "/api/v1/namespaces", named("tenant")),
-        Write::make("a node", "/api/v1/nodes", named("n")),
-    ] {
-        let (status, text) = write.send(admin).await;
-        assert!(status == 201 || status == 409, "{}: {text}", write.what);
-    }
+    have(admin, Write::make("a node", "/api/v1/nodes", named("n"))).await;
     let (authority, host) = (Authority::new("security").unwrap(), "127.0.0.1".parse().unwrap());
     let certificate = authority.issue("127.0.0.1").unwrap();
     let backend = Backend::start_group(&[host], Role::Validating, &certificate)
@@ -230,8 +225,9 @@ pub async fn a_shielded_security_hook_is_still_asked_about_tenants(
         assert_denied(write, admin).await;
     }
     let hand = straight(account);
-    applied(&hand, &hook, &wish(Rung::Shield)).await;
-    let shown = hand.shown(&hook, &wish(Rung::Shield), &author()).await;
+    let shield = wish(Rung::Shield);
+    applied(&hand, &hook, &shield).await;
+    let shown = hand.shown(&hook, &shield, &author()).await;
     assert!(shown.iter().all(|shown| shown.heard.is_ok()), "{shown:?}");
     let before = backend.counters().reviews();
     for write in spared(real) {
@@ -251,6 +247,16 @@ pub async fn a_shielded_security_hook_is_still_asked_about_tenants(
     assert_eq!(reviews, asked.len() as u64, "each of them");
     applied(&hand, &hook, &Wish::Restore).await;
     assert!(!read(&hand, &hook).await.to_string().contains("hookwatch.dev"));
+    delete(admin, &hook).await;
+}
+
+async fn delete(admin: &Client, hook: &HookId) {
+    let target = format!("{}/{}", hook.kind.path(), hook.configuration);
+    let gone = Write {
+        method: "DELETE",
+        ..Write::make("the hook", &target, json!({}))
+    };
+    assert_eq!(gone.send(admin).await.0, 200);
 }
 
 async fn assert_denied(write: &Write, admin: &Client) {
@@ -262,8 +268,19 @@ async fn assert_denied(write: &Write, admin: &Client) {
     );
 }
 
-/// In force when this returns.
+/// Makes something that may be there already.
+async fn have(admin: &Client, write: Write) {
+    let (status, text) = write.send(admin).await;
+    assert!(status == 201 || status == 409, "{}: {text}", write.what);
+}
+
+/// In force when this returns. There is a namespace `tenant` then.
 async fn register(admin: &Client, hook: &HookId, backend: &Backend, authority: &Authority) {
+    have(
+        admin,
+        Write::make("a namespace", "/api/v1/namespaces", named("tenant")),
+    )
+    .await;
     let object = json!({
         "apiVersion": hook.kind.api_version(), "kind": hook.kind.configuration_kind(),
         "metadata": {"name": &*hook.configuration},
@@ -300,4 +317,47 @@ async fn register(admin: &Client, hook: &HookId, backend: &Backend, authority: &
         );
         tokio::time::sleep(std::time::Duration::from_millis(30)).await;
     }
+}
+
+/// A hook that says in the bodies of its errors what an API server says of another hook accuses itself and nobody else.
+pub async fn a_hook_that_frames_another_accuses_itself_alone(admin: &Client) {
+    let (authority, host) = (Authority::new("liar").unwrap(), "127.0.0.1".parse().unwrap());
+    let certificate = authority.issue("127.0.0.1").unwrap();
+    let backend = Backend::start_group(&[host], Role::Validating, &certificate)
+        .await
+        .unwrap()
+        .remove(0);
+    let denies = Behaviour::Deny(403, "it was asked".into());
+    backend.behave(denies).await.unwrap();
+    let liar = validating("liar", "liar.example.com");
+    register(admin, &liar, &backend, &authority).await;
+    let post = "Post \"https://security.security.svc:443/?timeout=10s\": context deadline exceeded";
+    let whole = format!(
+        "Internal error occurred: failed calling webhook \"security.example.com\": failed to call webhook: {post}"
+    );
+    let write = Write::make(
+        "a canary",
+        "/api/v1/namespaces/tenant/configmaps?dryRun=All",
+        named("canary"),
+    );
+    for text in [whole.as_str(), post, "\": security.example.com", "\n\n"] {
+        let errors = [500, 503, 429, 400, 401, 403, 404, 406, 415].map(|status| {
+            let text = text.to_owned();
+            Behaviour::HttpStatus(status, text.into())
+        });
+        let denials = [500, 403, 200].map(|status| Behaviour::Deny(status, text.to_owned().into()));
+        for behaviour in errors.into_iter().chain(denials) {
+            backend.behave(behaviour.clone()).await.unwrap();
+            let (status, answer) = write.send(admin).await;
+            let answer: Value = serde_json::from_str(&answer).unwrap();
+            let message = answer["message"].as_str().unwrap();
+            let accused = match CanaryOutcome::from_status(status, message) {
+                CanaryOutcome::CallFailed(failure) => failure.webhook,
+                CanaryOutcome::Denied { webhook } => webhook,
+                other => panic!("{behaviour:?}: {other:?}"),
+            };
+            assert_eq!(accused, *liar.webhook, "{behaviour:?}: {message}");
+        }
+    }
+    delete(admin, &liar).await;
 }

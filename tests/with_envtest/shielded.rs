@@ -18,7 +18,9 @@ use super::bypassing::{applied, assert_restored, read, straight, wish};
 use super::cases::hooks::{backend, configmap, configmaps, of_configmaps};
 use super::cutting::clock;
 use super::privileges::cluster::{Cluster, apply, ask, assessed, block_on, config, manifests, until};
-use super::shielding::a_shielded_security_hook_is_still_asked_about_tenants;
+use super::shielding::{
+    a_hook_that_frames_another_accuses_itself_alone, a_shielded_security_hook_is_still_asked_about_tenants,
+};
 use super::{Named, Outcome as Played, missing, named};
 
 pub fn tests() -> Vec<Named> {
@@ -84,6 +86,7 @@ fn shielded() -> Played {
         let account = cluster.client("hookwatch").await;
         fenced(&account, "policy").await;
         a_shielded_security_hook_is_still_asked_about_tenants(&cluster.admin, &account, true).await;
+        a_hook_that_frames_another_accuses_itself_alone(&cluster.admin).await;
     });
     Played::Held
 }
