@@ -66,6 +66,11 @@ enum Command {
     Restore(by_hand::RestoreArguments),
     /// Show what `break` would change, and change nothing
     Plan(by_hand::PlanArguments),
+    /// List what went in while a hook was bypassed or failed open
+    ///
+    /// Objects made or changed meanwhile that the hook is asked about, by kind and namespace. Exit code: 0 listed, 1 not
+    /// everything could be listed, 64 bad usage.
+    Unchecked(by_hand::UncheckedArguments),
     /// Keep the breaker of every daemon from bypassing anything new
     Freeze(by_hand::FreezeArguments),
     /// Take that back
@@ -175,6 +180,7 @@ fn dispatch(command: Command, plugin: bool) -> anyhow::Result<ExitCode> {
         Command::Break(arguments) => block_on(by_hand::break_hook(arguments)),
         Command::Restore(arguments) => block_on(by_hand::restore(arguments)),
         Command::Plan(arguments) => block_on(by_hand::plan_hook(arguments)),
+        Command::Unchecked(arguments) => block_on(by_hand::unchecked(arguments)),
         Command::Freeze(arguments) => block_on(by_hand::freeze(arguments)),
         Command::Unfreeze(arguments) => block_on(by_hand::unfreeze(arguments)),
         Command::CheckConfig(arguments) => Ok(match checked(&arguments) {

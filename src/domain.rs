@@ -31,5 +31,6 @@ pub mod risk;
 pub mod rollouts;
 pub mod snapshot;
 pub mod time;
+pub mod unchecked;
 pub mod verdict;
 pub mod watchdog;

@@ -24,6 +24,7 @@ pub mod probe;
 pub mod recorder;
 pub mod scrape;
 pub mod telemetry;
+pub mod unchecked;
 
 #[cfg(test)]
 mod testing;

@@ -11,6 +11,8 @@
 mod bypassing;
 #[path = "support/cutting.rs"]
 mod cutting;
+#[path = "support/shielding.rs"]
+mod shielding;
 
 use assert_cmd::Command;
 use bypassing::{
@@ -100,6 +102,18 @@ async fn every_rung_comes_and_goes_without_a_trace() {
         })
         .collect();
     every_rung_comes_and_goes(&straight(&lab.client), &hooks).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shielded_security_hook_is_still_asked_about_what_tenants_write() {
+    let lab = lab().await;
+    shielding::a_shielded_security_hook_is_still_asked_about_tenants(&lab.client, &lab.client, false).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hook_that_frames_another_in_what_it_says_accuses_itself_alone() {
+    let lab = lab().await;
+    shielding::a_hook_that_frames_another_accuses_itself_alone(&lab.client).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,6 +5,7 @@
 mod arguments;
 mod freeze;
 mod show;
+mod unchecked;
 
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::process::ExitCode;
@@ -26,9 +27,11 @@ use crate::io::events::{EventOutcome, EventWriter};
 use crate::io::ledger::LedgerObject;
 
 pub use arguments::{
-    BreakArguments, ClusterArguments, FreezeArguments, PlanArguments, RestoreArguments, UnfreezeArguments,
+    BreakArguments, ClusterArguments, FreezeArguments, PlanArguments, RestoreArguments, UncheckedArguments,
+    UnfreezeArguments,
 };
 pub use freeze::{freeze, unfreeze};
+pub use unchecked::unchecked;
 
 const KINDS: [HookKind; 2] = [HookKind::Validating, HookKind::Mutating];
 
@@ -41,6 +44,7 @@ struct Deed {
 
 /// A way to a cluster, and as whom.
 struct Session {
+    connection: Connection,
     hand: Hand,
     author: Author,
     ledger: LedgerObject,
@@ -189,6 +193,7 @@ impl Session {
             author,
             ledger: LedgerObject::new(&connection),
             events: EventWriter::new(&connection, &identity),
+            connection,
             clock,
             arguments,
             well: true,

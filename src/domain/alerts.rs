@@ -9,6 +9,7 @@
 //! [`conditions`] says what holds at one instant, [`Tracker`] for how long it has, and [`Delivery`] what one
 //! Alertmanager is to be told.
 
+mod breaker;
 mod delivery;
 mod rules;
 mod tracker;
@@ -23,6 +24,7 @@ use super::risk::RiskKind;
 use super::time::Time;
 use super::verdict::{Assessment, Cause, Effect, Health, Verdict, Writes, human};
 
+pub use breaker::EXPECTED;
 pub use delivery::{Batch, Delivery, Pace, Voice};
 pub use rules::{RULES, Rule, Severity};
 pub use tracker::{Alert, Board, Ended, MAX_ALERTS, RETENTION, Tracker};
@@ -31,7 +33,7 @@ pub use tracker::{Alert, Board, Ended, MAX_ALERTS, RETENTION, Tracker};
 pub const SOURCE: &str = "hookwatch";
 
 /// The labels that an alert gets here. None of them can be set by an operator.
-pub const LABELS: [&str; 13] = [
+pub const LABELS: [&str; 15] = [
     "alertname",
     "severity",
     "source",
@@ -45,6 +47,8 @@ pub const LABELS: [&str; 13] = [
     "missing",
     "problem",
     "risk",
+    "rung",
+    "reason",
 ];
 
 /// Labels by name: what makes an alert the same alert.
@@ -112,6 +116,7 @@ pub fn conditions(
     for (id, which, end) in certificates {
         certificate(id, which, *end, now, &mut found);
     }
+    breaker::conditions(assessment, &mut found);
     itself(assessment, now, &mut found);
     found
 }
@@ -163,8 +168,7 @@ fn hook(verdict: &Verdict, self_doubt: bool, found: &mut Vec<Condition>) {
             ("webhook", &*verdict.webhook),
             ("effect", verdict.effect.as_str()),
         ];
-        // A hook that fails in one way and then in another goes on failing: the cause is in the text.
-        if !matches!(rule.alert, "HookwatchHookFailing" | "HookwatchHookFailingOpen") {
+        if rule.by_cause {
             labels.push(("cause", cause.as_str()));
         }
         let summary = format!("{} is {cause}. {}", name(verdict), verdict.summary);

@@ -46,7 +46,7 @@ pub use action::{Action, Change, Expects, News, Stage, To, Told};
 pub use book::{Book, Entry, Freeze, Place, Version};
 pub use choice::Choice;
 pub use guards::HeldBack;
-pub use observed::{CanaryWord, Facts, Judged, Observation, Outcome, Shown, Ticket, View, Witness};
+pub use observed::{CanaryWord, Doubt, Facts, Judged, Observation, Outcome, Shown, Ticket, View, Witness};
 pub use policy::{AtLimit, Ceiling, Matches, Pattern, Policy, PolicyRule, Rung, Subject};
 
 pub use standing::HookStanding;

@@ -230,6 +230,7 @@ mod tests {
             port: 443,
             path: "/".into(),
             service: ServiceState::Found {
+                by_hand: false,
                 cluster_ip: None,
                 endpoints: seen.iter().map(endpoint).collect(),
             },

@@ -138,6 +138,10 @@ pub enum ServiceState {
         cluster_ip: Option<SocketAddr>,
         /// Every address its EndpointSlices list for the port, ready or not, without duplicates.
         endpoints: Vec<Endpoint>,
+        /// They are, or may be, written by hand: the Service has no selector, or a slice is not one that the cluster's
+        /// own controller keeps. What somebody else does to the controller's slices, that undoes within a second or so.
+        #[serde(default)]
+        by_hand: bool,
     },
 }
 
@@ -297,6 +301,7 @@ impl Hook {
                 ServiceState::Found {
                     cluster_ip,
                     endpoints,
+                    ..
                 } => {
                     let ready = endpoints
                         .iter()

@@ -8,6 +8,7 @@ mod account;
 mod attention;
 mod breaking;
 mod coverage;
+mod doubts;
 mod hearing;
 mod messages;
 mod replica;
@@ -38,6 +39,7 @@ use super::snapshot::{Operation, Scrape, ScrapeFailure};
 use super::time::Time;
 use super::verdict::{Assessment, Cause, ControlPlane, Health, Verdict, Writes};
 
+use doubts::{SharedNames, SomeAnswered};
 pub use messages::{Attention, Change, Effect, Event};
 use servers::Servers;
 
@@ -61,6 +63,8 @@ pub struct Watchdog {
     shieldable: BTreeSet<HookId>,
     backends: BTreeMap<HookId, BTreeMap<Backend, BackendMemory>>,
     without_backends: BTreeMap<HookId, Time>,
+    shared_names: SharedNames,
+    some_answered: SomeAnswered,
     changes: Changes,
     kept: KeptConnections,
     rollouts: Rollouts,
@@ -92,6 +96,8 @@ impl Watchdog {
             shieldable: BTreeSet::new(),
             backends: BTreeMap::new(),
             without_backends: BTreeMap::new(),
+            shared_names: SharedNames::default(),
+            some_answered: SomeAnswered::default(),
             changes: Changes::default(),
             kept: KeptConnections::default(),
             rollouts: Rollouts::default(),
@@ -191,6 +197,7 @@ impl Watchdog {
         }
         self.shieldable = breaking::shieldable(&inventory, &self.own_namespace);
         self.changes.take(self.inventory.as_deref(), &inventory, now);
+        self.shared_names.take(&inventory, now);
         let there = inventory.hooks.iter().map(|hook| (&hook.id, hook.backends()));
         self.kept.take(now, there);
         self.rollouts.keep_only(|hook| backends.contains_key(hook), now);

@@ -134,6 +134,7 @@ fn rules() -> BTreeSet<(String, String)> {
         "deploy/base/observe.yaml",
         "deploy/overlays/breaker/act.yaml",
         "deploy/overlays/expiry/expiry.yaml",
+        "deploy/overlays/unchecked/unchecked.yaml",
     ] {
         for role in objects(path) {
             let words = |list: &Value| -> Vec<String> {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hookwatch::domain::alerts::{LABELS, RULES, SOURCE};
+use hookwatch::domain::alerts::{EXPECTED, LABELS, RULES, SOURCE};
 use serde_json::Value;
 
 use crate::read;
@@ -42,6 +42,21 @@ fn every_alert_that_is_pushed_is_one_of_the_rules() {
         assert_eq!(rule["annotations"]["runbook_url"], pushed.runbook_url());
         let own = pushed.label.map(|(name, _)| name);
         assert!(own.is_none_or(|name| LABELS.contains(&name)), "{pushed:?}");
+        // Where the rule keeps the label `cause` of its series, so does its twin.
+        let expression = rule["expr"].as_str().unwrap();
+        let has_it = ["hookwatch_hook_cause", "hookwatch_not_a_hook"].map(|name| expression.contains(name));
+        let by_cause = has_it.contains(&true) && !expression.contains("without (cause)");
+        assert_eq!(pushed.by_cause, by_cause, "{pushed:?}: {expression}");
+        if pushed.alert == "HookwatchHeldBack" {
+            let left_out: BTreeSet<&str> = expression
+                .split("reason!=\"")
+                .skip(1)
+                .filter_map(|rest| rest.split_once('"'))
+                .map(|(reason, _)| reason)
+                .collect();
+            let expected: BTreeSet<&str> = EXPECTED.iter().map(|reason| reason.as_str()).collect();
+            assert_eq!(left_out, expected);
+        }
     }
 }
 

@@ -201,6 +201,7 @@ impl Incident {
                 port: 443,
                 path: "/".into(),
                 service: ServiceState::Found {
+                    by_hand: false,
                     cluster_ip: None,
                     endpoints: endpoints.collect(),
                 },

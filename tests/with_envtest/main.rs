@@ -33,6 +33,9 @@ mod privileges;
 mod replicas;
 mod runbooks;
 mod running;
+mod shielded;
+#[path = "../support/shielding.rs"]
+mod shielding;
 #[path = "../support/runbooks.rs"]
 mod typed;
 
@@ -150,6 +153,7 @@ fn tests() -> Vec<Named> {
         replicas::tests(),
         runbooks::tests(),
         running::tests(),
+        shielded::tests(),
     ];
     all.into_iter().flatten().collect()
 }

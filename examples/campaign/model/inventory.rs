@@ -162,6 +162,7 @@ fn target(hook: &HookSpec, service: &Service, at: At) -> Target {
     let state = match service.exists.at(at) {
         false => ServiceState::Missing,
         true => ServiceState::Found {
+            by_hand: false,
             cluster_ip: Some(cluster_ip(hook.service)),
             endpoints: listed.map(|backend| endpoint(backend.address)).collect(),
         },

@@ -6,6 +6,8 @@ use std::time::Duration;
 use super::super::Output;
 use crate::domain::bypass::{LONGEST_BY_HAND, Rung};
 use crate::domain::hook::HookKind;
+use crate::domain::time::Time;
+use crate::domain::unchecked::instant;
 use crate::io::audit::AuditLog;
 
 /// What both commands take.
@@ -80,6 +82,38 @@ pub struct RestoreArguments {
     pub cluster: ClusterArguments,
 }
 
+/// `hookwatch unchecked`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct UncheckedArguments {
+    /// The configuration, and the webhook in it
+    #[arg(value_name = "CONFIG/WEBHOOK", value_parser = target)]
+    pub target: (String, String),
+    /// Which kind of configuration, where both have one of this name: validating or mutating
+    #[arg(long, value_parser = kind)]
+    pub kind: Option<HookKind>,
+    /// From when on: an instant like 2026-11-21T00:11:02Z, or how long ago, like 90m; default: since it is bypassed
+    #[arg(long, value_name = "WHEN", value_parser = when)]
+    pub since: Option<Instant>,
+    /// Until when; default: now
+    #[arg(long, value_name = "WHEN", value_parser = when)]
+    pub until: Option<Instant>,
+    /// How far it was bypassed: below a shield less went in; default: as far as it is now, or all the way
+    #[arg(long, value_parser = Rung::parse)]
+    pub rung: Option<Rung>,
+    /// The cluster
+    #[command(flatten)]
+    pub cluster: ClusterArguments,
+}
+
+/// A time as it is given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Instant {
+    /// By the clock.
+    At(Time),
+    /// Counted back from now.
+    Ago(Duration),
+}
+
 /// `hookwatch plan`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct PlanArguments {
@@ -129,6 +163,15 @@ fn kind(text: &str) -> Result<HookKind, String> {
     let kinds = [HookKind::Validating, HookKind::Mutating];
     let found = kinds.into_iter().find(|kind| kind.as_str() == text);
     found.ok_or_else(|| "use validating or mutating".to_owned())
+}
+
+fn when(text: &str) -> Result<Instant, String> {
+    if let Some(at) = instant(text) {
+        return Ok(Instant::At(at));
+    }
+    let ago = humantime::parse_duration(text);
+    ago.map(Instant::Ago)
+        .map_err(|_| "use an instant like 2026-11-21T00:11:02Z, or how long ago, like 90m".to_owned())
 }
 
 fn duration(text: &str) -> Result<Duration, String> {

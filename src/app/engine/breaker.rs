@@ -7,6 +7,7 @@
 mod pauses;
 mod said;
 mod sights;
+mod unchecked;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -32,6 +33,7 @@ use crate::domain::bypass::edit::{Author, Why, Wish};
 use crate::domain::fence::AutoBreak;
 use crate::domain::hook::HookId;
 use crate::domain::time::Time;
+use crate::domain::unchecked::Unchecked;
 use crate::domain::verdict::{Assessment, Cause};
 use crate::domain::watchdog::Event;
 use crate::io::Clock;
@@ -82,6 +84,8 @@ enum Done {
     LedgerWritten(Ticket, Outcome),
     /// A change that was made, or not.
     Changed(Box<(Change, Wish, Outcome, Report)>),
+    /// What went in unchecked, where that could be found out.
+    Listed(Option<Box<Unchecked>>),
 }
 
 /// The breaker with all it has its hands on.
@@ -102,6 +106,7 @@ struct Driver {
     sights: Sights,
     said: Said,
     pauses: Pauses,
+    gaps: unchecked::Watch,
     jobs: JoinSet<Done>,
 }
 
@@ -130,6 +135,7 @@ impl Breaking {
             sights: Sights::default(),
             said: Said::default(),
             pauses: Pauses::default(),
+            gaps: unchecked::Watch::new(&self.connection, &config.namespace),
             jobs: JoinSet::new(),
             has: self,
         };
@@ -287,6 +293,14 @@ impl Driver {
                 self.written(Some(&change.hook), change.ticket, outcome)
             }
             Done::LedgerWritten(ticket, outcome) => self.written(None, ticket, outcome),
+            Done::Listed(listed) => {
+                if let Some(unchecked) = listed {
+                    let uid = self.sights.uid(&unchecked.hook);
+                    self.said
+                        .unchecked(&unchecked, uid, self.now(), self.has.announcements.as_ref());
+                }
+                Vec::new()
+            }
         }
     }
 
@@ -462,6 +476,19 @@ impl Driver {
             .stages()
             .map(|(hook, stage)| (hook.clone(), stage))
             .collect();
+        let assessment = self.has.judged.borrow().as_ref().map(|(it, _)| Arc::clone(it));
+        let over = self.gaps.look(
+            &stages,
+            assessment.as_deref(),
+            |hook| self.sights.since(hook),
+            now,
+        );
+        // Whoever leads says it; the others only remember.
+        for job in over.into_iter().filter(|_| self.leads) {
+            let hand = Arc::clone(&self.hand);
+            self.jobs
+                .spawn(async move { Done::Listed(job.run(hand).await.map(Box::new)) });
+        }
         let open = |stage: &Stage| {
             matches!(
                 stage,

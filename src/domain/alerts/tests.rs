@@ -14,7 +14,7 @@ fn at(seconds: u64) -> Time {
 }
 
 /// An assessment by the core itself, with nothing wrong.
-fn calm(now: Time) -> Assessment {
+pub(super) fn calm(now: Time) -> Assessment {
     let effects = Watchdog::new("hookwatch").handle(Event::Tick, now);
     let published = effects.into_iter().find_map(|effect| match effect {
         Wish::Publish(assessment) => Some(Assessment::clone(&assessment)),

@@ -85,11 +85,12 @@ pub(super) fn choose(
             let why = "the annotation hookwatch.dev/breaker does not permit it".to_owned();
             return Some((HeldBack::Ceiling, why));
         }
-        let weak = is_weak(cause) || facts.ambiguous;
+        let weak = is_weak(cause) || facts.ambiguous || facts.doubt.is_some();
         if rung > Rung::Shield && weak && guards.on(Guard::WeakEvidence) {
-            let why = match facts.ambiguous {
-                true => "evidence by a name that several hooks have never goes past shield".to_owned(),
-                false => format!("{cause} never goes past shield"),
+            let why = match (facts.ambiguous, facts.doubt) {
+                (true, _) => "evidence by a name that several hooks have never goes past shield".to_owned(),
+                (false, Some(doubt)) if !is_weak(cause) => doubt.sentence().to_owned(),
+                (false, _) => format!("{cause} never goes past shield"),
             };
             return Some((HeldBack::WeakEvidence, why));
         }
@@ -176,6 +177,7 @@ mod tests {
             confidence: 95,
             witnesses: BTreeSet::from([Witness::Probes, Witness::Canary]),
             ambiguous: false,
+            doubt: None,
             canary: CanaryWord::Unmet,
             meets_control_plane: true,
             conditions_full: false,

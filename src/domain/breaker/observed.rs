@@ -146,6 +146,30 @@ pub enum Witness {
     Canary,
 }
 
+/// What somebody could bring about who is no more than a tenant. Evidence like that never goes past shield: whoever
+/// makes a security hook fail on purpose must not be rid of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Doubt {
+    /// Its endpoints are not, or not only, what the cluster's own controller lists. Whoever may write EndpointSlices says
+    /// where its calls go.
+    EndpointsByHand,
+    /// An endpoint of its has come and gone repeatedly: somebody may be at odds with the controller.
+    EndpointsUnsettled,
+    /// The API server counts calls that are answered although others fail: there may be too many of them.
+    SomeAnswered,
+}
+
+impl Doubt {
+    /// Why it does not go further, as a part of a sentence.
+    pub const fn sentence(self) -> &'static str {
+        match self {
+            Self::EndpointsByHand => "endpoints that are listed by hand never lead past shield",
+            Self::EndpointsUnsettled => "endpoints that come and go never lead past shield",
+            Self::SomeAnswered => "a hook that answers some of its calls never goes past shield",
+        }
+    }
+}
+
 /// What a canary that meets a hook says of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum CanaryWord {
@@ -173,8 +197,10 @@ pub struct Facts {
     pub confidence: u8,
     /// Who speaks against it.
     pub witnesses: BTreeSet<Witness>,
-    /// The evidence goes by a name that other hooks have too.
+    /// The evidence goes by a name that other hooks have too, or had a moment ago.
     pub ambiguous: bool,
+    /// Who is no more than a tenant may have brought it about.
+    pub doubt: Option<Doubt>,
     /// What the canary that meets it says.
     pub canary: CanaryWord,
     /// It is asked about something that shield would spare.

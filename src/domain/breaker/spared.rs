@@ -75,6 +75,16 @@ pub fn meets_control_plane<'a>(
         })
 }
 
+/// Whether a shield may spare a write of such an object, by what and where it is. Who writes it decides as well, and that
+/// is not known here. `own` is the namespace of hookwatch.
+pub fn may_spare(request: &RequestShape<'_>, own: &str) -> bool {
+    let within = request
+        .namespace
+        .is_some_and(|namespace| namespace == own || SHIELDED_NAMESPACES.contains(&namespace));
+    let itself = (request.group, request.resource, request.subresource);
+    within && request.resource != "namespaces" || EVERYWHERE.contains(&itself)
+}
+
 /// The operations of a rule that a shield can spare: `CONNECT` it never does.
 fn operations(rule: &Rule) -> impl Iterator<Item = (&Rule, &str)> {
     let all = rule.operations.iter().any(|operation| operation == "*");

@@ -27,6 +27,10 @@ pub struct HookStanding {
     pub held_back: Option<String>,
     /// The last that was said of it, in words.
     pub words: String,
+    /// What went in unchecked the last time that it did not check everything, as a sentence; `None` when nothing did, or
+    /// that was not found out yet.
+    #[serde(default)]
+    pub unchecked: Option<String>,
 }
 
 impl HookStanding {
@@ -45,6 +49,7 @@ impl HookStanding {
             would_bypass: None,
             held_back: None,
             words: String::new(),
+            unchecked: None,
         }
     }
 

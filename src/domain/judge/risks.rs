@@ -61,6 +61,7 @@ mod tests {
             port: 443,
             path: "/".into(),
             service: ServiceState::Found {
+                by_hand: false,
                 cluster_ip: None,
                 endpoints: nodes.iter().enumerate().map(endpoint).collect(),
             },

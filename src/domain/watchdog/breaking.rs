@@ -51,18 +51,22 @@ impl Watchdog {
             .flat_map(|inventory| &inventory.hooks)
             .map(|hook| (&hook.id, hook.as_ref()))
             .collect();
-        let hooks = assessment.hooks.iter().filter_map(|verdict| {
+        let mut hooks = BTreeMap::new();
+        for verdict in &assessment.hooks {
             // One that only metrics or a refusal name is not there to be bypassed.
-            let configuration = verdict.configuration.clone()?;
+            let Some(configuration) = verdict.configuration.clone() else {
+                continue;
+            };
             let id = HookId {
                 kind: verdict.kind,
                 configuration,
                 webhook: verdict.webhook.clone(),
             };
-            let hook = by_id.get(&id)?;
+            let Some(hook) = by_id.get(&id) else { continue };
+            self.some_answered.take(hook, verdict, &windows, now);
             let facts = self.facts(hook, verdict, &assessment.hooks, &windows, now);
-            Some((id, facts))
-        });
+            hooks.insert(id, facts);
+        }
         Judged {
             self_doubt: assessment.sources.self_doubt,
             inventory_is_old: assessment
@@ -71,17 +75,11 @@ impl Watchdog {
                 .is_none_or(|age| age > OLD_INVENTORY),
             fence_holds: self.fence.as_ref().is_some_and(Proof::permits),
             match_conditions: false,
-            hooks: hooks.collect(),
+            hooks,
         }
     }
 
     fn facts(&self, hook: &Hook, verdict: &Verdict, all: &[Verdict], windows: &Windows, now: Time) -> Facts {
-        let namesakes = all.iter().filter(|other| {
-            other.kind.is_admission()
-                && other.configuration.is_some()
-                && other.webhook == hook.id.webhook
-                && (other.kind, other.configuration.as_ref()) != (hook.id.kind, Some(&hook.id.configuration))
-        });
         let canary = self.canary_word(hook, now);
         let is_well = canary != CanaryWord::Failed && self.is_well_though_uncalled(hook, verdict.cause, now);
         let witnesses = match verdict.health {
@@ -99,7 +97,8 @@ impl Watchdog {
             effect,
             confidence: (verdict.confidence.clamp(0.0, 1.0) * 100.0).round() as u8,
             witnesses,
-            ambiguous: namesakes.count() > 0,
+            ambiguous: self.shared_names.has(&hook.id.webhook, now),
+            doubt: self.doubt(hook, now),
             canary,
             meets_control_plane: self.shieldable.contains(&hook.id),
             conditions_full: has_no_room(hook),
@@ -208,7 +207,9 @@ impl Watchdog {
     /// A canary was refused in the hook's name; or one that meets it is late, and meets no other that could be why.
     fn canary_speaks(&self, hook: &Hook, all: &[Verdict], now: Time) -> bool {
         let mut named = self.canaries.naming(&hook.id.webhook, now);
-        if named.any(|named| named.current) {
+        // What was called elsewhere is another hook of that name, even if that is gone again.
+        let called_here = |url: &Option<String>| url.as_deref().is_none_or(|url| hook.is_called_at(url));
+        if named.any(|named| named.current && called_here(&named.failure.url)) {
             return true;
         }
         let late = |target: &CanaryTarget| {

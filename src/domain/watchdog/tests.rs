@@ -3,6 +3,7 @@
 mod acting;
 mod endpoints;
 mod explained;
+mod forged;
 mod measured;
 mod misleading;
 mod others;
@@ -251,6 +252,7 @@ fn hook(webhook: &str, endpoints: u8) -> Hook {
             port: 443,
             path: "/".into(),
             service: ServiceState::Found {
+                by_hand: false,
                 cluster_ip: None,
                 endpoints: (1..=endpoints).map(endpoint).collect(),
             },
@@ -496,6 +498,7 @@ fn missing_endpoints_are_a_rollout_at_first_and_an_outage_after_a_while() {
     let mut incident = Incident::calm(&[&opa]);
     if let Target::Service(target) = &mut opa.target {
         target.service = ServiceState::Found {
+            by_hand: false,
             cluster_ip: None,
             endpoints: Vec::new(),
         };

@@ -150,7 +150,11 @@ pub(super) fn endpoint_slice(cluster: &Cluster, hook: LabHook) -> anyhow::Result
         "metadata": {
             "name": slice_name(hook),
             "namespace": hook.namespace(),
-            "labels": {"kubernetes.io/service-name": hook.service()},
+            // As the controller labels what it keeps.
+            "labels": {
+                "kubernetes.io/service-name": hook.service(),
+                "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io",
+            },
         },
         "addressType": "IPv4",
         "endpoints": endpoints,
@@ -163,6 +167,7 @@ fn service(cluster: &Cluster, hook: LabHook) -> anyhow::Result<Service> {
         "metadata": {"name": hook.service(), "namespace": hook.namespace()},
         "spec": {
             "clusterIP": "None",
+            "selector": {"app": hook.service()},
             "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": port(cluster, hook)}],
         },
     }))

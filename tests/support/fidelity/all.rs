@@ -16,7 +16,7 @@ mod bypasses;
 mod calls;
 mod counters;
 mod failing;
-mod hooks;
+pub mod hooks;
 pub mod lab;
 mod mask;
 mod patches;

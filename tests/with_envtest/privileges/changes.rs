@@ -28,9 +28,11 @@ pub struct Attempt {
 pub const PLAIN: &str = "validatingwebhookconfigurations/plain";
 pub const MUTATING: &str = "mutatingwebhookconfigurations/plain";
 pub const BYPASSED: &str = "validatingwebhookconfigurations/bypassed";
+/// Bypassed by two conditions, and somebody has wiped the annotation.
+pub const WIPED: &str = "validatingwebhookconfigurations/wiped";
 pub const OPTED_OUT: &str = "validatingwebhookconfigurations/opted-out";
 pub const LEDGER: &str = "validatingwebhookconfigurations/hookwatch-ledger";
-pub const OBJECTS: [&str; 5] = [PLAIN, MUTATING, BYPASSED, OPTED_OUT, LEDGER];
+pub const OBJECTS: [&str; 6] = [PLAIN, MUTATING, BYPASSED, WIPED, OPTED_OUT, LEDGER];
 
 const NOT_MADE: &str = "hookwatch neither creates nor deletes";
 const OFF: &str = "annotated hookwatch.dev/breaker: off";
@@ -107,6 +109,13 @@ pub fn bypass(object: &mut Value) {
     add(object, 0, condition(Condition::Skip));
     object["webhooks"][0]["failurePolicy"] = "Ignore".into();
     object["webhooks"][0]["timeoutSeconds"] = 2.into();
+    add(object, 2, condition(Condition::Shield));
+}
+
+/// The bypass of the object `wiped`, before it is wiped.
+pub fn conditions_alone(object: &mut Value) {
+    note(object, &[]);
+    add(object, 0, condition(Condition::Skip));
     add(object, 2, condition(Condition::Shield));
 }
 
@@ -697,7 +706,22 @@ fn claim(object: &mut Value, manager: &str, webhook: &str, fields: Value) {
 fn at_other_objects() -> Vec<Attempt> {
     let off = Expect::Fence(OFF);
     let ledger = Expect::Fence(LEDGER_ONLY);
+    let ours = Expect::Fence(OURS);
     vec![
+        allowed(WIPED, "one of two that nobody explains less", |o| {
+            without_ours(o, 0)
+        }),
+        allowed(WIPED, "both that nobody explains less", |o| {
+            without_ours(o, 0);
+            without_ours(o, 2);
+        }),
+        at(WIPED, "another where nobody explains any", ours, |o| {
+            add(o, 1, condition(Condition::Shield));
+        }),
+        at(WIPED, "another rung where nobody explains any", ours, |o| {
+            without_ours(o, 2);
+            add(o, 2, condition(Condition::Skip));
+        }),
         at(OPTED_OUT, "a bypass against its owner's will", off, |o| {
             note(o, &[]);
             add(o, 0, condition(Condition::Shield));

@@ -201,6 +201,7 @@ async fn objects(cluster: &Cluster, wide: &Client) {
         plain(validating, "plain", json!({})),
         plain("MutatingWebhookConfiguration", "plain", json!({})),
         plain(validating, "bypassed", json!({})),
+        plain(validating, "wiped", json!({})),
         plain(validating, "opted-out", json!({"hookwatch.dev/breaker": "off"})),
     ] {
         cluster.apply(&object).await;
@@ -230,13 +231,20 @@ async fn objects(cluster: &Cluster, wide: &Client) {
     let owned = json!({"metadata": {"annotations": {"owner": "team-a"}}});
     let target = format!("{CONFIGURATIONS}/{}", changes::LEDGER);
     cluster.admin(Method::PATCH, &target, &owned).await;
-    let before = get(&cluster.admin, changes::BYPASSED).await;
-    let mut after = before.clone();
-    changes::bypass(&mut after);
-    let written = Way::JsonPatch
-        .go(wide, changes::BYPASSED, &before, &after, false)
-        .await;
-    assert!(written.is_success(), "{written:?}");
+    let bypasses: [(&str, fn(&mut Value)); 2] = [
+        (changes::BYPASSED, changes::bypass),
+        (changes::WIPED, changes::conditions_alone),
+    ];
+    for (object, bypass) in bypasses {
+        let before = get(&cluster.admin, object).await;
+        let mut after = before.clone();
+        bypass(&mut after);
+        let written = Way::JsonPatch.go(wide, object, &before, &after, false).await;
+        assert!(written.is_success(), "{written:?}");
+    }
+    let wiped = json!({"metadata": {"annotations": {"hookwatch.dev/bypass": null}}});
+    let target = format!("{CONFIGURATIONS}/{}", changes::WIPED);
+    cluster.admin(Method::PATCH, &target, &wiped).await;
 }
 
 async fn get(client: &Client, object: &str) -> Value {

@@ -1,23 +1,30 @@
 //! What is said of what the breaker does: in the assessment, in metrics, in the log and as Events.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
+use super::unchecked::REASON;
 use crate::app::engine::announce::Announcements;
 use crate::domain::announcement::of_action;
 use crate::domain::breaker::{HeldBack, HookStanding, News, Rung, Stage, Told};
 use crate::domain::fence::AutoBreak;
 use crate::domain::hook::HookId;
 use crate::domain::time::Time;
+use crate::domain::unchecked::Unchecked;
 use crate::io::metrics::Metrics;
 
 /// Most hooks that are listed: more are never bypassed, nor named at once by any judge.
 const MAX_LISTED: usize = 200;
+/// For how long it stands in the assessment what went in unchecked.
+const SHOWN: Duration = Duration::from_secs(3_600);
 
 #[derive(Default)]
 pub(super) struct Said {
     last: BTreeMap<HookId, (News, String)>,
     since: BTreeMap<HookId, (&'static str, Option<Rung>, Time)>,
     published: Option<Vec<HookStanding>>,
+    /// What went in unchecked, and when that was said.
+    unchecked: BTreeMap<HookId, (String, Time)>,
 }
 
 impl Said {
@@ -65,6 +72,32 @@ impl Said {
             .insert(told.hook.clone(), (told.news, told.words.clone()));
     }
 
+    /// Says what went in unchecked.
+    pub(super) fn unchecked(
+        &mut self,
+        unchecked: &Unchecked,
+        uid: &str,
+        now: Time,
+        announcements: Option<&Announcements>,
+    ) {
+        let (hook, sentence) = (&unchecked.hook, unchecked.sentence());
+        tracing::info!(
+            webhook = &*hook.webhook,
+            configuration = &*hook.configuration,
+            objects = unchecked.count(),
+            "{sentence}"
+        );
+        for line in unchecked.lines() {
+            tracing::debug!("{line}");
+        }
+        if let Some(announcements) = announcements {
+            let warning = unchecked.count() > 0 || !unchecked.not_listed.is_empty();
+            let note = format!("Webhook {:?}: {sentence}", hook.webhook);
+            announcements.hand_in(of_action(hook, uid, REASON, warning, &note), now);
+        }
+        self.unchecked.insert(hook.clone(), (sentence, now));
+    }
+
     /// Where every hook stands, when that is not what was published last. `concerns`: hooks of which what was said last
     /// is still true.
     pub(super) fn standings(
@@ -77,10 +110,12 @@ impl Said {
         let stage_of = |hook: &HookId| stages.get(hook).copied().unwrap_or(Stage::Enforcing);
         self.last
             .retain(|hook, _| concerns(hook) || stage_of(hook) != Stage::Enforcing);
+        self.unchecked.retain(|_, (_, said)| now.since(*said) < SHOWN);
+        let last = |hook: &HookId| self.last.contains_key(hook) || self.unchecked.contains_key(hook);
         let known: Vec<(&HookId, Stage)> = stages
             .iter()
             .map(|(hook, stage)| (hook, *stage))
-            .filter(|(hook, stage)| *stage != Stage::Enforcing || self.last.contains_key(*hook))
+            .filter(|(hook, stage)| *stage != Stage::Enforcing || last(hook))
             .take(MAX_LISTED)
             .collect();
         let mut since = BTreeMap::new();
@@ -107,6 +142,8 @@ impl Said {
                     _ => {}
                 }
             }
+            let unchecked = self.unchecked.get(hook);
+            standing.unchecked = unchecked.map(|(sentence, _)| sentence.clone());
             standings.push(standing);
         }
         self.since = since;

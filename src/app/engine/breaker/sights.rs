@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::domain::breaker::{Book, Ceiling, Observation, Subject, Version, View, sight};
-use crate::domain::bypass::{LEDGER, original_of, touched};
+use crate::domain::bypass::{LEDGER, Standing, original_of, touched};
 use crate::domain::hook::{HookId, HookKind};
 use crate::domain::time::Time;
 use crate::io::breaker::{Hand, Server};
@@ -60,6 +60,8 @@ pub(super) struct Sights {
     owners: BTreeMap<Configuration, (Arc<Subject>, Ceiling)>,
     uids: BTreeMap<Configuration, String>,
     originals: BTreeMap<HookId, String>,
+    /// Since when hooks are bypassed, by what stands on their objects.
+    since: BTreeMap<HookId, Time>,
     /// Hooks that are looked at, and until when.
     followed: BTreeMap<HookId, Time>,
     /// When each API server answered last.
@@ -79,6 +81,11 @@ impl Sights {
     pub(super) fn uid(&self, hook: &HookId) -> &str {
         let uid = self.uids.get(&(hook.kind, Arc::clone(&hook.configuration)));
         uid.map_or("", String::as_str)
+    }
+
+    /// Since when a hook is bypassed, by what stands on its object.
+    pub(super) fn since(&self, hook: &HookId) -> Option<Time> {
+        self.since.get(hook).copied()
     }
 
     /// The originals of the hooks that a book says are bypassed, or about to be.
@@ -157,9 +164,14 @@ impl Sights {
             self.uids.insert(key.clone(), uid.to_owned());
             let subject = Arc::new(sight::subject(object));
             self.owners.insert(key, (subject, sight::ceiling(object)));
-            for (webhook, _) in touched(object) {
-                self.followed
-                    .insert(HookId::new(kind, name, &webhook), now + LINGER);
+            for (webhook, standing) in touched(object) {
+                let hook = HookId::new(kind, name, &webhook);
+                if let Standing::Bypassed { entry, .. } = &standing
+                    && let Some(since) = entry.since()
+                {
+                    self.since.insert(hook.clone(), since);
+                }
+                self.followed.insert(hook, now + LINGER);
             }
         }
         self.uids
@@ -181,6 +193,7 @@ impl Sights {
         }
         let followed = &self.followed;
         self.originals.retain(|hook, _| followed.contains_key(hook));
+        self.since.retain(|hook, _| followed.contains_key(hook));
         observations
     }
 }

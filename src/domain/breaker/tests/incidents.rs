@@ -80,6 +80,7 @@ impl Incident {
                 confidence: 95,
                 witnesses: BTreeSet::new(),
                 ambiguous: false,
+                doubt: None,
                 canary: CanaryWord::Awaited,
                 meets_control_plane: true,
                 conditions_full: false,

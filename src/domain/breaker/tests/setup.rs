@@ -180,6 +180,7 @@ impl Setup {
             confidence: 95,
             witnesses,
             ambiguous: false,
+            doubt: None,
             canary: match (self.canaries, probation, bad) {
                 (false, ..) => CanaryWord::Unmet,
                 (true, true, false) => CanaryWord::Through,

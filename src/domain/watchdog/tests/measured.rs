@@ -235,6 +235,7 @@ fn missing_endpoints_are_an_outage_where_calls_that_fail_open_are_not_counted() 
     let mut incident = Incident::calm(&[&open]);
     if let Target::Service(target) = &mut open.target {
         target.service = ServiceState::Found {
+            by_hand: false,
             cluster_ip: None,
             endpoints: Vec::new(),
         };

@@ -270,6 +270,7 @@ fn endpoints_that_the_inventory_misses_are_no_outage_while_calls_succeed() {
     let mut incident = Incident::calm(&[&opa]);
     if let Target::Service(target) = &mut opa.target {
         target.service = ServiceState::Found {
+            by_hand: false,
             cluster_ip: None,
             endpoints: Vec::new(),
         };

@@ -17,6 +17,11 @@ use crate::domain::hook::{Endpoint, ServiceState, ServiceTarget};
 pub(in crate::io::inventory) const NOT_READ: &str = "it has not been read yet";
 /// The label that ties an EndpointSlice to its Service.
 pub(in crate::io::inventory) const SERVICE_LABEL: &str = "kubernetes.io/service-name";
+/// The label that says who keeps an EndpointSlice.
+const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
+/// The controller that makes slices of the Pods that a Service selects, and puts right what others do to them
+/// (kubernetes 1.36, `pkg/controller/endpointslice`). It leaves Services without a selector alone.
+const CONTROLLER: &str = "endpointslice-controller.k8s.io";
 /// More endpoints per hook than this are reported and not probed.
 pub(in crate::io::inventory) const MAX_ENDPOINTS: usize = 1_000;
 
@@ -25,6 +30,8 @@ pub(in crate::io::inventory) const MAX_ENDPOINTS: usize = 1_000;
 pub(in crate::io::inventory) struct Service {
     ports: Vec<ServicePort>,
     routing: Routing,
+    /// Whether it has a selector, by which the controller finds its Pods.
+    selects: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,6 +58,8 @@ pub(in crate::io::inventory) struct Slice {
     /// Name and number of its TCP ports.
     ports: Vec<(String, u16)>,
     endpoints: Vec<SliceEndpoint>,
+    /// Whether it is the controller's.
+    is_kept: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,6 +97,7 @@ impl From<ApiService> for Service {
                 })
                 .collect(),
             routing,
+            selects: spec.selector.is_some_and(|selector| !selector.is_empty()),
         }
     }
 }
@@ -95,9 +105,11 @@ impl From<ApiService> for Service {
 impl Slice {
     /// Keeps what matters; `None` for a slice that belongs to no Service.
     pub(in crate::io::inventory) fn of(slice: EndpointSlice) -> Option<Self> {
-        let service = slice.metadata.labels?.remove(SERVICE_LABEL)?;
+        let mut labels = slice.metadata.labels?;
+        let service = labels.remove(SERVICE_LABEL)?;
         Some(Self {
             service,
+            is_kept: labels.get(MANAGED_BY).is_some_and(|keeper| keeper == CONTROLLER),
             ports: slice
                 .ports
                 .unwrap_or_default()
@@ -180,12 +192,14 @@ pub(in crate::io::inventory) fn resolve<'a>(
              call the hook"
         ));
     }
+    let slices: Vec<&Slice> = slices.collect();
     ServiceState::Found {
+        by_hand: !service.selects || slices.iter().any(|slice| !slice.is_kept),
         cluster_ip: match service.routing {
             Routing::ClusterIp(ip) => Some(SocketAddr::new(ip, *port)),
             _ => None,
         },
-        endpoints: endpoints(&known.name, slices, problems),
+        endpoints: endpoints(&known.name, slices.into_iter(), problems),
     }
 }
 
@@ -271,6 +285,7 @@ mod tests {
             ServiceState::Found {
                 cluster_ip,
                 endpoints,
+                ..
             } => (cluster_ip.map(|it| it.to_string()), endpoints),
             other => panic!("{other:?}"),
         }

@@ -1,0 +1,63 @@
+//! `hookwatch unchecked`: what went in while a hook did not check it, to be looked through.
+
+use std::process::ExitCode;
+
+use super::Session;
+use super::arguments::{Instant, UncheckedArguments};
+use crate::domain::bypass::{Standing, standing};
+use crate::domain::hook::HookId;
+use crate::domain::time::Time;
+use crate::domain::unchecked::{Gap, Question, Way};
+use crate::io::unchecked::{Lister, hook_of};
+
+/// Lists what went in unchecked.
+///
+/// # Errors
+/// When there is no way to the cluster.
+pub async fn unchecked(arguments: UncheckedArguments) -> anyhow::Result<ExitCode> {
+    let session = Session::open(arguments.cluster).await?;
+    let (id, object) = match session.find(&arguments.target, arguments.kind).await {
+        Ok(found) => found,
+        Err(why) => return session.usage(&why),
+    };
+    let now = (session.clock)();
+    let noted = noted(&object, &id);
+    let at = |instant: Instant| match instant {
+        Instant::At(time) => time,
+        Instant::Ago(ago) => now.before(ago),
+    };
+    let Some(from) = arguments.since.map(at).or(noted.and_then(|(_, since)| since)) else {
+        return session.usage("it is not bypassed now, and nothing says since when: give --since");
+    };
+    let to = arguments.until.map_or(now, at);
+    if to < from {
+        return session.usage("--until is before --since");
+    }
+    let way = arguments.rung.map(Way::from);
+    let way = way.or(noted.map(|(way, _)| way)).unwrap_or(Way::Skipped);
+    let Some(hook) = hook_of(id.kind, &object, &id.webhook) else {
+        return session.usage(&format!("{}: there is no such webhook any more", id.object()));
+    };
+    let question = Question {
+        hook: &hook,
+        gap: Gap { from, to, way },
+        own: &session.arguments.namespace,
+    };
+    let report = Lister::new(&session.connection).list(question).await;
+    match session.arguments.output {
+        super::Output::Json => super::super::print(&(serde_json::to_string_pretty(&report)? + "\n"))?,
+        super::Output::Text => super::super::print(&(report.lines().join("\n") + "\n"))?,
+    }
+    Ok(match report.not_listed.is_empty() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    })
+}
+
+/// How, and since when, it is bypassed by what stands on its object.
+fn noted(object: &serde_json::Value, id: &HookId) -> Option<(Way, Option<Time>)> {
+    match standing(object, &id.webhook) {
+        Standing::Bypassed { rung, entry, .. } => Some((rung.map_or(Way::Skipped, Way::from), entry.since())),
+        _ => None,
+    }
+}

@@ -1,0 +1,505 @@
+//! What a tenant may bring about on purpose, against a breaker that is permitted everything: at most a shield.
+
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::domain::breaker::{
+    Action, Book, Breaker, Ceiling, Observation, Outcome, Policy, PolicyRule, Rung, Settings, Shown, To,
+    Version, View, Witness,
+};
+
+/// The core, and a breaker that does what it decides, with one API server that never refuses anything.
+struct World {
+    incident: Incident,
+    breaker: Breaker,
+    /// The object of each hook: its version, and what it shows.
+    objects: BTreeMap<HookId, (u64, Shown)>,
+    ledger: (u64, Book),
+    /// What was done, in order.
+    taken: Vec<(HookId, To)>,
+    now: u64,
+    /// What the breaker was told last, for whoever reads a failure.
+    last: String,
+}
+
+impl World {
+    /// After ten seconds in which all is well.
+    fn calm(hooks: &[&Hook], rungs: &[Rung]) -> Self {
+        let policy = Policy {
+            fallback: PolicyRule {
+                rungs: rungs.iter().copied().collect(),
+                ..PolicyRule::fallback()
+            },
+            ..Policy::default()
+        };
+        let mut world = Self {
+            incident: Incident::calm(hooks),
+            breaker: Breaker::new(Settings::new("me", AutoBreak::On, policy)),
+            objects: BTreeMap::new(),
+            ledger: (1, Book::default()),
+            taken: Vec::new(),
+            now: 13 * SECOND,
+            last: String::new(),
+        };
+        world.incident.event(world.now, Event::Fence(Proof::Proven));
+        world.observe(Observation::Servers(BTreeSet::from(["s".into()])));
+        world.observe(Observation::Leads(true));
+        world
+    }
+
+    fn at(&mut self, hook: &HookId) -> &mut (u64, Shown) {
+        self.objects.entry(hook.clone()).or_insert((1, Shown::Original))
+    }
+
+    fn view(&mut self, hook: &HookId) -> View {
+        let (version, shown) = self.at(hook).clone();
+        View {
+            version: Version::new(&version.to_string()),
+            uid: "uid".into(),
+            shown,
+            ceiling: Ceiling::Open,
+        }
+    }
+
+    fn observe(&mut self, observation: Observation) {
+        let mut due = vec![observation];
+        while let Some(observation) = due.pop() {
+            for action in self.breaker.take(observation, Incident::at(self.now)) {
+                due.extend(self.does(action));
+            }
+        }
+    }
+
+    fn does(&mut self, action: Action) -> Option<Observation> {
+        let ledger_version = |ledger: &(u64, Book)| Version::new(&ledger.0.to_string());
+        match action {
+            Action::Tell(_) => None,
+            Action::ReadLedger => Some(Observation::Ledger {
+                version: Some(ledger_version(&self.ledger)),
+                book: self.ledger.1.clone(),
+            }),
+            Action::WriteLedger { ticket, book, .. } => {
+                self.ledger = (self.ledger.0 + 1, book);
+                let outcome = Outcome::Written(ledger_version(&self.ledger));
+                Some(Observation::Outcome { ticket, outcome })
+            }
+            Action::Read { ticket, hook } => Some(Observation::Read {
+                ticket,
+                view: Some(self.view(&hook)),
+            }),
+            Action::Change(change) => {
+                let shown = match change.to {
+                    To::Bypass(rung) => Shown::Ours {
+                        rung,
+                        probation: false,
+                    },
+                    To::Probation => Shown::Ours {
+                        rung: Rung::Skip,
+                        probation: true,
+                    },
+                    To::Original => Shown::Original,
+                };
+                let object = self.at(&change.hook);
+                *object = (object.0 + 1, shown);
+                self.taken.push((change.hook.clone(), change.to));
+                let outcome = Outcome::Applied(self.view(&change.hook));
+                let ticket = change.ticket;
+                Some(Observation::Outcome { ticket, outcome })
+            }
+        }
+    }
+
+    /// Judges, and lets the breaker know: a second of its life.
+    fn step(&mut self) {
+        self.now += SECOND;
+        let assessment = self.incident.tick(self.now);
+        let mut judged = self.incident.watchdog.judged(&assessment);
+        judged.match_conditions = true;
+        self.last = format!("{:#?}", judged.hooks);
+        for hook in judged.hooks.keys().cloned().collect::<Vec<_>>() {
+            let (server, view) = ("s".into(), self.view(&hook));
+            self.observe(Observation::Shows { hook, server, view });
+        }
+        self.observe(Observation::Judged(judged));
+    }
+
+    fn witnesses(&mut self, hook: &Hook) -> BTreeSet<Witness> {
+        let assessment = self.incident.tick(self.now);
+        let judged = self.incident.watchdog.judged(&assessment);
+        judged.hooks[&hook.id].witnesses.clone()
+    }
+
+    /// How far a hook was bypassed at most.
+    fn furthest(&self, hook: &Hook) -> Option<Rung> {
+        let of_hook = self.taken.iter().filter(|(id, _)| *id == hook.id);
+        let rungs = of_hook.filter_map(|(_, to)| match to {
+            To::Bypass(rung) => Some(*rung),
+            _ => None,
+        });
+        rungs.max()
+    }
+
+    /// One second in which no backend of the hook answers a probe, a canary hangs, and so do users' writes: of 20 that
+    /// come back in its name `answered` were answered after all.
+    fn hangs(&mut self, hook: &Hook, answered: f64) {
+        let ms = self.now;
+        for backend in 0..hook.backends().len() {
+            self.incident
+                .probe_late(ms - 2 * SECOND, hook, backend, 2 * SECOND);
+        }
+        self.incident.canary_late(ms - 2 * SECOND);
+        let began = ms - 2 * SECOND;
+        if ms >= 23 * SECOND {
+            let late = refusal(&hook.id.webhook, "context deadline exceeded");
+            self.incident.canary(began - 8 * SECOND, 10 * SECOND, late);
+        }
+        if (ms / SECOND).is_multiple_of(2) {
+            let failed = 20.0 - answered;
+            self.incident.count_calls(&hook.id.webhook, answered, 9.0);
+            let series = self.incident.count_calls(&hook.id.webhook, failed, 10.0);
+            series.rejections.calling += failed;
+            add(&mut series.rejected, failed, 10.0);
+            self.incident.scrape(ms + 100);
+        }
+    }
+}
+
+fn all() -> Vec<Rung> {
+    Rung::ALL.to_vec()
+}
+
+/// What everything below is held against: an outage that nobody has forged goes as far as the policy permits.
+#[test]
+fn a_hook_that_hangs_by_itself_is_skipped_where_that_is_permitted() {
+    let opa = hook("opa", 2);
+    let mut world = World::calm(&[&opa], &all());
+    for _ in 0..60 {
+        world.hangs(&opa, 0.0);
+        world.step();
+    }
+    assert_eq!(world.furthest(&opa), Some(Rung::Skip), "{}", world.last);
+}
+
+#[test]
+fn whoever_overloads_a_security_hook_gets_at_most_a_shield() {
+    // It gets slow.
+    let opa = hook("opa", 2);
+    let mut slow = World::calm(&[&opa], &all());
+    for _ in 0..60 {
+        let ms = slow.now;
+        for backend in 0..2 {
+            let outcome = alive();
+            slow.incident.probe_taking(ms, 900, &opa, backend, outcome);
+        }
+        slow.incident.canary(ms, 900, CanaryOutcome::Written);
+        slow.incident.count_writes(100.0, 4.0, 0.004);
+        slow.incident.count_calls("opa", 100.0, 3.9);
+        slow.incident.scrape(ms + 950);
+        slow.step();
+    }
+    assert_eq!(slow.furthest(&opa), Some(Rung::Shield), "{}", slow.last);
+
+    // Then it is swamped: most calls run into their timeout, and some get through.
+    let mut swamped = slow;
+    for _ in 0..60 {
+        swamped.hangs(&opa, 4.0);
+        swamped.step();
+    }
+    assert_eq!(swamped.furthest(&opa), Some(Rung::Shield), "{}", swamped.last);
+
+    // It does not answer at all any more. That is an outage like any other, and goes as far as somebody has permitted
+    // for this very hook: without a rule no further than shield.
+    let fallback = PolicyRule::fallback();
+    let rungs: Vec<Rung> = fallback.rungs.into_iter().collect();
+    let mut down = World::calm(&[&opa], &rungs);
+    for _ in 0..60 {
+        down.hangs(&opa, 0.0);
+        down.step();
+    }
+    assert_eq!(down.furthest(&opa), Some(Rung::Shield), "{}", down.last);
+}
+
+#[test]
+fn whoever_frames_a_security_hook_in_what_his_own_says_adds_no_witness_to_it() {
+    let words = "Internal error occurred: failed calling webhook \\\"opa\\\": failed to call webhook: Post \
+                 \\\"https://opa.ns.svc:443/?timeout=10s\\\": context deadline exceeded";
+    let plain = words.replace('\\', "");
+    let said = [
+        // A denial, of whatever status, is the hook's own text behind the API server's words.
+        format!("admission webhook \"liar\" denied the request: {plain}"),
+        // The body of a 500 stands in quotes, that of a 403 is the whole rest.
+        format!(
+            "Internal error occurred: failed calling webhook \"liar\": failed to call webhook: an error on the \
+             server (\"{words}\") has prevented the request from succeeding"
+        ),
+        format!("Internal error occurred: failed calling webhook \"liar\": failed to call webhook: {plain}"),
+        // And what no API server says of a hook.
+        format!("{plain} "),
+    ];
+    for (index, text) in said.iter().enumerate() {
+        let (opa, liar) = (hook("opa", 2), hook("liar", 1));
+        let mut world = World::calm(&[&opa, &liar], &all());
+        let by_the_api_server = index == said.len() - 1;
+        let mut witnessed = BTreeSet::new();
+        for _ in 0..60 {
+            let ms = world.now;
+            // The one witness there is: opa does not answer us, for whatever reason.
+            for backend in 0..2 {
+                world
+                    .incident
+                    .probe_late(ms - 2 * SECOND, &opa, backend, 2 * SECOND);
+            }
+            world.incident.probe(ms, &liar, 0, alive());
+            let outcome = CanaryOutcome::from_status(500, text);
+            world.incident.canary(ms, 4, outcome);
+            world.incident.count_calls("liar", 20.0, 0.004).rejections.calling += 20.0;
+            world.incident.scrape(ms + 100);
+            world.step();
+            witnessed.extend(world.witnesses(&opa));
+        }
+        if by_the_api_server {
+            assert!(witnessed.contains(&Witness::Canary), "else the test sees nothing");
+        } else {
+            assert_eq!(witnessed, BTreeSet::from([Witness::Probes]), "{text}");
+            assert_eq!(world.furthest(&opa), None, "{text}");
+        }
+    }
+}
+
+/// A configuration of somebody else's with a webhook of the same name.
+fn namesake(of: &Hook, kind: HookKind) -> Hook {
+    let mut theirs = hook("theirs", 1);
+    theirs.id = HookId::new(kind, "theirs", &of.id.webhook);
+    if let Target::Service(target) = &mut theirs.target
+        && let ServiceState::Found { endpoints, .. } = &mut target.service
+    {
+        endpoints[0].address = ([10, 9, 9, 9], 8443).into();
+    }
+    theirs
+}
+
+#[test]
+fn whoever_reuses_the_name_of_a_security_hook_gets_at_most_a_shield_for_it() {
+    for kind in [HookKind::Validating, HookKind::Mutating] {
+        let opa = hook("opa", 2);
+        let theirs = namesake(&opa, kind);
+        let mut world = World::calm(&[&opa], &all());
+        let both = vec![opa.clone(), theirs.clone()];
+        world.incident.inventory(world.now + 10, both);
+        for _ in 0..60 {
+            // All that can be had against a hook, under a name that is two's.
+            world.hangs(&opa, 0.0);
+            world
+                .incident
+                .probe_late(world.now - 2 * SECOND, &theirs, 0, 2 * SECOND);
+            let refused = refusal("opa", "context deadline exceeded");
+            world.incident.canary(world.now + 10, 40, refused);
+            world.step();
+        }
+        assert_eq!(world.furthest(&opa), Some(Rung::Shield), "{kind:?}");
+    }
+}
+
+/// What such a name has moved outlives the configuration that it stood in.
+#[test]
+fn whoever_takes_the_name_away_again_has_gained_nothing_by_it() {
+    let opa = hook("opa", 2);
+    let theirs = namesake(&opa, HookKind::Validating);
+    let mut world = World::calm(&[&opa], &all());
+    for second in 0..90 {
+        let ms = world.now;
+        let is_there = second < 8;
+        if second == 0 {
+            let both = vec![opa.clone(), theirs.clone()];
+            world.incident.inventory(ms, both);
+        }
+        if second == 8 {
+            world.incident.inventory(ms, vec![opa.clone()]);
+        }
+        for backend in 0..2 {
+            world.incident.probe(ms, &opa, backend, alive());
+        }
+        if is_there {
+            let text = "Internal error occurred: failed calling webhook \"opa\": failed to call webhook: Post \
+                        \"https://theirs.ns.svc:443/?timeout=10s\": context deadline exceeded";
+            world
+                .incident
+                .canary(ms, 10, CanaryOutcome::from_status(500, text));
+            let series = world.incident.count_calls("opa", 20.0, 0.5);
+            series.rejections.calling += 20.0;
+        }
+        world.incident.scrape(ms + 100);
+        world.step();
+        let against = world.witnesses(&opa);
+        assert!(
+            !against.contains(&Witness::Canary),
+            "{second}: it was called elsewhere"
+        );
+    }
+    assert_eq!(world.furthest(&opa), None, "{}", world.last);
+
+    // Nor is what follows within minutes taken for more than it may be.
+    let mut world = World::calm(&[&opa], &all());
+    let both = vec![opa.clone(), theirs];
+    world.incident.inventory(world.now + 10, both);
+    world.incident.inventory(world.now + 20, vec![opa.clone()]);
+    for _ in 0..60 {
+        world.hangs(&opa, 0.0);
+        world.step();
+    }
+    assert_eq!(world.furthest(&opa), Some(Rung::Shield), "{}", world.last);
+}
+
+/// The hook as it is when somebody else than the controller has a hand in its endpoints.
+fn by_hand(opa: &Hook, listed: bool) -> Hook {
+    let mut opa = opa.clone();
+    if let Target::Service(target) = &mut opa.target
+        && let ServiceState::Found {
+            endpoints, by_hand, ..
+        } = &mut target.service
+    {
+        *by_hand = true;
+        for (index, endpoint) in endpoints.iter_mut().enumerate() {
+            endpoint.address = ([192, 0, 2, index as u8 + 1], 8443).into();
+        }
+        if !listed {
+            endpoints.clear();
+        }
+    }
+    opa
+}
+
+#[test]
+fn whoever_writes_the_endpoints_of_a_security_hook_gets_at_most_a_shield() {
+    let opa = hook("opa", 2);
+    // Addresses at which nobody answers: calls do hang.
+    let astray = by_hand(&opa, true);
+    let mut world = World::calm(&[&opa], &all());
+    world.incident.inventory(world.now + 10, vec![astray.clone()]);
+    for _ in 0..60 {
+        world.hangs(&astray, 0.0);
+        world.step();
+    }
+    assert_eq!(world.furthest(&opa), Some(Rung::Shield), "{}", world.last);
+
+    // No addresses at all: calls are refused.
+    let mut world = World::calm(&[&opa], &all());
+    world
+        .incident
+        .inventory(world.now + 10, vec![by_hand(&opa, false)]);
+    for _ in 0..60 {
+        let ms = world.now;
+        let refused = refusal("opa", "no endpoints available for service \"opa\"");
+        world.incident.canary(ms + 20, 4, refused);
+        let series = world.incident.count_calls("opa", 20.0, 0.001);
+        series.rejections.calling += 20.0;
+        world.incident.scrape(ms + 100);
+        world.step();
+    }
+    assert_eq!(world.furthest(&opa), Some(Rung::Shield), "{}", world.last);
+
+    // Addresses that the API server does not go by: what is seen there is one witness, and a second is needed.
+    let mut world = World::calm(&[&opa], &all());
+    world.incident.inventory(world.now + 10, vec![astray.clone()]);
+    for _ in 0..60 {
+        let ms = world.now;
+        for backend in 0..2 {
+            world
+                .incident
+                .probe_late(ms - 2 * SECOND, &astray, backend, 2 * SECOND);
+        }
+        world.incident.canary(ms, 5, CanaryOutcome::Written);
+        world.incident.count_writes(20.0, 0.005, 0.004);
+        world.incident.count_calls("opa", 20.0, 0.001);
+        world.incident.scrape(ms + 100);
+        world.step();
+    }
+    assert_eq!(world.furthest(&opa), None, "{}", world.last);
+}
+
+/// The controller puts its own slices right; somebody empties them again and again.
+#[test]
+fn whoever_fights_the_controller_for_the_endpoints_gets_at_most_a_shield() {
+    let opa = hook("opa", 2);
+    let mut empty = opa.clone();
+    if let Target::Service(target) = &mut empty.target
+        && let ServiceState::Found { endpoints, .. } = &mut target.service
+    {
+        endpoints.clear();
+    }
+    let refused = |world: &mut World| {
+        let ms = world.now;
+        let refused = refusal("opa", "no endpoints available for service \"opa\"");
+        world.incident.canary(ms + 20, 4, refused);
+        let series = world.incident.count_calls("opa", 20.0, 0.001);
+        series.rejections.calling += 20.0;
+        world.incident.scrape(ms + 100);
+    };
+    let mut fought = World::calm(&[&opa], &all());
+    for second in 0..120 {
+        // The controller is back after a second the first time, and for one second of nine from then on.
+        let is_empty = second == 0 || second >= 2 && second % 9 != 1;
+        let listed = if is_empty { &empty } else { &opa };
+        let ms = fought.now;
+        fought.incident.inventory(ms + 10, vec![listed.clone()]);
+        if is_empty {
+            refused(&mut fought);
+        } else {
+            for backend in 0..2 {
+                fought.incident.probe(ms + 30, &opa, backend, alive());
+            }
+            fought.incident.canary(ms + 30, 4, CanaryOutcome::Written);
+            fought.incident.count_calls("opa", 20.0, 0.001);
+            fought.incident.scrape(ms + 100);
+        }
+        fought.step();
+    }
+    assert_eq!(fought.furthest(&opa), Some(Rung::Shield), "{}", fought.last);
+
+    // Emptied once and for all, by the controller itself: that is an outage.
+    let mut lost = World::calm(&[&opa], &all());
+    lost.incident.inventory(lost.now + 10, vec![empty]);
+    for _ in 0..60 {
+        refused(&mut lost);
+        lost.step();
+    }
+    assert_eq!(lost.furthest(&opa), Some(Rung::Skip), "{}", lost.last);
+}
+
+#[test]
+fn a_part_of_the_backends_and_denials_never_lead_past_a_shield() {
+    let opa = hook("opa", 3);
+    let mut partial = World::calm(&[&opa], &all());
+    for _ in 0..60 {
+        let ms = partial.now;
+        partial.incident.probe(ms, &opa, 0, ProbeOutcome::Refused);
+        for backend in 1..3 {
+            partial.incident.probe(ms, &opa, backend, alive());
+        }
+        let refused = refusal("opa", "dial tcp 10.0.0.1:8443: connect: connection refused");
+        partial.incident.canary(ms + 10, 4, refused);
+        partial.incident.count_writes(40.0, 0.005, 0.004);
+        let series = partial.incident.count_calls("opa", 60.0, 0.001);
+        series.rejections.calling += 20.0;
+        partial.incident.scrape(ms + 100);
+        partial.step();
+    }
+    assert_eq!(partial.furthest(&opa), Some(Rung::Shield), "{}", partial.last);
+
+    let mut denying = World::calm(&[&opa], &all());
+    for _ in 0..60 {
+        let ms = denying.now;
+        for backend in 0..3 {
+            denying.incident.probe(ms, &opa, backend, alive());
+        }
+        let denied = "admission webhook \"opa\" denied the request: no";
+        denying
+            .incident
+            .canary(ms + 10, 4, CanaryOutcome::from_status(403, denied));
+        let series = denying.incident.count_calls("opa", 60.0, 0.001);
+        series.rejections.denied += 60.0;
+        denying.incident.scrape(ms + 100);
+        denying.step();
+    }
+    assert_eq!(denying.furthest(&opa), None, "{}", denying.last);
+}
