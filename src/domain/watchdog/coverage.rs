@@ -99,6 +99,6 @@ impl Watchdog {
     pub(super) fn reconfigured_at(&self, hook: &HookId, now: Time) -> Option<Time> {
         let changes = self.changes.of(hook, now.before(LOOK_BACK));
         let changed = changes.filter(|change| matches!(change.what, What::Reconfigured(_)));
-        changed.map(|change| change.at).last()
+        changed.map(|change| change.at).next_back()
     }
 }

@@ -57,6 +57,8 @@ impl World {
             version: Version::new(&version.to_string()),
             uid: "uid".into(),
             shown,
+            left_over: false,
+            by_hand_until: None,
             ceiling: Ceiling::Open,
         }
     }
