@@ -96,6 +96,7 @@ struct State {
     done: watch::Sender<Vec<Done>>,
     arrive: watch::Sender<bool>,
     over: AtomicBool,
+    cut: watch::Sender<bool>,
 }
 
 pub struct Between {
@@ -141,6 +142,7 @@ impl Between {
             done: watch::channel(Vec::new()).0,
             arrive: watch::channel(false).0,
             over: AtomicBool::new(false),
+            cut: watch::channel(false).0,
         });
         let serving = Arc::clone(&state);
         let task = tokio::spawn(async move {
@@ -153,7 +155,11 @@ impl Between {
                     };
                     let service = service_fn(|request| answer(Arc::clone(&state), request));
                     let server = hyper::server::conn::http1::Builder::new();
-                    let _ = server.serve_connection(TokioIo::new(stream), service).await;
+                    let mut cut = state.cut.subscribe();
+                    tokio::select! {
+                        _ = server.serve_connection(TokioIo::new(stream), service) => {}
+                        _ = cut.wait_for(|cut| *cut) => {}
+                    }
                 });
             }
         });
@@ -179,6 +185,11 @@ impl Between {
     pub async fn until(&self, is_so: impl Fn(&[Done]) -> bool) {
         let mut done = self.state.done.subscribe();
         done.wait_for(|done| is_so(done)).await.unwrap();
+    }
+
+    /// Breaks every connection, and each that is made, until it is said that there is a way again.
+    pub fn cut(&self, cut: bool) {
+        self.state.cut.send_replace(cut);
     }
 
     /// Lets arrive what was late.
