@@ -7,7 +7,7 @@ use hookwatch::lab::backend::Behaviour;
 use hookwatch::lab::cluster::LabHook;
 
 use super::between::{Between, Fate, Target};
-use super::{Lab, all, assessed, block_on, bypassed};
+use super::{Lab, all, assessed, block_on, bypassed, restored};
 
 const OPA: LabHook = LabHook::Opa;
 
@@ -24,7 +24,7 @@ async fn every_other(fate: Fate, rung: Rung) {
     lab.behave(OPA, Behaviour::Refused).await;
     bypassed(&engine, OPA).await;
     lab.behave(OPA, Behaviour::Healthy).await;
-    lab.outage.restored(&what).await;
+    restored(&lab, &engine, &between, &what).await;
     engine.stop().await;
     let (done, changes) = (between.done(), between.changes());
     assert!(done.iter().any(|done| done.fate == fate), "{what}: {done:?}");
@@ -80,7 +80,7 @@ fn what_is_due_while_there_is_no_way_to_the_api_server_is_done_as_soon_as_there_
         without(Behaviour::Refused).await;
         bypassed(&engine, OPA).await;
         without(Behaviour::Healthy).await;
-        lab.outage.restored("there is a way again").await;
+        restored(&lab, &engine, &between, "there is a way again").await;
         engine.stop().await;
         assert_eq!(between.changes().len(), 2);
     });
@@ -94,7 +94,7 @@ async fn over_another(fate: Fate) {
     lab.behave(OPA, Behaviour::Refused).await;
     bypassed(&engine, OPA).await;
     lab.behave(OPA, Behaviour::Healthy).await;
-    lab.outage.restored(&format!("{fate:?}")).await;
+    restored(&lab, &engine, &between, &format!("{fate:?}")).await;
     engine.stop().await;
     let done = between.done();
     assert!(

@@ -9,7 +9,7 @@ use hookwatch::lab::backend::Behaviour;
 use hookwatch::lab::cluster::LabHook;
 
 use super::between::{Between, Fate};
-use super::{Lab, all, block_on, bypassed};
+use super::{Lab, all, block_on, bypassed, restored};
 
 const OPA: LabHook = LabHook::Opa;
 
@@ -22,7 +22,7 @@ async fn writes(rung: Rung) -> (usize, usize) {
     bypassed(&engine, OPA).await;
     let failing = between.done().len();
     lab.behave(OPA, Behaviour::Healthy).await;
-    lab.outage.restored("nobody is killed").await;
+    restored(&lab, &engine, &between, "nobody is killed").await;
     engine.stop().await;
     (between.done().len(), failing)
 }
@@ -57,7 +57,7 @@ async fn killed_after(last: usize, still_failing: bool, rung: Rung) {
         bypassed(&next, OPA).await;
         lab.behave(OPA, Behaviour::Healthy).await;
     }
-    lab.outage.restored(&what).await;
+    restored(&lab, &next, &between, &what).await;
     next.stop().await;
 }
 
