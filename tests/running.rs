@@ -100,6 +100,29 @@ async fn bypassed(engine: &Engine, hook: LabHook) {
     .await;
 }
 
+/// Waits until nothing is bypassed any more; else says what the daemon knew, and what it wrote.
+async fn restored(lab: &Lab, engine: &Engine, between: &Between, what: &str) {
+    let assessments = engine.assessment.clone();
+    let restored = lab.outage.restored(what);
+    let mut restored = std::pin::pin!(restored);
+    let mut said = tokio::time::interval(outage::GUARD - Duration::from_secs(20));
+    said.reset();
+    tokio::select! {
+        () = &mut restored => return,
+        _ = said.tick() => {}
+    }
+    if let Some(last) = &*assessments.borrow() {
+        println!("{what}: {:#?} {:#?}", last.breaker, last.hooks);
+    }
+    for done in between.done() {
+        println!(
+            "{what}: {:?} {:?} {:?}",
+            done.write.target, done.fate, done.status
+        );
+    }
+    restored.await;
+}
+
 fn block_on(test: impl Future<Output = ()>) {
     // Fails when another test of this file came first, which is as good.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();

@@ -7,7 +7,7 @@ use hookwatch::lab::backend::Behaviour;
 use hookwatch::lab::cluster::LabHook;
 
 use super::between::{Between, Fate, Target};
-use super::{Lab, all, block_on, bypassed};
+use super::{Lab, all, assessed, block_on, bypassed, restored};
 
 const OPA: LabHook = LabHook::Opa;
 
@@ -24,7 +24,7 @@ async fn every_other(fate: Fate, rung: Rung) {
     lab.behave(OPA, Behaviour::Refused).await;
     bypassed(&engine, OPA).await;
     lab.behave(OPA, Behaviour::Healthy).await;
-    lab.outage.restored(&what).await;
+    restored(&lab, &engine, &between, &what).await;
     engine.stop().await;
     let (done, changes) = (between.done(), between.changes());
     assert!(done.iter().any(|done| done.fate == fate), "{what}: {done:?}");
@@ -59,6 +59,33 @@ fn a_bypass_and_its_end_get_through_whatever_becomes_of_every_other_write() {
     block_on(all(runs));
 }
 
+/// There is no way to the API server at all while the hook begins to fail, and while it becomes well.
+#[test]
+fn what_is_due_while_there_is_no_way_to_the_api_server_is_done_as_soon_as_there_is_one() {
+    block_on(async {
+        let lab = Lab::start().await;
+        let between = Between::start(&lab.kubeconfig, |_| Fate::Pass).await;
+        let engine = lab.daemon(&between, Rung::Shield).await;
+        let without = async |behaviour| {
+            between.cut(true);
+            let made = between.changes().len();
+            lab.behave(OPA, behaviour).await;
+            assessed(&engine, "it is known that nothing is known", |it| {
+                it.sources.inventory_age_seconds.is_some_and(|age| age > 5.0)
+            })
+            .await;
+            assert_eq!(between.changes().len(), made);
+            between.cut(false);
+        };
+        without(Behaviour::Refused).await;
+        bypassed(&engine, OPA).await;
+        without(Behaviour::Healthy).await;
+        restored(&lab, &engine, &between, "there is a way again").await;
+        engine.stop().await;
+        assert_eq!(between.changes().len(), 2);
+    });
+}
+
 /// One API server reads and never writes; there is another.
 async fn over_another(fate: Fate) {
     let lab = Lab::start().await;
@@ -67,7 +94,7 @@ async fn over_another(fate: Fate) {
     lab.behave(OPA, Behaviour::Refused).await;
     bypassed(&engine, OPA).await;
     lab.behave(OPA, Behaviour::Healthy).await;
-    lab.outage.restored(&format!("{fate:?}")).await;
+    restored(&lab, &engine, &between, &format!("{fate:?}")).await;
     engine.stop().await;
     let done = between.done();
     assert!(

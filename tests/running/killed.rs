@@ -9,7 +9,7 @@ use hookwatch::lab::backend::Behaviour;
 use hookwatch::lab::cluster::LabHook;
 
 use super::between::{Between, Fate};
-use super::{Lab, all, block_on, bypassed};
+use super::{Lab, all, block_on, bypassed, restored};
 
 const OPA: LabHook = LabHook::Opa;
 
@@ -22,7 +22,7 @@ async fn writes(rung: Rung) -> (usize, usize) {
     bypassed(&engine, OPA).await;
     let failing = between.done().len();
     lab.behave(OPA, Behaviour::Healthy).await;
-    lab.outage.restored("nobody is killed").await;
+    restored(&lab, &engine, &between, "nobody is killed").await;
     engine.stop().await;
     (between.done().len(), failing)
 }
@@ -31,10 +31,9 @@ async fn writes(rung: Rung) -> (usize, usize) {
 async fn killed_after(last: usize, still_failing: bool, rung: Rung) {
     let what = format!("{rung}, killed after write {last}");
     let lab = Lab::start().await;
-    let between = Between::start(&lab.kubeconfig, move |write| match write.number.cmp(&last) {
-        std::cmp::Ordering::Less => Fate::Pass,
-        std::cmp::Ordering::Equal => Fate::SilenceAfter,
-        std::cmp::Ordering::Greater => Fate::Silence,
+    let between = Between::start(&lab.kubeconfig, move |write| match write.number < last {
+        true => Fate::Pass,
+        false => Fate::Last,
     })
     .await;
     let engine = lab.daemon(&between, rung).await;
@@ -43,7 +42,7 @@ async fn killed_after(last: usize, still_failing: bool, rung: Rung) {
         bypassed(&engine, OPA).await;
         lab.behave(OPA, Behaviour::Healthy).await;
     }
-    let reached = between.until(|done| done.len() >= last);
+    let reached = between.until(|done| done.iter().any(|done| done.fate == Fate::Last));
     if tokio::time::timeout(super::outage::GUARD, reached).await.is_err() {
         panic!("{what}: it never came to that: {:?}", between.done());
     }
@@ -58,7 +57,7 @@ async fn killed_after(last: usize, still_failing: bool, rung: Rung) {
         bypassed(&next, OPA).await;
         lab.behave(OPA, Behaviour::Healthy).await;
     }
-    lab.outage.restored(&what).await;
+    restored(&lab, &next, &between, &what).await;
     next.stop().await;
 }
 

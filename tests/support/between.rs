@@ -2,6 +2,7 @@
 //! what becomes of it. Everything else it passes on, watches included.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use base64::Engine as _;
@@ -63,6 +64,8 @@ pub enum Fate {
     Misreported(u16),
     /// It is under way until [`Between::let_arrive`].
     Late,
+    /// If it is done, nothing comes back, and no further write arrives. If it is refused, that is told.
+    Last,
 }
 
 /// A write that has come to its end.
@@ -92,6 +95,8 @@ struct State {
     counts: Mutex<(usize, usize, usize)>,
     done: watch::Sender<Vec<Done>>,
     arrive: watch::Sender<bool>,
+    over: AtomicBool,
+    cut: watch::Sender<bool>,
 }
 
 pub struct Between {
@@ -136,6 +141,8 @@ impl Between {
             counts: Mutex::default(),
             done: watch::channel(Vec::new()).0,
             arrive: watch::channel(false).0,
+            over: AtomicBool::new(false),
+            cut: watch::channel(false).0,
         });
         let serving = Arc::clone(&state);
         let task = tokio::spawn(async move {
@@ -148,7 +155,11 @@ impl Between {
                     };
                     let service = service_fn(|request| answer(Arc::clone(&state), request));
                     let server = hyper::server::conn::http1::Builder::new();
-                    let _ = server.serve_connection(TokioIo::new(stream), service).await;
+                    let mut cut = state.cut.subscribe();
+                    tokio::select! {
+                        _ = server.serve_connection(TokioIo::new(stream), service) => {}
+                        _ = cut.wait_for(|cut| *cut) => {}
+                    }
                 });
             }
         });
@@ -174,6 +185,11 @@ impl Between {
     pub async fn until(&self, is_so: impl Fn(&[Done]) -> bool) {
         let mut done = self.state.done.subscribe();
         done.wait_for(|done| is_so(done)).await.unwrap();
+    }
+
+    /// Breaks every connection, and each that is made, until it is said that there is a way again.
+    pub fn cut(&self, cut: bool) {
+        self.state.cut.send_replace(cut);
     }
 
     /// Lets arrive what was late.
@@ -283,7 +299,10 @@ async fn written(
             text,
         }
     };
-    let fate = (state.decide)(&write);
+    let mut fate = match state.over.load(Ordering::SeqCst) {
+        true => Fate::Silence,
+        false => (state.decide)(&write),
+    };
     if fate == Fate::Late {
         state
             .arrive
@@ -300,6 +319,12 @@ async fn written(
         let body = answer.into_body().collect().await;
         text = body.map_err(std::io::Error::other)?.to_bytes();
     }
+    if fate == Fate::Last {
+        match status {
+            Some(200..300) => state.over.store(true, Ordering::SeqCst),
+            _ => fate = Fate::Pass,
+        }
+    }
     let object = serde_json::from_slice(&text).unwrap_or_default();
     let done = Done {
         write,
@@ -310,7 +335,7 @@ async fn written(
     state.done.send_modify(|all| all.push(done));
     match fate {
         Fate::Lost | Fate::AnswerLost => Err(std::io::Error::other("lost")),
-        Fate::Silence | Fate::SilenceAfter => std::future::pending().await,
+        Fate::Silence | Fate::SilenceAfter | Fate::Last => std::future::pending().await,
         Fate::Answered(status) | Fate::Misreported(status) => {
             let text = format!("{{\"kind\":\"Status\",\"message\":\"made up\",\"code\":{status}}}");
             Ok(Response::builder()

@@ -211,6 +211,6 @@ pub async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
         }
     };
     if tokio::time::timeout(GUARD, waiting).await.is_err() {
-        panic!("waited in vain until {what}");
+        panic!("waited in vain until it is so: {what}");
     }
 }

@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hookwatch::app::engine::Engine;
@@ -230,16 +229,9 @@ async fn killed() {
     let kubeconfig = stage.cluster.kubeconfig_with(&token);
     for (number, (what, is_last)) in lasts.into_iter().enumerate() {
         println!("killed when {what}");
-        let cut_off = AtomicBool::new(false);
-        let between = Between::start(&kubeconfig, move |write| {
-            if cut_off.load(Ordering::SeqCst) {
-                Fate::Silence
-            } else if is_last(write) {
-                cut_off.store(true, Ordering::SeqCst);
-                Fate::SilenceAfter
-            } else {
-                Fate::Pass
-            }
+        let between = Between::start(&kubeconfig, move |write| match is_last(write) {
+            true => Fate::Last,
+            false => Fate::Pass,
         })
         .await;
         stage.behave(Behaviour::Refused).await;
@@ -251,7 +243,7 @@ async fn killed() {
             outage::until("it is bypassed", is_bypassed).await;
             stage.behave(Behaviour::Healthy).await;
         }
-        let reached = between.until(|done| done.iter().any(|done| done.fate == Fate::SilenceAfter));
+        let reached = between.until(|done| done.iter().any(|done| done.fate == Fate::Last));
         if tokio::time::timeout(outage::GUARD, reached).await.is_err() {
             panic!("{what}: it never came to that: {:?}", between.done());
         }
