@@ -20,7 +20,10 @@ mod cost;
 mod credentials;
 #[path = "../support/cutting.rs"]
 mod cutting;
+#[path = "../support/daemon.rs"]
+mod daemon;
 mod fidelity;
+mod hands;
 mod kinds;
 mod played;
 mod privileges;
@@ -137,6 +140,7 @@ fn tests() -> Vec<Named> {
         cost::tests(),
         credentials::tests(),
         fidelity::tests(),
+        hands::tests(),
         kinds::tests(),
         privileges::tests(),
         replicas::tests(),

@@ -72,7 +72,12 @@ fn who_takes_their_own_bypass_away_reverts_nothing_of_ours() {
     }
     assert_eq!(incident.changes, []);
     let entries = &incident.ledger.1.entries;
-    assert!(entries.values().all(|entry| entry.reverts == 0 && !entry.contested), "{entries:?}");
+    assert!(
+        entries
+            .values()
+            .all(|entry| entry.reverts == 0 && !entry.contested),
+        "{entries:?}"
+    );
     assert!(!incident.news.contains(&News::Contested));
 }
 
@@ -108,7 +113,14 @@ fn a_restore_that_is_refused_is_tried_ever_more_rarely_and_in_the_end_done() {
     incident.refuses = Some(Outcome::Refused("it is not valid".into()));
     incident.wait(400);
     assert!(incident.shown.is_ours());
-    assert_eq!(incident.news.iter().filter(|news| **news == News::Refused).count(), 1);
+    assert_eq!(
+        incident
+            .news
+            .iter()
+            .filter(|news| **news == News::Refused)
+            .count(),
+        1
+    );
     incident.refuses = None;
     incident.wait(90);
     assert_eq!(incident.changes, [To::Bypass(Rung::Shield), To::Original]);
@@ -121,5 +133,9 @@ fn a_name_that_occurs_twice_is_a_reason_of_its_own() {
     incident.fails(Cause::Hanging);
     incident.wait(20);
     assert_eq!(incident.changes, []);
-    assert!(incident.news.contains(&News::HeldBack(HeldBack::Foreign)), "{:?}", incident.news);
+    assert!(
+        incident.news.contains(&News::HeldBack(HeldBack::Foreign)),
+        "{:?}",
+        incident.news
+    );
 }

@@ -466,7 +466,11 @@ fn a_refusal_is_said_once_and_tried_again_later() {
     incident.wait(20);
     let refused = News::HeldBack(HeldBack::Refused);
     assert_eq!(incident.news.iter().filter(|news| **news == refused).count(), 1);
-    assert_eq!(incident.ledger.1, Book::default(), "it has not begun, and takes nobody's place");
+    assert_eq!(
+        incident.ledger.1,
+        Book::default(),
+        "it has not begun, and takes nobody's place"
+    );
     incident.refuses = None;
     incident.wait(20);
     assert_eq!(incident.changes, [To::Bypass(Rung::Skip)]);
