@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hookwatch::domain::bypass::edit::Wish;
-use hookwatch::domain::bypass::{Rung, Standing, standing};
+use hookwatch::domain::bypass::{LEDGER, Rung, Standing, standing};
 use hookwatch::domain::hook::{HookId, HookKind};
+use hookwatch::domain::ledger::ANNOTATION;
 use hookwatch::io::breaker::{Outcome, Server, Step};
 use hookwatch::lab::balancer::Balancer;
 use hookwatch::lab::cluster::client_for;
@@ -240,6 +241,7 @@ async fn wiped_and_nonsense(cluster: &Cluster, account: &Client) {
     let hand = straight(account);
     let original = read(&hand, &a()).await;
     let annotation = "/metadata/annotations/hookwatch.dev~1bypass";
+    by_the_second_copy(cluster, account, &original).await;
     for rung in Rung::ALL {
         applied(&hand, &a(), &wish(rung)).await;
         theirs(cluster, &a(), json!([{"op": "remove", "path": annotation}])).await;
@@ -268,6 +270,47 @@ async fn wiped_and_nonsense(cluster: &Cluster, account: &Client) {
         applied(&hand, &a(), &Wish::Restore).await;
         assert_restored(&read(&hand, &a()).await, &original, "nonsense");
     }
+}
+
+/// What somebody wiped comes back from the ledger, through the fence.
+async fn by_the_second_copy(cluster: &Cluster, account: &Client, original: &Value) {
+    let hand = straight(account);
+    let copies = json!({"originals": [{"hook": a(), "original": format!("{A}=Fail/10")}]});
+    let ledger = json!({
+        "apiVersion": HookKind::Validating.api_version(), "kind": HookKind::Validating.configuration_kind(),
+        "metadata": {"name": LEDGER, "annotations": {ANNOTATION: copies.to_string()}}, "webhooks": [],
+    });
+    cluster.apply(&ledger).await;
+    applied(&hand, &a(), &wish(Rung::Ignore)).await;
+    let annotation = "/metadata/annotations/hookwatch.dev~1bypass";
+    theirs(cluster, &a(), json!([{"op": "remove", "path": annotation}])).await;
+    // Not by what is not true, either: hookwatch makes nothing laxer.
+    let laxer = json!([{"op": "replace", "path": "/webhooks/1/failurePolicy", "value": "Ignore"}]);
+    let target = format!("{}/policy?fieldManager=hookwatch", a().kind.path());
+    let answer = ask(
+        account,
+        Method::PATCH,
+        &target,
+        "application/json-patch+json",
+        &laxer,
+    )
+    .await;
+    assert!(answer.message().contains("hookwatch-fence"), "{answer:?}");
+    applied(&hand, &a(), &Wish::Restore).await;
+    assert_restored(&read(&hand, &a()).await, original, "by the second copy");
+    // Nor may it make stricter what is not its own.
+    let stricter = json!([{"op": "replace", "path": "/webhooks/1/timeoutSeconds", "value": 30}]);
+    let answer = ask(
+        account,
+        Method::PATCH,
+        &target,
+        "application/json-patch+json",
+        &stricter,
+    )
+    .await;
+    assert!(answer.message().contains("hookwatch-fence"), "{answer:?}");
+    let target = format!("{CONFIGURATIONS}/validatingwebhookconfigurations/{LEDGER}");
+    cluster.admin(Method::DELETE, &target, &Value::Null).await;
 }
 
 /// Somebody rotates the bundle all the time.

@@ -23,8 +23,11 @@ mod cost;
 mod credentials;
 #[path = "../support/cutting.rs"]
 mod cutting;
+#[path = "../support/daemon.rs"]
+mod daemon;
 mod fidelity;
 mod installed;
+mod hands;
 mod kinds;
 #[path = "../support/outage.rs"]
 mod outage;
@@ -148,6 +151,7 @@ fn tests() -> Vec<Named> {
         credentials::tests(),
         fidelity::tests(),
         installed::tests(),
+        hands::tests(),
         kinds::tests(),
         privileges::tests(),
         replicas::tests(),

@@ -218,10 +218,10 @@ pub(super) fn fights(more: u8) -> Setup {
 pub(super) fn left_over(more: u8) -> Setup {
     Setup {
         actors: 1 + usize::from(more),
-        hands: vec![Hand::TakeBack, Hand::Rewrite],
+        hands: vec![Hand::TakeBack],
         mishaps: Mishaps {
-            hands: 3,
-            crashes: 1,
+            hands: 2 + more,
+            crashes: more,
             unheard: 1,
             moods: 1,
             ..Mishaps::default()

@@ -100,8 +100,17 @@ pub(super) fn restore(here: &Here<'_>, now: Time, copy: Option<&Fields>) -> Resu
         (None, _) if page.fields => Ok(page.edit(false)),
         (None, unreadable) => {
             let mut others = others(here);
-            let alone =
-                others.all(|other| other.ours().is_empty() && !ownership::holds(here.object, other.webhook));
+            // What survives of an original in an illegible annotation goes with it.
+            let needed = |other: &Here<'_>| {
+                let survives = unreadable
+                    .as_ref()
+                    .and_then(|it| it.original(other.webhook))
+                    .is_some();
+                survives && !other.still_ours(|field| Some(ignored(field))).is_empty()
+            };
+            let alone = others.all(|other| {
+                other.ours().is_empty() && !ownership::holds(here.object, other.webhook) && !needed(&other)
+            });
             let (nonsense, left) = (unreadable.is_some(), ownership::holds(here.object, here.webhook));
             if page.draft.is_empty() && !left && !(nonsense && alone) {
                 return Ok(Plan::AlreadySo);

@@ -1,0 +1,105 @@
+//! Others' hands on what the running daemon has bypassed, where the API server says whose each field is.
+
+use hookwatch::app::engine::Engine;
+use hookwatch::domain::bypass::{Rung, STATE_ANNOTATION};
+use hookwatch::lab::backend::Behaviour;
+use hookwatch::lab::control_plane::Reach;
+use hookwatch::lab::directory::PrivateDirectory;
+use hookwatch::lab::envtest::Envtest;
+use serde_json::{Value, json};
+
+use super::daemon::{HOOK, Lab, assert_is, is_free, place, standing};
+use super::privileges::cluster::block_on;
+use super::{Named, Outcome, missing, named};
+
+pub fn tests() -> Vec<Named> {
+    vec![named(
+        "hands_a_wiped_original_comes_back_and_an_owner_has_the_last_word",
+        wiped_and_applied,
+    )]
+}
+
+fn wiped_and_applied() -> Outcome {
+    if let Some(skipped) = missing() {
+        return skipped;
+    }
+    block_on(async {
+        let directory = PrivateDirectory::create().unwrap();
+        let control_plane = Envtest::start(directory.path()).await.unwrap();
+        let lab = Lab::on(control_plane.kubeconfig(), Reach::Url).await;
+        lab.apply().await;
+        by_the_daemon(&lab).await;
+        by_hand(&lab).await;
+        applied(&lab).await;
+    });
+    Outcome::Held
+}
+
+fn owned(object: &Value) -> bool {
+    let managers = object["metadata"]["managedFields"].as_array().unwrap();
+    managers.iter().any(|entry| entry["manager"] == "hookwatch")
+}
+
+/// Somebody takes the annotation away while failurePolicy and timeoutSeconds are hookwatch's.
+async fn wiped(lab: &Lab, engine: &Engine) -> usize {
+    lab.behave(Behaviour::HangAfterTls).await;
+    let bypassed = lab.bypassed(engine).await;
+    let at = place(&bypassed, HOOK.webhook());
+    assert_eq!(bypassed["webhooks"][at]["failurePolicy"], "Ignore");
+    assert!(owned(&bypassed));
+    let key = STATE_ANNOTATION.replace('/', "~1");
+    let path = format!("/metadata/annotations/{key}");
+    lab.patch(json!([{"op": "remove", "path": path}])).await;
+    at
+}
+
+async fn by_the_daemon(lab: &Lab) {
+    let engine = lab.daemon(&[Rung::Ignore]).await;
+    wiped(lab, &engine).await;
+    // The one that saw it dies, and another one begins without having seen anything.
+    engine.stop().await;
+    let noted = lab.ledger().await["originals"][0]["original"].clone();
+    assert_eq!(noted, format!("{}=Fail/10", HOOK.webhook()));
+    lab.behave(Behaviour::Healthy).await;
+    let engine = lab.daemon(&[Rung::Ignore]).await;
+    let is_back = |object: &Value| is_free(object) && !owned(object);
+    let back = lab.becomes(&engine, "the original is back", is_back).await;
+    assert_is(&back, &lab.original);
+    engine.stop().await;
+}
+
+/// What somebody has set since is theirs.
+async fn by_hand(lab: &Lab) {
+    let engine = lab.daemon(&[Rung::Ignore]).await;
+    let at = wiped(lab, &engine).await;
+    engine.stop().await;
+    let path = format!("/webhooks/{at}/timeoutSeconds");
+    lab.patch(json!([{"op": "replace", "path": path, "value": 7}]))
+        .await;
+    let (code, said) = lab.by_hand(&["restore", "--all", "--yes"]).await;
+    assert_eq!(code, Some(0), "{said}");
+    let back = lab.read().await;
+    assert!(is_free(&back) && !owned(&back), "{back:#}");
+    let mut expected = lab.original.clone();
+    expected["webhooks"][at]["timeoutSeconds"] = 7.into();
+    assert_is(&back, &expected);
+    lab.apply().await;
+    lab.behave(Behaviour::Healthy).await;
+    // What a person took back while no daemon ran was a revert, too.
+    lab.forget().await;
+}
+
+/// An owner whose pipeline applies the configuration again and again, and takes the fields.
+async fn applied(lab: &Lab) {
+    let engine = lab.daemon(&[Rung::Ignore]).await;
+    lab.behave(Behaviour::HangAfterTls).await;
+    for _ in 0..2 {
+        lab.bypassed(&engine).await;
+        lab.apply().await;
+    }
+    standing(lab, &engine, "it is contested", |it| it.state == "contested").await;
+    let is_tidy = |object: &Value| is_free(object) && !owned(object);
+    let tidy = lab.becomes(&engine, "it is tidied up", is_tidy).await;
+    assert_is(&tidy, &lab.original);
+    engine.stop().await;
+}
