@@ -390,7 +390,7 @@ mod tests {
 
     fn page(items: &[Value], next: &str) -> Reply {
         let page = json!({"metadata": {"continue": next}, "items": items});
-        Reply::json(200, &page.to_string())
+        Reply::json(200, page)
     }
 
     fn answer(target: &str) -> Reply {
@@ -400,20 +400,25 @@ mod tests {
         match target {
             "/apis" => Reply::json(
                 200,
-                &json!({"groups": [
+                json!({"groups": [
                     {"name": "apps", "versions": versions(&["v1beta1", "v1"]), "preferredVersion": {"version": "v1"}},
                     {"name": "batch", "versions": versions(&["v1"])},
-                ]})
-                .to_string(),
+                ]}),
             ),
             "/api/v1" => {
                 let binding = json!({"name": "bindings", "namespaced": true, "verbs": ["create"]});
                 let status = resource("pods/status");
-                let resources = [resource("pods"), status, resource("secrets"), resource("nodes"), binding];
-                Reply::json(200, &json!({"resources": resources}).to_string())
+                let resources = [
+                    resource("pods"),
+                    status,
+                    resource("secrets"),
+                    resource("nodes"),
+                    binding,
+                ];
+                Reply::json(200, json!({"resources": resources}))
             }
             "/apis/apps/v1" | "/apis/apps/v1beta1" => {
-                Reply::json(200, &json!({"resources": [resource("deployments")]}).to_string())
+                Reply::json(200, json!({"resources": [resource("deployments")]}))
             }
             "/api/v1/namespaces?limit=2" => page(
                 &[
@@ -433,7 +438,7 @@ mod tests {
                 page(&[item("d", "ours", meanwhile)], "more")
             }
             "/api/v1/secrets?limit=2" => {
-                Reply::json(403, &json!({"kind": "Status", "message": "secrets is forbidden"}).to_string())
+                Reply::json(403, json!({"kind": "Status", "message": "secrets is forbidden"}))
             }
             other => panic!("nobody needs {other}"),
         }

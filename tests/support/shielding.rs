@@ -143,7 +143,7 @@ fn spared(real: bool) -> Vec<Write> {
         start_up(Write::make(
             "a bootstrap role",
             "/apis/rbac.authorization.k8s.io/v1/clusterroles",
-            json!({"metadata": {"name": "system:bootstrap"}, "rules": []}),
+            json!({"metadata": {"name": "bootstrap"}, "rules": []}),
         )),
     ];
     if real {

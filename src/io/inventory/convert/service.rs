@@ -299,6 +299,36 @@ mod tests {
     }
 
     #[test]
+    fn endpoints_are_by_hand_unless_the_controller_keeps_each_slice_of_a_service_with_a_selector() {
+        let ports = json!([{"port": 443}]);
+        let service_of = |selector: Value| service(json!({"ports": ports, "selector": selector}));
+        let slice_of = |keeper: Option<&str>| {
+            let mut labels = json!({SERVICE_LABEL: "s"});
+            if let Some(keeper) = keeper {
+                labels[MANAGED_BY] = keeper.into();
+            }
+            let slice = json!({"metadata": {"name": "s-1", "labels": labels}, "addressType": "IPv4",
+                "ports": [{"port": 8443}], "endpoints": [{"addresses": ["10.0.0.1"]}]});
+            Slice::of(serde_json::from_value(slice).expect("an EndpointSlice")).expect("a slice of a Service")
+        };
+        let is_by_hand = |selector: Value, keepers: &[Option<&str>]| {
+            let slices: Vec<Slice> = keepers.iter().map(|keeper| slice_of(*keeper)).collect();
+            match resolve_port(443, &service_of(selector), &slices).0 {
+                ServiceState::Found { by_hand, .. } => by_hand,
+                other => panic!("{other:?}"),
+            }
+        };
+        let (selects, kept) = (json!({"app": "s"}), Some(CONTROLLER));
+        assert!(!is_by_hand(selects.clone(), &[kept, kept]));
+        assert!(!is_by_hand(selects.clone(), &[]), "there may be no Pod yet");
+        assert!(is_by_hand(selects.clone(), &[kept, None]));
+        assert!(is_by_hand(selects, &[kept, Some("somebody.example.com")]));
+        for nothing in [json!(null), json!({})] {
+            assert!(is_by_hand(nothing, &[kept]), "the controller does not look at it");
+        }
+    }
+
+    #[test]
     fn a_service_port_leads_to_the_target_port_of_the_same_name_in_each_slice() {
         let service = service(json!({"clusterIP": "10.96.0.7", "ports": [
             {"name": "metrics", "port": 8080, "targetPort": 9999},
