@@ -27,11 +27,15 @@ use hookwatch::lab::directory::PrivateDirectory;
 use hookwatch::lab::scenario::by_name;
 
 fn outage(permitted: Rung) -> BreakerReport {
+    play("gke-opa-outage", permitted)
+}
+
+fn play(scenario: &str, permitted: Rung) -> BreakerReport {
     // Fails when another test of this file came first, which is as good.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let options = DemoOptions {
         control_plane: Kind::Embedded,
-        scenario: by_name("gke-opa-outage").unwrap(),
+        scenario: by_name(scenario).unwrap(),
         timing: Timing::default(),
         timeline: None,
         colour: false,
@@ -44,18 +48,51 @@ fn outage(permitted: Rung) -> BreakerReport {
     report.breaker.unwrap()
 }
 
+/// Without the breaker nothing is written before the fault is removed; with it something is.
+fn helps(breaker: &BreakerReport) {
+    assert!(breaker.restored && breaker.restored_identical, "{breaker:?}");
+    let without = breaker.without_breaker.unwrap();
+    let removed = without.fault_removed_after_seconds;
+    assert!(
+        without
+            .first_write_after_seconds
+            .is_none_or(|first| first >= removed),
+        "{breaker:?}"
+    );
+    assert!(
+        breaker
+            .first_write_after_seconds
+            .is_some_and(|first| first < removed),
+        "{breaker:?}"
+    );
+}
+
 #[test]
 fn without_a_rule_the_hook_is_shielded_and_put_back_to_the_byte() {
     let breaker = outage(Rung::Shield);
     assert_eq!(breaker.rung.as_deref(), Some("shield"));
-    assert!(breaker.restored && breaker.restored_identical, "{breaker:?}");
+    // The control plane's own writes flow, and nobody else's.
+    assert_eq!(breaker.flowing, ["kube-node-lease", "kube-system"]);
+    assert_eq!(breaker.waiting, ["team-a", "team-b"]);
+    helps(&breaker);
 }
 
 #[test]
 fn where_the_policy_permits_it_the_hook_is_skipped_and_comes_back_over_probation() {
     let breaker = outage(Rung::Skip);
     assert_eq!(breaker.rung.as_deref(), Some("skip"));
-    assert!(breaker.restored && breaker.restored_identical, "{breaker:?}");
+    let everybody = ["kube-node-lease", "kube-system", "team-a", "team-b"];
+    assert_eq!(breaker.flowing, everybody);
+    assert_eq!(breaker.waiting, [""; 0]);
+    helps(&breaker);
+}
+
+/// The hook works; that it says no is no fault.
+#[test]
+fn a_hook_that_denies_everything_is_not_bypassed() {
+    let breaker = play("deny-storm", Rung::Skip);
+    assert_eq!((breaker.rung, breaker.without_breaker), (None, None));
+    assert!(breaker.restored && breaker.restored_identical);
 }
 
 /// What another daemon did before it was killed, or a person: nothing is known of it but what stands on the object.

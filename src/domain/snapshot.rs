@@ -9,6 +9,7 @@ mod others;
 mod pairs;
 mod scrape;
 mod sums;
+mod writes;
 
 use std::collections::BTreeMap;
 
@@ -424,25 +425,6 @@ impl Snapshot {
         self.others.add(&other.others);
         self.is_api_server |= other.is_api_server;
         self.seen.add(other.seen);
-    }
-
-    /// All writes that are no dry runs, together.
-    pub fn all_writes(&self) -> WriteSeries {
-        self.writes_where(|_| true)
-    }
-
-    /// Those of one operation.
-    pub fn writes_of(&self, operation: Operation) -> WriteSeries {
-        self.writes_where(|key| key.operation == operation)
-    }
-
-    fn writes_where(&self, of: impl Fn(&WriteKey) -> bool) -> WriteSeries {
-        let mut all = WriteSeries::default();
-        for (_, series) in self.writes.iter().filter(|(key, _)| of(key)) {
-            all.duration.add(&series.duration);
-            all.sli.add(&series.sli);
-        }
-        all
     }
 }
 

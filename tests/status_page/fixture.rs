@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hookwatch::app::replay::replay_scrapes;
 use hookwatch::domain::breaker::{HookStanding, Rung, Stage};
-use hookwatch::domain::canary::{CanaryOverdue, CanaryTarget};
+use hookwatch::domain::canary::{CanaryOutcome, CanaryOverdue, CanaryReport, CanaryTarget};
 use hookwatch::domain::fence::{AutoBreak, Breaker};
 use hookwatch::domain::hook::{Backend, BackendAddress, BackendPath, HookId, HookKind};
 use hookwatch::domain::probe::{
@@ -122,6 +122,13 @@ pub fn with(hooks: Vec<Verdict>) -> Assessment {
 
 /// An hour that ends with this assessment: quiet, then some minutes as it says.
 pub fn hour(assessment: &Assessment, minutes: u64) -> Past {
+    let mut past = hour_until(assessment, minutes, 0);
+    past.assessed(assessment);
+    past
+}
+
+/// The same without its last seconds.
+fn hour_until(assessment: &Assessment, minutes: u64, spared: u64) -> Past {
     let mut past = Past::default();
     let end = assessment.at;
     let begin = end.before(Duration::from_secs(3_590));
@@ -141,7 +148,7 @@ pub fn hour(assessment: &Assessment, minutes: u64) -> Past {
     quiet.control_plane.create_seconds = Some(0.009);
     quiet.control_plane.update_seconds = Some(0.005);
     quiet.hooks.clear();
-    for second in (0..3_590).step_by(2) {
+    for second in (0..3_590 - spared).step_by(2) {
         let now = begin + Duration::from_secs(second);
         let bad = now >= broke && minutes > 0;
         if second % 30 == 0 {
@@ -173,7 +180,6 @@ pub fn hour(assessment: &Assessment, minutes: u64) -> Past {
         let plane = Box::new(assessment.control_plane.clone());
         past.told(&Change::ControlPlane(plane), broke + Duration::from_secs(6));
     }
-    past.assessed(assessment);
     past
 }
 
@@ -258,6 +264,8 @@ pub fn bypassed() -> (Assessment, Past) {
     let ago = |seconds: u64| end.before(Duration::from_secs(seconds));
     let mut culprit = failing("validating-webhook.openpolicyagent.org", ago(480));
     culprit.effect = Effect::None;
+    culprit.excess_share = None;
+    culprit.advice = Some("Mend the hook: until it is restored, objects are admitted that it has not seen.");
     culprit.bypass = Some(Bypass::Skip);
     culprit.summary =
         "validating-webhook.openpolicyagent.org (opa) does not answer; it is bypassed (skip): no write is \
@@ -270,7 +278,14 @@ pub fn bypassed() -> (Assessment, Past) {
         &culprit.webhook,
     );
     let mut before = with(std::iter::once(culprit.clone()).chain(well).collect());
-    let mut past = hour(&before, 8);
+    let mut past = hour_until(&before, 8, 460);
+    let written = CanaryReport {
+        target: CanaryTarget::KubeSystem,
+        started: ago(456),
+        took: Duration::from_millis(9),
+        outcome: CanaryOutcome::Written,
+    };
+    past.observed(&Event::CanaryWritten(written), ago(456));
     let stage = Stage::Bypassed {
         rung: Rung::Skip,
         effective: true,
@@ -287,8 +302,18 @@ pub fn bypassed() -> (Assessment, Past) {
     plane.clocks.clear();
     (plane.write_seconds, plane.create_seconds, plane.update_seconds) =
         (Some(0.007), Some(0.009), Some(0.005));
-    for seconds in (0..=440).rev().step_by(2) {
+    for seconds in (0..=456).rev().step_by(2) {
         before.at = ago(seconds);
+        if seconds % 30 == 0 {
+            for verdict in &before.hooks {
+                probe(
+                    &mut past,
+                    verdict,
+                    ago(seconds),
+                    verdict.health == Health::Failing,
+                );
+            }
+        }
         // It was tried once, and failed again.
         let probation = (200..240).contains(&seconds);
         let mut stands = standing.clone();

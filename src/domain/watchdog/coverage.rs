@@ -98,7 +98,7 @@ impl Watchdog {
     /// When the hook's entry was last changed, as far back as changes are remembered.
     pub(super) fn reconfigured_at(&self, hook: &HookId, now: Time) -> Option<Time> {
         let changes = self.changes.of(hook, now.before(LOOK_BACK));
-        let changed = changes.filter(|change| matches!(change.what, What::Reconfigured(_)));
-        changed.map(|change| change.at).next_back()
+        let mut changed = changes.filter(|change| matches!(change.what, What::Reconfigured(_)));
+        changed.next_back().map(|change| change.at)
     }
 }

@@ -18,7 +18,7 @@ pub(super) fn standings(breaker: &Breaker) -> Markup {
     html! {
         section #breaker {
             h2 { "Breaker " span.quiet { (breaker.effective.as_str()) } }
-            ul.lines { (lines) }
+            ul.standings { (lines) }
             @if left_out > 0 {
                 p.quiet { "and " (left_out) " more; all of them are in the " a href="/api/v1/assessment" { "API" } "." }
             }

@@ -11,7 +11,7 @@ use super::text::{Foreign, clock, within};
 use super::timeline::{called, tone};
 use crate::domain::breaker::HookStanding;
 use crate::domain::hook::Backend;
-use crate::domain::verdict::{BackendView, Bypass, Health, Verdict};
+use crate::domain::verdict::{BackendView, Bypass, Effect, Health, Verdict};
 
 /// With no more hooks than this every one is shown in full.
 pub(super) const ALL_IN_FULL: usize = 30;
@@ -168,7 +168,11 @@ fn row(verdict: &Verdict, past: &Shown, of: &Of<'_>, open: bool) -> Markup {
                     small { (verdict.kind.as_str()) " · " (Foreign(configuration(verdict))) }
                 }
                 span.cause {
-                    @if let Some(cause) = verdict.cause { (cause.as_str()) small { (verdict.effect.as_str()) } }
+                    @if let Some(cause) = verdict.cause {
+                        (cause.as_str())
+                        // That it does nothing for now says the bypass better.
+                        @if verdict.effect != Effect::None || breaker.is_none() { small { (verdict.effect.as_str()) } }
+                    }
                     @if let Some(state) = &breaker { small.bypass { (state) } }
                 }
                 span.n.share { @if let Some(share) = share { (share) } }

@@ -6,7 +6,7 @@ use maud::{Markup, html};
 
 use super::leading;
 use super::text::{Foreign, clock, within};
-use crate::domain::verdict::{Assessment, Health, ScrapeView, Writes, human, human_seconds};
+use crate::domain::verdict::{Assessment, Bypass, Health, ScrapeView, Verdict, Writes, human, human_seconds};
 
 /// Room for each list, in bytes.
 const LIST: usize = 4_000;
@@ -52,10 +52,19 @@ fn tone(assessment: &Assessment) -> &'static str {
     match plane.writes {
         Writes::Blocked => "blocked",
         Writes::Delayed => "delayed",
-        _ if leading(assessment).is_some() || plane.not_a_hook.is_some() => "delayed",
+        _ if plane.not_a_hook.is_some() => "delayed",
+        Writes::Flowing if leading(assessment).is_some() && assessment.culprits().all(is_out_of_the_way) => {
+            "bypassed"
+        }
+        _ if leading(assessment).is_some() => "delayed",
         Writes::Unknown => "unknown",
         Writes::Flowing => "flowing",
     }
+}
+
+/// It fails, and no write is shown to it.
+fn is_out_of_the_way(verdict: &Verdict) -> bool {
+    verdict.bypass.is_some_and(Bypass::is_for_everybody)
 }
 
 fn elsewhere(assessment: &Assessment) -> Markup {

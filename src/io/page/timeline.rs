@@ -155,6 +155,7 @@ pub(super) fn figure(past: &Shown, usual: Option<f64>, now: Time) -> Markup {
                     li { i.k.k-share {} "of both the culprit's" }
                     li { i.k.k-canary {} "slowest canary" }
                     @if usual.is_some() { li { i.k.k-usual {} "usual" } }
+                    @if marks.iter().any(|(mark, _)| class(mark.kind) == "m act") { li { i.k.k-act {} "breaker" } }
                 }
             }
             div.plot {
