@@ -157,7 +157,10 @@ fn about(canvas: &mut Canvas<'_>, known: &Known, seen: &Seen, tall: u16) {
             .chain(&plane.symptoms)
             .take(usize::from(tall / 10))
         {
-            canvas.line(&[("  ", Tone::Plain), (said.as_str(), Tone::Warning)]);
+            // How much time is left stands at the end of the sentence.
+            for line in shortened(said.as_str(), wide.saturating_sub(2), 2 * more) {
+                canvas.line(&[("  ", Tone::Plain), (&line, Tone::Warning)]);
+            }
         }
         if let Some(found) = &plane.not_a_hook {
             let said = format!("  {}, no hook, confidence {:.2}", found.cause, found.confidence);
