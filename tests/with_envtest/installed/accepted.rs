@@ -56,6 +56,20 @@ pub async fn every_object_is_taken() {
             "{folder}: {said}"
         );
     }
+    let own = one_of_your_own();
+    let said = done(
+        &kubeconfig,
+        &format!("kubectl apply {trial} -o yaml -k {}", own.path().display()),
+    )
+    .await;
+    for chosen in [
+        "admission.gatekeeper.sh/ignore: \"true\"",
+        "hostNetwork: true",
+        "image: images.example.com/hookwatch:",
+        "autoBreak: on",
+    ] {
+        assert!(said.contains(chosen), "{chosen}: {said}");
+    }
     let pod = "deploy/control-plane-node/static-pod.yaml";
     done(&kubeconfig, &format!("kubectl apply {trial} -f {pod}")).await;
     // That this finds anything: a field that nobody knows, and a value out of its range.
@@ -67,6 +81,21 @@ pub async fn every_object_is_taken() {
         assert!(!shell(&kubeconfig, &script).await.status.success(), "{to}");
     }
     may_its_pods_run(&kubeconfig).await;
+}
+
+/// The kustomization that deploy/README.md shows, in a folder from which these paths lead to deploy/.
+fn one_of_your_own() -> tempfile::TempDir {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(root.join("deploy/README.md")).unwrap();
+    let (_, rest) = text
+        .split_once("## A kustomization of your own\n\n```yaml\n")
+        .unwrap();
+    let (yaml, _) = rest.split_once("```\n").unwrap();
+    // Beside everything else that is made in a build: kustomize follows no absolute path.
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    std::os::unix::fs::symlink(root.join("deploy"), folder.path().join("deploy")).unwrap();
+    std::fs::write(folder.path().join("kustomization.yaml"), yaml).unwrap();
+    folder
 }
 
 /// Whether Pods of the templates are admitted where the templates are: by pod security, priority and all.

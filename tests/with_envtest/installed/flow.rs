@@ -125,9 +125,13 @@ async fn gauge(cluster: &Cluster, name: &str, level: &str) -> f64 {
 
 /// Tenants' writes until no seat is left and others wait for one. They hang for as long as the returned value lives.
 async fn seats_are_taken(cluster: &Cluster, kubeconfig: &str) -> JoinSet<()> {
+    // All begin at once: the first must not be over when the last has begun.
+    let mut clients = Vec::new();
+    for _ in 0..WRITES {
+        clients.push(client_for(kubeconfig).await.unwrap());
+    }
     let mut writes = JoinSet::new();
-    for number in 0..WRITES {
-        let client = client_for(kubeconfig).await.unwrap();
+    for (number, client) in clients.into_iter().enumerate() {
         writes.spawn(async move {
             let body = json!({
                 "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("c{number}")},

@@ -1,6 +1,5 @@
 //! What starts hookwatch on a control-plane node, in the outage itself: no write is admitted any more.
 
-use http::Method;
 use serde_json::{Value, json};
 
 use super::lab::{CATCHES_ALL, HANGS, done, everything, hanging, shell};
@@ -48,9 +47,18 @@ fn by_systemd(configuration: String, kubeconfig: String) -> Daemon {
     room::start(&arguments, &[], &files, 61_184)
 }
 
+/// Whether the culprit is named.
+fn is_named(assessment: &Value) -> bool {
+    let hooks = assessment["hooks"].as_array();
+    let culprit = |hook: &Value| {
+        hook["webhook"] == HANGS && hook["configuration"] == CATCHES_ALL && hook["effect"] == "Blocking"
+    };
+    hooks.is_some_and(|hooks| hooks.iter().any(culprit))
+}
+
 pub async fn it_comes_up_while_every_write_hangs() {
     let cluster = Cluster::start().await;
-    cluster.deploy("base").await;
+    cluster.deploy("overlays/breaker").await;
     let kubeconfig = cluster.admin_kubeconfig();
     let hanging = hanging(&everything()).await;
     cluster.apply(&hanging.hook).await;
@@ -68,31 +76,37 @@ pub async fn it_comes_up_while_every_write_hangs() {
         .envtest()
         .kubeconfig_of(ACCOUNT, "system:serviceaccounts:hookwatch", false)
         .unwrap();
-    for start in [by_kubelet, by_systemd] {
-        let mut daemon = start(read("hookwatch.yaml"), of_account.clone());
-        let assessment = daemon
-            .assessed("the culprit is named", |assessment| {
-                let hooks = assessment["hooks"].as_array();
-                let culprit = |hook: &Value| {
-                    hook["webhook"] == HANGS
-                        && hook["configuration"] == CATCHES_ALL
-                        && hook["effect"] == "Blocking"
-                };
-                hooks.is_some_and(|hooks| hooks.iter().any(culprit))
-            })
-            .await;
-        assert_eq!(
-            assessment["sources"]["inventory_trouble"],
-            json!([]),
-            "{assessment:#}"
-        );
-        let (ready, text) = daemon.get(daemon.ports.metrics, "/ready").await.unwrap();
-        assert_eq!(ready, 200, "{text}");
-        assert!(daemon.terminate().await, "it did not end when it was asked to");
-    }
-    let target = format!(
-        "{}/validatingwebhookconfigurations/{CATCHES_ALL}",
-        crate::privileges::cluster::CONFIGURATIONS
+    let mut daemon = by_kubelet(read("hookwatch.yaml"), of_account.clone());
+    let assessment = daemon.assessed("the culprit is named", is_named).await;
+    assert_eq!(
+        assessment["sources"]["inventory_trouble"],
+        json!([]),
+        "{assessment:#}"
     );
-    cluster.admin(Method::DELETE, &target, &Value::Null).await;
+    let (ready, text) = daemon.get(daemon.ports.metrics, "/ready").await.unwrap();
+    assert_eq!(ready, 200, "{text}");
+    assert!(daemon.terminate().await, "it did not end when it was asked to");
+
+    // With the breaker on, it brings the control plane's own writes back.
+    let configuration = read("hookwatch.yaml");
+    let acting = configuration.replace("autoBreak: plan", "autoBreak: on");
+    assert_ne!(acting, configuration);
+    let mut daemon = by_systemd(acting, of_account);
+    daemon.assessed("the culprit is named", is_named).await;
+    daemon
+        .assessed("the culprit is bypassed", |assessment| {
+            let hooks = assessment["breaker"]["hooks"].as_array();
+            hooks.is_some_and(|hooks| {
+                hooks.iter().any(|hook| {
+                    hook["webhook"] == HANGS && hook["state"] == "bypassed" && hook["effective"] == true
+                })
+            })
+        })
+        .await;
+    done(
+        &kubeconfig,
+        "kubectl -n kube-system create configmap written --request-timeout=10s",
+    )
+    .await;
+    assert!(daemon.terminate().await, "it did not end when it was asked to");
 }

@@ -178,7 +178,7 @@ impl Daemon {
                 return assessment;
             }
             assert!(
-                begin.elapsed().as_secs() < 120,
+                begin.elapsed().as_secs() < 180,
                 "waited in vain until {what}: {assessment:#}\n{}",
                 self.said()
             );
