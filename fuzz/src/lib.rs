@@ -18,6 +18,7 @@ use hookwatch::domain::leadership::Bid;
 use hookwatch::domain::ledger::Reading;
 use hookwatch::domain::snapshot::{Complaints, Scrape, Snapshot};
 use hookwatch::domain::time::Time;
+use hookwatch::domain::verdict::{Health, Verdict};
 use hookwatch::domain::watchdog::{Effect, Event, Watchdog};
 use hookwatch::io::probe::check_answer;
 use serde_json::{Value, json};
@@ -184,7 +185,15 @@ pub fn configuration(data: &[u8]) {
 /// A part of a recording, compressed or not.
 pub fn recording(data: &[u8]) {
     if let Ok(result) = replay::replay_part(data) {
-        let _ = result.to_text();
+        for turn in &result.turns {
+            is_sound(&turn.verdict);
+        }
+        let again = replay::replay_part(data).map(|again| again.to_text());
+        assert_eq!(
+            again.ok(),
+            Some(result.to_text()),
+            "it comes out differently each time"
+        );
         assert!(serde_json::to_string(&result.document()).is_ok());
     }
 }
@@ -237,9 +246,19 @@ fn hear(core: &mut Watchdog, (snapshot, complaints): (Snapshot, Complaints), at:
     core.handle(Event::Scraped(Box::new(scrape)), at);
     for effect in core.handle(Event::Tick, at) {
         if let Effect::Publish(assessment) = effect {
+            assessment.hooks.iter().for_each(is_sound);
             assert!(serde_json::to_string(&assessment).is_ok());
         }
     }
+}
+
+/// What holds of every verdict.
+fn is_sound(verdict: &Verdict) {
+    let is_ratio = |number: f64| (0.0..=1.0).contains(&number);
+    assert!(is_ratio(verdict.confidence), "{verdict:?}");
+    assert!(verdict.excess_share.is_none_or(is_ratio), "{verdict:?}");
+    let is_named = matches!(verdict.health, Health::Suspect | Health::Failing);
+    assert_eq!(verdict.cause.is_some(), is_named, "{verdict:?}");
 }
 
 /// A configuration in which hookwatch has changed two of three webhooks.

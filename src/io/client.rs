@@ -9,7 +9,7 @@
 //! answers; whoever asks keeps the time.
 
 use std::ffi::OsString;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -154,9 +154,10 @@ impl Connection {
         Some(SocketAddr::new(ip, url.port_u16().unwrap_or(default)))
     }
 
-    /// Whether the API server is reached at a loopback address: then a loopback address of its own is one here, too.
+    /// Whether the API server is reached at an address of this very host: then a loopback address means the same to both.
     pub fn is_beside_api_server(&self) -> bool {
         server_host(self.server()).is_some_and(is_loopback)
+            || self.server_address().is_some_and(|address| is_here(address.ip()))
     }
 
     /// The namespace of the context or of the Pod.
@@ -206,6 +207,11 @@ pub(super) fn is_loopback(host: &str) -> bool {
         || host
             .parse::<IpAddr>()
             .is_ok_and(|address| address.to_canonical().is_loopback())
+}
+
+/// Whether an address is one of this host's own. Nothing is sent; the kernel just says whether it has it.
+fn is_here(address: IpAddr) -> bool {
+    UdpSocket::bind((address, 0)).is_ok()
 }
 
 fn adjusted(mut config: Config) -> Config {
@@ -418,6 +424,13 @@ mod tests {
         let server = Server::start(|_| Reply::Hang).await;
         let shown = format!("{:?}", server.connection().await);
         assert_eq!(shown, format!("Connection(http://{}/)", server.address));
+    }
+
+    #[test]
+    fn an_address_of_this_host_is_told_from_others() {
+        assert!(is_here(IpAddr::from([127, 0, 0, 3])));
+        // For documentation only, so nobody has it.
+        assert!(!is_here(IpAddr::from([203, 0, 113, 7])));
     }
 
     #[test]
