@@ -26,8 +26,8 @@ mod cutting;
 #[path = "../support/daemon.rs"]
 mod daemon;
 mod fidelity;
-mod installed;
 mod hands;
+mod installed;
 mod kinds;
 #[path = "../support/outage.rs"]
 mod outage;
