@@ -587,17 +587,17 @@ mod tests {
         history.take(scrape("a", 1.0, at(21), 0.0));
         history.learn(Time::from_unix_millis(at(21)), |_| false);
         assert_eq!(
-            history.baseline.write_rate.0.len(),
+            history.baseline.write_rate.values.len(),
             3,
             "not before the time after it was calm"
         );
         history.doubt();
         history.learn(Time::from_unix_millis(at(60)), |_| false);
-        assert_eq!(history.baseline.write_rate.0.len(), 3);
+        assert_eq!(history.baseline.write_rate.values.len(), 3);
         history.take(scrape("a", 1.0, at(75), 0.0));
         history.learn(Time::from_unix_millis(at(75)), |_| false);
         history.learn(Time::from_unix_millis(at(96)), |_| false);
-        assert_eq!(history.baseline.write_rate.0.len(), 4);
+        assert_eq!(history.baseline.write_rate.values.len(), 4);
     }
 
     #[test]
@@ -609,6 +609,6 @@ mod tests {
         for _ in 0..5 {
             history.learn(Time::from_unix_millis(1_004_000), |_| false);
         }
-        assert_eq!(history.baseline.write_rate.0.len(), 1);
+        assert_eq!(history.baseline.write_rate.values.len(), 1);
     }
 }

@@ -53,6 +53,7 @@ impl Watchdog {
             .flat_map(|inventory| &inventory.hooks)
             .map(|hook| (&hook.id, hook.as_ref()))
             .collect();
+        let elsewhere = assessment.control_plane.not_a_hook.is_some();
         let hooks = assessment.hooks.iter().filter_map(|verdict| {
             // One that only metrics or a refusal name is not there to be bypassed.
             let configuration = verdict.configuration.clone()?;
@@ -62,7 +63,8 @@ impl Watchdog {
                 webhook: verdict.webhook.clone(),
             };
             let hook = by_id.get(&id)?;
-            let facts = self.facts(hook, verdict, &assessment.hooks, &windows, now);
+            let canary = self.canary_word(hook, elsewhere, now);
+            let facts = self.facts(hook, verdict, canary, (&assessment.hooks, &windows), now);
             Some((id, facts))
         });
         Judged {
@@ -77,14 +79,20 @@ impl Watchdog {
         }
     }
 
-    fn facts(&self, hook: &Hook, verdict: &Verdict, all: &[Verdict], windows: &Windows, now: Time) -> Facts {
+    fn facts(
+        &self,
+        hook: &Hook,
+        verdict: &Verdict,
+        canary: CanaryWord,
+        (all, windows): (&[Verdict], &Windows),
+        now: Time,
+    ) -> Facts {
         let namesakes = all.iter().filter(|other| {
             other.kind.is_admission()
                 && other.configuration.is_some()
                 && other.webhook == hook.id.webhook
                 && (other.kind, other.configuration.as_ref()) != (hook.id.kind, Some(&hook.id.configuration))
         });
-        let canary = self.canary_word(hook, now);
         let is_well = canary != CanaryWord::Failed && self.is_well_though_uncalled(hook, verdict.cause, now);
         let witnesses = match verdict.health {
             _ if is_well => BTreeSet::new(),
@@ -242,11 +250,17 @@ impl Watchdog {
         !late.is_empty() && !shared
     }
 
-    /// What canaries that were sent since the hook was last changed say of it.
-    fn canary_word(&self, hook: &Hook, now: Time) -> CanaryWord {
+    /// What canaries that were sent since the hook was last changed say of it. `elsewhere`: something that is no hook's
+    /// is known to hold requests up.
+    pub(super) fn canary_word(&self, hook: &Hook, elsewhere: bool, now: Time) -> CanaryWord {
         let met = self.met(&hook.id);
         if met.is_empty() {
             return CanaryWord::Unmet;
+        }
+        // What happens to canaries that do not reach it is not its doing.
+        let mut conditions = hook.match_conditions.iter();
+        if conditions.any(|condition| condition.name == Condition::Skip.name()) {
+            return CanaryWord::Awaited;
         }
         let changes = self.changes.of(&hook.id, now.before(LOOK_BACK));
         let changed = changes.filter(|change| matches!(change.what, What::Reconfigured(_)));
@@ -256,7 +270,11 @@ impl Watchdog {
         for (_, memory) in self.canaries.iter().filter(|(target, _)| met.contains(target)) {
             let late = memory.overdue_for(now);
             if late.is_some_and(|(started, waiting)| is_news(started) && waiting >= LATE) {
-                return CanaryWord::Failed;
+                match elsewhere {
+                    // It says so by name when it fails by this hook.
+                    true => continue,
+                    false => return CanaryWord::Failed,
+                }
             }
             let latest = memory.latest(now).filter(|report| is_news(report.started));
             match latest.map(|report| &report.outcome) {
