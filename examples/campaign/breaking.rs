@@ -114,6 +114,7 @@ pub struct Breaking {
     followed: BTreeMap<HookId, At>,
     answered: BTreeMap<Arc<str>, At>,
     told: BTreeSet<Arc<str>>,
+    looked: Option<At>,
     broken: Broken,
 }
 
@@ -132,6 +133,7 @@ impl Breaking {
             followed: BTreeMap::new(),
             answered: BTreeMap::new(),
             told: BTreeSet::new(),
+            looked: None,
             broken: Broken::default(),
             cluster,
         };
@@ -243,6 +245,17 @@ impl Breaking {
 
     /// Asks every API server that answers what it goes by, which may be a moment old.
     fn look(&mut self, now: At) {
+        let involved = self.involved();
+        let at_work = !self.causes.is_empty() || !involved.is_empty();
+        for hook in self.causes.keys().cloned().chain(involved) {
+            self.followed.insert(hook, now + LINGER);
+        }
+        self.followed.retain(|_, until| now < *until);
+        self.plan(now + AT_WORK, Due::Look);
+        if !at_work && self.looked.is_some_and(|at| now < at + CALM) {
+            return;
+        }
+        self.looked = Some(now);
         let up: Vec<usize> = self.cluster.up(now).collect();
         for replica in up {
             let server: Arc<str> = format!("10.1.0.{}:6443", replica + 1).into();
@@ -259,13 +272,6 @@ impl Breaking {
             }
         }
         self.servers(now);
-        let involved = self.involved();
-        let at_work = !self.causes.is_empty() || !involved.is_empty();
-        for hook in self.causes.keys().cloned().chain(involved) {
-            self.followed.insert(hook, now + LINGER);
-        }
-        self.followed.retain(|_, until| now < *until);
-        self.plan(now + if at_work { AT_WORK } else { CALM }, Due::Look);
     }
 
     /// Tells which API servers answer, when that is news.

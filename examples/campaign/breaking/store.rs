@@ -227,5 +227,7 @@ fn view(object: &Object, id: &HookId) -> View {
         uid: "uid".into(),
         shown,
         ceiling: Ceiling::Open,
+        left_over: false,
+        by_hand_until: None,
     }
 }

@@ -20,8 +20,9 @@ use crate::domain::probing::BackendState;
 use crate::domain::time::Time;
 use crate::domain::verdict::{Assessment, Bypass, Cause, Effect, Health, Verdict};
 
-/// An inventory that could not be kept up for longer than this is nothing to act by, in seconds.
-const OLD_INVENTORY: f64 = 30.0;
+/// An inventory of which nothing was heard for longer than this is nothing to act by, in seconds. On a quiet cluster an
+/// API server says no more than one bookmark a minute per watch.
+const SILENT_INVENTORY: f64 = 90.0;
 /// Until every API server goes by a change that it has been told of. A canary sent sooner says nothing of it.
 const SPREAD: Duration = Duration::from_secs(1);
 /// A canary that is late by less may only be slow.
@@ -51,6 +52,7 @@ impl Watchdog {
             .flat_map(|inventory| &inventory.hooks)
             .map(|hook| (&hook.id, hook.as_ref()))
             .collect();
+        let elsewhere = assessment.control_plane.not_a_hook.is_some();
         let mut hooks = BTreeMap::new();
         for verdict in &assessment.hooks {
             // One that only metrics or a refusal name is not there to be bypassed.
@@ -64,23 +66,31 @@ impl Watchdog {
             };
             let Some(hook) = by_id.get(&id) else { continue };
             self.some_answered.take(hook, verdict, &windows, now);
-            let facts = self.facts(hook, verdict, &assessment.hooks, &windows, now);
+            let canary = self.canary_word(hook, elsewhere, now);
+            let facts = self.facts(hook, verdict, canary, (&assessment.hooks, &windows), now);
             hooks.insert(id, facts);
         }
         Judged {
             self_doubt: assessment.sources.self_doubt,
-            inventory_is_old: assessment
-                .sources
-                .inventory_age_seconds
-                .is_none_or(|age| age > OLD_INVENTORY),
+            inventory_is_old: self.inventory_is_old(now)
+                || assessment
+                    .sources
+                    .inventory_age_seconds
+                    .is_none_or(|age| age > SILENT_INVENTORY),
             fence_holds: self.fence.as_ref().is_some_and(Proof::permits),
             match_conditions: false,
             hooks,
         }
     }
 
-    fn facts(&self, hook: &Hook, verdict: &Verdict, all: &[Verdict], windows: &Windows, now: Time) -> Facts {
-        let canary = self.canary_word(hook, now);
+    fn facts(
+        &self,
+        hook: &Hook,
+        verdict: &Verdict,
+        canary: CanaryWord,
+        (all, windows): (&[Verdict], &Windows),
+        now: Time,
+    ) -> Facts {
         let is_well = canary != CanaryWord::Failed && self.is_well_though_uncalled(hook, verdict.cause, now);
         let witnesses = match verdict.health {
             _ if is_well => BTreeSet::new(),
@@ -242,11 +252,17 @@ impl Watchdog {
         !late.is_empty() && !shared
     }
 
-    /// What canaries that were sent since the hook was last changed say of it.
-    fn canary_word(&self, hook: &Hook, now: Time) -> CanaryWord {
+    /// What canaries that were sent since the hook was last changed say of it. `elsewhere`: something that is no hook's
+    /// is known to hold requests up.
+    pub(super) fn canary_word(&self, hook: &Hook, elsewhere: bool, now: Time) -> CanaryWord {
         let met = self.met(&hook.id);
         if met.is_empty() {
             return CanaryWord::Unmet;
+        }
+        // What happens to canaries that do not reach it is not its doing.
+        let mut conditions = hook.match_conditions.iter();
+        if conditions.any(|condition| condition.name == Condition::Skip.name()) {
+            return CanaryWord::Awaited;
         }
         let since = self.reconfigured_at(&hook.id, now).map(|at| at + SPREAD);
         let is_news = |started: Time| since.is_none_or(|since| started >= since);
@@ -254,7 +270,11 @@ impl Watchdog {
         for (_, memory) in self.canaries.iter().filter(|(target, _)| met.contains(target)) {
             let late = memory.overdue_for(now);
             if late.is_some_and(|(started, waiting)| is_news(started) && waiting >= LATE) {
-                return CanaryWord::Failed;
+                match elsewhere {
+                    // It says so by name when it fails by this hook.
+                    true => continue,
+                    false => return CanaryWord::Failed,
+                }
             }
             let latest = memory.latest(now).filter(|report| is_news(report.started));
             match latest.map(|report| &report.outcome) {

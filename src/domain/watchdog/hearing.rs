@@ -98,7 +98,8 @@ impl Watchdog {
             .collect()
     }
 
-    fn inventory_is_old(&self, now: Time) -> bool {
+    /// Whether a watch is known to be broken, and for how long.
+    pub(super) fn inventory_is_old(&self, now: Time) -> bool {
         self.watches.iter().any(|report| {
             matches!(report.health, InventoryHealth::Stale { .. })
                 && report

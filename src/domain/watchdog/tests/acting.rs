@@ -130,6 +130,38 @@ fn only_canaries_sent_since_a_hook_was_changed_say_anything_of_the_change() {
 }
 
 #[test]
+fn a_canary_that_did_not_reach_a_hook_or_waits_for_something_else_does_not_speak_against_it() {
+    let opa = hook("opa", 1);
+    let mut incident = Incident::calm(&[&opa]);
+    incident.inventory(12 * SECOND, vec![changed(&opa, "hookwatch.dev/skip")]);
+    incident.canary_late(14 * SECOND);
+    assert_eq!(incident.facts(17 * SECOND, &opa).canary, CanaryWord::Awaited);
+    // The one that is out was sent before.
+    let tried = changed(&opa, "hookwatch.dev/probation");
+    incident.inventory(18 * SECOND, vec![tried.clone()]);
+    assert_eq!(
+        incident.facts(18 * SECOND + 10, &tried).canary,
+        CanaryWord::Awaited
+    );
+    incident.canary(14 * SECOND, 6 * SECOND, CanaryOutcome::Written);
+    incident.canary_late(20 * SECOND);
+    let now = Incident::at(23 * SECOND);
+    for (elsewhere, word) in [(true, CanaryWord::Awaited), (false, CanaryWord::Failed)] {
+        assert_eq!(incident.watchdog.canary_word(&tried, elsewhere, now), word);
+    }
+    incident.canary(
+        20 * SECOND,
+        10 * SECOND,
+        refusal("opa", "context deadline exceeded"),
+    );
+    let now = Incident::at(31 * SECOND);
+    assert_eq!(
+        incident.watchdog.canary_word(&tried, true, now),
+        CanaryWord::Failed
+    );
+}
+
+#[test]
 fn a_hook_that_no_canary_meets_is_not_waited_for() {
     let mut pods = hook("pods", 1);
     for rule in &mut pods.rules {
