@@ -161,8 +161,8 @@ impl Lab {
 
     /// Nobody remembers what was before.
     pub async fn forget(&self) {
-        let ledger = self.api().delete("hookwatch-ledger", &Default::default());
-        ledger.await.unwrap();
+        let forgotten = self.api().delete("hookwatch-ledger", &Default::default()).await;
+        forgotten.unwrap();
     }
 
     /// Somebody changes the configuration by a JSON patch.
