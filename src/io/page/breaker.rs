@@ -48,6 +48,9 @@ fn line(standing: &HookStanding) -> Markup {
             (Foreign(&standing.hook.webhook)) " "
             small { (standing.hook.kind.as_str()) " · " (Foreign(&standing.hook.configuration)) }
             " " b { (state) } " since " (clock(standing.since)) ". " (Foreign(&standing.words))
+            @if let Some(unchecked) = &standing.unchecked {
+                " " (Foreign(unchecked))
+            }
         }
     }
 }
@@ -82,6 +85,12 @@ mod tests {
         let page = shown(vec![standing(stage(true))]);
         assert!(page.contains("bypassed (shield)</b> since") && page.contains("<bdi>&lt;w&gt;</bdi>"));
         assert!(shown(vec![standing(stage(false))]).contains("not on every API server yet"));
+        let mut restored = standing(Stage::Enforcing);
+        restored.unchecked = Some("3 objects went in <unchecked>.".to_owned());
+        let page = shown(vec![restored]);
+        assert!(
+            page.contains("enforcing</b> since") && page.contains("3 objects went in &lt;unchecked&gt;.")
+        );
     }
 
     #[test]
