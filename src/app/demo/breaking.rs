@@ -321,7 +321,7 @@ impl Breaking {
             }
         }
         if self.has_bypassed() && self.first_write.is_none() {
-            objections.push("no write succeeded while the fault lasted".to_owned());
+            objections.push("no write went through at once while the fault lasted".to_owned());
         }
         objections.extend(self.still_held_up());
         if !self.restored {

@@ -112,9 +112,12 @@ impl Played {
             .first_write_after_seconds
             .zip(breaker.first_write_after_intervals);
         let with = first.map_or_else(
-            || "no write while the fault lasted".to_owned(),
+            || "no write went through at once while the fault lasted".to_owned(),
             |(seconds, intervals)| {
-                format!("the first write {seconds:.1} s after the fault, {intervals:.1} probe intervals")
+                format!(
+                    "the first write that went through at once {seconds:.1} s after the fault, {intervals:.1} probe \
+                     intervals"
+                )
             },
         );
         self.teller.tell(Event::Breaker {

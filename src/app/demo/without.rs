@@ -38,15 +38,16 @@ impl WithoutBreaker {
     pub fn sentence(&self) -> String {
         let removed = self.fault_removed_after_seconds;
         match self.first_write_after_seconds {
-            None => format!("no write succeeded, though the fault was removed after {removed:.1} s"),
-            Some(first) if first < removed => {
-                format!("the first write after {first:.1} s, the fault lasting {removed:.1} s")
+            None => {
+                format!("no write went through at once, though the fault was removed after {removed:.1} s")
             }
-            Some(first) => {
-                format!(
-                    "no write until the fault was removed after {removed:.1} s, the first after {first:.1} s"
-                )
-            }
+            Some(first) if first < removed => format!(
+                "the first write that went through at once {first:.1} s after the fault, which lasted {removed:.1} s"
+            ),
+            Some(first) => format!(
+                "no write went through at once until the fault was removed after {removed:.1} s; the first did after \
+                 {first:.1} s"
+            ),
         }
     }
 }
@@ -83,8 +84,8 @@ mod tests {
     fn it_is_said_whether_writes_came_back_before_the_fault_was_removed_after_it_or_never() {
         let seconds = Duration::from_secs;
         let said = |first: Option<u64>| WithoutBreaker::new(seconds(20), first.map(seconds)).sentence();
-        assert!(said(Some(3)).starts_with("the first write after 3.0 s"));
-        assert!(said(Some(24)).starts_with("no write until the fault was removed after 20.0 s"));
-        assert!(said(None).starts_with("no write succeeded"));
+        assert!(said(Some(3)).contains("3.0 s after the fault, which lasted 20.0 s"));
+        assert!(said(Some(24)).contains("removed after 20.0 s; the first did after 24.0 s"));
+        assert!(said(None).starts_with("no write went through at once, though"));
     }
 }
