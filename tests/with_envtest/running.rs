@@ -124,7 +124,7 @@ async fn the_outage(rung: Rung) {
     let users = Workload::start(&stage.cluster.kubeconfig_text(), &options)
         .await
         .unwrap();
-    users.await_success();
+    users.await_success(&[OPA]);
     outage::until("users write", async || users.first_success().is_some()).await;
     users.forget_failures();
 
@@ -144,7 +144,7 @@ async fn the_outage(rung: Rung) {
     let answer = stage.write("team-a", "of-a-tenant").await;
     assert_eq!(answer.is_success(), rung == Rung::Skip, "{answer:?}");
     if rung == Rung::Skip {
-        users.await_success();
+        users.await_success(&[OPA]);
         outage::until("users write again", async || users.first_success().is_some()).await;
     }
     users.stop().await;

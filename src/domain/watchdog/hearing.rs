@@ -98,7 +98,7 @@ impl Watchdog {
             .collect()
     }
 
-    /// Whether a watch is known to be broken, and for how long.
+    /// Whether a watch has been broken for so long that addresses may be wrong.
     pub(super) fn inventory_is_old(&self, now: Time) -> bool {
         self.watches.iter().any(|report| {
             matches!(report.health, InventoryHealth::Stale { .. })
