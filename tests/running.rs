@@ -36,7 +36,7 @@ use self::between::Between;
 use self::outage::{Outage, all_is_well, assessed};
 
 /// How many labs there are at once: more would starve each other on a small machine.
-const AT_ONCE: usize = 5;
+const AT_ONCE: usize = 3;
 
 /// A control plane with hooks, all of them well.
 struct Lab {

@@ -6,7 +6,7 @@ use hookwatch::domain::bypass::Rung;
 use hookwatch::lab::backend::Behaviour;
 use hookwatch::lab::cluster::LabHook;
 
-use super::between::{Between, Fate, Target};
+use super::between::{Between, Done, Fate, Target};
 use super::{Lab, all, assessed, block_on, bypassed, restored};
 
 const OPA: LabHook = LabHook::Opa;
@@ -26,7 +26,9 @@ async fn every_other(fate: Fate, rung: Rung) {
     lab.behave(OPA, Behaviour::Healthy).await;
     restored(&lab, &engine, &between, &what).await;
     engine.stop().await;
-    let (done, changes) = (between.done(), between.changes());
+    let done = between.done();
+    let of_opa = |done: &&Done| done.write.target == Target::Configuration(OPA.configuration().to_owned());
+    let changes: Vec<Done> = between.changes().iter().filter(of_opa).cloned().collect();
     assert!(done.iter().any(|done| done.fate == fate), "{what}: {done:?}");
     // What was done and not answered was found out by reading, and not done again.
     // From skip it goes over probation; of ignore the fields go back before the annotation.
@@ -48,10 +50,8 @@ fn a_bypass_and_its_end_get_through_whatever_becomes_of_every_other_write() {
         Fate::Silence,
         Fate::SilenceAfter,
         Fate::Answered(429),
-        Fate::Answered(500),
         Fate::Answered(503),
         Fate::Misreported(500),
-        Fate::Misreported(504),
     ];
     let runs = fates.into_iter().map(|fate| (fate, Rung::Shield));
     let runs = runs.chain([(Fate::AnswerLost, Rung::Skip), (Fate::AnswerLost, Rung::Ignore)]);
@@ -82,7 +82,7 @@ fn what_is_due_while_there_is_no_way_to_the_api_server_is_done_as_soon_as_there_
         without(Behaviour::Healthy).await;
         restored(&lab, &engine, &between, "there is a way again").await;
         engine.stop().await;
-        assert_eq!(between.changes().len(), 2);
+        assert_eq!(between.changes().len(), 2, "{:?}", between.changes());
     });
 }
 
