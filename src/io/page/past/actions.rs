@@ -66,8 +66,9 @@ impl Actions {
             let under_way = standing.state == "bypassed" && !standing.effective;
             let Some(action) = Action::of(standing) else {
                 match before {
-                    // What is still coming into force is what it was.
-                    Some(before) if under_way => {
+                    // What is still coming into force is what it was; and what would be done is told once, though a
+                    // guard may hold it back now and then.
+                    Some(before) if under_way || before.0 == Action::Planned => {
                         told.insert(standing.hook.clone(), before);
                     }
                     Some((before, _)) => marks.extend(over(&standing.hook, before, now)),
@@ -199,6 +200,9 @@ mod tests {
         planned.hooks[0].would_bypass = Some(Rung::Shield);
         let marks = actions.news(&planned, at(1));
         assert_eq!(marks[0].text, "w (c) would be bypassed (shield).");
-        assert_eq!(actions.news(&breaker(None), at(2)), []);
+        // Held back for a moment, and then it would be done again.
+        assert_eq!(actions.news(&breaker(Some(Stage::Enforcing)), at(2)), []);
+        assert_eq!(actions.news(&planned, at(3)), []);
+        assert_eq!(actions.news(&breaker(None), at(4)), []);
     }
 }
