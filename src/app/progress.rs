@@ -3,7 +3,10 @@
 use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
 
+use ratatui::crossterm::terminal::size;
 use tokio::time::{Instant, interval_at};
+
+use super::terminal::view::text::{clean, cut};
 
 /// What is done by then needs no word.
 const QUIET: Duration = Duration::from_secs(2);
@@ -30,7 +33,9 @@ impl Line {
     pub fn show(&mut self, text: &str) {
         if self.terminal {
             self.shown = true;
-            eprint!("\r\x1b[K{text}");
+            // One that goes on in the next line could not be written over.
+            let wide = size().map_or(80, |(columns, _)| usize::from(columns));
+            eprint!("\r\x1b[K{}", cut(&clean(text), wide.saturating_sub(1)));
             // A terminal that cannot be written to needs no progress.
             let _ = std::io::stderr().flush();
         }

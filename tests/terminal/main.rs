@@ -14,6 +14,7 @@
 mod fixture;
 mod given_back;
 mod plugin;
+mod progress;
 mod prompt;
 mod pty;
 mod screens;
