@@ -409,6 +409,14 @@ async fn what_is_over_is_brought_back_and_what_is_not_stays() {
         "--yes",
     ];
     assert_eq!(terminal.run(&long).await.0, Some(0));
+    // What a rule lets stay at its limit has no end.
+    let held = HookId::new(HookKind::Mutating, "policy", "b.example.com");
+    let Wish::Bypass { rung, mut why } = wish(Rung::Shield) else {
+        panic!("a bypass")
+    };
+    why.expires = None;
+    applied(&hand, &held, &Wish::Bypass { rung, why }).await;
+    let stays = read(&hand, &held).await;
     tokio::time::sleep(std::time::Duration::from_millis(1_100)).await;
     let (code, shown, said) = terminal.run(&["restore", "--expired", "--yes"]).await;
     assert!(
@@ -417,6 +425,7 @@ async fn what_is_over_is_brought_back_and_what_is_not_stays() {
     );
     let one = read(&hand, &a()).await;
     assert_eq!(one["webhooks"][0], original["webhooks"][0]);
+    assert_eq!(read(&hand, &held).await, stays);
     assert_eq!(
         terminal
             .run(&["restore", "policy/b.example.com", "--yes"])

@@ -286,7 +286,8 @@ impl Breaker {
             return self.bypass(choice, entry.relapses);
         }
         let clean = licence.is_some_and(|licence| licence.clean);
-        if clean && matches!(justified, Err(HeldBack::Refused)) {
+        let refused = hook.refusal.is_some() && (hook.refusal(now).is_some() || justified.is_err());
+        if clean && refused {
             return self.give_up_line(id, hook, entry, now);
         }
         let untouched = unchanged || clean || entry.by_hand;

@@ -161,4 +161,55 @@ mod tests {
         let keys: Vec<&str> = subject.annotations.keys().map(String::as_str).collect();
         assert_eq!(keys, [OPT_OUT_ANNOTATION, "tier"]);
     }
+
+    fn noted(entry: Value) -> Value {
+        json!({STATE_ANNOTATION: json!({"version": 1, "webhooks": {"w": entry}}).to_string()})
+    }
+
+    #[test]
+    fn only_a_person_says_until_when_a_bypass_is_to_be_left_alone() {
+        let until = Time::from_unix_millis(9_000);
+        for (who, expected) in [("anna@desk", Some(until)), ("hookwatch-7_0f", None)] {
+            let entry = json!({"rung": "skip", "phase": "bypassed", "expires": until,
+                "by": {"identity": who, "version": "1"}});
+            let skip = json!([{"name": "hookwatch.dev/skip", "expression": "false"}]);
+            let view = View::of(Some(&object(noted(entry), skip)), "w");
+            assert_eq!((view.by_hand_until, view.left_over), (expected, false), "{who}");
+        }
+    }
+
+    #[test]
+    fn what_is_over_and_still_written_down_is_left_over() {
+        for phase in ["bypassed", "restored"] {
+            let entry = json!({"rung": "ignore", "phase": phase, "original": "w=Fail/10"});
+            let view = View::of(Some(&object(noted(entry.clone()), json!([]))), "w");
+            assert_eq!((view.shown, view.left_over), (Shown::Original, true), "{phase}");
+            let gone = json!({"rung": "skip", "phase": phase});
+            let annotations = json!({STATE_ANNOTATION: json!({"webhooks": {"v": gone}}).to_string()});
+            let view = View::of(Some(&object(annotations, json!([]))), "v");
+            assert_eq!((view.shown, view.left_over), (Shown::Gone, true), "{phase}");
+        }
+        let view = View::of(
+            Some(&object(json!({STATE_ANNOTATION: "nonsense"}), json!([]))),
+            "w",
+        );
+        assert_eq!((view.shown, view.left_over), (Shown::Original, true));
+        let view = View::of(Some(&object(json!({}), json!([]))), "w");
+        assert!(!view.left_over);
+    }
+
+    #[test]
+    fn fields_that_are_hookwatchs_and_that_nothing_explains_are_ours_and_a_name_that_occurs_twice_is_not() {
+        let mut wiped = object(json!({}), json!([]));
+        wiped["webhooks"][0]["failurePolicy"] = "Ignore".into();
+        wiped["metadata"]["managedFields"] = json!([{"manager": "hookwatch",
+            "fieldsV1": {"f:webhooks": {"k:{\"name\":\"w\"}": {"f:failurePolicy": {}}}}}]);
+        let (rung, probation) = (Rung::Ignore, false);
+        assert_eq!(View::of(Some(&wiped), "w").shown, Shown::Ours { rung, probation });
+        let mut twice = object(json!({}), json!([]));
+        let hook = twice["webhooks"][0].clone();
+        twice["webhooks"] = json!([hook, hook]);
+        let view = View::of(Some(&twice), "w");
+        assert_eq!((view.shown, view.left_over), (Shown::Foreign, false));
+    }
 }

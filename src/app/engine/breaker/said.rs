@@ -136,6 +136,8 @@ impl Said {
                 standing.words.clone_from(words);
                 match news {
                     News::WouldBypass(rung) => standing.would_bypass = Some(*rung),
+                    // One that stays at its limit needs somebody as much as one that was put back.
+                    News::Limit => standing.held_back = Some(HeldBack::Limit.as_str().to_owned()),
                     News::HeldBack(reason) if mode != AutoBreak::Off => {
                         standing.held_back = Some(reason.as_str().to_owned());
                     }

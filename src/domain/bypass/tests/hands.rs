@@ -5,12 +5,10 @@ use serde_json::{Value, json};
 use super::objects::{
     NOW, author, bypass, carried_out, claimed, configuration, holds_ours, hook, patched, spec, written,
 };
-use crate::domain::bypass::edit::{Edit, Plan, Refusal, Wish, is_left_over, plan, plan_with};
-use crate::domain::bypass::{
-    Fields, OPT_OUT_ANNOTATION, Phase, Rung, STATE_ANNOTATION, Standing, original_of, standing, touched,
-};
+use crate::domain::bypass::edit::{Edit, Plan, Refusal, Wish, plan};
+use crate::domain::bypass::{OPT_OUT_ANNOTATION, Phase, Rung, STATE_ANNOTATION, Standing, standing, touched};
 
-fn two() -> Value {
+pub(super) fn two() -> Value {
     configuration(vec![hook("a", "Fail", 10, 1), hook("b", "Fail", 7, 0)], json!({}))
 }
 
@@ -21,7 +19,7 @@ fn edit(object: &Value, webhook: &str, wish: &Wish) -> Edit {
     }
 }
 
-fn done(object: &Value, webhook: &str, wish: &Wish) -> Value {
+pub(super) fn done(object: &Value, webhook: &str, wish: &Wish) -> Value {
     carried_out(object, webhook, wish).unwrap_or_else(|(_, refusal)| panic!("{refusal}"))
 }
 
@@ -30,7 +28,7 @@ fn refused(object: &Value, webhook: &str, wish: &Wish) -> Refusal {
 }
 
 /// Somebody else's write.
-fn theirs(object: &Value, change: impl FnOnce(&mut Value)) -> Value {
+pub(super) fn theirs(object: &Value, change: impl FnOnce(&mut Value)) -> Value {
     let mut after = object.clone();
     change(&mut after);
     written(object, after, "somebody")
@@ -273,60 +271,6 @@ fn nonsense_in_the_annotation_is_told_and_does_not_keep_a_hook_from_coming_back(
             "{rung}: {restored:#}"
         );
     }
-}
-
-#[test]
-fn nonsense_that_another_webhook_still_needs_stays() {
-    let bypassed = done(&two(), "a", &bypass(Rung::Ignore));
-    let mut nonsense = theirs(&bypassed, |object| {
-        let text = &mut object["metadata"]["annotations"][STATE_ANNOTATION];
-        *text = text.as_str().expect("text").replacen('{', "", 1).into();
-    });
-    // Where nobody says whose a field is, too.
-    nonsense["metadata"]["managedFields"] = json!([]);
-    assert_eq!(
-        plan(&nonsense, "b", &Wish::Restore, &author(), NOW),
-        Ok(Plan::AlreadySo)
-    );
-    assert!(!is_left_over(&nonsense, "b"));
-    let restored = done(&nonsense, "a", &Wish::Restore);
-    assert!(
-        spec(&restored) == spec(&two()) && !holds_ours(&restored),
-        "{restored:#}"
-    );
-}
-
-#[test]
-fn what_is_wiped_comes_back_by_a_second_copy_but_for_what_somebody_has_set_since() {
-    let wipe = |object: &Value| theirs(object, |object| drop(object["metadata"]["annotations"].take()));
-    let copy = Fields {
-        failure_policy: "Fail".to_owned(),
-        timeout_seconds: 10,
-    };
-    let wiped = wipe(&done(&two(), "a", &bypass(Rung::Ignore)));
-    assert_eq!(original_of(&wiped, "a"), None, "it is not taken for the original");
-    let by_copy = |object: &Value| {
-        let mut object = object.clone();
-        loop {
-            match plan_with(&object, "a", &Wish::Restore, &author(), NOW, Some(&copy)) {
-                Ok(Plan::Edit(edit)) => object = patched(&object, &edit.patch).expect("its tests hold"),
-                Ok(_) => return object,
-                Err(refusal) => panic!("{refusal}"),
-            }
-        }
-    };
-    let restored = by_copy(&wiped);
-    assert!(
-        spec(&restored) == spec(&two()) && !holds_ours(&restored),
-        "{restored:#}"
-    );
-    let longer = theirs(&wiped, |object| {
-        object["webhooks"][0]["timeoutSeconds"] = 20.into()
-    });
-    assert_eq!(by_copy(&longer)["webhooks"][0]["timeoutSeconds"], 20);
-    assert_eq!(by_copy(&longer)["webhooks"][0]["failurePolicy"], "Fail");
-    let wanted = claimed(wiped, "a", "failurePolicy", "somebody");
-    assert_eq!(by_copy(&wanted)["webhooks"][0]["failurePolicy"], "Ignore");
 }
 
 #[test]
