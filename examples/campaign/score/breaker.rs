@@ -93,10 +93,10 @@ pub(super) fn reckon(incident: &Incident, played: &Played) -> Option<Reckoning> 
 
 /// The hook had been bypassed before, and was not let back since.
 fn is_bypassed(acts: &[Act], act: &Act) -> bool {
-    let before = acts
+    let mut before = acts
         .iter()
         .filter(|other| other.hook == act.hook && other.at < act.at);
-    before.last().is_some_and(|last| last.to != To::Original)
+    before.next_back().is_some_and(|last| last.to != To::Original)
 }
 
 fn handled(fault: &Fault, incident: &Incident, played: &Played, broken: &Broken) -> Handled {
