@@ -76,8 +76,8 @@ impl Workload {
         self.record.forget_failures();
     }
 
-    /// The first create or update that was begun after the last [`Self::await_success`] and succeeded within half a
-    /// second.
+    /// The first create or update that was begun after the last [`Self::await_success`] and succeeded at once:
+    /// within half a second, or five times what was usual before.
     pub fn first_success(&self) -> Option<FirstSuccess> {
         self.record.first_success()
     }

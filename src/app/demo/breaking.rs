@@ -32,7 +32,7 @@ pub struct BreakerReport {
     /// From the fault until every API server went by the bypass.
     pub bypassed_after_seconds: Option<f64>,
     /// From the fault to the end of the first create or update that was begun after it, that the culprit is asked about,
-    /// and that succeeded within half a second.
+    /// and that succeeded at once: within half a second, or five times what was usual before.
     pub first_write_after_seconds: Option<f64>,
     /// The same in probe intervals.
     pub first_write_after_intervals: Option<f64>,

@@ -20,8 +20,8 @@ pub const AFTER: Duration = Duration::from_secs(45);
 pub struct WithoutBreaker {
     /// From the fault until it was removed.
     pub fault_removed_after_seconds: f64,
-    /// From the fault to the end of the first create or update that was begun after it and succeeded within half a
-    /// second; `None` when there was none.
+    /// From the fault to the end of the first create or update that was begun after it and succeeded at once;
+    /// `None` when there was none.
     pub first_write_after_seconds: Option<f64>,
 }
 

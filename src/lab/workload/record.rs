@@ -8,8 +8,10 @@ use jiff::Timestamp;
 
 use crate::lab::cluster::LabHook;
 
-/// A write that takes longer than this is not as usual, even if it succeeds.
+/// A write that takes longer than this is not as usual, even if it succeeds,
 const AT_ONCE: Duration = Duration::from_millis(500);
+/// unless writes took long before: then it may take so many times as long.
+const TIMES_USUAL: u32 = 5;
 /// How far back single writes are remembered.
 const MEMORY: Duration = Duration::from_secs(30);
 /// And how many of them at most.
@@ -69,13 +71,13 @@ pub struct FirstSuccess {
 pub struct Flow {
     /// The namespace.
     pub namespace: String,
-    /// Writes that succeeded within half a second.
+    /// Writes that succeeded at once: within half a second, or five times what was usual before.
     pub at_once: u64,
     /// Writes that succeeded later.
     pub late: u64,
     /// Writes that were refused or given up.
     pub failed: u64,
-    /// Writes under way for more than half a second, whenever they were begun.
+    /// Writes under way for longer than that, whenever they were begun.
     pub waiting: u64,
 }
 
@@ -109,6 +111,8 @@ struct State {
     first_failure: Option<FirstFailure>,
     /// Since when a success is waited for, of a write that one of these hooks is asked about.
     awaited: Option<(Instant, Vec<LabHook>)>,
+    /// What a write took before that.
+    usual: Duration,
     first_success: Option<FirstSuccess>,
     next_ticket: u64,
     under_way: BTreeMap<Ticket, (Instant, String)>,
@@ -137,13 +141,14 @@ impl Record {
             .awaited
             .as_ref()
             .is_some_and(|(since, hooks)| began >= *since && is_asked(hooks, &request));
-        if awaited && took <= AT_ONCE && state.first_success.is_none() {
+        let at_once = took <= state.at_once();
+        if awaited && at_once && state.first_success.is_none() {
             state.first_success = Some(FirstSuccess {
                 ended: now,
                 request: request.clone(),
             });
         }
-        state.count_flow(began, &request, |flow| match took <= AT_ONCE {
+        state.count_flow(began, &request, |flow| match at_once {
             true => flow.at_once += 1,
             false => flow.late += 1,
         });
@@ -207,7 +212,9 @@ impl Record {
 
     pub(super) fn await_success(&self, hooks: &[LabHook]) {
         let mut state = self.lock();
-        (state.awaited, state.first_success) = (Some((Instant::now(), hooks.to_vec())), None);
+        let now = Instant::now();
+        state.usual = state.recent(now, MEMORY).median.unwrap_or_default();
+        (state.awaited, state.first_success) = (Some((now, hooks.to_vec())), None);
     }
 
     /// Counts anew, from now on, how the writes to each namespace go.
@@ -240,6 +247,11 @@ fn namespace(request: &str) -> &str {
 }
 
 impl State {
+    /// What a write may take that goes through at once.
+    fn at_once(&self) -> Duration {
+        AT_ONCE.max(self.usual * TIMES_USUAL)
+    }
+
     fn count_flow(&mut self, began: Instant, request: &str, count: impl FnOnce(&mut Flow)) {
         let hooks = self.awaited.iter().flat_map(|(_, hooks)| hooks);
         if self.counted_since.is_none_or(|since| began < since)
@@ -254,7 +266,7 @@ impl State {
         let mut flows = self.flows.clone();
         let hooks = self.awaited.as_ref().map_or(&[][..], |(_, hooks)| hooks);
         for (began, request) in self.under_way.values() {
-            if is_asked(hooks, request) && now.saturating_duration_since(*began) > AT_ONCE {
+            if is_asked(hooks, request) && now.saturating_duration_since(*began) > self.at_once() {
                 flows.entry(namespace(request).to_owned()).or_default().waiting += 1;
             }
         }
