@@ -26,6 +26,8 @@ const MANIFEST: &str = "examples/getting-started/broken-webhook.yaml";
 /// A write that it is asked about.
 const WRITE: &str = "examples/getting-started/configmap.yaml";
 const WEBHOOK: &str = "broken.hookwatch-try.example.com";
+/// One control plane at a time: two would slow each other down, and slowness is what is looked for.
+static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 /// A guard against a hang, not a measurement.
 const GUARD: Duration = Duration::from_secs(120);
 
@@ -52,6 +54,7 @@ fn what_needs_no_cluster_works_as_it_is_written() {
     }
     let commands = without_a_cluster(&document);
     assert!(commands.len() >= 3, "{commands:?}");
+    let _alone = ALONE.blocking_lock();
     // As after `cargo install`: the binary is in the path, and no kubeconfig is there.
     let bin = Path::new(HOOKWATCH).parent().unwrap().display().to_string();
     let home = tempfile::tempdir().unwrap();
@@ -172,6 +175,7 @@ fn api(client: &Client, object: &DynamicObject) -> Api<DynamicObject> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_webhook_that_is_broken_on_purpose_is_named_and_harms_nobody_else() {
+    let _alone = ALONE.lock().await;
     let lab = Lab::start();
     let client = lab.client().await;
     for object in objects() {
