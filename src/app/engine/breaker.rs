@@ -4,6 +4,7 @@
 //! here waits for a Lease, an Event or a ConfigMap: what has to be agreed on stands in the ledger, which no webhook can
 //! block.
 
+mod change;
 mod pauses;
 mod said;
 mod sights;
@@ -25,19 +26,17 @@ use super::announce::Announcements;
 use super::replicas::Leadership;
 use crate::app::config::Config;
 use crate::domain::breaker::{
-    Action, AtLimit, Breaker, Ceiling, Change, Judged, Observation, Outcome, Policy, Settings, Stage, Ticket,
-    To, View,
+    Action, Breaker, Ceiling, Change, Judged, Observation, Outcome, Policy, Settings, Stage, Ticket, View,
 };
-use crate::domain::bypass::Writer;
-use crate::domain::bypass::edit::{Author, Why, Wish};
+use crate::domain::bypass::edit::Wish;
 use crate::domain::fence::AutoBreak;
 use crate::domain::hook::HookId;
 use crate::domain::time::Time;
 use crate::domain::unchecked::Unchecked;
-use crate::domain::verdict::{Assessment, Cause};
+use crate::domain::verdict::Assessment;
 use crate::domain::watchdog::Event;
 use crate::io::Clock;
-use crate::io::audit::{AuditLog, Record};
+use crate::io::audit::AuditLog;
 use crate::io::breaker::{Hand, Patience, Report, Server, all_know_match_conditions, own_user, servers};
 use crate::io::client::Connection;
 use crate::io::ledger::LedgerObject;
@@ -377,91 +376,6 @@ impl Driver {
                     self.has.announcements.as_ref(),
                 );
             }
-        }
-    }
-
-    fn author(&self) -> Author {
-        Author {
-            namespace: self.namespace.clone(),
-            account: self.account.clone(),
-            writer: Writer {
-                identity: self.has.identity.to_string(),
-                version: env!("CARGO_PKG_VERSION").to_owned(),
-            },
-            match_conditions: self.match_conditions == Some(true),
-        }
-    }
-
-    fn wish(&self, change: &Change, now: Time) -> Wish {
-        let rung = match change.to {
-            To::Bypass(rung) => rung,
-            To::Probation => return Wish::Probation,
-            To::Original => return Wish::Restore,
-        };
-        let hook = &change.hook;
-        let assessment = self
-            .has
-            .judged
-            .borrow()
-            .as_ref()
-            .map(|(assessment, _)| Arc::clone(assessment));
-        let verdict = assessment.iter().flat_map(|it| &it.hooks).find(|verdict| {
-            verdict.kind == hook.kind
-                && verdict.webhook == hook.webhook
-                && verdict.configuration.as_ref() == Some(&hook.configuration)
-        });
-        let cause = verdict.and_then(|verdict| verdict.cause).unwrap_or(Cause::Slow);
-        let subject = self
-            .sights
-            .owner(hook)
-            .map(|(subject, _)| Arc::clone(subject))
-            .unwrap_or_default();
-        let rule = self.policy.rule(hook, &subject, cause);
-        // What stays at its limit until somebody comes has no end that `restore --expired` could go by.
-        let ends = rule.at_limit(rung) == AtLimit::Restore;
-        Wish::Bypass {
-            rung,
-            why: Why {
-                reason: change.why.to_string(),
-                evidence: verdict.map_or_else(Vec::new, |verdict| verdict.evidence.clone()),
-                expires: ends.then(|| now + rule.longest),
-            },
-        }
-    }
-
-    /// Counts, logs and records a change.
-    fn changed(&mut self, change: &Change, wish: &Wish, outcome: &Outcome, report: &Report) {
-        let action = match change.to {
-            To::Bypass(_) => "bypass",
-            To::Probation => "probation",
-            To::Original => "restore",
-        };
-        let came_of_it = match outcome {
-            Outcome::Applied(_) | Outcome::Written(_) => "applied",
-            Outcome::Conflict => "conflict",
-            Outcome::Gone => "gone",
-            Outcome::Refused(_) => "refused",
-            Outcome::Ambiguous => "unclear",
-        };
-        self.has.metrics.acted(action, came_of_it);
-        let record = Record::new(&change.hook, wish, &self.author(), report, self.now());
-        let steps = record.steps.join("; ");
-        tracing::info!(
-            action,
-            outcome = came_of_it,
-            webhook = &*change.hook.webhook,
-            configuration = &*change.hook.configuration,
-            why = &*change.why,
-            steps,
-            "a webhook configuration was to be changed"
-        );
-        if let Some(audit) = self.audit.clone() {
-            // A disk that hangs holds nothing up but the line.
-            tokio::task::spawn_blocking(move || {
-                if let Err(error) = audit.write(&record) {
-                    tracing::error!(%error, "the audit log cannot be written");
-                }
-            });
         }
     }
 
