@@ -65,7 +65,7 @@ pub struct FirstSuccess {
     pub request: String,
 }
 
-/// How the writes to one namespace went that were begun since [`Record::count_flows`], as far as a hook is asked about
+/// How the writes to one namespace went that were begun since `Record::count_flows`, as far as a hook is asked about
 /// them that is waited for.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Flow {

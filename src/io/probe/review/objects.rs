@@ -199,7 +199,7 @@ fn pod_spec() -> Value {
         "securityContext": {"runAsNonRoot": true, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
         "containers": [{
             "name": "probe",
-            "image": "registry.k8s.io/pause:3.10",
+            "image": "pause:3.10",
             "imagePullPolicy": "IfNotPresent",
             "resources": {"requests": {"cpu": "1m", "memory": "8Mi"}, "limits": {"cpu": "10m", "memory": "16Mi"}},
             "terminationMessagePath": "/dev/termination-log",
