@@ -160,6 +160,10 @@ impl Watchdog {
 
     fn witnesses(&self, hook: &Hook, verdict: &Verdict, scene: &Scene<'_>) -> BTreeSet<Witness> {
         let (now, windows) = (scene.now, scene.windows);
+        // What a rollout costs is over by the time it is known: nobody can say of it what is, and a bypass comes too late.
+        if verdict.cause == Some(Cause::RolloutGap) {
+            return BTreeSet::new();
+        }
         let mut witnesses = BTreeSet::new();
         if self.probes_speak(&hook.id, verdict.cause, now) {
             witnesses.insert(Witness::Probes);

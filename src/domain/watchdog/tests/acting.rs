@@ -92,6 +92,24 @@ fn a_late_canary_is_no_witness_while_something_else_holds_requests_up() {
 }
 
 #[test]
+fn nobody_can_say_that_a_rollout_still_costs_calls() {
+    let opa = hook("opa", 2);
+    let mut incident = Incident::calm(&[&opa]);
+    incident.canary_late(11 * SECOND);
+    for backend in 0..2 {
+        incident.probe_late(11 * SECOND, &opa, backend, 2 * SECOND);
+    }
+    let mut assessment = Assessment::clone(&incident.tick(13 * SECOND + 100));
+    for (cause, known) in [(Cause::Hanging, 2), (Cause::RolloutGap, 0)] {
+        for verdict in &mut assessment.hooks {
+            verdict.cause = Some(cause);
+        }
+        let judged = incident.watchdog.judged(&assessment);
+        assert_eq!(judged.hooks[&opa.id].witnesses.len(), known, "{cause}");
+    }
+}
+
+#[test]
 fn a_late_canary_that_two_suspects_share_is_nobodys_witness() {
     let (a, b) = (hook("a", 1), hook("b", 1));
     let mut incident = Incident::calm(&[&a, &b]);
