@@ -30,6 +30,15 @@ const LATE: Duration = Duration::from_secs(2);
 /// Mean seconds per call from which on the counters speak of a hook that is late.
 const SLOW: f64 = 0.5;
 
+/// What one hook is held against.
+struct Scene<'a> {
+    now: Time,
+    all: &'a [Verdict],
+    windows: &'a Windows,
+    /// Something that is no hook's is known to hold requests up.
+    elsewhere: bool,
+}
+
 /// Hooks that are asked about something that a shield spares. It changes with the inventory alone.
 pub(super) fn shieldable(inventory: &Inventory, own_namespace: &str) -> BTreeSet<HookId> {
     let labels = |namespace: &str| inventory.namespaces.get(namespace);
@@ -52,7 +61,12 @@ impl Watchdog {
             .flat_map(|inventory| &inventory.hooks)
             .map(|hook| (&hook.id, hook.as_ref()))
             .collect();
-        let elsewhere = assessment.control_plane.not_a_hook.is_some();
+        let scene = Scene {
+            now,
+            all: &assessment.hooks,
+            windows: &windows,
+            elsewhere: assessment.control_plane.not_a_hook.is_some(),
+        };
         let mut hooks = BTreeMap::new();
         for verdict in &assessment.hooks {
             // One that only metrics or a refusal name is not there to be bypassed.
@@ -66,8 +80,7 @@ impl Watchdog {
             };
             let Some(hook) = by_id.get(&id) else { continue };
             self.some_answered.take(hook, verdict, &windows, now);
-            let canary = self.canary_word(hook, elsewhere, now);
-            let facts = self.facts(hook, verdict, canary, (&assessment.hooks, &windows), now);
+            let facts = self.facts(hook, verdict, &scene);
             hooks.insert(id, facts);
         }
         Judged {
@@ -83,19 +96,14 @@ impl Watchdog {
         }
     }
 
-    fn facts(
-        &self,
-        hook: &Hook,
-        verdict: &Verdict,
-        canary: CanaryWord,
-        (all, windows): (&[Verdict], &Windows),
-        now: Time,
-    ) -> Facts {
+    fn facts(&self, hook: &Hook, verdict: &Verdict, scene: &Scene<'_>) -> Facts {
+        let now = scene.now;
+        let canary = self.canary_word(hook, scene.elsewhere, now);
         let is_well = canary != CanaryWord::Failed && self.is_well_though_uncalled(hook, verdict.cause, now);
         let witnesses = match verdict.health {
             _ if is_well => BTreeSet::new(),
             Health::Healthy | Health::Unknown => BTreeSet::new(),
-            Health::Suspect | Health::Failing => self.witnesses(hook, verdict, all, windows, now),
+            Health::Suspect | Health::Failing => self.witnesses(hook, verdict, scene),
         };
         let (health, cause, effect) = match is_well {
             true => (Health::Healthy, None, Effect::None),
@@ -150,14 +158,12 @@ impl Watchdog {
             .collect()
     }
 
-    fn witnesses(
-        &self,
-        hook: &Hook,
-        verdict: &Verdict,
-        all: &[Verdict],
-        windows: &Windows,
-        now: Time,
-    ) -> BTreeSet<Witness> {
+    fn witnesses(&self, hook: &Hook, verdict: &Verdict, scene: &Scene<'_>) -> BTreeSet<Witness> {
+        let (now, windows) = (scene.now, scene.windows);
+        // What a rollout costs is over by the time it is known: nobody can say of it what is, and a bypass comes too late.
+        if verdict.cause == Some(Cause::RolloutGap) {
+            return BTreeSet::new();
+        }
         let mut witnesses = BTreeSet::new();
         if self.probes_speak(&hook.id, verdict.cause, now) {
             witnesses.insert(Witness::Probes);
@@ -171,7 +177,7 @@ impl Watchdog {
         if spans.into_iter().any(counted) {
             witnesses.insert(Witness::Counters);
         }
-        if self.canary_speaks(hook, all, now) {
+        if self.canary_speaks(hook, scene) {
             witnesses.insert(Witness::Canary);
         }
         witnesses
@@ -214,13 +220,18 @@ impl Watchdog {
         series.calls.mean().is_some_and(|mean| mean >= SLOW) && series.calls.count >= own as f64 + 2.0
     }
 
-    /// A canary was refused in the hook's name; or one that meets it is late, and meets no other that could be why.
-    fn canary_speaks(&self, hook: &Hook, all: &[Verdict], now: Time) -> bool {
+    /// A canary was refused in the hook's name; or one that meets it is late, and neither does it meet another that
+    /// could be why, nor is anything else known to be.
+    fn canary_speaks(&self, hook: &Hook, scene: &Scene<'_>) -> bool {
+        let now = scene.now;
         let mut named = self.canaries.naming(&hook.id.webhook, now);
         // What was called elsewhere is another hook of that name, even if that is gone again.
         let called_here = |url: &Option<String>| url.as_deref().is_none_or(|url| hook.is_called_at(url));
         if named.any(|named| named.current && called_here(&named.failure.url)) {
             return true;
+        }
+        if scene.elsewhere {
+            return false;
         }
         let late = |target: &CanaryTarget| {
             let mut memories = self.canaries.iter();
@@ -238,7 +249,7 @@ impl Watchdog {
             );
             slows && matches!(verdict.health, Health::Failing | Health::Suspect)
         };
-        let shared = all.iter().filter(suspicious).any(|verdict| {
+        let shared = scene.all.iter().filter(suspicious).any(|verdict| {
             let Some(configuration) = verdict.configuration.clone() else {
                 return false;
             };

@@ -6,7 +6,7 @@ use super::*;
 use crate::domain::breaker::{CanaryWord, Facts, Judged, Witness};
 use crate::domain::canary::FurtherCanary;
 use crate::domain::hook::MatchCondition;
-use crate::domain::verdict::Bypass;
+use crate::domain::verdict::{Bypass, Elsewhere};
 
 impl Incident {
     fn judged(&mut self, ms: u64) -> Judged {
@@ -67,6 +67,47 @@ fn a_canary_and_the_counters_that_it_moved_itself_are_one_witness() {
     let with_users = incident.facts(14 * SECOND + 10, &opa);
     let both = witnesses(&[Witness::Canary, Witness::Counters]);
     assert_eq!(with_users.witnesses, both);
+}
+
+#[test]
+fn a_late_canary_is_no_witness_while_something_else_holds_requests_up() {
+    let opa = hook("opa", 2);
+    let mut incident = Incident::calm(&[&opa]);
+    incident.canary_late(11 * SECOND);
+    for backend in 0..2 {
+        incident.probe_late(11 * SECOND, &opa, backend, 2 * SECOND);
+    }
+    let mut assessment = Assessment::clone(&incident.tick(13 * SECOND + 100));
+    let mut witnesses_of = |assessment: &Assessment| {
+        let judged = incident.watchdog.judged(assessment);
+        judged.hooks[&opa.id].witnesses.clone()
+    };
+    let both = witnesses(&[Witness::Probes, Witness::Canary]);
+    assert_eq!(witnesses_of(&assessment), both);
+    assessment.control_plane.not_a_hook = Some(Elsewhere {
+        cause: NotAHook::ReplicaDown,
+        confidence: 0.9,
+        evidence: Vec::new(),
+    });
+    assert_eq!(witnesses_of(&assessment), witnesses(&[Witness::Probes]));
+}
+
+#[test]
+fn nobody_can_say_that_a_rollout_still_costs_calls() {
+    let opa = hook("opa", 2);
+    let mut incident = Incident::calm(&[&opa]);
+    incident.canary_late(11 * SECOND);
+    for backend in 0..2 {
+        incident.probe_late(11 * SECOND, &opa, backend, 2 * SECOND);
+    }
+    let mut assessment = Assessment::clone(&incident.tick(13 * SECOND + 100));
+    for (cause, known) in [(Cause::Hanging, 2), (Cause::RolloutGap, 0)] {
+        for verdict in &mut assessment.hooks {
+            verdict.cause = Some(cause);
+        }
+        let judged = incident.watchdog.judged(&assessment);
+        assert_eq!(judged.hooks[&opa.id].witnesses.len(), known, "{cause}");
+    }
 }
 
 #[test]
