@@ -77,8 +77,6 @@ pub struct Times {
     pub well_for: Duration,
     /// How long only canaries reach it.
     pub probation: Duration,
-    /// How long it is under watch after that.
-    pub watch: Duration,
     /// How long it has to be well before what happened is forgotten.
     pub remember: Duration,
     /// `well_for` doubles with every relapse, at most this many times.
@@ -101,7 +99,6 @@ impl Default for Times {
             patience: Duration::from_secs(120),
             well_for: Duration::from_secs(30),
             probation: Duration::from_secs(20),
-            watch: Duration::from_secs(120),
             remember: Duration::from_secs(3_600),
             doublings: 6,
             fresh: Duration::from_secs(10),

@@ -138,7 +138,7 @@ impl Canaries {
     }
 
     /// How many of a target ended at such times.
-    pub fn ended_within(&self, target: CanaryTarget, within: impl Fn(Time) -> bool) -> usize {
+    pub fn ended_within(&self, target: CanaryTarget, within: impl Fn(Time) -> bool) -> Vec<Duration> {
         let finished = self
             .0
             .get(&target)
@@ -146,7 +146,8 @@ impl Canaries {
             .flat_map(|memory| &memory.finished);
         finished
             .filter(|report| within(report.started + report.took))
-            .count()
+            .map(|report| report.took)
+            .collect()
     }
 
     /// One view per canary, for people.

@@ -216,7 +216,10 @@ impl Driver {
                     facts.ceiling = *ceiling;
                 }
                 // Its owner may have said something that was not read yet.
-                None => facts.ceiling = Ceiling::Unreadable,
+                None => {
+                    facts.ceiling = Ceiling::Unreadable;
+                    judged.inventory_is_old |= facts.is_culprit();
+                }
             }
         }
         self.sights.culprits = judged

@@ -113,7 +113,7 @@ pub enum News {
     Reverted,
     /// Somebody keeps doing so: it is left alone.
     Contested,
-    /// Somebody changed what hookwatch had changed: it is theirs.
+    /// Several webhooks of the object have this name now: nobody can tell which of them was changed.
     Foreign,
     /// A change was refused.
     Refused,

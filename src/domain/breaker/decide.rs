@@ -90,7 +90,7 @@ impl Breaker {
             (None, Shown::Foreign) if culprit => Step::held_back(HeldBack::Foreign),
             (_, Shown::Foreign) => Step::default().says(
                 News::Foreign,
-                "Somebody changed what hookwatch had changed. It is theirs now; hookwatch leaves it alone.",
+                "Several webhooks of the configuration have this name: hookwatch cannot tell which it changed, and leaves them alone.",
             ),
         }
     }

@@ -39,7 +39,7 @@ pub enum HeldBack {
     Contested,
     /// Its bypass lasted as long as it may, and it was not well since.
     Limit,
-    /// Somebody changed the fields that we would change.
+    /// Several webhooks of the object have this name.
     Foreign,
     /// As many hooks are bypassed as may be at once.
     Budget,

@@ -107,7 +107,7 @@ pub enum Shown {
         /// Only dry-run canaries reach the hook.
         probation: bool,
     },
-    /// hookwatch's mark is on them, and somebody changed them since. They are theirs.
+    /// Nobody can tell whose they are: several webhooks have this name.
     Foreign,
     /// There is no such object or entry.
     Gone,
@@ -129,7 +129,7 @@ pub struct Judged {
     pub inventory_is_old: bool,
     /// The fence around the account is proven.
     pub fence_holds: bool,
-    /// The API servers know `matchConditions`: all of them, stable since 1.30.
+    /// The API servers know `matchConditions`: all of them. On by default since 1.28.
     pub match_conditions: bool,
     /// Every hook of the inventory.
     pub hooks: BTreeMap<HookId, Facts>,

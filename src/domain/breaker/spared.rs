@@ -6,11 +6,13 @@ use crate::domain::hook::{Hook, Labels, Rule, Scope};
 use crate::domain::matching::RequestShape;
 
 /// What is spared wherever it is: group, resource, subresource.
-const EVERYWHERE: [(&str, &str, &str); 11] = [
+const EVERYWHERE: [(&str, &str, &str); 19] = [
     ("authentication.k8s.io", "tokenreviews", ""),
+    ("authentication.k8s.io", "selfsubjectreviews", ""),
     ("authorization.k8s.io", "subjectaccessreviews", ""),
     ("authorization.k8s.io", "localsubjectaccessreviews", ""),
     ("authorization.k8s.io", "selfsubjectaccessreviews", ""),
+    ("authorization.k8s.io", "selfsubjectrulesreviews", ""),
     ("discovery.k8s.io", "endpointslices", ""),
     ("", "nodes", ""),
     ("", "nodes", "status"),
@@ -18,6 +20,13 @@ const EVERYWHERE: [(&str, &str, &str); 11] = [
     ("", "serviceaccounts", "token"),
     ("storage.k8s.io", "csinodes", ""),
     ("certificates.k8s.io", "certificatesigningrequests", ""),
+    // What an API server writes while it starts.
+    ("rbac.authorization.k8s.io", "clusterroles", ""),
+    ("rbac.authorization.k8s.io", "clusterrolebindings", ""),
+    ("scheduling.k8s.io", "priorityclasses", ""),
+    ("flowcontrol.apiserver.k8s.io", "flowschemas", ""),
+    ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations", ""),
+    ("apiregistration.k8s.io", "apiservices", ""),
 ];
 
 /// Whether a hook is asked about anything that a shield spares, as far as its rules and selectors tell. `own` is the

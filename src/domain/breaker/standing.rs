@@ -52,9 +52,4 @@ impl HookStanding {
             unchecked: None,
         }
     }
-
-    /// Whether less is enforced than the owner wants.
-    pub fn is_open(&self) -> bool {
-        self.rung.is_some()
-    }
 }

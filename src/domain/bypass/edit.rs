@@ -192,7 +192,7 @@ pub fn plan_with(
     if object.pointer("/metadata/uid").and_then(Value::as_str).is_none() {
         return Err(Refusal::NoObject);
     }
-    let opted_out = annotation(object, OPT_OUT_ANNOTATION).map(str::to_ascii_lowercase);
+    let opted_out = annotation(object, OPT_OUT_ANNOTATION).map(|text| text.trim().to_ascii_lowercase());
     match (&opted_out, wish) {
         // To take everything of hookwatch's away is what its owner wants.
         (Some(text), wish) if text == "off" && *wish != Wish::Restore => return Err(Refusal::OptedOut),

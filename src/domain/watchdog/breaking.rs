@@ -29,6 +29,8 @@ const SPREAD: Duration = Duration::from_secs(1);
 const LATE: Duration = Duration::from_secs(2);
 /// Mean seconds per call from which on the counters speak of a hook that is late.
 const SLOW: f64 = 0.5;
+/// Every replica of hookwatch writes canaries, and none knows what those of the others came to: so many are reckoned with.
+const REPLICAS: f64 = 3.0;
 
 /// What one hook is held against.
 struct Scene<'a> {
@@ -98,7 +100,9 @@ impl Watchdog {
 
     fn facts(&self, hook: &Hook, verdict: &Verdict, scene: &Scene<'_>) -> Facts {
         let now = scene.now;
-        let canary = self.canary_word(hook, scene.elsewhere, now);
+        let met = self.met(&hook.id);
+        let elsewhere = scene.elsewhere || self.shared_with_a_suspect(hook, scene.all, |it| met.contains(it));
+        let canary = self.canary_word(hook, elsewhere, now);
         let is_well = canary != CanaryWord::Failed && self.is_well_though_uncalled(hook, verdict.cause, now);
         let witnesses = match verdict.health {
             _ if is_well => BTreeSet::new(),
@@ -201,7 +205,7 @@ impl Watchdog {
         }
     }
 
-    /// The API server counted calls that failed or were late, more of them than our own canaries made.
+    /// The API server counted calls that failed or were late, more of them than the canaries of all replicas made.
     fn counters_speak(&self, hook: &Hook, window: &Window, now: Time) -> bool {
         let key = (hook.id.kind, hook.id.webhook.to_string());
         let Some(series) = window.gained.hooks.get(&key) else {
@@ -210,14 +214,16 @@ impl Watchdog {
         let within = |ended: Time| ended >= window.from && ended <= window.to;
         let own_failed = self.canaries.naming(&hook.id.webhook, now);
         let own_failed = own_failed.filter(|named| within(named.started + named.took));
-        if series.failed() >= own_failed.count() as f64 + 1.0 {
+        if series.failed() >= own_failed.count() as f64 * REPLICAS + 1.0 {
             return true;
         }
         let own = self.met(&hook.id).iter();
-        let own: usize = own
-            .map(|target| self.canaries.ended_within(*target, within))
-            .sum();
-        series.calls.mean().is_some_and(|mean| mean >= SLOW) && series.calls.count >= own as f64 + 2.0
+        let own = own.flat_map(|target| self.canaries.ended_within(*target, within));
+        let (own, own_took) = own.fold((0.0, 0.0), |(count, sum), took| {
+            (count + REPLICAS, sum + REPLICAS * took.as_secs_f64())
+        });
+        let users = series.calls.count - own;
+        users >= 2.0 && (series.calls.sum - own_took) / users >= SLOW
     }
 
     /// A canary was refused in the hook's name; or one that meets it is late, and neither does it meet another that
@@ -241,7 +247,19 @@ impl Watchdog {
                         || memory.slow(now).is_some())
             })
         };
-        let late: Vec<&CanaryTarget> = self.met(&hook.id).iter().filter(|it| late(it)).collect();
+        let reaching = self.met(&hook.id).iter();
+        let reaching = reaching.filter(|target| !self.is_kept_from(hook, **target));
+        let late: Vec<&CanaryTarget> = reaching.filter(|it| late(it)).collect();
+        !late.is_empty() && !self.shared_with_a_suspect(hook, scene.all, |target| late.contains(&target))
+    }
+
+    /// Whether another hook that may be why a request is late meets one of those canaries.
+    fn shared_with_a_suspect(
+        &self,
+        hook: &Hook,
+        all: &[Verdict],
+        is_one: impl Fn(&CanaryTarget) -> bool,
+    ) -> bool {
         let suspicious = |verdict: &&Verdict| {
             let slows = matches!(
                 verdict.cause,
@@ -249,7 +267,7 @@ impl Watchdog {
             );
             slows && matches!(verdict.health, Health::Failing | Health::Suspect)
         };
-        let shared = scene.all.iter().filter(suspicious).any(|verdict| {
+        all.iter().filter(suspicious).any(|verdict| {
             let Some(configuration) = verdict.configuration.clone() else {
                 return false;
             };
@@ -258,13 +276,12 @@ impl Watchdog {
                 configuration,
                 webhook: verdict.webhook.clone(),
             };
-            id != hook.id && self.met(&id).iter().any(|target| late.contains(&target))
-        });
-        !late.is_empty() && !shared
+            id != hook.id && self.met(&id).iter().any(&is_one)
+        })
     }
 
-    /// What canaries that were sent since the hook was last changed say of it. `elsewhere`: something that is no hook's
-    /// is known to hold requests up.
+    /// What canaries that were sent since the hook was last changed say of it. `elsewhere`: something that is no hook's,
+    /// or another hook, is known to hold canaries up.
     pub(super) fn canary_word(&self, hook: &Hook, elsewhere: bool, now: Time) -> CanaryWord {
         let met = self.met(&hook.id);
         if met.is_empty() {
@@ -278,7 +295,8 @@ impl Watchdog {
         let since = self.reconfigured_at(&hook.id, now).map(|at| at + SPREAD);
         let is_news = |started: Time| since.is_none_or(|since| started >= since);
         let mut word = CanaryWord::Awaited;
-        for (_, memory) in self.canaries.iter().filter(|(target, _)| met.contains(target)) {
+        let reaching = |target: CanaryTarget| met.contains(&target) && !self.is_kept_from(hook, target);
+        for (_, memory) in self.canaries.iter().filter(|(target, _)| reaching(*target)) {
             let late = memory.overdue_for(now);
             if late.is_some_and(|(started, waiting)| is_news(started) && waiting >= LATE) {
                 match elsewhere {

@@ -149,7 +149,12 @@ impl Way<'_> {
             report.changes.extend(edit.changes);
             let view = View::of(Some(&written), &hook.webhook);
             if edit.last {
+                let shown = self.plan(&written, hook, wish, author).await;
                 report.object = Some(written);
+                if !matches!(shown, Ok(Plan::AlreadySo | Plan::Gone)) {
+                    let why = "the API server took the patch, and its answer does not show it".to_owned();
+                    return refused(Outcome::GaveUp(why), report);
+                }
                 report.outcome = Outcome::Applied;
                 return Told::Applied(view);
             }
@@ -159,7 +164,7 @@ impl Way<'_> {
     }
 }
 
-/// Nothing was done, and why.
+/// It did not come to what was wanted, and why.
 fn refused(outcome: Outcome, report: &mut Report) -> Told {
     let why = outcome.detail().unwrap_or_else(|| outcome.as_str().to_owned());
     report.outcome = outcome;

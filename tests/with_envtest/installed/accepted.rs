@@ -5,11 +5,12 @@ use serde_json::{Value, json};
 use super::lab::{done, shell};
 use crate::privileges::cluster::{Cluster, manifests};
 
-const FOLDERS: [&str; 5] = [
+const FOLDERS: [&str; 6] = [
     "base",
     "overlays/breaker",
     "overlays/expiry",
     "overlays/control-plane",
+    "overlays/unchecked",
     "monitoring",
 ];
 

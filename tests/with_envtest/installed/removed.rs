@@ -120,11 +120,10 @@ fn is_bypassed(assessment: &Value) -> bool {
 pub async fn upgraded_and_removed_without_a_trace() {
     let cluster = Cluster::start().await;
     let kubeconfig = cluster.admin_kubeconfig();
-    done(
-        &kubeconfig,
-        "kubectl apply --server-side -k deploy/overlays/expiry",
-    )
-    .await;
+    for overlay in ["expiry", "unchecked"] {
+        let apply = format!("kubectl apply --server-side -k deploy/overlays/{overlay}");
+        done(&kubeconfig, &apply).await;
+    }
     // The fence is tried at what is there.
     let hanging = hanging(&json!([{
         "apiGroups": ["", "coordination.k8s.io"], "apiVersions": ["*"], "operations": ["CREATE", "UPDATE"],

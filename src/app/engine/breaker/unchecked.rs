@@ -73,7 +73,10 @@ impl Watch {
                 Stage::Probation { restored: false } => Way::Skipped,
                 _ => continue,
             };
-            open.insert(hook.clone(), (way, since(hook).unwrap_or(now)));
+            let since = since(hook).unwrap_or(now);
+            // A shielded hook may fail open for everybody else.
+            let gap = open.entry(hook.clone()).or_insert((way, since));
+            *gap = (gap.0.max(way), gap.1.min(since));
         }
         let over = self.gaps.look(&open, now).into_iter();
         let job = |(hook, gap)| Job {

@@ -142,7 +142,6 @@ impl Setup {
             patience: UNIT * 3,
             well_for: UNIT,
             probation: UNIT,
-            watch: UNIT,
             remember: UNIT * 2,
             doublings: 1,
             fresh: UNIT / 2,

@@ -93,7 +93,9 @@ pub(super) fn restore(here: &Here<'_>, now: Time, copy: Option<&Fields>) -> Resu
         (Some(_), _) => {
             page.state.forget(here.webhook);
             let text = page.state.text();
-            page.release(text.is_none());
+            // Where somebody took another webhook's note away, what is owned of it is the one sign of it that is left.
+            let alone = others(here).all(|other| !ownership::holds(here.object, other.webhook));
+            page.release(text.is_none() && alone);
             page.annotate(text);
             Ok(page.edit(true))
         }
