@@ -10,7 +10,7 @@ use super::history::{Baseline, ENOUGH_WRITES, Usual, Window, Windows};
 use super::hook::HookKind;
 use super::snapshot::Operation;
 use super::time::Time;
-use super::verdict::{Elsewhere, Health, NotAHook, Verdict, Writes, human, human_seconds};
+use super::verdict::{Bypass, Elsewhere, Health, NotAHook, Verdict, Writes, human, human_seconds};
 
 /// A canary late by this much is a write that does not come back.
 const LATE: Duration = Duration::from_secs(2);
@@ -404,7 +404,10 @@ pub fn summary(
 }
 
 fn of_writes(writes: Writes, verdicts: &[Verdict], elsewhere: Option<&Elsewhere>) -> String {
+    // Canaries are among what a shield spares, and say nothing of the rest.
+    let shielded = |verdict: &Verdict| is_culprit(verdict) && verdict.bypass == Some(Bypass::Shield);
     let state = match writes {
+        Writes::Flowing if verdicts.iter().any(shielded) => "Some writes flow",
         Writes::Flowing => "Writes flow",
         Writes::Delayed => "Writes are slow",
         Writes::Blocked => "Writes are blocked",
