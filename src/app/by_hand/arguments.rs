@@ -10,7 +10,7 @@ use crate::domain::time::Time;
 use crate::domain::unchecked::instant;
 use crate::io::audit::AuditLog;
 
-/// What both commands take.
+/// What all commands by hand take.
 #[derive(Debug, Clone, clap::Args)]
 pub struct ClusterArguments {
     /// Kubeconfig to use; default: as kubectl finds it, or the Pod's own account

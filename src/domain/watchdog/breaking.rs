@@ -287,14 +287,10 @@ impl Watchdog {
         if met.is_empty() {
             return CanaryWord::Unmet;
         }
-        // What happens to canaries that do not reach it is not its doing.
-        let mut conditions = hook.match_conditions.iter();
-        if conditions.any(|condition| condition.name == Condition::Skip.name()) {
-            return CanaryWord::Awaited;
-        }
         let since = self.reconfigured_at(&hook.id, now).map(|at| at + SPREAD);
         let is_news = |started: Time| since.is_none_or(|since| started >= since);
         let mut word = CanaryWord::Awaited;
+        // What happens to canaries that do not reach it is not its doing.
         let reaching = |target: CanaryTarget| met.contains(&target) && !self.is_kept_from(hook, target);
         for (_, memory) in self.canaries.iter().filter(|(target, _)| reaching(*target)) {
             let late = memory.overdue_for(now);
