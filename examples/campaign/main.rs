@@ -2,9 +2,11 @@
 //!
 //! `cargo run --release --example campaign -- --incidents 2000 --seed 1` plays as many incidents on a model of an
 //! API server that shares no code with the diagnosis, lets the pure core and a naive judge look at each, and reports
-//! how right both were. `--only INDEX -v` plays one of them and tells its story.
+//! how right both were. `--only INDEX -v` plays one of them and tells its story. `trace` writes down every change of a
+//! verdict and every act of the breaker; `compare` tells in what two builds differ by their traces.
 
 mod breaking;
+mod compare;
 mod incident;
 mod model;
 mod naive;
@@ -16,24 +18,30 @@ mod recordings;
 mod report;
 mod score;
 mod story;
+mod trace;
 
 use std::io::IsTerminal;
+use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use clap::{Parser, ValueEnum};
+use clap::{Parser, Subcommand, ValueEnum};
 
 use breaking::Farthest;
+use compare::CompareArguments;
 use incident::draw;
 use model::SECOND;
 use play::{Manner, play};
 use report::Report;
-use score::{Score, score};
+use score::score;
+use trace::TraceArguments;
 
 /// Measures how often the diagnosis is right, on incidents drawn at random.
 #[derive(Debug, Parser)]
-#[command(name = "campaign")]
+#[command(name = "campaign", args_conflicts_with_subcommands = true)]
 struct Arguments {
+    #[command(subcommand)]
+    mode: Option<Mode>,
     /// How many incidents
     #[arg(long, default_value_t = 1_000)]
     incidents: u64,
@@ -63,6 +71,15 @@ struct Arguments {
     verbose: bool,
 }
 
+/// What to do instead of measuring.
+#[derive(Debug, Subcommand)]
+enum Mode {
+    /// Writes every change of a verdict and every act of the breaker to a file
+    Trace(TraceArguments),
+    /// Tells in what two traces differ; exit code 0 when in nothing, 1 when in something, 2 when one cannot be read
+    Compare(CompareArguments),
+}
+
 /// How to print.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Output {
@@ -73,8 +90,25 @@ enum Output {
 /// The length of one stretch of quiet.
 const QUIET: u64 = 3_600 * SECOND;
 
-fn main() {
+fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    let done = match &arguments.mode {
+        Some(Mode::Trace(arguments)) => trace::write(arguments).map(|()| ExitCode::SUCCESS),
+        Some(Mode::Compare(arguments)) => {
+            compare::print(arguments).map(|same| ExitCode::from(u8::from(!same)))
+        }
+        None => {
+            measure(&arguments);
+            Ok(ExitCode::SUCCESS)
+        }
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("{error:#}");
+        ExitCode::from(2)
+    })
+}
+
+fn measure(arguments: &Arguments) {
     let manner = Manner {
         breaker: arguments.breaker,
         ..Manner::default()
@@ -92,12 +126,12 @@ fn main() {
         return;
     }
     let began = Instant::now();
-    let hours = (arguments.quiet_days * 24.0).round() as u64;
-    let scores = run(&arguments, arguments.incidents, "incidents", |index| {
+    let hours = hours(arguments.quiet_days);
+    let scores = run(arguments.jobs, arguments.incidents, "incidents", |index| {
         let incident = draw::incident(arguments.seed, index);
         score(index, &incident, &play(&incident, manner))
     });
-    let quiet = run(&arguments, hours, "quiet hours", |index| {
+    let quiet = run(arguments.jobs, hours, "quiet hours", |index| {
         let incident = draw::quiet(arguments.seed, index, QUIET);
         score(index, &incident, &play(&incident, manner))
     });
@@ -112,24 +146,29 @@ fn main() {
     eprintln!("took {:.0} s", began.elapsed().as_secs_f64());
 }
 
-/// Does `count` of them on as many threads as were asked for; the results are in order.
-fn run(arguments: &Arguments, count: u64, what: &str, one: impl Fn(u64) -> Score + Sync) -> Vec<Score> {
-    let threads = match arguments.jobs {
+/// The stretches of quiet in so many days.
+fn hours(days: f64) -> u64 {
+    (days * 24.0).round() as u64
+}
+
+/// Does `count` of them on `jobs` threads, or as many as there are cores when that is 0; the results are in order.
+fn run<T: Send>(jobs: usize, count: u64, what: &str, one: impl Fn(u64) -> T + Sync) -> Vec<T> {
+    let threads = match jobs {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
         jobs => jobs,
     };
     let next = AtomicU64::new(0);
-    let mut scores: Vec<Score> = std::thread::scope(|scope| {
+    let mut results: Vec<(u64, T)> = std::thread::scope(|scope| {
         let workers: Vec<_> = (0..threads)
             .map(|_| {
                 scope.spawn(|| {
-                    let mut scores = Vec::new();
+                    let mut results = Vec::new();
                     loop {
                         let index = next.fetch_add(1, Ordering::Relaxed);
                         if index >= count {
-                            return scores;
+                            return results;
                         }
-                        scores.push(one(index));
+                        results.push((index, one(index)));
                         progress(index + 1, count, what);
                     }
                 })
@@ -138,8 +177,8 @@ fn run(arguments: &Arguments, count: u64, what: &str, one: impl Fn(u64) -> Score
         let results = workers.into_iter().filter_map(|worker| worker.join().ok());
         results.flatten().collect()
     });
-    scores.sort_by_key(|score| score.index);
-    scores
+    results.sort_by_key(|(index, _)| *index);
+    results.into_iter().map(|(_, result)| result).collect()
 }
 
 /// A line that is written over on a terminal, and a line every tenth elsewhere.

@@ -168,6 +168,11 @@ fn note_verdict(turns: &mut Vec<Turn>, at: At, verdict: &Verdict, in_full: bool)
 
 /// Plays an incident from its beginning to its end.
 pub fn play(incident: &Incident, manner: Manner) -> Played {
+    play_with(incident, manner, &mut |_, _| {})
+}
+
+/// The same, with every assessment handed to `each`, those after the incident's end included.
+pub fn play_with(incident: &Incident, manner: Manner, each: &mut dyn FnMut(At, &Assessment)) -> Played {
     let cluster = Arc::clone(&incident.cluster);
     let ids: Vec<HookId> = cluster.hooks.iter().map(|hook| hook.id.clone()).collect();
     let mut world = World::new(Arc::clone(&cluster), incident.world.clone());
@@ -227,6 +232,7 @@ pub fn play(incident: &Incident, manner: Manner) -> Played {
             for effect in watchdog.handle(event, time(now)) {
                 match effect {
                     Effect::Publish(assessment) => {
+                        each(now, &assessment);
                         // What is said later is about the way back alone.
                         if now <= incident.end {
                             scribe.note(now, &assessment);

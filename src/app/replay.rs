@@ -65,6 +65,9 @@ pub struct Replay {
     told: BTreeMap<Who, (Health, Option<Cause>)>,
 }
 
+/// Is handed every assessment of a replay with its instant.
+pub type Each<'a> = &'a mut dyn FnMut(Time, &Assessment);
+
 /// Kind, configuration and webhook's name. A folder of scrapes knows no configuration.
 type Who = (HookKind, Option<Arc<str>>, Arc<str>);
 
@@ -131,11 +134,19 @@ struct ElsewhereLine {
 /// # Errors
 /// When it cannot be read, or is no recording. A damaged line or end is a complaint of the result's.
 pub fn replay(recording: &Path) -> anyhow::Result<Replay> {
+    replay_with(recording, &mut |_, _| {})
+}
+
+/// The same, with every assessment handed to `each`.
+///
+/// # Errors
+/// Those of [`replay`].
+pub fn replay_with(recording: &Path, each: Each<'_>) -> anyhow::Result<Replay> {
     let mut result = Replay::default();
     let mut player = Player::default();
     for part in read::parts(recording)? {
         let content = read::open(&part)?;
-        result.play(&mut player, content, &part)?;
+        result.play(&mut player, content, &part, each)?;
     }
     Ok(result.ended(&player))
 }
@@ -151,6 +162,7 @@ pub fn replay_part(content: &[u8]) -> anyhow::Result<Replay> {
         &mut player,
         read::decompressed(content)?,
         Path::new("the recording"),
+        &mut |_, _| {},
     )?;
     Ok(result.ended(&player))
 }
@@ -161,25 +173,39 @@ pub fn replay_part(content: &[u8]) -> anyhow::Result<Replay> {
 /// When the folder cannot be read or holds no file named like a scrape. A file that is damaged counts for what
 /// can be read of it, as a scrape would.
 pub fn replay_scrapes(folder: &Path) -> anyhow::Result<Replay> {
+    replay_scrapes_with(folder, &mut |_, _| {})
+}
+
+/// The same, with every assessment handed to `each`.
+///
+/// # Errors
+/// Those of [`replay_scrapes`].
+pub fn replay_scrapes_with(folder: &Path, each: Each<'_>) -> anyhow::Result<Replay> {
     let mut watchdog = Watchdog::new("hookwatch");
     let mut result = Replay::default();
     for (at, path) in read::scrapes_in(folder)? {
         let scrape = read::scrape(&path, at)?;
         result.observations += 1;
         watchdog.handle(Event::Scraped(Box::new(scrape)), at);
-        result.take(at, watchdog.handle(Event::Tick, at));
+        result.take(at, watchdog.handle(Event::Tick, at), each);
     }
     Ok(result)
 }
 
 impl Replay {
     /// Plays one part. `path` is what it is called in complaints.
-    fn play(&mut self, player: &mut Player, content: impl BufRead, path: &Path) -> anyhow::Result<()> {
+    fn play(
+        &mut self,
+        player: &mut Player,
+        content: impl BufRead,
+        path: &Path,
+        each: Each<'_>,
+    ) -> anyhow::Result<()> {
         let mut complaints = Vec::new();
         read::lines(content, path, &mut complaints, |line| {
             if let Some((at, effects)) = player.play(line)? {
                 self.observations += 1;
-                self.take(at, effects);
+                self.take(at, effects, each);
             }
             Ok(())
         })?;
@@ -197,11 +223,12 @@ impl Replay {
         self
     }
 
-    fn take(&mut self, at: Time, effects: Vec<Effect>) {
+    fn take(&mut self, at: Time, effects: Vec<Effect>, each: Each<'_>) {
         for effect in effects {
             let Effect::Publish(assessment) = effect else {
                 continue;
             };
+            each(at, &assessment);
             for verdict in &assessment.hooks {
                 self.take_verdict(at, verdict);
             }
