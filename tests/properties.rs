@@ -290,7 +290,7 @@ fn replayed(name: &str, seed: Option<u64>) -> Vec<Said> {
             watchdog.handle(event.clone(), now);
         }
         for effect in watchdog.handle(Event::Tick, now) {
-            if let Wanted::Publish(assessment) = effect {
+            if let Wanted::Publish(assessment, _) = effect {
                 verdicts.push(said(&assessment));
             }
         }

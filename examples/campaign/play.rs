@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use hookwatch::domain::breaker::Judged;
 use hookwatch::domain::hook::{HookId, HookKind};
 use hookwatch::domain::verdict::{Assessment, Cause, Health, NotAHook, Verdict, Writes};
 use hookwatch::domain::watchdog::{Effect, Event, Watchdog};
@@ -231,14 +232,14 @@ pub fn play_with(incident: &Incident, manner: Manner, each: &mut dyn FnMut(At, &
             };
             for effect in watchdog.handle(event, time(now)) {
                 match effect {
-                    Effect::Publish(assessment) => {
+                    Effect::Publish(assessment, judged) => {
                         each(now, &assessment);
                         // What is said later is about the way back alone.
                         if now <= incident.end {
                             scribe.note(now, &assessment);
                         }
                         if let Some(breaking) = &mut breaking {
-                            breaking.judged(watchdog.judged(&assessment), now);
+                            breaking.judged(Judged::clone(&judged), now);
                         }
                     }
                     Effect::Attend(attention) => observers.attend(attention),

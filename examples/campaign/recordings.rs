@@ -175,7 +175,7 @@ fn model(cluster: Cluster) -> (Said, Vec<Snapshot>) {
         let now = scrape.at;
         watchdog.handle(Event::Scraped(Box::new(scrape)), now);
         for effect in watchdog.handle(Event::Tick, now) {
-            let Effect::Publish(assessment) = effect else {
+            let Effect::Publish(assessment, _) = effect else {
                 continue;
             };
             for verdict in &assessment.hooks {

@@ -245,7 +245,7 @@ fn hear(core: &mut Watchdog, (snapshot, complaints): (Snapshot, Complaints), at:
     };
     core.handle(Event::Scraped(Box::new(scrape)), at);
     for effect in core.handle(Event::Tick, at) {
-        if let Effect::Publish(assessment) = effect {
+        if let Effect::Publish(assessment, _) = effect {
             assessment.hooks.iter().for_each(is_sound);
             assert!(serde_json::to_string(&assessment).is_ok());
         }

@@ -319,8 +319,7 @@ impl Core {
 
     fn carry_out(&mut self, effect: Effect) {
         match effect {
-            Effect::Publish(assessment) => {
-                let judged = Arc::new(self.watchdog.judged(&assessment));
+            Effect::Publish(assessment, judged) => {
                 self.judge.send_replace(Some((Arc::clone(&assessment), judged)));
                 self.remember(|past| past.assessed(&assessment));
                 self.publish.send_replace(Some(assessment));

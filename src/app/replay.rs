@@ -225,7 +225,7 @@ impl Replay {
 
     fn take(&mut self, at: Time, effects: Vec<Effect>, each: Each<'_>) {
         for effect in effects {
-            let Effect::Publish(assessment) = effect else {
+            let Effect::Publish(assessment, _) = effect else {
                 continue;
             };
             each(at, &assessment);

@@ -22,7 +22,8 @@ use super::canary::bounded;
 use super::hook::{HookId, HookKind};
 use super::risk::RiskKind;
 use super::time::Time;
-use super::verdict::{Assessment, Cause, Effect, Health, Verdict, Writes, human};
+use super::verdict::{Assessment, Verdict};
+use super::vocabulary::{Cause, Effect, Health, Writes, human};
 
 pub use breaker::EXPECTED;
 pub use delivery::{Batch, Delivery, Pace, Voice};

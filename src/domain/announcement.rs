@@ -11,7 +11,8 @@ use std::time::Duration;
 use super::canary::bounded;
 use super::hook::HookId;
 use super::time::Time;
-use super::verdict::{Cause, Health, Verdict, human};
+use super::verdict::Verdict;
+use super::vocabulary::{Cause, Health, human};
 
 /// Between two announcements about one hook. What changes in between is told as it is then.
 pub const PER_HOOK: Duration = Duration::from_secs(30);
@@ -209,7 +210,7 @@ fn name(hook: &HookId, uid: &str, reason: &str) -> String {
 mod tests {
     use super::*;
     use crate::domain::hook::HookKind;
-    use crate::domain::verdict::Effect;
+    use crate::domain::vocabulary::Effect;
 
     fn verdict(webhook: &str, health: Health, cause: Option<Cause>) -> Verdict {
         Verdict {
@@ -222,6 +223,7 @@ mod tests {
             confidence: 1.0,
             canaries: Vec::new(),
             bypass: None,
+            rule: "no-data",
             excess_share: None,
             since: None,
             summary: "It does not answer.".into(),

@@ -7,25 +7,13 @@ use super::canary::{
     CallFailure, CallFailureReason, CanaryOutcome, CanaryOverdue, CanaryReport, CanaryTarget, FurtherCanary,
 };
 use super::history::Usual;
+use super::thresholds as t;
 use super::time::Time;
-use super::verdict::{CanaryView, human};
+use super::verdict::CanaryView;
+use super::vocabulary::human;
 
 /// Results kept per canary.
 const KEPT: usize = 16;
-/// A result older than this says nothing about now.
-const STALE: Duration = Duration::from_secs(60);
-/// A dry-run write slower than this is slow whatever is usual.
-const SLOW_ALWAYS: Duration = Duration::from_secs(1);
-/// One faster than this is never slow.
-const SLOW_AT_LEAST: Duration = Duration::from_millis(100);
-/// And between the two it is slow when it takes this many times the usual.
-const SLOW_FACTOR: f64 = 5.0;
-/// A timeout shorter than this is exceeded now and then by a hook that is well.
-const SHORT: Duration = Duration::from_secs(3);
-/// A canary that took longer may have waited for a call that failed open.
-const PASSED: Duration = Duration::from_millis(900);
-/// Seconds above the usual that are worth a closer look.
-const SLOWISH_BY: f64 = 0.03;
 
 /// The last canaries of all targets.
 #[derive(Debug, Clone, Default)]
@@ -65,7 +53,7 @@ impl Named<'_> {
             self.failure.reason,
             CallFailureReason::DeadlineExceeded | CallFailureReason::TlsHandshakeTimeout
         );
-        timed_out && self.took < SHORT
+        timed_out && self.took < t::short_timeout()
     }
 }
 
@@ -76,7 +64,7 @@ impl Canaries {
         memory.overdue.remove(&report.started);
         memory
             .overdue
-            .retain(|started, _| report.started.since(*started) < STALE);
+            .retain(|started, _| report.started.since(*started) < t::canary_stale());
         if report.outcome == CanaryOutcome::Written && !memory.is_slow(report.took) {
             memory.usual.learn(Some(report.took.as_secs_f64()));
         }
@@ -176,7 +164,7 @@ impl CanaryMemory {
     fn recent(&self, now: Time) -> impl Iterator<Item = &CanaryReport> {
         self.finished
             .iter()
-            .filter(move |report| now.since(report.started + report.took) < STALE)
+            .filter(move |report| now.since(report.started + report.took) < t::canary_stale())
     }
 
     /// The newest finished canary that is not stale.
@@ -194,7 +182,9 @@ impl CanaryMemory {
     /// When the newest one that was written at once was sent: nothing that it met held it up.
     pub fn passed_at(&self, now: Time) -> Option<Time> {
         let quick = |report: &&CanaryReport| {
-            report.outcome == CanaryOutcome::Written && report.took < PASSED && !self.is_slow(report.took)
+            report.outcome == CanaryOutcome::Written
+                && report.took < t::passed_at_once()
+                && !self.is_slow(report.took)
         };
         self.recent(now).filter(quick).map(|report| report.started).max()
     }
@@ -214,7 +204,7 @@ impl CanaryMemory {
     pub fn overdue_for(&self, now: Time) -> Option<(Time, Duration)> {
         self.overdue
             .iter()
-            .filter(|(started, _)| now.since(**started) < STALE)
+            .filter(|(started, _)| now.since(**started) < t::canary_stale())
             .find(|(started, _)| !self.got_through_after(**started))
             .map(|(started, waiting)| (*started, now.since(*started).max(*waiting)))
     }
@@ -259,16 +249,16 @@ impl CanaryMemory {
         let took = report.took.as_secs_f64();
         self.usual
             .median()
-            .is_some_and(|usual| took >= 2.0 * usual && took >= usual + SLOWISH_BY)
+            .is_some_and(|usual| took >= t::slowish_factor() * usual && took >= usual + t::slowish_by())
     }
 
     fn is_slow(&self, took: Duration) -> bool {
-        took >= SLOW_ALWAYS
-            || took >= SLOW_AT_LEAST
+        took >= t::slow_probe_always()
+            || took >= t::slow_canary_at_least()
                 && self
                     .usual
                     .median()
-                    .is_some_and(|usual| took.as_secs_f64() >= SLOW_FACTOR * usual)
+                    .is_some_and(|usual| took.as_secs_f64() >= t::slow_factor() * usual)
     }
 
     fn describe(&self, now: Time) -> (&'static str, String) {

@@ -12,6 +12,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::time::Time;
+use super::vocabulary::Cause;
 
 pub use further::{CanaryName, FurtherCanary, MAX_FURTHER, OBJECT};
 
@@ -233,6 +234,25 @@ impl CallFailure {
             reason,
             text: bounded(rest),
         })
+    }
+}
+
+impl From<CallFailureReason> for Cause {
+    fn from(reason: CallFailureReason) -> Self {
+        match reason {
+            CallFailureReason::DeadlineExceeded | CallFailureReason::TlsHandshakeTimeout => Self::Hanging,
+            CallFailureReason::ConnectionRefused => Self::Refused,
+            CallFailureReason::DialTimeout
+            | CallFailureReason::Unreachable
+            | CallFailureReason::NoSuchHost => Self::Unreachable,
+            CallFailureReason::Tls => Self::TlsInvalid,
+            CallFailureReason::NoEndpoints => Self::NoEndpoints,
+            CallFailureReason::NoService => Self::NoService,
+            CallFailureReason::ServerError
+            | CallFailureReason::BadAnswer
+            | CallFailureReason::ConnectionLost
+            | CallFailureReason::Other => Self::Erroring,
+        }
     }
 }
 

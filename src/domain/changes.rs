@@ -7,16 +7,14 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::hook::{Endpoint, Hook, HookId, HookKind, ServiceState, Target};
 use super::inventory::Inventory;
+use super::thresholds as t;
 use super::time::Time;
 
 /// Changes kept of one hook.
 const KEPT: usize = 64;
-/// Changes older than this explain nothing any more.
-const FORGET: Duration = Duration::from_secs(3_600);
 
 /// One change.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -99,7 +97,9 @@ impl Changes {
             }
         }
         self.of.retain(|id, changes| {
-            changes.back().is_some_and(|last| now.since(last.at) < FORGET)
+            changes
+                .back()
+                .is_some_and(|last| now.since(last.at) < t::changes_remembered())
                 && after.hooks.iter().any(|hook| hook.id == *id)
         });
     }
@@ -205,6 +205,8 @@ fn reconfigured(before: &Hook, after: &Hook) -> Vec<&'static str> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::domain::hook::ServiceTarget;
     use crate::domain::matching::tests::hook;
@@ -332,7 +334,7 @@ mod tests {
             changes.take(Some(&on), &off, NOW);
         }
         assert_eq!(changes.of(&id, Time::default()).count(), KEPT);
-        changes.take(Some(&off), &off, NOW + FORGET);
+        changes.take(Some(&off), &off, NOW + t::changes_remembered());
         assert_eq!(changes.of(&id, Time::default()).count(), 0);
     }
 }

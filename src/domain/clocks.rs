@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::canaries::Canaries;
-use super::canary::{CanaryOutcome, CanaryTarget};
-use super::time::Time;
+use crate::domain::canaries::Canaries;
+use crate::domain::canary::{CanaryOutcome, CanaryTarget};
+use crate::domain::time::Time;
 
 /// Something that gives up when its writes do not get through for so long.
 struct Clock {

@@ -10,34 +10,13 @@ use std::time::Duration;
 
 use super::hook::HookKind;
 use super::snapshot::{Scrape, Snapshot, WriteSeries};
+use super::thresholds as t;
 use super::time::Time;
 
-/// Intervals that ended within this time are "of late".
-const RECENT: Duration = Duration::from_secs(10);
-/// With no interval that fresh the newest one speaks for as long as this.
-const STALE: Duration = Duration::from_secs(60);
-/// A process that has not been heard of for this long is forgotten.
-const FORGET: Duration = Duration::from_secs(300);
 /// More processes than this behind all targets together are not told apart; the oldest goes.
 const MAX_REPLICAS: usize = 64;
-/// How far what happened of late may lag behind the clock while nothing new comes in.
-const AGEING: Duration = Duration::from_secs(1);
-/// Two scrapes of one process closer together than this are one reading.
-const MIN_INTERVAL: Duration = Duration::from_millis(500);
-/// So long the time after an interval has to stay calm before it is learnt. A fault that begins within an interval
-/// of 15 s may be too thin in it to be seen, but not in the next one.
-const QUARANTINE: Duration = Duration::from_secs(20);
 /// Intervals in quarantine at most.
 const MAX_PENDING: usize = 16;
-/// With fewer intervals learnt than this, they are learnt at once.
-const YOUNG: usize = 3;
-/// With fewer writes nothing is said of the time that each takes.
-pub const ENOUGH_WRITES: f64 = 5.0;
-/// How many calm intervals make up "usual".
-const USUAL_INTERVALS: usize = 60;
-
-/// What was counted over longer than this, while a process was not to be reached, does not say when it was.
-const LONG: Duration = Duration::from_secs(120);
 
 /// Which process answered.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,7 +35,7 @@ struct Interval {
 
 impl Interval {
     fn is_long(&self) -> bool {
-        self.to.since(self.from) > LONG
+        self.to.since(self.from) > t::long_interval()
     }
 }
 
@@ -129,11 +108,11 @@ impl Window {
     /// none ran beside another.
     pub fn own_seconds(&self) -> Option<f64> {
         let WriteSeries { duration, sli } = self.gained.all_writes();
-        if sli.count >= ENOUGH_WRITES {
+        if sli.count >= t::enough_writes() {
             return sli.mean();
         }
         let hooks: f64 = self.gained.hooks.values().map(|series| series.writes.sum).sum();
-        (sli.count < 1.0 && duration.count >= ENOUGH_WRITES)
+        (sli.count < 1.0 && duration.count >= t::enough_writes())
             .then(|| ((duration.sum - hooks) / duration.count).max(0.0))
     }
 
@@ -160,7 +139,7 @@ impl Usual {
         let Some(value) = value.filter(|value| value.is_finite()) else {
             return;
         };
-        if self.values.len() == USUAL_INTERVALS
+        if self.values.len() == t::usual_intervals()
             && let Some(oldest) = self.values.pop_front()
             && let Ok(at) = self.sorted.binary_search_by(|known| known.total_cmp(&oldest))
         {
@@ -256,11 +235,12 @@ impl History {
         let started = snapshot
             .process_start
             .map(|seconds| (seconds * 1_000.0).round() as i64);
-        self.replicas.retain(|_, replica| at.since(replica.at) < FORGET);
+        self.replicas
+            .retain(|_, replica| at.since(replica.at) < t::forget_replica());
         self.windows = None;
         let key = ReplicaKey { target, started };
         match self.replicas.get_mut(&key) {
-            Some(replica) if at.since(replica.at) >= MIN_INTERVAL => {
+            Some(replica) if at.since(replica.at) >= t::min_interval() => {
                 replica.advance(at, snapshot);
                 let added = self.replicas.get(&key)?.intervals.back()?;
                 Some(((added.from, added.to), &added.gained, &self.baseline))
@@ -291,7 +271,7 @@ impl History {
     pub fn windows(&mut self, now: Time) -> Arc<Windows> {
         if let Some((at, windows)) = &self.windows {
             let windows = Arc::clone(windows);
-            if now.since(*at) < AGEING {
+            if now.since(*at) < t::ageing() {
                 return windows;
             }
             if !self.ages(*at, now) {
@@ -302,8 +282,12 @@ impl History {
         const MOMENT: Duration = Duration::from_millis(1);
         let mut windows = Windows {
             newest: self.window(0, now, |newest| newest.before(MOMENT)),
-            recent: self.window(1, now, |newest| now.before(RECENT).min(newest.before(MOMENT))),
-            minute: self.window(2, now, |newest| now.before(STALE).min(newest.before(MOMENT))),
+            recent: self.window(1, now, |newest| {
+                now.before(t::recent()).min(newest.before(MOMENT))
+            }),
+            minute: self.window(2, now, |newest| {
+                now.before(t::newest_speaks()).min(newest.before(MOMENT))
+            }),
         };
         windows.set_aside_what_conversions_hold_up();
         let windows = Arc::new(windows);
@@ -316,7 +300,7 @@ impl History {
     fn ages(&self, after: Time, now: Time) -> bool {
         let mut intervals = self.replicas.values().flat_map(|replica| &replica.intervals);
         intervals.any(|interval| {
-            [RECENT, STALE].into_iter().any(|age| {
+            [t::recent(), t::newest_speaks()].into_iter().any(|age| {
                 let aged = interval.to + age;
                 aged >= after && aged <= now
             })
@@ -333,7 +317,7 @@ impl History {
         for (key, replica) in &mut self.replicas {
             let newest = replica.intervals.back().filter(|newest| !newest.is_long());
             let newest = newest.map(|interval| interval.to);
-            let Some(newest) = newest.filter(|newest| now.since(*newest) <= STALE) else {
+            let Some(newest) = newest.filter(|newest| now.since(*newest) <= t::newest_speaks()) else {
                 continue;
             };
             if ended.contains(key) {
@@ -362,7 +346,7 @@ impl History {
 
     /// Too little is known of what is usual.
     pub fn is_young(&self) -> bool {
-        self.baseline.write_rate.values.len() < YOUNG
+        self.baseline.write_rate.values.len() < t::young()
     }
 
     /// Forgets the intervals that were about to be learnt: the beginning of what is wrong now may be in them.
@@ -386,7 +370,7 @@ impl History {
             }
         }
         while let Some(window) = self.pending.front() {
-            if !self.is_young() && now.since(window.to) < QUARANTINE {
+            if !self.is_young() && now.since(window.to) < t::quarantine() {
                 break;
             }
             self.baseline.learn(window, &leave_out);
@@ -435,7 +419,7 @@ impl Replica {
             gained.in_flight = self.last.in_flight;
             gained.in_queue = self.last.in_queue;
             gained.others.unavailable = self.last.others.unavailable.clone();
-            let seconds = to.since(from).max(MIN_INTERVAL).as_secs_f64();
+            let seconds = to.since(from).max(t::min_interval()).as_secs_f64();
             let window = Window {
                 from,
                 to,
@@ -449,7 +433,8 @@ impl Replica {
     }
 
     fn advance(&mut self, at: Time, snapshot: Snapshot) {
-        self.intervals.retain(|interval| at.since(interval.to) < STALE);
+        self.intervals
+            .retain(|interval| at.since(interval.to) < t::newest_speaks());
         // The newest interval may serve on its own for a minute, so it stays whatever its age.
         self.intervals.push_back(Interval {
             from: self.at,

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::probe::ProbeLevel;
 use super::time::Time;
+use super::vocabulary::Cause;
 
 pub use kind::{Aggregated, Available, Conversion, HookKind, OtherKind};
 
@@ -284,6 +285,20 @@ pub struct Hook {
 impl Hook {
     /// The default of `timeoutSeconds` (kube-apiserver 1.36, `apis/admissionregistration/v1/defaults.go`).
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
+
+    /// What is wrong by the inventory alone: there is no Service, no such port of it, or no endpoint that is ready.
+    pub fn without_backends(&self) -> Option<Cause> {
+        match &self.target {
+            Target::Service(target) => match &target.service {
+                ServiceState::Missing | ServiceState::NoSuchPort { .. } => Some(Cause::NoService),
+                ServiceState::Found { endpoints, .. } if !endpoints.iter().any(|endpoint| endpoint.ready) => {
+                    Some(Cause::NoEndpoints)
+                }
+                ServiceState::Found { .. } | ServiceState::Unknown { .. } => None,
+            },
+            Target::Url(_) | Target::Invalid(_) => None,
+        }
+    }
 
     /// The addresses the API server may dial for this hook, without duplicates.
     ///

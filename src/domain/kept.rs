@@ -9,14 +9,9 @@ use std::time::Duration;
 
 use super::hook::{Backend, BackendPath, HookId};
 use super::probe::{Connection, Phase, ProbeOutcome, ProbeOverdue, ProbeReport};
+use super::thresholds as t;
 use super::time::Time;
 
-/// How long after a backend's removal its connection is watched: Go's transport closes one that was idle for so long.
-pub const WATCHED: Duration = Duration::from_secs(90);
-/// After that its last call still runs into its timeout, of 30 s at most.
-const REMEMBERED: Duration = Duration::from_secs(WATCHED.as_secs() + 30);
-/// A call that has been under way for this long on a connection to a backend that is gone will not be answered.
-const SILENT: Duration = Duration::from_secs(2);
 /// Removed backends remembered of one hook, the latest.
 const MAX_GONE: usize = 32;
 
@@ -63,7 +58,11 @@ impl KeptConnections {
                 }
                 memory.gone = None;
             }
-            known.retain(|_, memory| memory.gone.is_none_or(|gone| now.since(gone) < REMEMBERED));
+            known.retain(|_, memory| {
+                memory
+                    .gone
+                    .is_none_or(|gone| now.since(gone) < t::pooled_connections_last())
+            });
             while known.values().filter(|memory| memory.gone.is_some()).count() > MAX_GONE {
                 let gone = known
                     .iter()
@@ -97,7 +96,7 @@ impl KeptConnections {
     /// Takes the news in that a probe is late.
     pub fn overdue(&mut self, overdue: &ProbeOverdue) {
         let waits = overdue.connection == Connection::Kept && overdue.phase == Phase::FirstByte;
-        if waits && overdue.waiting >= SILENT {
+        if waits && overdue.waiting >= t::late() {
             self.note(
                 &overdue.hook,
                 &overdue.backend,
@@ -121,7 +120,9 @@ impl KeptConnections {
         let known = self.0.get(hook).into_iter().flatten();
         known
             .filter_map(|(backend, memory)| {
-                let gone = memory.gone.filter(|gone| now.since(*gone) < REMEMBERED)?;
+                let gone = memory
+                    .gone
+                    .filter(|gone| now.since(*gone) < t::pooled_connections_last())?;
                 let (_, waited) = memory.newest?;
                 Some(Silent {
                     backend: backend.clone(),
@@ -194,7 +195,7 @@ mod tests {
             (silent[0].gone, silent[0].waited),
             (at(12_000), Duration::from_secs(10))
         );
-        assert_eq!(kept.silent(&id, at(12_000) + REMEMBERED), []);
+        assert_eq!(kept.silent(&id, at(12_000) + t::pooled_connections_last()), []);
     }
 
     #[test]
@@ -211,7 +212,7 @@ mod tests {
         };
         kept.overdue(&overdue);
         assert_eq!(kept.silent(&id, at(2_100)), []);
-        overdue.waiting = SILENT;
+        overdue.waiting = t::late();
         kept.overdue(&overdue);
         assert_eq!(kept.silent(&id, at(3_100)).len(), 1);
         let answer = ProbeOutcome::Answered(Answer::Http { status: 405 });

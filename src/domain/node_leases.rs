@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::time::Time;
-use super::verdict::human;
+use super::vocabulary::human;
 
 /// A lease that has not changed for this long is late. Kubelets write `leaseDurationSeconds: 40` into it.
 pub const LATE: Duration = Duration::from_secs(40);

@@ -10,23 +10,12 @@ use super::history::Usual;
 use super::probe::{
     Answer, CertificateFacts, Connection, Phase, ProbeOutcome, ProbeOverdue, ProbeReport, TlsFault,
 };
+use super::thresholds as t;
 use super::time::Time;
-use super::verdict::{Cause, human};
+use super::vocabulary::{Cause, human};
 
-/// What was seen longer ago than this says nothing about now. Probes come every minute at least.
-const STALE: Duration = Duration::from_secs(150);
 /// Attempts kept per backend.
 const KEPT: usize = 12;
-/// An attempt that has been under way for this long counts as failed until it comes back.
-pub const HANGING: Duration = Duration::from_secs(2);
-/// A timed-out attempt this long needs no second one.
-const LONG_ENOUGH: Duration = Duration::from_secs(2);
-/// An answer slower than this is slow whatever is usual.
-const SLOW_ALWAYS: Duration = Duration::from_secs(1);
-/// An answer faster than this is never slow.
-const SLOW_AT_LEAST: Duration = Duration::from_millis(300);
-/// And between the two it is slow when it takes this many times the usual.
-const SLOW_FACTOR: f64 = 8.0;
 
 /// The last probes of one backend.
 #[derive(Debug, Clone, Default)]
@@ -179,7 +168,7 @@ impl BackendMemory {
         let Some(last) = self.fresh.back() else {
             return BackendState::Untried { why: None };
         };
-        if now.since(last.started + last.took) >= STALE {
+        if now.since(last.started + last.took) >= t::probe_stale() {
             return BackendState::Untried {
                 why: Some("not probed of late".to_owned()),
             };
@@ -193,7 +182,7 @@ impl BackendMemory {
             return self.answering(last);
         }
         let detail = last.outcome.sentence(last.took);
-        let timed_out = matches!(last.outcome, ProbeOutcome::TimedOut { .. }) && last.took >= LONG_ENOUGH;
+        let timed_out = matches!(last.outcome, ProbeOutcome::TimedOut { .. }) && last.took >= t::late();
         let Some((cause, certain)) = last.outcome.mechanism() else {
             return BackendState::Wavering { detail };
         };
@@ -215,7 +204,7 @@ impl BackendMemory {
         // Of two that hang, the one that has hung for longer says more.
         let (_, under_way) = self.under_way.first_key_value()?;
         let waiting = under_way.waiting.max(now.since(under_way.started));
-        (waiting < STALE).then_some((under_way, waiting))
+        (waiting < t::probe_stale()).then_some((under_way, waiting))
     }
 
     fn hanging(&self, (under_way, waiting): (&ProbeOverdue, Duration), failed_before: usize) -> BackendState {
@@ -229,7 +218,7 @@ impl BackendMemory {
                 usual: self.usual.median(),
             };
         }
-        if waiting < HANGING {
+        if waiting < t::late() {
             // Already known to be dead: another late attempt does not make that doubtful.
             if failed_before < 2 {
                 return BackendState::Wavering { detail };
@@ -275,12 +264,12 @@ impl BackendMemory {
     }
 
     fn is_slow(&self, took: Duration) -> bool {
-        took >= SLOW_ALWAYS
-            || took >= SLOW_AT_LEAST
+        took >= t::slow_probe_always()
+            || took >= t::slow_probe_at_least()
                 && self
                     .usual
                     .median()
-                    .is_some_and(|usual| took.as_secs_f64() >= SLOW_FACTOR * usual)
+                    .is_some_and(|usual| took.as_secs_f64() >= t::slow_probe_factor() * usual)
     }
 }
 

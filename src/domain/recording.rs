@@ -172,7 +172,7 @@ mod tests {
         let tick = Line::Observed(Time::from_unix_millis(9_000), Event::Tick);
         let (_, effects) = player.play(tick).unwrap().unwrap();
         let published = effects.into_iter().find_map(|effect| match effect {
-            Effect::Publish(assessment) => Some(assessment),
+            Effect::Publish(assessment, _) => Some(assessment),
             _ => None,
         });
         let problems = &published.unwrap().problems;

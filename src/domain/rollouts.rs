@@ -5,27 +5,15 @@
 //! hook is passed over again and again.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::Duration;
 
 use super::changes::{Changes, What};
 use super::history::Baseline;
 use super::hook::{Backend, BackendAddress, HookId, HookKind};
 use super::probe::{Connection, ProbeOutcome, ProbeReport};
 use super::snapshot::{HookSeries, Snapshot};
+use super::thresholds as t;
 use super::time::Time;
 
-/// A failed call this long after a change of the endpoints may come from it: routes follow within seconds.
-pub const AFTER: Duration = Duration::from_secs(10);
-/// And this long before it was seen: a Pod stops before its endpoint is taken out, and the news takes its time.
-pub const BEFORE: Duration = Duration::from_secs(3);
-/// A probe refused this shortly before a change was seen may have met what the news of it was still under way for.
-const LAG: Duration = Duration::from_millis(500);
-/// What lies further back is told of no more.
-pub const MEMORY: Duration = Duration::from_secs(600);
-/// Bursts of failed calls lie this far apart.
-const APART: Duration = Duration::from_secs(5);
-/// A failed call at least this long, in seconds, was ended by a timeout: `timeoutSeconds` is at least 1.
-const TIMEOUT_LIKE: f64 = 0.9;
 /// Readings and probes kept of one hook.
 const KEPT: usize = 128;
 
@@ -85,7 +73,7 @@ impl Rollouts {
             }
         }
         self.tallies.retain(|_, tallies| {
-            tallies.retain(|tally| to.since(tally.to) < MEMORY);
+            tallies.retain(|tally| to.since(tally.to) < t::gap_memory());
             !tallies.is_empty()
         });
     }
@@ -109,9 +97,9 @@ impl Rollouts {
     /// an outage's and no rollout's.
     pub fn outage(&mut self, hook: &HookId, since: Time, now: Time) {
         let span = self.outages.entry(hook.clone()).or_insert((since, now));
-        let goes_on = since <= span.1 + BEFORE;
+        let goes_on = since <= span.1 + t::before_rollout();
         *span = (if goes_on { span.0.min(since) } else { since }, now);
-        let from = span.0.before(BEFORE);
+        let from = span.0.before(t::before_rollout());
         let key = (hook.kind, hook.webhook.to_string());
         if let Some(tallies) = self.tallies.get_mut(&key) {
             tallies.retain(|tally| tally.to < from);
@@ -123,17 +111,19 @@ impl Rollouts {
 
     fn in_outage(&self, hook: &HookId, from: Time, to: Time) -> bool {
         let outage = self.outages.get(hook);
-        outage.is_some_and(|(began, ended)| to + BEFORE >= *began && from <= *ended + BEFORE)
+        outage.is_some_and(|(began, ended)| {
+            to + t::before_rollout() >= *began && from <= *ended + t::before_rollout()
+        })
     }
 
     /// Forgets hooks that are gone, and probes of long ago.
     pub fn keep_only(&mut self, there: impl Fn(&HookId) -> bool, now: Time) {
         self.missed.retain(|hook, missed| {
-            missed.retain(|missed| now.since(missed.at) < MEMORY);
+            missed.retain(|missed| now.since(missed.at) < t::gap_memory());
             !missed.is_empty() && there(hook)
         });
         self.outages
-            .retain(|hook, (_, to)| now.since(*to) < MEMORY && there(hook));
+            .retain(|hook, (_, to)| now.since(*to) < t::gap_memory() && there(hook));
     }
 
     /// What is known of one hook; `counted` is false where the counters are another hook's, too.
@@ -143,9 +133,9 @@ impl Rollouts {
         if tallies.is_none() && !self.missed.contains_key(hook) {
             return Gap::default();
         }
-        let since = now.before(MEMORY);
+        let since = now.before(t::gap_memory());
         let moved: Vec<(Time, &What)> = changes
-            .of(hook, since.before(AFTER))
+            .of(hook, since.before(t::after_rollout()))
             .filter(|change| by_rollout(&change.what))
             .map(|change| (change.at, &change.what))
             .collect();
@@ -155,9 +145,9 @@ impl Rollouts {
             .flatten()
             .filter(|tally| tally.to >= since && !self.in_outage(hook, tally.from, tally.to));
         for tally in tallies {
-            let near = moved
-                .iter()
-                .any(|(at, _)| tally.to + BEFORE >= *at && tally.from <= *at + AFTER);
+            let near = moved.iter().any(|(at, _)| {
+                tally.to + t::before_rollout() >= *at && tally.from <= *at + t::after_rollout()
+            });
             if !near {
                 gap.elsewhere += tally.lost;
                 continue;
@@ -165,8 +155,10 @@ impl Rollouts {
             gap.calls += tally.calls;
             if tally.lost >= 1.0 {
                 gap.lost += tally.lost;
-                gap.bursts
-                    .see(tally.from, gap.last.is_none_or(|last| tally.from >= last + APART));
+                gap.bursts.see(
+                    tally.from,
+                    gap.last.is_none_or(|last| tally.from >= last + t::bursts_apart()),
+                );
                 gap.last = gap.last.max(Some(tally.to));
             }
         }
@@ -175,10 +167,10 @@ impl Rollouts {
                 continue;
             };
             let own = moved.iter().filter(|(at, what)| {
-                let too_early = missed.at < *at && missed.at + LAG > *at;
+                let too_early = missed.at < *at && missed.at + t::news_lag() > *at;
                 what.endpoint() == Some(address)
-                    && missed.at + BEFORE >= *at
-                    && missed.at <= *at + AFTER
+                    && missed.at + t::before_rollout() >= *at
+                    && missed.at <= *at + t::after_rollout()
                     && !too_early
             });
             let own = own.min_by_key(|(at, _)| missed.at.since(*at) + at.since(missed.at));
@@ -192,7 +184,7 @@ impl Rollouts {
     }
 }
 
-/// What became of calls and probes around changes of one hook's endpoints, within [`MEMORY`].
+/// What became of calls and probes around changes of one hook's endpoints, within [`t::gap_memory()`].
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Gap {
     /// Calls around changes.
@@ -247,7 +239,7 @@ fn lost(series: &HookSeries, usual: Option<f64>) -> f64 {
             Some((series.calls.sum - others) / series.failed().max(1.0))
         }
     };
-    if longest.is_some_and(|seconds| seconds >= TIMEOUT_LIKE) {
+    if longest.is_some_and(|seconds| seconds >= t::timeout_like()) {
         return 0.0;
     }
     let own = series

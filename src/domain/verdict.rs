@@ -1,187 +1,19 @@
 //! What hookwatch says: a verdict per hook, and the assessment of the whole control plane.
 
-use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde::Serialize;
 
 use super::canary::CanaryTarget;
 use super::fence::Breaker;
-use super::hook::{Backend, HookKind};
+use super::hook::{Backend, HookId, HookKind};
 use super::inventory::Problem;
 use super::leadership::ReplicaView;
 use super::node_leases::NodeLeasesView;
 use super::readiness::ReadinessView;
 use super::risk::Risk;
 use super::time::Time;
-
-/// How a hook is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-pub enum Health {
-    /// Nothing speaks against it, and something speaks for it.
-    Healthy,
-    /// Something about it deserves a look; it is not named as a culprit.
-    Suspect,
-    /// Named as a culprit: somebody should act.
-    Failing,
-    /// There is no evidence either way. Never the same as healthy.
-    Unknown,
-}
-
-impl Health {
-    /// All of them, for metrics that export one series per value.
-    pub const ALL: [Self; 4] = [Self::Healthy, Self::Suspect, Self::Failing, Self::Unknown];
-
-    /// The value of the `health` label in metrics.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Healthy => "healthy",
-            Self::Suspect => "suspect",
-            Self::Failing => "failing",
-            Self::Unknown => "unknown",
-        }
-    }
-}
-
-/// The mechanism: what is wrong with a hook.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-pub enum Cause {
-    /// It answers, late.
-    Slow,
-    /// It takes the connection or the request and does not answer.
-    Hanging,
-    /// Its host answers that nobody listens.
-    Refused,
-    /// Its Service has no ready endpoint.
-    NoEndpoints,
-    /// Its Service does not exist or does not offer the port.
-    NoService,
-    /// It answers with an HTTP error, or with something that is no AdmissionReview.
-    Erroring,
-    /// Its certificate does not stand up to its caBundle.
-    TlsInvalid,
-    /// Some of its backends are bad and others are good.
-    Partial,
-    /// Calls fail in bursts around changes of its endpoints: one is Ready before it serves, or listed while it stops.
-    RolloutGap,
-    /// The API server calls it on kept connections to a backend that is gone; new connections are fine.
-    StaleConnection,
-    /// There is no way to it: no route, no name, or nothing that comes back when it is dialled.
-    Unreachable,
-    /// Calls fail and are let pass, by which mechanism is not known.
-    FailingOpen,
-    /// It works and says no to most of what it is shown.
-    Denying,
-}
-
-impl Cause {
-    /// All of them, for whoever has to know what can be said.
-    pub const ALL: [Self; 13] = [
-        Self::Slow,
-        Self::Hanging,
-        Self::Refused,
-        Self::NoEndpoints,
-        Self::NoService,
-        Self::Erroring,
-        Self::TlsInvalid,
-        Self::Partial,
-        Self::RolloutGap,
-        Self::StaleConnection,
-        Self::Unreachable,
-        Self::FailingOpen,
-        Self::Denying,
-    ];
-
-    /// The name as it stands in reports, labels and JSON.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Slow => "Slow",
-            Self::Hanging => "Hanging",
-            Self::Refused => "Refused",
-            Self::NoEndpoints => "NoEndpoints",
-            Self::NoService => "NoService",
-            Self::Erroring => "Erroring",
-            Self::TlsInvalid => "TlsInvalid",
-            Self::Partial => "Partial",
-            Self::RolloutGap => "RolloutGap",
-            Self::StaleConnection => "StaleConnection",
-            Self::Unreachable => "Unreachable",
-            Self::FailingOpen => "FailingOpen",
-            Self::Denying => "Denying",
-        }
-    }
-
-    /// What a person would do next, in one sentence.
-    pub const fn advice(self) -> &'static str {
-        match self {
-            Self::Slow => {
-                "Look at the hook's own CPU, memory and what it calls; a shorter timeoutSeconds limits the damage."
-            }
-            Self::Hanging => {
-                "Restart the hook's pods; if that is not possible at once, bypass the hook so that writes flow."
-            }
-            Self::Refused => {
-                "Start the hook's server: its pods are addressed but nobody listens on the port."
-            }
-            Self::NoEndpoints => {
-                "Bring up a ready pod behind the hook's Service, or bypass the hook until there is one."
-            }
-            Self::NoService => "Create the Service or delete the webhook configuration that was left behind.",
-            Self::Erroring => "Read the hook's own log: it answers, but not with a usable AdmissionReview.",
-            Self::TlsInvalid => {
-                "Renew the serving certificate, or put the authority that signed it into caBundle."
-            }
-            Self::Partial => "Replace the bad backends before the API server picks one of them.",
-            Self::RolloutGap => {
-                "Give the pods a readiness probe that tests TLS serving itself, and a preStop sleep of some seconds."
-            }
-            Self::StaleConnection => {
-                "It passes by itself, one timeout per connection. Shorten timeoutSeconds; let the pods send \
-                 Connection: close and sleep in preStop before they stop."
-            }
-            Self::Unreachable => {
-                "Look at routes, firewall, tunnel and DNS between the control plane and the hook's pods and port."
-            }
-            Self::FailingOpen => "Find out why calls fail: objects are admitted without this policy.",
-            Self::Denying => "Nothing is broken: ask the policy's owner whether these refusals are meant.",
-        }
-    }
-}
-
-impl fmt::Display for Cause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-/// What that does to the control plane.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-pub enum Effect {
-    /// Nothing so far.
-    None,
-    /// Writes that match the hook are refused (failurePolicy Fail).
-    Blocking,
-    /// Writes that match the hook are slow.
-    Delaying,
-    /// Writes pass without the hook having seen them (failurePolicy Ignore).
-    FailingOpen,
-}
-
-impl Effect {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::None, Self::Blocking, Self::Delaying, Self::FailingOpen];
-
-    /// The name as it stands in reports, labels and JSON.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::None => "None",
-            Self::Blocking => "Blocking",
-            Self::Delaying => "Delaying",
-            Self::FailingOpen => "FailingOpen",
-        }
-    }
-}
+pub use super::vocabulary::*;
 
 /// The judgement of one hook at one instant.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -200,6 +32,8 @@ pub struct Verdict {
     pub effect: Effect,
     /// How sure this is, 0 to 1.
     pub confidence: f64,
+    /// The rule that made it.
+    pub rule: &'static str,
     /// Which part of the extra time per write is this hook's, 0 to 1; `None` when there is no extra time.
     pub excess_share: Option<f64>,
     /// Since when the cause holds.
@@ -220,34 +54,6 @@ pub struct Verdict {
     pub bypass: Option<Bypass>,
 }
 
-/// What a match condition of hookwatch's lets through to a hook, as it stands on the object, whoever put it there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Bypass {
-    /// Everything but what keeps the control plane alive.
-    Shield,
-    /// Nothing but hookwatch's own dry runs.
-    Probation,
-    /// Nothing.
-    Skip,
-}
-
-impl Bypass {
-    /// The name as it stands in JSON and on the page.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Shield => "shield",
-            Self::Probation => "probation",
-            Self::Skip => "skip",
-        }
-    }
-
-    /// Whether no user's write is shown to the hook.
-    pub const fn is_for_everybody(self) -> bool {
-        matches!(self, Self::Probation | Self::Skip)
-    }
-}
-
 /// One backend as a person sees it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct BackendView {
@@ -261,78 +67,24 @@ pub struct BackendView {
 }
 
 impl Verdict {
+    /// Whom it is about: kind, configuration where known, webhook.
+    pub fn subject(&self) -> (HookKind, Option<Arc<str>>, Arc<str>) {
+        let configuration = self.configuration.clone();
+        (self.kind, configuration, Arc::clone(&self.webhook))
+    }
+
+    /// The hook; `None` where only metrics name it.
+    pub fn hook(&self) -> Option<HookId> {
+        Some(HookId {
+            kind: self.kind,
+            configuration: self.configuration.clone()?,
+            webhook: Arc::clone(&self.webhook),
+        })
+    }
+
     /// All backends that it has are dead by our probes.
     pub fn no_backend_answers(&self) -> bool {
         !self.backends.is_empty() && self.backends.iter().all(|backend| backend.state == "dead")
-    }
-}
-
-/// Whether the control plane takes writes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-pub enum Writes {
-    /// They go through at their usual speed.
-    Flowing,
-    /// They go through, slower than usual.
-    Delayed,
-    /// They are refused or do not come back.
-    Blocked,
-    /// Nobody has looked yet, or nobody can.
-    Unknown,
-}
-
-impl Writes {
-    /// All of them, for metrics that export one series per value.
-    pub const ALL: [Self; 4] = [Self::Flowing, Self::Delayed, Self::Blocked, Self::Unknown];
-
-    /// The value of the `state` label in metrics.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Flowing => "flowing",
-            Self::Delayed => "delayed",
-            Self::Blocked => "blocked",
-            Self::Unknown => "unknown",
-        }
-    }
-}
-
-/// A trouble with writes that no hook explains.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-pub enum NotAHook {
-    /// etcd takes its time.
-    EtcdSlow,
-    /// The API server is swamped.
-    Overloaded,
-    /// Requests wait for a seat in flow control.
-    QueuedByFlowControl,
-    /// The API server does not answer.
-    ApiServerDown,
-    /// One of several API servers does not answer, and requests that reach it do not come back.
-    ReplicaDown,
-    /// Writes are slow or refused and nothing that is known explains it.
-    Unexplained,
-}
-
-impl NotAHook {
-    /// All of them.
-    pub const ALL: [Self; 6] = [
-        Self::EtcdSlow,
-        Self::Overloaded,
-        Self::QueuedByFlowControl,
-        Self::ApiServerDown,
-        Self::ReplicaDown,
-        Self::Unexplained,
-    ];
-
-    /// The name as it stands in reports, labels and JSON.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::EtcdSlow => "EtcdSlow",
-            Self::Overloaded => "Overloaded",
-            Self::QueuedByFlowControl => "QueuedByFlowControl",
-            Self::ApiServerDown => "ApiServerDown",
-            Self::ReplicaDown => "ReplicaDown",
-            Self::Unexplained => "Unexplained",
-        }
     }
 }
 
@@ -463,23 +215,5 @@ impl Assessment {
         self.hooks
             .iter()
             .filter(|verdict| verdict.health == Health::Failing)
-    }
-}
-
-/// A duration as a person writes it: `3 ms`, `801 ms`, `2.0 s`.
-pub fn human(duration: Duration) -> String {
-    human_seconds(duration.as_secs_f64())
-}
-
-/// Seconds as a person writes them.
-pub fn human_seconds(seconds: f64) -> String {
-    if seconds < 0.000_95 {
-        "under 1 ms".to_owned()
-    } else if seconds < 0.9995 {
-        format!("{:.0} ms", seconds * 1_000.0)
-    } else if seconds < 120.0 {
-        format!("{seconds:.1} s")
-    } else {
-        format!("{:.0} min", seconds / 60.0)
     }
 }

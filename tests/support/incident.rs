@@ -331,7 +331,7 @@ pub fn play(events: &Events, end: u64) -> Vec<Arc<Assessment>> {
         }
         let effects = watchdog.handle(Event::Tick, at(tick));
         published.extend(effects.into_iter().filter_map(|effect| match effect {
-            Effect::Publish(assessment) => Some(assessment),
+            Effect::Publish(assessment, _) => Some(assessment),
             _ => None,
         }));
     }

@@ -19,8 +19,8 @@ use crate::domain::canary::{CanaryOutcome, CanaryTarget};
 use crate::domain::fence::{AutoBreak, Proof};
 use crate::domain::hook::{Backend, BackendPath, Hook, HookId};
 use crate::domain::inventory::{Inventory, InventoryHealth, WatchReport};
-use crate::domain::kept::WATCHED;
 use crate::domain::probe::{Connection as ConnectionUse, ProbeLevel};
+use crate::domain::thresholds::pooled_connection_idle;
 use crate::domain::watchdog::{Attention, Event};
 use crate::io::Clock;
 use crate::io::canary::Canaries;
@@ -401,7 +401,9 @@ impl Probes {
         let now = Instant::now();
         let prober = Arc::clone(&self.prober);
         self.drop_unless(|(id, backend), due| {
-            !due.has_left() || !due.is_over(now, WATCHED) && (due.under_way() || prober.keeps(id, backend))
+            !due.has_left()
+                || !due.is_over(now, pooled_connection_idle())
+                    && (due.under_way() || prober.keeps(id, backend))
         });
         let mut due_now: Vec<(Duration, &HookId, &Backend, ConnectionUse)> = Vec::new();
         for ((id, backend), due) in &self.schedule {

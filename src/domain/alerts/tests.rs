@@ -1,7 +1,8 @@
 use super::*;
 use crate::domain::leadership::{Place, ReplicaView, Role, Standing, Undecided};
 use crate::domain::risk::Risk;
-use crate::domain::verdict::{Elsewhere, NotAHook, ScrapeView};
+use crate::domain::verdict::{Elsewhere, ScrapeView};
+use crate::domain::vocabulary::NotAHook;
 use crate::domain::watchdog::{Effect as Wish, Event, Watchdog};
 
 const PACE: Pace = Pace {
@@ -17,7 +18,7 @@ fn at(seconds: u64) -> Time {
 pub(super) fn calm(now: Time) -> Assessment {
     let effects = Watchdog::new("hookwatch").handle(Event::Tick, now);
     let published = effects.into_iter().find_map(|effect| match effect {
-        Wish::Publish(assessment) => Some(Assessment::clone(&assessment)),
+        Wish::Publish(assessment, _) => Some(Assessment::clone(&assessment)),
         _ => None,
     });
     let mut assessment = published.expect("a tick makes an assessment");
@@ -37,6 +38,7 @@ fn verdict(webhook: &str, health: Health, cause: Cause, effect: Effect) -> Verdi
         confidence: 0.9,
         canaries: Vec::new(),
         bypass: None,
+        rule: "no-data",
         excess_share: None,
         since: None,
         summary: "It does not answer.".to_owned(),

@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::policy::Rung;
 use crate::domain::hook::HookId;
 use crate::domain::time::Time;
-use crate::domain::verdict::Cause;
+use crate::domain::vocabulary::Cause;
 
 /// The key under which it stands in the ledger.
 pub const KEY: &str = "breaker";
@@ -138,7 +138,7 @@ fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<HookId, E
 mod cause {
     use serde::{Deserialize, Deserializer, Serializer};
 
-    use crate::domain::verdict::Cause;
+    use crate::domain::vocabulary::Cause;
 
     pub(super) fn serialize<S: Serializer>(cause: &Cause, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(cause.as_str())

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::guards::{Guard, Guards, HeldBack};
 use super::observed::Facts;
 use super::policy::{Ceiling, PolicyRule, Rung};
-use crate::domain::verdict::{Cause, Effect};
+use crate::domain::vocabulary::{Cause, Effect};
 
 /// Whether a cause is one that somebody can bring about from outside, or that leaves most writes through. It never goes
 /// past shield.
@@ -167,7 +167,7 @@ mod tests {
 
     use super::*;
     use crate::domain::breaker::observed::{CanaryWord, Witness};
-    use crate::domain::verdict::Health;
+    use crate::domain::vocabulary::Health;
 
     fn facts(cause: Cause, effect: Effect) -> Facts {
         Facts {

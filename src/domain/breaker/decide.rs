@@ -15,7 +15,7 @@ use crate::domain::bypass::LONGEST_BY_HAND;
 use crate::domain::fence::AutoBreak;
 use crate::domain::hook::HookId;
 use crate::domain::time::Time;
-use crate::domain::verdict::Cause;
+use crate::domain::vocabulary::Cause;
 
 impl Breaker {
     pub(super) fn decide(&self, id: &HookId, now: Time) -> Step {

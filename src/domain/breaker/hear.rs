@@ -9,7 +9,7 @@ use super::observed::{Judged, Observation, Outcome, Shown, Ticket, View};
 use super::{Breaker, HookMemory, Licence, Overall, Refusal, Times};
 use crate::domain::hook::HookId;
 use crate::domain::time::Time;
-use crate::domain::verdict::Health;
+use crate::domain::vocabulary::Health;
 
 /// How often the wait after refusals in a row is doubled, at most.
 const MOST_DOUBLINGS: u8 = 4;

@@ -7,7 +7,7 @@ use super::book::{Book, Version};
 use super::policy::{Ceiling, Rung, Subject};
 use crate::domain::hook::HookId;
 use crate::domain::time::Time;
-use crate::domain::verdict::{Cause, Effect, Health};
+use crate::domain::vocabulary::{Cause, Effect, Health};
 
 /// The number of a request. An outcome that comes twice, or for a request that was given up, changes nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

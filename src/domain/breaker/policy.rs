@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::domain::fence::AutoBreak;
 use crate::domain::hook::{HookId, HookKind, Labels};
-use crate::domain::verdict::Cause;
+use crate::domain::vocabulary::Cause;
 
 pub use crate::domain::bypass::Rung;
 pub use contradiction::Contradiction;

@@ -9,7 +9,7 @@ use super::guards::{Guard, HeldBack};
 use super::{Breaker, Pending, Writing};
 use crate::domain::hook::HookId;
 use crate::domain::time::Time;
-use crate::domain::verdict::Cause;
+use crate::domain::vocabulary::Cause;
 
 /// One step, and what to say of it.
 #[derive(Debug, Default)]

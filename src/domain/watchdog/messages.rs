@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::domain::announcement::Announcement;
-use crate::domain::breaker::HookStanding;
+use crate::domain::breaker::{HookStanding, Judged};
 use crate::domain::canary::{CanaryOverdue, CanaryReport};
 use crate::domain::fence::{Breaker, Proof};
 use crate::domain::hook::HookId;
@@ -14,7 +14,8 @@ use crate::domain::node_leases::LeaseReading;
 use crate::domain::probe::{ProbeOverdue, ProbeReport};
 use crate::domain::readiness::ReadyReport;
 use crate::domain::snapshot::{Scrape, ScrapeFailure};
-use crate::domain::verdict::{Assessment, Cause, ControlPlane, Health, Verdict};
+use crate::domain::verdict::{Assessment, ControlPlane, Verdict};
+use crate::domain::vocabulary::{Cause, Health};
 
 /// Everything that can be observed.
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
@@ -54,8 +55,8 @@ pub enum Event {
 /// Everything the core can want.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect {
-    /// This is how things are.
-    Publish(Arc<Assessment>),
+    /// This is how things are, and what the breaker is to know of it.
+    Publish(Arc<Assessment>, Arc<Judged>),
     /// Something changed that a person would want to read about.
     Tell(Change),
     /// To be said in the cluster itself. Only the leader wants this.

@@ -11,18 +11,22 @@ mod replica;
 mod scale;
 mod servers;
 
+use std::time::Duration;
+
 use super::*;
 use crate::domain::announcement::Announcement;
-use crate::domain::canary::{CanaryOutcome, CanaryOverdue, CanaryReport};
+use crate::domain::breaker::Judged;
+use crate::domain::canary::{CanaryOutcome, CanaryOverdue, CanaryReport, CanaryTarget};
 use crate::domain::hook::{
-    BackendAddress, BackendPath, Endpoint, FailurePolicy, Rule, Scope, Selector, ServiceTarget,
+    BackendAddress, BackendPath, Endpoint, FailurePolicy, Hook, Rule, Scope, Selector, ServiceState,
+    ServiceTarget, Target,
 };
 use crate::domain::probe::{Answer, Connection, Phase, Phases, ProbeLevel, ProbeOutcome};
 use crate::domain::probe::{ProbeOverdue, ProbeReport};
 use crate::domain::snapshot::{
     Complaints, Cumulative, HookSeries, Operation, ScrapeFailureReason, Snapshot, WriteKey,
 };
-use crate::domain::verdict::{Effect as HookEffect, NotAHook};
+use crate::domain::vocabulary::{Effect as HookEffect, NotAHook};
 
 const SECOND: u64 = 1_000;
 
@@ -30,6 +34,7 @@ const SECOND: u64 = 1_000;
 struct Incident {
     watchdog: Watchdog,
     last: Option<Arc<Assessment>>,
+    judged: Arc<Judged>,
     told: Vec<Change>,
     attention: Attention,
     announced: Vec<Announcement>,
@@ -41,6 +46,7 @@ impl Incident {
         let mut incident = Self {
             watchdog: Watchdog::new("hookwatch"),
             last: None,
+            judged: Arc::default(),
             told: Vec::new(),
             attention: Attention::default(),
             announced: Vec::new(),
@@ -60,7 +66,10 @@ impl Incident {
     fn event(&mut self, ms: u64, event: Event) {
         for effect in self.watchdog.handle(event, Self::at(ms)) {
             match effect {
-                Effect::Publish(assessment) => self.last = Some(assessment),
+                Effect::Publish(assessment, judged) => {
+                    self.last = Some(assessment);
+                    self.judged = judged;
+                }
                 Effect::Tell(change) => self.told.push(change),
                 Effect::Attend(attention) => self.attention = attention,
                 Effect::Announce(said) => self.announced.push(*said),

@@ -100,7 +100,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::domain::verdict::Cause;
+    use crate::domain::vocabulary::Cause;
 
     fn rule(name: &str, configuration: &str) -> PolicyRule {
         PolicyRule {

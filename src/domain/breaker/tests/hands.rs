@@ -6,7 +6,7 @@ use super::super::*;
 use super::incidents::{Incident, at, hook, ours};
 use crate::domain::bypass::LONGEST_BY_HAND;
 use crate::domain::fence::AutoBreak;
-use crate::domain::verdict::Cause;
+use crate::domain::vocabulary::Cause;
 
 #[test]
 fn what_is_left_over_of_a_bypass_that_somebody_ended_is_tidied_away_once() {

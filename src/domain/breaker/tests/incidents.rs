@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::super::*;
 use crate::domain::fence::AutoBreak;
 use crate::domain::hook::HookKind;
-use crate::domain::verdict::{Cause, Effect, Health};
+use crate::domain::vocabulary::{Cause, Effect, Health};
 
 pub(super) fn at(seconds: u64) -> Time {
     Time::from_unix_millis(1_000_000 + seconds * 1_000)

@@ -4,7 +4,7 @@ use super::super::*;
 use super::setup::{Hand, Mishaps, Mood, Setup};
 use super::world::{Happens, UNIT, What, World, version};
 use crate::domain::fence::AutoBreak;
-use crate::domain::verdict::Cause;
+use crate::domain::vocabulary::Cause;
 
 /// Units of time without mishaps that lead back to what the owners want, at most. Patience alone takes three.
 pub(super) const STEPS: u8 = 8;

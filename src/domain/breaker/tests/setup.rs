@@ -8,7 +8,7 @@ use super::super::*;
 use super::world::{Object, UNIT};
 use crate::domain::fence::AutoBreak;
 use crate::domain::hook::HookKind;
-use crate::domain::verdict::{Cause, Effect, Health};
+use crate::domain::vocabulary::{Cause, Effect, Health};
 
 /// How a hook is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

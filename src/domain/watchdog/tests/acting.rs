@@ -6,12 +6,46 @@ use super::*;
 use crate::domain::breaker::{CanaryWord, Facts, Judged, Witness};
 use crate::domain::canary::FurtherCanary;
 use crate::domain::hook::MatchCondition;
-use crate::domain::verdict::{Bypass, Elsewhere};
+use crate::domain::vocabulary::Bypass;
 
 impl Incident {
     fn judged(&mut self, ms: u64) -> Judged {
-        let assessment = self.tick(ms);
-        self.watchdog.judged(&assessment)
+        self.tick(ms);
+        Judged::clone(&self.judged)
+    }
+
+    /// What the breaker would be told if all verdicts had this cause, or something else held requests up.
+    fn facts_if(&mut self, ms: u64, hook: &Hook, cause: Option<Cause>, elsewhere: bool) -> Facts {
+        let now = Self::at(ms);
+        let Watchdog {
+            seen,
+            verdicts,
+            shieldable,
+            tampering,
+            ..
+        } = &mut self.watchdog;
+        let windows = seen.history.windows(now);
+        let plane = Plane {
+            now,
+            windows: &windows,
+            baseline: &seen.history.baseline,
+            canaries: &seen.canaries,
+            unanswered: None,
+            sick: None,
+        };
+        let scene = Scene::new(seen, &plane, verdicts, now);
+        let mut all = judge_all(&scene);
+        for (_, verdict) in &mut all {
+            verdict.cause = cause.or(verdict.cause);
+        }
+        let court = Court {
+            scene: &scene,
+            all: &all,
+            elsewhere,
+            shieldable,
+            tampering,
+        };
+        court.judged(true).hooks[&hook.id].clone()
     }
 
     fn facts(&mut self, ms: u64, hook: &Hook) -> Facts {
@@ -77,19 +111,11 @@ fn a_late_canary_is_no_witness_while_something_else_holds_requests_up() {
     for backend in 0..2 {
         incident.probe_late(11 * SECOND, &opa, backend, 2 * SECOND);
     }
-    let mut assessment = Assessment::clone(&incident.tick(13 * SECOND + 100));
-    let mut witnesses_of = |assessment: &Assessment| {
-        let judged = incident.watchdog.judged(assessment);
-        judged.hooks[&opa.id].witnesses.clone()
-    };
+    let now = 13 * SECOND + 100;
     let both = witnesses(&[Witness::Probes, Witness::Canary]);
-    assert_eq!(witnesses_of(&assessment), both);
-    assessment.control_plane.not_a_hook = Some(Elsewhere {
-        cause: NotAHook::ReplicaDown,
-        confidence: 0.9,
-        evidence: Vec::new(),
-    });
-    assert_eq!(witnesses_of(&assessment), witnesses(&[Witness::Probes]));
+    assert_eq!(incident.facts_if(now, &opa, None, false).witnesses, both);
+    let probes = witnesses(&[Witness::Probes]);
+    assert_eq!(incident.facts_if(now, &opa, None, true).witnesses, probes);
 }
 
 #[test]
@@ -100,13 +126,9 @@ fn nobody_can_say_that_a_rollout_still_costs_calls() {
     for backend in 0..2 {
         incident.probe_late(11 * SECOND, &opa, backend, 2 * SECOND);
     }
-    let mut assessment = Assessment::clone(&incident.tick(13 * SECOND + 100));
     for (cause, known) in [(Cause::Hanging, 2), (Cause::RolloutGap, 0)] {
-        for verdict in &mut assessment.hooks {
-            verdict.cause = Some(cause);
-        }
-        let judged = incident.watchdog.judged(&assessment);
-        assert_eq!(judged.hooks[&opa.id].witnesses.len(), known, "{cause}");
+        let facts = incident.facts_if(13 * SECOND + 100, &opa, Some(cause), false);
+        assert_eq!(facts.witnesses.len(), known, "{cause}");
     }
 }
 
@@ -186,20 +208,19 @@ fn a_canary_that_did_not_reach_a_hook_or_waits_for_something_else_does_not_speak
     );
     incident.canary(14 * SECOND, 6 * SECOND, CanaryOutcome::Written);
     incident.canary_late(20 * SECOND);
-    let now = Incident::at(23 * SECOND);
     for (elsewhere, word) in [(true, CanaryWord::Awaited), (false, CanaryWord::Failed)] {
-        assert_eq!(incident.watchdog.canary_word(&tried, elsewhere, now), word);
+        assert_eq!(
+            incident.facts_if(23 * SECOND, &tried, None, elsewhere).canary,
+            word
+        );
     }
     incident.canary(
         20 * SECOND,
         10 * SECOND,
         refusal("opa", "context deadline exceeded"),
     );
-    let now = Incident::at(31 * SECOND);
-    assert_eq!(
-        incident.watchdog.canary_word(&tried, true, now),
-        CanaryWord::Failed
-    );
+    let facts = incident.facts_if(31 * SECOND, &tried, None, true);
+    assert_eq!(facts.canary, CanaryWord::Failed);
 }
 
 #[test]

@@ -325,7 +325,7 @@ fn an_api_that_stays_broken_neither_keeps_everybody_busy_nor_stops_the_learning(
     }
     assert_eq!(incident.verdict(412_100, API).health, Health::Failing);
     assert_eq!(incident.attention, Attention::default());
-    let usual = incident.watchdog.history.baseline.write.median();
+    let usual = incident.watchdog.seen.history.baseline.write.median();
     assert!(usual.is_some_and(|usual| usual > 0.0065), "{usual:?}");
 }
 

@@ -91,6 +91,7 @@ fn change(name: &str, health: Health) -> Change {
             confidence: 0.9,
             canaries: Vec::new(),
             bypass: None,
+            rule: "no-data",
             excess_share: None,
             since: None,
             summary: "it hangs".to_owned(),

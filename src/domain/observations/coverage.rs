@@ -1,19 +1,13 @@
 //! Which canary meets which hook, and which of them a bypass keeps from it.
 
-use std::time::Duration;
+use std::collections::BTreeMap;
 
-use super::Watchdog;
 use crate::domain::bypass::{Condition, SHIELDED_NAMESPACES};
 use crate::domain::canary::{CanaryTarget, FurtherCanary};
-use crate::domain::changes::What;
 use crate::domain::hook::{Hook, HookId};
 use crate::domain::inventory::Inventory;
 use crate::domain::matching::RequestShape;
-use crate::domain::time::Time;
-use crate::domain::verdict::Bypass;
-
-/// Changes before this are not looked for.
-const LOOK_BACK: Duration = Duration::from_secs(3_600);
+use crate::domain::vocabulary::Bypass;
 
 impl Bypass {
     /// How a match condition of hookwatch's limits what is shown to a hook; the one that lets least through.
@@ -29,8 +23,18 @@ impl Bypass {
     }
 }
 
+/// Which canary meets which hook.
+#[derive(Debug, Default)]
+pub struct Coverage {
+    /// Where hookwatch's own canary is.
+    pub own_namespace: String,
+    /// The canaries beside those that always are.
+    pub further: Vec<FurtherCanary>,
+    by_hook: BTreeMap<HookId, Vec<CanaryTarget>>,
+}
+
 /// The canaries whose writes would be shown to the hook, as far as rules and selectors tell.
-pub(super) fn met_by(
+fn covered_by(
     hook: &Hook,
     own_namespace: &str,
     further: &[FurtherCanary],
@@ -75,9 +79,47 @@ pub(super) fn met_by(
     always.chain(further.map(|canary| canary.target)).collect()
 }
 
-impl Watchdog {
+impl Coverage {
+    /// Coverage by the canaries that always are, with hookwatch's own in this namespace, and by these.
+    pub fn new(own_namespace: &str, further: Vec<FurtherCanary>) -> Self {
+        Self {
+            own_namespace: own_namespace.to_owned(),
+            further,
+            by_hook: BTreeMap::new(),
+        }
+    }
+
+    /// Takes in which hooks there are now.
+    pub fn take(&mut self, inventory: &Inventory) {
+        let hooks = inventory.hooks.iter();
+        let covered = hooks.map(|hook| {
+            let targets = covered_by(hook, &self.own_namespace, &self.further, inventory);
+            (hook.id.clone(), targets)
+        });
+        self.by_hook = covered.collect();
+    }
+
+    /// The canaries that a hook's rules and selectors match.
+    pub fn of(&self, hook: &HookId) -> &[CanaryTarget] {
+        self.by_hook.get(hook).map_or(&[], Vec::as_slice)
+    }
+
+    /// Hooks that this canary meets.
+    pub fn by(&self, target: CanaryTarget) -> impl Iterator<Item = &HookId> {
+        let hooks = self.by_hook.iter();
+        hooks.filter_map(move |(hook, targets)| targets.contains(&target).then_some(hook))
+    }
+
+    /// The canaries that meet a hook and that no bypass keeps from it.
+    pub fn reaching(&self, hook: &Hook) -> Vec<CanaryTarget> {
+        let targets = self.of(&hook.id).iter().copied();
+        targets
+            .filter(|target| !self.is_kept_from(hook, *target))
+            .collect()
+    }
+
     /// Whether the hook is not asked about what the canary writes, though its rules match that.
-    pub(super) fn is_kept_from(&self, hook: &Hook, target: CanaryTarget) -> bool {
+    fn is_kept_from(&self, hook: &Hook, target: CanaryTarget) -> bool {
         match Bypass::of(hook) {
             None | Some(Bypass::Probation) => false,
             Some(Bypass::Skip) => true,
@@ -93,12 +135,5 @@ impl Watchdog {
                 _ => true,
             },
         }
-    }
-
-    /// When the hook's entry was last changed, as far back as changes are remembered.
-    pub(super) fn reconfigured_at(&self, hook: &HookId, now: Time) -> Option<Time> {
-        let changes = self.changes.of(hook, now.before(LOOK_BACK));
-        let mut changed = changes.filter(|change| matches!(change.what, What::Reconfigured(_)));
-        changed.next_back().map(|change| change.at)
     }
 }

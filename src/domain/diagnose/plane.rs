@@ -1,43 +1,17 @@
 //! The state of the control plane as a whole, and the troubles with writes that are no hook's.
 
-mod ruled_out;
+use crate::domain::canaries::Canaries;
+use crate::domain::canary::CanaryOutcome;
+use crate::domain::history::{Baseline, Usual, Window, Windows};
+use crate::domain::hook::HookKind;
+use crate::domain::snapshot::Operation;
+use crate::domain::thresholds as t;
+use crate::domain::time::Time;
+use crate::domain::verdict::{Elsewhere, Verdict};
+use crate::domain::vocabulary::{Bypass, Health, NotAHook, Writes, human, human_seconds};
 
-use std::time::Duration;
-
-use super::canaries::Canaries;
-use super::canary::CanaryOutcome;
-use super::history::{Baseline, ENOUGH_WRITES, Usual, Window, Windows};
-use super::hook::HookKind;
-use super::snapshot::Operation;
-use super::time::Time;
-use super::verdict::{Bypass, Elsewhere, Health, NotAHook, Verdict, Writes, human, human_seconds};
-
-/// A canary late by this much is a write that does not come back.
-const LATE: Duration = Duration::from_secs(2);
-/// A canary written within this time shows that some writes go through.
-const LATELY: Duration = Duration::from_secs(20);
-/// Extra time per write below this is nobody's fault.
-const EXCESS_AT_LEAST: f64 = 0.02;
-/// Writes are delayed when they take this long, whatever is usual.
-const DELAYED_ALWAYS: f64 = 0.5;
-/// Or this many times the usual, with [`DELAYED_AT_LEAST`].
-const DELAYED_FACTOR: f64 = 5.0;
-/// And at least this long.
-const DELAYED_AT_LEAST: f64 = 0.05;
-/// The API server's own part of a write is slow when it takes this many times the usual.
-const OWN_FACTOR: f64 = 3.0;
-/// Without anything usual to compare with, own time above this is slow.
-const OWN_ALWAYS: f64 = 0.1;
-/// A hook that usually takes longer than this is slow as a matter of habit.
-const USUAL_AT_MOST: f64 = 0.1;
-/// With fewer calls nothing is said of their extra time.
-const FEW_CALLS: f64 = 3.0;
-/// Without anything usual to compare with, an etcd request that takes this long is slow.
-const ETCD_ALWAYS: f64 = 0.05;
 /// Hooks told of beside the culprits.
 const BESIDE: usize = 5;
-/// A rate of writes below this part of the usual is a standstill.
-const STANDSTILL: f64 = 0.05;
 
 /// What the scrapes of late say about the whole, with what is usual.
 #[derive(Debug, Clone)]
@@ -89,12 +63,12 @@ impl Excess<'_> {
         let mut spans = [self.window, self.minute].into_iter().flatten();
         let mean = spans.find_map(|window| {
             let writes = &window.gained.hooks.get(key)?.writes;
-            writes.mean().filter(|_| writes.count >= FEW_CALLS)
+            writes.mean().filter(|_| writes.count >= t::few_calls())
         })?;
         // What was learnt in the midst of an incident may be no measure.
-        let usual = self.baseline.hook(key).unwrap_or(0.0).min(USUAL_AT_MOST);
+        let usual = self.baseline.hook(key).unwrap_or(0.0).min(t::slow_at_least());
         let extra = mean - usual;
-        (extra >= EXCESS_AT_LEAST).then(|| extra / (extra + self.own))
+        (extra >= t::excess_at_least()).then(|| extra / (extra + self.own))
     }
 }
 
@@ -103,7 +77,7 @@ impl<'a> Plane<'a> {
     /// less of the time before a fault is in it.
     fn window(&self) -> Option<&'a Window> {
         let newest = self.windows.newest.as_ref().filter(|window| {
-            window.gained.all_writes().duration.count + window.gained.dry_runs.count >= ENOUGH_WRITES
+            window.gained.all_writes().duration.count + window.gained.dry_runs.count >= t::enough_writes()
         });
         newest.or(self.windows.recent.as_ref())
     }
@@ -124,7 +98,7 @@ impl<'a> Plane<'a> {
                 .or_else(|| writes.sli.mean())
                 .unwrap_or(0.0);
             let excess = writes.duration.sum + gained.dry_runs.sum - count * without;
-            (count >= 1.0 && excess / count >= EXCESS_AT_LEAST.max(without)).then_some(excess)
+            (count >= 1.0 && excess / count >= t::excess_at_least().max(without)).then_some(excess)
         });
         let usual = self.baseline.sli.median().unwrap_or(0.0);
         Excess {
@@ -141,16 +115,21 @@ impl<'a> Plane<'a> {
         let (Some(window), Some(usual)) = (&self.windows.recent, self.baseline.write_rate.median()) else {
             return false;
         };
-        usual >= 2.0 && window.seconds() >= 3.0 && window.write_rate < STANDSTILL * usual
+        usual >= t::stream_of_writes()
+            && window.seconds() >= t::stall_span()
+            && window.write_rate < t::standstill() * usual
     }
 
     /// Whether the control plane takes writes.
     pub fn writes(&self) -> Writes {
         let (mut blocked, mut slow, mut answered) = (false, false, false);
         for (_, memory) in self.canaries.iter() {
-            let hung = memory.hung_for(self.now).is_some_and(|waiting| waiting >= LATE);
+            let hung = memory
+                .hung_for(self.now)
+                .is_some_and(|waiting| waiting >= t::late());
             // Beside an API server that does not answer others do: some writes hang, the rest go through.
-            let others_get_through = self.sick.is_some() && memory.written_within(self.now, LATELY);
+            let others_get_through =
+                self.sick.is_some() && memory.written_within(self.now, t::through_lately());
             blocked |= hung && !others_get_through;
             slow |= hung && others_get_through;
             slow |= memory.slow(self.now).is_some();
@@ -163,10 +142,17 @@ impl<'a> Plane<'a> {
         }
         if let Some(window) = self.window() {
             let results = &window.gained.write_results;
-            blocked |= results.failed >= 3.0 && results.failed >= 0.5 * results.total();
+            blocked |=
+                results.failed >= t::few_calls() && results.failed >= t::most_calls() * results.total();
             let mean = window.gained.all_writes().duration.mean();
             slow |= mean.is_some_and(|mean| {
-                mean >= DELAYED_ALWAYS || above(mean, &self.baseline.write, DELAYED_FACTOR, DELAYED_AT_LEAST)
+                mean >= t::slow_always()
+                    || above(
+                        mean,
+                        &self.baseline.write,
+                        t::slow_factor(),
+                        t::delayed_at_least(),
+                    )
             });
             answered |= results.ok >= 1.0 && !self.stalled();
         }
@@ -200,8 +186,9 @@ impl<'a> Plane<'a> {
         })
     }
 
-    /// What slows or blocks writes when it is no hook.
-    pub fn elsewhere(&self, verdicts: &[Verdict]) -> Option<Elsewhere> {
+    /// What slows or blocks writes when it is no hook. That the reason is not known counts only while no hook is named:
+    /// the time of calls and of requests may have been read a moment apart.
+    pub fn elsewhere(&self) -> Option<Elsewhere> {
         if let Some(scrape) = self.unanswered
             && let Some(canary) = self.canaries_unreachable()
         {
@@ -220,7 +207,6 @@ impl<'a> Plane<'a> {
                 ],
             });
         }
-        let hook_named = verdicts.iter().any(is_culprit);
         if let Some(sick) = self.sick.as_ref().filter(|_| self.canaries_meet_the_sick()) {
             return Some(Elsewhere {
                 cause: NotAHook::ReplicaDown,
@@ -229,19 +215,19 @@ impl<'a> Plane<'a> {
             });
         }
         let Some(window) = self.window() else {
-            return self.unexplained(hook_named);
+            return self.unexplained();
         };
         let gained = &window.gained;
         let own = self.own_seconds();
         let own_is_slow = own.is_some_and(|own| match self.baseline.sli.median() {
-            Some(usual) => own >= OWN_FACTOR * usual && own >= usual + EXCESS_AT_LEAST,
-            None => own >= OWN_ALWAYS,
+            Some(usual) => own >= t::own_factor() * usual && own >= usual + t::excess_at_least(),
+            None => own >= t::own_always(),
         });
         if let Some(found) = self.queued(window) {
             return Some(found);
         }
         if !own_is_slow {
-            return self.unexplained(hook_named);
+            return self.unexplained();
         }
         let mut evidence = vec![format!(
             "The API server's own part of a write, without hooks, takes {} (usually {}).",
@@ -250,19 +236,20 @@ impl<'a> Plane<'a> {
         )];
         let reads_before = self.baseline.read_rate.median();
         let rate = window.read_rate;
-        let more_reads = reads_before.is_some_and(|usual| rate >= 2.0 * usual.max(1.0));
-        let as_many_reads = reads_before.is_some_and(|usual| rate >= 0.8 * usual);
+        let more_reads = reads_before.is_some_and(|usual| rate >= t::more_reads() * usual.max(1.0));
+        let as_many_reads = reads_before.is_some_and(|usual| rate >= t::as_many_reads() * usual);
         let reading = gained.in_flight.map_or(0.0, |in_flight| in_flight.read_only);
-        let crowded = reading >= 10.0_f64.max(4.0 * self.baseline.reads_in_flight.median().unwrap_or(0.0));
+        let crowded = reading
+            >= t::crowd().max(t::crowd_factor() * self.baseline.reads_in_flight.median().unwrap_or(0.0));
         let turned_away = gained.write_results.throttled + gained.queue_rejected >= 1.0
             || gained.in_queue.read_only + gained.in_queue.mutating >= 1.0;
         let read_mean = gained.reads.mean();
-        let slow_reads =
-            read_mean.is_some_and(|mean| above(mean, &self.baseline.read, OWN_FACTOR, EXCESS_AT_LEAST));
+        let slow_reads = read_mean
+            .is_some_and(|mean| above(mean, &self.baseline.read, t::own_factor(), t::excess_at_least()));
         let etcd = gained.etcd.mean();
         let etcd_is_slow = etcd.is_some_and(|etcd| match self.baseline.etcd.median() {
-            Some(usual) => etcd >= 4.0 * usual && etcd >= 0.015,
-            None => etcd >= ETCD_ALWAYS,
+            Some(usual) => etcd >= t::etcd_factor() * usual && etcd >= t::etcd_at_least(),
+            None => etcd >= t::etcd_always(),
         });
         if let Some(etcd) = etcd {
             let usual = usually(&self.baseline.etcd);
@@ -273,7 +260,7 @@ impl<'a> Plane<'a> {
         }
         let etcd_slows_too = etcd
             .zip(self.baseline.etcd.median())
-            .is_none_or(|(etcd, usual)| etcd >= 2.0 * usual);
+            .is_none_or(|(etcd, usual)| etcd >= t::etcd_slows_too() * usual);
         // A swamped API server is slow at everything, etcd calls included; what gives it away is that it is
         // being asked for more than usual, while behind a slow etcd everything is asked for less. Where each read
         // merely takes longer, more of them are there at once as well.
@@ -297,12 +284,48 @@ impl<'a> Plane<'a> {
                 evidence,
             });
         }
-        // While a hook is named, the time of calls and of requests may have been read a moment apart.
-        (!hook_named).then_some(Elsewhere {
+        Some(Elsewhere {
             cause: NotAHook::Unexplained,
             confidence: 0.5,
             evidence,
         })
+    }
+
+    /// Why it is neither etcd, nor the API server itself, nor flow control, in one sentence, with the end of the
+    /// span that this is known for; `None` when one of them is to blame, or nothing is known of them.
+    pub fn ruled_out(&self, elsewhere: Option<&Elsewhere>) -> Option<(Time, String)> {
+        if elsewhere.is_some_and(|found| found.cause != NotAHook::Unexplained) {
+            return None;
+        }
+        let window = self.window()?;
+        let mut innocent = Vec::new();
+        if let Some((etcd, usual)) = window.gained.etcd.mean().zip(self.baseline.etcd.median())
+            && etcd < t::innocent_factor() * usual.max(t::innocent_seconds())
+        {
+            innocent.push(format!(
+                "etcd ({} a request, usually {})",
+                human_seconds(etcd),
+                usually(&self.baseline.etcd)
+            ));
+        }
+        if let Some((own, usual)) = self.own_seconds().zip(self.baseline.sli.median())
+            && own < t::innocent_factor() * usual.max(t::innocent_seconds())
+        {
+            innocent.push(format!(
+                "the API server itself ({} of its own per write, usually {})",
+                human_seconds(own),
+                usually(&self.baseline.sli)
+            ));
+        }
+        if let Some(wait) = window
+            .gained
+            .queue_wait
+            .mean()
+            .filter(|wait| *wait < t::no_queue())
+        {
+            innocent.push(format!("flow control ({} in the queue)", human_seconds(wait)));
+        }
+        (!innocent.is_empty()).then(|| (window.to, format!("Ruled out: {}.", innocent.join("; "))))
     }
 
     fn queued(&self, window: &Window) -> Option<Elsewhere> {
@@ -311,7 +334,7 @@ impl<'a> Plane<'a> {
         let wait = gained.queue_wait.mean()?;
         let excess = writes.duration.sum - writes.sli.sum;
         let by_hooks: f64 = gained.hooks.values().map(|series| series.writes.sum).sum();
-        (wait >= 0.05 && excess - by_hooks >= 0.5 * excess && excess >= EXCESS_AT_LEAST * writes.duration.count)
+        (wait >= t::queue_wait() && excess - by_hooks >= t::most_calls() * excess && excess >= t::excess_at_least() * writes.duration.count)
             .then(|| Elsewhere {
                 cause: NotAHook::QueuedByFlowControl,
                 confidence: 0.8,
@@ -324,16 +347,11 @@ impl<'a> Plane<'a> {
     }
 
     /// Writes are in trouble by a canary's account, and neither a hook nor anything above explains it.
-    fn unexplained(&self, hook_named: bool) -> Option<Elsewhere> {
-        /// One late or refused canary may still be explained by the next observation.
-        const PATIENCE: Duration = Duration::from_secs(8);
-        if hook_named {
-            return None;
-        }
+    fn unexplained(&self) -> Option<Elsewhere> {
         let evidence = self.canaries.iter().find_map(|(target, memory)| {
             let late = memory
                 .overdue_for(self.now)
-                .filter(|(_, waiting)| *waiting >= PATIENCE);
+                .filter(|(_, waiting)| *waiting >= t::unexplained_after());
             if let Some((_, waiting)) = late {
                 return Some(format!(
                     "A dry-run write of {target} has been waiting for {}.",
@@ -365,7 +383,8 @@ impl<'a> Plane<'a> {
             )
         };
         self.canaries.iter().any(|(_, memory)| {
-            memory.overdue_for(self.now).is_some() || memory.any_within(self.now, LATELY, unheard)
+            memory.overdue_for(self.now).is_some()
+                || memory.any_within(self.now, t::through_lately(), unheard)
         })
     }
 

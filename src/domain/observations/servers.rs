@@ -1,40 +1,29 @@
 //! The API servers themselves: which answer, which are ready, and what that says of the control plane.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::Duration;
 
-use super::Watchdog;
+use crate::domain::history::History;
 use crate::domain::node_leases::NodeLeases;
 use crate::domain::readiness::{ReadinessMemory, ReadyReport, is_start_up};
 use crate::domain::snapshot::{ScrapeFailure, ScrapeFailureReason};
+use crate::domain::thresholds as t;
 use crate::domain::time::Time;
-use crate::domain::verdict::{Health, ScrapeView, SilentView, Verdict, human};
+use crate::domain::verdict::{ScrapeView, SilentView, Verdict};
+use crate::domain::vocabulary::{Health, capital, human};
 
-/// A scrape target that nothing was heard of for this long is gone.
-const FORGET: Duration = Duration::from_secs(300);
 /// Scrape targets that are remembered at most.
 const MAX_TARGETS: usize = 64;
 /// Failures remembered of one target.
 const MAX_FAILURES: usize = 16;
-/// A failure older than this says nothing about now. An address out of reach is tried once a minute.
-const RECENT: Duration = Duration::from_secs(75);
-/// Who answered within this time answers.
-const ANSWERS: Duration = Duration::from_secs(45);
-/// Behind a shared address, one answer within this time shows that not all are gone.
-const MOMENT: Duration = Duration::from_secs(15);
-/// So many unanswered scrapes tell that a process behind a shared address is silent: the first may be its end.
-const UNANSWERED: usize = 2;
-/// For how long an API server is not ready is told from this on.
-const WORTH_TELLING: Duration = Duration::from_secs(1);
 /// Failing checks told in one sentence.
 const TOLD_CHECKS: usize = 3;
 
 /// What is remembered of one scrape target.
 #[derive(Debug, Clone, Default)]
-pub(super) struct TargetState {
-    pub(super) heard_of: Time,
-    pub(super) last_good: Option<Time>,
-    pub(super) failure: Option<ScrapeFailure>,
+pub struct TargetState {
+    pub heard_of: Time,
+    pub last_good: Option<Time>,
+    pub failure: Option<ScrapeFailure>,
     failing_since: Option<Time>,
     /// The failure that was told last, and when it was seen last.
     told: Option<(ScrapeFailureReason, Time)>,
@@ -49,20 +38,21 @@ pub(super) struct TargetState {
 
 /// All of them, and the nodes' heartbeats.
 #[derive(Debug, Default)]
-pub(super) struct Servers {
+pub struct Servers {
     targets: BTreeMap<String, TargetState>,
-    pub(super) node_leases: NodeLeases,
+    /// The nodes' heartbeats.
+    pub node_leases: NodeLeases,
 }
 
 /// An API server that answered before and does not now, while another one does.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Sick {
+pub struct Sick {
     /// What tells it from the others.
-    pub(super) who: String,
+    pub who: String,
     /// When it answered last.
-    pub(super) since: Time,
+    pub since: Time,
     /// What its last failure said.
-    pub(super) why: String,
+    pub why: String,
 }
 
 const fn is_unanswered(reason: ScrapeFailureReason) -> bool {
@@ -73,7 +63,7 @@ const fn is_unanswered(reason: ScrapeFailureReason) -> bool {
 }
 
 impl TargetState {
-    pub(super) fn succeeded(&mut self, at: Time, missing: Vec<String>) {
+    pub fn succeeded(&mut self, at: Time, missing: Vec<String>) {
         (self.heard_of, self.last_good) = (at, Some(at));
         (self.failure, self.failing_since) = (None, None);
         self.missing = missing;
@@ -81,9 +71,9 @@ impl TargetState {
 
     /// Whether failures that were told are over. Behind a shared address that takes a while without any: the next
     /// answer may be another process's.
-    pub(super) fn is_over(&mut self, now: Time, shared: bool) -> bool {
+    pub fn is_over(&mut self, now: Time, shared: bool) -> bool {
         let Some((_, last)) = self.told else { return false };
-        let over = !shared || now.since(last) >= RECENT;
+        let over = !shared || now.since(last) >= t::failure_lately();
         if over {
             self.told = None;
         }
@@ -91,7 +81,7 @@ impl TargetState {
     }
 
     /// Takes a failure in and says whether it is worth telling: the first, and every one of another kind.
-    pub(super) fn failed(&mut self, failure: ScrapeFailure) -> bool {
+    pub fn failed(&mut self, failure: ScrapeFailure) -> bool {
         let ScrapeFailure { at, reason, .. } = failure;
         self.heard_of = at;
         self.failing_since.get_or_insert(at);
@@ -108,19 +98,24 @@ impl TargetState {
     }
 
     fn answers(&self, now: Time) -> bool {
-        self.last_good.is_some_and(|at| now.since(at) < ANSWERS)
+        self.last_good
+            .is_some_and(|at| now.since(at) < t::answers_lately())
     }
 
     /// Unanswered scrapes since an instant, when the last of them was of late.
     fn unanswered_since(&self, since: Time, now: Time) -> usize {
-        let of_late = self.unanswered.back().is_some_and(|at| now.since(*at) < RECENT);
+        let of_late = self
+            .unanswered
+            .back()
+            .is_some_and(|at| now.since(*at) < t::failure_lately());
         let after = self.unanswered.iter().filter(|at| **at > since);
         if of_late { after.count() } else { 0 }
     }
 }
 
 impl Servers {
-    pub(super) fn get(&mut self, target: &str) -> &mut TargetState {
+    /// What is remembered of one target; the stalest makes room for a new one.
+    pub fn get(&mut self, target: &str) -> &mut TargetState {
         if self.targets.len() >= MAX_TARGETS && !self.targets.contains_key(target) {
             let stalest = self.targets.iter().min_by_key(|(_, state)| state.last_good);
             if let Some(stalest) = stalest.map(|(target, _)| target.clone()) {
@@ -130,16 +125,20 @@ impl Servers {
         self.targets.entry(target.to_owned()).or_default()
     }
 
-    pub(super) fn all(&self) -> impl Iterator<Item = &TargetState> {
-        self.targets.values()
+    /// Whether a scrape succeeded after an instant.
+    pub fn scraped_after(&self, after: Time) -> bool {
+        let mut good = self.targets.values().filter_map(|target| target.last_good);
+        good.any(|at| at > after)
     }
 
-    pub(super) fn forget_the_gone(&mut self, now: Time) {
+    /// Forgets targets that were not heard of for long.
+    pub fn forget_the_gone(&mut self, now: Time) {
         self.targets
-            .retain(|_, target| now.since(target.heard_of) < FORGET);
+            .retain(|_, target| now.since(target.heard_of) < t::forget_target());
     }
 
-    pub(super) fn take_readiness(&mut self, report: ReadyReport) {
+    /// Takes in what an API server says of its own readiness.
+    pub fn take_readiness(&mut self, report: ReadyReport) {
         let state = self.get(&report.target);
         state.heard_of = state.heard_of.max(report.at);
         state.readiness.take(report.at, report.readiness);
@@ -147,25 +146,27 @@ impl Servers {
     }
 }
 
-impl Watchdog {
+impl Servers {
     /// Why scrapes are not answered, when none is. A refusal is an answer, and behind a shared address the answer of
     /// another process a moment ago is one, too.
-    pub(super) fn unanswered(&self, now: Time) -> Option<&str> {
+    pub fn unanswered(&self, history: &History, now: Time) -> Option<&str> {
         let unanswered = |(target, state): (&String, &TargetState)| {
             let failed = state.failure.as_ref();
             let failed = failed.is_some_and(|failure| is_unanswered(failure.reason));
-            let a_moment_ago = state.last_good.is_some_and(|at| now.since(at) < MOMENT);
-            failed && !(a_moment_ago && self.history.replicas_behind(target) > 1)
+            let a_moment_ago = state
+                .last_good
+                .is_some_and(|at| now.since(at) < t::answered_a_moment_ago());
+            failed && !(a_moment_ago && history.replicas_behind(target) > 1)
         };
-        let targets = &self.servers.targets;
+        let targets = &self.targets;
         let first = targets.values().next()?.failure.as_ref()?;
         targets.iter().all(unanswered).then_some(first.why.as_str())
     }
 
     /// The processes behind a shared address that do not answer any more. One that ended and began again is
     /// another process, and the old one is not missed.
-    fn silent_behind(&self, target: &str, state: &TargetState, now: Time) -> Vec<SilentView> {
-        let known: Vec<(Option<Time>, Time)> = self.history.processes_behind(target).collect();
+    fn silent_behind(history: &History, target: &str, state: &TargetState, now: Time) -> Vec<SilentView> {
+        let known: Vec<(Option<Time>, Time)> = history.processes_behind(target).collect();
         let replaced = |last: Time| {
             known
                 .iter()
@@ -174,8 +175,10 @@ impl Watchdog {
         known
             .iter()
             .filter(|(_, last)| {
-                let others_answer = known.iter().any(|(_, at)| at > last && now.since(*at) < ANSWERS);
-                others_answer && !replaced(*last) && state.unanswered_since(*last, now) >= UNANSWERED
+                let others_answer = known
+                    .iter()
+                    .any(|(_, at)| at > last && now.since(*at) < t::answers_lately());
+                others_answer && !replaced(*last) && state.unanswered_since(*last, now) >= t::unanswered()
             })
             .map(|(started, last)| SilentView {
                 started: *started,
@@ -185,17 +188,17 @@ impl Watchdog {
     }
 
     /// The API servers that stopped answering while others go on.
-    pub(super) fn sick(&self, now: Time) -> Vec<Sick> {
+    pub fn sick(&self, history: &History, now: Time) -> Vec<Sick> {
         let mut sick = Vec::new();
-        for (target, state) in &self.servers.targets {
+        for (target, state) in &self.targets {
             let why = &state.last_words;
             let others_answer = || {
-                let mut others = self.servers.targets.iter().filter(|(other, _)| *other != target);
+                let mut others = self.targets.iter().filter(|(other, _)| *other != target);
                 others.any(|(_, other)| other.answers(now))
             };
             let unanswered = state
                 .last_good
-                .filter(|good| state.unanswered_since(*good, now) >= UNANSWERED);
+                .filter(|good| state.unanswered_since(*good, now) >= t::unanswered());
             if let Some(since) = unanswered
                 && others_answer()
             {
@@ -204,7 +207,7 @@ impl Watchdog {
                 sick.push(Sick { who, since, why });
                 continue;
             }
-            for silent in self.silent_behind(target, state, now) {
+            for silent in Self::silent_behind(history, target, state, now) {
                 let which = silent.started.map_or_else(
                     || "one of them".to_owned(),
                     |started| format!("the one started at {started}"),
@@ -220,22 +223,22 @@ impl Watchdog {
     }
 
     /// What is seen of the control plane beside writes, as sentences.
-    pub(super) fn symptoms(&self, verdicts: &[Verdict], sick: &[Sick], now: Time) -> Vec<String> {
-        let mut said = self.not_ready(verdicts, now);
+    pub fn symptoms(&self, history: &History, verdicts: &[Verdict], sick: &[Sick], now: Time) -> Vec<String> {
+        let mut said = self.not_ready(history, verdicts, now);
         said.extend(sick.iter().map(|sick| sick.sentence(now)));
-        said.extend(self.servers.node_leases.view(now).symptom());
+        said.extend(self.node_leases.view(now).symptom());
         said
     }
 
-    fn not_ready(&self, verdicts: &[Verdict], now: Time) -> Vec<String> {
+    fn not_ready(&self, history: &History, verdicts: &[Verdict], now: Time) -> Vec<String> {
         let failing: Vec<&str> = verdicts
             .iter()
             .filter(|verdict| verdict.health == Health::Failing)
             .map(|verdict| &*verdict.webhook)
             .collect();
         let mut said = Vec::new();
-        for (target, state) in &self.servers.targets {
-            let shared = self.history.replicas_behind(target) > 1;
+        for (target, state) in &self.targets {
+            let shared = history.replicas_behind(target) > 1;
             let readiness = state.readiness.view(now, shared);
             if readiness.state != "not_ready" {
                 continue;
@@ -247,7 +250,7 @@ impl Watchdog {
             };
             let since = readiness.since.map(|since| now.since(since));
             let since = since
-                .filter(|since| *since >= WORTH_TELLING)
+                .filter(|since| *since >= t::worth_telling())
                 .map_or_else(String::new, |since| format!(" (for {} now)", human(since)));
             let fail = if readiness.failing.len() > 1 {
                 "fail"
@@ -268,18 +271,18 @@ impl Watchdog {
     }
 
     /// Every scrape target for people.
-    pub(super) fn scrape_views(&self, now: Time) -> Vec<ScrapeView> {
-        let targets = self.servers.targets.iter();
+    pub fn views(&self, history: &History, now: Time) -> Vec<ScrapeView> {
+        let targets = self.targets.iter();
         targets
             .map(|(target, state)| {
-                let replicas = self.history.replicas_behind(target);
+                let replicas = history.replicas_behind(target);
                 ScrapeView {
                     target: target.clone(),
                     replicas,
                     age_seconds: state.last_good.map(|at| now.since(at).as_secs_f64()),
                     failure: state.failure.as_ref().map(|failure| failure.why.clone()),
                     failing_since: state.failing_since,
-                    silent: self.silent_behind(target, state, now),
+                    silent: Self::silent_behind(history, target, state, now),
                     version: state.version.clone(),
                     readiness: state.readiness.view(now, replicas > 1),
                     missing: state.missing.clone(),
@@ -291,14 +294,8 @@ impl Watchdog {
 
 impl Sick {
     /// What is known of it, as a sentence.
-    pub(super) fn sentence(&self, now: Time) -> String {
-        let mut who = self.who.chars();
-        let who: String = who
-            .next()
-            .into_iter()
-            .flat_map(char::to_uppercase)
-            .chain(who)
-            .collect();
+    pub fn sentence(&self, now: Time) -> String {
+        let who = capital(&self.who);
         format!(
             "{who} has not answered for {} (since {}) while others do: {}.",
             human(now.since(self.since)),

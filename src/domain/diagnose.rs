@@ -1,0 +1,146 @@
+//! The diagnosis: from the evidence on a hook to the verdict on it, and the state of the control plane.
+
+mod counters;
+pub mod evidence;
+mod extension;
+mod passing;
+pub mod plane;
+mod probes;
+mod risks;
+pub mod rules;
+mod scope;
+mod words;
+
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::hook::HookKind;
+use super::verdict::Verdict;
+use super::vocabulary::{Cause, Effect, Health};
+
+use evidence::{Evidence, Scene};
+
+/// Hooks named by metrics alone that are reported at most, of admission and beside it each.
+const MAX_UNLISTED: usize = 200;
+
+/// Judges one hook. A cause once found stays while the evidence merely thins out, and the instant it began is carried
+/// on.
+pub fn diagnose(evidence: &Evidence<'_>) -> Verdict {
+    let (rule, hit) = rules::first(evidence);
+    let Evidence {
+        hook, before, scene, ..
+    } = *evidence;
+    let admission = evidence.kind.is_admission();
+    // Broken it may be, but no person is to be woken for a hook that matches nothing.
+    let never_called = admission && hook.is_some_and(|hook| hook.rules.is_empty());
+    let health = match rule.health {
+        Health::Failing if never_called => Health::Suspect,
+        health => health,
+    };
+    let since = match before {
+        Some(before) if before.cause.is_some() && before.cause == hit.cause => before.since.or(hit.since),
+        _ => hit.since.or_else(|| hit.cause.map(|_| scene.now)),
+    };
+    let inventory = scene.seen.inventory.as_ref();
+    let listed = hook.zip(inventory).filter(|_| admission);
+    let mut verdict = Verdict {
+        kind: evidence.kind,
+        configuration: hook.map(|hook| Arc::clone(&hook.id.configuration)),
+        webhook: hook.map_or_else(|| evidence.webhook.into(), |hook| Arc::clone(&hook.id.webhook)),
+        health,
+        cause: hit.cause,
+        effect: effect(evidence, hit.cause, health),
+        confidence: rule.confidence,
+        rule: rule.name,
+        excess_share: evidence.excess_share,
+        since,
+        summary: String::new(),
+        evidence: Vec::new(),
+        advice: None,
+        risks: listed.map_or_else(Vec::new, |(hook, inventory)| risks::risks(hook, &inventory.nodes)),
+        backends: evidence.backends.iter().map(words::view).collect(),
+        canaries: evidence.covered_by.to_vec(),
+        bypass: evidence.bypass,
+    };
+    verdict.evidence = words::evidence(evidence, rule, hit, &verdict);
+    verdict.advice = words::advice(&verdict);
+    verdict.summary = words::summary(&verdict);
+    verdict
+}
+
+fn effect(evidence: &Evidence<'_>, cause: Option<Cause>, health: Health) -> Effect {
+    let failing = health == Health::Failing;
+    let Some(cause) = cause.filter(|cause| *cause != Cause::Denying) else {
+        return Effect::None;
+    };
+    if let Some(theirs) = &evidence.theirs {
+        return match cause {
+            Cause::Slow => Effect::Delaying,
+            _ if theirs.fails.is_some() || failing => Effect::Blocking,
+            // What we alone see nothing may have met.
+            _ => Effect::None,
+        };
+    }
+    let passes = matches!(cause, Cause::Partial | Cause::StaleConnection | Cause::RolloutGap);
+    // A hook that is shown no write does nothing to any, and bad backends that no call has met yet do nothing.
+    let met = !passes || failing || evidence.counters.failed >= 1.0;
+    let called = !evidence.is_uncalled() && evidence.hook.is_none_or(|hook| !hook.rules.is_empty());
+    match cause {
+        _ if !called => Effect::None,
+        Cause::Slow => Effect::Delaying,
+        _ if !met => Effect::None,
+        _ if evidence.fails_open() => Effect::FailingOpen,
+        _ => Effect::Blocking,
+    }
+}
+
+/// Hooks that the inventory does not have and of which metrics tell something.
+pub fn unlisted<'a>(scene: &Scene<'a>) -> Vec<(HookKind, &'a str)> {
+    let Some(recent) = &scene.windows.recent else {
+        return Vec::new();
+    };
+    let hooks = recent.gained.hooks.iter().filter(|((kind, name), series)| {
+        let listed = scene.listed(name).iter().any(|hook| hook.id.kind == *kind);
+        !listed && (series.calls.count >= 1.0 || series.failed() >= 1.0)
+    });
+    let hooks = hooks.map(|((kind, name), _)| (*kind, name.as_str()));
+    let others = scene.seen.hooks().map(|hook| (hook.id.kind, &*hook.id.webhook));
+    let listed: BTreeSet<(HookKind, &str)> = others.collect();
+    let others = &recent.gained.others;
+    let failing = others
+        .conversions
+        .iter()
+        .filter(|(_, series)| series.failed.count >= 1.0);
+    let failing = failing.map(|(crd, _)| (HookKind::Conversion, crd.as_str()));
+    let unavailable = others
+        .unavailable
+        .keys()
+        .map(|name| (HookKind::Aggregated, name.as_str()));
+    let others = failing.chain(unavailable).filter(|other| !listed.contains(other));
+    hooks
+        .take(MAX_UNLISTED)
+        .chain(others.take(MAX_UNLISTED))
+        .collect()
+}
+
+/// The order in which verdicts are shown.
+pub fn most_urgent_first(a: &Verdict, b: &Verdict) -> Ordering {
+    let health = |verdict: &Verdict| match verdict.health {
+        Health::Failing => 0,
+        Health::Suspect => 1,
+        Health::Unknown => 2,
+        Health::Healthy => 3,
+    };
+    let harm = |verdict: &Verdict| match verdict.effect {
+        Effect::Blocking => 0,
+        Effect::Delaying => 1,
+        Effect::FailingOpen => 2,
+        Effect::None => 3,
+    };
+    health(a)
+        .cmp(&health(b))
+        .then(harm(a).cmp(&harm(b)))
+        .then(b.confidence.total_cmp(&a.confidence))
+        .then_with(|| a.subject().cmp(&b.subject()))
+}

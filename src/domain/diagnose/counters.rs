@@ -1,0 +1,224 @@
+//! What the API server counted of one hook over a span of time.
+
+use crate::domain::history::Window;
+use crate::domain::hook::{FailurePolicy, Hook, HookKind};
+use crate::domain::snapshot::Cumulative;
+use crate::domain::thresholds as t;
+use crate::domain::time::Time;
+use crate::domain::vocabulary::Cause;
+
+use super::probes::Probes;
+
+/// What the counters say over one span of time.
+#[derive(Debug, Clone, Default)]
+pub struct Counters {
+    /// Calls that ended.
+    pub calls: f64,
+    /// Those of them that failed, whatever the policy made of it.
+    pub failed: f64,
+    /// Seconds per failed call.
+    pub failed_mean: Option<f64>,
+    /// Failed calls to which the hook gave an HTTP error of its own.
+    pub own_errors: f64,
+    /// Calls that the hook denied.
+    pub denied: f64,
+    /// Seconds per answered call.
+    pub mean: Option<f64>,
+    /// Failed calls that the policy let pass.
+    pub fail_open: f64,
+    /// Under `Ignore`, on a release of the API server that counts neither what it lets pass nor outcomes.
+    mute: bool,
+    /// Beginning and end of the span.
+    pub span: Option<(Time, Time)>,
+}
+
+impl Counters {
+    /// The newest interval tells best how things are now, if enough was called in it; a burst of failures that
+    /// comes back with every timeout shows only over a longer span.
+    ///
+    /// When calls succeed again and every backend answers, the failures of a moment ago are over.
+    ///
+    /// Where there were next to no calls lately, a minute in which most of them failed counts, from a failed call
+    /// on until one succeeds.
+    pub fn choose([newest, recent, minute]: &[Self; 3], probes: &Probes<'_>, was_failing: bool) -> Self {
+        let healed = newest.failed < 1.0 && matches!(probes, Probes::Good { .. });
+        if newest.calls >= t::enough_calls() && (newest.failing() || !recent.failing() || healed) {
+            return newest.clone();
+        }
+        let little = recent.calls < t::few_calls() && recent.calls - recent.failed < 1.0;
+        if little && (recent.failed >= 1.0 || was_failing) && minute.failing() {
+            // No call is no news: what failed last is not well for not being called.
+            let no_news = was_failing && recent.calls < 1.0;
+            if no_news || minute.failed >= t::most_calls() * minute.calls {
+                return minute.clone();
+            }
+        }
+        recent.clone()
+    }
+
+    /// What a window says of one webhook name.
+    pub fn over(
+        window: Option<&Window>,
+        key: &(HookKind, String),
+        hook: Option<&Hook>,
+        usual: Option<f64>,
+    ) -> Self {
+        let series = window.and_then(|window| Some((window.gained.hooks.get(key)?, window)));
+        let Some((series, window)) = series else {
+            return Self::default();
+        };
+        let usual = usual.unwrap_or(0.0);
+        let timeout = hook.map_or(t::longest_timeout(), |hook| hook.timeout.as_secs_f64());
+        let mute = !series.codes.values().any(|count| *count >= 1.0)
+            && hook.is_some_and(|hook| hook.failure_policy == FailurePolicy::Ignore);
+        let failed = match series.calls.mean() {
+            // Nothing but the time tells then; a call that takes all of it was not answered.
+            Some(mean) if mute && mean >= t::timed_out_part() * timeout => series.calls.count,
+            _ => series.failed(),
+        };
+        let denied = series.rejections.denied;
+        // Under Fail the refused calls have their own series; under Ignore what failed hides among the rest
+        // and shows by what it adds to them.
+        let refused = series.rejections.calling + series.rejections.internal;
+        let failed_mean = (failed >= 1.0).then(|| {
+            let (sum, others, count) = if refused >= 1.0 {
+                // A denial is an answer like any other.
+                (series.rejected.sum, denied, refused)
+            } else {
+                (series.calls.sum, (series.calls.count - failed).max(0.0), failed)
+            };
+            ((sum - others * usual) / count).max(0.0)
+        });
+        let limit = t::timeout_alone() * timeout;
+        let timed_out = failed_mean.is_some_and(|mean| (t::timeout_like()..=limit).contains(&mean));
+        // A call that timed out is no slow answer.
+        let mean = if failed >= 1.0 && series.rejections.calling >= 1.0 {
+            let answered = Cumulative {
+                sum: series.calls.sum - series.rejected.sum,
+                count: series.calls.count - series.rejected.count,
+            };
+            answered.mean()
+        } else {
+            series.calls.mean().filter(|_| !timed_out)
+        };
+        let own_errors = series
+            .codes
+            .iter()
+            .filter(|(code, _)| (400..=600).contains(*code) && **code != 503);
+        // A denial has a code of that kind as well.
+        let own_errors = own_errors.map(|(_, count)| count).sum::<f64>() - denied;
+        Self {
+            mute,
+            calls: series.calls.count,
+            failed,
+            failed_mean,
+            own_errors: own_errors.max(0.0),
+            denied,
+            mean,
+            fail_open: series.fail_open,
+            span: Some((window.from, window.to)),
+        }
+    }
+
+    /// It denies most of what it is shown; where little is shown to it, the minute tells.
+    pub fn denies_much(&self, minute: &Self) -> bool {
+        let much = |counters: &Self| {
+            counters.denied >= t::enough_calls() && counters.denied >= t::most_calls() * counters.calls
+        };
+        much(self) || self.calls < 2.0 * t::enough_calls() && much(minute)
+    }
+
+    /// Calls were answered, and none failed, in a span that began after `since`.
+    pub fn answered_since(&self, since: Time) -> bool {
+        self.from().is_some_and(|from| from >= since) && self.calls >= 1.0 && self.failed < 1.0 && !self.mute
+    }
+
+    /// Calls fail sooner than any timeout is over.
+    pub fn failed_at_once(&self) -> bool {
+        self.failed_mean.is_some_and(|mean| mean < t::timeout_like())
+    }
+
+    /// Calls fail, more than a rollout's burst.
+    pub fn failing(&self) -> bool {
+        self.failed >= t::few_calls() && self.failed >= t::notable_part() * self.calls
+    }
+
+    /// Seconds per call where that is slow.
+    pub fn slow(&self, usual: Option<f64>) -> Option<f64> {
+        self.mean.filter(|_| self.calls >= 2.0 && self.is_slow(usual))
+    }
+
+    fn is_slow(&self, usual: Option<f64>) -> bool {
+        self.mean.is_some_and(|mean| {
+            mean >= t::slow_always()
+                || mean >= t::slow_at_least() && usual.is_some_and(|usual| mean >= t::slow_factor() * usual)
+        })
+    }
+
+    /// When the span began.
+    pub fn from(&self) -> Option<Time> {
+        self.span.map(|(from, _)| from)
+    }
+
+    /// What the counters alone let guess of a hook with this timeout.
+    pub fn cause(&self, timeout: Option<f64>, usual: Option<f64>, fails_open: bool) -> Cause {
+        // A client with a timeout of its own may have less than the hook's: leaders give up after 5 s.
+        let timeout_like = timeout.map_or(t::timeout_like(), |timeout| {
+            (t::ended_by_timeout() * timeout).clamp(t::timeout_like(), t::impatient())
+        });
+        let answer_like = |(mean, usual)| mean >= t::answer_like() * usual;
+        if self.own_errors >= t::most_calls() * self.failed {
+            Cause::Erroring
+        } else if self.failed_mean.is_some_and(|mean| mean >= timeout_like) {
+            Cause::Hanging
+        } else if fails_open {
+            Cause::FailingOpen
+        } else if self.failed_mean.zip(usual).is_some_and(answer_like) {
+            // A refusal comes back much faster than an answer; this took as long as an answer does.
+            Cause::Erroring
+        } else {
+            Cause::Refused
+        }
+    }
+}
+
+/// Calls are slow by the API server's account.
+#[derive(Debug)]
+pub struct Slowness {
+    /// Seconds per call over a span with enough calls.
+    pub mean: f64,
+    /// When that span began.
+    pub from: Time,
+    /// Not even the last ten seconds hold an answer.
+    pub is_old: bool,
+    /// The newest calls are not slow any more.
+    pub is_over: bool,
+    /// Calls of a span that began after the hook was first said to be slow are slow as well, by more than one late
+    /// call can make up.
+    pub goes_on: bool,
+}
+
+impl Slowness {
+    /// The shortest span with enough calls in it tells; where little is called, the minute.
+    ///
+    /// A mean says nothing of how many calls were slow: of two calls one that waited for a lost packet makes both
+    /// slow. So a hook is named for it only when it is slow over again, `since` it was first suspected.
+    pub fn of(spans: &[Counters; 3], usual: Option<f64>, since: Option<Time>) -> Option<Self> {
+        let enough = spans.iter().find(|counters| counters.calls >= t::enough_calls());
+        let told = enough.unwrap_or(&spans[2]);
+        let latest = spans[..2].iter().find(|counters| counters.mean.is_some());
+        let slow_since = |counters: &Counters, since: Time| {
+            let extra = counters.mean.unwrap_or(0.0) - usual.unwrap_or(0.0).min(t::slow_at_least());
+            counters.from().is_some_and(|from| from >= since)
+                && counters.is_slow(usual)
+                && extra * counters.calls >= t::one_late_call()
+        };
+        Some(Self {
+            mean: told.slow(usual)?,
+            from: told.from()?,
+            is_old: latest.is_none(),
+            is_over: latest.is_some_and(|latest| !latest.is_slow(usual)),
+            goes_on: since.is_some_and(|since| spans.iter().any(|span| slow_since(span, since))),
+        })
+    }
+}

@@ -1,0 +1,543 @@
+//! The evidence on every hook at one instant. It is built once per tick, and the rules, the sentences and what the
+//! breaker is told all read it.
+//!
+//! There are three witnesses, and each is blind somewhere: our probes of the backends take another way through the
+//! network than the API server, its counters say nothing until a call has ended, and canaries reach only what the
+//! hook's own rules match.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::counters::{Counters, Slowness};
+use super::extension::Theirs;
+use super::passing::Stale;
+use super::plane::{Excess, Plane};
+use super::probes::Probes;
+use crate::domain::canaries::Named;
+use crate::domain::canary::{CallFailureReason, CanaryTarget};
+use crate::domain::changes::What;
+use crate::domain::history::Windows;
+use crate::domain::hook::{Backend, BackendAddress, FailurePolicy, Hook, HookId, HookKind};
+use crate::domain::kept::Silent;
+use crate::domain::observations::Observations;
+use crate::domain::probing::{BackendState, Dead};
+use crate::domain::rollouts::Gap;
+use crate::domain::thresholds as t;
+use crate::domain::time::Time;
+use crate::domain::verdict::Elsewhere;
+use crate::domain::vocabulary::{Bypass, Cause, Health, NotAHook};
+
+/// Who a verdict is about: kind, configuration where known, webhook.
+pub type Subject = (HookKind, Option<Arc<str>>, Arc<str>);
+
+/// What the verdict a moment ago is remembered by.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Before {
+    /// How the hook was.
+    pub health: Health,
+    /// What was wrong.
+    pub cause: Option<Cause>,
+    /// Since when.
+    pub since: Option<Time>,
+    /// At some time since then none of its backends answered.
+    pub whole: bool,
+}
+
+/// A refused canary that named the hook.
+#[derive(Debug)]
+pub struct Accusation<'a> {
+    /// The canary.
+    pub named: Named<'a>,
+    /// It cannot mean another hook of the same name.
+    pub unambiguous: bool,
+}
+
+/// What the evidence on all hooks shares.
+#[derive(Debug)]
+pub struct Scene<'a> {
+    /// The instant.
+    pub now: Time,
+    /// Everything that was observed.
+    pub seen: &'a Observations,
+    /// What the API servers counted lately.
+    pub windows: &'a Windows,
+    /// The control plane as a whole.
+    pub plane: &'a Plane<'a>,
+    /// What slows or blocks writes and is no hook, as far as that is known without a verdict.
+    pub elsewhere: Option<Elsewhere>,
+    /// Why it is nothing but a hook, and until when that is known.
+    pub ruled_out: Option<(Time, String)>,
+    /// Every probe of everything fails and nothing shows that this is not our own fault.
+    pub self_doubt: bool,
+    /// The inventory has been old for a while: addresses may have changed.
+    pub inventory_is_old: bool,
+    /// Every backend of every hook with what its probes add up to.
+    pub states: BTreeMap<&'a HookId, Vec<(Backend, BackendState)>>,
+    excess: Excess<'a>,
+    /// Writes have all but stopped being answered.
+    stalled: bool,
+    before: &'a BTreeMap<Subject, Before>,
+    /// Admission hooks by webhook name.
+    listed: BTreeMap<&'a str, Vec<&'a Hook>>,
+    /// Hooks that a late canary meets and that hang by our probes.
+    hanging: BTreeSet<&'a HookId>,
+    addresses: BTreeSet<&'a BackendAddress>,
+    /// When a probe that any backend of any hook answered last began.
+    reached_at: Option<Time>,
+}
+
+impl<'a> Scene<'a> {
+    /// Puts together what all hooks share.
+    pub fn new(
+        seen: &'a Observations,
+        plane: &'a Plane<'a>,
+        before: &'a BTreeMap<Subject, Before>,
+        now: Time,
+    ) -> Self {
+        let states = seen.states(now);
+        let mut listed: BTreeMap<&str, Vec<&Hook>> = BTreeMap::new();
+        for hook in seen.hooks().filter(|hook| hook.id.kind.is_admission()) {
+            listed.entry(&hook.id.webhook).or_default().push(hook);
+        }
+        let elsewhere = plane.elsewhere();
+        // When a way opens again, what hung on it comes back together, and not in one instant.
+        let a_moment_ago = now.before(t::together());
+        let memories = seen.backends.values().flat_map(BTreeMap::values);
+        let backends = seen.backends.values().flat_map(BTreeMap::keys);
+        Self {
+            now,
+            seen,
+            windows: plane.windows,
+            plane,
+            ruled_out: plane.ruled_out(elsewhere.as_ref()),
+            elsewhere,
+            self_doubt: seen.self_doubt(&states, now),
+            inventory_is_old: seen.inventory_is_old(now),
+            excess: plane.excess(),
+            stalled: plane.stalled(),
+            before,
+            listed,
+            hanging: hanging(seen, &states, now),
+            addresses: backends.map(|backend| &backend.address).collect(),
+            reached_at: memories
+                .filter_map(|memory| memory.reached_by(a_moment_ago))
+                .max(),
+            states,
+        }
+    }
+
+    /// Admission hooks of this name.
+    pub fn listed(&self, webhook: &str) -> &[&'a Hook] {
+        self.listed.get(webhook).map_or(&[], Vec::as_slice)
+    }
+
+    /// Writes are slow for a reason that is no hook's: a canary that is late may be so for the same one.
+    fn is_explained(&self) -> bool {
+        let known = self.elsewhere.as_ref();
+        known.is_some_and(|found| found.cause != NotAHook::Unexplained)
+    }
+}
+
+fn hanging<'a>(
+    seen: &'a Observations,
+    states: &BTreeMap<&'a HookId, Vec<(Backend, BackendState)>>,
+    now: Time,
+) -> BTreeSet<&'a HookId> {
+    let late = seen.canaries.iter();
+    let late = late.filter(|(_, memory)| memory.overdue_for(now).is_some());
+    let late: Vec<CanaryTarget> = late.map(|(target, _)| target).collect();
+    let hangs = |(_, state): &(Backend, BackendState)| matches!(state, BackendState::Dead(dead) if dead.cause == Cause::Hanging);
+    let hooks = states.iter().filter(|(id, backends)| {
+        seen.coverage.of(id).iter().any(|target| late.contains(target)) && backends.iter().any(hangs)
+    });
+    hooks.map(|(id, _)| *id).collect()
+}
+
+/// Everything known of one hook at one instant.
+#[derive(Debug)]
+pub struct Evidence<'a> {
+    /// What all hooks share.
+    pub scene: &'a Scene<'a>,
+    /// Admission, conversion or aggregated.
+    pub kind: HookKind,
+    /// The webhook's name.
+    pub webhook: &'a str,
+    /// Its entry; `None` when the inventory has no such hook.
+    pub hook: Option<&'a Hook>,
+    /// The verdict a moment ago.
+    pub before: Option<Before>,
+    /// Its backends with what probes say of each.
+    pub backends: &'a [(Backend, BackendState)],
+    /// What probes of all of them add up to.
+    pub probes: Probes<'a>,
+    /// What the API server counted: in the newest interval, in the last ten seconds, in the last minute.
+    pub spans: [Counters; 3],
+    /// The span that tells best how things are now.
+    pub counters: Counters,
+    /// What it counted of calls that are slow.
+    pub slowness: Option<Slowness>,
+    /// Seconds per call in calm times.
+    pub usual: Option<f64>,
+    /// Its part of the extra time per write, 0 to 1.
+    pub excess_share: Option<f64>,
+    /// Its part of the extra time of just those writes that it is called for, 0 to 1.
+    call_share: Option<f64>,
+    /// Other configurations of the same kind use the same webhook name: the counters are theirs too.
+    pub ambiguous: bool,
+    /// Refused canaries that may mean this hook.
+    pub accusations: Vec<Accusation<'a>>,
+    /// The canaries that its rules and selectors match.
+    pub covered_by: &'a [CanaryTarget],
+    /// A canary that meets this hook has been late for this long.
+    pub canary_late: Option<Duration>,
+    /// A canary that meets this hook was written, but slowly: how long it took.
+    pub canary_slow: Option<Duration>,
+    /// When the newest canary was sent that meets this hook and was written at once.
+    pub canary_passed: Option<Time>,
+    /// Other hooks that such a canary meets hang as well by our probes.
+    pub others_hang: bool,
+    /// No other hook has a backend that this one does not have.
+    alone: bool,
+    /// Removed backends whose pooled connections no longer answer.
+    pub silent: Vec<Silent>,
+    /// Calls that time out on pooled connections.
+    pub stale: Option<Stale>,
+    /// What failed around changes of its endpoints.
+    pub gap: Gap,
+    /// What is wrong by the inventory alone.
+    pub structural: Option<Cause>,
+    /// Since when the inventory has shown it without service or endpoints.
+    pub without_backends_since: Option<Time>,
+    /// Since when another hook has been named as failing.
+    other_named: Option<Time>,
+    /// How a match condition of hookwatch's limits what is shown to it.
+    pub bypass: Option<Bypass>,
+    /// What the API server says of a hook that takes no part in admission.
+    pub theirs: Option<Theirs>,
+    /// Nothing but probes and hookwatch's own canaries can say anything of it, as it is bypassed.
+    pub uncalled: bool,
+    /// The API server's side says that calls fail.
+    pub api_says_so: bool,
+}
+
+impl<'a> Evidence<'a> {
+    /// Collects what is known of a hook; `hook` is `None` where only metrics name it.
+    pub fn of(scene: &'a Scene<'a>, kind: HookKind, webhook: &'a str, hook: Option<&'a Hook>) -> Self {
+        let (seen, now) = (scene.seen, scene.now);
+        let key = (kind, webhook.to_owned());
+        let id = hook.map(|hook| &hook.id);
+        let subject: Subject = (kind, id.map(|id| Arc::clone(&id.configuration)), webhook.into());
+        let before = scene.before.get(&subject).copied();
+        let others = scene.before.iter().filter(|(other, _)| **other != subject);
+        let failing = others.filter(|(_, before)| before.health == Health::Failing);
+        let backends = id
+            .and_then(|id| scene.states.get(id))
+            .map_or(&[][..], Vec::as_slice);
+        let reaching = hook.map_or_else(Vec::new, |hook| seen.coverage.reaching(hook));
+        let memories = || {
+            let all = seen.canaries.iter();
+            all.filter(|(target, _)| reaching.contains(target))
+                .map(|(_, memory)| memory)
+        };
+        let reconfigured = id.and_then(|id| seen.reconfigured_at(id, now));
+        let own = id
+            .and_then(|id| seen.backends.get(id))
+            .into_iter()
+            .flat_map(BTreeMap::keys);
+        let own: BTreeSet<&BackendAddress> = own.map(|backend| &backend.address).collect();
+        let alike = scene
+            .listed(webhook)
+            .iter()
+            .filter(|other| other.id.kind == kind)
+            .count();
+        let mut evidence = Self {
+            scene,
+            kind,
+            webhook,
+            hook,
+            before,
+            backends,
+            probes: Probes::of(backends),
+            spans: Default::default(),
+            counters: Counters::default(),
+            slowness: None,
+            usual: scene.plane.baseline.hook(&key),
+            excess_share: scene.excess.share(&key),
+            call_share: scene.excess.call_share(&key),
+            ambiguous: alike > 1,
+            accusations: Vec::new(),
+            covered_by: id.map_or(&[], |id| seen.coverage.of(id)),
+            // Where canaries are slow for another reason, one that is under way is no news; and a canary that waits
+            // for an API server that does not answer does not wait for a hook.
+            canary_late: memories()
+                .filter(|_| scene.plane.sick.is_none())
+                .filter_map(|memory| memory.hung_for(now))
+                .filter(|waiting| *waiting >= t::late())
+                .max(),
+            canary_slow: memories().filter_map(|memory| memory.slow(now)).max(),
+            // One that was sent before the hook was changed may have met another one.
+            canary_passed: memories()
+                .filter_map(|memory| memory.passed_at(now))
+                .filter(|sent| reconfigured.is_none_or(|at| *sent >= at))
+                .max(),
+            others_hang: scene.hanging.iter().any(|other| id != Some(other)),
+            alone: hook.is_none() || own.len() == scene.addresses.len(),
+            silent: Vec::new(),
+            stale: None,
+            gap: Gap::default(),
+            structural: hook.and_then(Hook::without_backends),
+            without_backends_since: id.and_then(|id| seen.without_backends.get(id)).copied(),
+            other_named: failing.filter_map(|(_, before)| before.since).min(),
+            bypass: hook.and_then(Bypass::of),
+            theirs: None,
+            uncalled: false,
+            api_says_so: false,
+        };
+        if kind.is_admission() {
+            evidence.collect_of_admission(&key);
+        } else {
+            evidence.theirs = Some(Theirs::of(kind, webhook, hook, scene.windows));
+        }
+        evidence
+    }
+
+    fn collect_of_admission(&mut self, key: &(HookKind, String)) {
+        let Self { scene, hook, .. } = *self;
+        let Scene {
+            seen, now, windows, ..
+        } = *scene;
+        if let Some(hook) = hook {
+            self.gap = seen.rollouts.gap(&hook.id, !self.ambiguous, &seen.changes, now);
+            self.silent = seen.kept.silent(&hook.id, now);
+        }
+        self.accusations = self.accusations();
+        let since = hook.and_then(|hook| seen.reconfigured_at(&hook.id, now));
+        let is_news = |named: &Named<'_>| named.current && since.is_none_or(|since| named.started >= since);
+        let accused = self
+            .accusations
+            .iter()
+            .any(|accusation| is_news(&accusation.named));
+        self.uncalled = self.structural.is_none()
+            && self.is_uncalled()
+            && !(self.bypass == Some(Bypass::Probation) && accused);
+        if self.uncalled {
+            // What was counted before says nothing of how it is now.
+            (self.accusations, self.canary_slow) = (Vec::new(), None);
+            return;
+        }
+        let was_failing = self.was_failing();
+        self.spans = [&windows.newest, &windows.recent, &windows.minute]
+            .map(|window| Counters::over(window.as_ref(), key, hook, self.usual));
+        self.counters = Counters::choose(&self.spans, &self.probes, was_failing);
+        let slow_before = self.before.filter(|before| before.cause == Some(Cause::Slow));
+        let slow_since = slow_before.and_then(|before| before.since);
+        self.slowness = Slowness::of(&self.spans, self.usual, slow_since);
+        self.stale = self.structural.is_none().then(|| Stale::of(self)).flatten();
+        self.api_says_so = self.canaries_say_so() || self.counters.failing();
+    }
+
+    /// The refusals that may mean this hook. The message has no configuration in it, but mostly the URL called.
+    fn accusations(&self) -> Vec<Accusation<'a>> {
+        let named = self.scene.seen.canaries.naming(self.webhook, self.scene.now);
+        let homonyms = || {
+            let listed = self.scene.listed(self.webhook).iter();
+            listed.filter(|other| self.hook.is_none_or(|hook| hook.id != other.id))
+        };
+        named
+            .filter_map(|named| {
+                let at = |hook: &Hook| {
+                    let url = named.failure.url.as_deref();
+                    url.is_some_and(|url| hook.is_called_at(url))
+                };
+                let ours = self.hook.is_some_and(at);
+                let theirs = homonyms().any(|hook| at(hook));
+                let unambiguous = ours && !theirs || homonyms().next().is_none();
+                (ours || !theirs).then_some(Accusation { named, unambiguous })
+            })
+            .collect()
+    }
+
+    /// One refused canary is as good as many refused users: the API server says itself whose call failed. When
+    /// canaries got through meanwhile, only repetition tells an outage from a burst.
+    fn canaries_say_so(&self) -> bool {
+        let good = matches!(self.probes, Probes::Good { .. });
+        // Where it may mean another hook of the same name, our probes have to say which.
+        let all_dead = matches!(self.probes, Probes::All { .. });
+        // And where the hook's time is short, so is the pause that it takes to exceed it once.
+        let once_is_nothing = matches!(self.probes, Probes::Some { .. })
+            || good && self.current().all(|accusation| accusation.named.is_short());
+        self.current()
+            .any(|accusation| accusation.unambiguous || all_dead)
+            && (self.accusations.len() >= 2 || !once_is_nothing)
+    }
+
+    /// Refusals that nothing newer contradicts.
+    pub fn current(&self) -> impl Iterator<Item = &Accusation<'a>> {
+        let good = matches!(self.probes, Probes::Good { .. });
+        let is_over = move |named: &Named<'_>| {
+            named.superseded
+                && good
+                && self.counters.calls >= t::enough_calls()
+                && self.counters.answered_since(named.started + named.took)
+        };
+        let all = self.accusations.iter();
+        all.filter(move |accusation| accusation.named.current && !is_over(&accusation.named))
+    }
+
+    /// The newest refusal.
+    pub fn latest(&self) -> Option<&Named<'a>> {
+        let named = self.accusations.iter().map(|accusation| &accusation.named);
+        named.max_by_key(|named| named.started)
+    }
+
+    /// A refusal can mean no other hook.
+    pub fn is_named(&self) -> bool {
+        self.accusations.iter().any(|accusation| accusation.unambiguous)
+    }
+
+    /// No user's write is shown to the hook.
+    pub fn is_uncalled(&self) -> bool {
+        self.bypass.is_some_and(Bypass::is_for_everybody)
+    }
+
+    /// It was named a moment ago.
+    pub fn was_failing(&self) -> bool {
+        self.before.is_some_and(|before| before.health == Health::Failing)
+    }
+
+    /// What was wrong a moment ago, if it was named for that.
+    pub fn was_failing_with(&self) -> Option<Cause> {
+        self.before
+            .filter(|before| before.health == Health::Failing)?
+            .cause
+    }
+
+    /// What fails is let pass.
+    pub fn fails_open(&self) -> bool {
+        match self.hook {
+            Some(hook) => hook.failure_policy == FailurePolicy::Ignore,
+            None => self.spans[1].fail_open >= 1.0,
+        }
+    }
+
+    /// The hook's timeout, in seconds.
+    fn timeout(&self) -> Option<f64> {
+        self.hook.map(|hook| hook.timeout.as_secs_f64())
+    }
+
+    /// The cause as the API server's side has it.
+    pub fn api_cause(&self) -> Cause {
+        match self.latest().map(|named| named.failure.reason) {
+            // Nobody is at an address that has left; where the others are, the API server will find in time.
+            Some(CallFailureReason::DialTimeout) if self.left_at().is_some() => Cause::Hanging,
+            Some(reason) => reason.into(),
+            None => self.counters.cause(self.timeout(), self.usual, self.fails_open()),
+        }
+    }
+
+    /// The cause of the oldest refusal that still counts, or what the counters let guess.
+    pub fn first_cause(&self) -> Cause {
+        let guess = || self.counters.cause(self.timeout(), self.usual, self.fails_open());
+        self.current()
+            .next()
+            .map_or_else(guess, |accusation| accusation.named.failure.reason.into())
+    }
+
+    /// When an endpoint last left those that are dialled.
+    pub fn left_at(&self) -> Option<Time> {
+        let lately = self.scene.now.before(t::pooled_connections_last());
+        let mut changes = self.scene.seen.changes.of(&self.hook?.id, lately);
+        let left = changes.rfind(|change| {
+            matches!(
+                change.what,
+                What::EndpointGone(_) | What::EndpointStopping(_) | What::EndpointUnready(_)
+            )
+        });
+        left.map(|change| change.at)
+    }
+
+    /// Another backend has answered us since, so that the way to the pods is there.
+    fn way_is_open(&self, since: Time) -> bool {
+        self.scene.reached_at.is_some_and(|at| at >= since)
+    }
+
+    /// Our own way to it may be gone: it hangs for us, and fails for the API server in another manner or for another
+    /// hook.
+    pub fn way_may_be_gone(&self, worst: &Dead) -> bool {
+        worst.cause == Cause::Hanging
+            && !self.way_is_open(worst.since)
+            && !self.is_named()
+            && (self.ambiguous || self.counters.failed_at_once())
+    }
+
+    /// Most of the extra time of writes, or of those writes that meet it, is this hook's. Over all writes a hook that
+    /// sees few of them hides; over its own calls it cannot.
+    pub fn is_the_excess(&self) -> bool {
+        self.excess_share.is_some_and(|share| share >= t::culprit_share())
+            || self
+                .call_share
+                .is_some_and(|share| share >= t::culprit_call_share())
+    }
+
+    /// It goes on being slow: until the newest calls are not, once it is named.
+    pub fn goes_on_slowly(&self, slowness: &Slowness) -> bool {
+        self.before
+            .is_some_and(|before| before.cause == Some(Cause::Slow))
+            && if self.was_failing() {
+                !slowness.is_over
+            } else {
+                slowness.goes_on
+            }
+    }
+
+    /// A canary that meets it was slow enough to have met it as our probe did, nothing else explains that, and the API
+    /// server has counted no good answer since.
+    pub fn canary_is_as_slow(&self, (since, took): (Time, Duration)) -> bool {
+        self.canary_slow.is_some_and(|canary| canary * 2 >= took)
+            && !self.scene.self_doubt
+            && !self.scene.is_explained()
+            && !self.counters.answered_since(since)
+    }
+
+    /// Writes wait since it died for us, which they would if it hung: a canary that meets it is late, or hardly any
+    /// write is answered.
+    pub fn writes_wait_for(&self, worst: &Dead, since: Time) -> bool {
+        let Scene { now, stalled, .. } = *self.scene;
+        let timed_out = self.counters.failed >= 1.0 && !self.counters.failed_at_once();
+        let way_is_open = self.way_is_open(since) || timed_out && !self.ambiguous;
+        // Another hook held canaries up long before.
+        let before = |at: Time| worst.since.since(at) >= t::long_before();
+        let explained = self.scene.is_explained() || self.other_named.is_some_and(before);
+        // A refused connection or a bad certificate is answered at once; a canary that is late speaks of a hang. One
+        // that was late before speaks of something else.
+        let unseen = now.since(worst.since) + t::between_probes();
+        let late = self
+            .canary_late
+            .filter(|late| *late < unseen && (way_is_open || !explained));
+        // When nothing of anything answers us, writes may hang for another reason than the one that we are blind for.
+        let waits = (late.is_some() || stalled && !explained) && (way_is_open || self.alone);
+        // A hook that was never reached from here hangs always; it is the one only if there is no other, and if the
+        // canary waits for an answer rather than for a connection to an API server that hangs itself.
+        let connected = late.is_some_and(|late| late >= t::connected());
+        waits && worst.cause == Cause::Hanging && (worst.was_alive || connected && !self.others_hang)
+    }
+
+    /// It has been dead for us for a while, and the way to it is known to be there. A timeout without an earlier
+    /// success may be a firewall between hookwatch and the pods; with one, when nothing else has answered us since, it
+    /// may be our own way to the pods that is gone.
+    pub fn is_dead_for_long(&self, worst: &Dead, dead: &[(&Backend, &Dead)], since: Time) -> bool {
+        let timed_out = self.counters.failed >= 1.0 && !self.counters.failed_at_once();
+        let way_is_open = self.way_is_open(since) || timed_out && !self.ambiguous;
+        let settled =
+            self.scene.now.since(since) >= t::dead_alone() && dead.iter().all(|(_, dead)| dead.attempts >= 2);
+        settled && (!worst.is_path() || worst.was_alive && way_is_open) && !self.scene.inventory_is_old
+    }
+}
+
+impl Dead {
+    /// What was seen may be due to the way from here to the backend.
+    pub fn is_path(&self) -> bool {
+        matches!(self.cause, Cause::Hanging | Cause::Unreachable)
+    }
+}

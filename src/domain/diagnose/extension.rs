@@ -1,0 +1,130 @@
+//! What the API server's side says of a conversion webhook or the server behind an APIService.
+//!
+//! Its side is the conversions that it counted, or its own aggregator saying that the service is not available. It says
+//! nothing about admission or about writes in general.
+
+use crate::domain::canary::CallFailureReason;
+use crate::domain::history::{Window, Windows};
+use crate::domain::hook::{Aggregated, Available, Hook, HookKind, OtherKind};
+use crate::domain::snapshot::ConversionSeries;
+use crate::domain::thresholds as t;
+use crate::domain::time::Time;
+use crate::domain::vocabulary::Cause;
+
+/// What the API server's side says.
+#[derive(Debug, Default)]
+pub struct Theirs {
+    /// It fails, for this cause where that can be told.
+    pub fails: Option<Option<Cause>>,
+    /// It has worked: since this instant, no failure after it.
+    pub works_since: Option<Time>,
+    /// Since when it fails.
+    pub since: Option<Time>,
+    /// Calls are slow.
+    pub slow: bool,
+    /// What was counted.
+    pub counted: Option<Conversions>,
+    /// How many API servers' gauges say that it is not available.
+    pub unavailable: f64,
+    /// How often it became so within a minute.
+    pub became_unavailable: f64,
+}
+
+/// Conversions over the span that tells most.
+#[derive(Debug, Clone, Copy)]
+pub struct Conversions {
+    /// What was counted.
+    pub series: ConversionSeries,
+    /// The beginning of the span.
+    pub from: Time,
+    /// Its end.
+    pub to: Time,
+}
+
+/// What the aggregator says of an APIService.
+pub fn available(hook: Option<&Hook>) -> Option<&Available> {
+    match hook?.other.as_ref()? {
+        OtherKind::Aggregated(Aggregated { available, .. }) => available.as_ref(),
+        OtherKind::Conversion(_) => None,
+    }
+}
+
+impl Theirs {
+    /// Reads what was counted of the hook, and what its object says.
+    pub fn of(kind: HookKind, name: &str, hook: Option<&Hook>, windows: &Windows) -> Self {
+        if kind == HookKind::Conversion {
+            return Self::converter(name, windows);
+        }
+        let gained = windows.minute.as_ref().map(|minute| &minute.gained.others);
+        let told = |map: fn(&crate::domain::snapshot::Others) -> &std::collections::BTreeMap<String, f64>| {
+            let count = gained.and_then(|gained| map(gained).get(name));
+            count.copied().unwrap_or_default()
+        };
+        let unavailable = told(|others| &others.unavailable);
+        let available = available(hook);
+        let status = available.and_then(|available| available.status);
+        // The condition comes at once, the gauge with the next scrape: where both are there the condition is newer.
+        let fails = status == Some(false) || status.is_none() && unavailable >= 1.0;
+        let since = available.and_then(|available| available.since);
+        Self {
+            fails: fails.then(|| available.and_then(Available::cause)),
+            works_since: (status == Some(true)).then(|| since.unwrap_or_default()),
+            since,
+            unavailable,
+            became_unavailable: told(|others| &others.became_unavailable),
+            ..Self::default()
+        }
+    }
+
+    /// The newest interval in which anything was converted; a failure is looked for over the whole minute, for the
+    /// API server itself tries again only every half minute.
+    fn converter(crd: &str, windows: &Windows) -> Self {
+        let over = |window: &Option<Window>| {
+            let Window { from, to, gained, .. } = window.as_ref()?;
+            let series = *gained.others.conversions.get(crd)?;
+            Some(Conversions {
+                series,
+                from: *from,
+                to: *to,
+            })
+        };
+        let spans = [&windows.newest, &windows.recent, &windows.minute];
+        let Some(counted) = spans.into_iter().find_map(over) else {
+            return Self::default();
+        };
+        let ConversionSeries { succeeded, failed } = counted.series;
+        let timed_out = failed.mean().filter(|mean| *mean >= t::handshake_timeout());
+        let fails = failed.count >= 1.0;
+        Self {
+            fails: fails.then_some(timed_out.map(|_| Cause::Hanging)),
+            works_since: (!fails && succeeded.count >= 1.0).then_some(counted.from),
+            since: Some(counted.from),
+            slow: succeeded.mean().is_some_and(|mean| mean >= t::slow_always()),
+            counted: Some(counted),
+            ..Self::default()
+        }
+    }
+}
+
+impl Available {
+    /// The mechanism behind it, from the aggregator's own reasons and sentences (1.36,
+    /// `kube-aggregator/pkg/controllers/status/remote/remote_available_controller.go`).
+    fn cause(&self) -> Option<Cause> {
+        match self.reason.as_str() {
+            "ServiceNotFound" | "ServicePortError" => Some(Cause::NoService),
+            "EndpointsNotFound" | "MissingEndpoints" => Some(Cause::NoEndpoints),
+            "FailedDiscoveryCheck" if self.message.contains("bad status from ") => Some(Cause::Erroring),
+            "FailedDiscoveryCheck" if self.message.starts_with("timed out waiting for ") => {
+                Some(Cause::Hanging)
+            }
+            "FailedDiscoveryCheck" => match CallFailureReason::of_transport(&self.message) {
+                CallFailureReason::Other => None,
+                reason => Some(reason.into()),
+            },
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,128 @@
+//! Calls that fail and pass by themselves: on pooled connections to a backend that is gone, and around a rollout.
+//!
+//! The API server keeps its connections to a hook and does not repeat a call. When a Pod vanishes behind them without
+//! closing them (its node is gone, its packets are dropped), each costs one call its whole timeout, while every fresh
+//! connection is fine. An endpoint that left just before, timeouts on the API server's side and good probes on ours
+//! speak for it; the connection that hookwatch kept to that endpoint, if it is silent, proves it.
+
+use super::counters::Counters;
+use super::evidence::Evidence;
+use super::probes::Probes;
+use crate::domain::canary::CallFailureReason;
+use crate::domain::hook::{Backend, BackendAddress};
+use crate::domain::rollouts::by_rollout;
+use crate::domain::thresholds as t;
+use crate::domain::time::Time;
+use crate::domain::vocabulary::Cause;
+
+/// What speaks for calls on dead pooled connections.
+#[derive(Debug, Clone, Copy)]
+pub struct Stale {
+    /// When the endpoint left.
+    pub since: Time,
+    /// The connection that hookwatch itself kept to it is silent.
+    pub own: bool,
+    /// A canary ran into its timeout, or calls of users did.
+    pub speaks: bool,
+    /// Calls of users did.
+    pub counted: bool,
+    /// The API server has none of these connections, or no longer.
+    pub over: bool,
+}
+
+impl Stale {
+    /// Reads it off; `None` where nothing speaks for it.
+    pub fn of(evidence: &Evidence<'_>) -> Option<Self> {
+        let hook = evidence
+            .hook
+            .filter(|_| matches!(evidence.probes, Probes::Good { .. }))?;
+        let left = evidence.left_at()?;
+        let counters = &evidence.counters;
+        let limit = hook.timeout.mul_f64(t::ended_by_timeout());
+        let refused = evidence.accusations.iter().any(|accusation| {
+            let named = &accusation.named;
+            accusation.unambiguous
+                && named.failure.reason == CallFailureReason::DeadlineExceeded
+                && named.took >= limit
+                && named.started + named.took >= left + limit
+        });
+        // A call that ended sooner after the endpoint left was under way before.
+        let timeouts = |counters: &Counters| {
+            let timeout = hook.timeout.as_secs_f64();
+            let timed_out = t::ended_by_timeout() * timeout..=t::timeout_and_others() * timeout;
+            counters.failed >= 1.0
+                && counters.failed_mean.is_some_and(|mean| timed_out.contains(&mean))
+                && counters.span.is_some_and(|(_, to)| to >= left + limit)
+        };
+        // Each of these calls comes back alone, so the newest interval may have none of them while the next ones hang.
+        let counted = !evidence.ambiguous && (timeouts(counters) || timeouts(&evidence.spans[1]));
+        let own = evidence.silent.iter().map(|silent| silent.gone).min();
+        let since = own.unwrap_or(left);
+        let now = evidence.scene.now;
+        let over = counters.answered_since(since) && now.since(since) >= hook.timeout + limit;
+        // Without a witness of our own only a trouble that began after the endpoint left can come from that.
+        let is_older = evidence.before.is_some_and(|before| {
+            let passes = matches!(
+                before.cause,
+                None | Some(Cause::StaleConnection | Cause::RolloutGap | Cause::Partial | Cause::Denying)
+            );
+            !passes && before.since.is_some_and(|since| since < left)
+        });
+        let scraped = left.before(t::scraped_before());
+        let answered =
+            counters.calls - counters.failed >= 1.0 && counters.from().is_some_and(|from| from >= scraped);
+        let others_get_through = answered || evidence.accusations.iter().any(|other| !other.named.current);
+        (own.is_some() || !is_older && others_get_through).then_some(Self {
+            since,
+            own: own.is_some(),
+            speaks: refused || counted,
+            counted,
+            over,
+        })
+    }
+}
+
+/// Since when calls are lost around changes of the endpoints, when that is the better name for what is `found`
+/// otherwise; and whether that is more than bad luck.
+///
+/// Only what passes by itself can be one: a backend that does not serve long after its own change is bad, and all
+/// backends together are an outage, whatever changed before.
+pub fn rollout_gap(evidence: &Evidence<'_>, found: impl FnOnce() -> Option<Cause>) -> Option<(Time, bool)> {
+    let gap = &evidence.gap;
+    let now = evidence.scene.now;
+    let last = gap.last.filter(|last| now.since(*last) < t::gap_told())?;
+    let may_be = match found() {
+        None
+        | Some(Cause::Refused | Cause::FailingOpen | Cause::Unreachable | Cause::Partial | Cause::Denying) => {
+            true
+        }
+        Some(Cause::Erroring) => evidence.counters.own_errors < 1.0,
+        Some(_) => false,
+    };
+    let hook = evidence.hook?;
+    let in_its_window = |backend: &Backend| {
+        let BackendAddress::Socket(address) = backend.address else {
+            return false;
+        };
+        let changes = evidence
+            .scene
+            .seen
+            .changes
+            .of(&hook.id, now.before(t::after_rollout()));
+        let mut own = changes.filter(|change| by_rollout(&change.what));
+        own.any(|change| change.what.endpoint() == Some(address))
+    };
+    let passes = match &evidence.probes {
+        Probes::Good { .. } => true,
+        Probes::Some { dead, .. } => dead.iter().all(|(backend, _)| in_its_window(backend)),
+        Probes::NoData | Probes::Slow { .. } | Probes::All { .. } => false,
+    };
+    // When more calls failed at other times, rollouts are not why.
+    let elsewhere = gap.elsewhere > t::gap_elsewhere() * gap.lost;
+    if !may_be || !passes || evidence.structural.is_some() || elsewhere {
+        return None;
+    }
+    let missed = gap.missed.as_ref().map(|(missed, ..)| missed.at);
+    let since = gap.bursts.first.or(missed).unwrap_or(last);
+    Some((since, gap.lost >= t::few_calls() || gap.bursts.number >= 2))
+}

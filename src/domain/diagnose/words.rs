@@ -1,0 +1,639 @@
+//! Verdicts in words: the observations as sentences, the one that weighs most first.
+
+use super::counters::Counters;
+use super::evidence::Evidence;
+use super::extension::{Conversions, Theirs, available};
+use super::probes::Probes;
+use super::rules::{Hit, Rule};
+use super::scope;
+use crate::domain::canary::CallFailureReason;
+use crate::domain::changes::What;
+use crate::domain::hook::{Backend, FailurePolicy, HookKind, OtherKind, ServiceState, ServiceTarget, Target};
+use crate::domain::probing::{BackendState, Dead};
+use crate::domain::rollouts::Gap;
+use crate::domain::thresholds as t;
+use crate::domain::time::Time;
+use crate::domain::verdict::{BackendView, Verdict};
+use crate::domain::vocabulary::{Bypass, Cause, Effect, Health, capital, human, human_seconds};
+
+/// Things told one by one; the rest is a number.
+const TOLD: usize = 3;
+/// Versions and names told one by one.
+pub(super) const NAMES_TOLD: usize = 4;
+
+/// The observations, the one that weighs most first.
+pub fn evidence(evidence: &Evidence<'_>, rule: &Rule, hit: Hit, verdict: &Verdict) -> Vec<String> {
+    let mut said = match (&evidence.theirs, uncalled(evidence)) {
+        (Some(theirs), _) => of_extension(evidence, theirs, verdict.effect),
+        (_, Some(said)) => return said,
+        (None, None) => of_admission(evidence, rule, hit, verdict),
+    };
+    if evidence.scene.self_doubt && hit.cause.is_some() {
+        said.push("Probes of every hook fail at once: hookwatch's own network may be at fault.".to_owned());
+    }
+    let admission = evidence.theirs.is_none();
+    if evidence.scene.inventory_is_old && hit.cause.is_some() && admission {
+        said.push("The inventory is old: its addresses may not be the present ones.".to_owned());
+    }
+    if evidence.ambiguous {
+        said.push(
+            "Several configurations use this webhook name; the API server's counters do not tell them apart."
+                .to_owned(),
+        );
+    }
+    if evidence.hook.is_none() {
+        said.push(match admission {
+            true => "No webhook configuration that hookwatch can read has a hook of this name.".to_owned(),
+            false => format!(
+                "No {} of this name that hookwatch can read is served by a hook.",
+                evidence.kind.configuration_kind()
+            ),
+        });
+    }
+    said
+}
+
+fn of_admission(evidence: &Evidence<'_>, rule: &Rule, hit: Hit, verdict: &Verdict) -> Vec<String> {
+    let (cause, since) = (hit.cause, verdict.since);
+    let failing = verdict.health == Health::Failing;
+    let counters = &evidence.counters;
+    let mut said = Vec::new();
+    // What was refused before writes got through again is no evidence any more.
+    if let Some(latest) = evidence
+        .latest()
+        .filter(|latest| latest.current || cause.is_some())
+    {
+        let now = evidence.scene.now;
+        let age = match latest.current {
+            true => String::new(),
+            false => format!(", {} ago", human(now.since(latest.started + latest.took))),
+        };
+        let whom = match evidence.is_named() {
+            true => "this hook",
+            false => "this hook or another one of the same name",
+        };
+        said.push(format!(
+            "The API server refused a dry-run write of {} after {}{age}, and named {whom}: {}.",
+            latest.target,
+            human(latest.took),
+            latest.failure.text
+        ));
+    }
+    said.extend((rule.says)(evidence));
+    said.extend(backends(evidence));
+    // Good calls from before the trouble began say nothing about it.
+    let from_before = since
+        .zip(counters.from())
+        .is_some_and(|(since, from)| from < since);
+    if counters.failed >= 1.0 || counters.denied >= 1.0 || cause == Some(Cause::Slow) || !from_before {
+        said.extend(counters.sentences(evidence.usual));
+    }
+    let troubled = cause.is_some_and(|cause| cause != Cause::Denying);
+    if let Some(share) = evidence.excess_share.filter(|_| troubled) {
+        let share = share * 100.0;
+        said.push(format!(
+            "{share:.0} % of the extra time per write is spent in this hook."
+        ));
+    }
+    if let Some(since) = since {
+        said.extend(just_before(evidence, since));
+    }
+    if let Some(hook) = evidence.hook.filter(|_| failing) {
+        let inventory = evidence.scene.seen.inventory.as_ref();
+        said.extend(scope::sentence(
+            hook,
+            inventory.map(|inventory| &inventory.namespaces),
+        ));
+    }
+    if verdict.health == Health::Unknown {
+        said.push(cannot_tell(evidence));
+    }
+    if let Some(cause) = cause.filter(|_| failing) {
+        said.extend(ruled_out(evidence, cause));
+        // What was so before the trouble began rules nothing out.
+        let known = evidence.scene.ruled_out.as_ref();
+        let known = known.filter(|(until, _)| since.is_none_or(|since| *until > since));
+        said.extend(known.map(|(_, sentence)| sentence.clone()));
+    }
+    said
+}
+
+fn of_extension(evidence: &Evidence<'_>, theirs: &Theirs, effect: Effect) -> Vec<String> {
+    let mut said = Vec::new();
+    said.extend(theirs.counted.map(|counted| counted.sentence(evidence.webhook)));
+    said.extend(aggregator(evidence, theirs));
+    said.extend(backends(evidence));
+    if effect != Effect::None {
+        said.extend(concerned(evidence));
+    }
+    said
+}
+
+/// What is worth a word while no write reaches the hook; `None` where writes do.
+fn uncalled(evidence: &Evidence<'_>) -> Option<Vec<String>> {
+    let bypass = evidence.bypass.filter(|_| evidence.is_uncalled())?;
+    let when = evidence
+        .scene
+        .seen
+        .reconfigured_at(&evidence.hook?.id, evidence.scene.now);
+    let when = when.map_or_else(String::new, |at| format!(" since {at}"));
+    let whom = match bypass {
+        Bypass::Probation => "hookwatch's own dry runs alone reach it",
+        Bypass::Shield | Bypass::Skip => "no write reaches it",
+    };
+    let mut said = vec![format!(
+        "It is bypassed{when}: {whom}, and what was counted before says nothing of how it is now."
+    )];
+    said.extend(backends(evidence));
+    Some(said)
+}
+
+/// A canary that meets the hook waits.
+pub fn late(evidence: &Evidence<'_>) -> Vec<String> {
+    let late = evidence.canary_late.filter(|_| evidence.latest().is_none());
+    let said = late.map(|late| {
+        let late = human(late);
+        format!("A dry-run write that meets this hook has been waiting for {late}.")
+    });
+    said.into_iter().collect()
+}
+
+/// The same, and what it means that hookwatch reaches it and the API server does not.
+pub fn reached(evidence: &Evidence<'_>) -> Vec<String> {
+    let mut said = late(evidence);
+    let good = matches!(evidence.probes, Probes::Good { .. });
+    if good && evidence.api_cause() == Cause::Unreachable {
+        said.push(
+            "hookwatch reaches it and the API server does not: what lies between the control plane and the pods \
+             (a firewall rule, the tunnel, routes) is to blame, not the hook."
+                .to_owned(),
+        );
+    }
+    said
+}
+
+/// A canary that meets the hook was slow.
+pub fn slow_canary(evidence: &Evidence<'_>) -> Vec<String> {
+    let said = evidence.canary_slow.map(|took| {
+        let took = human(took);
+        format!("A dry-run write that meets this hook took {took}.")
+    });
+    said.into_iter().collect()
+}
+
+/// What our own pooled connections saw.
+pub fn stale(evidence: &Evidence<'_>) -> Vec<String> {
+    let Some(first) = evidence.silent.first() else {
+        let said = "An endpoint left shortly before, and calls on new connections are answered: those that time out \
+                    are on connections that the API server kept to it.";
+        return vec![said.to_owned()];
+    };
+    let more = match evidence.silent.len() {
+        1 => String::new(),
+        n => format!(" (and to {} more)", n - 1),
+    };
+    vec![format!(
+        "The connection that hookwatch kept to {}{more} was silent for {} after that had left, and was not closed: \
+         the API server's own are no better, and each costs one call {}.",
+        first.backend,
+        human(first.waited),
+        human(evidence.hook.map(|hook| hook.timeout).unwrap_or_default()),
+    )]
+}
+
+/// How much was lost around changes of the endpoints.
+pub fn rollout(evidence: &Evidence<'_>) -> Vec<String> {
+    let Gap {
+        calls,
+        lost,
+        elsewhere,
+        bursts,
+        missed,
+        ..
+    } = &evidence.gap;
+    let mut said = Vec::new();
+    if *lost >= 1.0 {
+        let what = match evidence.hook.map(|hook| hook.failure_policy) {
+            Some(FailurePolicy::Ignore) => "skipped",
+            _ => "refused",
+        };
+        let part = match lost / calls.max(1.0) * 100.0 {
+            percent if percent < 1.0 => "under 1 %".to_owned(),
+            percent => format!("{percent:.0} %"),
+        };
+        let times = match bursts.number {
+            1 => String::new(),
+            n => format!(", in {n} bursts"),
+        };
+        let (within, minutes) = (t::after_rollout().as_secs(), t::gap_memory().as_secs() / 60);
+        let others = match elsewhere {
+            n if *n >= 1.0 => format!("{n:.0}"),
+            _ => "none".to_owned(),
+        };
+        said.push(format!(
+            "{lost:.0} of {calls:.0} calls ({part}) were {what} within {within} s of an endpoint change in the last \
+             {minutes} min{times}; at other times {others}."
+        ));
+    }
+    if let Some((missed, at, what)) = missed {
+        let apart = human(missed.at.since(*at) + at.since(missed.at));
+        let backend = capital(&missed.backend.to_string());
+        said.push(match (what, missed.at >= *at) {
+            (What::EndpointReady(_), true) => {
+                format!("{backend} was listed as Ready and took no connection {apart} later.")
+            }
+            (_, true) => format!("{backend} took no connection {apart} after it was removed."),
+            (_, false) => format!(
+                "{backend} took no connection while it was still listed as Ready, {apart} before that changed."
+            ),
+        });
+    }
+    said
+}
+
+/// What changed around the hook before its trouble began: where most people would have begun to look.
+fn just_before(evidence: &Evidence<'_>, since: Time) -> Option<String> {
+    let changes = &evidence.scene.seen.changes;
+    let told: Vec<String> = changes
+        .of(&evidence.hook?.id, since.before(t::just_before()))
+        .filter(|change| change.at <= since + t::late())
+        .map(|change| format!("{} at {}", change.what.sentence(), change.at))
+        .collect();
+    let latest = &told[told.len().saturating_sub(TOLD)..];
+    (!latest.is_empty()).then(|| format!("Shortly before: {}.", latest.join("; ")))
+}
+
+/// What is to be said of its backends: what the inventory lacks, or what probes saw.
+fn backends(evidence: &Evidence<'_>) -> Vec<String> {
+    match (evidence.structural, evidence.hook.map(|hook| &hook.target)) {
+        (Some(_), Some(Target::Service(target))) => vec![without_backends(target)],
+        _ => evidence.probes.sentences(),
+    }
+}
+
+fn without_backends(target: &ServiceTarget) -> String {
+    let service = format!("Service {}/{}", target.namespace, target.name);
+    match &target.service {
+        ServiceState::Missing => format!("{service} does not exist."),
+        ServiceState::NoSuchPort { offered } => {
+            format!(
+                "{service} does not offer port {} (it offers {offered:?}).",
+                target.port
+            )
+        }
+        ServiceState::Found { endpoints, .. } => match endpoints.len() {
+            0 => format!("{service} has no endpoint."),
+            n => format!("{service} has {n} endpoints and none of them is ready."),
+        },
+        ServiceState::Unknown { why } => format!("{service} is not known: {why}."),
+    }
+}
+
+impl Probes<'_> {
+    fn sentences(&self) -> Vec<String> {
+        let list = |dead: &[(&Backend, &Dead)]| {
+            let told = dead.iter().take(TOLD);
+            let mut said: Vec<String> = told
+                .map(|(backend, dead)| format!("{backend} {}", dead.detail))
+                .collect();
+            if dead.len() > TOLD {
+                said.push(format!("{} more", dead.len() - TOLD));
+            }
+            said.join("; ")
+        };
+        vec![match self {
+            Self::NoData => return Vec::new(),
+            Self::Good { answered, of } => match (answered, of) {
+                (1, 1) => "Its backend answers a direct probe.".to_owned(),
+                (n, of) if n == of => format!("All {n} backends answer direct probes."),
+                (n, of) => format!("{n} of {of} backends answer direct probes."),
+            },
+            Self::Slow { took, .. } => {
+                let took = human(*took);
+                format!("Direct probes are answered late, the slowest after {took}.")
+            }
+            Self::Some { dead, of } => format!("{} of {of} backends are bad: {}.", dead.len(), list(dead)),
+            Self::All { dead, .. } => match dead.len() {
+                1 => format!("Its only backend is bad: {}.", list(dead)),
+                n => format!("All {n} backends are bad: {}.", list(dead)),
+            },
+        }]
+    }
+}
+
+impl Counters {
+    fn sentences(&self, usual: Option<f64>) -> Vec<String> {
+        let Some((from, to)) = self.span else {
+            return Vec::new();
+        };
+        let span = human(to.since(from));
+        let mut said = Vec::new();
+        if self.failed >= 1.0 {
+            let let_pass = if self.fail_open >= 1.0 {
+                " and let pass"
+            } else {
+                ""
+            };
+            let after = self.failed_mean.map_or_else(String::new, |mean| {
+                format!(", after {} each", human_seconds(mean))
+            });
+            said.push(format!(
+                "The API server counted {:.0} failed calls{let_pass} of {:.0} in {span}{after}.",
+                self.failed,
+                self.calls.max(self.failed)
+            ));
+        } else if let Some(mean) = self.mean {
+            let usual = usual.map_or_else(String::new, |usual| {
+                format!(" (usually {})", human_seconds(usual))
+            });
+            said.push(format!(
+                "The API server counted {:.0} calls in {span}, {} each{usual}.",
+                self.calls,
+                human_seconds(mean)
+            ));
+        }
+        if self.denied >= 1.0 {
+            let Self { denied, calls, .. } = self;
+            said.push(format!("It denied {denied:.0} of {calls:.0} requests in {span}."));
+        }
+        said
+    }
+}
+
+impl Conversions {
+    fn sentence(&self, crd: &str) -> String {
+        let span = human(self.to.since(self.from));
+        let each = |mean: Option<f64>| {
+            mean.map_or_else(String::new, |mean| format!(", {} each", human_seconds(mean)))
+        };
+        let (succeeded, failed) = (&self.series.succeeded, &self.series.failed);
+        if failed.count >= 1.0 {
+            return format!(
+                "The API server counted {:.0} failed conversions of {crd} of {:.0} in {span}{}.",
+                failed.count,
+                failed.count + succeeded.count,
+                each(failed.mean())
+            );
+        }
+        format!(
+            "The API server counted {:.0} conversions of {crd} in {span}{}.",
+            succeeded.count,
+            each(succeeded.mean())
+        )
+    }
+}
+
+/// What the API server's own aggregator says.
+fn aggregator(evidence: &Evidence<'_>, theirs: &Theirs) -> Vec<String> {
+    let mut said = Vec::new();
+    if let Some(available) = available(evidence.hook) {
+        let since = available.since.map_or_else(String::new, |since| {
+            format!(" for {}", human(evidence.scene.now.since(since)))
+        });
+        let told = match available.status {
+            Some(true) => "available",
+            Some(false) => "not available",
+            None => "not known to be available",
+        };
+        let why = match available.status {
+            Some(true) => String::new(),
+            _ => format!(
+                ", {}: {}",
+                available.reason,
+                available.message.trim_end_matches('.')
+            ),
+        };
+        said.push(format!(
+            "The API server's own aggregator has called it {told}{since}{why}."
+        ));
+    }
+    let unavailable = theirs.unavailable;
+    if unavailable >= 1.0 {
+        let s = if unavailable > 1.5 { "s" } else { "" };
+        said.push(format!(
+            "The metrics of {unavailable:.0} API server{s} say that it is not available."
+        ));
+    }
+    if theirs.became_unavailable >= 2.0 {
+        let times = theirs.became_unavailable;
+        said.push(format!("It became unavailable {times:.0} times within a minute."));
+    }
+    said
+}
+
+/// What an extension in trouble concerns.
+fn concerned(evidence: &Evidence<'_>) -> Option<String> {
+    Some(match evidence.hook?.other.as_ref()? {
+        OtherKind::Conversion(conversion) => {
+            let mut others: Vec<&str> = conversion.others.iter().map(String::as_str).collect();
+            let further = format!("{} more", others.len().saturating_sub(NAMES_TOLD));
+            if others.len() > NAMES_TOLD {
+                others.truncate(NAMES_TOLD);
+                others.push(&further);
+            }
+            let others = match others.as_slice() {
+                [] => "in another version".to_owned(),
+                others => format!("in {}", others.join(", ")),
+            };
+            format!(
+                "It concerns {} in group {} only: GET, watch and writes {others}, LIST once an object changes (until \
+                 then the API server has them converted), and objects that are not stored as {}.",
+                conversion.resource, conversion.group, conversion.stored
+            )
+        }
+        OtherKind::Aggregated(aggregated) => format!(
+            "It concerns {}/{} only; but whoever needs complete discovery suffers with it: the deletion of \
+             namespaces, resource quota and garbage collection.",
+            aggregated.group, aggregated.version
+        ),
+    })
+}
+
+/// What else it might have been, and is not or cannot be told from this.
+fn ruled_out(evidence: &Evidence<'_>, cause: Cause) -> Option<String> {
+    let counters = &evidence.counters;
+    let good = matches!(evidence.probes, Probes::Good { .. });
+    let words = evidence.latest().map(|named| named.failure.reason);
+    match cause {
+        Cause::Refused | Cause::NoEndpoints | Cause::NoService | Cause::TlsInvalid | Cause::Erroring => {
+            let at_once = counters.failed_mean.filter(|_| counters.failed_at_once());
+            let (mean, hook) = at_once.zip(evidence.hook)?;
+            Some(format!(
+                "Ruled out: a hang. Failed calls came back after {}, and the timeout is {}.",
+                human_seconds(mean),
+                human(hook.timeout)
+            ))
+        }
+        Cause::Hanging if good && words != Some(CallFailureReason::TlsHandshakeTimeout) => Some(
+            "Not ruled out: something between the control plane and the pods that drops what the API server sends \
+             (Unreachable). Direct probes are answered, and the API server has the same words for both."
+                .to_owned(),
+        ),
+        Cause::Slow if counters.calls >= 1.0 && counters.failed < 1.0 => {
+            Some("Ruled out: a hang. Every call that was counted was answered.".to_owned())
+        }
+        Cause::FailingOpen if good => Some(
+            "By which mechanism cannot be told: direct probes are answered, and of a call that is let pass the API \
+             server says why in its log only."
+                .to_owned(),
+        ),
+        _ => None,
+    }
+}
+
+/// Why nothing can be said of a hook.
+fn cannot_tell(evidence: &Evidence<'_>) -> String {
+    let mut because = Vec::new();
+    if matches!(evidence.probes, Probes::NoData) {
+        because.push("no direct probe says anything");
+    }
+    if evidence.counters.calls < 1.0 {
+        because.push("the API server has counted no call of it of late");
+    } else if evidence.ambiguous {
+        because.push("the calls that the API server has counted may be another hook's of the same name");
+    }
+    let canaries = [evidence.canary_late, evidence.canary_slow];
+    if evidence.canary_passed.is_none() && canaries == [None; 2] {
+        because.push("no dry-run write says anything of it");
+    }
+    format!("Cannot tell, because {}.", because.join(", and "))
+}
+
+/// The verdict in one sentence.
+pub fn summary(verdict: &Verdict) -> String {
+    let who = match (&verdict.configuration, verdict.kind) {
+        (_, HookKind::Conversion) => format!("The conversion webhook of {}", verdict.webhook),
+        (_, HookKind::Aggregated) => format!("The aggregated API {}", verdict.webhook),
+        (Some(configuration), _) => format!("{} ({configuration})", verdict.webhook),
+        (None, _) => verdict.webhook.to_string(),
+    };
+    let Some(cause) = verdict.cause else {
+        let rest = bypassed(verdict).unwrap_or_default();
+        return match verdict.health {
+            Health::Healthy => format!("{who} is healthy{rest}."),
+            _ => format!("{who}: not enough is known to tell."),
+        };
+    };
+    let what = match cause {
+        Cause::Slow => "answers late",
+        Cause::Hanging => "does not answer",
+        Cause::Refused => "refuses connections",
+        Cause::NoEndpoints => "has no ready endpoint",
+        Cause::NoService => "has no Service to be called at",
+        Cause::Erroring => "answers with errors",
+        Cause::TlsInvalid => "fails the TLS handshake under its own caBundle",
+        Cause::Partial => "has bad backends among good ones",
+        Cause::RolloutGap => "loses calls whenever its endpoints change",
+        Cause::StaleConnection => "is called on connections to a backend that is gone",
+        Cause::Unreachable => "cannot be reached",
+        Cause::FailingOpen => "is being skipped",
+        Cause::Denying => "denies most of what it is shown; it works",
+    };
+    let effect = bypassed(verdict).unwrap_or_else(|| affected(verdict, cause));
+    let certain = verdict.health == Health::Failing
+        || matches!(cause, Cause::Denying | Cause::Partial | Cause::RolloutGap);
+    let seems = if certain { "" } else { "perhaps: " };
+    format!("{seems}{who} {what}{effect}.")
+}
+
+/// What that does to requests, as the rest of the summary.
+fn affected(verdict: &Verdict, cause: Cause) -> &'static str {
+    let passing = matches!(cause, Cause::RolloutGap | Cause::StaleConnection);
+    let waited_for = matches!(cause, Cause::Hanging | Cause::Unreachable);
+    match (verdict.kind, verdict.effect) {
+        (_, Effect::None) => "",
+        (HookKind::Conversion, Effect::Delaying) => {
+            "; reads and writes of this resource in another version than the stored one are slow"
+        }
+        (HookKind::Conversion, _) => {
+            "; reads and writes of this resource in another version than the stored one fail"
+        }
+        (HookKind::Aggregated, Effect::Delaying) => "; requests for this group and version are slow",
+        (HookKind::Aggregated, _) => "; requests for this group and version fail",
+        (_, Effect::Blocking) if passing => "; writes that meet that are refused",
+        (_, Effect::FailingOpen) if passing => "; writes that meet that pass unchecked",
+        (_, Effect::Blocking) => "; writes that match it are refused",
+        (_, Effect::Delaying) => "; writes that match it are slow",
+        (_, Effect::FailingOpen) if waited_for => {
+            "; writes that match it pass unchecked, after waiting for it"
+        }
+        (_, Effect::FailingOpen) => "; writes that match it pass unchecked",
+    }
+}
+
+/// What a bypass makes of that; `None` where there is none.
+fn bypassed(verdict: &Verdict) -> Option<&'static str> {
+    Some(match (verdict.bypass?, verdict.effect) {
+        (Bypass::Skip, _) => "; it is bypassed (skip): no write is shown to it",
+        (Bypass::Probation, _) => "; it is on probation: hookwatch's own dry runs alone reach it",
+        (Bypass::Shield, Effect::Blocking) => {
+            "; it is bypassed (shield): the control plane's own writes flow, all others that match it are refused"
+        }
+        (Bypass::Shield, Effect::Delaying) => {
+            "; it is bypassed (shield): the control plane's own writes flow, all others that match it are slow"
+        }
+        (Bypass::Shield, _) => {
+            "; it is bypassed (shield): the control plane's own writes are not shown to it"
+        }
+    })
+}
+
+/// What a person would do next, in one sentence.
+pub fn advice(verdict: &Verdict) -> Option<&'static str> {
+    let cause = verdict.cause?;
+    Some(match (verdict.kind, verdict.bypass) {
+        (kind @ (HookKind::Conversion | HookKind::Aggregated), _) => advice_on_extension(kind, cause),
+        (_, Some(bypass)) if verdict.health == Health::Failing => match bypass {
+            Bypass::Shield => {
+                "Mend the hook; until then everybody but the control plane waits for it, unless its owner permits \
+                 more."
+            }
+            Bypass::Skip | Bypass::Probation => {
+                "Mend the hook: until it is restored, objects are admitted that it has not seen."
+            }
+        },
+        _ => cause.advice(),
+    })
+}
+
+const fn advice_on_extension(kind: HookKind, cause: Cause) -> &'static str {
+    match (cause, kind) {
+        (Cause::Slow, _) => "Look at its server's own CPU, memory and what it calls.",
+        (Cause::Hanging | Cause::StaleConnection, _) => "Restart its pods; it cannot be bypassed.",
+        (Cause::Refused, _) => {
+            "Start its server: its pods are addressed but nobody listens on the port. It cannot be bypassed."
+        }
+        (Cause::NoEndpoints, _) => "Bring up a ready pod behind its Service. It cannot be bypassed.",
+        (Cause::NoService, HookKind::Conversion) => {
+            "Create the Service. Never delete the CustomResourceDefinition: all its objects would go with it."
+        }
+        (Cause::NoService, _) => "Create the Service, or delete the APIService if it was left behind.",
+        (Cause::Erroring | Cause::FailingOpen | Cause::Denying, HookKind::Conversion) => {
+            "Read its server's own log: it answers, but not with a usable ConversionReview."
+        }
+        (Cause::Erroring | Cause::FailingOpen | Cause::Denying, _) => {
+            "Read its server's own log: it answers, but not with its discovery document."
+        }
+        (Cause::Unreachable, _) => "Look at routes, firewall and DNS between the control plane and its pods.",
+        _ => cause.advice(),
+    }
+}
+
+/// One backend as a person sees it.
+pub fn view((backend, state): &(Backend, BackendState)) -> BackendView {
+    let (state, detail) = match state {
+        BackendState::Untried { why } => (
+            "untried",
+            why.clone().unwrap_or_else(|| "not probed yet".to_owned()),
+        ),
+        BackendState::Alive { took, .. } => ("alive", format!("answered in {}", human(*took))),
+        BackendState::Slow { took, .. } => ("slow", format!("answered in {}", human(*took))),
+        BackendState::Wavering { detail } => ("wavering", detail.clone()),
+        BackendState::Dead(dead) => ("dead", dead.detail.clone()),
+    };
+    BackendView {
+        backend: backend.clone(),
+        state,
+        detail,
+    }
+}

@@ -1,0 +1,217 @@
+//! Everything that was observed, as far as it still counts: the memory that the diagnosis reads.
+
+mod coverage;
+mod servers;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::canaries::Canaries;
+use super::canary::CanaryOutcome;
+use super::changes::{Changes, What};
+use super::history::History;
+use super::hook::{Backend, BackendPath, Hook, HookId};
+use super::inventory::InventoryHealth::{Current, Limited, Stale, Starting};
+use super::inventory::{Inventory, WatchReport};
+use super::kept::KeptConnections;
+use super::probing::{BackendMemory, BackendState};
+use super::rollouts::Rollouts;
+use super::thresholds as t;
+use super::time::Time;
+use super::verdict::Sources;
+
+pub use coverage::Coverage;
+pub use servers::{Servers, Sick};
+
+/// How the watches of hooks are called.
+const CONFIGURATIONS: &str = "WebhookConfigurations";
+
+/// What was observed. See the module's head.
+#[derive(Debug, Default)]
+pub struct Observations {
+    pub(super) coverage: Coverage,
+    pub(super) inventory: Option<Arc<Inventory>>,
+    pub(super) watches: Vec<WatchReport>,
+    pub(super) backends: BTreeMap<HookId, BTreeMap<Backend, BackendMemory>>,
+    pub(super) without_backends: BTreeMap<HookId, Time>,
+    pub(super) changes: Changes,
+    pub(super) kept: KeptConnections,
+    pub(super) rollouts: Rollouts,
+    pub(super) history: History,
+    pub(super) servers: Servers,
+    pub(super) canaries: Canaries,
+    /// Why the list of API-server replicas cannot be read.
+    pub(super) unlisted_api_servers: Option<String>,
+}
+
+impl Observations {
+    /// Takes in which hooks there are now and what is behind them.
+    pub fn take_inventory(&mut self, inventory: Arc<Inventory>, now: Time) {
+        let mut backends = BTreeMap::new();
+        let mut without_backends = BTreeMap::new();
+        for hook in &inventory.hooks {
+            let mut known = self.backends.remove(&hook.id).unwrap_or_default();
+            let there = hook.backends().into_iter();
+            let memories = there.map(|backend| (backend.clone(), known.remove(&backend).unwrap_or_default()));
+            backends.insert(hook.id.clone(), memories.collect());
+            if hook.without_backends().is_some() {
+                let since = self.without_backends.get(&hook.id).copied().unwrap_or(now);
+                without_backends.insert(hook.id.clone(), since);
+            }
+        }
+        self.coverage.take(&inventory);
+        self.changes.take(self.inventory.as_deref(), &inventory, now);
+        let there = inventory.hooks.iter().map(|hook| (&hook.id, hook.backends()));
+        self.kept.take(now, there);
+        self.rollouts.keep_only(|hook| backends.contains_key(hook), now);
+        (self.backends, self.without_backends) = (backends, without_backends);
+        self.inventory = Some(inventory);
+    }
+
+    /// Every hook of the inventory.
+    pub fn hooks(&self) -> impl Iterator<Item = &Hook> + Clone {
+        let hooks = self.inventory.iter().flat_map(|inventory| &inventory.hooks);
+        hooks.map(Arc::as_ref)
+    }
+
+    /// When the hook's entry was last changed, as far back as changes are remembered.
+    pub fn reconfigured_at(&self, hook: &HookId, now: Time) -> Option<Time> {
+        let mut changes = self.changes.of(hook, now.before(t::changes_remembered()));
+        let changed = changes.rfind(|change| matches!(change.what, What::Reconfigured(_)));
+        changed.map(|change| change.at)
+    }
+
+    /// What is remembered of a backend that is still there.
+    pub fn memory(&mut self, hook: &HookId, backend: &Backend) -> Option<&mut BackendMemory> {
+        self.backends.get_mut(hook)?.get_mut(backend)
+    }
+
+    /// How every backend of every hook is now.
+    pub fn states(&self, now: Time) -> BTreeMap<&HookId, Vec<(Backend, BackendState)>> {
+        let all = self.backends.iter().map(|(hook, backends)| {
+            let states = backends.iter();
+            let states = states.map(|(backend, memory)| (backend.clone(), memory.state(now)));
+            (hook, states.collect())
+        });
+        all.collect()
+    }
+
+    /// Every backend of every hook fails, and nothing that came back since from the API server shows that our
+    /// own network is fine.
+    pub fn self_doubt(&self, states: &BTreeMap<&HookId, Vec<(Backend, BackendState)>>, now: Time) -> bool {
+        let all = || states.values().flatten().map(|(_, state)| state);
+        let dead = all().filter_map(|state| match state {
+            BackendState::Dead(dead) => Some(dead.since),
+            _ => None,
+        });
+        let Some(first_dead) = dead.min() else {
+            return false;
+        };
+        // An answer from before the first of them died says nothing about now.
+        let alive = |state: &BackendState| match state {
+            BackendState::Alive { at, .. } => *at >= first_dead,
+            BackendState::Slow { .. } => true,
+            _ => false,
+        };
+        let answered = self.canaries.iter().any(|(_, memory)| {
+            memory.latest(now).is_some_and(|report| {
+                let unheard = matches!(
+                    report.outcome,
+                    CanaryOutcome::TimedOut | CanaryOutcome::Unreachable { .. }
+                );
+                report.started + report.took > first_dead && !unheard
+            })
+        });
+        !all().any(alive) && !self.servers.scraped_after(first_dead) && !answered
+    }
+
+    /// Whether a watch has been broken for so long that addresses may be wrong.
+    pub fn inventory_is_old(&self, now: Time) -> bool {
+        self.watches.iter().any(|report| {
+            let good = report.known_good;
+            matches!(report.health, Stale { .. })
+                && good.is_none_or(|good| now.since(good) >= t::old_inventory())
+        })
+    }
+
+    /// Hooks of which no backend serves, each with the instant since which that is so.
+    pub fn outages(&self, states: &BTreeMap<&HookId, Vec<(Backend, BackendState)>>) -> Vec<(HookId, Time)> {
+        let dead = states.iter().filter_map(|(hook, backends)| {
+            let direct = backends.iter();
+            let direct = direct.filter(|(backend, _)| backend.path != BackendPath::ClusterIp);
+            let since = direct.map(|(_, state)| match state {
+                BackendState::Dead(dead) => Some(dead.since),
+                _ => None,
+            });
+            let since: Option<Vec<Time>> = since.collect();
+            Some(((*hook).clone(), since?.into_iter().max()?))
+        });
+        let missing = self.without_backends.iter();
+        dead.chain(missing.map(|(hook, since)| (hook.clone(), *since)))
+            .collect()
+    }
+
+    /// Hooks whose only node is not ready.
+    pub fn doomed(&self) -> impl Iterator<Item = &HookId> {
+        let nodes = self.inventory.as_ref().map(|inventory| &inventory.nodes);
+        let not_ready = move |node: &str| {
+            let state = nodes.and_then(|nodes| nodes.get(node));
+            state.is_some_and(|state| state.ready == Some(false))
+        };
+        let doomed = self.hooks();
+        let doomed = doomed.filter(move |hook| hook.only_node().is_some_and(|(node, _)| not_ready(node)));
+        doomed.map(|hook| &hook.id)
+    }
+
+    /// How long ago the inventory was last known to be current; `None` before the first list.
+    pub fn inventory_age(&self, now: Time) -> Option<Duration> {
+        // A watch that is refused delivers nothing that could grow old, nor does one that has only begun while there
+        // is an inventory without it.
+        let delivering = self.watches.iter();
+        let delivering = delivering.filter(|report| !matches!(report.health, Limited { .. } | Starting));
+        let mut ages = delivering.map(|report| report.known_good.map(|good| now.since(good)));
+        let age = ages.try_fold(Duration::ZERO, |age, watch| watch.map(|watch| age.max(watch)));
+        self.inventory.as_ref().and(age)
+    }
+
+    /// Where the knowledge comes from and how fresh it is.
+    pub fn sources(&self, self_doubt: bool, now: Time) -> Sources {
+        let configurations = self.watches.iter();
+        let mut configurations = configurations
+            .filter(|report| report.watch.ends_with(CONFIGURATIONS))
+            .peekable();
+        let hooks_listed = configurations.peek().is_none()
+            || configurations.any(|report| !matches!(report.health, Limited { .. }));
+        let trouble = self.watches.iter().filter_map(|report| match &report.health {
+            Current => None,
+            Starting => Some(format!("{}: nothing was read yet", report.watch)),
+            Stale { why } | Limited { why } => Some(format!("{}: {why}", report.watch)),
+        });
+        Sources {
+            hooks_listed,
+            inventory_age_seconds: self.inventory_age(now).map(|age| age.as_secs_f64()),
+            inventory_trouble: trouble.collect(),
+            scrapes: self.servers.views(&self.history, now),
+            api_servers_trouble: self.unlisted_api_servers.clone(),
+            node_leases: self.servers.node_leases.view(now),
+            self_doubt,
+        }
+    }
+
+    /// Certificates of every backend as last seen, for metrics.
+    pub fn certificates(&self) -> impl Iterator<Item = (&HookId, &Backend, super::probe::CertificateFacts)> {
+        self.backends.iter().flat_map(|(hook, backends)| {
+            let backends = backends.iter();
+            backends.map(move |(backend, memory)| (hook, backend, memory.certificates()))
+        })
+    }
+
+    /// Hooks whose endpoints changed since an instant.
+    pub fn moved_since(&self, since: Time) -> BTreeSet<&HookId> {
+        let moved = self.changes.moved_since(since);
+        let all = self.backends.keys();
+        all.filter(|id| moved.contains(&(id.kind, &*id.webhook)))
+            .collect()
+    }
+}

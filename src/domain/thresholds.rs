@@ -1,0 +1,351 @@
+//! Every number of the diagnosis, once, with where it comes from.
+//!
+//! Three kinds: constants of Kubernetes, with their place in its source (release 1.36); numbers measured on a real API
+//! server; and numbers chosen. What a chosen number is worth was tried in the campaign with half and with twice its
+//! value: `cargo run --release --features ablation --example campaign -- ablate` tries it again.
+
+use std::time::Duration;
+
+/// Where a number comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// A constant of Kubernetes, or follows from one.
+    Kubernetes,
+    /// Measured.
+    Measured,
+    /// Chosen; what other values cost was tried.
+    Chosen,
+}
+
+/// One number.
+#[derive(Debug, Clone, Copy)]
+pub struct Threshold {
+    /// Its name.
+    pub name: &'static str,
+    /// Where it comes from.
+    pub origin: Origin,
+    /// Its value as it stands in the code, without its unit.
+    pub value: &'static str,
+    /// What it means, and why it is what it is.
+    pub about: &'static [&'static str],
+}
+
+macro_rules! thresholds {
+    ($table:ident $origin:ident: $($(#[doc = $about:literal])+ $name:ident: $kind:ty = $value:expr;)+) => {
+        $(
+            $(#[doc = $about])+
+            #[cfg(not(feature = "ablation"))]
+            pub const fn $name() -> $kind { $value }
+            $(#[doc = $about])+
+            #[cfg(feature = "ablation")]
+            pub fn $name() -> $kind { ablation::scaled(stringify!($name), $value) }
+        )+
+        const $table: &[Threshold] = &[$(Threshold {
+            name: stringify!($name),
+            origin: Origin::$origin,
+            value: stringify!($value),
+            about: &[$($about),+],
+        }),+];
+    };
+}
+
+/// All of them.
+pub fn all() -> impl Iterator<Item = &'static Threshold> {
+    KUBERNETES.iter().chain(MEASURED).chain(CHOSEN)
+}
+
+const fn s(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+const fn ms(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}
+
+thresholds! { KUBERNETES Kubernetes:
+    /// Seconds: the largest `timeoutSeconds` (`apis/admissionregistration/validation`).
+    longest_timeout: f64 = 30.0;
+    /// Seconds that a failed call takes at least if a timeout ended it: the smallest `timeoutSeconds` is 1 (the same
+    /// place), less a tenth for what is measured a moment late.
+    timeout_like: f64 = 0.9;
+    /// Seconds that a failed conversion takes at least if a timeout ended it: a TLS handshake may take 10 s
+    /// (`client-go/transport/cache.go`), all of it 30 s.
+    handshake_timeout: f64 = 9.0;
+    /// Seconds after which a client may have given up by a timeout of its own: leaders give each attempt 5 s
+    /// (`client-go/tools/leaderelection`, half the renew deadline), less a fifth.
+    impatient: f64 = 4.0;
+    /// How long the API server keeps an idle connection to a hook (`client-go/transport/cache.go`, `IdleConnTimeout`
+    /// of Go's default transport).
+    pooled_connection_idle: Duration = s(90);
+    /// After that its last call still runs into its timeout, of 30 s at most.
+    pooled_connections_last: Duration = s(120);
+    /// The aggregator looks at a service again after 30 s (`kube-aggregator/pkg/controllers/status/remote`): by then
+    /// it has seen what we see, twice over.
+    aggregator_looks: Duration = s(60);
+    /// A watch with nothing to say gets a bookmark a minute (`apiserver/pkg/storage/cacher`): an inventory of which
+    /// nothing was heard for longer is nothing to act by.
+    silent_inventory: Duration = s(90);
+    /// A leader that could not renew its Lease for so long steps down (`component-base/config/options`,
+    /// `RenewDeadline`).
+    leaders_step_down: Duration = s(10);
+    /// A node whose Lease was not renewed for so long is NotReady (`--node-monitor-grace-period`).
+    nodes_not_ready: Duration = s(50);
+}
+
+thresholds! { MEASURED Measured:
+    /// Until every API server goes by a change of a webhook configuration. A canary sent sooner says nothing of it.
+    /// Seen on three API servers: below 0.2 s.
+    propagated: Duration = s(1);
+    /// A probe refused this shortly before a change was seen may have met what the news of it was still under way for.
+    news_lag: Duration = ms(500);
+    /// A canary that is late by this much has its connection: one without is given up after 5 s.
+    connected: Duration = ms(5_500);
+    /// A Pod stops before its endpoint is taken out, and the news takes its time. Seen in rollouts of a Deployment.
+    before_rollout: Duration = s(3);
+    /// A failed call this long after a change of the endpoints may come from it: routes follow within seconds.
+    after_rollout: Duration = s(10);
+    /// The part of the extra time per write that makes a slow hook a culprit: with an 800 ms hook 0.99 of it was its own.
+    culprit_share: f64 = 0.25;
+    /// Clouds that repair nodes begin to replace them after about 10 min, GKE among them.
+    nodes_replaced: Duration = s(600);
+}
+
+thresholds! { CHOSEN Chosen:
+    /// A write or an attempt under way for this long does not come back. Sooner, slow ones count; later, it is known
+    /// later by as much.
+    late: Duration = s(2);
+    /// Seconds: a call, a write or a conversion slower than this is slow whatever is usual.
+    slow_always: f64 = 0.5;
+    /// Seconds: a call faster than this is never slow; and what a hook usually takes counts up to this.
+    slow_at_least: f64 = 0.1;
+    /// Between the two it is slow when it takes this many times the usual.
+    slow_factor: f64 = 5.0;
+    /// A direct probe or a canary slower than this is slow whatever is usual.
+    slow_probe_always: Duration = s(1);
+    /// A direct probe faster than this is never slow: it may wait for a TLS handshake on a loaded machine.
+    slow_probe_at_least: Duration = ms(300);
+    /// Between the two a probe is slow when it takes this many times the usual.
+    slow_probe_factor: f64 = 8.0;
+    /// A canary faster than this is never slow.
+    slow_canary_at_least: Duration = ms(100);
+    /// Fewer failed calls than this may be a rollout's burst; fewer calls say nothing of their mean.
+    few_calls: f64 = 3.0;
+    /// With fewer calls, or denials, in the newest interval a longer span is looked at.
+    enough_calls: f64 = 5.0;
+    /// With fewer writes nothing is said of the time that each takes.
+    enough_writes: f64 = 5.0;
+    /// A smaller part of failed calls is no outage.
+    notable_part: f64 = 0.05;
+    /// Most of them: of calls that fail or are denied, of failed writes, of time that is explained.
+    most_calls: f64 = 0.5;
+    /// A failed call that took this part of an answer's usual time was answered.
+    answer_like: f64 = 0.5;
+    /// Calls that take this part of their timeout on average were ended by it, where nothing else is counted.
+    timed_out_part: f64 = 0.9;
+    /// A failed call that took this part of the hook's timeout was ended by it.
+    ended_by_timeout: f64 = 0.8;
+    /// A mean time of failed calls beyond this many timeouts is not theirs alone: others were slow too.
+    timeout_alone: f64 = 1.2;
+    /// What clients gave up, and what other calls took, is reckoned to those that failed, up to this many timeouts.
+    timeout_and_others: f64 = 2.0;
+    /// A slow hook is a culprit when this part of the extra time of the writes that meet it is its own.
+    culprit_call_share: f64 = 0.5;
+    /// Seconds that a single call may be late by, for a lost packet or a pause to collect garbage.
+    one_late_call: f64 = 1.2;
+    /// Endpoints that are missing for less than this may be a rollout.
+    no_backends: Duration = s(5);
+    /// For so long after endpoints came or went, calls may run into those that do not serve yet or any more.
+    rolling: Duration = s(15);
+    /// A burst of failed calls in that time is over after this long.
+    burst: Duration = s(8);
+    /// A hook that is dead by our probes alone is named after this long.
+    dead_alone: Duration = s(5);
+    /// Between two probes no one sees a backend die: the interval, and a second.
+    between_probes: Duration = s(6);
+    /// A hook named so long before another one seemed to die is reason enough for canaries to be late.
+    long_before: Duration = s(10);
+    /// A timeout shorter than this is exceeded now and then by a hook that is well.
+    short_timeout: Duration = s(3);
+    /// A span of counters may begin this much before the endpoint left.
+    scraped_before: Duration = s(5);
+    /// How long a rollout gap is told of after the last call that fell into it.
+    gap_told: Duration = s(30);
+    /// When more than this part of the failed calls failed at other times, rollouts are not why.
+    gap_elsewhere: f64 = 0.1;
+    /// What lies further back is not reckoned to a rollout gap.
+    gap_memory: Duration = s(600);
+    /// Bursts of failed calls lie this far apart.
+    bursts_apart: Duration = s(5);
+    /// Changes longer before the trouble than this are not told.
+    just_before: Duration = s(120);
+    /// Changes older than this explain nothing any more.
+    changes_remembered: Duration = s(3_600);
+    /// Answers that come within so little of each other come together.
+    together: Duration = s(2);
+    /// An inventory that could not be kept up for longer than this may be wrong about addresses.
+    old_inventory: Duration = s(30);
+    /// Every replica of hookwatch writes canaries, and none knows what those of the others came to: so many are
+    /// reckoned with.
+    replicas: f64 = 3.0;
+    /// What a shared name has moved is spoken of for a minute by counters and by canaries, one after the other.
+    shared_name: Duration = s(180);
+    /// The controller puts its slices right within a second or so. What is at odds with it does the same again soon.
+    unsettled: Duration = s(60);
+    /// For so long after calls were answered while the hook failed it may be that it has too much to do.
+    some_answered: Duration = s(30);
+    /// A canary written within this time shows that some writes go through.
+    through_lately: Duration = s(20);
+    /// Seconds of extra time per write below which no hook is at fault.
+    excess_at_least: f64 = 0.02;
+    /// Writes are delayed when they take [`slow_factor`] times the usual, and at least this many seconds.
+    delayed_at_least: f64 = 0.05;
+    /// The API server's own part of a write is slow when it takes this many times the usual.
+    own_factor: f64 = 3.0;
+    /// Without anything usual to compare with, own time above this many seconds is slow.
+    own_always: f64 = 0.1;
+    /// Without anything usual to compare with, an etcd request of so many seconds is slow.
+    etcd_always: f64 = 0.05;
+    /// An etcd request is slow when it takes this many times the usual.
+    etcd_factor: f64 = 4.0;
+    /// And at least so many seconds.
+    etcd_at_least: f64 = 0.015;
+    /// With an etcd at so many times the usual the API server may be swamped.
+    etcd_slows_too: f64 = 2.0;
+    /// So many times the usual reads are more than usual.
+    more_reads: f64 = 2.0;
+    /// And so many times are as many as usual.
+    as_many_reads: f64 = 0.8;
+    /// Reads at once that are a crowd.
+    crowd: f64 = 10.0;
+    /// And so many times the usual.
+    crowd_factor: f64 = 4.0;
+    /// Seconds that requests wait for a seat when flow control is to blame.
+    queue_wait: f64 = 0.05;
+    /// Seconds that requests may wait for a seat unnoticed.
+    no_queue: f64 = 0.01;
+    /// What takes less than this many times the usual is not to blame.
+    innocent_factor: f64 = 2.0;
+    /// A usual time below so many seconds counts as that.
+    innocent_seconds: f64 = 0.005;
+    /// A rate of writes below this part of the usual is a standstill.
+    standstill: f64 = 0.05;
+    /// So many writes a second are a stream that can stand still.
+    stream_of_writes: f64 = 2.0;
+    /// Seconds over which it has to.
+    stall_span: f64 = 3.0;
+    /// One late or refused canary may still be explained by the next observation.
+    unexplained_after: Duration = s(8);
+    /// What is suspect for longer than this is how things are: what is usual is learnt beside it.
+    lasting: Duration = s(60);
+    /// What is suspect for longer than this is looked at as often as everything else.
+    attended: Duration = s(300);
+    /// A hook whose endpoints changed is looked at closely for this long.
+    moved: Duration = s(12);
+    /// Intervals that ended within this time are lately.
+    recent: Duration = s(10);
+    /// With no interval that fresh the newest one speaks for as long as this.
+    newest_speaks: Duration = s(60);
+    /// A process that was not heard of for this long is forgotten.
+    forget_replica: Duration = s(300);
+    /// How far what happened lately may lag behind the clock while nothing new comes in.
+    ageing: Duration = s(1);
+    /// Two scrapes of one process closer together than this are one reading.
+    min_interval: Duration = ms(500);
+    /// So long the time after an interval has to stay calm before it is learnt. A fault that begins within an interval
+    /// of 15 s may be too thin in it to be seen, but not in the next one.
+    quarantine: Duration = s(20);
+    /// With fewer intervals learnt than this, they are learnt at once.
+    young: usize = 3;
+    /// How many calm intervals make up "usual".
+    usual_intervals: usize = 60;
+    /// What was counted over longer than this, while a process was not to be reached, does not say when it was.
+    long_interval: Duration = s(120);
+    /// A canary older than this says nothing about now.
+    canary_stale: Duration = s(60);
+    /// A probe older than this says nothing about now. Probes come every minute at least.
+    probe_stale: Duration = s(150);
+    /// A canary that took longer may have waited for a call that failed open.
+    passed_at_once: Duration = ms(900);
+    /// Seconds above the usual that make two canaries worth a closer look.
+    slowish_by: f64 = 0.03;
+    /// If they took this many times the usual.
+    slowish_factor: f64 = 2.0;
+    /// A scrape target that was not heard of for this long is gone.
+    forget_target: Duration = s(300);
+    /// A failed scrape older than this says nothing about now. An address out of reach is tried once a minute.
+    failure_lately: Duration = s(75);
+    /// An API server that answered within this time answers.
+    answers_lately: Duration = s(45);
+    /// Behind a shared address, one answer within this time shows that not all are gone.
+    answered_a_moment_ago: Duration = s(15);
+    /// So many unanswered scrapes tell that a process behind a shared address is silent: the first may be its end.
+    unanswered: usize = 2;
+    /// For how long an API server is not ready is told from this on.
+    worth_telling: Duration = s(1);
+}
+
+/// Other values than those that are shipped, to see what each is worth.
+#[cfg(feature = "ablation")]
+pub mod ablation {
+    use std::sync::OnceLock;
+    use std::time::Duration;
+
+    static CHANGED: OnceLock<Option<(String, f64)>> = OnceLock::new();
+
+    /// Multiplies one threshold, or switches one rule off (any factor), for the rest of this process. Only the first
+    /// call counts.
+    pub fn change(name: &str, factor: f64) {
+        let _ = CHANGED.set(Some((name.to_owned(), factor)));
+    }
+
+    fn changed() -> Option<&'static (String, f64)> {
+        CHANGED.get_or_init(from_test).as_ref()
+    }
+
+    /// Whether a rule is switched off.
+    pub fn is_off(rule: &str) -> bool {
+        changed().is_some_and(|(name, _)| name == rule)
+    }
+
+    pub(super) fn scaled<T: Scale>(name: &str, value: T) -> T {
+        match changed() {
+            Some((changed, factor)) if changed == name => value.scale(*factor),
+            _ => value,
+        }
+    }
+
+    #[cfg(not(test))]
+    fn from_test() -> Option<(String, f64)> {
+        None
+    }
+
+    /// The tests of the library have no other way in: `HOOKWATCH_ABLATE=name=factor`.
+    #[cfg(test)]
+    fn from_test() -> Option<(String, f64)> {
+        let changed = std::env::var("HOOKWATCH_ABLATE").ok()?;
+        let (name, factor) = changed.split_once('=')?;
+        Some((name.to_owned(), factor.parse().ok()?))
+    }
+
+    pub(super) trait Scale {
+        fn scale(self, factor: f64) -> Self;
+    }
+
+    impl Scale for f64 {
+        fn scale(self, factor: f64) -> Self {
+            self * factor
+        }
+    }
+
+    impl Scale for Duration {
+        fn scale(self, factor: f64) -> Self {
+            self.mul_f64(factor)
+        }
+    }
+
+    impl Scale for usize {
+        fn scale(self, factor: f64) -> Self {
+            (self as f64 * factor).round() as Self
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! What the breaker is told: how everything is judged, which witnesses say so, and how far each of them can be trusted.
+//!
+//! A verdict names a culprit when the evidence suffices for that. To act takes more: witnesses that do not lean on each
+//! other. So they are counted here, from the same evidence.
+
+use std::collections::BTreeSet;
+
+use super::tampering::Tampering;
+use crate::domain::breaker::{CanaryWord, Ceiling, Facts, Judged, Witness};
+use crate::domain::bypass::CONDITION_PREFIX;
+use crate::domain::bypass::edit::MAX_CONDITIONS;
+use crate::domain::canaries::CanaryMemory;
+use crate::domain::canary::{CanaryOutcome, CanaryTarget};
+use crate::domain::diagnose::evidence::{Evidence, Scene};
+use crate::domain::history::Window;
+use crate::domain::hook::{BackendPath, FailurePolicy, Hook, HookId};
+use crate::domain::probing::BackendState;
+use crate::domain::thresholds as t;
+use crate::domain::time::Time;
+use crate::domain::verdict::Verdict;
+use crate::domain::vocabulary::{Cause, Effect, Health};
+
+/// What all hooks are held against.
+pub(super) struct Court<'a> {
+    pub(super) scene: &'a Scene<'a>,
+    /// Every hook with the verdict on it.
+    pub(super) all: &'a [(Evidence<'a>, Verdict)],
+    /// Something that is no hook's is known to hold requests up.
+    pub(super) elsewhere: bool,
+    /// Hooks that are asked about something that a shield spares.
+    pub(super) shieldable: &'a BTreeSet<HookId>,
+    pub(super) tampering: &'a Tampering,
+}
+
+impl Court<'_> {
+    /// What the breaker is to know. What the owners of configurations say, and whether the API servers know
+    /// `matchConditions`, is not known here.
+    pub(super) fn judged(&self, fence_holds: bool) -> Judged {
+        let age = self.scene.seen.inventory_age(self.scene.now);
+        // A hook that only metrics or a refusal name is not there to be bypassed.
+        let listed = self.all.iter().filter_map(|(evidence, verdict)| {
+            let hook = evidence.hook?;
+            Some((hook.id.clone(), self.facts(evidence, hook, verdict)))
+        });
+        Judged {
+            self_doubt: self.scene.self_doubt,
+            inventory_is_old: self.scene.inventory_is_old
+                || age.is_none_or(|age| age > t::silent_inventory()),
+            fence_holds,
+            match_conditions: false,
+            hooks: listed.collect(),
+        }
+    }
+
+    fn facts(&self, evidence: &Evidence<'_>, hook: &Hook, verdict: &Verdict) -> Facts {
+        let now = self.scene.now;
+        let covered_by = evidence.covered_by;
+        let elsewhere = self.elsewhere || self.shared_with_a_suspect(hook, covered_by);
+        let canary = self.canary_word(hook, covered_by, elsewhere);
+        let is_well = canary != CanaryWord::Failed && is_well_though_uncalled(evidence, verdict.cause);
+        let accused = matches!(verdict.health, Health::Suspect | Health::Failing) && !is_well;
+        let witnesses = if accused {
+            self.witnesses(evidence, hook, verdict)
+        } else {
+            BTreeSet::new()
+        };
+        let (health, cause, effect) = match is_well {
+            true => (Health::Healthy, None, Effect::None),
+            false => (verdict.health, verdict.cause, would_be(hook, evidence, verdict)),
+        };
+        Facts {
+            health,
+            cause,
+            effect,
+            confidence: (verdict.confidence.clamp(0.0, 1.0) * 100.0).round() as u8,
+            witnesses,
+            ambiguous: self.tampering.is_shared(&hook.id.webhook, now),
+            doubt: self.tampering.doubt(hook, &self.scene.seen.changes, now),
+            canary,
+            meets_control_plane: self.shieldable.contains(&hook.id),
+            conditions_full: has_no_room(hook),
+            ceiling: Ceiling::Open,
+            subject: Default::default(),
+        }
+    }
+
+    fn witnesses(&self, evidence: &Evidence<'_>, hook: &Hook, verdict: &Verdict) -> BTreeSet<Witness> {
+        // What a rollout costs is over by the time it is known: nothing says what is, and a bypass comes too late.
+        if verdict.cause == Some(Cause::RolloutGap) {
+            return BTreeSet::new();
+        }
+        // Where next to nothing is written, ten seconds hold nothing.
+        let spans = [&self.scene.windows.recent, &self.scene.windows.minute];
+        let counted = spans
+            .into_iter()
+            .flatten()
+            .any(|window| self.counters_speak(hook, window));
+        let all = [
+            (Witness::Probes, probes_speak(evidence, verdict.cause)),
+            (Witness::Counters, counted),
+            (Witness::Canary, self.canary_speaks(hook)),
+        ];
+        all.into_iter()
+            .filter_map(|(witness, speaks)| speaks.then_some(witness))
+            .collect()
+    }
+
+    /// The API server counted calls that failed or were late, more of them than the canaries of all replicas made.
+    fn counters_speak(&self, hook: &Hook, window: &Window) -> bool {
+        let key = (hook.id.kind, hook.id.webhook.to_string());
+        let Some(series) = window.gained.hooks.get(&key) else {
+            return false;
+        };
+        let canaries = &self.scene.seen.canaries;
+        let within = |ended: Time| ended >= window.from && ended <= window.to;
+        let own_failed = canaries.naming(&hook.id.webhook, self.scene.now);
+        let own_failed = own_failed.filter(|named| within(named.started + named.took));
+        if series.failed() >= own_failed.count() as f64 * t::replicas() + 1.0 {
+            return true;
+        }
+        let own = self.scene.seen.coverage.of(&hook.id).iter();
+        let own = own.flat_map(|target| canaries.ended_within(*target, within));
+        let (own, own_took) = own.fold((0.0, 0.0), |(count, sum), took| {
+            (count + t::replicas(), sum + t::replicas() * took.as_secs_f64())
+        });
+        let users = series.calls.count - own;
+        users >= 2.0 && (series.calls.sum - own_took) / users >= t::slow_always()
+    }
+
+    /// A canary was refused in the hook's name; or one that meets it is late, and neither does it meet another that
+    /// could be why, nor is anything else known to be.
+    fn canary_speaks(&self, hook: &Hook) -> bool {
+        let now = self.scene.now;
+        let canaries = &self.scene.seen.canaries;
+        // What was called elsewhere is another hook of that name, even if that is gone again.
+        let called_here = |url: &Option<String>| url.as_deref().is_none_or(|url| hook.is_called_at(url));
+        let mut named = canaries.naming(&hook.id.webhook, now);
+        if named.any(|named| named.current && called_here(&named.failure.url)) {
+            return true;
+        }
+        let is_late = |memory: &CanaryMemory| {
+            memory.hung_for(now).is_some_and(|waiting| waiting >= t::late()) || memory.slow(now).is_some()
+        };
+        let reaching = self.scene.seen.coverage.reaching(hook);
+        let late = canaries
+            .iter()
+            .filter(|(target, memory)| reaching.contains(target) && is_late(memory));
+        let late: Vec<CanaryTarget> = late.map(|(target, _)| target).collect();
+        !self.elsewhere && !late.is_empty() && !self.shared_with_a_suspect(hook, &late)
+    }
+
+    /// Whether another hook that may be why a request is late meets one of those canaries.
+    fn shared_with_a_suspect(&self, hook: &Hook, canaries: &[CanaryTarget]) -> bool {
+        self.all.iter().any(|(other, verdict)| {
+            let slows = matches!(
+                verdict.cause,
+                Some(Cause::Hanging | Cause::Slow | Cause::Unreachable | Cause::StaleConnection)
+            );
+            slows
+                && matches!(verdict.health, Health::Failing | Health::Suspect)
+                && other.hook.is_some_and(|other| other.id != hook.id)
+                && other.covered_by.iter().any(|target| canaries.contains(target))
+        })
+    }
+
+    /// What canaries that were sent since the hook was last changed say of it. `elsewhere`: something that is no hook's,
+    /// or another hook, is known to hold canaries up.
+    fn canary_word(&self, hook: &Hook, covered_by: &[CanaryTarget], elsewhere: bool) -> CanaryWord {
+        if covered_by.is_empty() {
+            return CanaryWord::Unmet;
+        }
+        let now = self.scene.now;
+        let seen = self.scene.seen;
+        let since = seen.reconfigured_at(&hook.id, now).map(|at| at + t::propagated());
+        let is_news = |started: Time| since.is_none_or(|since| started >= since);
+        let mut word = CanaryWord::Awaited;
+        // What happens to canaries that do not reach it is not its doing.
+        let reaching = seen.coverage.reaching(hook);
+        for (_, memory) in seen
+            .canaries
+            .iter()
+            .filter(|(target, _)| reaching.contains(target))
+        {
+            let late = memory.overdue_for(now);
+            if late.is_some_and(|(started, waiting)| is_news(started) && waiting >= t::late()) {
+                match elsewhere {
+                    // It says so by name when it fails by this hook.
+                    true => continue,
+                    false => return CanaryWord::Failed,
+                }
+            }
+            let latest = memory.latest(now).filter(|report| is_news(report.started));
+            match latest.map(|report| &report.outcome) {
+                Some(CanaryOutcome::CallFailed(failure)) if *failure.webhook == *hook.id.webhook => {
+                    return CanaryWord::Failed;
+                }
+                // A denial is an answer.
+                Some(CanaryOutcome::Denied { webhook }) if **webhook == *hook.id.webhook => {
+                    word = CanaryWord::Through;
+                }
+                Some(CanaryOutcome::Written) => word = CanaryWord::Through,
+                _ => {}
+            }
+        }
+        word
+    }
+}
+
+/// How each backend is that a probe reaches another way than the API server, as far as it was tried.
+fn states_that_count<'a>(evidence: &'a Evidence<'_>) -> Vec<&'a BackendState> {
+    let direct = evidence
+        .backends
+        .iter()
+        .any(|(backend, _)| backend.path != BackendPath::ClusterIp);
+    let counted = evidence.backends.iter().filter(|(backend, state)| {
+        (!direct || backend.path != BackendPath::ClusterIp) && !matches!(state, BackendState::Untried { .. })
+    });
+    counted.map(|(_, state)| state).collect()
+}
+
+/// Users' calls do not reach the hook, because it is bypassed: what was counted before says nothing of how it is
+/// now, and nothing newer will be counted. Every backend answers, and that is all there is to know.
+fn is_well_though_uncalled(evidence: &Evidence<'_>, cause: Option<Cause>) -> bool {
+    let states = states_that_count(evidence);
+    evidence.is_uncalled()
+        && !matches!(cause, Some(Cause::NoEndpoints | Cause::NoService))
+        && !states.is_empty()
+        && states
+            .iter()
+            .all(|state| matches!(state, BackendState::Alive { .. }))
+}
+
+/// Every backend that a probe reaches another way than the API server is dead or slow, or there is none; of a hook
+/// of which a part is bad, that part is.
+fn probes_speak(evidence: &Evidence<'_>, cause: Option<Cause>) -> bool {
+    if matches!(cause, Some(Cause::NoEndpoints | Cause::NoService)) {
+        return evidence.without_backends_since.is_some();
+    }
+    let states = states_that_count(evidence);
+    let bad = |state: &&BackendState| match state {
+        BackendState::Dead(dead) => dead.certain,
+        BackendState::Slow { .. } => true,
+        _ => false,
+    };
+    match cause {
+        Some(Cause::Partial) => states.iter().any(bad),
+        _ => !states.is_empty() && states.iter().all(bad),
+    }
+}
+
+/// Whether others' match conditions leave no room for one of hookwatch's.
+fn has_no_room(hook: &Hook) -> bool {
+    let others = hook.match_conditions.iter();
+    let others = others.filter(|condition| !condition.name.starts_with(CONDITION_PREFIX));
+    others.count() >= MAX_CONDITIONS
+}
+
+/// What the hook does to writes, or would do if it were not bypassed: whether it may come back hangs on that.
+fn would_be(hook: &Hook, evidence: &Evidence<'_>, verdict: &Verdict) -> Effect {
+    match (verdict.cause, hook.failure_policy) {
+        (None | Some(Cause::Denying), _) => verdict.effect,
+        _ if !evidence.is_uncalled() => verdict.effect,
+        (Some(Cause::Slow), _) => Effect::Delaying,
+        (Some(_), FailurePolicy::Fail) => Effect::Blocking,
+        (Some(_), FailurePolicy::Ignore) => Effect::FailingOpen,
+    }
+}

@@ -1,0 +1,112 @@
+//! What a tenant could have brought about, and what is therefore not acted by beyond a shield.
+//!
+//! A tenant that makes a security hook fail on purpose must not be rid of it. Some ways to do so leave a trace: a hook
+//! that has too much to do answers some of its calls, a webhook's name stands in a second configuration, addresses of
+//! its Service are written by something else than the controller.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use crate::domain::breaker::Doubt;
+use crate::domain::changes::{Changes, What};
+use crate::domain::diagnose::evidence::Evidence;
+use crate::domain::history::Window;
+use crate::domain::hook::{Hook, HookId, HookKind, ServiceState, Target};
+use crate::domain::inventory::Inventory;
+use crate::domain::thresholds as t;
+use crate::domain::time::Time;
+use crate::domain::verdict::Verdict;
+use crate::domain::vocabulary::Health;
+
+/// The traces that tampering may have left.
+#[derive(Debug, Default)]
+pub(super) struct Tampering {
+    /// Names of webhooks that several configurations use, and until when one counts that several did.
+    shared: BTreeSet<Arc<str>>,
+    shared_until: BTreeMap<Arc<str>, Time>,
+    /// Hooks that answered some of their calls while they failed, and when that was last seen.
+    some_answered: BTreeMap<HookId, Time>,
+}
+
+impl Tampering {
+    /// Takes in which hooks there are.
+    pub(super) fn take_inventory(&mut self, inventory: &Inventory, now: Time) {
+        let mut users: BTreeMap<&Arc<str>, BTreeSet<(HookKind, &str)>> = BTreeMap::new();
+        for hook in inventory.hooks.iter().filter(|hook| hook.id.kind.is_admission()) {
+            let id = &hook.id;
+            let of_name = users.entry(&id.webhook).or_default();
+            of_name.insert((id.kind, &id.configuration));
+        }
+        let shared = users.into_iter().filter(|(_, users)| users.len() > 1);
+        let shared = shared.map(|(name, _)| Arc::clone(name)).collect();
+        for name in std::mem::replace(&mut self.shared, shared) {
+            self.shared_until.insert(name, now + t::shared_name());
+        }
+        self.shared_until.retain(|_, until| now < *until);
+    }
+
+    /// Takes in what was counted of hooks that are judged so.
+    pub(super) fn take_verdicts(&mut self, all: &[(Evidence<'_>, Verdict)], now: Time) {
+        for (evidence, verdict) in all {
+            if let Some(hook) = evidence.hook
+                && answers_some(evidence, verdict)
+            {
+                self.some_answered.insert(hook.id.clone(), now);
+            }
+        }
+        self.some_answered
+            .retain(|_, at| now.since(*at) < t::some_answered());
+    }
+
+    /// Whether what goes by this name may mean, or have meant, several hooks.
+    pub(super) fn is_shared(&self, webhook: &str, now: Time) -> bool {
+        self.shared.contains(webhook) || self.shared_until.get(webhook).is_some_and(|until| now < *until)
+    }
+
+    /// Why the evidence against a hook may be a tenant's work.
+    pub(super) fn doubt(&self, hook: &Hook, changes: &Changes, now: Time) -> Option<Doubt> {
+        let by_hand = match &hook.target {
+            Target::Service(target) => matches!(target.service, ServiceState::Found { by_hand: true, .. }),
+            _ => false,
+        };
+        if by_hand {
+            Some(Doubt::EndpointsByHand)
+        } else if is_unsettled(hook, changes, now) {
+            Some(Doubt::EndpointsUnsettled)
+        } else {
+            self.some_answered
+                .contains_key(&hook.id)
+                .then_some(Doubt::SomeAnswered)
+        }
+    }
+}
+
+/// One endpoint left more than once lately.
+fn is_unsettled(hook: &Hook, changes: &Changes, now: Time) -> bool {
+    let mut left: BTreeMap<SocketAddr, usize> = BTreeMap::new();
+    for change in changes.of(&hook.id, now.before(t::unsettled())) {
+        if let What::EndpointGone(address) | What::EndpointUnready(address) = change.what {
+            *left.entry(address).or_default() += 1;
+        }
+    }
+    left.values().any(|times| *times > 1)
+}
+
+/// It is named, and in a span that began after the trouble did the API server counted calls that were answered.
+fn answers_some(evidence: &Evidence<'_>, verdict: &Verdict) -> bool {
+    let Some(since) = verdict.since.filter(|_| verdict.health == Health::Failing) else {
+        return false;
+    };
+    let key = (evidence.kind, evidence.webhook.to_owned());
+    let answered = |window: &Window| {
+        let series = window.gained.hooks.get(&key);
+        series.is_some_and(|series| series.calls.count - series.failed() >= 2.0)
+    };
+    let windows = evidence.scene.windows;
+    let spans = [&windows.newest, &windows.recent, &windows.minute];
+    spans
+        .into_iter()
+        .flatten()
+        .any(|window| window.from > since && answered(window))
+}
