@@ -63,7 +63,7 @@ pub fn diagnose(evidence: &Evidence<'_>) -> Verdict {
         canaries: evidence.covered_by.to_vec(),
         bypass: evidence.bypass,
     };
-    verdict.evidence = words::evidence(evidence, rule, hit, &verdict);
+    verdict.evidence = words::evidence(evidence, (rule.says)(evidence), &verdict);
     verdict.advice = words::advice(&verdict);
     verdict.summary = words::summary(&verdict);
     verdict

@@ -38,7 +38,7 @@ pub use messages::{Attention, Change, Effect, Event};
 use tampering::Tampering;
 
 /// The core's memory. See the module's head.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Watchdog {
     seen: Observations,
     tampering: Tampering,
@@ -63,17 +63,7 @@ impl Watchdog {
                 coverage: Coverage::new(own_namespace, Vec::new()),
                 ..Observations::default()
             },
-            tampering: Tampering::default(),
-            shieldable: BTreeSet::new(),
-            verdicts: BTreeMap::new(),
-            plane: None,
-            attention: Attention::default(),
-            auto_break: AutoBreak::default(),
-            fence: None,
-            standings: Vec::new(),
-            replica: None,
-            replica_view: None,
-            announcer: Announcer::default(),
+            ..Self::default()
         }
     }
 

@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use super::counters::{Counters, Slowness};
 use super::extension::Theirs;
-use super::passing::Stale;
 use super::plane::{Excess, Plane};
 use super::probes::Probes;
 use crate::domain::canaries::Named;
@@ -201,8 +200,6 @@ pub struct Evidence<'a> {
     alone: bool,
     /// Removed backends whose pooled connections no longer answer.
     pub silent: Vec<Silent>,
-    /// Calls that time out on pooled connections.
-    pub stale: Option<Stale>,
     /// What failed around changes of its endpoints.
     pub gap: Gap,
     /// What is wrong by the inventory alone.
@@ -284,7 +281,6 @@ impl<'a> Evidence<'a> {
             others_hang: scene.hanging.iter().any(|other| id != Some(other)),
             alone: hook.is_none() || own.len() == scene.addresses.len(),
             silent: Vec::new(),
-            stale: None,
             gap: Gap::default(),
             structural: hook.and_then(Hook::without_backends),
             without_backends_since: id.and_then(|id| seen.without_backends.get(id)).copied(),
@@ -333,7 +329,6 @@ impl<'a> Evidence<'a> {
         let slow_before = self.before.filter(|before| before.cause == Some(Cause::Slow));
         let slow_since = slow_before.and_then(|before| before.since);
         self.slowness = Slowness::of(&self.spans, self.usual, slow_since);
-        self.stale = self.structural.is_none().then(|| Stale::of(self)).flatten();
         self.api_says_so = self.canaries_say_so() || self.counters.failing();
     }
 

@@ -35,7 +35,7 @@ impl Stale {
     pub fn of(evidence: &Evidence<'_>) -> Option<Self> {
         let hook = evidence
             .hook
-            .filter(|_| matches!(evidence.probes, Probes::Good { .. }))?;
+            .filter(|_| matches!(evidence.probes, Probes::Good { .. }) && !evidence.uncalled)?;
         let left = evidence.left_at()?;
         let counters = &evidence.counters;
         let limit = hook.timeout.mul_f64(t::ended_by_timeout());

@@ -192,102 +192,83 @@ impl<'a> Plane<'a> {
         if let Some(scrape) = self.unanswered
             && let Some(canary) = self.canaries_unreachable()
         {
-            // Somebody who never reached it may have the wrong address, or the wrong authority.
-            let confidence = if self.baseline.read_rate.median().is_some() {
-                0.9
-            } else {
-                0.5
-            };
-            return Some(Elsewhere {
-                cause: NotAHook::ApiServerDown,
-                confidence,
-                evidence: vec![
-                    format!("Scrapes do not reach the API server: {scrape}."),
-                    format!("Canaries do not reach it either: {canary}."),
-                ],
-            });
+            // An API server that was never reached may have another address, or another authority.
+            let was_reached = self.baseline.read_rate.median().is_some();
+            let evidence = vec![
+                format!("Scrapes do not reach the API server: {scrape}."),
+                format!("Canaries do not reach it either: {canary}."),
+            ];
+            let confidence = if was_reached { 0.9 } else { 0.5 };
+            return Some(found(NotAHook::ApiServerDown, confidence, evidence));
         }
         if let Some(sick) = self.sick.as_ref().filter(|_| self.canaries_meet_the_sick()) {
-            return Some(Elsewhere {
-                cause: NotAHook::ReplicaDown,
-                confidence: 0.9,
-                evidence: vec![sick.clone()],
-            });
+            return Some(found(NotAHook::ReplicaDown, 0.9, vec![sick.clone()]));
         }
         let Some(window) = self.window() else {
             return self.unexplained();
         };
-        let gained = &window.gained;
         let own = self.own_seconds();
         let own_is_slow = own.is_some_and(|own| match self.baseline.sli.median() {
             Some(usual) => own >= t::own_factor() * usual && own >= usual + t::excess_at_least(),
             None => own >= t::own_always(),
         });
-        if let Some(found) = self.queued(window) {
-            return Some(found);
-        }
-        if !own_is_slow {
-            return self.unexplained();
+        let queued = self.queued(window);
+        if queued.is_some() || !own_is_slow {
+            return queued.or_else(|| self.unexplained());
         }
         let mut evidence = vec![format!(
             "The API server's own part of a write, without hooks, takes {} (usually {}).",
             human_seconds(own.unwrap_or_default()),
             usually(&self.baseline.sli),
         )];
-        let reads_before = self.baseline.read_rate.median();
-        let rate = window.read_rate;
-        let more_reads = reads_before.is_some_and(|usual| rate >= t::more_reads() * usual.max(1.0));
-        let as_many_reads = reads_before.is_some_and(|usual| rate >= t::as_many_reads() * usual);
+        if let Some(etcd) = window.gained.etcd.mean() {
+            let (etcd, usual) = (human_seconds(etcd), usually(&self.baseline.etcd));
+            evidence.push(format!("An etcd request takes {etcd} (usually {usual})."));
+        }
+        if let Some(crowd) = self.crowd(window) {
+            evidence.push(crowd);
+            return Some(found(NotAHook::Overloaded, 0.9, evidence));
+        }
+        let etcd_is_slow = window
+            .gained
+            .etcd
+            .mean()
+            .is_some_and(|etcd| match self.baseline.etcd.median() {
+                Some(usual) => etcd >= t::etcd_factor() * usual && etcd >= t::etcd_at_least(),
+                None => etcd >= t::etcd_always(),
+            });
+        Some(match etcd_is_slow {
+            true => found(NotAHook::EtcdSlow, 0.9, evidence),
+            false => found(NotAHook::Unexplained, 0.5, evidence),
+        })
+    }
+
+    /// What a swamped API server is asked for. It is slow at everything, etcd calls included; what gives it away is that
+    /// it is being asked for more than usual, while behind a slow etcd everything is asked for less. Where each read
+    /// merely takes longer, more of them are there at once as well.
+    fn crowd(&self, window: &Window) -> Option<String> {
+        let (gained, baseline) = (&window.gained, self.baseline);
+        let (rate, usual_rate) = (window.read_rate, baseline.read_rate.median());
+        let more_reads = usual_rate.is_some_and(|usual| rate >= t::more_reads() * usual.max(1.0));
+        let as_many_reads = usual_rate.is_some_and(|usual| rate >= t::as_many_reads() * usual);
         let reading = gained.in_flight.map_or(0.0, |in_flight| in_flight.read_only);
-        let crowded = reading
-            >= t::crowd().max(t::crowd_factor() * self.baseline.reads_in_flight.median().unwrap_or(0.0));
+        let usual_reading = baseline.reads_in_flight.median().unwrap_or(0.0);
+        let crowded = reading >= t::crowd().max(t::crowd_factor() * usual_reading);
         let turned_away = gained.write_results.throttled + gained.queue_rejected >= 1.0
             || gained.in_queue.read_only + gained.in_queue.mutating >= 1.0;
-        let read_mean = gained.reads.mean();
-        let slow_reads = read_mean
-            .is_some_and(|mean| above(mean, &self.baseline.read, t::own_factor(), t::excess_at_least()));
-        let etcd = gained.etcd.mean();
-        let etcd_is_slow = etcd.is_some_and(|etcd| match self.baseline.etcd.median() {
-            Some(usual) => etcd >= t::etcd_factor() * usual && etcd >= t::etcd_at_least(),
-            None => etcd >= t::etcd_always(),
-        });
-        if let Some(etcd) = etcd {
-            let usual = usually(&self.baseline.etcd);
-            evidence.push(format!(
-                "An etcd request takes {} (usually {usual}).",
-                human_seconds(etcd)
-            ));
-        }
-        let etcd_slows_too = etcd
-            .zip(self.baseline.etcd.median())
-            .is_none_or(|(etcd, usual)| etcd >= t::etcd_slows_too() * usual);
-        // A swamped API server is slow at everything, etcd calls included; what gives it away is that it is
-        // being asked for more than usual, while behind a slow etcd everything is asked for less. Where each read
-        // merely takes longer, more of them are there at once as well.
+        let mean = gained.reads.mean();
+        let slow_reads =
+            mean.is_some_and(|mean| above(mean, &baseline.read, t::own_factor(), t::excess_at_least()));
+        let etcd = gained.etcd.mean().zip(baseline.etcd.median());
+        let etcd_slows_too = etcd.is_none_or(|(etcd, usual)| etcd >= t::etcd_slows_too() * usual);
         let swamped = (more_reads || crowded && as_many_reads) && etcd_slows_too || turned_away;
-        if swamped && (slow_reads || crowded) {
-            evidence.push(format!(
+        let unknown = || "unknown".to_owned();
+        (swamped && (slow_reads || crowded)).then(|| {
+            format!(
                 "It answers {rate:.0} reads a second (usually {}), {} each, with {reading:.0} at once.",
-                reads_before.map_or_else(|| "unknown".to_owned(), |usual| format!("{usual:.0}")),
-                read_mean.map_or_else(|| "unknown".to_owned(), human_seconds),
-            ));
-            return Some(Elsewhere {
-                cause: NotAHook::Overloaded,
-                confidence: 0.9,
-                evidence,
-            });
-        }
-        if etcd_is_slow {
-            return Some(Elsewhere {
-                cause: NotAHook::EtcdSlow,
-                confidence: 0.9,
-                evidence,
-            });
-        }
-        Some(Elsewhere {
-            cause: NotAHook::Unexplained,
-            confidence: 0.5,
-            evidence,
+                usual_rate.map_or_else(unknown, |usual| format!("{usual:.0}")),
+                mean.map_or_else(unknown, human_seconds),
+            )
         })
     }
 
@@ -298,64 +279,47 @@ impl<'a> Plane<'a> {
             return None;
         }
         let window = self.window()?;
-        let mut innocent = Vec::new();
-        if let Some((etcd, usual)) = window.gained.etcd.mean().zip(self.baseline.etcd.median())
-            && etcd < t::innocent_factor() * usual.max(t::innocent_seconds())
-        {
-            innocent.push(format!(
-                "etcd ({} a request, usually {})",
-                human_seconds(etcd),
-                usually(&self.baseline.etcd)
-            ));
-        }
-        if let Some((own, usual)) = self.own_seconds().zip(self.baseline.sli.median())
-            && own < t::innocent_factor() * usual.max(t::innocent_seconds())
-        {
-            innocent.push(format!(
-                "the API server itself ({} of its own per write, usually {})",
-                human_seconds(own),
-                usually(&self.baseline.sli)
-            ));
-        }
-        if let Some(wait) = window
-            .gained
-            .queue_wait
-            .mean()
-            .filter(|wait| *wait < t::no_queue())
-        {
-            innocent.push(format!("flow control ({} in the queue)", human_seconds(wait)));
-        }
+        let (gained, baseline) = (&window.gained, self.baseline);
+        let innocent = |value: Option<f64>, usual: &Usual| {
+            let limit = t::innocent_factor() * usual.median()?.max(t::innocent_seconds());
+            let value = value.filter(|value| *value < limit)?;
+            Some((human_seconds(value), usually(usual)))
+        };
+        let etcd = innocent(gained.etcd.mean(), &baseline.etcd)
+            .map(|(value, usual)| format!("etcd ({value} a request, usually {usual})"));
+        let own = innocent(self.own_seconds(), &baseline.sli).map(|(value, usual)| {
+            format!("the API server itself ({value} of its own per write, usually {usual})")
+        });
+        let queue = gained.queue_wait.mean().filter(|wait| *wait < t::no_queue());
+        let queue = queue.map(|wait| format!("flow control ({} in the queue)", human_seconds(wait)));
+        let innocent: Vec<String> = [etcd, own, queue].into_iter().flatten().collect();
         (!innocent.is_empty()).then(|| (window.to, format!("Ruled out: {}.", innocent.join("; "))))
     }
 
     fn queued(&self, window: &Window) -> Option<Elsewhere> {
         let gained = &window.gained;
         let writes = gained.all_writes();
-        let wait = gained.queue_wait.mean()?;
+        let wait = gained.queue_wait.mean().filter(|wait| *wait >= t::queue_wait())?;
         let excess = writes.duration.sum - writes.sli.sum;
         let by_hooks: f64 = gained.hooks.values().map(|series| series.writes.sum).sum();
-        (wait >= t::queue_wait() && excess - by_hooks >= t::most_calls() * excess && excess >= t::excess_at_least() * writes.duration.count)
-            .then(|| Elsewhere {
-                cause: NotAHook::QueuedByFlowControl,
-                confidence: 0.8,
-                evidence: vec![format!(
-                    "Requests wait {} for a seat in flow control, and hooks explain less than half of the extra \
-                     time.",
-                    human_seconds(wait)
-                )],
-            })
+        let unexplained = excess - by_hooks >= t::most_calls() * excess;
+        (unexplained && excess >= t::excess_at_least() * writes.duration.count).then(|| {
+            let wait = human_seconds(wait);
+            let said = format!(
+                "Requests wait {wait} for a seat in flow control, and hooks explain less than half of the extra time."
+            );
+            found(NotAHook::QueuedByFlowControl, 0.8, vec![said])
+        })
     }
 
-    /// Writes are in trouble by a canary's account, and neither a hook nor anything above explains it.
+    /// Writes are in trouble by a canary's account, and nothing above explains it.
     fn unexplained(&self) -> Option<Elsewhere> {
-        let evidence = self.canaries.iter().find_map(|(target, memory)| {
-            let late = memory
-                .overdue_for(self.now)
-                .filter(|(_, waiting)| *waiting >= t::unexplained_after());
-            if let Some((_, waiting)) = late {
+        let said = self.canaries.iter().find_map(|(target, memory)| {
+            let late = memory.overdue_for(self.now);
+            if let Some((_, waiting)) = late.filter(|(_, waiting)| *waiting >= t::unexplained_after()) {
+                let waiting = human(waiting);
                 return Some(format!(
-                    "A dry-run write of {target} has been waiting for {}.",
-                    human(waiting)
+                    "A dry-run write of {target} has been waiting for {waiting}."
                 ));
             }
             match &memory.latest(self.now)?.outcome {
@@ -366,11 +330,7 @@ impl<'a> Plane<'a> {
                 _ => None,
             }
         })?;
-        Some(Elsewhere {
-            cause: NotAHook::Unexplained,
-            confidence: 0.5,
-            evidence: vec![evidence],
-        })
+        Some(found(NotAHook::Unexplained, 0.5, vec![said]))
     }
 
     /// Whether canaries of late had the trouble that an API server which does not answer makes: no connection, no
@@ -480,6 +440,14 @@ impl NotAHook {
             Self::ReplicaDown => "one of the API servers does not answer",
             Self::Unexplained => "the reason is not known",
         }
+    }
+}
+
+const fn found(cause: NotAHook, confidence: f64, evidence: Vec<String>) -> Elsewhere {
+    Elsewhere {
+        cause,
+        confidence,
+        evidence,
     }
 }
 

@@ -372,7 +372,7 @@ impl Evidence<'_> {
     }
 
     fn stale(&self, is: impl Fn(&Stale) -> bool) -> Option<Hit> {
-        let stale = self.stale.filter(is)?;
+        let stale = Stale::of(self).filter(is)?;
         Some(Hit::new(Cause::StaleConnection, Some(stale.since)))
     }
 

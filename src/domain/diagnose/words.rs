@@ -4,7 +4,6 @@ use super::counters::Counters;
 use super::evidence::Evidence;
 use super::extension::{Conversions, Theirs, available};
 use super::probes::Probes;
-use super::rules::{Hit, Rule};
 use super::scope;
 use crate::domain::canary::CallFailureReason;
 use crate::domain::changes::What;
@@ -21,18 +20,18 @@ const TOLD: usize = 3;
 /// Versions and names told one by one.
 pub(super) const NAMES_TOLD: usize = 4;
 
-/// The observations, the one that weighs most first.
-pub fn evidence(evidence: &Evidence<'_>, rule: &Rule, hit: Hit, verdict: &Verdict) -> Vec<String> {
+/// The observations, the one that weighs most first; with the sentences that are the rule's own.
+pub fn evidence(evidence: &Evidence<'_>, own: Vec<String>, verdict: &Verdict) -> Vec<String> {
     let mut said = match (&evidence.theirs, uncalled(evidence)) {
         (Some(theirs), _) => of_extension(evidence, theirs, verdict.effect),
         (_, Some(said)) => return said,
-        (None, None) => of_admission(evidence, rule, hit, verdict),
+        (None, None) => of_admission(evidence, own, verdict),
     };
-    if evidence.scene.self_doubt && hit.cause.is_some() {
+    if evidence.scene.self_doubt && verdict.cause.is_some() {
         said.push("Probes of every hook fail at once: hookwatch's own network may be at fault.".to_owned());
     }
     let admission = evidence.theirs.is_none();
-    if evidence.scene.inventory_is_old && hit.cause.is_some() && admission {
+    if evidence.scene.inventory_is_old && verdict.cause.is_some() && admission {
         said.push("The inventory is old: its addresses may not be the present ones.".to_owned());
     }
     if evidence.ambiguous {
@@ -53,8 +52,8 @@ pub fn evidence(evidence: &Evidence<'_>, rule: &Rule, hit: Hit, verdict: &Verdic
     said
 }
 
-fn of_admission(evidence: &Evidence<'_>, rule: &Rule, hit: Hit, verdict: &Verdict) -> Vec<String> {
-    let (cause, since) = (hit.cause, verdict.since);
+fn of_admission(evidence: &Evidence<'_>, own: Vec<String>, verdict: &Verdict) -> Vec<String> {
+    let (cause, since) = (verdict.cause, verdict.since);
     let failing = verdict.health == Health::Failing;
     let counters = &evidence.counters;
     let mut said = Vec::new();
@@ -79,7 +78,7 @@ fn of_admission(evidence: &Evidence<'_>, rule: &Rule, hit: Hit, verdict: &Verdic
             latest.failure.text
         ));
     }
-    said.extend((rule.says)(evidence));
+    said.extend(own);
     said.extend(backends(evidence));
     // Good calls from before the trouble began say nothing about it.
     let from_before = since
