@@ -179,6 +179,17 @@ impl CanaryMemory {
             .any(|report| now.since(report.started + report.took) < span && is(&report.outcome))
     }
 
+    /// When the newest one that no API server answered was sent.
+    pub fn unheard_at(&self, now: Time) -> Option<Time> {
+        let unheard = self.recent(now).filter(|report| !report.outcome.is_heard());
+        unheard.map(|report| report.started).max()
+    }
+
+    /// Whether an API server answered any of those that are remembered.
+    pub fn was_heard(&self) -> bool {
+        self.finished.iter().any(|report| report.outcome.is_heard())
+    }
+
     /// When the newest one that was written at once was sent: nothing that it met held it up.
     pub fn passed_at(&self, now: Time) -> Option<Time> {
         let quick = |report: &&CanaryReport| {

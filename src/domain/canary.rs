@@ -135,6 +135,11 @@ pub enum CanaryOutcome {
 }
 
 impl CanaryOutcome {
+    /// Whether an API server answered at all.
+    pub const fn is_heard(&self) -> bool {
+        !matches!(self, Self::TimedOut | Self::Unreachable { .. })
+    }
+
     /// Reads an API server's non-2xx answer.
     pub fn from_status(status: u16, message: &str) -> Self {
         if let Some(failure) = CallFailure::parse(message) {

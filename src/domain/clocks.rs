@@ -45,7 +45,9 @@ pub fn running(canaries: &Canaries, since: Time, now: Time) -> Vec<String> {
             let refused = memory.latest(now).is_some_and(|report| {
                 matches!(
                     report.outcome,
-                    CanaryOutcome::CallFailed(_) | CanaryOutcome::TimedOut
+                    CanaryOutcome::CallFailed(_)
+                        | CanaryOutcome::TimedOut
+                        | CanaryOutcome::Unreachable { .. }
                 )
             });
             refused || memory.hung_for(now).is_some()

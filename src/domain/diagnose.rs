@@ -65,7 +65,7 @@ pub fn diagnose(evidence: &Evidence<'_>) -> Verdict {
     };
     verdict.evidence = words::evidence(evidence, (rule.says)(evidence), &verdict);
     verdict.advice = words::advice(&verdict);
-    verdict.summary = words::summary(&verdict);
+    verdict.summary = words::summary(&verdict, evidence.spared_pass());
     verdict
 }
 

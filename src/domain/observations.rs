@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::canaries::Canaries;
-use super::canary::CanaryOutcome;
 use super::changes::{Changes, What};
 use super::history::History;
 use super::hook::{Backend, BackendPath, Hook, HookId};
@@ -115,13 +114,9 @@ impl Observations {
             _ => false,
         };
         let answered = self.canaries.iter().any(|(_, memory)| {
-            memory.latest(now).is_some_and(|report| {
-                let unheard = matches!(
-                    report.outcome,
-                    CanaryOutcome::TimedOut | CanaryOutcome::Unreachable { .. }
-                );
-                report.started + report.took > first_dead && !unheard
-            })
+            memory
+                .latest(now)
+                .is_some_and(|report| report.started + report.took > first_dead && report.outcome.is_heard())
         });
         !all().any(alive) && !self.servers.scraped_after(first_dead) && !answered
     }

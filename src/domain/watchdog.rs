@@ -246,7 +246,7 @@ impl Watchdog {
         let judged = Arc::new(court.judged(self.fence.as_ref().is_some_and(Proof::permits)));
         let problems = self.problems(&all, now);
         let outages = self.seen.outages(&scene.states);
-        let (self_doubt, writes) = (scene.self_doubt, plane.writes());
+        let (self_doubt, writes) = (scene.self_doubt, plane.writes(elsewhere.as_ref()));
         let verdicts: Vec<Verdict> = all.into_iter().map(|(_, verdict)| verdict).collect();
         let since = self.plane.filter(|(before, _)| *before == writes);
         let since = since.map_or(now, |(_, since)| since);

@@ -292,6 +292,7 @@ async fn write_canaries(
     tracer: Tracer,
 ) {
     let mut under_way: JoinSet<bool> = JoinSet::new();
+    let mut last_permitted: Option<Instant> = None;
     loop {
         let began = Instant::now();
         let mut permitted = true;
@@ -317,9 +318,14 @@ async fn write_canaries(
         }
         pace(&mut attention, began, config.interval, config.alert_interval).await;
         while let Some(ended) = under_way.try_join_next() {
-            permitted &= ended.unwrap_or(true);
+            match ended {
+                Ok(false) => permitted = false,
+                _ => last_permitted = Some(Instant::now()),
+            }
         }
-        if !permitted {
+        // An API server that has just started forbids what its RBAC does not know yet.
+        let lately = last_permitted.is_some_and(|at| at.elapsed() < NOT_PERMITTED);
+        if !permitted && !lately {
             sleep_until(began + NOT_PERMITTED).await;
         }
     }

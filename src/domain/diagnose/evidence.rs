@@ -421,6 +421,33 @@ impl<'a> Evidence<'a> {
         self.hook.map(|hook| hook.timeout.as_secs_f64())
     }
 
+    /// Whether what a shield spares gets through: canaries of the control plane's own kinds were written in time since
+    /// the hook was last changed. `None` while that was not seen either way.
+    pub fn spared_pass(&self) -> Option<bool> {
+        let now = self.scene.now;
+        let shielded = self.hook.filter(|_| self.bypass == Some(Bypass::Shield))?;
+        let since = self.scene.seen.reconfigured_at(&shielded.id, now)? + t::propagated();
+        let passes = |target| {
+            let (_, memory) = self
+                .scene
+                .seen
+                .canaries
+                .iter()
+                .find(|(known, _)| *known == target)?;
+            let latest = memory.latest(now).filter(|report| report.started >= since);
+            let waits = memory
+                .overdue_for(now)
+                .is_some_and(|(_, waiting)| waiting >= t::late());
+            let passed = latest.map(|latest| memory.passed_at(now) == Some(latest.started));
+            if waits { Some(false) } else { passed }
+        };
+        match (passes(CanaryTarget::KubeSystem), passes(CanaryTarget::NodeLease)) {
+            (Some(true), Some(true)) => Some(true),
+            (Some(false), _) | (_, Some(false)) => Some(false),
+            _ => None,
+        }
+    }
+
     /// The cause as the API server's side has it.
     pub fn api_cause(&self) -> Cause {
         match self.latest().map(|named| named.failure.reason) {

@@ -120,9 +120,13 @@ impl<'a> Plane<'a> {
             && window.write_rate < t::standstill() * usual
     }
 
-    /// Whether the control plane takes writes.
-    pub fn writes(&self) -> Writes {
-        let (mut blocked, mut slow, mut answered) = (false, false, false);
+    /// Whether the control plane takes writes, with what is `elsewhere`. That they flow has to be witnessed: by a canary
+    /// that got through, or by writes that were counted since anything was out of reach.
+    pub fn writes(&self, elsewhere: Option<&Elsewhere>) -> Writes {
+        // An address that was never reached may be the wrong one.
+        let down =
+            elsewhere.is_some_and(|found| found.cause == NotAHook::ApiServerDown) && self.was_reached();
+        let (mut blocked, mut slow, mut answered) = (down, false, false);
         for (_, memory) in self.canaries.iter() {
             let hung = memory
                 .hung_for(self.now)
@@ -131,8 +135,7 @@ impl<'a> Plane<'a> {
             let others_get_through =
                 self.sick.is_some() && memory.written_within(self.now, t::through_lately());
             blocked |= hung && !others_get_through;
-            slow |= hung && others_get_through;
-            slow |= memory.slow(self.now).is_some();
+            slow |= hung && others_get_through || memory.slow(self.now).is_some();
             match memory.latest(self.now).map(|report| &report.outcome) {
                 Some(CanaryOutcome::Written | CanaryOutcome::Denied { .. }) => answered = true,
                 Some(CanaryOutcome::CallFailed(_) | CanaryOutcome::TimedOut) => blocked = true,
@@ -146,15 +149,16 @@ impl<'a> Plane<'a> {
                 results.failed >= t::few_calls() && results.failed >= t::most_calls() * results.total();
             let mean = window.gained.all_writes().duration.mean();
             slow |= mean.is_some_and(|mean| {
-                mean >= t::slow_always()
-                    || above(
-                        mean,
-                        &self.baseline.write,
-                        t::slow_factor(),
-                        t::delayed_at_least(),
-                    )
+                let (factor, at_least) = (t::slow_factor(), t::delayed_at_least());
+                mean >= t::slow_always() || above(mean, &self.baseline.write, factor, at_least)
             });
-            answered |= results.ok >= 1.0 && !self.stalled();
+            let unheard = self
+                .canaries
+                .iter()
+                .filter_map(|(_, memory)| memory.unheard_at(self.now));
+            let since_then = self.unanswered.is_none() && unheard.max().is_none_or(|at| window.to > at);
+            let lately = self.now.since(window.to) < t::answers_lately();
+            answered |= results.ok >= 1.0 && !self.stalled() && since_then && lately;
         }
         match (blocked, slow, answered) {
             (true, ..) => Writes::Blocked,
@@ -162,6 +166,12 @@ impl<'a> Plane<'a> {
             (_, _, true) => Writes::Flowing,
             _ => Writes::Unknown,
         }
+    }
+
+    /// An API server answered a scrape or a canary before.
+    fn was_reached(&self) -> bool {
+        let scraped = self.baseline.read_rate.median().is_some();
+        scraped || self.canaries.iter().any(|(_, memory)| memory.was_heard())
     }
 
     /// Mean seconds per write, dry runs left out.
@@ -192,13 +202,12 @@ impl<'a> Plane<'a> {
         if let Some(scrape) = self.unanswered
             && let Some(canary) = self.canaries_unreachable()
         {
-            // An API server that was never reached may have another address, or another authority.
-            let was_reached = self.baseline.read_rate.median().is_some();
             let evidence = vec![
                 format!("Scrapes do not reach the API server: {scrape}."),
                 format!("Canaries do not reach it either: {canary}."),
             ];
-            let confidence = if was_reached { 0.9 } else { 0.5 };
+            // One that was never reached may have another address, or another authority.
+            let confidence = if self.was_reached() { 0.9 } else { 0.5 };
             return Some(found(NotAHook::ApiServerDown, confidence, evidence));
         }
         if let Some(sick) = self.sick.as_ref().filter(|_| self.canaries_meet_the_sick()) {
@@ -336,32 +345,25 @@ impl<'a> Plane<'a> {
     /// Whether canaries of late had the trouble that an API server which does not answer makes: no connection, no
     /// answer, or late.
     fn canaries_meet_the_sick(&self) -> bool {
-        let unheard = |outcome: &CanaryOutcome| {
-            matches!(
-                outcome,
-                CanaryOutcome::TimedOut | CanaryOutcome::Unreachable { .. }
-            )
-        };
         self.canaries.iter().any(|(_, memory)| {
             memory.overdue_for(self.now).is_some()
-                || memory.any_within(self.now, t::through_lately(), unheard)
+                || memory.any_within(self.now, t::through_lately(), |outcome| !outcome.is_heard())
         })
     }
 
-    /// Why canaries do not get through, when none does for want of a connection.
+    /// Why canaries do not get through, when the newest has no connection or no answer.
     fn canaries_unreachable(&self) -> Option<String> {
-        let mut said = None;
-        for (_, memory) in self.canaries.iter() {
-            match memory.latest(self.now).map(|report| &report.outcome) {
-                Some(CanaryOutcome::Unreachable { why }) => said = Some(why.clone()),
-                Some(CanaryOutcome::TimedOut) => {
-                    said.get_or_insert_with(|| "no answer".to_owned());
-                }
-                Some(_) => return None,
-                None => {}
-            }
+        let latest = self
+            .canaries
+            .iter()
+            .filter_map(|(_, memory)| memory.latest(self.now));
+        let newest = latest.max_by_key(|report| (report.started + report.took, report.outcome.is_heard()));
+        match newest.map(|report| &report.outcome) {
+            Some(CanaryOutcome::Unreachable { why }) => Some(why.clone()),
+            Some(CanaryOutcome::TimedOut) => Some("no answer".to_owned()),
+            Some(_) => None,
+            None => Some("none has come back yet".to_owned()),
         }
-        Some(said.unwrap_or_else(|| "none has come back yet".to_owned()))
     }
 }
 

@@ -498,8 +498,8 @@ fn cannot_tell(evidence: &Evidence<'_>) -> String {
     format!("Cannot tell, because {}.", because.join(", and "))
 }
 
-/// The verdict in one sentence.
-pub fn summary(verdict: &Verdict) -> String {
+/// The verdict in one sentence. `spared`: whether what a shield spares gets through, as far as that was seen.
+pub fn summary(verdict: &Verdict, spared: Option<bool>) -> String {
     let who = match (&verdict.configuration, verdict.kind) {
         (_, HookKind::Conversion) => format!("The conversion webhook of {}", verdict.webhook),
         (_, HookKind::Aggregated) => format!("The aggregated API {}", verdict.webhook),
@@ -507,7 +507,7 @@ pub fn summary(verdict: &Verdict) -> String {
         (None, _) => verdict.webhook.to_string(),
     };
     let Some(cause) = verdict.cause else {
-        let rest = bypassed(verdict).unwrap_or_default();
+        let rest = bypassed(verdict, spared).unwrap_or_default();
         return match verdict.health {
             Health::Healthy => format!("{who} is healthy{rest}."),
             _ => format!("{who}: not enough is known to tell."),
@@ -528,7 +528,7 @@ pub fn summary(verdict: &Verdict) -> String {
         Cause::FailingOpen => "is being skipped",
         Cause::Denying => "denies most of what it is shown; it works",
     };
-    let effect = bypassed(verdict).unwrap_or_else(|| affected(verdict, cause));
+    let effect = bypassed(verdict, spared).unwrap_or_else(|| affected(verdict, cause).to_owned());
     let certain = verdict.health == Health::Failing
         || matches!(cause, Cause::Denying | Cause::Partial | Cause::RolloutGap);
     let seems = if certain { "" } else { "perhaps: " };
@@ -561,20 +561,25 @@ fn affected(verdict: &Verdict, cause: Cause) -> &'static str {
 }
 
 /// What a bypass makes of that; `None` where there is none.
-fn bypassed(verdict: &Verdict) -> Option<&'static str> {
-    Some(match (verdict.bypass?, verdict.effect) {
-        (Bypass::Skip, _) => "; it is bypassed (skip): no write is shown to it",
-        (Bypass::Probation, _) => "; it is on probation: hookwatch's own dry runs alone reach it",
-        (Bypass::Shield, Effect::Blocking) => {
-            "; it is bypassed (shield): the control plane's own writes flow, all others that match it are refused"
+fn bypassed(verdict: &Verdict, spared: Option<bool>) -> Option<String> {
+    let rung = match verdict.bypass? {
+        Bypass::Skip => return Some("; it is bypassed (skip): no write is shown to it".to_owned()),
+        Bypass::Probation => {
+            return Some("; it is on probation: hookwatch's own dry runs alone reach it".to_owned());
         }
-        (Bypass::Shield, Effect::Delaying) => {
-            "; it is bypassed (shield): the control plane's own writes flow, all others that match it are slow"
-        }
-        (Bypass::Shield, _) => {
-            "; it is bypassed (shield): the control plane's own writes are not shown to it"
-        }
-    })
+        Bypass::Shield => "; it is bypassed (shield)",
+    };
+    let own = match spared {
+        Some(true) => "the control plane's own writes flow",
+        Some(false) => "the control plane's own writes still wait or fail",
+        None => "the control plane's own writes are not shown to it",
+    };
+    let others = match verdict.effect {
+        Effect::Blocking => ", all others that match it are refused",
+        Effect::Delaying => ", all others that match it are slow",
+        _ => "",
+    };
+    Some(format!("{rung}: {own}{others}"))
 }
 
 /// What a person would do next, in one sentence.

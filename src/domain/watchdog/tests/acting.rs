@@ -59,7 +59,7 @@ fn witnesses(all: &[Witness]) -> BTreeSet<Witness> {
 }
 
 /// The hook with a match condition of hookwatch's.
-fn changed(hook: &Hook, name: &str) -> Hook {
+pub(super) fn changed(hook: &Hook, name: &str) -> Hook {
     Hook {
         match_conditions: vec![MatchCondition {
             name: name.to_owned(),

@@ -296,3 +296,81 @@ fn a_canary_without_a_connection_does_not_accuse_a_hook_that_was_never_reached_f
     incident.canary(6 * SECOND, 6 * SECOND, unreachable());
     assert_eq!(incident.tick(12_100).culprits().count(), 0);
 }
+
+fn forbidden() -> CanaryOutcome {
+    CanaryOutcome::Forbidden {
+        message: "RBAC: clusterrole not found".into(),
+    }
+}
+
+#[test]
+fn the_death_of_the_only_api_server_blocks_writes_and_its_return_is_known_only_by_a_witness() {
+    let opa = hook("opa", 2);
+    let mut incident = Incident::calm(&[&opa]);
+    let writes = |incident: &mut Incident, ms| incident.tick(ms).control_plane.writes;
+    // Nothing listens any more: a canary within 5 s, and the scrape that it gives reason to.
+    incident.canary(15 * SECOND, 1, unreachable());
+    incident.no_answer(15 * SECOND + 300, BALANCER);
+    assert_eq!(writes(&mut incident, 15 * SECOND + 400), Writes::Blocked);
+    assert_eq!(writes(&mut incident, 40 * SECOND), Writes::Blocked);
+    // It is back, and forbids what its RBAC does not know yet: what was counted before its death says nothing.
+    incident.canary(42 * SECOND, 5, forbidden());
+    incident.scrape_of(42 * SECOND, BALANCER, 1_000_042.0);
+    assert_eq!(writes(&mut incident, 42 * SECOND + 100), Writes::Unknown);
+    incident.canary(46 * SECOND, 5, CanaryOutcome::Written);
+    assert_eq!(writes(&mut incident, 46 * SECOND + 100), Writes::Flowing);
+}
+
+#[test]
+fn writes_counted_since_an_api_server_returned_show_that_they_flow_though_canaries_are_forbidden() {
+    let opa = hook("opa", 2);
+    let mut incident = Incident::calm(&[&opa]);
+    incident.canary(15 * SECOND, 1, unreachable());
+    incident.no_answer(15 * SECOND + 300, BALANCER);
+    incident.canary(30 * SECOND, 5, forbidden());
+    for ms in [30 * SECOND, 32 * SECOND] {
+        incident.count_writes(200.0, 0.005, 0.004);
+        incident.scrape_of(ms, BALANCER, 1_000_030.0);
+    }
+    let assessment = incident.tick(32 * SECOND + 100);
+    assert_eq!(assessment.control_plane.writes, Writes::Flowing);
+}
+
+#[test]
+fn an_address_that_was_never_reached_does_not_say_that_writes_are_blocked() {
+    let mut incident = Incident::with(vec![hook("opa", 1)]);
+    incident.canary(SECOND, 1, unreachable());
+    incident.no_answer(SECOND, BALANCER);
+    let plane = incident.tick(2 * SECOND).control_plane.clone();
+    assert_eq!(plane.writes, Writes::Unknown);
+    let found = plane.not_a_hook.expect("it is told");
+    assert_eq!((found.cause, found.confidence), (NotAHook::ApiServerDown, 0.5));
+}
+
+#[test]
+fn what_a_shield_spares_is_said_to_flow_only_when_canaries_of_its_kinds_got_through_since() {
+    let opa = hook("opa", 1);
+    let mut incident = Incident::calm(&[&opa]);
+    let shielded = acting::changed(&opa, "hookwatch.dev/shield");
+    incident.inventory(12 * SECOND, vec![shielded]);
+    let mut summary = |ms, canary: Option<(CanaryTarget, u64)>| {
+        if let Some((target, took)) = canary {
+            let report = CanaryReport {
+                target,
+                started: Incident::at(ms - took),
+                took: Duration::from_millis(took),
+                outcome: CanaryOutcome::Written,
+            };
+            incident.event(ms, Event::CanaryWritten(report));
+        }
+        incident.verdict(ms, "opa").summary
+    };
+    let not_shown = summary(12 * SECOND + 100, None);
+    assert!(not_shown.contains("are not shown to it"), "{not_shown}");
+    let one = summary(14 * SECOND, Some((CanaryTarget::KubeSystem, 5)));
+    assert!(one.contains("are not shown to it"), "{one}");
+    let both = summary(14 * SECOND, Some((CanaryTarget::NodeLease, 5)));
+    assert!(both.contains("own writes flow"), "{both}");
+    let late = summary(20 * SECOND, Some((CanaryTarget::KubeSystem, 3 * SECOND)));
+    assert!(late.contains("still wait or fail"), "{late}");
+}
