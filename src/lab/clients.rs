@@ -176,3 +176,66 @@ async fn permit_nodes(kubeconfig: &str) -> anyhow::Result<()> {
             .context("permitting the nodes of the lab to write"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use k8s_openapi::api::coordination::v1::Lease;
+    use k8s_openapi::api::rbac::v1::ClusterRole;
+
+    use super::*;
+    use crate::lab::api::{ApiServer, ApiServerOptions};
+    use crate::lab::cluster::Cluster;
+    use crate::lab::workload::WorkloadOptions;
+
+    /// A guard against a test that hangs, not a measurement.
+    const GUARD: Duration = Duration::from_secs(30);
+
+    async fn until(condition: impl AsyncFn() -> bool) {
+        let wait = async {
+            while !condition().await {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(GUARD, wait).await.expect("the test hangs");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn on_a_healthy_control_plane_everybody_has_a_lease_a_server_starts_and_nothing_is_lost() {
+        // The lab's clients take the process's provider; a second test installing it is no error.
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let api = ApiServer::start(ApiServerOptions::default()).await.unwrap();
+        let control_plane = ControlPlane::Embedded(api);
+        let kubeconfig = control_plane.kubeconfig();
+        let cluster = Cluster::start(&kubeconfig, Reach::Loopback).await.unwrap();
+        let no_tenants = WorkloadOptions {
+            clients: 0,
+            ..WorkloadOptions::default()
+        };
+        let workload = Workload::start(&kubeconfig, &no_tenants).await.unwrap();
+        let nodes = cluster.nodes();
+        let clients = ControlPlaneClients::start(&control_plane, &nodes, &workload)
+            .await
+            .unwrap();
+        let held = async |namespace: &str, name: &str| {
+            let leases: Api<Lease> = Api::namespaced(cluster.client().clone(), namespace);
+            let lease = leases.get_opt(name).await.unwrap();
+            lease.is_some_and(|lease| lease.spec.and_then(|spec| spec.renew_time).is_some())
+        };
+        for leader in ["kube-controller-manager", "kube-scheduler"] {
+            until(async || held("kube-system", leader).await).await;
+        }
+        for node in &nodes {
+            until(async || held("kube-node-lease", node).await).await;
+        }
+        clients.start_api_server();
+        let roles: Api<ClusterRole> = Api::all(cluster.client().clone());
+        for role in startup::ROLES {
+            until(async || roles.get_opt(role).await.unwrap().is_some()).await;
+        }
+        assert_eq!(clients.casualties(), Casualties::default());
+        assert_eq!(workload.totals().failed, 0);
+        clients.stop().await;
+    }
+}

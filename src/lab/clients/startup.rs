@@ -21,7 +21,7 @@ const REQUEST_LIMIT: Duration = Duration::from_secs(40);
 /// back-off.
 const RESTART_AFTER: Duration = Duration::from_secs(10);
 /// ClusterRoles that the new version brings.
-const ROLES: [&str; 3] = ["system:lab-viewer", "system:lab-editor", "system:lab-controller"];
+pub(super) const ROLES: [&str; 3] = ["system:lab-viewer", "system:lab-editor", "system:lab-controller"];
 const AGENT: &str = "kube-apiserver/v1.36.2 (linux/amd64)";
 
 /// Starts an API server, again and again until it has started. One that gave up counts once.
