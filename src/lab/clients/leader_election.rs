@@ -218,7 +218,8 @@ mod tests {
         let mut elector = leader(&lease).await;
         lease.set(Writes::Fail);
         let healed = async {
-            sleep(RENEW_DEADLINE - RETRY_PERIOD / 2).await;
+            // The last attempt begins a retry period before the deadline.
+            sleep(RENEW_DEADLINE - RETRY_PERIOD * 3 / 2).await;
             lease.set(Writes::Succeed);
             sleep(LEASE_DURATION).await;
         };
