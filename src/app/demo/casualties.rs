@@ -1,6 +1,15 @@
 //! What a fault cost, in words.
 
+use super::timeline::Event;
 use crate::lab::clients::Casualties;
+
+/// What the same fault cost with the breaker and without it.
+pub fn compared(with: Casualties, without: Casualties) -> [Event; 2] {
+    [("with breaker", with), ("without breaker", without)].map(|(label, casualties)| Event::Breaker {
+        label,
+        text: format!("casualties: {}", sentence(casualties)),
+    })
+}
 
 /// One sentence; `none` is the good news.
 pub fn sentence(casualties: Casualties) -> String {

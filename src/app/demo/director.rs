@@ -129,12 +129,8 @@ impl Played {
             label: "without breaker",
             text: format!("{} (played once more)", without.sentence()),
         })?;
-        for (label, casualties) in [
-            ("with breaker", self.report.casualties),
-            ("without breaker", without.casualties),
-        ] {
-            let text = format!("casualties: {}", casualties::sentence(casualties));
-            self.teller.tell(Event::Breaker { label, text })?;
+        for event in casualties::compared(self.report.casualties, without.casualties) {
+            self.teller.tell(event)?;
         }
         breaker.without_breaker = Some(without);
         Ok(())
@@ -335,11 +331,8 @@ impl<'a> Director<'a> {
                         true => !it.is_through() && elapsed < self.timing.verdict,
                         false => elapsed < verdict + BYPASS,
                     });
-                    elapsed >= self.scenario.lasts_at_least
-                        && elapsed >= verdict + self.timing.linger
-                        && !failure_due
-                        && !page_due
-                        && !bypass_due
+                    let shortest = self.scenario.lasts_at_least.max(verdict + self.timing.linger);
+                    elapsed >= shortest && !failure_due && !page_due && !bypass_due
                 }
             };
             if enough {
