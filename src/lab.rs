@@ -4,6 +4,7 @@ pub mod api;
 pub mod backend;
 pub mod balancer;
 pub mod certs;
+pub mod clients;
 pub mod cluster;
 pub mod control_plane;
 pub mod directory;

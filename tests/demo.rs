@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 use hookwatch::app::demo::{DaemonArguments, DemoOptions, DemoReport, Timing, run};
 use hookwatch::app::replay::replay;
 use hookwatch::app::run::for_demo;
+use hookwatch::lab::clients::Casualties;
 use hookwatch::lab::control_plane::Kind;
 use hookwatch::lab::scenario::{SCENARIOS, by_name};
 
@@ -95,10 +96,24 @@ fn validating_hang_is_named_before_the_first_request_has_timed_out() {
     assert!(verdict < failure, "verdict {verdict}, first failure {failure}");
 }
 
+/// 45 s are more than leaders (10 to 12 s), an API server's start (30 s) and node Leases (40 s) survive.
+#[test]
+fn an_outage_of_a_catch_all_webhook_costs_the_leaders_the_node_leases_and_a_starting_server() {
+    let (report, ..) = play("gke-opa-outage");
+    assert!(report.correct, "{:?}", report.objections);
+    let lost = report.casualties;
+    assert_eq!((lost.leaders_lost, lost.servers_not_started), (2, 1), "{lost:?}");
+    assert!(lost.node_leases_expired >= 1, "{lost:?}");
+    assert!(lost.writes_timed_out >= 1, "{lost:?}");
+    // The controller that would mark them is one of those that were lost.
+    assert_eq!(lost.nodes_not_ready, 0, "{lost:?}");
+}
+
 #[test]
 fn the_daemon_is_told_how_to_reach_the_cluster_and_nothing_else() {
     let (report, arguments, kubeconfig) = play("quiet");
     assert!(report.correct, "{:?}", report.objections);
+    assert_eq!(report.casualties, Casualties::default());
     // Exhaustive on purpose: whoever tells the daemon more has to come by here.
     let DaemonArguments {
         kubeconfig: path,
@@ -143,7 +158,7 @@ macro_rules! scenarios {
 
         #[test]
         fn every_scenario_has_a_test() {
-            let tested = [$($name,)* "validating-hang", "quiet"];
+            let tested = [$($name,)* "validating-hang", "gke-opa-outage", "quiet"];
             for scenario in &SCENARIOS {
                 assert!(tested.contains(&scenario.name), "{} is not played", scenario.name);
             }
@@ -167,7 +182,6 @@ scenarios! {
     calls_on_connections_to_a_backend_that_vanished_are_told_from_a_hang: "stale-connections",
     calls_skipped_in_rollouts_are_summed_up: "rollout-gap",
     the_loss_of_a_hooks_only_node_is_foreseen: "all-on-one-node",
-    the_outage_that_hookwatch_was_made_after_is_named: "gke-opa-outage",
     a_firewall_before_a_hook_is_told_from_a_hang: "firewalled",
     two_culprits_are_both_named_each_with_its_cause: "two-culprits",
 }

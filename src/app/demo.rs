@@ -5,6 +5,7 @@
 
 mod assessment;
 mod breaking;
+mod casualties;
 mod director;
 mod judge;
 mod pages;

@@ -15,7 +15,7 @@ mod knobs;
 mod metrics;
 mod others;
 mod patch;
-mod random;
+pub(super) mod random;
 mod read;
 mod reply;
 mod request;

@@ -171,6 +171,11 @@ impl Cluster {
         Ok(cluster)
     }
 
+    /// The names of its nodes.
+    pub fn nodes(&self) -> Vec<String> {
+        objects::node_names().collect()
+    }
+
     /// A client of the lab's API server.
     pub const fn client(&self) -> &kube::Client {
         &self.client

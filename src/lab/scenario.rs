@@ -29,6 +29,10 @@ pub struct Scenario {
     pub foreseen: Option<&'static str>,
     /// Which trouble other than a hook it is to name.
     pub not_a_hook: Option<&'static str>,
+    /// How long the fault lasts at least, for what it costs to show.
+    pub lasts_at_least: Duration,
+    /// Whether an API server is started while it lasts.
+    pub starts_api_server: bool,
     faults: &'static [Fault],
 }
 

@@ -2,14 +2,16 @@
 
 mod client;
 mod record;
+mod timeouts;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
 
-use self::record::Record;
 pub use self::record::{FirstFailure, FirstSuccess, Flow, Recent, Totals};
+pub(in crate::lab) use self::record::{Record, Ticket};
+pub(in crate::lab) use self::timeouts::is_timeout;
 use super::cluster::{LabHook, client_for};
 
 /// How much load there is.
@@ -38,8 +40,7 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// Starts the clients, and one more that renews the control plane's Leases, the nodes' and a controller's, twice a
-    /// second.
+    /// Starts the clients.
     ///
     /// # Errors
     /// When the kubeconfig cannot be used.
@@ -51,9 +52,12 @@ impl Workload {
             let tenant = client::Tenant::new(client, number, options.pace, Arc::clone(&record));
             clients.spawn(tenant.run());
         }
-        let heartbeats = client::Heartbeats::new(client_for(kubeconfig).await?, Arc::clone(&record));
-        clients.spawn(heartbeats.run());
         Ok(Self { record, clients })
+    }
+
+    /// Where the control plane's own clients write down how their writes go, so that flows hold them too.
+    pub(in crate::lab) fn record(&self) -> Arc<Record> {
+        Arc::clone(&self.record)
     }
 
     /// Everything counted since the start.

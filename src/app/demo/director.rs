@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use super::DemoReport;
 use super::assessment::Assessment;
 use super::breaking::Breaking;
+use super::casualties;
 use super::judge::{Judge, News, Phase};
 use super::pages::Pages;
 use super::report::{closing, finding, report};
@@ -128,6 +129,9 @@ impl Played {
             label: "without breaker",
             text: format!("{} (played once more)", without.sentence()),
         })?;
+        for event in casualties::compared(self.report.casualties, without.casualties) {
+            self.teller.tell(event)?;
+        }
         breaker.without_breaker = Some(without);
         Ok(())
     }
@@ -215,7 +219,9 @@ impl<'a> Director<'a> {
             self.wait_for_restore().await?;
             self.wait_for_end_of_pages().await?;
         }
-        let mut report = report(self.scenario, &self.judge, &self.moments);
+        let casualties = self.stage.clients.casualties();
+        self.tell(Event::Casualties(casualties))?;
+        let mut report = report(self.scenario, &self.judge, &self.moments, casualties);
         if let Some(pages) = self.pages.take() {
             report.add_pages(pages.report());
         }
@@ -247,7 +253,8 @@ impl<'a> Director<'a> {
         }
         let first = self.stage.workload.first_success();
         let first = first.map(|first| first.ended.saturating_duration_since(fault));
-        Ok(WithoutBreaker::new(removed - fault, first))
+        let casualties = self.stage.clients.casualties();
+        Ok(WithoutBreaker::new(removed - fault, first, casualties))
     }
 
     /// Plays up to the fault and leaves it in force for as long as the returned value lives.
@@ -289,6 +296,10 @@ impl<'a> Director<'a> {
             pages.fault_begins().await?;
         }
         let injected = self.scenario.inject(&self.stage.target()).await?;
+        self.stage.clients.count_casualties();
+        if self.scenario.starts_api_server {
+            self.stage.clients.start_api_server();
+        }
         let broken: Vec<LabHook> = self.scenario.expected.iter().map(|it| it.hook).collect();
         self.stage.workload.await_success(&broken);
         self.moments.fault = Some((Instant::now(), Timestamp::now()));
@@ -320,7 +331,8 @@ impl<'a> Director<'a> {
                         true => !it.is_through() && elapsed < self.timing.verdict,
                         false => elapsed < verdict + BYPASS,
                     });
-                    elapsed >= verdict + self.timing.linger && !failure_due && !page_due && !bypass_due
+                    let shortest = self.scenario.lasts_at_least.max(verdict + self.timing.linger);
+                    elapsed >= shortest && !failure_due && !page_due && !bypass_due
                 }
             };
             if enough {

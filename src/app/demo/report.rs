@@ -8,6 +8,7 @@ use super::breaking::BreakerReport;
 use super::director::Moments;
 use super::judge::{Judge, SeenVerdict, rounded};
 use super::pages::DeliveredPage;
+use crate::lab::clients::Casualties;
 use crate::lab::scenario::Scenario;
 
 /// The outcome of one demo.
@@ -37,6 +38,8 @@ pub struct DemoReport {
     pub first_failure_at: Option<String>,
     /// From the removal of the fault until every hook was healthy.
     pub recovered_after_seconds: Option<f64>,
+    /// What was lost from the fault until the end.
+    pub casualties: Casualties,
     /// What somebody was paged with; `None` when there was no Prometheus.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pages: Option<Vec<DeliveredPage>>,
@@ -76,7 +79,12 @@ pub struct ExpectedVerdict {
 }
 
 /// Puts the outcome together.
-pub fn report(scenario: &'static Scenario, judge: &Judge, moments: &Moments) -> DemoReport {
+pub fn report(
+    scenario: &'static Scenario,
+    judge: &Judge,
+    moments: &Moments,
+    casualties: Casualties,
+) -> DemoReport {
     let objections = judge.objections();
     DemoReport {
         scenario: scenario.name,
@@ -104,6 +112,7 @@ pub fn report(scenario: &'static Scenario, judge: &Judge, moments: &Moments) -> 
             .as_ref()
             .map(|failure| format!("{:.3}", failure.at)),
         recovered_after_seconds: moments.recovered_after.map(rounded),
+        casualties,
         pages: None,
         breaker: None,
     }
@@ -195,7 +204,7 @@ mod tests {
         let mut judge = Judge::new(scenario);
         let calm = serde_json::from_value(json!({"control_plane": {"writes": "Flowing"}})).unwrap();
         judge.observe(Phase::Fault(Duration::from_secs(1)), &calm);
-        let report = report(scenario, &judge, &Moments::default());
+        let report = report(scenario, &judge, &Moments::default(), Casualties::default());
         assert_eq!(
             serde_json::to_value(&report).unwrap(),
             json!({
@@ -203,6 +212,10 @@ mod tests {
                 "not_a_hook": null, "correct": true, "objections": [], "time_to_verdict_seconds": null,
                 "fault_at": null, "verdict_at": null, "first_failure_at": null,
                 "recovered_after_seconds": null,
+                "casualties": {
+                    "leaders_lost": 0, "node_leases_expired": 0, "nodes_not_ready": 0, "writes_timed_out": 0,
+                    "servers_not_started": 0,
+                },
             }) as Value
         );
         assert_eq!(

@@ -9,6 +9,7 @@ use anyhow::Context;
 use super::assessment::Assessment;
 use super::{DaemonArguments, DaemonHandle, StartingDaemon};
 use crate::domain::bypass::Rung;
+use crate::lab::clients::ControlPlaneClients;
 use crate::lab::cluster::Cluster;
 use crate::lab::control_plane::{ControlPlane, Kind};
 use crate::lab::directory::PrivateDirectory;
@@ -25,6 +26,8 @@ const MAX_ASSESSMENT: usize = 4 << 20;
 pub struct Stage {
     /// The users.
     pub workload: Workload,
+    /// The leaders, the kubelets, and an API server that can be started.
+    pub clients: ControlPlaneClients,
     cluster: Arc<Cluster>,
     control_plane: ControlPlane,
     // After the control plane, which has its files in it.
@@ -48,6 +51,7 @@ impl Stage {
         let kubeconfig = control_plane.kubeconfig();
         let cluster = Cluster::start(&kubeconfig, control_plane.reach()).await?;
         let workload = Workload::start(&kubeconfig, &WorkloadOptions::default()).await?;
+        let clients = ControlPlaneClients::start(&control_plane, &cluster.nodes(), &workload).await?;
         let arguments = DaemonArguments {
             kubeconfig: directory.write("kubeconfig", &kubeconfig)?,
             listen: "127.0.0.1:0".to_owned(),
@@ -64,6 +68,7 @@ impl Stage {
             .context("making an HTTP client")?;
         Ok(Self {
             workload,
+            clients,
             cluster: Arc::new(cluster),
             control_plane,
             directory,
@@ -140,6 +145,7 @@ impl Stage {
     pub async fn leave(self) -> anyhow::Result<()> {
         const LIMIT: Duration = Duration::from_secs(15);
         let stopped = tokio::time::timeout(LIMIT, self.daemon.stop).await;
+        self.clients.stop().await;
         self.workload.stop().await;
         stopped.context("the daemon did not stop in time")?
     }

@@ -3,6 +3,9 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+use super::casualties;
+use crate::lab::clients::Casualties;
+
 /// Widest line, in columns.
 const WIDTH: usize = 108;
 /// Where the text of a line begins.
@@ -113,6 +116,8 @@ pub enum Event {
     Recovered(Duration),
     /// It did not in time.
     NotRecovered,
+    /// What the fault cost.
+    Casualties(Casualties),
     /// The last line.
     Closing {
         /// Whether the daemon was right.
@@ -165,9 +170,10 @@ impl Shown {
         };
         match event {
             Event::Started { api_server, daemon } => {
-                let line = format!("API server {api_server}, three hooks, seven backends, five clients");
+                let line = format!("API server {api_server}, three hooks, seven backends, four tenants");
+                let alive = "two leaders and three kubelets renew their Leases".to_owned();
                 let daemon = format!("the daemon at {daemon} knows only the kubeconfig");
-                shown("●", CYAN, "started", vec![line, daemon])
+                shown("●", CYAN, "started", vec![line, alive, daemon])
             }
             Event::Quiet {
                 writes_per_second,
@@ -249,6 +255,14 @@ impl Shown {
             Event::NotRecovered => {
                 let line = "not every hook was found Healthy again in time".to_owned();
                 shown("✘", RED, "not recovered", vec![line])
+            }
+            Event::Casualties(lost) => {
+                let (glyph, colour) = if *lost == Casualties::default() {
+                    ("●", GREEN)
+                } else {
+                    ("✖", RED)
+                };
+                shown(glyph, colour, "casualties", vec![casualties::sentence(*lost)])
             }
             Event::Closing {
                 correct,
@@ -379,6 +393,13 @@ mod tests {
             entry(231, Event::Recovered(Duration::from_millis(2_500))),
             entry(
                 231,
+                Event::Casualties(Casualties {
+                    writes_timed_out: 3,
+                    ..Casualties::default()
+                }),
+            ),
+            entry(
+                231,
                 Event::Closing {
                     correct: true,
                     text: "verdict right, 3.3 s after the fault, 6.7 s before the first request failed".into(),
@@ -392,7 +413,8 @@ mod tests {
     fn the_timeline_reads_as_it_is_meant_to() {
         let text: String = story().iter().map(|entry| render(entry, false)).collect();
         let golden = "
-    0.3 s  ●  started         API server https://127.0.0.1:6443, three hooks, seven backends, five clients
+    0.3 s  ●  started         API server https://127.0.0.1:6443, three hooks, seven backends, four tenants
+                              two leaders and three kubelets renew their Leases
                               the daemon at http://127.0.0.1:9780 knows only the kubeconfig
     8.5 s  ●  quiet           82 writes/s, median 4 ms, every hook Healthy
     8.6 s  ▲  fault injected  All three backends stop.
@@ -406,6 +428,7 @@ mod tests {
                               calling webhook \"v\": context deadline exceeded
    20.6 s  ▼  fault removed
    23.1 s  ●  recovered       every hook Healthy again 2.5 s later
+   23.1 s  ✖  casualties      no leader or node lost; 3 writes timed out
    23.1 s  ✔  right           verdict right, 3.3 s after the fault, 6.7 s before the first request failed
 ";
         assert_eq!(format!("\n{text}"), golden);

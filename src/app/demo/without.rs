@@ -9,6 +9,7 @@ use super::judge::rounded;
 use super::stage::Stage;
 use super::teller::{Account, Teller};
 use super::{DaemonArguments, StartingDaemon};
+use crate::lab::clients::Casualties;
 use crate::lab::control_plane::Kind;
 use crate::lab::scenario::Scenario;
 
@@ -23,14 +24,17 @@ pub struct WithoutBreaker {
     /// From the fault to the end of the first create or update that was begun after it and succeeded at once;
     /// `None` when there was none.
     pub first_write_after_seconds: Option<f64>,
+    /// What was lost.
+    pub casualties: Casualties,
 }
 
 impl WithoutBreaker {
     /// One that was measured.
-    pub fn new(removed: Duration, first_write: Option<Duration>) -> Self {
+    pub fn new(removed: Duration, first_write: Option<Duration>, casualties: Casualties) -> Self {
         Self {
             fault_removed_after_seconds: rounded(removed),
             first_write_after_seconds: first_write.map(rounded),
+            casualties,
         }
     }
 
@@ -83,7 +87,9 @@ mod tests {
     #[test]
     fn it_is_said_whether_writes_came_back_before_the_fault_was_removed_after_it_or_never() {
         let seconds = Duration::from_secs;
-        let said = |first: Option<u64>| WithoutBreaker::new(seconds(20), first.map(seconds)).sentence();
+        let said = |first: Option<u64>| {
+            WithoutBreaker::new(seconds(20), first.map(seconds), Casualties::default()).sentence()
+        };
         assert!(said(Some(3)).contains("3.0 s after the fault, which lasted 20.0 s"));
         assert!(said(Some(24)).contains("removed after 20.0 s; the first did after 24.0 s"));
         assert!(said(None).starts_with("no write went through at once, though"));

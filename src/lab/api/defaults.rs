@@ -165,13 +165,25 @@ fn default_endpoint_slice(object: &mut Value) {
     }
 }
 
-/// Names are DNS subdomains (RFC 1123), of Namespaces and Services labels.
+/// Names are DNS subdomains (RFC 1123), of Namespaces and Services labels, of roles whatever fits into a path.
 fn validate_name(kind: &Kind, name: &str, errors: &mut Vec<FieldError>) {
     if name.is_empty() {
         errors.push(FieldError::required(
             "metadata.name",
             "name or generateName is required",
         ));
+        return;
+    }
+    if kind.group == "rbac.authorization.k8s.io" {
+        // `IsValidPathSegmentName`: the system's own have colons in them.
+        let why = match name {
+            "." => Some("may not be '.'"),
+            ".." => Some("may not be '..'"),
+            _ if name.contains('/') => Some("may not contain '/'"),
+            _ if name.contains('%') => Some("may not contain '%'"),
+            _ => None,
+        };
+        errors.extend(why.map(|why| FieldError::invalid("metadata.name", &json!(name), why)));
         return;
     }
     let limit = match kind.kind {
@@ -279,5 +291,8 @@ mod tests {
             );
         }
         assert!(validate(SERVICE, "a.b", &json!({}), None).is_err());
+        let role = KINDS.iter().find(|kind| kind.kind == "ClusterRole").unwrap();
+        assert!(validate(role, "system:node", &json!({}), None).is_ok());
+        assert!(validate(role, "system/node", &json!({}), None).is_err());
     }
 }

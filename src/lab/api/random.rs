@@ -16,14 +16,14 @@ pub(super) fn below(bound: usize) -> usize {
 }
 
 /// A random number in `-1.0..1.0`.
-pub(super) fn signed() -> f64 {
+pub(in crate::lab) fn signed() -> f64 {
     // 53 bits are what a double holds exactly.
     let unit = (bits() >> 11) as f64 / (1_u64 << 53) as f64;
     unit.mul_add(2.0, -1.0)
 }
 
 /// A version 4 UUID.
-pub(super) fn uuid() -> String {
+pub(in crate::lab) fn uuid() -> String {
     let (high, low) = (bits(), bits());
     let high = (high & !0xf000) | 0x4000;
     let low = (low & !(0b11 << 62)) | (0b10 << 62);

@@ -49,6 +49,11 @@ pub(super) fn node_name(number: usize) -> String {
     format!("node-{number}")
 }
 
+/// The names of all nodes.
+pub(super) fn node_names() -> impl Iterator<Item = String> {
+    (1..=NODES).map(node_name)
+}
+
 /// The name of the EndpointSlice behind a hook's Service.
 pub(super) fn slice_name(hook: LabHook) -> String {
     format!("{}-lab", hook.service())
@@ -73,8 +78,7 @@ pub(super) async fn create_all(cluster: &Cluster) -> anyhow::Result<()> {
     }))?;
     create(&Api::namespaced(client(), "kube-node-lease"), &canary).await?;
 
-    for number in 1..=NODES {
-        let name = node_name(number);
+    for name in node_names() {
         let node: Node = object(json!({"metadata": {"name": name}}))?;
         create(&Api::all(client()), &node).await?;
         cluster.set_node_ready(&name, true).await?;

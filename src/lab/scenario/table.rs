@@ -7,6 +7,9 @@ use super::{Expected, ExpectedHealth, Fault, Scenario};
 use crate::lab::backend::Behaviour;
 use crate::lab::cluster::LabHook;
 
+/// Of a fault this long every node's Lease is too old in the end: it is good for 40 s and was renewed up to 10 s before.
+const LEASES_EXPIRE: Duration = Duration::from_secs(45);
+
 /// All scenarios, the quiet one first.
 pub static SCENARIOS: [Scenario; 20] = [
     Scenario {
@@ -16,6 +19,8 @@ pub static SCENARIOS: [Scenario; 20] = [
         expected: &[],
         foreseen: None,
         not_a_hook: None,
+        lasts_at_least: Duration::ZERO,
+        starts_api_server: false,
         faults: &[],
     },
     Scenario {
@@ -25,6 +30,8 @@ pub static SCENARIOS: [Scenario; 20] = [
         expected: &[failing(LabHook::Opa, "Slow")],
         foreseen: None,
         not_a_hook: None,
+        lasts_at_least: Duration::ZERO,
+        starts_api_server: false,
         faults: &[all_of(LabHook::Opa, Behaviour::Slow(Duration::from_millis(800)))],
     },
     Scenario {
@@ -34,6 +41,8 @@ pub static SCENARIOS: [Scenario; 20] = [
         expected: &[failing(LabHook::Opa, "Hanging")],
         foreseen: None,
         not_a_hook: None,
+        lasts_at_least: Duration::ZERO,
+        starts_api_server: false,
         faults: &[all_of(LabHook::Opa, Behaviour::Stopped)],
     },
     Scenario {
@@ -43,6 +52,8 @@ pub static SCENARIOS: [Scenario; 20] = [
         expected: &[failing(LabHook::Opa, "Refused")],
         foreseen: None,
         not_a_hook: None,
+        lasts_at_least: Duration::ZERO,
+        starts_api_server: false,
         faults: &[all_of(LabHook::Opa, Behaviour::Refused)],
     },
     Scenario {
@@ -52,6 +63,8 @@ pub static SCENARIOS: [Scenario; 20] = [
         expected: &[suspect(LabHook::Opa, "Partial")],
         foreseen: None,
         not_a_hook: None,
+        lasts_at_least: Duration::ZERO,
+        starts_api_server: false,
         faults: &[Fault::Behave {
             hook: LabHook::Opa,
             backends: 1,
@@ -68,6 +81,8 @@ pub static SCENARIOS: [Scenario; 20] = [
         }],
         foreseen: None,
         not_a_hook: None,
+        lasts_at_least: Duration::ZERO,
+        starts_api_server: false,
         faults: &[all_of(LabHook::Policy, Behaviour::AcceptAndHang)],
     },
     Scenario {
@@ -77,6 +92,8 @@ pub static SCENARIOS: [Scenario; 20] = [
         expected: &[failing(LabHook::Opa, "Erroring")],
         foreseen: None,
         not_a_hook: None,
+        lasts_at_least: Duration::ZERO,
+        starts_api_server: false,
         faults: &[all_of(
             LabHook::Opa,
             Behaviour::HttpStatus(500, Cow::Borrowed("boom")),
@@ -89,6 +106,8 @@ pub static SCENARIOS: [Scenario; 20] = [
         expected: &[failing(LabHook::Opa, "Erroring")],
         foreseen: None,
         not_a_hook: None,
+        lasts_at_least: Duration::ZERO,
+        starts_api_server: false,
         faults: &[all_of(LabHook::Opa, Behaviour::NotAnAdmissionReview)],
     },
     Scenario {
@@ -98,6 +117,8 @@ pub static SCENARIOS: [Scenario; 20] = [
         expected: &[failing(LabHook::Opa, "TlsInvalid")],
         foreseen: None,
         not_a_hook: None,
+        lasts_at_least: Duration::ZERO,
+        starts_api_server: false,
         faults: &[Fault::WrongCaBundle(LabHook::Opa)],
     },
     Scenario {
@@ -107,6 +128,8 @@ pub static SCENARIOS: [Scenario; 20] = [
         expected: &[failing(LabHook::Opa, "TlsInvalid")],
         foreseen: None,
         not_a_hook: None,
+        lasts_at_least: Duration::ZERO,
+        starts_api_server: false,
         faults: &[Fault::ExpiredCertificates(LabHook::Opa)],
     },
     Scenario {
@@ -116,6 +139,8 @@ pub static SCENARIOS: [Scenario; 20] = [
         expected: &[failing(LabHook::Opa, "NoEndpoints")],
         foreseen: None,
         not_a_hook: None,
+        lasts_at_least: Duration::ZERO,
+        starts_api_server: false,
         // The API server resolves only when it dials: as long as backends live, its pooled connections hide that
         // the slice is empty.
         faults: &[
@@ -130,6 +155,8 @@ pub static SCENARIOS: [Scenario; 20] = [
         expected: &[suspect(LabHook::Opa, "Denying")],
         foreseen: None,
         not_a_hook: None,
+        lasts_at_least: Duration::ZERO,
+        starts_api_server: false,
         faults: &[all_of(
             LabHook::Opa,
             Behaviour::Deny(403, Cow::Borrowed("denied by the lab's policy")),
@@ -142,6 +169,8 @@ pub static SCENARIOS: [Scenario; 20] = [
         expected: &[],
         foreseen: None,
         not_a_hook: Some("EtcdSlow"),
+        lasts_at_least: Duration::ZERO,
+        starts_api_server: false,
         faults: &[Fault::SlowStorage(Duration::from_millis(80))],
     },
     Scenario {
@@ -151,6 +180,8 @@ pub static SCENARIOS: [Scenario; 20] = [
         expected: &[],
         foreseen: None,
         not_a_hook: Some("Overloaded"),
+        lasts_at_least: Duration::ZERO,
+        starts_api_server: false,
         faults: &[Fault::ReadOverload {
             readers: 12,
             cores: 1,
@@ -166,6 +197,8 @@ pub static SCENARIOS: [Scenario; 20] = [
         ],
         foreseen: None,
         not_a_hook: None,
+        lasts_at_least: Duration::ZERO,
+        starts_api_server: false,
         faults: &[
             all_of(LabHook::Opa, Behaviour::HttpStatus(500, Cow::Borrowed("boom"))),
             all_of(LabHook::Policy, Behaviour::AcceptAndHang),
@@ -179,6 +212,8 @@ pub static SCENARIOS: [Scenario; 20] = [
         expected: &[failing(LabHook::Opa, "StaleConnection")],
         foreseen: None,
         not_a_hook: None,
+        lasts_at_least: Duration::ZERO,
+        starts_api_server: false,
         faults: &[Fault::Vanish {
             hook: LabHook::Opa,
             backends: 2,
@@ -195,6 +230,8 @@ pub static SCENARIOS: [Scenario; 20] = [
         }],
         foreseen: None,
         not_a_hook: None,
+        lasts_at_least: Duration::ZERO,
+        starts_api_server: false,
         faults: &[Fault::RestartWithoutEnd(LabHook::Policy)],
     },
     Scenario {
@@ -205,12 +242,14 @@ pub static SCENARIOS: [Scenario; 20] = [
         expected: &[failing(LabHook::Opa, "Hanging")],
         foreseen: Some("which is NotReady"),
         not_a_hook: None,
+        lasts_at_least: Duration::ZERO,
+        starts_api_server: false,
         faults: &[Fault::OnlyNodeLost(LabHook::Opa)],
     },
     Scenario {
         name: "gke-opa-outage",
         summary: "The catch-all validating hook takes every request and answers none, as in the outage that \
-                  hookwatch was made after: its sockets are well, its process is not.",
+                  hookwatch was made after: its sockets are well, its process is not. An API server is started meanwhile.",
         symptom: "every create and update hangs for 10 s, the control plane's own and the nodes' Leases included",
         expected: &[Expected {
             effect: Some("Blocking"),
@@ -218,6 +257,8 @@ pub static SCENARIOS: [Scenario; 20] = [
         }],
         foreseen: None,
         not_a_hook: None,
+        lasts_at_least: LEASES_EXPIRE,
+        starts_api_server: true,
         faults: &[all_of(LabHook::Opa, Behaviour::HangAfterTls)],
     },
     Scenario {
@@ -228,6 +269,8 @@ pub static SCENARIOS: [Scenario; 20] = [
         expected: &[failing(LabHook::Opa, "Unreachable")],
         foreseen: None,
         not_a_hook: None,
+        lasts_at_least: Duration::ZERO,
+        starts_api_server: false,
         faults: &[Fault::Firewall(LabHook::Opa)],
     },
 ];

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use http::Request;
 use http::header::ACCEPT_ENCODING;
 use http_body_util::BodyExt;
-use jiff::Timestamp;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
@@ -19,21 +18,15 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::time::{Interval, MissedTickBehavior};
 
-use super::record::Record;
+use super::record::{Record, Refused};
+use super::timeouts::is_timeout;
 
 /// Tenants wait as long as the API server may take (34 s) and a little more, as kubectl does.
 const PATIENCE: Duration = Duration::from_secs(40);
-/// A node gives up on renewing its Lease after this time (kubelet: a quarter of its 40 s lease).
-const NODE_PATIENCE: Duration = Duration::from_secs(10);
-/// How many nodes the heartbeats stand for.
-const NODES: usize = 4;
-/// How often one of them, or of the controllers, renews its Lease.
-const HEARTBEAT: Duration = Duration::from_millis(500);
 
 /// Times requests, bounds them, and writes down how they end.
 struct Requests {
     record: Arc<Record>,
-    patience: Duration,
 }
 
 impl Requests {
@@ -42,8 +35,8 @@ impl Requests {
         let ticket = self.record.begins(Instant::now(), what);
         match self.settle(request).await {
             Ok(_) => self.record.wrote(Instant::now(), ticket),
-            Err(text) => {
-                self.record.refused(Instant::now(), ticket, &text);
+            Err(why) => {
+                self.record.refused(Instant::now(), ticket, &why);
                 return false;
             }
         }
@@ -55,20 +48,27 @@ impl Requests {
         let began = Instant::now();
         match self.settle(request).await {
             Ok(_) => self.record.listed(),
-            Err(text) => {
+            Err(why) => {
                 let now = Instant::now();
-                self.record.failed(now, now - began, what, &text);
+                self.record.failed(now, now - began, what, &why.text);
             }
         }
     }
 
-    async fn settle<T>(&self, request: impl Future<Output = kube::Result<T>>) -> Result<T, String> {
-        match tokio::time::timeout(self.patience, request).await {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(kube::Error::Api(status))) => Err(status.message.clone()),
-            Ok(Err(error)) => Err(error.to_string()),
-            Err(_) => Err(format!("no answer within {} s", self.patience.as_secs())),
-        }
+    async fn settle<T>(&self, request: impl Future<Output = kube::Result<T>>) -> Result<T, Refused> {
+        let Ok(answer) = tokio::time::timeout(PATIENCE, request).await else {
+            return Err(Refused {
+                text: format!("no answer within {} s", PATIENCE.as_secs()),
+                timed_out: true,
+            });
+        };
+        answer.map_err(|error| Refused {
+            timed_out: is_timeout(&error),
+            text: match error {
+                kube::Error::Api(status) => status.message,
+                error => error.to_string(),
+            },
+        })
     }
 }
 
@@ -92,10 +92,7 @@ impl Tenant {
                 "team-b"
             },
             pace: interval(pace),
-            requests: Requests {
-                record,
-                patience: PATIENCE,
-            },
+            requests: Requests { record },
         }
     }
 
@@ -160,62 +157,6 @@ impl Tenant {
         self.requests
             .write(&what("delete"), api.delete(name, &delete))
             .await;
-    }
-}
-
-/// The Leases by which nodes and controllers show that they live: what a control plane dies of when they stop.
-pub(super) struct Heartbeats {
-    client: Client,
-    requests: Requests,
-}
-
-impl Heartbeats {
-    pub(super) fn new(client: Client, record: Arc<Record>) -> Self {
-        Self {
-            client,
-            requests: Requests {
-                record,
-                patience: NODE_PATIENCE,
-            },
-        }
-    }
-
-    pub(super) async fn run(self) {
-        let mut beat = interval(HEARTBEAT);
-        let nodes = (1..=NODES).map(|node| ("kube-node-lease", format!("node-{node}"), 40));
-        let controller = ("kube-system", "lab-controller-manager".to_owned(), 15);
-        let mut leases: Vec<_> = nodes.chain([controller]).map(|lease| (lease, false)).collect();
-        loop {
-            for ((namespace, name, seconds), known) in &mut leases {
-                beat.tick().await;
-                let api: Api<Lease> = Api::namespaced(self.client.clone(), namespace);
-                let spec = json!({
-                    "holderIdentity": name,
-                    "leaseDurationSeconds": seconds,
-                    // The API server takes microseconds and nothing finer.
-                    "renewTime": format!("{:.6}", Timestamp::now()),
-                });
-                if *known {
-                    let change = Patch::Merge(json!({"spec": spec}));
-                    let patch = PatchParams::default();
-                    let request = api.patch(name, &patch, &change);
-                    self.requests
-                        .write(&format!("renew leases in {namespace}"), request)
-                        .await;
-                } else {
-                    let manifest = json!({"metadata": {"name": name}, "spec": spec});
-                    let Ok(lease) = serde_json::from_value::<Lease>(manifest) else {
-                        return;
-                    };
-                    let post = PostParams::default();
-                    let request = api.create(&post, &lease);
-                    *known = self
-                        .requests
-                        .write(&format!("create leases in {namespace}"), request)
-                        .await;
-                }
-            }
-        }
     }
 }
 

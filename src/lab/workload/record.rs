@@ -28,6 +28,8 @@ pub struct Totals {
     pub listed: u64,
     /// Requests that were refused, timed out or got no answer.
     pub failed: u64,
+    /// Writes among them that timed out, at the client or at the API server.
+    pub timed_out: u64,
 }
 
 /// A stretch of time that ends now.
@@ -95,11 +97,20 @@ impl Flow {
 
 /// A request under way; to be handed back with its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Ticket(u64);
+pub(in crate::lab) struct Ticket(u64);
+
+/// Why a request came to nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::lab) struct Refused {
+    /// What the client was told.
+    pub text: String,
+    /// Whether it ran out of time, at the client or at the API server.
+    pub timed_out: bool,
+}
 
 /// Where all clients of one workload write down what they met.
 #[derive(Debug, Default)]
-pub(super) struct Record {
+pub(in crate::lab) struct Record {
     state: Mutex<State>,
 }
 
@@ -123,7 +134,7 @@ struct State {
 
 impl Record {
     /// A write begins.
-    pub(super) fn begins(&self, now: Instant, request: &str) -> Ticket {
+    pub(in crate::lab) fn begins(&self, now: Instant, request: &str) -> Ticket {
         let mut state = self.lock();
         state.next_ticket += 1;
         let ticket = Ticket(state.next_ticket);
@@ -131,7 +142,7 @@ impl Record {
         ticket
     }
 
-    pub(super) fn wrote(&self, now: Instant, ticket: Ticket) {
+    pub(in crate::lab) fn wrote(&self, now: Instant, ticket: Ticket) {
         let mut state = self.lock();
         let Some((began, request)) = state.under_way.remove(&ticket) else {
             return;
@@ -160,18 +171,21 @@ impl Record {
         self.lock().totals.listed += 1;
     }
 
-    /// A write failed.
-    pub(super) fn refused(&self, now: Instant, ticket: Ticket, text: &str) {
-        let ended = {
-            let mut state = self.lock();
-            let ended = state.under_way.remove(&ticket);
-            if let Some((began, request)) = &ended {
-                state.count_flow(*began, request, |flow| flow.failed += 1);
-            }
-            ended
-        };
+    /// A user's write failed.
+    pub(super) fn refused(&self, now: Instant, ticket: Ticket, why: &Refused) {
+        // The lock is taken again below.
+        let ended = self.lock().fails(ticket, why.timed_out);
         if let Some((began, request)) = ended {
-            self.failed(now, now - began, &request, text);
+            self.failed(now, now - began, &request, &why.text);
+        }
+    }
+
+    /// A write of the control plane's own failed, which no user is told of.
+    pub(in crate::lab) fn lost(&self, now: Instant, ticket: Ticket, timed_out: bool) {
+        let mut state = self.lock();
+        if let Some((began, _)) = state.fails(ticket, timed_out) {
+            state.totals.failed += 1;
+            state.remember(now, now - began, false);
         }
     }
 
@@ -194,7 +208,7 @@ impl Record {
         }
     }
 
-    pub(super) fn totals(&self) -> Totals {
+    pub(in crate::lab) fn totals(&self) -> Totals {
         self.lock().totals
     }
 
@@ -250,6 +264,14 @@ impl State {
     /// What a write may take that goes through at once.
     fn at_once(&self) -> Duration {
         AT_ONCE.max(self.usual * TIMES_USUAL)
+    }
+
+    /// A write under way ends without success: when it began, and what it was.
+    fn fails(&mut self, ticket: Ticket, timed_out: bool) -> Option<(Instant, String)> {
+        let (began, request) = self.under_way.remove(&ticket)?;
+        self.count_flow(began, &request, |flow| flow.failed += 1);
+        self.totals.timed_out += u64::from(timed_out);
+        Some((began, request))
     }
 
     fn count_flow(&mut self, began: Instant, request: &str, count: impl FnOnce(&mut Flow)) {
@@ -354,7 +376,11 @@ mod tests {
             record.wrote(now + took, ticket);
         }
         let refused = record.begins(now, "patch services in team-a");
-        record.refused(now, refused, "no");
+        let why = Refused {
+            text: "no".to_owned(),
+            timed_out: false,
+        };
+        record.refused(now, refused, &why);
         let first = record.first_success().unwrap();
         assert_eq!(first.request, "renew leases in kube-node-lease");
         let flow = |namespace: &str| {
@@ -377,6 +403,22 @@ mod tests {
         let flows = record.lock().flows(later);
         assert_eq!((flows.len(), flows[0].waiting), (1, 1));
         assert!(!flows[0].is_free());
+    }
+
+    #[test]
+    fn a_lost_write_of_the_control_plane_is_no_users_first_failure() {
+        let record = Record::default();
+        let now = Instant::now();
+        record.await_success(&[LabHook::Opa]);
+        record.count_flows();
+        for timed_out in [true, false] {
+            let ticket = record.begins(Instant::now(), "renew leases in kube-system");
+            record.lost(now, ticket, timed_out);
+        }
+        assert_eq!(record.first_failure(), None);
+        let totals = record.totals();
+        assert_eq!((totals.failed, totals.timed_out), (2, 1));
+        assert_eq!(record.flows()[0].failed, 2);
     }
 
     #[test]

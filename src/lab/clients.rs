@@ -1,0 +1,241 @@
+//! The clients that a control plane and its nodes live by, timed as the real ones: what an outage of a webhook costs.
+
+mod kubelet;
+mod leader_election;
+mod lease;
+mod ledger;
+mod node_lifecycle;
+mod requests;
+mod startup;
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
+use kube::api::{Api, PostParams};
+use serde_json::json;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+
+use self::kubelet::Kubelet;
+use self::leader_election::{ATTEMPT_LIMIT, hold_and_work};
+use self::lease::RemoteLease;
+pub use self::ledger::Casualties;
+use self::ledger::Ledger;
+use self::node_lifecycle::NodeLifecycle;
+use self::requests::Identity;
+use super::control_plane::{ControlPlane, Reach};
+use super::workload::Workload;
+
+/// As kube-controller-manager has itself authenticated.
+const CONTROLLER_MANAGER: Identity = Identity {
+    user: "system:kube-controller-manager",
+    groups: &["system:authenticated"],
+};
+/// As kube-scheduler has itself authenticated.
+const SCHEDULER: Identity = Identity {
+    user: "system:kube-scheduler",
+    groups: &["system:authenticated"],
+};
+/// The account of the node-lifecycle controller, with `--use-service-account-credentials`.
+const NODE_CONTROLLER: Identity = Identity {
+    user: "system:serviceaccount:kube-system:node-controller",
+    groups: &[
+        "system:serviceaccounts",
+        "system:serviceaccounts:kube-system",
+        "system:authenticated",
+    ],
+};
+/// As an API server has itself authenticated at its own loopback address.
+const API_SERVER: Identity = Identity {
+    user: "system:apiserver",
+    groups: &["system:masters", "system:authenticated"],
+};
+/// The groups of a kubelet.
+const NODE_GROUPS: &[&str] = &["system:nodes", "system:authenticated"];
+
+/// Two leaders, the nodes' kubelets, a node-lifecycle controller, and an API server that can be started. Dropping it
+/// ends them all.
+pub struct ControlPlaneClients {
+    ledger: Arc<Ledger>,
+    start_api_server: Arc<Notify>,
+    tasks: JoinSet<()>,
+}
+
+impl ControlPlaneClients {
+    /// Starts all but the API server. How their writes go is in the workload's record as well.
+    ///
+    /// # Errors
+    /// When a client cannot be made, or a real control plane refuses the nodes their rights.
+    pub async fn start(
+        control_plane: &ControlPlane,
+        nodes: &[String],
+        workload: &Workload,
+    ) -> anyhow::Result<Self> {
+        let kubeconfig = control_plane.kubeconfig();
+        if control_plane.reach() != Reach::Loopback {
+            permit_nodes(&kubeconfig).await?;
+        }
+        let ledger = Arc::new(Ledger::new(workload.record()));
+        let mut tasks = JoinSet::new();
+
+        let lifecycle = NodeLifecycle::new(
+            NODE_CONTROLLER.client(&kubeconfig).await?,
+            nodes.to_vec(),
+            Arc::clone(&ledger),
+        );
+        let lifecycle = Arc::new(lifecycle);
+        let leader = async |identity: &Identity, name: &'static str| {
+            let client = identity.client(&kubeconfig).await?;
+            let agent = format!("{name}/v1.36.2 (linux/amd64) leader-election");
+            anyhow::Ok(RemoteLease::new(
+                client,
+                ("kube-system", name),
+                ATTEMPT_LIMIT,
+                agent,
+                workload.record(),
+            ))
+        };
+        let manager = leader(&CONTROLLER_MANAGER, "kube-controller-manager").await?;
+        let controllers = move || {
+            let lifecycle = Arc::clone(&lifecycle);
+            async move { lifecycle.run().await }
+        };
+        tasks.spawn(hold_and_work(manager, Arc::clone(&ledger), controllers));
+        let scheduler = leader(&SCHEDULER, "kube-scheduler").await?;
+        tasks.spawn(hold_and_work(
+            scheduler,
+            Arc::clone(&ledger),
+            std::future::pending,
+        ));
+
+        for (place, node) in nodes.iter().enumerate() {
+            let user = format!("system:node:{node}");
+            let identity = Identity {
+                user: &user,
+                groups: NODE_GROUPS,
+            };
+            let client = identity.client(&kubeconfig).await?;
+            let kubelet = Kubelet::new(client, node, workload.record(), Arc::clone(&ledger));
+            // Nodes of a real cluster were not started in the same second.
+            let share = (place + 1) as f64 / nodes.len() as f64;
+            tasks.spawn(kubelet.run(kubelet::RENEW_INTERVAL.mul_f64(share)));
+        }
+
+        let start_api_server = Arc::new(Notify::new());
+        let started = Arc::clone(&start_api_server);
+        let client = API_SERVER.client(&kubeconfig).await?;
+        let noted = Arc::clone(&ledger);
+        tasks.spawn(async move {
+            started.notified().await;
+            startup::start(client, &noted).await;
+        });
+        Ok(Self {
+            ledger,
+            start_api_server,
+            tasks,
+        })
+    }
+
+    /// Starts an API server: what it writes before it serves. Once; a second call does nothing.
+    pub fn start_api_server(&self) {
+        self.start_api_server.notify_one();
+    }
+
+    /// Counts casualties from now on, for instance when a fault is injected.
+    pub fn count_casualties(&self) {
+        self.ledger.count_anew();
+    }
+
+    /// What was lost since.
+    pub fn casualties(&self) -> Casualties {
+        self.ledger.casualties()
+    }
+
+    /// Stops all of them and waits until none is left.
+    pub async fn stop(mut self) {
+        self.tasks.shutdown().await;
+    }
+}
+
+/// Lets nodes write what they write: a control plane of the lab has RBAC and no Node authorizer.
+async fn permit_nodes(kubeconfig: &str) -> anyhow::Result<()> {
+    let client = super::cluster::client_for(kubeconfig).await?;
+    let api: Api<ClusterRoleBinding> = Api::all(client);
+    let group = "rbac.authorization.k8s.io";
+    let binding = serde_json::from_value(json!({
+        "metadata": {"name": "lab-nodes"},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "system:node"},
+        "subjects": [{"apiGroup": group, "kind": "Group", "name": "system:nodes"}],
+    }))
+    .context("a manifest of the lab does not fit its type")?;
+    match api.create(&PostParams::default(), &binding).await {
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+        created => created
+            .map(drop)
+            .context("permitting the nodes of the lab to write"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use k8s_openapi::api::coordination::v1::Lease;
+    use k8s_openapi::api::rbac::v1::ClusterRole;
+
+    use super::*;
+    use crate::lab::api::{ApiServer, ApiServerOptions};
+    use crate::lab::cluster::Cluster;
+    use crate::lab::workload::WorkloadOptions;
+
+    /// A guard against a test that hangs, not a measurement.
+    const GUARD: Duration = Duration::from_secs(30);
+
+    async fn until(condition: impl AsyncFn() -> bool) {
+        let wait = async {
+            while !condition().await {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(GUARD, wait).await.expect("the test hangs");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn on_a_healthy_control_plane_everybody_has_a_lease_a_server_starts_and_nothing_is_lost() {
+        // The lab's clients take the process's provider; a second test installing it is no error.
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let api = ApiServer::start(ApiServerOptions::default()).await.unwrap();
+        let control_plane = ControlPlane::Embedded(api);
+        let kubeconfig = control_plane.kubeconfig();
+        let cluster = Cluster::start(&kubeconfig, Reach::Loopback).await.unwrap();
+        let no_tenants = WorkloadOptions {
+            clients: 0,
+            ..WorkloadOptions::default()
+        };
+        let workload = Workload::start(&kubeconfig, &no_tenants).await.unwrap();
+        let nodes = cluster.nodes();
+        let clients = ControlPlaneClients::start(&control_plane, &nodes, &workload)
+            .await
+            .unwrap();
+        let held = async |namespace: &str, name: &str| {
+            let leases: Api<Lease> = Api::namespaced(cluster.client().clone(), namespace);
+            let lease = leases.get_opt(name).await.unwrap();
+            lease.is_some_and(|lease| lease.spec.and_then(|spec| spec.renew_time).is_some())
+        };
+        for leader in ["kube-controller-manager", "kube-scheduler"] {
+            until(async || held("kube-system", leader).await).await;
+        }
+        for node in &nodes {
+            until(async || held("kube-node-lease", node).await).await;
+        }
+        clients.start_api_server();
+        let roles: Api<ClusterRole> = Api::all(cluster.client().clone());
+        for role in startup::ROLES {
+            until(async || roles.get_opt(role).await.unwrap().is_some()).await;
+        }
+        assert_eq!(clients.casualties(), Casualties::default());
+        assert_eq!(workload.totals().failed, 0);
+        clients.stop().await;
+    }
+}

@@ -1,0 +1,157 @@
+//! What was lost, counted.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde::Serialize;
+use tokio::time::Instant;
+
+use super::kubelet::LEASE_DURATION;
+use crate::lab::workload::Record;
+
+/// What users lose in an outage of a webhook.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Casualties {
+    /// Processes that exited because they could not renew the Lease they led by.
+    pub leaders_lost: u64,
+    /// Nodes whose Lease was over 40 s old at some time, whether or not a controller lived to say so.
+    pub node_leases_expired: u64,
+    /// Nodes that the node-lifecycle controller marked NotReady.
+    pub nodes_not_ready: u64,
+    /// Writes of users, leaders and kubelets that timed out, at the client or at the API server.
+    pub writes_timed_out: u64,
+    /// API servers that gave up on what they have to write before they serve.
+    pub servers_not_started: u64,
+}
+
+/// Where all clients write down what they lost.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    record: Arc<Record>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    leaders_lost: u64,
+    /// When the renewal began that each node's Lease shows.
+    renewed: BTreeMap<String, Instant>,
+    expired: BTreeSet<String>,
+    not_ready: BTreeSet<String>,
+    /// The nodes that are marked NotReady now.
+    marked: BTreeSet<String>,
+    servers_not_started: u64,
+    /// Timeouts before the count began.
+    timed_out_before: u64,
+}
+
+impl Ledger {
+    pub(super) fn new(record: Arc<Record>) -> Self {
+        Self {
+            record,
+            state: Mutex::default(),
+        }
+    }
+
+    pub(super) fn count_anew(&self) {
+        let mut state = self.lock();
+        (state.leaders_lost, state.servers_not_started) = (0, 0);
+        state.expired.clear();
+        state.not_ready.clear();
+        state.timed_out_before = self.record.totals().timed_out;
+    }
+
+    pub(super) fn leader_lost(&self) {
+        self.lock().leaders_lost += 1;
+    }
+
+    pub(super) fn server_not_started(&self) {
+        self.lock().servers_not_started += 1;
+    }
+
+    /// A node's Lease was written now, by a renewal that began at `began`.
+    pub(super) fn renewed(&self, node: &str, began: Instant) {
+        let mut state = self.lock();
+        state.expire(Instant::now());
+        state.renewed.insert(node.to_owned(), began);
+    }
+
+    /// The controller marked a node NotReady.
+    pub(super) fn marked(&self, node: &str) {
+        let mut state = self.lock();
+        state.not_ready.insert(node.to_owned());
+        state.marked.insert(node.to_owned());
+    }
+
+    /// Whether a node is marked NotReady by the controller.
+    pub(super) fn is_marked(&self, node: &str) -> bool {
+        self.lock().marked.contains(node)
+    }
+
+    /// A node said that it is Ready.
+    pub(super) fn ready(&self, node: &str) {
+        self.lock().marked.remove(node);
+    }
+
+    pub(super) fn casualties(&self) -> Casualties {
+        let mut state = self.lock();
+        state.expire(Instant::now());
+        let count = |nodes: &BTreeSet<String>| u64::try_from(nodes.len()).unwrap_or(u64::MAX);
+        Casualties {
+            leaders_lost: state.leaders_lost,
+            node_leases_expired: count(&state.expired),
+            nodes_not_ready: count(&state.not_ready),
+            writes_timed_out: self.record.totals().timed_out - state.timed_out_before,
+            servers_not_started: state.servers_not_started,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Notes the Leases that are too old now.
+    fn expire(&mut self, now: Instant) {
+        let old = self
+            .renewed
+            .iter()
+            .filter(|(_, began)| now.saturating_duration_since(**began) > LEASE_DURATION)
+            .map(|(node, _)| node.clone());
+        self.expired.extend(old);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::advance;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_that_was_too_old_once_stays_counted_until_the_count_begins_anew() {
+        let ledger = Ledger::new(Arc::default());
+        ledger.renewed("node-1", Instant::now());
+        advance(LEASE_DURATION).await;
+        ledger.renewed("node-2", Instant::now());
+        assert_eq!(ledger.casualties(), Casualties::default());
+        advance(Duration::from_secs(1)).await;
+        ledger.renewed("node-1", Instant::now());
+        assert_eq!(ledger.casualties().node_leases_expired, 1);
+        ledger.count_anew();
+        assert_eq!(ledger.casualties(), Casualties::default());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_renewal_that_took_long_is_as_old_as_its_beginning() {
+        let ledger = Ledger::new(Arc::default());
+        let began = Instant::now();
+        advance(Duration::from_secs(9)).await;
+        ledger.renewed("node-1", began);
+        advance(LEASE_DURATION - Duration::from_secs(8)).await;
+        assert_eq!(ledger.casualties().node_leases_expired, 1);
+    }
+}

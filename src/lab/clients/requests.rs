@@ -1,0 +1,121 @@
+//! Requests in the name of a part of the control plane, and what becomes of its writes.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::Context;
+use http::Request;
+use kube::Client;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::Value;
+
+use crate::lab::workload::{Record, Ticket, is_timeout};
+
+/// In whose name requests are made.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Identity<'a> {
+    pub user: &'a str,
+    pub groups: &'a [&'a str],
+}
+
+impl Identity<'_> {
+    /// A client with connections of its own, that impersonates this user and repeats nothing by itself.
+    ///
+    /// # Errors
+    /// When the kubeconfig cannot be used.
+    pub(super) async fn client(&self, kubeconfig: &str) -> anyhow::Result<Client> {
+        let kubeconfig = Kubeconfig::from_yaml(kubeconfig).context("reading the lab's kubeconfig")?;
+        let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+            .await
+            .context("using the lab's kubeconfig")?;
+        config.auth_info.impersonate = Some(self.user.to_owned());
+        config.auth_info.impersonate_groups =
+            Some(self.groups.iter().map(|group| (*group).to_owned()).collect());
+        // client-go repeats only what comes with Retry-After.
+        config.default_retry = false;
+        Client::try_from(config).with_context(|| format!("making a client for {}", self.user))
+    }
+}
+
+/// Why a request came to nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// 404.
+    NotFound,
+    /// 409: somebody else wrote in between.
+    Conflict,
+    /// Anything else, timeouts included.
+    Failed,
+}
+
+impl From<&kube::Error> for Refusal {
+    fn from(error: &kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) if status.code == 404 => Self::NotFound,
+            kube::Error::Api(status) if status.code == 409 => Self::Conflict,
+            _ => Self::Failed,
+        }
+    }
+}
+
+/// Sends one request. It has no limit of its own.
+pub(super) async fn send(
+    client: &Client,
+    method: &str,
+    path: &str,
+    agent: &str,
+    body: &Value,
+) -> kube::Result<Value> {
+    let content_type = if method == "PATCH" {
+        "application/merge-patch+json"
+    } else {
+        "application/json"
+    };
+    let body = if body.is_null() {
+        Vec::new()
+    } else {
+        body.to_string().into_bytes()
+    };
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header("content-type", content_type)
+        .header("user-agent", agent)
+        .body(body)
+        .map_err(kube::Error::HttpError)?;
+    client.request(request).await
+}
+
+/// A write under way. Dropped before its end, it was given up for want of time.
+struct Write<'a> {
+    record: &'a Arc<Record>,
+    ticket: Option<Ticket>,
+}
+
+impl Drop for Write<'_> {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket.take() {
+            self.record.lost(Instant::now(), ticket, true);
+        }
+    }
+}
+
+/// Waits for a write, and writes down how it ends, `what` it is in the words of the workload's record.
+pub(super) async fn recorded<T>(
+    record: &Arc<Record>,
+    what: &str,
+    request: impl Future<Output = kube::Result<T>>,
+) -> kube::Result<T> {
+    let mut write = Write {
+        record,
+        ticket: Some(record.begins(Instant::now(), what)),
+    };
+    let answer = request.await;
+    if let Some(ticket) = write.ticket.take() {
+        match &answer {
+            Ok(_) => record.wrote(Instant::now(), ticket),
+            Err(error) => record.lost(Instant::now(), ticket, is_timeout(error)),
+        }
+    }
+    answer
+}

@@ -1,0 +1,108 @@
+//! An API server that starts, as far as it has to write before it serves: the post-start hook `rbac/bootstrap-roles`
+//! (`pkg/registry/rbac/rest/storage_rbac.go`). A new version brings changed ClusterRoles, and cannot start without them.
+
+use std::time::Duration;
+
+use kube::Client;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::ledger::Ledger;
+use super::requests::{Refusal, send};
+
+/// Between two attempts.
+const POLL: Duration = Duration::from_secs(1);
+/// When no attempt is begun any more: the hook then fails, and with it the API server. One under way is waited for,
+/// which is why a real one (1.36) was seen to exit after 48 s.
+const DEADLINE: Duration = Duration::from_secs(30);
+/// Longest wait for an answer. Its own client has no limit; an API server ends a write after 34 s.
+const REQUEST_LIMIT: Duration = Duration::from_secs(40);
+/// How long the kubelet waits before it starts a static Pod's container that exited: the first step of its crash
+/// back-off.
+const RESTART_AFTER: Duration = Duration::from_secs(10);
+/// ClusterRoles that the new version brings.
+pub(super) const ROLES: [&str; 3] = ["system:lab-viewer", "system:lab-editor", "system:lab-controller"];
+const AGENT: &str = "kube-apiserver/v1.36.2 (linux/amd64)";
+
+/// Starts an API server, again and again until it has started. One that gave up counts once.
+pub(super) async fn start(client: Client, ledger: &Ledger) {
+    let mut gave_up = false;
+    while !bootstrap(|| reconcile(&client)).await {
+        if !gave_up {
+            ledger.server_not_started();
+        }
+        gave_up = true;
+        sleep(RESTART_AFTER).await;
+    }
+}
+
+/// One start; false when it gave up.
+async fn bootstrap<F>(reconcile: impl Fn() -> F) -> bool
+where
+    F: Future<Output = bool>,
+{
+    let began = Instant::now();
+    loop {
+        sleep(POLL).await;
+        if began.elapsed() >= DEADLINE {
+            return false;
+        }
+        if reconcile().await {
+            return true;
+        }
+    }
+}
+
+/// One attempt at all roles; whether all of them are there. One that fails keeps nobody from the next.
+async fn reconcile(client: &Client) -> bool {
+    let mut all = true;
+    for role in ROLES {
+        all &= ensure(client, role).await;
+    }
+    all
+}
+
+async fn ensure(client: &Client, role: &str) -> bool {
+    const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+    let bounded = async |method, path: &str, body: &Value| {
+        timeout(REQUEST_LIMIT, send(client, method, path, AGENT, body))
+            .await
+            .map_or(Err(Refusal::Failed), |answer| {
+                answer.map_err(|error| Refusal::from(&error))
+            })
+    };
+    let found = bounded("GET", &format!("{ROLES}/{role}"), &Value::Null).await;
+    if found != Err(Refusal::NotFound) {
+        return found.is_ok();
+    }
+    let object = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": role, "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"}},
+        "rules": [{"apiGroups": ["lab.example.com"], "resources": ["*"], "verbs": ["get"]}],
+    });
+    bounded("POST", ROLES, &object).await.is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_whose_writes_hang_ends_its_last_attempt_and_gives_up() {
+        let hang = Duration::from_secs(10);
+        let began = Instant::now();
+        let started = bootstrap(|| async {
+            sleep(hang).await;
+            false
+        });
+        assert!(!started.await);
+        assert!((DEADLINE..DEADLINE + hang + POLL).contains(&began.elapsed()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_whose_writes_succeed_has_started_with_its_first_attempt() {
+        let began = Instant::now();
+        assert!(bootstrap(|| async { true }).await);
+        assert_eq!(began.elapsed(), POLL);
+    }
+}
