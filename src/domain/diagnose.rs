@@ -5,7 +5,7 @@ pub mod evidence;
 mod extension;
 mod passing;
 pub mod plane;
-mod probes;
+pub mod probes;
 mod risks;
 pub mod rules;
 mod scope;

@@ -43,18 +43,9 @@ pub enum Probes<'a> {
 }
 
 impl<'a> Probes<'a> {
-    /// Adds the backends up. The ClusterIP counts only when it has ever answered or nothing else is there:
-    /// where hookwatch runs there may be no way to it at all.
+    /// Adds the backends up.
     pub fn of(backends: &'a [(Backend, BackendState)]) -> Self {
-        let direct = backends.iter().any(|(backend, _)| backend.path != ClusterIp);
-        let counted: Vec<&(Backend, BackendState)> = backends
-            .iter()
-            .filter(|(backend, state)| match state {
-                BackendState::Untried { .. } => false,
-                BackendState::Dead(dead) => backend.path != ClusterIp || !direct && dead.was_alive,
-                _ => backend.path != ClusterIp || !direct,
-            })
-            .collect();
+        let counted = counted(backends);
         let (mut dead, mut slow, mut alive) = (Vec::new(), Vec::new(), Vec::new());
         for (backend, state) in counted.iter().copied() {
             match state {
@@ -86,12 +77,28 @@ impl<'a> Probes<'a> {
             Some((took, since)) => Self::Slow { took, since },
             None if alive.is_empty() => Self::NoData,
             None => {
-                let endpoints = backends.iter().filter(|(backend, _)| backend.path != ClusterIp);
+                let endpoints = backends
+                    .iter()
+                    .filter(|(backend, _)| backend.path != ClusterIp)
+                    .count();
                 Self::Good {
                     answered: alive.len(),
-                    of: if direct { endpoints.count() } else { counted.len() },
+                    of: if endpoints > 0 { endpoints } else { counted.len() },
                 }
             }
         }
     }
+}
+
+/// The backends that were tried and that count. The ClusterIP does only when it has ever answered and nothing else is
+/// there: where hookwatch runs there may be no way to it at all.
+pub fn counted(backends: &[(Backend, BackendState)]) -> Vec<&(Backend, BackendState)> {
+    let direct = backends.iter().any(|(backend, _)| backend.path != ClusterIp);
+    let counts = |(backend, state): &&(Backend, BackendState)| match state {
+        BackendState::Untried { .. } => false,
+        _ if backend.path != ClusterIp => true,
+        BackendState::Dead(dead) => !direct && dead.was_alive,
+        _ => !direct,
+    };
+    backends.iter().filter(counts).collect()
 }

@@ -12,8 +12,9 @@ use crate::domain::bypass::edit::MAX_CONDITIONS;
 use crate::domain::canaries::CanaryMemory;
 use crate::domain::canary::{CanaryOutcome, CanaryTarget};
 use crate::domain::diagnose::evidence::{Evidence, Scene};
+use crate::domain::diagnose::probes::counted;
 use crate::domain::history::Window;
-use crate::domain::hook::{BackendPath, FailurePolicy, Hook, HookId};
+use crate::domain::hook::{Backend, FailurePolicy, Hook, HookId};
 use crate::domain::probing::BackendState;
 use crate::domain::thresholds as t;
 use crate::domain::time::Time;
@@ -206,28 +207,15 @@ impl Court<'_> {
     }
 }
 
-/// How each backend is that a probe reaches another way than the API server, as far as it was tried.
-fn states_that_count<'a>(evidence: &'a Evidence<'_>) -> Vec<&'a BackendState> {
-    let direct = evidence
-        .backends
-        .iter()
-        .any(|(backend, _)| backend.path != BackendPath::ClusterIp);
-    let counted = evidence.backends.iter().filter(|(backend, state)| {
-        (!direct || backend.path != BackendPath::ClusterIp) && !matches!(state, BackendState::Untried { .. })
-    });
-    counted.map(|(_, state)| state).collect()
-}
-
 /// Users' calls do not reach the hook, because it is bypassed: what was counted before says nothing of how it is
 /// now, and nothing newer will be counted. Every backend answers, and that is all there is to know.
 fn is_well_though_uncalled(evidence: &Evidence<'_>, cause: Option<Cause>) -> bool {
-    let states = states_that_count(evidence);
+    let states = counted(evidence.backends);
+    let alive = |(_, state): &&(Backend, BackendState)| matches!(state, BackendState::Alive { .. });
     evidence.is_uncalled()
         && !matches!(cause, Some(Cause::NoEndpoints | Cause::NoService))
         && !states.is_empty()
-        && states
-            .iter()
-            .all(|state| matches!(state, BackendState::Alive { .. }))
+        && states.iter().all(alive)
 }
 
 /// Every backend that a probe reaches another way than the API server is dead or slow, or there is none; of a hook
@@ -236,8 +224,8 @@ fn probes_speak(evidence: &Evidence<'_>, cause: Option<Cause>) -> bool {
     if matches!(cause, Some(Cause::NoEndpoints | Cause::NoService)) {
         return evidence.without_backends_since.is_some();
     }
-    let states = states_that_count(evidence);
-    let bad = |state: &&BackendState| match state {
+    let states = counted(evidence.backends);
+    let bad = |(_, state): &&(Backend, BackendState)| match state {
         BackendState::Dead(dead) => dead.certain,
         BackendState::Slow { .. } => true,
         _ => false,
