@@ -14,6 +14,7 @@ use super::Output;
 use super::config::{Config, ConfigArguments};
 use super::engine::Engine;
 use super::progress::{Line, during};
+use crate::domain::diagnose::rules::suffices;
 use crate::domain::verdict::{Assessment, Health, Verdict, Writes};
 use crate::io::client::greeting::Obstacle;
 
@@ -23,8 +24,6 @@ const AT_LEAST: Duration = Duration::from_secs(6);
 const SETTLED: Duration = Duration::from_secs(3);
 /// With everything well, further looking brings nothing new after this.
 const ALL_WELL: Duration = Duration::from_secs(12);
-/// With this confidence in a culprit there is nothing to wait for.
-const SURE: f64 = 0.85;
 
 /// What `diagnose` was asked for.
 #[derive(Debug, Clone, clap::Args)]
@@ -195,7 +194,7 @@ async fn look(engine: &Engine, at_most: Duration) -> Option<Arc<Assessment>> {
         let looked = began.elapsed();
         let settled = looked >= AT_LEAST && since.elapsed() >= SETTLED;
         let enough = match conclusion {
-            Conclusion::HookFailing => assessment.culprits().all(|verdict| verdict.confidence >= SURE),
+            Conclusion::HookFailing => assessment.culprits().all(suffices),
             Conclusion::Healthy => looked >= ALL_WELL && !assessment.hooks.iter().any(is_suspect),
             Conclusion::CouldNotTell | Conclusion::NotAHook => false,
         };
@@ -330,12 +329,13 @@ fn report(conclusion: Conclusion, obstacle: Option<&str>, assessment: Option<&As
 
 fn about(verdict: &Verdict) -> String {
     let mut text = format!(
-        "{} {}: {} (effect {}, confidence {:.2})",
+        "{} {}: {} (effect {}, confidence {:.2}, rule {})",
         verdict.health.as_str().to_uppercase(),
         verdict.cause.map_or("BYPASSED", |cause| cause.as_str()),
         verdict.summary,
         verdict.effect.as_str(),
-        verdict.confidence
+        verdict.confidence,
+        verdict.rule
     );
     for sentence in &verdict.evidence {
         // Writing to a String cannot fail.

@@ -120,6 +120,8 @@ struct VerdictLine {
     configuration: Option<Arc<str>>,
     cause: Option<Cause>,
     confidence: f64,
+    webhook_confidence: f64,
+    rule: &'static str,
     health: Health,
 }
 
@@ -303,6 +305,8 @@ impl Replay {
                     configuration: verdict.configuration.clone(),
                     cause: verdict.cause,
                     confidence: verdict.confidence,
+                    webhook_confidence: verdict.webhook_confidence,
+                    rule: verdict.rule,
                     health: verdict.health,
                 })
                 .collect(),

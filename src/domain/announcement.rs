@@ -223,6 +223,7 @@ mod tests {
             confidence: 1.0,
             canaries: Vec::new(),
             bypass: None,
+            webhook_confidence: 0.9,
             rule: "no-data",
             excess_share: None,
             since: None,

@@ -53,8 +53,6 @@ pub use standing::HookStanding;
 
 use guards::Guards;
 
-/// How sure a verdict has to be, in percent.
-pub const SURE: u8 = 85;
 /// Independent witnesses that are needed.
 pub const WITNESSES: usize = 2;
 /// Reverts after which a hook is left alone.

@@ -52,6 +52,7 @@ pub fn diagnose(evidence: &Evidence<'_>) -> Verdict {
         cause: hit.cause,
         effect: effect(evidence, hit.cause, health),
         confidence: rule.confidence,
+        webhook_confidence: rule.webhook_confidence,
         rule: rule.name,
         excess_share: evidence.excess_share,
         since,

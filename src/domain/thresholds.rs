@@ -111,6 +111,9 @@ thresholds! { MEASURED Measured:
 }
 
 thresholds! { CHOSEN Chosen:
+    /// The breaker acts on no verdict that is less likely right than this, as the campaign measures it. Every rule that
+    /// it acts on is above; a lower value lets no further rule act.
+    sure_enough: f64 = 0.9;
     /// A write or an attempt under way for this long does not come back. Sooner, slow ones count; later, it is known
     /// later by as much.
     late: Duration = s(2);

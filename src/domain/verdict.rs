@@ -30,7 +30,9 @@ pub struct Verdict {
     pub cause: Option<Cause>,
     /// What that does.
     pub effect: Effect,
-    /// How sure this is, 0 to 1.
+    /// How likely it is that the webhook is judged rightly, whatever the cause, as the campaign measures it, 0 to 1.
+    pub webhook_confidence: f64,
+    /// How likely it is that webhook and cause are right, 0 to 1.
     pub confidence: f64,
     /// The rule that made it.
     pub rule: &'static str,

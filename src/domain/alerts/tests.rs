@@ -38,6 +38,7 @@ fn verdict(webhook: &str, health: Health, cause: Cause, effect: Effect) -> Verdi
         confidence: 0.9,
         canaries: Vec::new(),
         bypass: None,
+        webhook_confidence: 0.9,
         rule: "no-data",
         excess_share: None,
         since: None,

@@ -174,7 +174,7 @@ mod tests {
             health: Health::Failing,
             cause: Some(cause),
             effect,
-            confidence: 95,
+            sure: true,
             witnesses: BTreeSet::from([Witness::Probes, Witness::Canary]),
             ambiguous: false,
             doubt: None,

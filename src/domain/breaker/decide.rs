@@ -10,7 +10,7 @@ use super::guards::{Guard, HeldBack};
 use super::observed::{Shown, View};
 use super::policy::{Ceiling, PolicyRule, Rung, Subject};
 use super::step::{Counts, Does, Step, put_back, strike_out, tidy};
-use super::{Breaker, HookMemory, REVERTS, SURE, WITNESSES};
+use super::{Breaker, HookMemory, REVERTS, WITNESSES};
 use crate::domain::bypass::LONGEST_BY_HAND;
 use crate::domain::fence::AutoBreak;
 use crate::domain::hook::HookId;
@@ -127,7 +127,7 @@ impl Breaker {
         if !id.kind.is_admission() {
             return Err(HeldBack::NotAdmission);
         }
-        let sure = facts.witnesses.len() >= WITNESSES && facts.confidence >= SURE;
+        let sure = facts.witnesses.len() >= WITNESSES && facts.sure;
         if !sure && guards.on(Guard::Evidence) {
             return Err(HeldBack::Evidence);
         }

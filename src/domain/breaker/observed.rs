@@ -193,8 +193,8 @@ pub struct Facts {
     pub cause: Option<Cause>,
     /// What that does.
     pub effect: Effect,
-    /// How sure the verdict is, in percent.
-    pub confidence: u8,
+    /// The verdict is of a rule that may be acted on, and as likely right as that takes.
+    pub sure: bool,
     /// Who speaks against it.
     pub witnesses: BTreeSet<Witness>,
     /// The evidence goes by a name that other hooks have too, or had a moment ago.

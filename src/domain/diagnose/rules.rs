@@ -14,6 +14,7 @@ use crate::domain::hook::HookKind;
 use crate::domain::probing::Dead;
 use crate::domain::thresholds as t;
 use crate::domain::time::Time;
+use crate::domain::verdict::Verdict;
 use crate::domain::vocabulary::{Bypass, Cause, Health, Health::*};
 
 /// What a rule found.
@@ -34,12 +35,29 @@ pub struct Rule {
     pub needs: &'static [&'static str],
     /// How a hook is that it applies to.
     pub health: Health,
-    /// How likely it is that this is so, 0 to 1.
+    /// How likely it is that the webhook is judged rightly, 0 to 1.
+    pub webhook_confidence: f64,
+    /// How likely it is that webhook and cause are right, 0 to 1.
     pub confidence: f64,
     /// Whether it applies, and what it found.
     pub when: fn(&Evidence<'_>) -> Option<Hit>,
     /// Its own sentences of evidence.
     pub says: fn(&Evidence<'_>) -> Vec<String>,
+}
+
+/// Rules that name a culprit on what one witness saw, or on what may pass by itself: enough to tell a person, and not to
+/// change a configuration.
+const NOT_ACTED_ON: [&str; 5] = [
+    "timeouts-since-endpoint-left",
+    "calls-fail",
+    "slower-calls",
+    "slow-probes-and-canary",
+    "probes-for-long",
+];
+
+/// Whether a verdict suffices to bypass a webhook, with a second witness beside it.
+pub fn suffices(verdict: &Verdict) -> bool {
+    verdict.webhook_confidence >= t::sure_enough() && !NOT_ACTED_ON.contains(&verdict.rule)
 }
 
 impl Hit {
@@ -63,13 +81,14 @@ fn well(holds: bool) -> Option<Hit> {
 
 macro_rules! rules {
     ($(#[doc = $group:literal])* $table:ident: $($(#[doc = $needs:literal])+
-        $name:literal, $health:ident, $confidence:literal, $says:expr, $when:expr;)+) => {
+        $name:literal, $health:ident, $webhook:literal $cause:literal, $says:expr, $when:expr;)+) => {
         $(#[doc = $group])*
         pub const $table: &[Rule] = &[$(Rule {
             name: $name,
             needs: &[$($needs),+],
             health: $health,
-            confidence: $confidence,
+            webhook_confidence: $webhook,
+            confidence: $cause,
             when: $when,
             says: $says,
         }),+];
@@ -80,180 +99,180 @@ rules! {
     /// Every rule, the first that applies first.
     TABLE:
     /// Calls fail only around changes of the endpoints, three or more of them or in two bursts.
-    "rollout-gap", Failing, 0.85, words::rollout, |e| e.lost_in_rollouts(true);
+    "rollout-gap", Failing, 0.85 0.85, words::rollout, |e| e.lost_in_rollouts(true);
     /// A call failed, or a probe was refused, around a change of the endpoints.
-    "rollout-gap-once", Suspect, 0.6, words::rollout, |e| e.lost_in_rollouts(false);
+    "rollout-gap-once", Suspect, 0.6 0.6, words::rollout, |e| e.lost_in_rollouts(false);
     /// The Service or its endpoints are missing, and the API server's side says that calls fail.
-    "no-backends-and-calls-fail", Failing, 0.97, nothing, |e| e.no_backends()?.when(e.api_says_so || e.theirs_fails());
+    "no-backends-and-calls-fail", Failing, 0.97 0.97, nothing, |e| e.no_backends()?.when(e.api_says_so || e.theirs_fails());
     /// The Service or its endpoints have been missing for 5 s and no call was answered since, or a call failed.
-    "no-backends", Failing, 0.85, nothing, |e| e.no_backends()?.when(e.is_admission() && e.is_missed());
+    "no-backends", Failing, 0.85 0.85, nothing, |e| e.no_backends()?.when(e.is_admission() && e.is_missed());
     /// The Service or its endpoints are missing: that may be a rollout.
-    "no-backends-yet", Suspect, 0.6, nothing, |e| e.no_backends();
+    "no-backends-yet", Suspect, 0.6 0.6, nothing, |e| e.no_backends();
     /// It is bypassed, and no backend answers a probe, as before the bypass.
-    "bypassed-still-dead", Failing, 0.9, nothing, |e| e.all_dead()?.when(e.is_dead_as_before());
+    "bypassed-still-dead", Failing, 0.9 0.9, nothing, |e| e.all_dead()?.when(e.is_dead_as_before());
     /// It is on probation, a canary that was sent since got through, and every backend answers.
-    "probation-passed", Healthy, 0.9, nothing, |e| well(e.has_passed_probation() && e.is_good());
+    "probation-passed", Healthy, 0.9 0.9, nothing, |e| well(e.has_passed_probation() && e.is_good());
     /// The connection that hookwatch kept to a backend that left is silent, and a call ran into its timeout since.
-    "pooled-connection-and-timeout", Failing, 0.95, words::stale, |e| e.stale(|stale| stale.own && stale.speaks);
+    "pooled-connection-and-timeout", Failing, 0.95 0.95, words::stale, |e| e.stale(|stale| stale.own && stale.speaks);
     /// The connection that hookwatch kept to a backend that left is silent, and a canary waits for no other hook.
-    "pooled-connection-and-canary", Failing, 0.85, words::stale, |e| {
+    "pooled-connection-and-canary", Failing, 0.85 0.85, words::stale, |e| {
         e.stale(|stale| stale.own && e.canary_late.is_some() && !e.others_hang)
     };
     /// It was named for that, and the API server may have such connections yet.
-    "pooled-connection-goes-on", Failing, 0.85, words::stale, |e| {
+    "pooled-connection-goes-on", Failing, 0.85 0.85, words::stale, |e| {
         let named = e.was_failing_with() == Some(Cause::StaleConnection);
         e.stale(|stale| stale.own && !stale.over && named)
     };
     /// The connection that hookwatch kept to a backend that left is silent: the API server may have such ones.
-    "pooled-connection", Suspect, 0.6, words::stale, |e| e.stale(|stale| stale.own && !stale.over);
+    "pooled-connection", Suspect, 0.6 0.6, words::stale, |e| e.stale(|stale| stale.own && !stale.over);
     /// An endpoint left, calls ran into their timeout since, others are answered, and so is every probe.
-    "timeouts-since-endpoint-left", Failing, 0.75, words::stale, |e| {
+    "timeouts-since-endpoint-left", Failing, 0.75 0.75, words::stale, |e| {
         e.stale(|stale| !stale.own && stale.counted && e.counters.failing())
     };
     /// An endpoint left, a call ran into its timeout since, others are answered, and so is every probe.
-    "timeout-since-endpoint-left", Suspect, 0.6, words::stale, |e| e.stale(|stale| !stale.own && stale.speaks);
+    "timeout-since-endpoint-left", Suspect, 0.6 0.6, words::stale, |e| e.stale(|stale| !stale.own && stale.speaks);
     /// Calls fail around a change of the endpoints: it may be over in a moment.
-    "burst", Suspect, 0.5, words::late, |e| {
+    "burst", Suspect, 0.5 0.5, words::late, |e| {
         let cause = if e.is_partial() { e.partial_cause() } else { e.api_cause() };
         Hit::new(cause, None).when(e.api_says_so && e.is_burst())
     };
     /// The API server's side says that calls fail, and no backend answers a probe.
-    "calls-fail-and-probes", Failing, 0.97, words::late, |e| {
+    "calls-fail-and-probes", Failing, 0.97 0.97, words::late, |e| {
         let (worst, _) = e.worst()?;
         Hit::new(worst.cause, Some(worst.since)).when(e.api_says_so && !e.way_may_be_gone(worst))
     };
     /// Calls under a name that several hooks share fail, and some backends of this one are dead.
-    "calls-fail-and-some-probes-shared-name", Suspect, 0.85, words::late, |e| {
+    "calls-fail-and-some-probes-shared-name", Suspect, 0.85 0.85, words::late, |e| {
         e.some_dead(e.partial_cause())?.when(e.api_says_so && e.ambiguous && !e.is_named())
     };
     /// The API server's side says that calls fail, and some backends are dead.
-    "calls-fail-and-some-probes", Failing, 0.85, words::late, |e| e.some_dead(e.partial_cause())?.when(e.api_says_so);
+    "calls-fail-and-some-probes", Failing, 0.85 0.85, words::late, |e| e.some_dead(e.partial_cause())?.when(e.api_says_so);
     /// Calls under a name that several hooks share fail: the counters accuse none of them.
-    "calls-fail-shared-name", Suspect, 0.4, words::reached, |e| e.api()?.when(e.ambiguous && !e.is_named());
+    "calls-fail-shared-name", Suspect, 0.4 0.4, words::reached, |e| e.api()?.when(e.ambiguous && !e.is_named());
     /// A refused canary names it and users' calls fail; nobody listens, or the inventory is late.
-    "canary-and-calls-refused", Failing, 0.85, words::reached, |e| {
+    "canary-and-calls-refused", Failing, 0.85 0.85, words::reached, |e| {
         e.api()?.when(e.is_named_and_counted() && e.api_cause() == Cause::Refused)
     };
     /// A refused canary names it, and users' calls fail.
-    "canary-and-calls", Failing, 0.92, words::reached, |e| e.api()?.when(e.is_named_and_counted());
+    "canary-and-calls", Failing, 0.92 0.92, words::reached, |e| e.api()?.when(e.is_named_and_counted());
     /// A refused canary names it.
-    "canary", Failing, 0.85, words::reached, |e| e.api()?.when(e.is_named());
+    "canary", Failing, 0.85 0.85, words::reached, |e| e.api()?.when(e.is_named());
     /// Users' calls run into their timeout.
-    "calls-time-out", Failing, 0.85, words::reached, |e| {
+    "calls-time-out", Failing, 0.85 0.85, words::reached, |e| {
         let told = e.latest().is_some() || e.counters.calls >= 1.0;
         e.api()?.when(told && e.api_cause() == Cause::Hanging)
     };
     /// Users' calls fail: that is certain, and why is a guess.
-    "calls-fail", Failing, 0.4, words::reached, |e| e.api();
+    "calls-fail", Failing, 0.4 0.4, words::reached, |e| e.api();
     /// The API server's side says that it fails, as its own cause has it, and no probe from here ever got through.
-    "extension-fails-own-path", Failing, 0.85, nothing, |e| {
+    "extension-fails-own-path", Failing, 0.85 0.85, nothing, |e| {
         let (worst, _) = e.worst()?;
         let said = e.theirs.as_ref()?.fails??;
         Hit::new(said, Some(worst.since)).when(worst.is_path() && !worst.was_alive)
     };
     /// The API server's side says that it fails, and no backend answers a probe.
-    "extension-fails-and-probes", Failing, 0.95, nothing, |e| e.all_dead()?.when(e.theirs.as_ref()?.fails.is_some());
+    "extension-fails-and-probes", Failing, 0.95 0.95, nothing, |e| e.all_dead()?.when(e.theirs.as_ref()?.fails.is_some());
     /// The API server's side says that it fails, and some backends are dead.
-    "extension-fails-and-some-probes", Failing, 0.85, nothing, |e| {
+    "extension-fails-and-some-probes", Failing, 0.85 0.85, nothing, |e| {
         e.some_dead(Cause::Partial)?.when(e.theirs.as_ref()?.fails.is_some())
     };
     /// It works for the API server, and no probe from here ever got through.
-    "extension-works-own-path", Healthy, 0.7, nothing, |e| {
+    "extension-works-own-path", Healthy, 0.7 0.7, nothing, |e| {
         let (worst, _) = e.worst()?;
         well(e.theirs_contradicts(worst) && worst.is_path() && !worst.was_alive)
     };
     /// It was named, no backend answers a probe, and nothing was asked of it since.
-    "extension-still-dead", Failing, 0.8, nothing, |e| {
+    "extension-still-dead", Failing, 0.8 0.8, nothing, |e| {
         let works = e.theirs.as_ref()?.works_since.is_some();
         e.all_dead()?.when(e.was_failing() && !works && !e.scene.self_doubt)
     };
     /// The API server's side says that it fails, and backends take connections from here.
-    "extension-unavailable", Suspect, 0.7, nothing, |e| e.theirs_alone()?.when(available(e.hook).is_some());
+    "extension-unavailable", Suspect, 0.7 0.7, nothing, |e| e.theirs_alone()?.when(available(e.hook).is_some());
     /// Conversions fail, and backends take connections from here.
-    "extension-fails", Suspect, 0.6, nothing, |e| e.theirs_alone();
+    "extension-fails", Suspect, 0.6 0.6, nothing, |e| e.theirs_alone();
     /// It is slow for the API server, and probes are answered late.
-    "extension-slow-and-probes", Failing, 0.9, nothing, |e| {
+    "extension-slow-and-probes", Failing, 0.9 0.9, nothing, |e| {
         let slow = e.theirs.as_ref()?.slow;
         e.late_probes()?.when(slow)
     };
     /// It is slow for the API server, and not for us.
-    "extension-slow", Suspect, 0.6, nothing, |e| {
+    "extension-slow", Suspect, 0.6 0.6, nothing, |e| {
         let theirs = e.theirs.as_ref()?;
         let unseen = e.is_good() || matches!(e.probes, Probes::NoData);
         Hit::new(Cause::Slow, theirs.since).when(theirs.slow && unseen)
     };
     /// Calls and probes are answered late, and the extra time of writes is this hook's or a canary shows it.
-    "slow-and-probes", Failing, 0.95, words::slow_canary, |e| {
+    "slow-and-probes", Failing, 0.95 0.95, words::slow_canary, |e| {
         e.slowness.as_ref()?;
         e.late_probes()?.when(e.is_the_excess() || e.canary_slow.is_some())
     };
     /// Calls take half a second and more, again and again, and the extra time of writes is this hook's.
-    "slow-calls", Failing, 0.85, words::slow_canary, |e| e.slow_calls(t::slow_always());
+    "slow-calls", Failing, 0.85 0.85, words::slow_canary, |e| e.slow_calls(t::slow_always());
     /// Calls take five times as long as usual, again and again, and the extra time of writes is this hook's.
-    "slower-calls", Failing, 0.75, words::slow_canary, |e| e.slow_calls(0.0);
+    "slower-calls", Failing, 0.75 0.75, words::slow_canary, |e| e.slow_calls(0.0);
     /// Calls are answered late, or were a moment ago.
-    "slow-calls-once", Suspect, 0.6, words::slow_canary, |e| {
+    "slow-calls-once", Suspect, 0.6 0.6, words::slow_canary, |e| {
         let over = e.slowness.as_ref()?.is_old && e.worst().is_some();
         Hit::new(Cause::Slow, None).when(!over)
     };
     /// Probes are answered late, a canary took as long, and the API server has counted nothing since.
-    "slow-probes-and-canary", Failing, 0.8, words::slow_canary, |e| {
+    "slow-probes-and-canary", Failing, 0.8 0.8, words::slow_canary, |e| {
         let Probes::Slow { since, took } = e.probes else { return None };
         e.late_probes()?.when(e.is_admission() && e.canary_is_as_slow((since, took)))
     };
     /// No backend of anything answers: the fault may be hookwatch's own.
-    "probes-self-doubt", Suspect, 0.3, words::late, |e| {
+    "probes-self-doubt", Suspect, 0.3 0.3, words::late, |e| {
         let (worst, _) = e.worst()?;
         e.all_dead()?.when(e.scene.self_doubt && (worst.certain || e.theirs.is_some()))
     };
     /// No backend answers a probe, and the API server was answered since.
-    "probes-contradicted", Suspect, 0.4, words::late, |e| {
+    "probes-contradicted", Suspect, 0.4 0.4, words::late, |e| {
         let (worst, since) = e.worst()?;
         let answered = worst.certain && e.is_answered_since(worst, since);
         e.all_dead()?.when(answered || e.theirs_contradicts(worst))
     };
     /// No backend answers a probe, and writes have been waiting since.
-    "probes-and-writes-wait", Failing, 0.9, words::late, |e| {
+    "probes-and-writes-wait", Failing, 0.9 0.9, words::late, |e| {
         let (worst, since) = e.worst()?;
         e.all_dead()?.when(e.is_admission() && worst.certain && e.writes_wait_for(worst, since))
     };
     /// No backend answered a probe for 5 s, at least twice, and the way to the pods is open.
-    "probes-for-long", Failing, 0.75, words::late, |e| {
+    "probes-for-long", Failing, 0.75 0.75, words::late, |e| {
         let Probes::All { worst, dead } = &e.probes else { return None };
         let (_, since) = e.worst()?;
         e.all_dead()?.when(e.is_admission() && worst.certain && e.is_dead_for_long(worst, dead, since))
     };
     /// No backend answers a probe.
-    "probes", Suspect, 0.5, words::late, |e| e.all_dead();
+    "probes", Suspect, 0.5 0.5, words::late, |e| e.all_dead();
     /// Some backends are dead.
-    "some-probes", Suspect, 0.85, nothing, |e| e.some_dead(Cause::Partial);
+    "some-probes", Suspect, 0.85 0.85, nothing, |e| e.some_dead(Cause::Partial);
     /// A call failed, or a canary was refused.
-    "a-call-failed", Suspect, 0.5, words::reached, |e| {
+    "a-call-failed", Suspect, 0.5 0.5, words::reached, |e| {
         Hit::new(e.first_cause(), None).when(e.counters.failed >= 1.0 || e.current().next().is_some())
     };
     /// Probes are answered late.
-    "slow-probes", Suspect, 0.5, words::slow_canary, |e| e.late_probes();
+    "slow-probes", Suspect, 0.5 0.5, words::slow_canary, |e| e.late_probes();
     /// It denies at least half of what it is shown: it works.
-    "denies", Suspect, 0.95, nothing, |e| Hit::new(Cause::Denying, None).when(e.counters.denies_much(&e.spans[2]));
+    "denies", Suspect, 0.95 0.95, nothing, |e| Hit::new(Cause::Denying, None).when(e.counters.denies_much(&e.spans[2]));
     /// It was bypassed as unreachable for the API server: whether it is reachable now is not known before it tries.
-    "bypassed-unreachable", Suspect, 0.5, nothing, |e| {
+    "bypassed-unreachable", Suspect, 0.5 0.5, nothing, |e| {
         let unreachable = e.before.and_then(|before| before.cause) == Some(Cause::Unreachable);
         Hit::new(Cause::Unreachable, None).when(e.uncalled && e.is_good() && unreachable)
     };
     /// It is bypassed and every backend answers: nothing but probes can tell.
-    "bypassed-probes-good", Healthy, 0.8, nothing, |e| well(e.uncalled && e.is_good());
+    "bypassed-probes-good", Healthy, 0.8 0.8, nothing, |e| well(e.uncalled && e.is_good());
     /// It is bypassed and no probe says anything: what was wrong may be so still.
-    "bypassed-no-data", Suspect, 0.5, nothing, |e| {
+    "bypassed-no-data", Suspect, 0.5 0.5, nothing, |e| {
         Hit::new(e.before?.cause?, None).when(e.uncalled && matches!(e.probes, Probes::NoData))
     };
     /// Every probe and every call is answered.
-    "answers-and-probes", Healthy, 0.98, nothing, |e| well(e.is_good() && e.is_called_well());
+    "answers-and-probes", Healthy, 0.98 0.98, nothing, |e| well(e.is_good() && e.is_called_well());
     /// Every probe is answered.
-    "answers-probes", Healthy, 0.9, nothing, |e| well(e.is_good());
+    "answers-probes", Healthy, 0.9 0.9, nothing, |e| well(e.is_good());
     /// Every call is answered.
-    "answers", Healthy, 0.8, nothing, |e| well(e.is_called_well() && !e.ambiguous);
+    "answers", Healthy, 0.8 0.8, nothing, |e| well(e.is_called_well() && !e.ambiguous);
     /// No witness says anything.
-    "no-data", Unknown, 0.0, nothing, |_| well(true);
+    "no-data", Unknown, 0.0 0.0, nothing, |_| well(true);
 }
 
 fn nothing(_: &Evidence<'_>) -> Vec<String> {

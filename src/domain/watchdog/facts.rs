@@ -13,6 +13,7 @@ use crate::domain::canaries::CanaryMemory;
 use crate::domain::canary::{CanaryOutcome, CanaryTarget};
 use crate::domain::diagnose::evidence::{Evidence, Scene};
 use crate::domain::diagnose::probes::counted;
+use crate::domain::diagnose::rules::suffices;
 use crate::domain::history::Window;
 use crate::domain::hook::{Backend, FailurePolicy, Hook, HookId};
 use crate::domain::probing::BackendState;
@@ -73,7 +74,7 @@ impl Court<'_> {
             health,
             cause,
             effect,
-            confidence: (verdict.confidence.clamp(0.0, 1.0) * 100.0).round() as u8,
+            sure: suffices(verdict),
             witnesses,
             ambiguous: self.tampering.is_shared(&hook.id.webhook, now),
             doubt: self.tampering.doubt(hook, &self.scene.seen.changes, now),

@@ -202,7 +202,11 @@ fn evidence(verdict: &Verdict) -> Markup {
     html! {
         p { (Foreign(&verdict.summary)) }
         @if verdict.cause.is_some() {
-            p.quiet { "Confidence " span.n { (format!("{:.2}", verdict.confidence)) } ", effect " (verdict.effect.as_str()) "." }
+            p.quiet {
+                "Confidence " span.n { (format!("{:.2}", verdict.confidence)) } " (that it is this webhook: "
+                span.n { (format!("{:.2}", verdict.webhook_confidence)) } "), effect " (verdict.effect.as_str())
+                ", rule " (verdict.rule) "."
+            }
         }
         @if !verdict.evidence.is_empty() || !verdict.risks.is_empty() {
             h3 { "Evidence" }

@@ -36,8 +36,8 @@ pub fn evidence(seen: &Seen, hook: Option<&Hook>, wide: usize) -> Vec<Line> {
     let mut verdict = hook.health.as_str().to_uppercase();
     if let Some(cause) = &hook.cause {
         verdict.push_str(&format!(
-            ": {cause}, effect {}, confidence {:.2}",
-            hook.effect, hook.confidence
+            ": {cause}, effect {}, confidence {:.2}, rule {}",
+            hook.effect, hook.confidence, hook.rule
         ));
     }
     if let Some(since) = hook.since {

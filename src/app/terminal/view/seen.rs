@@ -106,6 +106,9 @@ pub struct Hook {
     /// How sure this is, 0 to 1.
     #[serde(default)]
     pub confidence: f64,
+    /// The rule that made the verdict.
+    #[serde(default)]
+    pub rule: Text,
     /// Which part of the extra time per write is its own, 0 to 1.
     pub excess_share: Option<f64>,
     /// Since when.

@@ -77,7 +77,7 @@ impl Incident {
                 health: Health::Healthy,
                 cause: None,
                 effect: Effect::None,
-                confidence: 95,
+                sure: true,
                 witnesses: BTreeSet::new(),
                 ambiguous: false,
                 doubt: None,

@@ -176,7 +176,7 @@ impl Setup {
                 Mood::Hanging | Mood::Thin => Some(Cause::Hanging),
             },
             effect: if bad { Effect::Blocking } else { Effect::None },
-            confidence: 95,
+            sure: true,
             witnesses,
             ambiguous: false,
             doubt: None,

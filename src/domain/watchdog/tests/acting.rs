@@ -82,7 +82,7 @@ fn a_hang_has_two_witnesses_before_any_call_has_ended() {
     let facts = incident.facts(13 * SECOND + 100, &opa);
     assert!(facts.is_culprit(), "{facts:?}");
     assert_eq!(facts.witnesses, witnesses(&[Witness::Probes, Witness::Canary]));
-    assert!(facts.confidence >= 85 && !facts.ambiguous && facts.meets_control_plane);
+    assert!(facts.sure && !facts.ambiguous && facts.meets_control_plane);
 }
 
 #[test]

@@ -91,6 +91,7 @@ fn change(name: &str, health: Health) -> Change {
             confidence: 0.9,
             canaries: Vec::new(),
             bypass: None,
+            webhook_confidence: 0.9,
             rule: "no-data",
             excess_share: None,
             since: None,
