@@ -3,7 +3,8 @@
 //! `cargo run --release --example campaign -- --incidents 2000 --seed 1` plays as many incidents on a model of an
 //! API server that shares no code with the diagnosis, lets the pure core and a naive judge look at each, and reports
 //! how right both were. `--only INDEX -v` plays one of them and tells its story. `trace` writes down every change of a
-//! verdict and every act of the breaker; `compare` tells in what two builds differ by their traces.
+//! verdict and every act of the breaker; `compare` tells in what two builds differ by their traces. `fit` prints how
+//! right each rule is: what its confidences should be.
 
 mod breaking;
 mod compare;
@@ -33,7 +34,7 @@ use incident::draw;
 use model::SECOND;
 use play::{Manner, play};
 use report::Report;
-use score::score;
+use score::{Score, score};
 use trace::TraceArguments;
 
 /// Measures how often the diagnosis is right, on incidents drawn at random.
@@ -127,10 +128,7 @@ fn measure(arguments: &Arguments) {
     }
     let began = Instant::now();
     let hours = hours(arguments.quiet_days);
-    let scores = run(arguments.jobs, arguments.incidents, "incidents", |index| {
-        let incident = draw::incident(arguments.seed, index);
-        score(index, &incident, &play(&incident, manner))
-    });
+    let scores = scores(arguments.jobs, arguments.incidents, arguments.seed, manner);
     let quiet = run(arguments.jobs, hours, "quiet hours", |index| {
         let incident = draw::quiet(arguments.seed, index, QUIET);
         score(index, &incident, &play(&incident, manner))
@@ -144,6 +142,14 @@ fn measure(arguments: &Arguments) {
         },
     }
     eprintln!("took {:.0} s", began.elapsed().as_secs_f64());
+}
+
+/// Plays so many incidents, and reckons up each.
+fn scores(jobs: usize, incidents: u64, seed: u64, manner: Manner) -> Vec<Score> {
+    run(jobs, incidents, "incidents", |index| {
+        let incident = draw::incident(seed, index);
+        score(index, &incident, &play(&incident, manner))
+    })
 }
 
 /// The stretches of quiet in so many days.
