@@ -8,6 +8,7 @@
 
 mod breaking;
 mod compare;
+mod fit;
 mod incident;
 mod model;
 mod naive;
@@ -30,6 +31,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use breaking::Farthest;
 use compare::CompareArguments;
+use fit::FitArguments;
 use incident::draw;
 use model::SECOND;
 use play::{Manner, play};
@@ -79,6 +81,8 @@ enum Mode {
     Trace(TraceArguments),
     /// Tells in what two traces differ; exit code 0 when in nothing, 1 when in something, 2 when one cannot be read
     Compare(CompareArguments),
+    /// Prints how right each rule is: what to write into the table as its two confidences
+    Fit(FitArguments),
 }
 
 /// How to print.
@@ -97,6 +101,10 @@ fn main() -> ExitCode {
         Some(Mode::Trace(arguments)) => trace::write(arguments).map(|()| ExitCode::SUCCESS),
         Some(Mode::Compare(arguments)) => {
             compare::print(arguments).map(|same| ExitCode::from(u8::from(!same)))
+        }
+        Some(Mode::Fit(arguments)) => {
+            print!("{}", fit::text(arguments));
+            Ok(ExitCode::SUCCESS)
         }
         None => {
             measure(&arguments);
