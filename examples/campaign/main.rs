@@ -4,10 +4,11 @@
 //! API server that shares no code with the diagnosis, lets the pure core and a naive judge look at each, and reports
 //! how right both were. `--only INDEX -v` plays one of them and tells its story. `trace` writes down every change of a
 //! verdict and every act of the breaker; `compare` tells in what two builds differ by their traces. `fit` prints how
-//! right each rule is: what its confidences should be.
+//! right each rule is: what its confidences should be. `document` prints docs/diagnosis.md.
 
 mod breaking;
 mod compare;
+mod document;
 mod fit;
 mod incident;
 mod model;
@@ -31,6 +32,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use breaking::Farthest;
 use compare::CompareArguments;
+use document::DocumentArguments;
 use fit::FitArguments;
 use incident::draw;
 use model::SECOND;
@@ -83,6 +85,8 @@ enum Mode {
     Compare(CompareArguments),
     /// Prints how right each rule is: what to write into the table as its two confidences
     Fit(FitArguments),
+    /// Prints docs/diagnosis.md, with the figures of a report
+    Document(DocumentArguments),
 }
 
 /// How to print.
@@ -106,6 +110,10 @@ fn main() -> ExitCode {
             print!("{}", fit::text(arguments));
             Ok(ExitCode::SUCCESS)
         }
+        Some(Mode::Document(arguments)) => document::text(arguments).map(|text| {
+            print!("{text}");
+            ExitCode::SUCCESS
+        }),
         None => {
             measure(&arguments);
             Ok(ExitCode::SUCCESS)
