@@ -3,10 +3,13 @@
 //! `cargo run --release --example campaign -- --incidents 2000 --seed 1` plays as many incidents on a model of an
 //! API server that shares no code with the diagnosis, lets the pure core and a naive judge look at each, and reports
 //! how right both were. `--only INDEX -v` plays one of them and tells its story. `trace` writes down every change of a
-//! verdict and every act of the breaker; `compare` tells in what two builds differ by their traces.
+//! verdict and every act of the breaker; `compare` tells in what two builds differ by their traces. `fit` prints how
+//! right each rule is: what its confidences should be. `document` prints docs/diagnosis.md.
 
 mod breaking;
 mod compare;
+mod document;
+mod fit;
 mod incident;
 mod model;
 mod naive;
@@ -29,11 +32,13 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use breaking::Farthest;
 use compare::CompareArguments;
+use document::DocumentArguments;
+use fit::FitArguments;
 use incident::draw;
 use model::SECOND;
 use play::{Manner, play};
 use report::Report;
-use score::score;
+use score::{Score, score};
 use trace::TraceArguments;
 
 /// Measures how often the diagnosis is right, on incidents drawn at random.
@@ -78,6 +83,10 @@ enum Mode {
     Trace(TraceArguments),
     /// Tells in what two traces differ; exit code 0 when in nothing, 1 when in something, 2 when one cannot be read
     Compare(CompareArguments),
+    /// Prints how right each rule is: what to write into the table as its two confidences
+    Fit(FitArguments),
+    /// Prints docs/diagnosis.md, with the figures of a report
+    Document(DocumentArguments),
 }
 
 /// How to print.
@@ -97,6 +106,14 @@ fn main() -> ExitCode {
         Some(Mode::Compare(arguments)) => {
             compare::print(arguments).map(|same| ExitCode::from(u8::from(!same)))
         }
+        Some(Mode::Fit(arguments)) => {
+            print!("{}", fit::text(arguments));
+            Ok(ExitCode::SUCCESS)
+        }
+        Some(Mode::Document(arguments)) => document::text(arguments).map(|text| {
+            print!("{text}");
+            ExitCode::SUCCESS
+        }),
         None => {
             measure(&arguments);
             Ok(ExitCode::SUCCESS)
@@ -127,10 +144,7 @@ fn measure(arguments: &Arguments) {
     }
     let began = Instant::now();
     let hours = hours(arguments.quiet_days);
-    let scores = run(arguments.jobs, arguments.incidents, "incidents", |index| {
-        let incident = draw::incident(arguments.seed, index);
-        score(index, &incident, &play(&incident, manner))
-    });
+    let scores = scores(arguments.jobs, arguments.incidents, arguments.seed, manner);
     let quiet = run(arguments.jobs, hours, "quiet hours", |index| {
         let incident = draw::quiet(arguments.seed, index, QUIET);
         score(index, &incident, &play(&incident, manner))
@@ -144,6 +158,14 @@ fn measure(arguments: &Arguments) {
         },
     }
     eprintln!("took {:.0} s", began.elapsed().as_secs_f64());
+}
+
+/// Plays so many incidents, and reckons up each.
+fn scores(jobs: usize, incidents: u64, seed: u64, manner: Manner) -> Vec<Score> {
+    run(jobs, incidents, "incidents", |index| {
+        let incident = draw::incident(seed, index);
+        score(index, &incident, &play(&incident, manner))
+    })
 }
 
 /// The stretches of quiet in so many days.

@@ -30,8 +30,38 @@ pub struct Turn {
     pub cause: Option<Cause>,
     /// The highest that was reached before the next turn.
     pub confidence: f64,
+    /// The rules that said it, one after the other.
+    pub spoken: Vec<Spoken>,
     /// Only where it was asked for.
     pub evidence: Vec<String>,
+}
+
+/// Which rule made a verdict from an instant on, and how sure it was.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Spoken {
+    pub at: At,
+    pub rule: &'static str,
+    /// That the webhook is at fault.
+    pub webhook: f64,
+    /// That the cause is right as well.
+    pub cause: f64,
+}
+
+impl Spoken {
+    fn new(at: At, verdict: &Verdict) -> Self {
+        let (webhook, cause) = confidences(verdict);
+        Self {
+            at,
+            rule: verdict.rule,
+            webhook,
+            cause,
+        }
+    }
+}
+
+/// How likely a verdict says it is that the webhook is at fault, and that its cause is right as well.
+fn confidences(verdict: &Verdict) -> (f64, f64) {
+    (verdict.confidence, verdict.confidence)
 }
 
 /// What was said to be no hook's from an instant on.
@@ -152,6 +182,14 @@ fn note_verdict(turns: &mut Vec<Turn>, at: At, verdict: &Verdict, in_full: bool)
         && (last.health, last.cause) == (verdict.health, verdict.cause)
     {
         last.confidence = last.confidence.max(verdict.confidence);
+        let spoken = Spoken::new(at, verdict);
+        match last.spoken.last_mut().filter(|last| last.rule == spoken.rule) {
+            Some(last) => {
+                last.webhook = last.webhook.max(spoken.webhook);
+                last.cause = last.cause.max(spoken.cause);
+            }
+            None => last.spoken.push(spoken),
+        }
         return;
     }
     turns.push(Turn {
@@ -159,6 +197,7 @@ fn note_verdict(turns: &mut Vec<Turn>, at: At, verdict: &Verdict, in_full: bool)
         health: verdict.health,
         cause: verdict.cause,
         confidence: verdict.confidence,
+        spoken: vec![Spoken::new(at, verdict)],
         evidence: if in_full {
             verdict.evidence.clone()
         } else {

@@ -1,15 +1,21 @@
 //! The figures of a campaign.
 
 mod breaker;
+mod calibration;
+mod flaps;
+mod rules;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::Serialize;
 
 use crate::incident::Kind;
 use crate::naive::THRESHOLDS;
-use crate::score::{Claim, Found, Score, is_culprit};
+use crate::score::{Found, Score, is_culprit};
+use calibration::Calibrations;
+use flaps::FlapReport;
+pub use rules::{PerRule, per_rule};
 
 /// How one kind of fault was found.
 #[derive(Debug, Default, Serialize)]
@@ -33,19 +39,8 @@ pub struct PerKind {
     pub said_instead: BTreeMap<&'static str, usize>,
 }
 
-/// How often claims of a confidence were right.
-#[derive(Debug, Serialize)]
-pub struct Bin {
-    pub from: f64,
-    pub to: f64,
-    pub claims: usize,
-    pub right: f64,
-    /// What was said of what instead, how often.
-    pub wrong: BTreeMap<String, usize>,
-}
-
 /// See the module's head.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub struct Report {
     pub seed: u64,
     pub incidents: usize,
@@ -76,7 +71,11 @@ pub struct Report {
     pub false_alarms: usize,
     pub false_elsewhere: usize,
     pub false_alarm_hours: Vec<u64>,
-    pub calibration: Vec<Bin>,
+    pub flaps: FlapReport,
+    /// The same in the quiet hours.
+    pub quiet_flaps: FlapReport,
+    pub calibration: Calibrations,
+    pub rules: Vec<PerRule>,
     pub kinds: BTreeMap<Kind, PerKind>,
     /// What the breaker did, where there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -97,122 +96,95 @@ fn percentile(values: &mut [f64], q: f64) -> Option<f64> {
 impl Report {
     /// Adds everything up.
     pub fn of(scores: &[Score], quiet: &[Score], seed: u64) -> Self {
-        let culprit = |found: &&Found| is_culprit(found.kind) && found.felt;
-        let culprits: Vec<&Found> = scores
-            .iter()
-            .flat_map(|score| &score.found)
-            .filter(culprit)
-            .collect();
-        let all: Vec<&Found> = scores
-            .iter()
-            .flat_map(|score| &score.found)
-            .filter(|found| is_culprit(found.kind))
-            .collect();
-        let incidents = |which: &dyn Fn(&Score) -> bool| -> Vec<u64> {
-            scores
-                .iter()
-                .filter(|score| which(score))
-                .map(|score| score.index)
-                .collect()
-        };
-        let mut quick: Vec<f64> = culprits
-            .iter()
-            .filter(|found| found.kind.fails_calls())
-            .filter_map(|found| found.intervals)
-            .collect();
+        let wrong = which(scores, |score| !score.wrong.is_empty());
         let naive = (0..THRESHOLDS.len())
             .map(|at| {
-                scores
-                    .iter()
-                    .filter(|score| score.naive.get(at) == Some(&true))
-                    .count()
+                let right = |score: &&Score| score.naive.get(at) == Some(&true);
+                scores.iter().filter(right).count()
             })
             .enumerate()
             .max_by_key(|(_, right)| *right)
             .unwrap_or_default();
-        let wrong = incidents(&|score| !score.wrong.is_empty());
-        let hooks = |found: &Found| found.kind.elsewhere().is_none();
-        Self {
+        let mut report = Self {
             seed,
             incidents: scores.len(),
             requests: scores.iter().chain(quiet).map(|score| score.calls).sum(),
-            right_culprit: part(
-                culprits.iter().filter(|found| found.named).count(),
-                culprits.len(),
-            ),
-            right_culprit_and_cause: part(
-                culprits
-                    .iter()
-                    .filter(|found| found.named && found.right_cause)
-                    .count(),
-                culprits.len(),
-            ),
-            culprit_faults: culprits.len(),
-            right_culprit_of_all: part(all.iter().filter(|found| found.named).count(), all.len()),
-            culprit_faults_of_all: all.len(),
             wrong_culprit: wrong.len() as f64 / scores.len().max(1) as f64,
             wrong_culprit_incidents: wrong,
-            missed_incidents: incidents(&|score| {
-                score
-                    .found
-                    .iter()
-                    .any(|found| hooks(found) && found.felt && !found.named)
-            }),
-            misnamed_incidents: incidents(&|score| {
-                let misnamed =
-                    |found: &Found| hooks(found) && found.felt && found.named && !found.right_cause;
-                score.found.iter().any(misnamed)
-            }),
-            wrong_elsewhere_incidents: incidents(&|score| !score.wrong_elsewhere.is_empty()),
-            missed_elsewhere_incidents: incidents(&|score| {
-                score
-                    .found
-                    .iter()
-                    .any(|found| !hooks(found) && found.felt && !found.right_cause)
-            }),
-            held_incidents: incidents(&|score| score.found.iter().any(|found| found.held)),
-            intervals_median: percentile(&mut quick, 0.5),
-            intervals_p95: percentile(&mut quick, 0.95),
             ours_right: part(scores.iter().filter(|score| score.ours).count(), scores.len()),
             naive_right: part(naive.1, scores.len()),
             naive_threshold: THRESHOLDS[naive.0],
             quiet_days: quiet.len() as f64 / 24.0,
             false_alarms: quiet.iter().map(|score| score.wrong.len()).sum(),
             false_elsewhere: quiet.iter().map(|score| score.wrong_elsewhere.len()).sum(),
-            false_alarm_hours: quiet
-                .iter()
-                .filter(|score| !score.wrong.is_empty())
-                .map(|score| score.index)
-                .collect(),
-            calibration: calibration(scores),
+            false_alarm_hours: which(quiet, |score| !score.wrong.is_empty()),
+            flaps: FlapReport::of(scores),
+            quiet_flaps: FlapReport::of(quiet),
+            calibration: Calibrations::of(scores.iter().flat_map(|score| &score.claims)),
+            rules: per_rule(scores),
             kinds: per_kind(scores),
             breaker: breaker::BreakerReport::of(scores, quiet),
-        }
+            ..Self::default()
+        };
+        report.add_culprits(scores);
+        report.add_lists(scores);
+        report
+    }
+
+    /// How the hooks at fault were found.
+    fn add_culprits(&mut self, scores: &[Score]) {
+        let found = scores.iter().flat_map(|score| &score.found);
+        let all: Vec<&Found> = found.filter(|found| is_culprit(found.kind)).collect();
+        let felt: Vec<&Found> = all.iter().copied().filter(|found| found.felt).collect();
+        let named = |of: &[&Found]| part(of.iter().filter(|found| found.named).count(), of.len());
+        let by_name = felt.iter().filter(|found| found.named && found.right_cause);
+        let mut quick: Vec<f64> = felt
+            .iter()
+            .filter(|found| found.kind.fails_calls())
+            .filter_map(|found| found.intervals)
+            .collect();
+        self.right_culprit = named(&felt);
+        self.right_culprit_and_cause = part(by_name.count(), felt.len());
+        self.culprit_faults = felt.len();
+        self.right_culprit_of_all = named(&all);
+        self.culprit_faults_of_all = all.len();
+        self.intervals_median = percentile(&mut quick, 0.5);
+        self.intervals_p95 = percentile(&mut quick, 0.95);
+    }
+
+    /// Which incidents are worth a look.
+    fn add_lists(&mut self, scores: &[Score]) {
+        let hooks = |found: &Found| found.kind.elsewhere().is_none();
+        let with = |is: &dyn Fn(&Found) -> bool| which(scores, |score| score.found.iter().any(is));
+        self.missed_incidents = with(&|found| hooks(found) && found.felt && !found.named);
+        self.misnamed_incidents =
+            with(&|found| hooks(found) && found.felt && found.named && !found.right_cause);
+        self.wrong_elsewhere_incidents = which(scores, |score| !score.wrong_elsewhere.is_empty());
+        self.missed_elsewhere_incidents = with(&|found| !hooks(found) && found.felt && !found.right_cause);
+        self.held_incidents = with(&|found| found.held);
     }
 }
 
-fn calibration(scores: &[Score]) -> Vec<Bin> {
-    let edges = [0.0, 0.55, 0.7, 0.8, 0.88, 0.93, 1.01];
-    let claims: Vec<&Claim> = scores.iter().flat_map(|score| &score.claims).collect();
-    let bin = |edge: &[f64]| {
-        let inside: Vec<_> = claims
+/// The indexes of those.
+fn which(scores: &[Score], is: impl Fn(&Score) -> bool) -> Vec<u64> {
+    let scores = scores.iter().filter(|score| is(score));
+    scores.map(|score| score.index).collect()
+}
+
+/// What was claimed of hooks with this cause: how often, and how often rightly. What is said of one hook is one claim,
+/// whatever the rules.
+fn claims_of(kind: Kind, scores: &[Score]) -> (usize, usize) {
+    let (mut claims, mut right) = (0, 0);
+    for score in scores {
+        let of_it = score
+            .claims
             .iter()
-            .filter(|claim| (edge[0]..edge[1]).contains(&claim.confidence))
-            .collect();
-        let mut wrong = BTreeMap::new();
-        for claim in inside.iter().filter(|claim| !claim.right) {
-            let kind = claim.kind.map_or("nothing", Kind::as_str);
-            *wrong.entry(format!("{} of {kind}", claim.cause)).or_default() += 1;
-        }
-        Bin {
-            wrong,
-            from: edge[0],
-            to: edge[1].min(1.0),
-            claims: inside.len(),
-            right: part(inside.iter().filter(|claim| claim.right).count(), inside.len()),
-        }
-    };
-    edges.windows(2).map(bin).filter(|bin| bin.claims > 0).collect()
+            .filter(|claim| claim.counted && claim.said == kind.as_str());
+        let distinct: BTreeSet<(usize, bool)> = of_it.map(|claim| (claim.hook, claim.cause.right)).collect();
+        claims += distinct.len();
+        right += distinct.iter().filter(|(_, right)| *right).count();
+    }
+    (claims, right)
 }
 
 fn per_kind(scores: &[Score]) -> BTreeMap<Kind, PerKind> {
@@ -232,12 +204,7 @@ fn per_kind(scores: &[Score]) -> BTreeMap<Kind, PerKind> {
             *said_instead.entry(found.said.unwrap_or("nothing")).or_default() += 1;
         }
         let mut intervals: Vec<f64> = felt.iter().filter_map(|found| found.intervals).collect();
-        let claims: Vec<&Claim> = scores
-            .iter()
-            .flat_map(|score| &score.claims)
-            .filter(|claim| claim.cause == kind.as_str())
-            .collect();
-        let right = claims.iter().filter(|claim| claim.right).count();
+        let (claims, right) = claims_of(kind, scores);
         let named = felt.iter().filter(|found| found.named).count();
         kinds.insert(
             kind,
@@ -246,8 +213,8 @@ fn per_kind(scores: &[Score]) -> BTreeMap<Kind, PerKind> {
                 not_felt: all.len() - felt.len(),
                 found: part(named, felt.len()),
                 recall: part(felt.iter().filter(|found| found.right_cause).count(), felt.len()),
-                precision: (!claims.is_empty()).then(|| part(right, claims.len())),
-                claims: claims.len(),
+                precision: (claims > 0).then(|| part(right, claims)),
+                claims,
                 intervals_median: percentile(&mut intervals, 0.5),
                 intervals_p95: percentile(&mut intervals, 0.95),
                 intervals_worst: percentile(&mut intervals, 1.0),
@@ -270,6 +237,33 @@ fn percent(value: f64) -> String {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.sum(f)?;
+        if self.quiet_days > 0.0 {
+            writeln!(
+                f,
+                "{} false alarms in {:.1} quiet days {:?}; {} of troubles that are no hook's",
+                self.false_alarms, self.quiet_days, self.false_alarm_hours, self.false_elsewhere
+            )?;
+            write!(f, "in quiet hours, {}", self.quiet_flaps)?;
+        }
+        writeln!(f, "\nmissed            {:?}", self.missed_incidents)?;
+        writeln!(f, "misnamed          {:?}", self.misnamed_incidents)?;
+        writeln!(f, "missed, no hook   {:?}", self.missed_elsewhere_incidents)?;
+        writeln!(f, "wrong, no hook    {:?}", self.wrong_elsewhere_incidents)?;
+        writeln!(f, "not let go        {:?}", self.held_incidents)?;
+        table(f, "cause", &self.kinds)?;
+        self.calibration.fmt(f)?;
+        rules::Shown(&self.rules).fmt(f)?;
+        match &self.breaker {
+            Some(breaker) => breaker.fmt(f),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Report {
+    /// The figures that stand for the whole.
+    fn sum(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
             "{} incidents of seed {}; {} requests",
@@ -307,39 +301,7 @@ impl fmt::Display for Report {
             self.naive_threshold,
             percent(self.naive_right)
         )?;
-        if self.quiet_days > 0.0 {
-            writeln!(
-                f,
-                "{} false alarms in {:.1} quiet days {:?}; {} of troubles that are no hook's",
-                self.false_alarms, self.quiet_days, self.false_alarm_hours, self.false_elsewhere
-            )?;
-        }
-        writeln!(f, "\nmissed            {:?}", self.missed_incidents)?;
-        writeln!(f, "misnamed          {:?}", self.misnamed_incidents)?;
-        writeln!(f, "missed, no hook   {:?}", self.missed_elsewhere_incidents)?;
-        writeln!(f, "wrong, no hook    {:?}", self.wrong_elsewhere_incidents)?;
-        writeln!(f, "not let go        {:?}", self.held_incidents)?;
-        table(f, "cause", &self.kinds)?;
-        writeln!(f, "\nconfidence     claims  right    wrong most often")?;
-        for bin in &self.calibration {
-            let mut wrong: Vec<(&String, &usize)> = bin.wrong.iter().collect();
-            wrong.sort_by_key(|(_, times)| std::cmp::Reverse(**times));
-            let wrong: Vec<String> = wrong
-                .iter()
-                .take(4)
-                .map(|(said, times)| format!("{said} {times}"))
-                .collect();
-            let (right, wrong) = (percent(bin.right), wrong.join(", "));
-            writeln!(
-                f,
-                "{:.2} to {:.2}  {:8}  {right:<8} {wrong}",
-                bin.from, bin.to, bin.claims
-            )?;
-        }
-        match &self.breaker {
-            Some(breaker) => breaker.fmt(f),
-            None => Ok(()),
-        }
+        write!(f, "{}", self.flaps)
     }
 }
 

@@ -1,6 +1,10 @@
 //! Holds what was said against what was true.
 
 pub mod breaker;
+pub mod claims;
+pub mod flaps;
+
+use std::collections::BTreeSet;
 
 use hookwatch::domain::verdict::{Cause, Health, NotAHook};
 
@@ -9,7 +13,9 @@ use crate::model::cluster::{Backend, Cluster, Release, ReplicaSpec, Serving};
 use crate::model::manner::Manner;
 use crate::model::{At, SECOND, as_seconds};
 use crate::naive::THRESHOLDS;
-use crate::play::{Played, Trace, Turn};
+use crate::play::{Played, Trace};
+use claims::{Claim, Span, claims, naming, spans};
+use flaps::Flaps;
 
 /// The interval between two probes of one backend in calm times: the unit of the time to a verdict.
 const PROBE_INTERVAL: f64 = 5.0;
@@ -44,17 +50,10 @@ pub struct Found {
     pub intervals: Option<f64>,
     /// The hook was still named long after the fault was over.
     pub held: bool,
-}
-
-/// Something that was claimed.
-#[derive(Debug, Clone, serde::Serialize)]
-pub struct Claim {
-    pub hook: usize,
-    /// What was really wrong with the hook, if anything.
-    pub kind: Option<Kind>,
-    pub cause: &'static str,
-    pub confidence: f64,
-    pub right: bool,
+    /// The rule that named a hook of it as failing first.
+    pub first_rule: Option<&'static str>,
+    /// Every rule that did.
+    pub rules: BTreeSet<&'static str>,
 }
 
 /// The reckoning of one incident.
@@ -67,6 +66,8 @@ pub struct Score {
     /// Troubles laid to something that was well.
     pub wrong_elsewhere: Vec<String>,
     pub claims: Vec<Claim>,
+    /// What went to and fro.
+    pub flaps: Flaps,
     /// Per threshold: whether the naive judge was right.
     pub naive: Vec<bool>,
     /// Whether the core was right by the measure that the naive judge is held to.
@@ -74,22 +75,6 @@ pub struct Score {
     pub calls: u64,
     /// What the breaker did, where there was one.
     pub breaker: Option<breaker::Reckoning>,
-}
-
-/// Spans during which a hook was failing, each with cause and confidence.
-fn failing(turns: &[Turn], end: At) -> impl Iterator<Item = (At, At, Cause, f64)> {
-    turns.iter().enumerate().filter_map(move |(index, turn)| {
-        let until = turns.get(index + 1).map_or(end, |next| next.at);
-        (turn.health == Health::Failing).then_some((turn.at, until, turn.cause?, turn.confidence))
-    })
-}
-
-/// The same for suspects that are no more than that.
-fn suspect(turns: &[Turn], end: At) -> impl Iterator<Item = (At, At, Cause, f64)> {
-    turns.iter().enumerate().filter_map(move |(index, turn)| {
-        let until = turns.get(index + 1).map_or(end, |next| next.at);
-        (turn.health == Health::Suspect).then_some((turn.at, until, turn.cause?, turn.confidence))
-    })
 }
 
 /// Reckons up.
@@ -114,6 +99,7 @@ pub fn score(index: u64, incident: &Incident, played: &Played) -> Score {
         found,
         wrong,
         claims,
+        flaps: Flaps::of(incident, &played.trace),
         ours: false,
         breaker: breaker::reckon(incident, played),
     };
@@ -138,13 +124,16 @@ fn found_hook(fault: &Fault, alone: bool, incident: &Incident, played: &Played) 
     let mut held = false;
     for hook in &fault.hooks {
         let turns = &played.trace.hooks[*hook];
-        let named: Vec<(At, At, Cause, f64)> = match fault.kind.is_for_suspects() {
-            true => suspect(turns, incident.end)
-                .chain(failing(turns, incident.end))
-                .collect(),
-            false => failing(turns, incident.end).collect(),
-        };
-        for (from, until, cause, _) in named {
+        let failing = || spans(turns, incident.end, Health::Failing);
+        let mut named: Vec<Span<'_>> = Vec::new();
+        if fault.kind.is_for_suspects() {
+            named.extend(spans(turns, incident.end, Health::Suspect));
+        }
+        named.extend(failing());
+        for Span {
+            from, until, cause, ..
+        } in named
+        {
             let (begun, over) = (from.max(window.0), until.min(window.1));
             if begun < over {
                 // Suspicion of something else is no sight of this.
@@ -157,13 +146,15 @@ fn found_hook(fault: &Fault, alone: bool, incident: &Incident, played: &Played) 
                 }
             }
         }
-        held |= failing(turns, incident.end)
-            .any(|(from, until, ..)| from < fault.until && until > fault.until + GRACE && until > from);
+        held |= failing().any(|Span { from, until, .. }| {
+            from < fault.until && until > fault.until + GRACE && until > from
+        });
     }
     let said = spoken
         .iter()
         .max_by_key(|(_, time)| *time)
         .map(|(cause, _)| *cause);
+    let (first_rule, rules) = naming(fault, window, incident, played);
     // Whoever was there before hookwatch is counted from hookwatch's beginning.
     let began = fault.from.max(incident.begin);
     Found {
@@ -175,6 +166,8 @@ fn found_hook(fault: &Fault, alone: bool, incident: &Incident, played: &Played) 
         said: said.map(Cause::as_str),
         intervals: first.map(|first| as_seconds(first - began) / PROBE_INTERVAL),
         held,
+        first_rule,
+        rules,
     }
 }
 
@@ -276,77 +269,9 @@ fn found_elsewhere(
         said: said.map(NotAHook::as_str),
         intervals: first.map(|first| as_seconds(first.saturating_sub(fault.from)) / PROBE_INTERVAL),
         held: false,
+        first_rule: None,
+        rules: BTreeSet::new(),
     }
-}
-
-/// Every hook that was named as failing, or suspected of what only suspects are suspected of.
-fn claims(incident: &Incident, played: &Played) -> (Vec<String>, Vec<Claim>) {
-    let trace = &played.trace;
-    let (mut wrong, mut claims) = (Vec::new(), Vec::new());
-    for (hook, turns) in trace.hooks.iter().enumerate() {
-        let name = &incident.cluster.hooks[hook].id.webhook;
-        let faults = || {
-            incident
-                .faults
-                .iter()
-                .filter(move |fault| fault.hooks.contains(&hook))
-        };
-        for (from, until, cause, confidence) in failing(turns, incident.end) {
-            let during = |fault: &&Fault| from < fault.until + GRACE && until > fault.from;
-            let blamed = |fault: &&Fault| fault.kind != Kind::Denying;
-            let guilty = faults().filter(during).find(blamed);
-            let gap = cause == Cause::RolloutGap && lost_in_a_rollout(hook, (from, until), incident, played);
-            let right = guilty.is_some_and(|fault| causes(fault, incident).contains(&cause)) || gap;
-            if guilty.is_none() && !gap {
-                let spoken = as_seconds(until - from);
-                wrong.push(format!(
-                    "{name} {cause} at {:.1} s for {spoken:.1} s",
-                    as_seconds(from)
-                ));
-            }
-            claims.push(Claim {
-                hook,
-                kind: guilty.map(|fault| fault.kind),
-                cause: cause.as_str(),
-                confidence,
-                right,
-            });
-        }
-        for (from, until, cause, confidence) in suspect(turns, incident.end) {
-            if matches!(cause, Cause::Partial | Cause::Denying) && until - from >= 5 * SECOND {
-                let right = faults().any(|fault| {
-                    from < fault.until + GRACE && until > fault.from && fault.kind.causes().contains(&cause)
-                });
-                claims.push(Claim {
-                    hook,
-                    kind: faults().next().map(|fault| fault.kind),
-                    cause: cause.as_str(),
-                    confidence,
-                    right,
-                });
-            }
-        }
-    }
-    // What is said, taken back and said again is one claim.
-    let mut distinct: Vec<Claim> = Vec::new();
-    for claim in claims {
-        let known = distinct
-            .iter_mut()
-            .find(|known| (known.hook, known.cause, known.right) == (claim.hook, claim.cause, claim.right));
-        match known {
-            Some(known) => known.confidence = known.confidence.max(claim.confidence),
-            None => distinct.push(claim),
-        }
-    }
-    let claims = distinct;
-    wrong.extend(
-        trace
-            .strangers
-            .iter()
-            .take(1)
-            .map(|(at, name)| format!("{name}, which no configuration has, at {:.1} s", as_seconds(*at))),
-    );
-    (wrong, claims)
 }
 
 fn wrong_elsewhere(incident: &Incident, trace: &Trace) -> Vec<String> {
@@ -383,17 +308,6 @@ fn happened(incident: &Incident, said: NotAHook, at: At) -> bool {
             .any(|replica| replica.load.within(before, at).any(|load| *load > 2.0)),
         NotAHook::QueuedByFlowControl | NotAHook::Unexplained => false,
     }
-}
-
-/// Calls of the hook really failed in a rollout that was not meant as the fault.
-fn lost_in_a_rollout(hook: usize, (from, until): (At, At), incident: &Incident, played: &Played) -> bool {
-    let service = incident.cluster.hooks[hook].service;
-    let gaps = incident.gaps.iter().filter(|gap| gap.service == service);
-    gaps.filter(|gap| from < gap.until + GRACE && until > gap.from)
-        .any(|gap| {
-            let mut calls = played.ledger.calls(hook, gap.from, gap.until);
-            calls.any(|call| call.failed)
-        })
 }
 
 /// Some API server, and not every one, was not serving for a moment of the time.

@@ -83,10 +83,17 @@ fn timeline(text: &mut String, incident: &Incident, played: &Played, in_full: bo
     for (hook, turns) in played.trace.hooks.iter().enumerate() {
         for turn in turns {
             let cause = turn.cause.map_or("", |cause| cause.as_str());
+            let rules: Vec<&str> = turn.spoken.iter().take(4).map(|spoken| spoken.rule).collect();
             let said = format!(
-                "hook {hook} {} {cause} {:.2}",
+                "hook {hook} {} {cause} {:.2} {}{}",
                 turn.health.as_str(),
-                turn.confidence
+                turn.confidence,
+                rules.join(", "),
+                if turn.spoken.len() > rules.len() {
+                    ", ..."
+                } else {
+                    ""
+                }
             );
             lines.push((turn.at, said, &turn.evidence));
         }

@@ -15,6 +15,7 @@ mod configuration;
 mod contract;
 mod dashboards;
 mod deploy;
+mod diagnosis;
 mod exposed;
 mod installed;
 mod links;

@@ -1,0 +1,64 @@
+//! docs/diagnosis.md is what the tables of rules and thresholds say. What was measured of a rule is the campaign's to
+//! write (`campaign document`), and stays as it is here.
+
+#[path = "../../examples/campaign/document/page.rs"]
+mod page;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hookwatch::domain::diagnose::rules::TABLE;
+use hookwatch::domain::thresholds;
+
+use crate::{read, root};
+
+const DOCUMENT: &str = "docs/diagnosis.md";
+
+/// What was measured, by rule; the run stands above the first of them.
+fn measured(document: &str) -> BTreeMap<&str, &str> {
+    let mut rule = "";
+    let mut found = BTreeMap::new();
+    for line in document.lines() {
+        if let Some(heading) = line.strip_prefix("### `") {
+            rule = heading.trim_end_matches('`');
+        } else if let Some(figures) = line.strip_prefix(page::MEASURED) {
+            found.insert(rule, figures);
+        }
+    }
+    found
+}
+
+#[test]
+fn the_rules_and_their_document_are_the_same() {
+    let document = read(DOCUMENT);
+    let measured = measured(&document);
+    let generated = page::page(&|name| measured.get(name).map(|figures| (*figures).to_owned()));
+    if std::env::var_os("HOOKWATCH_BLESS").is_some() {
+        std::fs::write(root().join(DOCUMENT), generated).unwrap();
+        return;
+    }
+    assert_eq!(
+        document, generated,
+        "the rules or the thresholds have changed: HOOKWATCH_BLESS=1 cargo test --test repository diagnosis"
+    );
+}
+
+#[test]
+fn every_rule_and_every_threshold_has_its_place() {
+    let document = read(DOCUMENT);
+    let names: BTreeSet<&str> = TABLE.iter().map(|rule| rule.name).collect();
+    assert_eq!(names.len(), TABLE.len(), "two rules have one name");
+    for rule in TABLE {
+        assert!(
+            document.contains(&format!("### `{}`\n", rule.name)),
+            "{}",
+            rule.name
+        );
+    }
+    for threshold in thresholds::all() {
+        let row = format!("\n| `{}` | ", threshold.name);
+        assert!(document.contains(&row), "{}", threshold.name);
+    }
+    for (rule, figures) in measured(&document) {
+        assert!(figures.len() > 10, "{rule}: {figures:?}");
+    }
+}
