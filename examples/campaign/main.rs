@@ -3,8 +3,11 @@
 //! `cargo run --release --example campaign -- --incidents 2000 --seed 1` plays as many incidents on a model of an
 //! API server that shares no code with the diagnosis, lets the pure core and a naive judge look at each, and reports
 //! how right both were. `--only INDEX -v` plays one of them and tells its story. `trace` writes down every change of a
-//! verdict and every act of the breaker; `compare` tells in what two builds differ by their traces.
+//! verdict and every act of the breaker; `compare` tells in what two builds differ by their traces. Built with
+//! `--features ablation`, `ablate` tells what each rule and each threshold of the diagnosis is worth.
 
+#[cfg(feature = "ablation")]
+mod ablate;
 mod breaking;
 mod compare;
 mod incident;
@@ -78,6 +81,9 @@ enum Mode {
     Trace(TraceArguments),
     /// Tells in what two traces differ; exit code 0 when in nothing, 1 when in something, 2 when one cannot be read
     Compare(CompareArguments),
+    /// Tells what each rule and each chosen threshold is worth: what is said without it, or with another
+    #[cfg(feature = "ablation")]
+    Ablate(ablate::AblateArguments),
 }
 
 /// How to print.
@@ -97,6 +103,8 @@ fn main() -> ExitCode {
         Some(Mode::Compare(arguments)) => {
             compare::print(arguments).map(|same| ExitCode::from(u8::from(!same)))
         }
+        #[cfg(feature = "ablation")]
+        Some(Mode::Ablate(arguments)) => ablate::print(arguments).map(|()| ExitCode::SUCCESS),
         None => {
             measure(&arguments);
             Ok(ExitCode::SUCCESS)

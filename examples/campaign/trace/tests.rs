@@ -13,6 +13,9 @@ fn arguments(into: PathBuf, jobs: usize) -> TraceArguments {
         recordings: Vec::new(),
         scrapes: vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/recordings")],
         jobs,
+        figures: None,
+        #[cfg(feature = "ablation")]
+        change: None,
     }
 }
 
