@@ -11,11 +11,13 @@ use std::process::Command;
 use std::str::FromStr;
 
 use anyhow::{Context, bail};
+use clap::ValueEnum;
 use hookwatch::domain::diagnose::rules::TABLE;
 use hookwatch::domain::thresholds::{Origin, ablation, all};
 
 use crate::breaking::Farthest;
 use crate::compare::{Difference, Options, compare};
+use crate::incident::draw::Draws;
 use crate::run;
 use crate::trace::Figures;
 use table::{Row, Table};
@@ -32,6 +34,9 @@ pub struct AblateArguments {
     /// What all chance comes from
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// What to draw incidents from
+    #[arg(long, value_enum, default_value_t = Draws::Usual)]
+    draws: Draws,
     /// With the breaker on, and how far it may go
     #[arg(long, value_enum)]
     breaker: Option<Farthest>,
@@ -205,11 +210,16 @@ fn trace(arguments: &AblateArguments, change: Option<&Change>, into: &Path) -> a
     command.args(["--incidents", &arguments.incidents.to_string()]);
     command.args(["--seed", &arguments.seed.to_string()]);
     command.arg("--into").arg(into).arg("--figures").arg(&figures);
-    if let Some(breaker) = arguments
-        .breaker
-        .and_then(|breaker| clap::ValueEnum::to_possible_value(&breaker))
-    {
-        command.args(["--breaker", breaker.get_name()]);
+    let named = |flag, value: Option<clap::builder::PossibleValue>| {
+        value.map(|value| [flag, value.get_name().to_owned()])
+    };
+    let breaker = arguments.breaker.and_then(|breaker| breaker.to_possible_value());
+    let draws = arguments.draws.to_possible_value();
+    for flag in [
+        named("--breaker".to_owned(), breaker),
+        named("--draws".to_owned(), draws),
+    ] {
+        command.args(flag.into_iter().flatten());
     }
     for (flag, folders) in [
         ("--recordings", &arguments.recordings),

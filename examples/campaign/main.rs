@@ -32,7 +32,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use breaking::Farthest;
 use compare::CompareArguments;
-use incident::draw;
+use incident::draw::{self, Draws};
 use model::SECOND;
 use play::{Manner, play};
 use report::Report;
@@ -60,6 +60,9 @@ struct Arguments {
     /// Quiet days to listen for false alarms in
     #[arg(long, default_value_t = 0.0)]
     quiet_days: f64,
+    /// What to draw incidents from
+    #[arg(long, value_enum, default_value_t = Draws::Usual)]
+    draws: Draws,
     /// With the breaker on, and how far it may go
     #[arg(long, value_enum)]
     breaker: Option<Farthest>,
@@ -122,7 +125,7 @@ fn measure(arguments: &Arguments) {
         ..Manner::default()
     };
     let one = match (arguments.only, arguments.only_quiet) {
-        (Some(index), _) => Some((index, draw::incident(arguments.seed, index))),
+        (Some(index), _) => Some((index, arguments.draws.incident(arguments.seed, index))),
         (_, Some(index)) => Some((index, draw::quiet(arguments.seed, index, QUIET))),
         _ => None,
     };
@@ -136,7 +139,7 @@ fn measure(arguments: &Arguments) {
     let began = Instant::now();
     let hours = hours(arguments.quiet_days);
     let scores = run(arguments.jobs, arguments.incidents, "incidents", |index| {
-        let incident = draw::incident(arguments.seed, index);
+        let incident = arguments.draws.incident(arguments.seed, index);
         score(index, &incident, &play(&incident, manner))
     });
     let quiet = run(arguments.jobs, hours, "quiet hours", |index| {

@@ -19,7 +19,8 @@ use hookwatch::domain::time::Time;
 use hookwatch::io::recorder::is_part;
 
 use crate::breaking::Farthest;
-use crate::incident::{Incident, draw};
+use crate::incident::Incident;
+use crate::incident::draw::{self, Draws};
 use crate::play::{Manner, play_with};
 use crate::score::score;
 use crate::{QUIET, hours, run};
@@ -42,6 +43,9 @@ pub struct TraceArguments {
     /// What all chance comes from
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+    /// What to draw incidents from
+    #[arg(long, value_enum, default_value_t = Draws::Usual)]
+    pub draws: Draws,
     /// With the breaker on, and how far it may go
     #[arg(long, value_enum)]
     pub breaker: Option<Farthest>,
@@ -109,7 +113,11 @@ pub fn write(arguments: &TraceArguments) -> anyhow::Result<()> {
     let breaker = arguments
         .breaker
         .map_or_else(|| "off".to_owned(), |breaker| format!("{breaker:?}"));
-    let mut content = pack(&format!("# seed {}, breaker {breaker}\n", arguments.seed))?;
+    let draws = match arguments.draws {
+        Draws::Usual => "",
+        Draws::Life => ", draws of life",
+    };
+    let mut content = pack(&format!("# seed {}, breaker {breaker}{draws}\n", arguments.seed))?;
     let mut figures = Figures::default();
     for block in blocks {
         let (mut text, of_it) = block?;
@@ -207,7 +215,7 @@ fn block(source: &Source, arguments: &TraceArguments) -> anyhow::Result<(String,
     let mut figures = Figures::default();
     let text = match source {
         Source::Incident(index) => {
-            let incident = draw::incident(arguments.seed, *index);
+            let incident = arguments.draws.incident(arguments.seed, *index);
             let text = played(*index, &incident, arguments.breaker, &mut figures);
             format!("incident {index}\n{text}")
         }
