@@ -9,6 +9,8 @@ use std::cmp::Ordering;
 use std::path::{Path, PathBuf};
 
 use blocks::{Block, Blocks};
+#[cfg(feature = "ablation")]
+pub use report::Difference;
 use report::{Found, Report};
 
 /// What `compare` was asked for.

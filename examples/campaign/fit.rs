@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use crate::breaking::Farthest;
+use crate::incident::draw::Draws;
 use crate::play::Manner;
 use crate::report::{PerRule, per_rule};
 use crate::scores;
@@ -11,7 +12,7 @@ use crate::scores;
 const HEAD: &str = "\
 # rule, webhook, cause, claims
 # The shares that were right, (right + 1) / (claims + 2): with few claims nearer to one half (Laplace).
-# A rule that suspects and has fewer than 20 claims is measured by all its suspicions.
+# A rule that suspects is measured by all its suspicions, however short.
 # A dash: it said nothing that can be right or wrong.
 ";
 
@@ -39,7 +40,8 @@ pub fn text(arguments: &FitArguments) -> String {
         breaker,
         ..Manner::default()
     };
-    let scores = scores(arguments.jobs, arguments.incidents, arguments.seed, manner);
+    let seed = (Draws::Usual, arguments.seed);
+    let scores = scores(arguments.jobs, arguments.incidents, seed, manner);
     let mut text = HEAD.to_owned();
     for rule in per_rule(&scores) {
         text.push_str(&line(&rule));

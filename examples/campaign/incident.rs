@@ -3,6 +3,7 @@
 pub mod draw;
 mod elsewhere;
 mod faults;
+mod life;
 mod noise;
 mod rollout;
 pub mod stage;

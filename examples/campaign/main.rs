@@ -4,8 +4,11 @@
 //! API server that shares no code with the diagnosis, lets the pure core and a naive judge look at each, and reports
 //! how right both were. `--only INDEX -v` plays one of them and tells its story. `trace` writes down every change of a
 //! verdict and every act of the breaker; `compare` tells in what two builds differ by their traces. `fit` prints how
-//! right each rule is: what its confidences should be. `document` prints docs/diagnosis.md.
+//! right each rule is: what its confidences should be. `document` prints docs/diagnosis.md. Built with
+//! `--features ablation`, `ablate` tells what each rule and each threshold of the diagnosis is worth.
 
+#[cfg(feature = "ablation")]
+mod ablate;
 mod breaking;
 mod compare;
 mod document;
@@ -34,7 +37,7 @@ use breaking::Farthest;
 use compare::CompareArguments;
 use document::DocumentArguments;
 use fit::FitArguments;
-use incident::draw;
+use incident::draw::{self, Draws};
 use model::SECOND;
 use play::{Manner, play};
 use report::Report;
@@ -62,6 +65,9 @@ struct Arguments {
     /// Quiet days to listen for false alarms in
     #[arg(long, default_value_t = 0.0)]
     quiet_days: f64,
+    /// What to draw incidents from
+    #[arg(long, value_enum, default_value_t = Draws::Usual)]
+    draws: Draws,
     /// With the breaker on, and how far it may go
     #[arg(long, value_enum)]
     breaker: Option<Farthest>,
@@ -87,6 +93,9 @@ enum Mode {
     Fit(FitArguments),
     /// Prints docs/diagnosis.md, with the figures of a report
     Document(DocumentArguments),
+    /// Tells what each rule and each chosen threshold is worth: what is said without it, or with another
+    #[cfg(feature = "ablation")]
+    Ablate(ablate::AblateArguments),
 }
 
 /// How to print.
@@ -114,6 +123,8 @@ fn main() -> ExitCode {
             print!("{text}");
             ExitCode::SUCCESS
         }),
+        #[cfg(feature = "ablation")]
+        Some(Mode::Ablate(arguments)) => ablate::print(arguments).map(|()| ExitCode::SUCCESS),
         None => {
             measure(&arguments);
             Ok(ExitCode::SUCCESS)
@@ -131,7 +142,7 @@ fn measure(arguments: &Arguments) {
         ..Manner::default()
     };
     let one = match (arguments.only, arguments.only_quiet) {
-        (Some(index), _) => Some((index, draw::incident(arguments.seed, index))),
+        (Some(index), _) => Some((index, arguments.draws.incident(arguments.seed, index))),
         (_, Some(index)) => Some((index, draw::quiet(arguments.seed, index, QUIET))),
         _ => None,
     };
@@ -144,7 +155,8 @@ fn measure(arguments: &Arguments) {
     }
     let began = Instant::now();
     let hours = hours(arguments.quiet_days);
-    let scores = scores(arguments.jobs, arguments.incidents, arguments.seed, manner);
+    let seed = (arguments.draws, arguments.seed);
+    let scores = scores(arguments.jobs, arguments.incidents, seed, manner);
     let quiet = run(arguments.jobs, hours, "quiet hours", |index| {
         let incident = draw::quiet(arguments.seed, index, QUIET);
         score(index, &incident, &play(&incident, manner))
@@ -161,9 +173,9 @@ fn measure(arguments: &Arguments) {
 }
 
 /// Plays so many incidents, and reckons up each.
-fn scores(jobs: usize, incidents: u64, seed: u64, manner: Manner) -> Vec<Score> {
+fn scores(jobs: usize, incidents: u64, (draws, seed): (Draws, u64), manner: Manner) -> Vec<Score> {
     run(jobs, incidents, "incidents", |index| {
-        let incident = draw::incident(seed, index);
+        let incident = draws.incident(seed, index);
         score(index, &incident, &play(&incident, manner))
     })
 }

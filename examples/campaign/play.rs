@@ -61,7 +61,7 @@ impl Spoken {
 
 /// How likely a verdict says it is that the webhook is at fault, and that its cause is right as well.
 fn confidences(verdict: &Verdict) -> (f64, f64) {
-    (verdict.confidence, verdict.confidence)
+    (verdict.webhook_confidence, verdict.confidence)
 }
 
 /// What was said to be no hook's from an instant on.

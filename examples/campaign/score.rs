@@ -239,7 +239,7 @@ fn found_elsewhere(
         // Writes that go another way do not wait for it, and neither do canaries.
         Kind::ReplicaDown => {
             let way = &incident.cluster.replicas[played.canaries_at];
-            *way.serving.at(fault.from) == Serving::Hung
+            *way.serving.at(fault.from) != Serving::Up
         }
         _ => true,
     };

@@ -4,6 +4,7 @@
 //! what was asked for; a block for each incident, quiet hour, recording and folder of scrapes follows, and then
 //! [`END`], without which it was cut off.
 
+mod figures;
 mod said;
 
 use std::fs;
@@ -18,9 +19,12 @@ use hookwatch::domain::time::Time;
 use hookwatch::io::recorder::is_part;
 
 use crate::breaking::Farthest;
-use crate::incident::{Incident, draw};
+use crate::incident::Incident;
+use crate::incident::draw::{self, Draws};
 use crate::play::{Manner, play_with};
+use crate::score::score;
 use crate::{QUIET, hours, run};
+pub use figures::Figures;
 use said::Scribe;
 pub use said::{is_bypass, rank};
 
@@ -39,6 +43,9 @@ pub struct TraceArguments {
     /// What all chance comes from
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+    /// What to draw incidents from
+    #[arg(long, value_enum, default_value_t = Draws::Usual)]
+    pub draws: Draws,
     /// With the breaker on, and how far it may go
     #[arg(long, value_enum)]
     pub breaker: Option<Farthest>,
@@ -54,6 +61,13 @@ pub struct TraceArguments {
     /// Threads; 0 for as many as there are cores
     #[arg(long, default_value_t = 0)]
     pub jobs: usize,
+    /// Also write how right all incidents together were, as JSON
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub figures: Option<PathBuf>,
+    /// Trace with one threshold changed, or with one rule switched off
+    #[cfg(feature = "ablation")]
+    #[arg(long, value_name = "NAME=FACTOR", hide = true)]
+    pub change: Option<crate::ablate::Change>,
 }
 
 /// What a block is made from.
@@ -70,6 +84,10 @@ enum Source {
 /// # Errors
 /// When a folder cannot be read or replayed, or the file cannot be written.
 pub fn write(arguments: &TraceArguments) -> anyhow::Result<()> {
+    #[cfg(feature = "ablation")]
+    if let Some(change) = &arguments.change {
+        change.make();
+    }
     let sources = sources(arguments)?;
     let compressed = arguments.into.extension().is_some_and(|ending| ending == "gz");
     // Each block is compressed alone: gzip files one after the other are a gzip file.
@@ -82,7 +100,8 @@ pub fn write(arguments: &TraceArguments) -> anyhow::Result<()> {
         Ok(encoder.finish()?)
     };
     let blocks = run(arguments.jobs, sources.len() as u64, "blocks", |index| {
-        pack(&block(&sources[index as usize], arguments)?)
+        let (text, figures) = block(&sources[index as usize], arguments)?;
+        anyhow::Ok((pack(&text)?, figures))
     });
     if blocks.len() != sources.len() {
         bail!(
@@ -94,12 +113,25 @@ pub fn write(arguments: &TraceArguments) -> anyhow::Result<()> {
     let breaker = arguments
         .breaker
         .map_or_else(|| "off".to_owned(), |breaker| format!("{breaker:?}"));
-    let mut content = pack(&format!("# seed {}, breaker {breaker}\n", arguments.seed))?;
+    let draws = match arguments.draws {
+        Draws::Usual => "",
+        Draws::Life => ", draws of life",
+    };
+    let mut content = pack(&format!("# seed {}, breaker {breaker}{draws}\n", arguments.seed))?;
+    let mut figures = Figures::default();
     for block in blocks {
-        content.append(&mut block?);
+        let (mut text, of_it) = block?;
+        content.append(&mut text);
+        figures.add(&of_it);
     }
     content.append(&mut pack(&format!("{END}\n"))?);
-    fs::write(&arguments.into, content).with_context(|| format!("cannot write {}", arguments.into.display()))
+    let put = |path: &Path, content: Vec<u8>| {
+        fs::write(path, content).with_context(|| format!("cannot write {}", path.display()))
+    };
+    if let Some(path) = &arguments.figures {
+        put(path, serde_json::to_vec(&figures)?)?;
+    }
+    put(&arguments.into, content)
 }
 
 fn sources(arguments: &TraceArguments) -> anyhow::Result<Vec<Source>> {
@@ -179,15 +211,18 @@ fn entries(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
         .with_context(|| format!("cannot list {}", folder.display()))
 }
 
-fn block(source: &Source, arguments: &TraceArguments) -> anyhow::Result<String> {
-    Ok(match source {
+fn block(source: &Source, arguments: &TraceArguments) -> anyhow::Result<(String, Figures)> {
+    let mut figures = Figures::default();
+    let text = match source {
         Source::Incident(index) => {
-            let incident = draw::incident(arguments.seed, *index);
-            format!("incident {index}\n{}", played(&incident, arguments.breaker))
+            let incident = arguments.draws.incident(arguments.seed, *index);
+            let text = played(*index, &incident, arguments.breaker, &mut figures);
+            format!("incident {index}\n{text}")
         }
         Source::Quiet(index) => {
             let incident = draw::quiet(arguments.seed, *index, QUIET);
-            format!("quiet {index}\n{}", played(&incident, arguments.breaker))
+            let text = played(*index, &incident, arguments.breaker, &mut figures);
+            format!("quiet {index}\n{text}")
         }
         Source::Recording(name, path) => {
             let mut scribe = Scribe::default();
@@ -202,14 +237,15 @@ fn block(source: &Source, arguments: &TraceArguments) -> anyhow::Result<String> 
             replay_scrapes_with(path, &mut |at, assessment| scribe.note(micros(at), assessment))?;
             format!("scrapes {name}\n{}", scribe.text())
         }
-    })
+    };
+    Ok((text, figures))
 }
 
 fn micros(at: Time) -> u64 {
     at.unix_millis() * 1_000
 }
 
-fn played(incident: &Incident, breaker: Option<Farthest>) -> String {
+fn played(index: u64, incident: &Incident, breaker: Option<Farthest>, figures: &mut Figures) -> String {
     let mut scribe = Scribe::default();
     let manner = Manner {
         breaker,
@@ -218,6 +254,7 @@ fn played(incident: &Incident, breaker: Option<Farthest>) -> String {
     let played = play_with(incident, manner, &mut |at, assessment| {
         scribe.note(at, assessment)
     });
+    figures.add(&Figures::of(&score(index, incident, &played)));
     for act in played.broken.iter().flat_map(|broken| &broken.acts) {
         scribe.act(act, &incident.cluster.hooks[act.hook].id);
     }

@@ -99,7 +99,7 @@ figures that it has.
 
 /// The two numbers of a rule: that the webhook is at fault, and that the cause is right as well.
 pub fn confidences(rule: &Rule) -> (f64, f64) {
-    (rule.confidence, rule.confidence)
+    (rule.webhook_confidence, rule.confidence)
 }
 
 /// The whole page. `measured` says what was measured of a rule, and with which run by the name "".

@@ -2,19 +2,41 @@
 
 use std::sync::Arc;
 
-use super::{Fault, Gap, Incident, Kind, elsewhere, faults, noise, stage};
+use clap::ValueEnum;
+
+use super::{Fault, Gap, Incident, Kind, elsewhere, faults, life, noise, stage};
 use crate::model::cluster::Cluster;
 use crate::model::{At, SECOND, as_seconds, seconds};
 use crate::random::Random;
 
 /// The model runs for so long before hookwatch begins: connections are open by then.
-const HEAD: At = 40 * SECOND;
+pub(super) const HEAD: At = 40 * SECOND;
 /// It is watched for so long after the last fault, to see it let go.
-const TAIL: At = 80 * SECOND;
+pub(super) const TAIL: At = 80 * SECOND;
 /// How often a second fault is drawn.
 const OVERLAPPING: f64 = 0.47;
 /// Clusters drawn at most until one has a hook that the fault can befall.
 const TRIES: usize = 400;
+
+/// What incidents are drawn from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum Draws {
+    /// Every cause about as often as every other
+    #[default]
+    Usual,
+    /// What happens in life: many hooks on one Service, chains of ignored ones, API servers that die and come back
+    Life,
+}
+
+impl Draws {
+    /// The incident of that number.
+    pub fn incident(self, seed: u64, index: u64) -> Incident {
+        match self {
+            Self::Usual => incident(seed, index),
+            Self::Life => life::incident(seed, index),
+        }
+    }
+}
 
 /// The incident of that number.
 pub fn incident(seed: u64, index: u64) -> Incident {
@@ -65,7 +87,7 @@ fn staged(kind: Kind, random: &mut Random) -> Option<Incident> {
     Some(finished(cluster, end + TAIL, found, (said, gaps), random))
 }
 
-fn finished(
+pub(super) fn finished(
     cluster: Cluster,
     end: At,
     faults: Vec<Fault>,
@@ -156,6 +178,29 @@ mod tests {
         }
         let overlapping = drawn.iter().filter(|incident| incident.faults.len() > 1).count();
         assert!((1_600..2_000).contains(&overlapping), "{overlapping}");
+    }
+
+    /// What was measured on a seed is to be found there again: whoever adds to the draws adds a mode of its own.
+    #[test]
+    fn the_usual_draws_are_what_they_always_were() {
+        // FNV-1a.
+        let hash = |text: String| {
+            text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+                (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+            })
+        };
+        let drawn: Vec<String> = (0..20)
+            .map(|index| {
+                let incident = incident(1, index);
+                let Incident { faults, noise, .. } = &incident;
+                // Both streams come last: they are others when anything before them was drawn otherwise.
+                format!(
+                    "{faults:?} {noise:?} {:?} {:?}",
+                    incident.world, incident.observers
+                )
+            })
+            .collect();
+        assert_eq!(hash(drawn.concat()), 15_849_136_646_545_237_396);
     }
 
     #[test]

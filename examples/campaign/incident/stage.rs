@@ -190,7 +190,7 @@ fn add_hooks(cluster: &mut Cluster, pattern: &Pattern, number: usize, random: &m
     }
 }
 
-fn service(name: &str, index: usize, random: &mut Random) -> Service {
+pub fn service(name: &str, index: usize, random: &mut Random) -> Service {
     let routing = [Routing::ClusterIp, Routing::Endpoints, Routing::Url][random.weighted([0.75, 0.15, 0.1])];
     let backends = match routing {
         Routing::Url => 1,

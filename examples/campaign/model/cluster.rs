@@ -166,6 +166,8 @@ pub struct ReplicaSpec {
     pub load: Timeline<f64>,
     /// It cannot reach any backend.
     pub cut_off: Timeline<bool>,
+    /// It serves, and has not read yet who may do what: everybody is refused.
+    pub forbids: Timeline<bool>,
 }
 
 impl ReplicaSpec {
@@ -177,6 +179,7 @@ impl ReplicaSpec {
             release: Timeline::always(release),
             load: Timeline::always(1.0),
             cut_off: Timeline::always(false),
+            forbids: Timeline::always(false),
         }
     }
 

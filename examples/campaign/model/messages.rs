@@ -2,6 +2,7 @@
 
 use super::cluster::{Cluster, HookSpec, Routing};
 use super::manner::{End, Stage};
+use super::traffic::Class;
 use super::{SECOND, as_seconds};
 
 /// A call to a hook failed, and the request with it.
@@ -58,6 +59,17 @@ fn authority(cluster: &Cluster, hook: &HookSpec) -> String {
         Routing::Url => format!("{}.example.com", service.name),
         _ => format!("{}.{}.svc:443", service.name, service.namespace),
     }
+}
+
+/// The sender may not do this, or it is not known yet that it may.
+pub fn forbidden(class: &Class) -> String {
+    format!(
+        "{} is forbidden: User cannot {} resource \"{}\" in API group \"{}\"",
+        class.resource,
+        class.verb.as_str().to_lowercase(),
+        class.resource,
+        class.group
+    )
 }
 
 /// A hook said no.

@@ -105,6 +105,13 @@ impl Scrapes {
                 );
             }
             Serving::Hung => return fail(now + TIMEOUT, ScrapeFailureReason::TimedOut, "no answer in 10 s"),
+            Serving::Up if *spec.forbids.at(now) => {
+                return fail(
+                    now + SECOND / 500,
+                    ScrapeFailureReason::Forbidden,
+                    "HTTP 403 Forbidden",
+                );
+            }
             Serving::Up => {}
         }
         // Now and then one breaks off, and now and then one takes long.

@@ -51,7 +51,7 @@ pub struct Calibrations {
 
 impl Calibrations {
     pub(super) fn of<'a>(claims: impl Iterator<Item = &'a Claim>) -> Self {
-        let claims: Vec<&Claim> = claims.filter(|claim| claim.counted).collect();
+        let claims: Vec<&Claim> = claims.collect();
         Self {
             webhook: Calibration::of(&claims, |claim| claim.webhook),
             cause: Calibration::of(&claims, |claim| claim.cause),

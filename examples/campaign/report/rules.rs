@@ -11,9 +11,6 @@ use super::{part, percent};
 use crate::score::claims::Claim;
 use crate::score::{Found, Score, is_culprit};
 
-/// So many claims of a rule that suspects say how right it is.
-const ENOUGH: usize = 20;
-
 /// How much of what was said was right.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Tally {
@@ -65,10 +62,9 @@ impl Tally {
 }
 
 impl PerRule {
-    /// What says how right it is: its claims. Of a rule that suspects, most suspicions are no claims: where fewer than
-    /// [`ENOUGH`] are, all its suspicions.
+    /// What says how right it is: its claims; of a rule that suspects, all its suspicions, however short.
     pub fn measured(&self) -> Tally {
-        if self.health == Health::Suspect && self.counted.claims < ENOUGH {
+        if self.health == Health::Suspect {
             self.suspicions
         } else {
             self.counted

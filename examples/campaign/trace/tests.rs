@@ -8,11 +8,15 @@ fn arguments(into: PathBuf, jobs: usize) -> TraceArguments {
         into,
         incidents: 3,
         seed: 7,
+        draws: Draws::Usual,
         breaker: Some(Farthest::Ignore),
         quiet_days: 0.0,
         recordings: Vec::new(),
         scrapes: vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/recordings")],
         jobs,
+        figures: None,
+        #[cfg(feature = "ablation")]
+        change: None,
     }
 }
 
@@ -36,7 +40,9 @@ fn every_line_is_a_change() {
     for index in 0..6 {
         let mut last: BTreeMap<(String, String), String> = BTreeMap::new();
         let mut before = 0;
-        for line in played(&draw::incident(7, index), Some(Farthest::Ignore)).lines() {
+        let breaker = Some(Farthest::Ignore);
+        let text = played(index, &draw::incident(7, index), breaker, &mut Figures::default());
+        for line in text.lines() {
             let mut fields = line.splitn(4, '\t');
             let mut next = || fields.next().unwrap().to_owned();
             let (at, kind, whose, what) = (next().parse::<u64>().unwrap(), next(), next(), next());

@@ -285,7 +285,13 @@ pub fn first(evidence: &Evidence<'_>) -> (&'static Rule, Hit) {
 }
 
 fn first_of(rules: &'static [Rule], evidence: &Evidence<'_>) -> (&'static Rule, Hit) {
-    let hit = rules.iter().find_map(|rule| Some((rule, (rule.when)(evidence)?)));
+    let hit = rules.iter().find_map(|rule| {
+        #[cfg(feature = "ablation")]
+        if t::ablation::is_off(rule.name) {
+            return None;
+        }
+        Some((rule, (rule.when)(evidence)?))
+    });
     // The last rule applies to everything.
     let (cause, since) = (None, None);
     hit.unwrap_or((&TABLE[TABLE.len() - 1], Hit { cause, since }))

@@ -9,6 +9,9 @@ use super::super::messages;
 use super::super::{At, SECOND, as_seconds, seconds};
 use super::{Request, Step, Touch, World};
 
+/// Until it is said that somebody may not do what they ask for.
+const FORBIDDEN: At = SECOND / 2_000;
+
 /// One call to a hook that is under way.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Call {
@@ -35,8 +38,14 @@ pub(super) struct Refusal {
 }
 
 impl World {
-    /// The request has its seat: admission begins.
+    /// The request has its seat: admission begins, if its sender may do what it asks for.
     pub(super) fn begin(&mut self, index: usize, now: At) {
+        if let Some(request) = self.requests[index].as_mut()
+            && *self.cluster.replicas[request.replica].forbids.at(now)
+        {
+            request.code = 403;
+            return self.plan(now + FORBIDDEN, Step::Stored { request: index });
+        }
         self.mutate(index, now);
     }
 
@@ -259,6 +268,7 @@ impl World {
                 ..
             }) => messages::call_failed(&self.cluster, &self.cluster.hooks[*hook], *end, *backend),
             Some(Refusal { hook, end: None, .. }) => messages::denied(&self.cluster.hooks[*hook]),
+            None if request.code == 403 => messages::forbidden(&self.cluster.classes[request.class]),
             None if request.code == 429 => "Too many requests, please try again later.".to_owned(),
             None => format!(
                 "Timeout: request did not complete within the allotted timeout ({} s)",

@@ -248,3 +248,26 @@ fn a_hook_that_fails_open_costs_its_timeout_and_refuses_nothing() {
     assert!(counters.calls[0].fail_open > 100);
     assert!(mean(&counters.requests[0].duration) > 5.0);
 }
+
+#[test]
+fn an_api_server_that_has_not_read_who_may_do_what_refuses_everybody_and_calls_no_hook() {
+    let mut new = cluster(
+        vec![service(0.005, 1)],
+        vec![hook("v", HookKind::Validating, 0)],
+        20.0,
+    );
+    new.replicas[0].restart(20 * SECOND, 5 * SECOND, Release::New);
+    new.replicas[0].forbids.during(25 * SECOND, 40 * SECOND, true);
+    let world = run(new, 60 * SECOND);
+    assert_eq!(
+        world.ledger.calls(0, 26 * SECOND, 40 * SECOND).count(),
+        0,
+        "nobody is asked about what is forbidden"
+    );
+    let codes = &world.replicas[0].counters.requests[0].codes;
+    let count = |code| {
+        let of = codes.iter().find(|(known, _)| *known == code);
+        of.map_or(0, |(_, count)| *count)
+    };
+    assert!(count(403) > 200 && count(201) > 300, "{codes:?}");
+}

@@ -1,0 +1,268 @@
+//! `campaign ablate`: what each rule and each chosen threshold of the diagnosis is worth.
+//!
+//! A threshold is changed for a whole process, so every change is a child process that traces the same incidents. Its
+//! trace is held against the one without a change, and so are its figures.
+
+mod suites;
+mod table;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::str::FromStr;
+
+use anyhow::{Context, bail};
+use clap::ValueEnum;
+use hookwatch::domain::diagnose::rules::TABLE;
+use hookwatch::domain::thresholds::{Origin, ablation, all};
+
+use crate::breaking::Farthest;
+use crate::compare::{Difference, Options, compare};
+use crate::incident::draw::Draws;
+use crate::run;
+use crate::trace::Figures;
+use table::{Row, Table};
+
+/// What a threshold is multiplied with.
+const FACTORS: [f64; 2] = [0.5, 2.0];
+
+/// What `ablate` was asked for.
+#[derive(Debug, clap::Args)]
+pub struct AblateArguments {
+    /// How many incidents
+    #[arg(long, default_value_t = 300)]
+    incidents: u64,
+    /// What all chance comes from
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// What to draw incidents from
+    #[arg(long, value_enum, default_value_t = Draws::Usual)]
+    draws: Draws,
+    /// With the breaker on, and how far it may go
+    #[arg(long, value_enum)]
+    breaker: Option<Farthest>,
+    /// Folders with recordings of the daemon, as `trace` takes them
+    #[arg(long, value_name = "DIR", num_args = 1..)]
+    recordings: Vec<PathBuf>,
+    /// Folders with scrapes, as `trace` takes them
+    #[arg(long, value_name = "DIR", num_args = 1..)]
+    scrapes: Vec<PathBuf>,
+    /// These rules and thresholds alone
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Try the library's tests, too, with what changed nothing in the campaign
+    #[arg(long)]
+    tests: bool,
+    /// How many processes at a time, of one thread each
+    #[arg(long, default_value_t = 2)]
+    jobs: usize,
+}
+
+/// One threshold multiplied, or one rule switched off.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Change {
+    name: String,
+    factor: f64,
+}
+
+impl Change {
+    /// Makes it, for the rest of this process.
+    pub fn make(&self) {
+        ablation::change(&self.name, self.factor);
+    }
+}
+
+impl FromStr for Change {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, factor) = text.split_once('=').ok_or("it takes NAME=FACTOR")?;
+        let factor = factor
+            .parse()
+            .map_err(|_| format!("{factor:?} is no number to multiply with"))?;
+        let name = name.to_owned();
+        Ok(Self { name, factor })
+    }
+}
+
+impl std::fmt::Display for Change {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}={}", self.name, self.factor)
+    }
+}
+
+/// A change, and what it does in words.
+struct Trial {
+    change: Change,
+    done: String,
+}
+
+/// Every rule but the last, which applies to everything, and every chosen threshold, those of a name in `only` where
+/// there is any.
+fn trials(only: &[String]) -> anyhow::Result<Vec<Trial>> {
+    let rules = &TABLE[..TABLE.len() - 1];
+    let is_rule = |name: &str| rules.iter().any(|rule| rule.name == name);
+    let trial = |name: &str, factor: f64, done: String| Trial {
+        change: Change {
+            name: name.to_owned(),
+            factor,
+        },
+        done,
+    };
+    // A rule and a threshold may have one name: times one, the threshold stays as it is.
+    let mut trials: Vec<Trial> = rules
+        .iter()
+        .map(|rule| trial(rule.name, 1.0, "off".to_owned()))
+        .collect();
+    for threshold in all().filter(|threshold| threshold.origin == Origin::Chosen) {
+        let too = if is_rule(threshold.name) {
+            ", and the rule off"
+        } else {
+            ""
+        };
+        trials.extend(FACTORS.map(|factor| {
+            let value = threshold.value;
+            trial(threshold.name, factor, format!("{value} x {factor}{too}"))
+        }));
+    }
+    if only.is_empty() {
+        return Ok(trials);
+    }
+    if let Some(unknown) = only
+        .iter()
+        .find(|name| !trials.iter().any(|trial| trial.change.name == **name))
+    {
+        bail!("there is no rule and no chosen threshold called {unknown}");
+    }
+    trials.retain(|trial| only.contains(&trial.change.name));
+    Ok(trials)
+}
+
+/// Tries every change and prints what came of it.
+///
+/// # Errors
+/// When the incidents cannot be traced without a change, or a name is not known.
+pub fn print(arguments: &AblateArguments) -> anyhow::Result<()> {
+    let trials = trials(&arguments.only)?;
+    let folder = std::env::temp_dir().join(format!("campaign-ablate-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let table = table(arguments, &trials, &folder);
+    // What is left there is of no use to anybody.
+    let _ = std::fs::remove_dir_all(&folder);
+    let table = table?;
+    print!("{table}");
+    if arguments.tests {
+        for (change, done) in table.without_effect() {
+            println!("{change} ({done}): {}", suites::try_with(change));
+        }
+        println!("{}", suites::NOT_RUN);
+    }
+    Ok(())
+}
+
+fn table(arguments: &AblateArguments, trials: &[Trial], folder: &Path) -> anyhow::Result<Table> {
+    let before = folder.join("before.gz");
+    let figures = trace(arguments, None, &before)?;
+    eprintln!("{} changes on {} incidents", trials.len(), figures.incidents);
+    let count = trials.len() as u64;
+    let rows = run(arguments.jobs, count, "changes", |index| {
+        let trial = &trials[index as usize];
+        let after = folder.join(format!("{index}.gz"));
+        let row = one(arguments, trial, &before, &after, &figures);
+        let _ = std::fs::remove_file(&after);
+        eprintln!("{row}");
+        row
+    });
+    Ok(Table::new(figures, rows))
+}
+
+fn one(arguments: &AblateArguments, trial: &Trial, before: &Path, after: &Path, figures: &Figures) -> Row {
+    let (change, done) = (trial.change.clone(), trial.done.clone());
+    let seen = || {
+        let changed = trace(arguments, Some(&trial.change), after)?;
+        let options = Options::default();
+        anyhow::Ok((changed, compare(before, after, options)?))
+    };
+    match seen() {
+        Ok((changed, report)) => Row {
+            change,
+            done,
+            differ: report.differing(),
+            sooner: report.count(Difference::BypassSooner).0,
+            moved: Some(table::Moved::between(figures, &changed)),
+            broke: None,
+        },
+        Err(error) => Row {
+            change,
+            done,
+            differ: 0,
+            sooner: 0,
+            moved: None,
+            broke: Some(format!("{error:#}")),
+        },
+    }
+}
+
+/// Traces in a process of its own.
+fn trace(arguments: &AblateArguments, change: Option<&Change>, into: &Path) -> anyhow::Result<Figures> {
+    let figures = into.with_extension("json");
+    let mut command = Command::new(std::env::current_exe().context("who am I?")?);
+    command.args(["trace", "--jobs", "1"]);
+    command.args(["--incidents", &arguments.incidents.to_string()]);
+    command.args(["--seed", &arguments.seed.to_string()]);
+    command.arg("--into").arg(into).arg("--figures").arg(&figures);
+    let named = |flag, value: Option<clap::builder::PossibleValue>| {
+        value.map(|value| [flag, value.get_name().to_owned()])
+    };
+    let breaker = arguments.breaker.and_then(|breaker| breaker.to_possible_value());
+    let draws = arguments.draws.to_possible_value();
+    for flag in [
+        named("--breaker".to_owned(), breaker),
+        named("--draws".to_owned(), draws),
+    ] {
+        command.args(flag.into_iter().flatten());
+    }
+    for (flag, folders) in [
+        ("--recordings", &arguments.recordings),
+        ("--scrapes", &arguments.scrapes),
+    ] {
+        if !folders.is_empty() {
+            command.arg(flag).args(folders);
+        }
+    }
+    if let Some(change) = change {
+        command.args(["--change", &change.to_string()]);
+    }
+    let output = command.output().context("cannot run the campaign itself")?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        bail!("{}", said.trim().lines().last().unwrap_or("it died"));
+    }
+    let read = std::fs::read(&figures).with_context(|| format!("cannot read {}", figures.display()))?;
+    Ok(serde_json::from_slice(&read)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_rule_but_the_last_is_tried_once_and_every_chosen_threshold_twice() {
+        let all = trials(&[]).unwrap();
+        let chosen = hookwatch::domain::thresholds::all().filter(|it| it.origin == Origin::Chosen);
+        assert_eq!(all.len(), TABLE.len() - 1 + 2 * chosen.count());
+        assert!(!all.iter().any(|trial| trial.change.name == "no-data"));
+        let some = trials(&["late".to_owned()]).unwrap();
+        assert_eq!(some.len(), 2);
+        assert!(trials(&["never-heard-of".to_owned()]).is_err());
+    }
+
+    #[test]
+    fn a_change_is_read_back_as_it_was_written() {
+        let change = Change {
+            name: "slow-calls".to_owned(),
+            factor: 0.5,
+        };
+        assert_eq!(change.to_string().parse(), Ok(change));
+        assert!("slow-calls".parse::<Change>().is_err());
+    }
+}

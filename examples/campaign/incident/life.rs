@@ -1,0 +1,373 @@
+//! Incidents as they happen in life: many hooks that share their backends, chains of hooks whose failures are ignored,
+//! API servers that die and come back, and the first hook of a cluster, which never answers.
+
+use hookwatch::domain::hook::{HookId, HookKind};
+
+use super::draw::{HEAD, TAIL, finished};
+use super::stage;
+use super::{Fault, Gap, Incident, Kind, faults, noise};
+use crate::model::cluster::{Cluster, HookSpec, Routing, Rule, Service};
+use crate::model::manner::Manner;
+use crate::model::timeline::Timeline;
+use crate::model::traffic::Place;
+use crate::model::{At, SECOND, as_seconds, seconds};
+use crate::random::Random;
+
+/// How often each sort is drawn.
+const WEIGHTS: [f64; 4] = [0.4, 0.25, 0.2, 0.15];
+
+/// The incident of that number.
+pub fn incident(seed: u64, index: u64) -> Incident {
+    let mut random = Random::of(seed ^ 0x6c69_6665, index);
+    loop {
+        let drawn = match random.weighted(WEIGHTS) {
+            0 => shared(&mut random),
+            1 => Some(chain(&mut random)),
+            2 => Some(death(&mut random)),
+            _ => Some(first(&mut random)),
+        };
+        if let Some(incident) = drawn {
+            return incident;
+        }
+    }
+}
+
+fn span(random: &mut Random) -> (At, At) {
+    let from = HEAD + seconds(random.log_between(45.0, 300.0));
+    (from, from + seconds(random.between(60.0, 200.0)))
+}
+
+/// A hook as its owner has it.
+struct Wanted {
+    service: usize,
+    kind: HookKind,
+    name: String,
+    fails: bool,
+    timeout: At,
+    rule: Rule,
+    spares: Vec<Place>,
+}
+
+fn hook(wanted: Wanted, configuration: &str) -> HookSpec {
+    let Wanted {
+        service,
+        kind,
+        name,
+        fails,
+        timeout,
+        rule,
+        spares,
+    } = wanted;
+    let (mutating, path) = match kind {
+        HookKind::Mutating => ("mutating", "/mutate"),
+        _ => ("validating", "/validate"),
+    };
+    HookSpec {
+        id: HookId::new(kind, &format!("{configuration}-{mutating}"), &name),
+        service,
+        path,
+        rules: vec![rule],
+        spares,
+        fails,
+        timeout,
+        denies: Timeline::always(0.0),
+        dry_run_safe: true,
+        registered: Timeline::always(true),
+        series: 0,
+    }
+}
+
+fn rule(operations: &[&'static str], groups: &[&'static str], resources: &[&'static str]) -> Rule {
+    Rule {
+        operations: operations.to_vec(),
+        groups: groups.to_vec(),
+        resources: resources.to_vec(),
+    }
+}
+
+/// What a policy engine asks to be shown: mostly everything.
+fn engines_rule(random: &mut Random) -> Rule {
+    match random.weighted([0.45, 0.25, 0.15, 0.15]) {
+        0 => rule(&["CREATE", "UPDATE"], &["*"], &["*"]),
+        1 => rule(&["*"], &["*"], &["*/*"]),
+        2 => rule(&["CREATE", "UPDATE"], &["", "apps"], &["pods", "deployments"]),
+        _ => rule(&["CREATE", "UPDATE"], &[""], &["configmaps", "secrets"]),
+    }
+}
+
+fn engines_timeout(random: &mut Random) -> At {
+    [10, 5, 3, 30, 1][random.weighted([5.0, 1.5, 2.0, 0.7, 0.8])] * SECOND
+}
+
+/// A Service with a ClusterIP, as nearly all have.
+fn service(name: &str, cluster: &mut Cluster, random: &mut Random) -> usize {
+    let index = cluster.services.len();
+    let mut service = stage::service(name, index, random);
+    if service.routing == Routing::Url {
+        service.routing = Routing::ClusterIp;
+    }
+    cluster.services.push(service);
+    index
+}
+
+/// Puts hooks in the order in which they are called.
+fn settle(cluster: &mut Cluster) {
+    cluster
+        .hooks
+        .sort_by(|a, b| a.id.configuration.cmp(&b.id.configuration));
+    cluster.number_series();
+}
+
+/// One fault for each hook: each of them has to be named.
+fn each(cluster: &Cluster, fault: &Fault) -> Vec<Fault> {
+    let one = |hook: &usize| Fault {
+        hooks: vec![*hook],
+        note: format!("{} ({})", fault.note, cluster.hooks[*hook].id.webhook),
+        ..fault.clone()
+    };
+    fault.hooks.iter().map(one).collect()
+}
+
+/// Several hooks share one Service, whose backends hang, refuse or are slow.
+fn shared(random: &mut Random) -> Option<Incident> {
+    let mut cluster = stage::cluster(random);
+    let service = service("engine", &mut cluster, random);
+    let spares = match random.weighted([0.5, 0.3, 0.2]) {
+        0 => Vec::new(),
+        1 => vec![Place::KubeSystem],
+        _ => vec![Place::KubeSystem, Place::NodeLeases, Place::Hookwatch],
+    };
+    let pair = random.chance(0.5);
+    let count = if pair { 2 } else { 2 + random.below(11) };
+    for number in 0..count {
+        let mutating = if pair { number == 0 } else { random.chance(0.4) };
+        let fails = match pair {
+            true => !mutating,
+            false => random.chance(if mutating { 0.3 } else { 0.7 }),
+        };
+        let wanted = Wanted {
+            service,
+            kind: if mutating {
+                HookKind::Mutating
+            } else {
+                HookKind::Validating
+            },
+            name: format!("hook-{number}.engine.example.com"),
+            fails,
+            timeout: engines_timeout(random),
+            rule: engines_rule(random),
+            spares: spares.clone(),
+        };
+        cluster.hooks.push(hook(wanted, "engine"));
+    }
+    settle(&mut cluster);
+    let kind = [Kind::Hanging, Kind::Refused, Kind::Slow][random.weighted([0.5, 0.25, 0.25])];
+    let others: Vec<usize> = (0..service).collect();
+    let mut fault = faults::inject(&mut cluster, kind, span(random), &others, random)?;
+    fault.note = format!("{count} hooks of one Service: {}", fault.note);
+    let found = each(&cluster, &fault);
+    Some(with_noise(cluster, found, random))
+}
+
+/// Hooks whose failures are ignored all hang at once, and whoever writes waits for one after the other.
+fn chain(random: &mut Random) -> Incident {
+    let mut cluster = stage::cluster(random);
+    let count = 2 + random.below(4);
+    let at_one = random.chance(0.4);
+    let mut services = Vec::new();
+    for number in 0..count {
+        let name = format!("link-{number}");
+        let service = match services.first() {
+            Some(first) if at_one => *first,
+            _ => service(&name, &mut cluster, random),
+        };
+        services.push(service);
+        let last = number + 1 == count && random.chance(0.4);
+        let wanted = Wanted {
+            service,
+            kind: if last {
+                HookKind::Validating
+            } else {
+                HookKind::Mutating
+            },
+            name: format!("{name}.example.com"),
+            fails: false,
+            timeout: (1 + random.below(10)) as At * SECOND,
+            rule: rule(&["CREATE", "UPDATE"], &["*"], &["*"]),
+            spares: if random.chance(0.2) {
+                vec![Place::KubeSystem]
+            } else {
+                Vec::new()
+            },
+        };
+        cluster.hooks.push(hook(wanted, &name));
+    }
+    settle(&mut cluster);
+    let (from, until) = span(random);
+    let manner = [Manner::Vanished, Manner::Stopped, Manner::Silent][random.below(3)];
+    for service in &services {
+        hang(&mut cluster.services[*service], (from, until), manner);
+    }
+    let hooks = (0..cluster.hooks.len()).filter(|hook| services.contains(&cluster.hooks[*hook].service));
+    let hooks: Vec<usize> = hooks.collect();
+    let waits: At = hooks.iter().map(|hook| cluster.hooks[*hook].timeout).sum();
+    let note = format!(
+        "a chain of {count} ignored hooks, {} s in all, {}: {manner:?}",
+        as_seconds(waits),
+        if at_one {
+            "on one Service"
+        } else {
+            "each on its own"
+        }
+    );
+    let found = each(&cluster, &fault(Kind::Hanging, hooks, (from, until), note));
+    with_noise(cluster, found, random)
+}
+
+fn hang(service: &mut Service, (from, until): (At, At), manner: Manner) {
+    for backend in &mut service.backends {
+        backend.behave(from, until, manner);
+    }
+}
+
+fn fault(kind: Kind, hooks: Vec<usize>, (from, until): (At, At), note: String) -> Fault {
+    Fault {
+        kind,
+        hooks,
+        from,
+        until,
+        severity: 0.0,
+        note,
+    }
+}
+
+/// An API server dies and comes back, and refuses everybody until it has read who may do what. No hook is at fault.
+fn death(random: &mut Random) -> Incident {
+    let mut cluster = stage::cluster(random);
+    if random.chance(0.25) {
+        cluster.replicas.truncate(1);
+    }
+    let of = cluster.replicas.len();
+    let which = random.below(of);
+    let (from, _) = span(random);
+    let gone = seconds(random.log_between(5.0, 60.0));
+    let forbids = seconds(random.log_between(1.0, 25.0));
+    let until = from + gone;
+    let replica = &mut cluster.replicas[which];
+    let release = *replica.release.at(from);
+    replica.restart(from, gone, release);
+    replica.forbids.during(until, until + forbids, true);
+    let note = format!(
+        "API server {which} of {of} is dead for {:.0} s and forbids everything for {:.0} s",
+        as_seconds(gone),
+        as_seconds(forbids)
+    );
+    let (mut found, mut said) = (Vec::new(), Vec::new());
+    match of {
+        1 => found.push(fault(Kind::ApiServerDown, Vec::new(), (from, until), note)),
+        // Behind a load balancer nobody is told which of them it is.
+        _ if cluster.balanced => said.push(note),
+        _ => found.push(fault(Kind::ReplicaDown, Vec::new(), (from, until), note)),
+    }
+    finished(cluster, until + forbids + TAIL, found, (said, Vec::new()), random)
+}
+
+/// The first hook of a small cluster is shown everything and hangs from its first second.
+fn first(random: &mut Random) -> Incident {
+    let mut cluster = stage::cluster(random);
+    (cluster.hooks, cluster.services, cluster.workers) = (Vec::new(), Vec::new(), Vec::new());
+    let calm = random.log_between(0.0005, 0.01);
+    for class in cluster.classes.iter_mut().filter(|class| !class.dry_run) {
+        let rate = match (class.resource, class.place) {
+            ("leases", Place::KubeSystem) => random.between(0.5, 1.0),
+            ("leases", _) => random.between(0.1, 0.4),
+            _ => calm,
+        };
+        class.rate = Timeline::always(rate);
+    }
+    let service = service("first", &mut cluster, random);
+    let resources = if random.chance(0.5) { "*/*" } else { "*" };
+    let wanted = Wanted {
+        service,
+        kind: if random.chance(0.7) {
+            HookKind::Validating
+        } else {
+            HookKind::Mutating
+        },
+        name: "first.example.com".to_owned(),
+        fails: true,
+        timeout: [10, 5, 30][random.weighted([0.8, 0.1, 0.1])] * SECOND,
+        rule: rule(&["*"], &["*"], &[resources]),
+        spares: Vec::new(),
+    };
+    let (from, until) = span(random);
+    let mut hook = hook(wanted, "first");
+    hook.registered = Timeline::always(false);
+    hook.registered.set(from, true);
+    cluster.hooks.push(hook);
+    settle(&mut cluster);
+    let manner = [Manner::Stopped, Manner::Silent, Manner::Vanished][random.below(3)];
+    hang(&mut cluster.services[service], (0, until), manner);
+    let note = format!("the first hook, shown {resources}, from its first second on: {manner:?}");
+    let found = vec![fault(Kind::Hanging, vec![0], (from, until), note)];
+    finished(cluster, until + TAIL, found, (Vec::new(), Vec::new()), random)
+}
+
+/// In a third of all incidents something happens besides, as on any day.
+fn with_noise(mut cluster: Cluster, found: Vec<Fault>, random: &mut Random) -> Incident {
+    let until = found.iter().map(|fault| fault.until).max().unwrap_or(HEAD);
+    let taken: Vec<usize> = found
+        .iter()
+        .flat_map(|fault| fault.hooks.iter().map(|hook| cluster.hooks[*hook].service))
+        .collect();
+    let (mut said, mut gaps): (Vec<String>, Vec<Gap>) = (Vec::new(), Vec::new());
+    if random.chance(0.33) {
+        let at = HEAD + seconds(random.between(30.0, as_seconds(until - HEAD)));
+        if let Some(what) = noise::add(&mut cluster, at, &taken, &mut gaps, random) {
+            said.push(format!("at {:.0} s: {what}", as_seconds(at)));
+        }
+    }
+    finished(cluster, until + TAIL, found, (said, gaps), random)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::incident::draw::Draws;
+
+    #[test]
+    fn every_sort_is_drawn_and_one_number_is_one_incident() {
+        let drawn: Vec<Incident> = (0..600).map(|index| incident(1, index)).collect();
+        let part = |is: &dyn Fn(&Incident) -> bool| {
+            drawn.iter().filter(|incident| is(incident)).count() as f64 / drawn.len() as f64
+        };
+        let told = |words: &'static str| {
+            part(&|incident: &Incident| {
+                let notes = incident.faults.iter().map(|fault| &fault.note);
+                notes.chain(&incident.noise).any(|note| note.contains(words))
+            })
+        };
+        assert!(told("hooks of one Service") > 0.3);
+        assert!(told("a chain of") > 0.18);
+        assert!(told("is dead for") > 0.14);
+        assert!(told("the first hook") > 0.1);
+        let again = Draws::Life.incident(1, 17);
+        assert_eq!(format!("{:?}", again.faults), format!("{:?}", drawn[17].faults));
+    }
+
+    #[test]
+    fn whoever_shares_the_backends_is_at_fault_and_nobody_else() {
+        for incident in (0..200).map(|index| incident(2, index)) {
+            let services: Vec<usize> = incident
+                .faults
+                .iter()
+                .flat_map(|fault| &fault.hooks)
+                .map(|hook| incident.cluster.hooks[*hook].service)
+                .collect();
+            for (index, hook) in incident.cluster.hooks.iter().enumerate() {
+                let named = incident.faults.iter().any(|fault| fault.hooks == [index]);
+                assert_eq!(named, services.contains(&hook.service), "{}", hook.id);
+            }
+        }
+    }
+}
