@@ -29,6 +29,7 @@ pub mod readiness;
 pub mod recording;
 pub mod risk;
 pub mod rollouts;
+pub mod row;
 pub mod snapshot;
 pub mod thresholds;
 pub mod time;

@@ -7,6 +7,7 @@ use super::canary::{
     CallFailure, CallFailureReason, CanaryOutcome, CanaryOverdue, CanaryReport, CanaryTarget, FurtherCanary,
 };
 use super::history::Usual;
+use super::row;
 use super::thresholds as t;
 use super::time::Time;
 use super::verdict::CanaryView;
@@ -49,10 +50,8 @@ pub struct Named<'a> {
 impl Named<'_> {
     /// The hook's time was over after so little that any pause may have cost it.
     pub fn is_short(&self) -> bool {
-        let timed_out = matches!(
-            self.failure.reason,
-            CallFailureReason::DeadlineExceeded | CallFailureReason::TlsHandshakeTimeout
-        );
+        use CallFailureReason::{DeadlineExceeded, TlsHandshakeTimeout};
+        let timed_out = matches!(self.failure.reason, DeadlineExceeded | TlsHandshakeTimeout);
         timed_out && self.took < t::short_timeout()
     }
 }
@@ -62,29 +61,19 @@ impl Canaries {
     pub fn finished(&mut self, report: CanaryReport) {
         let memory = self.0.entry(report.target).or_default();
         memory.overdue.remove(&report.started);
-        memory
-            .overdue
-            .retain(|started, _| report.started.since(*started) < t::canary_stale());
-        if report.outcome == CanaryOutcome::Written && !memory.is_slow(report.took) {
+        let lasts = |started: Time| report.started.since(started) < t::canary_stale();
+        memory.overdue.retain(|started, _| lasts(*started));
+        if is_written(&report) && !memory.is_slow(report.took) {
             memory.usual.learn(Some(report.took.as_secs_f64()));
         }
-        let at = memory
-            .finished
-            .partition_point(|known| known.started <= report.started);
-        memory.finished.insert(at, report);
-        if memory.finished.len() > KEPT {
-            memory.finished.pop_front();
-        }
+        row::insert(&mut memory.finished, KEPT, report, |report| report.started);
     }
 
     /// Takes the news in that a canary is late.
     pub fn overdue(&mut self, overdue: &CanaryOverdue) {
         let memory = self.0.entry(overdue.target).or_default();
-        if !memory
-            .finished
-            .iter()
-            .any(|report| report.started == overdue.started)
-        {
+        let mut finished = memory.finished.iter();
+        if !finished.any(|report| report.started == overdue.started) {
             memory.overdue.insert(overdue.started, overdue.waiting);
         }
     }
@@ -96,87 +85,86 @@ impl Canaries {
 
     /// Every recent refusal that names this webhook.
     pub fn naming<'a>(&'a self, webhook: &'a str, now: Time) -> impl Iterator<Item = Named<'a>> {
-        self.0.iter().flat_map(move |(target, memory)| {
-            memory
-                .recent(now)
-                .filter_map(move |report| match &report.outcome {
-                    CanaryOutcome::CallFailed(failure) if failure.webhook == webhook => Some(Named {
-                        target: *target,
-                        started: report.started,
-                        took: report.took,
-                        failure,
-                        current: !memory.got_through_after(report.started),
-                        superseded: memory.latest(now).is_some_and(|latest| {
-                            !matches!(&latest.outcome, CanaryOutcome::CallFailed(failure) if failure.webhook == webhook)
-                        }),
-                    }),
-                    _ => None,
+        let names = move |report: &CanaryReport| named_by(report).is_some_and(|it| it.webhook == webhook);
+        self.0.values().flat_map(move |memory| {
+            let superseded = memory.latest(now).is_some_and(|latest| !names(latest));
+            let refusals = memory.recent(now).filter(move |report| names(report));
+            refusals.filter_map(move |report| {
+                Some(Named {
+                    target: report.target,
+                    started: report.started,
+                    took: report.took,
+                    failure: named_by(report)?,
+                    current: !memory.got_through_after(report.started),
+                    superseded,
                 })
+            })
         })
     }
 
     /// Webhook names in recent refusals.
     pub fn named(&self, now: Time) -> impl Iterator<Item = &str> {
-        self.0.values().flat_map(move |memory| {
-            memory.recent(now).filter_map(|report| match &report.outcome {
-                CanaryOutcome::CallFailed(failure) => Some(failure.webhook.as_str()),
-                _ => None,
-            })
-        })
+        let recent = self.0.values().flat_map(move |memory| memory.recent(now));
+        let failures = recent.filter_map(named_by);
+        failures.map(|failure| failure.webhook.as_str())
     }
 
     /// How many of a target ended at such times.
     pub fn ended_within(&self, target: CanaryTarget, within: impl Fn(Time) -> bool) -> Vec<Duration> {
-        let finished = self
-            .0
-            .get(&target)
-            .into_iter()
-            .flat_map(|memory| &memory.finished);
-        finished
-            .filter(|report| within(report.started + report.took))
-            .map(|report| report.took)
-            .collect()
+        let finished = self.0.get(&target).map(|memory| &memory.finished);
+        let ended = finished.into_iter().flatten();
+        let ended = ended.filter(|report| within(report.started + report.took));
+        ended.map(|report| report.took).collect()
     }
 
     /// One view per canary, for people.
     pub fn views(&self, further: &[FurtherCanary], now: Time) -> Vec<CanaryView> {
         let further = further.iter().map(|canary| canary.target);
-        CanaryTarget::ALL
-            .into_iter()
-            .chain(further)
-            .map(|target| {
-                let memory = self.0.get(&target);
-                let (state, detail) = memory.map_or_else(
-                    || ("untried", "not written yet".to_owned()),
-                    |memory| memory.describe(now),
-                );
-                CanaryView {
-                    canary: target,
-                    state,
-                    detail,
-                }
-            })
-            .collect()
+        let targets = CanaryTarget::ALL.into_iter().chain(further);
+        let views = targets.map(|canary| {
+            let untried = || ("untried", "not written yet".to_owned());
+            let memory = self.0.get(&canary);
+            let (state, detail) = memory.map_or_else(untried, |memory| memory.describe(now));
+            CanaryView {
+                canary,
+                state,
+                detail,
+            }
+        });
+        views.collect()
+    }
+}
+
+fn is_written(report: &CanaryReport) -> bool {
+    report.outcome == CanaryOutcome::Written
+}
+
+/// The failed call that the API server named when it refused this.
+fn named_by(report: &CanaryReport) -> Option<&CallFailure> {
+    match &report.outcome {
+        CanaryOutcome::CallFailed(failure) => Some(failure),
+        _ => None,
     }
 }
 
 impl CanaryMemory {
-    fn recent(&self, now: Time) -> impl Iterator<Item = &CanaryReport> {
-        self.finished
-            .iter()
-            .filter(move |report| now.since(report.started + report.took) < t::canary_stale())
+    fn recent(&self, now: Time) -> impl DoubleEndedIterator<Item = &CanaryReport> {
+        self.within(now, t::canary_stale())
+    }
+
+    fn within(&self, now: Time, span: Duration) -> impl DoubleEndedIterator<Item = &CanaryReport> {
+        let finished = self.finished.iter();
+        finished.filter(move |report| now.since(report.started + report.took) < span)
     }
 
     /// The newest finished canary that is not stale.
     pub fn latest(&self, now: Time) -> Option<&CanaryReport> {
-        self.recent(now).last()
+        self.recent(now).next_back()
     }
 
     /// Whether one that ended within this time ended so.
     pub fn any_within(&self, now: Time, span: Duration, is: impl Fn(&CanaryOutcome) -> bool) -> bool {
-        self.finished
-            .iter()
-            .any(|report| now.since(report.started + report.took) < span && is(&report.outcome))
+        self.within(now, span).any(|report| is(&report.outcome))
     }
 
     /// When the newest one that no API server answered was sent.
@@ -193,31 +181,22 @@ impl CanaryMemory {
     /// When the newest one that was written at once was sent: nothing that it met held it up.
     pub fn passed_at(&self, now: Time) -> Option<Time> {
         let quick = |report: &&CanaryReport| {
-            report.outcome == CanaryOutcome::Written
-                && report.took < t::passed_at_once()
-                && !self.is_slow(report.took)
+            is_written(report) && report.took < t::passed_at_once() && !self.is_slow(report.took)
         };
         self.recent(now).filter(quick).map(|report| report.started).max()
     }
 
-    /// Whether one was written within this time.
-    pub fn written_within(&self, now: Time, span: Duration) -> bool {
-        self.any_within(now, span, |outcome| *outcome == CanaryOutcome::Written)
-    }
-
     fn got_through_after(&self, started: Time) -> bool {
-        self.finished
-            .iter()
-            .any(|report| report.started > started && report.outcome == CanaryOutcome::Written)
+        let mut finished = self.finished.iter();
+        finished.any(|report| report.started > started && is_written(report))
     }
 
     /// The longest that a canary has been late which no later one contradicts, with when it was sent.
     pub fn overdue_for(&self, now: Time) -> Option<(Time, Duration)> {
-        self.overdue
-            .iter()
-            .filter(|(started, _)| now.since(**started) < t::canary_stale())
-            .find(|(started, _)| !self.got_through_after(**started))
-            .map(|(started, waiting)| (*started, now.since(*started).max(*waiting)))
+        let mut late = self.overdue.iter().map(|(started, waiting)| (*started, *waiting));
+        let is_told = |started| now.since(started) < t::canary_stale() && !self.got_through_after(started);
+        let (started, waiting) = late.find(|(started, _)| is_told(*started))?;
+        Some((started, now.since(started).max(waiting)))
     }
 
     /// How long a canary has been under way for longer than slow ones of late took.
@@ -229,47 +208,36 @@ impl CanaryMemory {
 
     /// How long the last one took, when that was slow.
     pub fn slow(&self, now: Time) -> Option<Duration> {
-        let latest = self
-            .latest(now)
-            .filter(|report| report.outcome == CanaryOutcome::Written)?;
+        let latest = self.latest(now).filter(|report| is_written(report))?;
         self.is_slow(latest.took).then_some(latest.took)
     }
 
     /// Whether the last canaries are reason to look closer, though none of them says what for: twice as slow as
     /// usual two times in a row, or denied where others got through before.
     pub fn is_odd(&self, now: Time) -> bool {
-        let mut latest = self.recent(now).collect::<Vec<_>>().into_iter().rev();
+        use CanaryOutcome::{
+            CallFailed, Denied, Forbidden, Missing, Refused, TimedOut, Unreachable, Written,
+        };
+        let mut latest = self.recent(now).rev();
         let Some(last) = latest.next() else { return false };
+        let mut is_next_slowish = || latest.next().is_some_and(|before| self.is_slowish(before));
         match &last.outcome {
-            CanaryOutcome::CallFailed(_)
-            | CanaryOutcome::TimedOut
-            | CanaryOutcome::Unreachable { .. }
-            | CanaryOutcome::Refused { .. } => true,
-            CanaryOutcome::Denied { .. } => self
-                .finished
-                .iter()
-                .any(|report| report.outcome == CanaryOutcome::Written),
-            CanaryOutcome::Written => {
-                self.is_slowish(last) && latest.next().is_some_and(|before| self.is_slowish(before))
-            }
-            CanaryOutcome::Forbidden { .. } | CanaryOutcome::Missing { .. } => false,
+            CallFailed(_) | TimedOut | Unreachable { .. } | Refused { .. } => true,
+            Denied { .. } => self.finished.iter().any(is_written),
+            Written => self.is_slowish(last) && is_next_slowish(),
+            Forbidden { .. } | Missing { .. } => false,
         }
     }
 
     fn is_slowish(&self, report: &CanaryReport) -> bool {
         let took = report.took.as_secs_f64();
-        self.usual
-            .median()
-            .is_some_and(|usual| took >= t::slowish_factor() * usual && took >= usual + t::slowish_by())
+        let usual = self.usual.median();
+        usual.is_some_and(|usual| took >= t::slowish_factor() * usual && took >= usual + t::slowish_by())
     }
 
     fn is_slow(&self, took: Duration) -> bool {
-        took >= t::slow_probe_always()
-            || took >= t::slow_canary_at_least()
-                && self
-                    .usual
-                    .median()
-                    .is_some_and(|usual| took.as_secs_f64() >= t::slow_factor() * usual)
+        self.usual
+            .is_slow(took, t::slow_factor(), t::slow_canary_at_least())
     }
 
     fn describe(&self, now: Time) -> (&'static str, String) {
@@ -279,20 +247,16 @@ impl CanaryMemory {
         let Some(report) = self.latest(now) else {
             return ("untried", "not written of late".to_owned());
         };
+        let took = human(report.took);
         let detail = match &report.outcome {
-            CanaryOutcome::Written => format!("written in {}", human(report.took)),
-            CanaryOutcome::CallFailed(failure) => {
-                format!(
-                    "refused after {}: {:?}: {}",
-                    human(report.took),
-                    failure.webhook,
-                    failure.text
-                )
+            CanaryOutcome::Written => format!("written in {took}"),
+            CanaryOutcome::CallFailed(CallFailure { webhook, text, .. }) => {
+                format!("refused after {took}: {webhook:?}: {text}")
             }
             CanaryOutcome::Denied { webhook } => format!("denied by {webhook:?}"),
             CanaryOutcome::Forbidden { message } | CanaryOutcome::Missing { message } => message.clone(),
             CanaryOutcome::Refused { status, message } => format!("HTTP {status}: {message}"),
-            CanaryOutcome::TimedOut => format!("no answer within {}", human(report.took)),
+            CanaryOutcome::TimedOut => format!("no answer within {took}"),
             CanaryOutcome::Unreachable { why } => why.clone(),
         };
         (report.outcome.as_str(), detail)

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::hook::{Endpoint, Hook, HookId, HookKind, ServiceState, Target};
 use super::inventory::Inventory;
+use super::row;
 use super::thresholds as t;
 use super::time::Time;
 
@@ -69,48 +70,35 @@ impl What {
 
 /// The memory of changes.
 #[derive(Debug, Default)]
-pub struct Changes {
-    of: BTreeMap<HookId, VecDeque<Change>>,
-}
+pub struct Changes(BTreeMap<HookId, VecDeque<Change>>);
 
 impl Changes {
     /// Compares two inventories that follow each other. The first one ever is no change.
     pub fn take(&mut self, before: Option<&Inventory>, after: &Inventory, now: Time) {
-        let Some(before) = before else {
-            return;
-        };
+        let Some(before) = before else { return };
         let known: BTreeMap<&HookId, &Arc<Hook>> = before.hooks.iter().map(|hook| (&hook.id, hook)).collect();
         for hook in &after.hooks {
-            match known.get(&hook.id) {
+            let found = match known.get(&hook.id) {
                 // Untouched hooks are shared between inventories.
-                Some(before) if Arc::ptr_eq(before, hook) => {}
-                Some(before) => {
-                    let fields = reconfigured(before, hook);
-                    if !fields.is_empty() {
-                        self.note(&hook.id, now, What::Reconfigured(fields));
-                    }
-                    for what in moved(endpoints(before), endpoints(hook)) {
-                        self.note(&hook.id, now, what);
-                    }
-                }
-                None => self.note(&hook.id, now, What::Appeared),
+                Some(before) if Arc::ptr_eq(before, hook) => continue,
+                Some(before) => differences(before, hook),
+                None => vec![What::Appeared],
+            };
+            for what in found {
+                let changes = self.0.entry(hook.id.clone()).or_default();
+                row::push(changes, KEPT, Change { at: now, what });
             }
         }
-        self.of.retain(|id, changes| {
-            changes
-                .back()
-                .is_some_and(|last| now.since(last.at) < t::changes_remembered())
-                && after.hooks.iter().any(|hook| hook.id == *id)
+        let lasts = |last: &Change| now.since(last.at) < t::changes_remembered();
+        self.0.retain(|id, changes| {
+            changes.back().is_some_and(lasts) && after.hooks.iter().any(|hook| hook.id == *id)
         });
     }
 
     /// The changes of one hook since an instant, the oldest first.
     pub fn of(&self, hook: &HookId, since: Time) -> impl DoubleEndedIterator<Item = &Change> {
-        self.of
-            .get(hook)
-            .into_iter()
-            .flatten()
-            .filter(move |change| change.at >= since)
+        let changes = self.0.get(hook).into_iter().flatten();
+        changes.filter(move |change| change.at >= since)
     }
 
     /// The hooks, by kind and webhook name, whose endpoints changed since an instant.
@@ -119,88 +107,66 @@ impl Changes {
             let mut lately = changes.iter().rev().take_while(|change| change.at >= since);
             lately.any(|change| change.what.endpoint().is_some())
         };
-        self.of
-            .iter()
-            .filter(|(_, changes)| moved(changes))
-            .map(|(id, _)| (id.kind, &*id.webhook))
-            .collect()
-    }
-
-    fn note(&mut self, hook: &HookId, at: Time, what: What) {
-        let changes = self.of.entry(hook.clone()).or_default();
-        if changes.len() >= KEPT {
-            changes.pop_front();
-        }
-        changes.push_back(Change { at, what });
+        let moved = self.0.iter().filter(|(_, changes)| moved(changes));
+        moved.map(|(id, _)| (id.kind, &*id.webhook)).collect()
     }
 }
 
 fn endpoints(hook: &Hook) -> &[Endpoint] {
-    match &hook.target {
-        Target::Service(service) => match &service.service {
-            ServiceState::Found { endpoints, .. } => endpoints,
-            _ => &[],
-        },
-        Target::Url(_) | Target::Invalid(_) => &[],
+    if let Target::Service(target) = &hook.target
+        && let ServiceState::Found { endpoints, .. } = &target.service
+    {
+        return endpoints;
     }
+    &[]
 }
 
-/// What became of each endpoint.
-fn moved(before: &[Endpoint], after: &[Endpoint]) -> Vec<What> {
+/// What became of the hook's entry and of each endpoint.
+fn differences(before: &Hook, after: &Hook) -> Vec<What> {
+    let fields = reconfigured(before, after);
+    let entry = (!fields.is_empty()).then_some(What::Reconfigured(fields));
+    let (before, after) = (endpoints(before), endpoints(after));
     let find = |list: &[Endpoint], address: SocketAddr| -> Option<(bool, bool)> {
         let found = list.iter().find(|endpoint| endpoint.address == address)?;
         Some((found.ready, found.terminating))
     };
     let here = after.iter().filter_map(|endpoint| {
-        let (was_ready, was_stopping) = find(before, endpoint.address).unwrap_or_default();
-        if endpoint.terminating && !was_stopping {
-            Some(What::EndpointStopping(endpoint.address))
-        } else if endpoint.ready && !was_ready {
-            Some(What::EndpointReady(endpoint.address))
-        } else if was_ready && !endpoint.ready && !endpoint.terminating {
-            Some(What::EndpointUnready(endpoint.address))
-        } else {
-            None
+        let address = endpoint.address;
+        let (was_ready, was_stopping) = find(before, address).unwrap_or_default();
+        match (was_stopping, endpoint.terminating, was_ready, endpoint.ready) {
+            (false, true, ..) => Some(What::EndpointStopping(address)),
+            (.., false, true) => Some(What::EndpointReady(address)),
+            (_, false, true, false) => Some(What::EndpointUnready(address)),
+            _ => None,
         }
     });
-    let gone = before
-        .iter()
-        .filter(|endpoint| find(after, endpoint.address).is_none())
-        .map(|endpoint| What::EndpointGone(endpoint.address));
-    here.chain(gone).collect()
+    let gone = before.iter().filter(|known| find(after, known.address).is_none());
+    let gone = gone.map(|endpoint| What::EndpointGone(endpoint.address));
+    entry.into_iter().chain(here).chain(gone).collect()
 }
 
 /// The fields that differ and that decide whether and how the hook is called.
-fn reconfigured(before: &Hook, after: &Hook) -> Vec<&'static str> {
-    let address = |hook: &Hook| match &hook.target {
-        Target::Service(service) => (
-            service.namespace.clone(),
-            service.name.clone(),
-            service.port,
-            service.path.clone(),
-        ),
-        Target::Url(url) => (String::new(), url.host.clone(), url.port, url.path.clone()),
-        Target::Invalid(why) => (String::new(), why.clone(), 0, String::new()),
-    };
-    [
-        ("clientConfig", address(before) != address(after)),
-        ("caBundle", before.ca_bundle != after.ca_bundle),
-        ("failurePolicy", before.failure_policy != after.failure_policy),
-        ("timeoutSeconds", before.timeout != after.timeout),
-        ("rules", before.rules != after.rules),
-        (
-            "namespaceSelector",
-            before.namespace_selector != after.namespace_selector,
-        ),
-        ("objectSelector", before.object_selector != after.object_selector),
-        (
-            "matchConditions",
-            before.match_conditions != after.match_conditions,
-        ),
-    ]
-    .into_iter()
-    .filter_map(|(field, differs)| differs.then_some(field))
-    .collect()
+fn reconfigured(was: &Hook, is: &Hook) -> Vec<&'static str> {
+    fn address(hook: &Hook) -> (&str, &str, u16, &str) {
+        match &hook.target {
+            Target::Service(to) => (&to.namespace, &to.name, to.port, &to.path),
+            Target::Url(url) => ("", &url.host, url.port, &url.path),
+            Target::Invalid(why) => ("", why, 0, ""),
+        }
+    }
+    let namespaces = was.namespace_selector != is.namespace_selector;
+    let fields = [
+        ("clientConfig", address(was) != address(is)),
+        ("caBundle", was.ca_bundle != is.ca_bundle),
+        ("failurePolicy", was.failure_policy != is.failure_policy),
+        ("timeoutSeconds", was.timeout != is.timeout),
+        ("rules", was.rules != is.rules),
+        ("namespaceSelector", namespaces),
+        ("objectSelector", was.object_selector != is.object_selector),
+        ("matchConditions", was.match_conditions != is.match_conditions),
+    ];
+    let changed = fields.into_iter().filter(|(_, differs)| *differs);
+    changed.map(|(field, _)| field).collect()
 }
 
 #[cfg(test)]

@@ -4,11 +4,12 @@
 //! difference between the counters of two of them means nothing; `process_start_time_seconds` tells them
 //! apart.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::hook::HookKind;
+use super::row;
 use super::snapshot::{Scrape, Snapshot, WriteSeries};
 use super::thresholds as t;
 use super::time::Time;
@@ -18,13 +19,8 @@ const MAX_REPLICAS: usize = 64;
 /// Intervals in quarantine at most.
 const MAX_PENDING: usize = 16;
 
-/// Which process answered.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct ReplicaKey {
-    target: String,
-    /// Milliseconds since the epoch; `None` when the API server does not say.
-    started: Option<i64>,
-}
+/// Which process answered: behind which target, and when it began; `None` when the API server does not say.
+type ReplicaKey = (String, Option<Time>);
 
 #[derive(Debug, Clone)]
 struct Interval {
@@ -39,20 +35,13 @@ impl Interval {
     }
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 struct Replica {
     at: Time,
     last: Snapshot,
     intervals: VecDeque<Interval>,
     /// What the windows were put together of last.
-    sums: [Option<Sum>; 3],
-}
-
-/// Intervals added up, and which they are: the ends of the first and of the last.
-#[derive(Debug, Clone)]
-struct Sum {
-    ends: (Time, Time),
-    window: Window,
+    sums: [Option<Window>; 3],
 }
 
 /// What all replicas counted of late.
@@ -81,19 +70,6 @@ pub struct Windows {
     pub recent: Option<Window>,
     /// The intervals that ended within the last minute.
     pub minute: Option<Window>,
-}
-
-impl Windows {
-    /// A conversion webhook that fails or is slow holds up requests for its own resource only. Those say nothing
-    /// about the control plane as a whole, and no admission hook is to be measured by them.
-    fn set_aside_what_conversions_hold_up(&mut self) {
-        let Some(minute) = &self.minute else { return };
-        let resources = minute.gained.others.converted_with_trouble();
-        let windows = [&mut self.newest, &mut self.recent, &mut self.minute];
-        for window in windows.into_iter().flatten() {
-            window.gained.set_aside(&resources);
-        }
-    }
 }
 
 impl Window {
@@ -139,16 +115,12 @@ impl Usual {
         let Some(value) = value.filter(|value| value.is_finite()) else {
             return;
         };
-        if self.values.len() == t::usual_intervals()
-            && let Some(oldest) = self.values.pop_front()
+        if let Some(oldest) = row::push(&mut self.values, t::usual_intervals(), value)
             && let Ok(at) = self.sorted.binary_search_by(|known| known.total_cmp(&oldest))
         {
             self.sorted.remove(at);
         }
-        self.values.push_back(value);
-        let at = self
-            .sorted
-            .partition_point(|known| known.total_cmp(&value).is_lt());
+        let at = self.sorted.partition_point(|old| old.total_cmp(&value).is_lt());
         self.sorted.insert(at, value);
     }
 
@@ -156,6 +128,17 @@ impl Usual {
     pub fn median(&self) -> Option<f64> {
         // Of two in the middle the lower: the higher may have the beginning of a fault in it.
         self.sorted.get(self.sorted.len().checked_sub(1)? / 2).copied()
+    }
+
+    /// Whether seconds are far above the usual, and at least so many; false when nothing is usual yet.
+    pub fn is_exceeded(&self, seconds: f64, factor: f64, at_least: f64) -> bool {
+        seconds >= at_least && self.median().is_some_and(|usual| seconds >= factor * usual)
+    }
+
+    /// Whether a probe or a canary that took so long was slow: it was so whatever is usual, or it took `factor` times
+    /// the usual, and at least so long.
+    pub fn is_slow(&self, took: Duration, factor: f64, at_least: Duration) -> bool {
+        took >= t::slow_probe_always() || self.is_exceeded(took.as_secs_f64(), factor, at_least.as_secs_f64())
     }
 }
 
@@ -194,11 +177,10 @@ impl Baseline {
         self.write_rate.learn(Some(window.write_rate));
         self.read_rate.learn(Some(window.read_rate));
         self.reads_in_flight
-            .learn(gained.in_flight.map(|in_flight| in_flight.read_only));
-        for (key, series) in &gained.hooks {
-            if let Some(mean) = series.calls.mean().filter(|_| !leave_out(key)) {
-                self.hooks.entry(key.clone()).or_default().learn(Some(mean));
-            }
+            .learn(gained.in_flight.map(|now| now.read_only));
+        for (key, series) in gained.hooks.iter().filter(|(key, _)| !leave_out(key)) {
+            let usual = self.hooks.entry(key.clone()).or_default();
+            usual.learn(series.calls.mean());
         }
     }
 
@@ -225,110 +207,82 @@ impl History {
     /// Takes a reading in, and says what it adds to the one before of the same process, over which span, and what
     /// is usual.
     pub fn take(&mut self, scrape: Scrape) -> Option<((Time, Time), &Snapshot, &Baseline)> {
-        let Scrape {
-            target,
-            at,
-            mut snapshot,
-            ..
-        } = scrape;
+        let (at, mut snapshot) = (scrape.at, scrape.snapshot);
         snapshot.make_up_for_rejections();
-        let started = snapshot
-            .process_start
-            .map(|seconds| (seconds * 1_000.0).round() as i64);
         self.replicas
             .retain(|_, replica| at.since(replica.at) < t::forget_replica());
         self.windows = None;
-        let key = ReplicaKey { target, started };
-        match self.replicas.get_mut(&key) {
-            Some(replica) if at.since(replica.at) >= t::min_interval() => {
-                replica.advance(at, snapshot);
-                let added = self.replicas.get(&key)?.intervals.back()?;
-                Some(((added.from, added.to), &added.gained, &self.baseline))
-            }
-            Some(_) => None,
-            None => {
-                if self.replicas.len() >= MAX_REPLICAS {
-                    let oldest = self.replicas.iter().min_by_key(|(_, replica)| replica.at);
-                    if let Some(key) = oldest.map(|(key, _)| key.clone()) {
-                        self.replicas.remove(&key);
-                    }
-                }
-                self.replicas.insert(
-                    key,
-                    Replica {
-                        at,
-                        last: snapshot,
-                        intervals: VecDeque::new(),
-                        sums: Default::default(),
-                    },
-                );
-                None
-            }
+        let time = |seconds: f64| Time::from_unix_millis((seconds * 1_000.0).round() as u64);
+        let key = (scrape.target, snapshot.process_start.map(time));
+        let is_new = !self.replicas.contains_key(&key);
+        let replica = row::entry(&mut self.replicas, MAX_REPLICAS, key, |replica| replica.at);
+        if is_new {
+            (replica.at, replica.last) = (at, snapshot);
+            return None;
         }
+        if at.since(replica.at) < t::min_interval() {
+            return None;
+        }
+        replica
+            .intervals
+            .retain(|interval| at.since(interval.to) < t::newest_speaks());
+        // The newest interval may serve on its own for a minute, so it stays whatever its age.
+        let (from, gained) = (replica.at, snapshot.since(&replica.last));
+        replica.intervals.push_back(Interval { from, to: at, gained });
+        (replica.at, replica.last) = (at, snapshot);
+        let added = replica.intervals.back()?;
+        Some(((added.from, added.to), &added.gained, &self.baseline))
     }
 
     /// What happened of late, as of a second ago at most.
     pub fn windows(&mut self, now: Time) -> Arc<Windows> {
-        if let Some((at, windows)) = &self.windows {
-            let windows = Arc::clone(windows);
-            if now.since(*at) < t::ageing() {
-                return windows;
-            }
-            if !self.ages(*at, now) {
-                self.windows = Some((now, Arc::clone(&windows)));
-                return windows;
-            }
+        if let Some((at, windows)) = &self.windows
+            && now.since(*at) < t::ageing()
+        {
+            return Arc::clone(windows);
         }
-        const MOMENT: Duration = Duration::from_millis(1);
-        let mut windows = Windows {
-            newest: self.window(0, now, |newest| newest.before(MOMENT)),
-            recent: self.window(1, now, |newest| {
-                now.before(t::recent()).min(newest.before(MOMENT))
-            }),
-            minute: self.window(2, now, |newest| {
-                now.before(t::newest_speaks()).min(newest.before(MOMENT))
-            }),
-        };
-        windows.set_aside_what_conversions_hold_up();
-        let windows = Arc::new(windows);
+        let known = self.windows.take().filter(|(at, _)| !self.ages(*at, now));
+        let windows = known.map_or_else(|| Arc::new(self.put_together(now)), |(_, windows)| windows);
         self.windows = Some((now, Arc::clone(&windows)));
+        windows
+    }
+
+    fn put_together(&mut self, now: Time) -> Windows {
+        let mut windows = Windows {
+            newest: self.window(0, now, now),
+            recent: self.window(1, now, now.before(t::recent())),
+            minute: self.window(2, now, now.before(t::newest_speaks())),
+        };
+        // A conversion webhook that fails or is slow holds up requests for its own resource only. Those say nothing
+        // about the control plane as a whole, and no admission hook is to be measured by them.
+        if let Some(minute) = &windows.minute {
+            let resources = minute.gained.others.converted_with_trouble();
+            let all = [&mut windows.newest, &mut windows.recent, &mut windows.minute];
+            all.into_iter()
+                .flatten()
+                .for_each(|window| window.gained.set_aside(&resources));
+        }
         windows
     }
 
     /// Whether an interval became too old for one of the windows after an instant: nothing else changes them but a
     /// scrape.
     fn ages(&self, after: Time, now: Time) -> bool {
+        let aged = |end: Time| [end + t::recent(), end + t::newest_speaks()];
         let mut intervals = self.replicas.values().flat_map(|replica| &replica.intervals);
-        intervals.any(|interval| {
-            [t::recent(), t::newest_speaks()].into_iter().any(|age| {
-                let aged = interval.to + age;
-                aged >= after && aged <= now
-            })
-        })
+        intervals.any(|interval| aged(interval.to).iter().any(|aged| (after..=now).contains(aged)))
     }
 
-    /// Merges, for each replica that was heard of in the last minute, the intervals that ended after the instant
-    /// that `after` makes of the end of its newest.
-    fn window(&mut self, which: usize, now: Time, after: impl Fn(Time) -> Time) -> Option<Window> {
-        let replicas = self.replicas.iter();
-        let ended = replicas.filter(|(key, replica)| self.has_a_successor(key, replica));
-        let ended: BTreeSet<ReplicaKey> = ended.map(|(key, _)| key.clone()).collect();
+    /// Merges, for each replica that was heard of in the last minute, the intervals that ended after an instant, its
+    /// newest among them in any case.
+    fn window(&mut self, which: usize, now: Time, after: Time) -> Option<Window> {
+        let ended: Vec<bool> = self.replicas.iter().map(|known| self.has_ended(known)).collect();
         let mut merged: Option<Window> = None;
-        for (key, replica) in &mut self.replicas {
-            let newest = replica.intervals.back().filter(|newest| !newest.is_long());
-            let newest = newest.map(|interval| interval.to);
-            let Some(newest) = newest.filter(|newest| now.since(*newest) <= t::newest_speaks()) else {
-                continue;
-            };
-            if ended.contains(key) {
-                continue;
-            }
-            let Some(window) = replica.sum(which, after(newest)) else {
-                continue;
-            };
-            match &mut merged {
-                None => merged = Some(window.clone()),
-                Some(merged) => merged.add(window),
+        for (replica, _) in self.replicas.values_mut().zip(ended).filter(|(_, ended)| !ended) {
+            match (&mut merged, replica.sum(which, now, after)) {
+                (None, window) => merged = window.cloned(),
+                (Some(merged), Some(window)) => merged.add(window),
+                (Some(_), None) => {}
             }
         }
         merged
@@ -336,11 +290,9 @@ impl History {
 
     /// A process that began at the same address after this one was heard of last has told what it counts since: this
     /// one has ended, and what it counted in its last interval says nothing about now.
-    fn has_a_successor(&self, key: &ReplicaKey, replica: &Replica) -> bool {
-        self.replicas.iter().any(|(other, newer)| {
-            let began = other.started.and_then(|millis| u64::try_from(millis).ok());
-            let after = began.is_some_and(|began| Time::from_unix_millis(began) > replica.at);
-            after && other.target == key.target && !newer.intervals.is_empty()
+    fn has_ended(&self, ((target, _), replica): (&ReplicaKey, &Replica)) -> bool {
+        self.replicas.iter().any(|((other, started), newer)| {
+            other == target && *started > Some(replica.at) && !newer.intervals.is_empty()
         })
     }
 
@@ -358,91 +310,68 @@ impl History {
     /// been calm as well, or at once while too little is known. Nothing is learnt of the hooks to be left out.
     pub fn learn(&mut self, now: Time, leave_out: impl Fn(&(HookKind, String)) -> bool) {
         let windows = self.windows(now);
-        if let Some(window) = windows
-            .newest
-            .as_ref()
-            .filter(|window| window.to > self.learnt_to)
-        {
+        let newest = windows.newest.as_ref();
+        if let Some(window) = newest.filter(|window| window.to > self.learnt_to) {
             self.learnt_to = window.to;
-            self.pending.push_back(window.clone());
-            if self.pending.len() > MAX_PENDING {
-                self.pending.pop_front();
-            }
+            row::push(&mut self.pending, MAX_PENDING, window.clone());
         }
-        while let Some(window) = self.pending.front() {
-            if !self.is_young() && now.since(window.to) < t::quarantine() {
-                break;
-            }
+        while let Some(window) = self.pending.front()
+            && (self.is_young() || now.since(window.to) >= t::quarantine())
+        {
             self.baseline.learn(window, &leave_out);
             self.pending.pop_front();
             // Hooks that are gone go with their series, so this is bounded by what the snapshots hold.
-            let replicas = &self.replicas;
-            let counted = |key: &(HookKind, String)| {
-                replicas
-                    .values()
-                    .any(|replica| replica.last.hooks.contains_key(key))
-            };
-            self.baseline.hooks.retain(|key, _| counted(key));
+            let (replicas, usual) = (&self.replicas, &mut self.baseline.hooks);
+            usual.retain(|key, _| replicas.values().any(|known| known.last.hooks.contains_key(key)));
         }
     }
 
     /// The processes seen behind one target of late: when each began, and when it answered last.
     pub fn processes_behind(&self, target: &str) -> impl Iterator<Item = (Option<Time>, Time)> {
-        let behind = self.replicas.iter().filter(move |(key, _)| key.target == target);
-        behind.map(|(key, replica)| {
-            let started = key.started.and_then(|millis| u64::try_from(millis).ok());
-            (started.map(Time::from_unix_millis), replica.at)
-        })
+        let replicas = self.replicas.iter();
+        let behind = replicas.filter(move |((other, _), _)| other == target);
+        behind.map(|((_, started), replica)| (*started, replica.at))
     }
 
     /// Processes seen behind one target.
     pub fn replicas_behind(&self, target: &str) -> usize {
-        self.replicas.keys().filter(|key| key.target == target).count()
+        self.processes_behind(target).count()
     }
 }
 
 impl Replica {
-    /// Adds up the intervals that ended after an instant, unless just these are added up already.
-    fn sum(&mut self, which: usize, after: Time) -> Option<&Window> {
-        let chosen = |interval: &&Interval| interval.to > after && !interval.is_long();
-        let mut within = self.intervals.iter().filter(chosen);
-        let first = within.next()?;
-        let ends = (first.to, within.next_back().unwrap_or(first).to);
+    /// Adds up the intervals that ended after an instant, the newest among them in any case, unless just these are
+    /// added up already; `None` when the newest is too old or too long to speak for now.
+    fn sum(&mut self, which: usize, now: Time, after: Time) -> Option<&Window> {
+        let newest = self.intervals.back()?;
+        if newest.is_long() || now.since(newest.to) > t::newest_speaks() {
+            return None;
+        }
+        let after = after.min(newest.from);
+        let chosen = self.intervals.iter();
+        let chosen = chosen.filter(|interval| interval.to > after && !interval.is_long());
+        let chosen: Vec<&Interval> = chosen.collect();
+        let (from, to) = (chosen.first()?.from, newest.to);
         let known = self.sums.get_mut(which)?;
-        if known.as_ref().is_none_or(|known| known.ends != ends) {
+        let span = |window: &Window| (window.from, window.to);
+        if known.as_ref().map(span) != Some((from, to)) {
             let mut gained = Snapshot::default();
-            let (mut from, mut to) = (self.at, Time::default());
-            for interval in self.intervals.iter().filter(chosen) {
+            for interval in chosen {
                 gained.add(&interval.gained);
-                (from, to) = (from.min(interval.from), to.max(interval.to));
             }
             gained.in_flight = self.last.in_flight;
             gained.in_queue = self.last.in_queue;
             gained.others.unavailable = self.last.others.unavailable.clone();
             let seconds = to.since(from).max(t::min_interval()).as_secs_f64();
-            let window = Window {
+            *known = Some(Window {
                 from,
                 to,
                 write_rate: gained.all_writes().duration.count / seconds,
                 read_rate: gained.reads.count / seconds,
                 gained,
-            };
-            *known = Some(Sum { ends, window });
+            });
         }
-        known.as_ref().map(|known| &known.window)
-    }
-
-    fn advance(&mut self, at: Time, snapshot: Snapshot) {
-        self.intervals
-            .retain(|interval| at.since(interval.to) < t::newest_speaks());
-        // The newest interval may serve on its own for a minute, so it stays whatever its age.
-        self.intervals.push_back(Interval {
-            from: self.at,
-            to: at,
-            gained: snapshot.since(&self.last),
-        });
-        self.at = at;
-        self.last = snapshot;
+        known.as_ref()
     }
 }
 

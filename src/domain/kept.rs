@@ -4,7 +4,7 @@
 //! The endpoint is soon listed no more and every fresh probe is fine; only a connection from before can tell. So ours
 //! is remembered beyond the backend's removal, for as long as the API server may hold on to such a one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::hook::{Backend, BackendPath, HookId};
@@ -47,10 +47,8 @@ impl KeptConnections {
                 memory.gone = memory.gone.or(Some(now));
             }
             // Behind a cluster IP or a name stands now this and now that Pod.
-            for backend in backends
-                .into_iter()
-                .filter(|backend| backend.path == BackendPath::Endpoint)
-            {
+            let fixed = |backend: &Backend| backend.path == BackendPath::Endpoint;
+            for backend in backends.into_iter().filter(fixed) {
                 let memory = known.entry(backend).or_default();
                 if memory.gone.is_some_and(|gone| gone < now) {
                     // The address was given back, perhaps to another Pod.
@@ -58,19 +56,12 @@ impl KeptConnections {
                 }
                 memory.gone = None;
             }
-            known.retain(|_, memory| {
-                memory
-                    .gone
-                    .is_none_or(|gone| now.since(gone) < t::pooled_connections_last())
-            });
-            while known.values().filter(|memory| memory.gone.is_some()).count() > MAX_GONE {
-                let gone = known
-                    .iter()
-                    .filter_map(|(backend, memory)| Some((memory.gone?, backend)));
-                let Some(earliest) = gone.min().map(|(_, backend)| backend.clone()) else {
-                    break;
-                };
-                known.remove(&earliest);
+            known.retain(|_, memory| memory.gone.is_none_or(|gone| is_remembered(gone, now)));
+            let gone = known.iter();
+            let gone = gone.filter_map(|(backend, memory)| Some((memory.gone?, backend.clone())));
+            let gone: BTreeSet<(Time, Backend)> = gone.collect();
+            for (_, backend) in gone.iter().rev().skip(MAX_GONE) {
+                known.remove(backend);
             }
             self.0.insert(hook.clone(), known);
         }
@@ -97,12 +88,8 @@ impl KeptConnections {
     pub fn overdue(&mut self, overdue: &ProbeOverdue) {
         let waits = overdue.connection == Connection::Kept && overdue.phase == Phase::FirstByte;
         if waits && overdue.waiting >= t::late() {
-            self.note(
-                &overdue.hook,
-                &overdue.backend,
-                overdue.started,
-                Some(overdue.waiting),
-            );
+            let silent = Some(overdue.waiting);
+            self.note(&overdue.hook, &overdue.backend, overdue.started, silent);
         }
     }
 
@@ -118,20 +105,19 @@ impl KeptConnections {
     /// The removed backends of one hook whose connection is silent.
     pub fn silent(&self, hook: &HookId, now: Time) -> Vec<Silent> {
         let known = self.0.get(hook).into_iter().flatten();
-        known
-            .filter_map(|(backend, memory)| {
-                let gone = memory
-                    .gone
-                    .filter(|gone| now.since(*gone) < t::pooled_connections_last())?;
-                let (_, waited) = memory.newest?;
-                Some(Silent {
-                    backend: backend.clone(),
-                    gone,
-                    waited: waited?,
-                })
+        let silent = known.filter_map(|(backend, memory)| {
+            Some(Silent {
+                backend: backend.clone(),
+                gone: memory.gone.filter(|gone| is_remembered(*gone, now))?,
+                waited: memory.newest?.1?,
             })
-            .collect()
+        });
+        silent.collect()
     }
+}
+
+fn is_remembered(gone: Time, now: Time) -> bool {
+    now.since(gone) < t::pooled_connections_last()
 }
 
 #[cfg(test)]

@@ -88,23 +88,17 @@ impl Observations {
 
     /// How every backend of every hook is now.
     pub fn states(&self, now: Time) -> BTreeMap<&HookId, Vec<(Backend, BackendState)>> {
-        let all = self.backends.iter().map(|(hook, backends)| {
-            let states = backends.iter();
-            let states = states.map(|(backend, memory)| (backend.clone(), memory.state(now)));
-            (hook, states.collect())
-        });
-        all.collect()
+        let states = |(backend, memory): (&Backend, &BackendMemory)| (backend.clone(), memory.state(now));
+        let all = self.backends.iter();
+        all.map(|(hook, backends)| (hook, backends.iter().map(states).collect()))
+            .collect()
     }
 
     /// Every backend of every hook fails, and nothing that came back since from the API server shows that our
     /// own network is fine.
     pub fn self_doubt(&self, states: &BTreeMap<&HookId, Vec<(Backend, BackendState)>>, now: Time) -> bool {
         let all = || states.values().flatten().map(|(_, state)| state);
-        let dead = all().filter_map(|state| match state {
-            BackendState::Dead(dead) => Some(dead.since),
-            _ => None,
-        });
-        let Some(first_dead) = dead.min() else {
+        let Some(first_dead) = all().filter_map(dead_since).min() else {
             return false;
         };
         // An answer from before the first of them died says nothing about now.
@@ -113,21 +107,17 @@ impl Observations {
             BackendState::Slow { .. } => true,
             _ => false,
         };
-        let answered = self.canaries.iter().any(|(_, memory)| {
-            memory
-                .latest(now)
-                .is_some_and(|report| report.started + report.took > first_dead && report.outcome.is_heard())
-        });
+        let mut canaries = self.canaries.iter().filter_map(|(_, memory)| memory.latest(now));
+        let answered =
+            canaries.any(|report| report.started + report.took > first_dead && report.outcome.is_heard());
         !all().any(alive) && !self.servers.scraped_after(first_dead) && !answered
     }
 
     /// Whether a watch has been broken for so long that addresses may be wrong.
     pub fn inventory_is_old(&self, now: Time) -> bool {
-        self.watches.iter().any(|report| {
-            let good = report.known_good;
-            matches!(report.health, Stale { .. })
-                && good.is_none_or(|good| now.since(good) >= t::old_inventory())
-        })
+        let is_old = |good: Time| now.since(good) >= t::old_inventory();
+        let mut watches = self.watches.iter();
+        watches.any(|report| matches!(report.health, Stale { .. }) && report.known_good.is_none_or(is_old))
     }
 
     /// Hooks of which no backend serves, each with the instant since which that is so.
@@ -135,11 +125,7 @@ impl Observations {
         let dead = states.iter().filter_map(|(hook, backends)| {
             let direct = backends.iter();
             let direct = direct.filter(|(backend, _)| backend.path != BackendPath::ClusterIp);
-            let since = direct.map(|(_, state)| match state {
-                BackendState::Dead(dead) => Some(dead.since),
-                _ => None,
-            });
-            let since: Option<Vec<Time>> = since.collect();
+            let since: Option<Vec<Time>> = direct.map(|(_, state)| dead_since(state)).collect();
             Some(((*hook).clone(), since?.into_iter().max()?))
         });
         let missing = self.without_backends.iter();
@@ -173,10 +159,9 @@ impl Observations {
     /// Where the knowledge comes from and how fresh it is.
     pub fn sources(&self, self_doubt: bool, now: Time) -> Sources {
         let configurations = self.watches.iter();
-        let mut configurations = configurations
-            .filter(|report| report.watch.ends_with(CONFIGURATIONS))
-            .peekable();
-        let hooks_listed = configurations.peek().is_none()
+        let mut configurations = configurations.filter(|report| report.watch.ends_with(CONFIGURATIONS));
+        // None may be watched at all.
+        let hooks_listed = configurations.clone().next().is_none()
             || configurations.any(|report| !matches!(report.health, Limited { .. }));
         let trouble = self.watches.iter().filter_map(|report| match &report.health {
             Current => None,
@@ -198,7 +183,7 @@ impl Observations {
     pub fn certificates(&self) -> impl Iterator<Item = (&HookId, &Backend, super::probe::CertificateFacts)> {
         self.backends.iter().flat_map(|(hook, backends)| {
             let backends = backends.iter();
-            backends.map(move |(backend, memory)| (hook, backend, memory.certificates()))
+            backends.map(move |(backend, memory)| (hook, backend, memory.certificates))
         })
     }
 
@@ -208,5 +193,12 @@ impl Observations {
         let all = self.backends.keys();
         all.filter(|id| moved.contains(&(id.kind, &*id.webhook)))
             .collect()
+    }
+}
+
+fn dead_since(state: &BackendState) -> Option<Time> {
+    match state {
+        BackendState::Dead(dead) => Some(dead.since),
+        _ => None,
     }
 }

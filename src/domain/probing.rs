@@ -10,6 +10,7 @@ use super::history::Usual;
 use super::probe::{
     Answer, CertificateFacts, Connection, Phase, ProbeOutcome, ProbeOverdue, ProbeReport, TlsFault,
 };
+use super::row;
 use super::thresholds as t;
 use super::time::Time;
 use super::vocabulary::{Cause, human};
@@ -20,19 +21,13 @@ const KEPT: usize = 12;
 /// The last probes of one backend.
 #[derive(Debug, Clone, Default)]
 pub struct BackendMemory {
-    fresh: VecDeque<Attempt>,
+    fresh: VecDeque<ProbeReport>,
     /// Late attempts by when they began, as long as no later one has come back.
     under_way: BTreeMap<Time, ProbeOverdue>,
     usual: Usual,
-    last_alive: Option<Time>,
-    certificates: CertificateFacts,
-}
-
-#[derive(Debug, Clone)]
-struct Attempt {
-    started: Time,
-    took: Duration,
-    outcome: ProbeOutcome,
+    was_alive: bool,
+    /// As last seen.
+    pub(super) certificates: CertificateFacts,
 }
 
 /// How one backend is, as far as direct probes tell.
@@ -88,48 +83,28 @@ pub struct Dead {
 impl BackendMemory {
     /// Takes a finished probe in.
     pub fn finished(&mut self, report: ProbeReport) {
-        if report.certificates.served_not_after.is_some() {
-            self.certificates.served_not_after = report.certificates.served_not_after;
-        }
-        self.certificates.ca_not_after = report.certificates.ca_not_after;
-        if report.outcome.is_alive() {
-            self.last_alive = self.last_alive.max(Some(report.started));
-        }
+        let seen = &report.certificates;
+        self.certificates.served_not_after = seen.served_not_after.or(self.certificates.served_not_after);
+        self.certificates.ca_not_after = seen.ca_not_after;
+        self.was_alive |= report.outcome.is_alive();
         if report.connection == Connection::Kept {
             return;
         }
         self.under_way.retain(|started, _| *started > report.started);
-        let attempt = Attempt {
-            started: report.started,
-            took: report.took,
-            outcome: report.outcome,
-        };
-        if attempt.outcome.is_alive() && !self.is_slow(attempt.took) {
-            self.usual.learn(Some(attempt.took.as_secs_f64()));
+        if report.outcome.is_alive() && !self.is_slow(report.took) {
+            self.usual.learn(Some(report.took.as_secs_f64()));
         }
         // An attempt that was never made is neither a failure nor an answer among others.
-        if matches!(attempt.outcome, ProbeOutcome::NotProbed { .. }) {
-            self.fresh.clear();
-        } else {
-            self.fresh
-                .retain(|known| !matches!(known.outcome, ProbeOutcome::NotProbed { .. }));
-        }
+        let was_made = |report: &ProbeReport| !matches!(report.outcome, ProbeOutcome::NotProbed { .. });
+        self.fresh.retain(|known| was_made(&report) && was_made(known));
         // Attempts overlap and may come back out of order.
-        let at = self
-            .fresh
-            .partition_point(|known| known.started <= attempt.started);
-        self.fresh.insert(at, attempt);
-        if self.fresh.len() > KEPT {
-            self.fresh.pop_front();
-        }
+        row::insert(&mut self.fresh, KEPT, report, |attempt| attempt.started);
     }
 
     /// Takes the news in that a probe is late.
     pub fn overdue(&mut self, overdue: ProbeOverdue) {
-        let came_back_meanwhile = self
-            .fresh
-            .iter()
-            .any(|attempt| attempt.started >= overdue.started);
+        let mut fresh = self.fresh.iter();
+        let came_back_meanwhile = fresh.any(|attempt| attempt.started >= overdue.started);
         if overdue.connection == Connection::Fresh && !came_back_meanwhile {
             self.under_way.insert(overdue.started, overdue);
             if self.under_way.len() > KEPT {
@@ -140,63 +115,43 @@ impl BackendMemory {
 
     /// When the newest of its probes that were answered by `until` began.
     pub fn reached_by(&self, until: Time) -> Option<Time> {
-        let answered =
-            |attempt: &&Attempt| attempt.outcome.is_alive() && attempt.started + attempt.took <= until;
-        self.fresh
+        let mut ended = self
+            .fresh
             .iter()
-            .rev()
-            .find(answered)
-            .map(|attempt| attempt.started)
-    }
-
-    /// Certificates as last seen.
-    pub fn certificates(&self) -> CertificateFacts {
-        self.certificates
+            .filter(|known| known.started + known.took <= until);
+        ended
+            .rfind(|known| known.outcome.is_alive())
+            .map(|known| known.started)
     }
 
     /// Its state now.
     pub fn state(&self, now: Time) -> BackendState {
-        let failed_in_a_row = self
-            .fresh
-            .iter()
-            .rev()
-            .take_while(|attempt| !attempt.outcome.is_healthy())
-            .count();
+        let failed = self.fresh.iter().rev();
+        let failed = failed.take_while(|attempt| !attempt.outcome.is_healthy()).count();
         if let Some(hang) = self.hang(now) {
-            return self.hanging(hang, failed_in_a_row);
+            return self.hanging(hang, failed);
         }
         let Some(last) = self.fresh.back() else {
             return BackendState::Untried { why: None };
         };
-        if now.since(last.started + last.took) >= t::probe_stale() {
-            return BackendState::Untried {
-                why: Some("not probed of late".to_owned()),
-            };
-        }
-        if let ProbeOutcome::NotProbed { why } = &last.outcome {
-            return BackendState::Untried {
-                why: Some(why.clone()),
-            };
-        }
-        if failed_in_a_row == 0 {
-            return self.answering(last);
-        }
-        let detail = last.outcome.sentence(last.took);
-        let timed_out = matches!(last.outcome, ProbeOutcome::TimedOut { .. }) && last.took >= t::late();
-        let Some((cause, certain)) = last.outcome.mechanism() else {
-            return BackendState::Wavering { detail };
+        let untried = |why: &str| BackendState::Untried {
+            why: Some(why.to_owned()),
         };
-        if failed_in_a_row < 2 && !timed_out {
-            return BackendState::Wavering { detail };
+        let detail = || last.outcome.sentence(last.took);
+        let is_stale = now.since(last.started + last.took) >= t::probe_stale();
+        let timed_out = matches!(last.outcome, ProbeOutcome::TimedOut { .. }) && last.took >= t::late();
+        match (&last.outcome, last.outcome.mechanism()) {
+            _ if is_stale => untried("not probed of late"),
+            (ProbeOutcome::NotProbed { why }, _) => untried(why),
+            _ if failed == 0 => self.answering(last),
+            (_, Some(found)) if failed >= 2 || timed_out => self.dead(
+                found,
+                self.fresh[self.fresh.len() - failed].started,
+                failed,
+                detail(),
+            ),
+            _ => BackendState::Wavering { detail: detail() },
         }
-        BackendState::Dead(Dead {
-            cause,
-            since: self.fresh[self.fresh.len() - failed_in_a_row].started,
-            attempts: failed_in_a_row,
-            was_alive: self.last_alive.is_some(),
-            certain,
-            detail,
-        })
     }
 
     /// The late attempt that nothing newer contradicts, with how long it has been under way.
@@ -212,64 +167,60 @@ impl BackendMemory {
         // A hook that lately took seconds to answer is slow until it has been silent for much longer.
         let last_good = self.fresh.back().filter(|attempt| attempt.outcome.is_healthy());
         if let Some(last) = last_good.filter(|last| waiting < last.took * 2 && self.is_slow(last.took)) {
-            return BackendState::Slow {
-                since: last.started,
-                took: last.took,
-                usual: self.usual.median(),
-            };
+            return self.slow(last, last);
         }
-        if waiting < t::late() {
-            // Already known to be dead: another late attempt does not make that doubtful.
-            if failed_before < 2 {
-                return BackendState::Wavering { detail };
-            }
+        // Already known to be dead: another late attempt does not make that doubtful.
+        if waiting < t::late() && failed_before < 2 {
+            return BackendState::Wavering { detail };
         }
-        let since = match failed_before {
-            0 => under_way.started,
-            n => self.fresh[self.fresh.len() - n].started,
-        };
+        let first = self.fresh.get(self.fresh.len() - failed_before);
+        let since = first.map_or(under_way.started, |first| first.started);
+        self.dead((Cause::Hanging, true), since, failed_before + 1, detail)
+    }
+
+    fn dead(
+        &self,
+        (cause, certain): (Cause, bool),
+        since: Time,
+        attempts: usize,
+        detail: String,
+    ) -> BackendState {
         BackendState::Dead(Dead {
-            cause: Cause::Hanging,
+            cause,
             since,
-            attempts: failed_before + 1,
-            was_alive: self.last_alive.is_some(),
-            certain: true,
+            attempts,
+            was_alive: self.was_alive,
+            certain,
             detail,
         })
     }
 
-    fn answering(&self, last: &Attempt) -> BackendState {
-        let slow_in_a_row = self
-            .fresh
-            .iter()
-            .rev()
-            .take_while(|attempt| attempt.outcome.is_healthy() && self.is_slow(attempt.took));
-        let slow: Vec<&Attempt> = slow_in_a_row.collect();
+    fn answering(&self, last: &ProbeReport) -> BackendState {
+        let slow = self.fresh.iter().rev();
+        let slow = slow.take_while(|attempt| attempt.outcome.is_healthy() && self.is_slow(attempt.took));
+        let slow: Vec<&ProbeReport> = slow.collect();
         // Attempts that were under way together may have been late for one and the same reason.
-        let twice = slow.first().is_some_and(|newest| {
-            let before = |attempt: &&Attempt| attempt.started + attempt.took <= newest.started;
-            slow.iter().any(before)
-        });
+        let twice = slow
+            .iter()
+            .any(|known| known.started + known.took <= last.started);
+        let (at, took) = (last.started, last.took);
         match slow.last() {
-            Some(first) if twice => BackendState::Slow {
-                since: first.started,
-                took: last.took,
-                usual: self.usual.median(),
-            },
-            _ => BackendState::Alive {
-                at: last.started,
-                took: last.took,
-            },
+            Some(first) if twice => self.slow(first, last),
+            _ => BackendState::Alive { at, took },
+        }
+    }
+
+    fn slow(&self, first: &ProbeReport, last: &ProbeReport) -> BackendState {
+        BackendState::Slow {
+            since: first.started,
+            took: last.took,
+            usual: self.usual.median(),
         }
     }
 
     fn is_slow(&self, took: Duration) -> bool {
-        took >= t::slow_probe_always()
-            || took >= t::slow_probe_at_least()
-                && self
-                    .usual
-                    .median()
-                    .is_some_and(|usual| took.as_secs_f64() >= t::slow_probe_factor() * usual)
+        self.usual
+            .is_slow(took, t::slow_probe_factor(), t::slow_probe_at_least())
     }
 }
 
@@ -298,32 +249,24 @@ impl ProbeOutcome {
             Self::Refused => Some((Cause::Refused, true)),
             Self::Unreachable { .. } | Self::Unresolvable { .. } => Some((Cause::Unreachable, true)),
             Self::TlsRejected { .. } => Some((Cause::TlsInvalid, true)),
-            Self::Lost {
-                phase: Phase::Connect,
-                ..
-            } => Some((Cause::Refused, true)),
+            Self::Lost { phase, .. } if *phase == Phase::Connect => Some((Cause::Refused, true)),
             Self::Lost { .. } => Some((Cause::Erroring, true)),
         }
     }
 
     /// What was seen, as a sentence whose subject is the backend.
     pub fn sentence(&self, took: Duration) -> String {
+        let took = human(took);
         match self {
-            Self::Answered(Answer::Handshake) => {
-                format!("completed the TLS handshake in {}", human(took))
+            Self::Answered(Answer::Handshake) => format!("completed the TLS handshake in {took}"),
+            Self::Answered(Answer::Http { status }) => format!("answered with HTTP {status} in {took}"),
+            Self::Answered(Answer::Discovery { status }) => {
+                format!("answered the request for its discovery document with HTTP {status} in {took}")
             }
-            Self::Answered(Answer::Http { status }) => {
-                format!("answered with HTTP {status} in {}", human(took))
+            Self::Answered(Answer::Review { allowed }) => {
+                let said = if *allowed { "allowed" } else { "denied" };
+                format!("answered a dry-run review in {took} ({said})")
             }
-            Self::Answered(Answer::Discovery { status }) => format!(
-                "answered the request for its discovery document with HTTP {status} in {}",
-                human(took)
-            ),
-            Self::Answered(Answer::Review { allowed }) => format!(
-                "answered a dry-run review in {} ({})",
-                human(took),
-                if *allowed { "allowed" } else { "denied" }
-            ),
             Self::Answered(Answer::ReviewRefused { status }) => {
                 format!("answered a dry-run review with HTTP {status}")
             }
@@ -336,7 +279,7 @@ impl ProbeOutcome {
             Self::VerifierDiffers { why } => {
                 format!("serves a certificate that only the API server's verifier accepts ({why})")
             }
-            Self::TimedOut { phase } => format!("timed out after {} ({phase})", human(took)),
+            Self::TimedOut { phase } => format!("timed out after {took} ({phase})"),
             Self::Refused => "refused the connection: nobody listens there".to_owned(),
             Self::Unreachable { why } => format!("cannot be reached: {why}"),
             Self::Unresolvable { why } => format!("has no address: {why}"),

@@ -6,10 +6,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::changes::{Changes, What};
+use super::changes::{Change, Changes, What};
 use super::history::Baseline;
 use super::hook::{Backend, BackendAddress, HookId, HookKind};
 use super::probe::{Connection, ProbeOutcome, ProbeReport};
+use super::row;
 use super::snapshot::{HookSeries, Snapshot};
 use super::thresholds as t;
 use super::time::Time;
@@ -18,16 +19,13 @@ use super::time::Time;
 const KEPT: usize = 128;
 
 /// What one reading of the counters added.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Tally {
-    /// The beginning of its span.
-    pub from: Time,
-    /// The end of its span.
-    pub to: Time,
+#[derive(Debug)]
+struct Tally {
+    span: (Time, Time),
     /// All calls.
-    pub calls: f64,
+    calls: f64,
     /// The calls that failed without any answer from the hook.
-    pub lost: f64,
+    lost: f64,
 }
 
 /// A probe that a Ready backend did not take.
@@ -52,44 +50,32 @@ impl Rollouts {
     /// Takes a reading in: what failed anyway, and of the hooks whose endpoints `changed` of late everything.
     pub fn count(
         &mut self,
-        (from, to): (Time, Time),
+        span: (Time, Time),
         (gained, usual): (&Snapshot, &Baseline),
         changed: impl Fn(&(HookKind, String)) -> bool,
     ) {
         for (key, series) in &gained.hooks {
             let lost = lost(series, usual.hook(key));
             if lost >= 1.0 || series.calls.count >= 1.0 && changed(key) {
-                let tallies = self.tallies.entry(key.clone()).or_default();
                 let calls = series.calls.count.max(lost);
-                push(
-                    tallies,
-                    Tally {
-                        from,
-                        to,
-                        calls,
-                        lost,
-                    },
-                );
+                let tallies = self.tallies.entry(key.clone()).or_default();
+                row::push(tallies, KEPT, Tally { span, calls, lost });
             }
         }
         self.tallies.retain(|_, tallies| {
-            tallies.retain(|tally| to.since(tally.to) < t::gap_memory());
+            tallies.retain(|tally| span.1.since(tally.span.1) < t::gap_memory());
             !tallies.is_empty()
         });
     }
 
     /// Takes a finished probe in.
     pub fn probed(&mut self, report: &ProbeReport) {
-        let missed = matches!(
-            report.outcome,
-            ProbeOutcome::Refused | ProbeOutcome::Unreachable { .. } | ProbeOutcome::Lost { .. }
-        );
+        use ProbeOutcome::{Lost, Refused, Unreachable};
+        let missed = matches!(report.outcome, Refused | Unreachable { .. } | Lost { .. });
         if missed && report.connection == Connection::Fresh {
-            let missed = Missed {
-                at: report.started,
-                backend: report.backend.clone(),
-            };
-            push(self.missed.entry(report.hook.clone()).or_default(), missed);
+            let (at, backend) = (report.started, report.backend.clone());
+            let missed = self.missed.entry(report.hook.clone()).or_default();
+            row::push(missed, KEPT, Missed { at, backend });
         }
     }
 
@@ -102,16 +88,15 @@ impl Rollouts {
         let from = span.0.before(t::before_rollout());
         let key = (hook.kind, hook.webhook.to_string());
         if let Some(tallies) = self.tallies.get_mut(&key) {
-            tallies.retain(|tally| tally.to < from);
+            tallies.retain(|tally| tally.span.1 < from);
         }
         if let Some(missed) = self.missed.get_mut(hook) {
             missed.retain(|missed| missed.at < from);
         }
     }
 
-    fn in_outage(&self, hook: &HookId, from: Time, to: Time) -> bool {
-        let outage = self.outages.get(hook);
-        outage.is_some_and(|(began, ended)| {
+    fn in_outage(&self, hook: &HookId, (from, to): (Time, Time)) -> bool {
+        self.outages.get(hook).is_some_and(|(began, ended)| {
             to + t::before_rollout() >= *began && from <= *ended + t::before_rollout()
         })
     }
@@ -130,54 +115,42 @@ impl Rollouts {
     pub fn gap(&self, hook: &HookId, counted: bool, changes: &Changes, now: Time) -> Gap {
         let key = (hook.kind, hook.webhook.to_string());
         let tallies = self.tallies.get(&key).filter(|_| counted);
-        if tallies.is_none() && !self.missed.contains_key(hook) {
-            return Gap::default();
-        }
         let since = now.before(t::gap_memory());
-        let moved: Vec<(Time, &What)> = changes
-            .of(hook, since.before(t::after_rollout()))
-            .filter(|change| by_rollout(&change.what))
-            .map(|change| (change.at, &change.what))
-            .collect();
+        let moved = changes.of(hook, since.before(t::after_rollout()));
+        let moved: Vec<&Change> = moved.filter(|change| by_rollout(&change.what)).collect();
+        let is_near = |(from, to): (Time, Time), change: &Change| {
+            to + t::before_rollout() >= change.at && from <= change.at + t::after_rollout()
+        };
+        let counts = |span: (Time, Time)| span.1 >= since && !self.in_outage(hook, span);
         let mut gap = Gap::default();
-        let tallies = tallies
-            .into_iter()
-            .flatten()
-            .filter(|tally| tally.to >= since && !self.in_outage(hook, tally.from, tally.to));
-        for tally in tallies {
-            let near = moved.iter().any(|(at, _)| {
-                tally.to + t::before_rollout() >= *at && tally.from <= *at + t::after_rollout()
-            });
-            if !near {
+        for tally in tallies.into_iter().flatten().filter(|tally| counts(tally.span)) {
+            if !moved.iter().any(|change| is_near(tally.span, change)) {
                 gap.elsewhere += tally.lost;
                 continue;
             }
             gap.calls += tally.calls;
             if tally.lost >= 1.0 {
+                let (from, to) = tally.span;
+                let is_new = gap.last.is_none_or(|last| from >= last + t::bursts_apart());
                 gap.lost += tally.lost;
-                gap.bursts.see(
-                    tally.from,
-                    gap.last.is_none_or(|last| tally.from >= last + t::bursts_apart()),
-                );
-                gap.last = gap.last.max(Some(tally.to));
+                gap.bursts.number += usize::from(is_new);
+                gap.bursts.first.get_or_insert(from);
+                gap.last = gap.last.max(Some(to));
             }
         }
         for missed in self.missed.get(hook).into_iter().flatten() {
             let BackendAddress::Socket(address) = missed.backend.address else {
                 continue;
             };
-            let own = moved.iter().filter(|(at, what)| {
-                let too_early = missed.at < *at && missed.at + t::news_lag() > *at;
-                what.endpoint() == Some(address)
-                    && missed.at + t::before_rollout() >= *at
-                    && missed.at <= *at + t::after_rollout()
-                    && !too_early
+            let at = missed.at;
+            let own = moved.iter().filter(|change| {
+                let too_early = at < change.at && at + t::news_lag() > change.at;
+                change.what.endpoint() == Some(address) && is_near((at, at), change) && !too_early
             });
-            let own = own.min_by_key(|(at, _)| missed.at.since(*at) + at.since(missed.at));
-            let counts = missed.at >= since && !self.in_outage(hook, missed.at, missed.at);
-            if let (Some((at, what)), true) = (own, counts) {
-                gap.missed = Some((missed.clone(), *at, (*what).clone()));
-                gap.last = gap.last.max(Some(missed.at));
+            let own = own.min_by_key(|change| at.since(change.at) + change.at.since(at));
+            if let Some(change) = own.filter(|_| counts((at, at))) {
+                gap.missed = Some((missed.clone(), change.at, change.what.clone()));
+                gap.last = gap.last.max(Some(at));
             }
         }
         gap
@@ -211,19 +184,10 @@ pub struct Bursts {
     pub first: Option<Time>,
 }
 
-impl Bursts {
-    fn see(&mut self, from: Time, new: bool) {
-        self.number += usize::from(new);
-        self.first = self.first.or(Some(from));
-    }
-}
-
 /// Whether a rollout changes endpoints like that. One that merely stops being Ready is ill.
 pub const fn by_rollout(what: &What) -> bool {
-    matches!(
-        what,
-        What::EndpointReady(_) | What::EndpointStopping(_) | What::EndpointGone(_)
-    )
+    use What::{EndpointGone, EndpointReady, EndpointStopping};
+    matches!(what, EndpointReady(_) | EndpointStopping(_) | EndpointGone(_))
 }
 
 /// Calls that failed, but for those that the hook itself answered with an HTTP error (503 stands for no answer) and
@@ -232,28 +196,18 @@ pub const fn by_rollout(what: &What) -> bool {
 /// Under `Ignore` they have no clock of their own: what the others usually take, in seconds, is taken off.
 fn lost(series: &HookSeries, usual: Option<f64>) -> f64 {
     let refused = series.rejections.calling + series.rejections.internal;
-    let longest = match refused >= 1.0 {
-        true => series.rejected.mean(),
-        false => {
-            let others = (series.calls.count - series.failed()).max(0.0) * usual.unwrap_or(0.0);
-            Some((series.calls.sum - others) / series.failed().max(1.0))
-        }
+    let longest = if refused >= 1.0 {
+        series.rejected.mean()
+    } else {
+        let others = (series.calls.count - series.failed()).max(0.0) * usual.unwrap_or(0.0);
+        Some((series.calls.sum - others) / series.failed().max(1.0))
     };
     if longest.is_some_and(|seconds| seconds >= t::timeout_like()) {
         return 0.0;
     }
-    let own = series
-        .codes
-        .iter()
-        .filter(|(code, _)| (500..=600).contains(*code) && **code != 503);
+    let own = series.codes.iter();
+    let own = own.filter(|(code, _)| (500..=600).contains(*code) && **code != 503);
     (series.failed() - own.map(|(_, count)| count).sum::<f64>()).max(0.0)
-}
-
-fn push<T>(row: &mut VecDeque<T>, new: T) {
-    if row.len() >= KEPT {
-        row.pop_front();
-    }
-    row.push_back(new);
 }
 
 #[cfg(test)]

@@ -132,8 +132,9 @@ impl<'a> Plane<'a> {
                 .hung_for(self.now)
                 .is_some_and(|waiting| waiting >= t::late());
             // Beside an API server that does not answer others do: some writes hang, the rest go through.
+            let written = |outcome: &CanaryOutcome| *outcome == CanaryOutcome::Written;
             let others_get_through =
-                self.sick.is_some() && memory.written_within(self.now, t::through_lately());
+                self.sick.is_some() && memory.any_within(self.now, t::through_lately(), written);
             blocked |= hung && !others_get_through;
             slow |= hung && others_get_through || memory.slow(self.now).is_some();
             match memory.latest(self.now).map(|report| &report.outcome) {
@@ -150,7 +151,7 @@ impl<'a> Plane<'a> {
             let mean = window.gained.all_writes().duration.mean();
             slow |= mean.is_some_and(|mean| {
                 let (factor, at_least) = (t::slow_factor(), t::delayed_at_least());
-                mean >= t::slow_always() || above(mean, &self.baseline.write, factor, at_least)
+                mean >= t::slow_always() || self.baseline.write.is_exceeded(mean, factor, at_least)
             });
             let unheard = self
                 .canaries
@@ -266,8 +267,11 @@ impl<'a> Plane<'a> {
         let turned_away = gained.write_results.throttled + gained.queue_rejected >= 1.0
             || gained.in_queue.read_only + gained.in_queue.mutating >= 1.0;
         let mean = gained.reads.mean();
-        let slow_reads =
-            mean.is_some_and(|mean| above(mean, &baseline.read, t::own_factor(), t::excess_at_least()));
+        let slow_reads = mean.is_some_and(|mean| {
+            baseline
+                .read
+                .is_exceeded(mean, t::own_factor(), t::excess_at_least())
+        });
         let etcd = gained.etcd.mean().zip(baseline.etcd.median());
         let etcd_slows_too = etcd.is_none_or(|(etcd, usual)| etcd >= t::etcd_slows_too() * usual);
         let swamped = (more_reads || crowded && as_many_reads) && etcd_slows_too || turned_away;
@@ -451,13 +455,6 @@ const fn found(cause: NotAHook, confidence: f64, evidence: Vec<String>) -> Elsew
         confidence,
         evidence,
     }
-}
-
-/// Whether a value is far above the usual; false when nothing is usual yet.
-fn above(value: f64, usual: &Usual, factor: f64, at_least: f64) -> bool {
-    usual
-        .median()
-        .is_some_and(|usual| value >= factor * usual && value >= at_least)
 }
 
 fn usually(usual: &Usual) -> String {

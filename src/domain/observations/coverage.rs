@@ -34,47 +34,36 @@ pub struct Coverage {
 }
 
 /// The canaries whose writes would be shown to the hook, as far as rules and selectors tell.
-fn covered_by(
-    hook: &Hook,
-    own_namespace: &str,
-    further: &[FurtherCanary],
-    inventory: &Inventory,
-) -> Vec<CanaryTarget> {
+fn covered_by(hook: &Hook, coverage: &Coverage, inventory: &Inventory) -> Vec<CanaryTarget> {
     if !hook.dry_run_safe {
         return Vec::new();
     }
+    let meets = |operation, (group, version), resource, namespace: &str, labels: Option<&_>| {
+        hook.could_match(&RequestShape {
+            operation,
+            group,
+            version,
+            resource,
+            namespace: Some(namespace),
+            namespace_labels: inventory.namespaces.get(namespace),
+            object_labels: labels,
+            ..RequestShape::default()
+        })
+    };
     let always = CanaryTarget::ALL.into_iter().filter(|target| {
         let (group, resource, namespace) = match target {
-            CanaryTarget::OwnNamespace => ("", "configmaps", own_namespace),
+            CanaryTarget::OwnNamespace => ("", "configmaps", &*coverage.own_namespace),
             CanaryTarget::KubeSystem => ("", "configmaps", "kube-system"),
             CanaryTarget::NodeLease => ("coordination.k8s.io", "leases", "kube-node-lease"),
             CanaryTarget::Further(_) => return false,
         };
         // Where the object is missing the canary is a CREATE instead.
-        ["UPDATE", "CREATE"].into_iter().any(|operation| {
-            hook.could_match(&RequestShape {
-                operation,
-                group,
-                version: "v1",
-                resource,
-                namespace: Some(namespace),
-                namespace_labels: inventory.namespaces.get(namespace),
-                ..RequestShape::default()
-            })
-        })
+        let mut operations = ["UPDATE", "CREATE"].into_iter();
+        operations.any(|operation| meets(operation, (group, "v1"), resource, namespace, None))
     });
-    let further = further.iter().filter(|canary| {
-        let (group, version) = canary.group_version();
-        hook.could_match(&RequestShape {
-            operation: "CREATE",
-            group,
-            version,
-            resource: &canary.resource,
-            namespace: Some(&canary.namespace),
-            namespace_labels: inventory.namespaces.get(&canary.namespace),
-            object_labels: Some(&canary.labels()),
-            ..RequestShape::default()
-        })
+    let further = coverage.further.iter().filter(|canary| {
+        let (kind, labels) = (canary.group_version(), canary.labels());
+        meets("CREATE", kind, &canary.resource, &canary.namespace, Some(&labels))
     });
     always.chain(further.map(|canary| canary.target)).collect()
 }
@@ -92,10 +81,7 @@ impl Coverage {
     /// Takes in which hooks there are now.
     pub fn take(&mut self, inventory: &Inventory) {
         let hooks = inventory.hooks.iter();
-        let covered = hooks.map(|hook| {
-            let targets = covered_by(hook, &self.own_namespace, &self.further, inventory);
-            (hook.id.clone(), targets)
-        });
+        let covered = hooks.map(|hook| (hook.id.clone(), covered_by(hook, self, inventory)));
         self.by_hook = covered.collect();
     }
 
@@ -113,9 +99,7 @@ impl Coverage {
     /// The canaries that meet a hook and that no bypass keeps from it.
     pub fn reaching(&self, hook: &Hook) -> Vec<CanaryTarget> {
         let targets = self.of(&hook.id).iter().copied();
-        targets
-            .filter(|target| !self.is_kept_from(hook, *target))
-            .collect()
+        targets.filter(|one| !self.is_kept_from(hook, *one)).collect()
     }
 
     /// Whether the hook is not asked about what the canary writes, though its rules match that.
@@ -123,17 +107,14 @@ impl Coverage {
         match Bypass::of(hook) {
             None | Some(Bypass::Probation) => false,
             Some(Bypass::Skip) => true,
-            Some(Bypass::Shield) => match target {
-                CanaryTarget::Further(_) => {
-                    let mut canaries = self.further.iter();
-                    canaries.any(|canary| {
-                        canary.target == target
-                            && (SHIELDED_NAMESPACES.contains(&canary.namespace.as_str())
-                                || canary.namespace == self.own_namespace)
+            Some(Bypass::Shield) => {
+                let mut further = self.further.iter().filter(|canary| canary.target == target);
+                CanaryTarget::ALL.contains(&target)
+                    || further.any(|canary| {
+                        canary.namespace == self.own_namespace
+                            || SHIELDED_NAMESPACES.contains(&&*canary.namespace)
                     })
-                }
-                _ => true,
-            },
+            }
         }
     }
 }

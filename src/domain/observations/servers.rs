@@ -1,10 +1,12 @@
 //! The API servers themselves: which answer, which are ready, and what that says of the control plane.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use crate::domain::history::History;
 use crate::domain::node_leases::NodeLeases;
 use crate::domain::readiness::{ReadinessMemory, ReadyReport, is_start_up};
+use crate::domain::row;
 use crate::domain::snapshot::{ScrapeFailure, ScrapeFailureReason};
 use crate::domain::thresholds as t;
 use crate::domain::time::Time;
@@ -55,11 +57,9 @@ pub struct Sick {
     pub why: String,
 }
 
-const fn is_unanswered(reason: ScrapeFailureReason) -> bool {
-    matches!(
-        reason,
-        ScrapeFailureReason::Unreachable | ScrapeFailureReason::TimedOut
-    )
+fn is_unanswered(reason: ScrapeFailureReason) -> bool {
+    use ScrapeFailureReason::{TimedOut, Unreachable};
+    matches!(reason, Unreachable | TimedOut)
 }
 
 impl TargetState {
@@ -86,10 +86,7 @@ impl TargetState {
         self.heard_of = at;
         self.failing_since.get_or_insert(at);
         if is_unanswered(reason) {
-            if self.unanswered.len() == MAX_FAILURES {
-                self.unanswered.pop_front();
-            }
-            self.unanswered.push_back(at);
+            row::push(&mut self.unanswered, MAX_FAILURES, at);
             self.last_words.clone_from(&failure.why);
         }
         self.failure = Some(failure);
@@ -97,44 +94,34 @@ impl TargetState {
         before.is_none_or(|(before, _)| before != reason)
     }
 
-    fn answers(&self, now: Time) -> bool {
-        self.last_good
-            .is_some_and(|at| now.since(at) < t::answers_lately())
+    fn answered_within(&self, span: Duration, now: Time) -> bool {
+        self.last_good.is_some_and(|at| now.since(at) < span)
     }
 
-    /// Unanswered scrapes since an instant, when the last of them was of late.
-    fn unanswered_since(&self, since: Time, now: Time) -> usize {
-        let of_late = self
-            .unanswered
-            .back()
-            .is_some_and(|at| now.since(*at) < t::failure_lately());
-        let after = self.unanswered.iter().filter(|at| **at > since);
-        if of_late { after.count() } else { 0 }
+    /// Whether enough scrapes since an instant were not answered, the last of them of late.
+    fn is_silent_since(&self, since: Time, now: Time) -> bool {
+        let last = self.unanswered.back();
+        let of_late = last.is_some_and(|at| now.since(*at) < t::failure_lately());
+        of_late && self.unanswered.iter().filter(|at| **at > since).count() >= t::unanswered()
     }
 }
 
 impl Servers {
     /// What is remembered of one target; the stalest makes room for a new one.
     pub fn get(&mut self, target: &str) -> &mut TargetState {
-        if self.targets.len() >= MAX_TARGETS && !self.targets.contains_key(target) {
-            let stalest = self.targets.iter().min_by_key(|(_, state)| state.last_good);
-            if let Some(stalest) = stalest.map(|(target, _)| target.clone()) {
-                self.targets.remove(&stalest);
-            }
-        }
-        self.targets.entry(target.to_owned()).or_default()
+        let key = target.to_owned();
+        row::entry(&mut self.targets, MAX_TARGETS, key, |state| state.last_good)
     }
 
     /// Whether a scrape succeeded after an instant.
     pub fn scraped_after(&self, after: Time) -> bool {
-        let mut good = self.targets.values().filter_map(|target| target.last_good);
-        good.any(|at| at > after)
+        self.targets.values().any(|target| target.last_good > Some(after))
     }
 
     /// Forgets targets that were not heard of for long.
     pub fn forget_the_gone(&mut self, now: Time) {
         self.targets
-            .retain(|_, target| now.since(target.heard_of) < t::forget_target());
+            .retain(|_, state| now.since(state.heard_of) < t::forget_target());
     }
 
     /// Takes in what an API server says of its own readiness.
@@ -144,19 +131,15 @@ impl Servers {
         state.readiness.take(report.at, report.readiness);
         state.version = report.version.or_else(|| state.version.take());
     }
-}
 
-impl Servers {
     /// Why scrapes are not answered, when none is. A refusal is an answer, and behind a shared address the answer of
     /// another process a moment ago is one, too.
     pub fn unanswered(&self, history: &History, now: Time) -> Option<&str> {
         let unanswered = |(target, state): (&String, &TargetState)| {
-            let failed = state.failure.as_ref();
-            let failed = failed.is_some_and(|failure| is_unanswered(failure.reason));
-            let a_moment_ago = state
-                .last_good
-                .is_some_and(|at| now.since(at) < t::answered_a_moment_ago());
-            failed && !(a_moment_ago && history.replicas_behind(target) > 1)
+            let failure = state.failure.as_ref();
+            let a_moment_ago = state.answered_within(t::answered_a_moment_ago(), now);
+            failure.is_some_and(|failure| is_unanswered(failure.reason))
+                && !(a_moment_ago && history.replicas_behind(target) > 1)
         };
         let targets = &self.targets;
         let first = targets.values().next()?.failure.as_ref()?;
@@ -167,56 +150,39 @@ impl Servers {
     /// another process, and the old one is not missed.
     fn silent_behind(history: &History, target: &str, state: &TargetState, now: Time) -> Vec<SilentView> {
         let known: Vec<(Option<Time>, Time)> = history.processes_behind(target).collect();
-        let replaced = |last: Time| {
-            known
-                .iter()
-                .any(|(started, _)| started.is_some_and(|started| started > last))
+        let replaced = |last| known.iter().any(|(started, _)| *started > Some(last));
+        let others_answer = |last| {
+            let mut others = known.iter().filter(|(_, at)| *at > last);
+            others.any(|(_, at)| now.since(*at) < t::answers_lately())
         };
-        known
-            .iter()
-            .filter(|(_, last)| {
-                let others_answer = known
-                    .iter()
-                    .any(|(_, at)| at > last && now.since(*at) < t::answers_lately());
-                others_answer && !replaced(*last) && state.unanswered_since(*last, now) >= t::unanswered()
-            })
-            .map(|(started, last)| SilentView {
-                started: *started,
-                since: *last,
-            })
-            .collect()
+        let silent = known.iter().copied().filter(|(_, last)| {
+            others_answer(*last) && !replaced(*last) && state.is_silent_since(*last, now)
+        });
+        let views = silent.map(|(started, since)| SilentView { started, since });
+        views.collect()
     }
 
     /// The API servers that stopped answering while others go on.
     pub fn sick(&self, history: &History, now: Time) -> Vec<Sick> {
         let mut sick = Vec::new();
         for (target, state) in &self.targets {
-            let why = &state.last_words;
             let others_answer = || {
                 let mut others = self.targets.iter().filter(|(other, _)| *other != target);
-                others.any(|(_, other)| other.answers(now))
+                others.any(|(_, other)| other.answered_within(t::answers_lately(), now))
             };
-            let unanswered = state
-                .last_good
-                .filter(|good| state.unanswered_since(*good, now) >= t::unanswered());
-            if let Some(since) = unanswered
-                && others_answer()
-            {
-                let who = format!("API server {target}");
-                let why = why.clone();
+            let mut note = |who: String, since: Time| {
+                let why = state.last_words.clone();
                 sick.push(Sick { who, since, why });
+            };
+            let unanswered = state.last_good.filter(|good| state.is_silent_since(*good, now));
+            if let Some(since) = unanswered.filter(|_| others_answer()) {
+                note(format!("API server {target}"), since);
                 continue;
             }
-            for silent in Self::silent_behind(history, target, state, now) {
-                let which = silent.started.map_or_else(
-                    || "one of them".to_owned(),
-                    |started| format!("the one started at {started}"),
-                );
-                sick.push(Sick {
-                    who: format!("of the API servers behind {target} {which}"),
-                    since: silent.since,
-                    why: why.clone(),
-                });
+            for SilentView { started, since } in Self::silent_behind(history, target, state, now) {
+                let one = |started| format!("the one started at {started}");
+                let which = started.map_or_else(|| "one of them".to_owned(), one);
+                note(format!("of the API servers behind {target} {which}"), since);
             }
         }
         sick
@@ -231,11 +197,8 @@ impl Servers {
     }
 
     fn not_ready(&self, history: &History, verdicts: &[Verdict], now: Time) -> Vec<String> {
-        let failing: Vec<&str> = verdicts
-            .iter()
-            .filter(|verdict| verdict.health == Health::Failing)
-            .map(|verdict| &*verdict.webhook)
-            .collect();
+        let failing = verdicts.iter().find(|verdict| verdict.health == Health::Failing);
+        let failing = failing.map(|verdict| &verdict.webhook);
         let mut said = Vec::new();
         for (target, state) in &self.targets {
             let shared = history.replicas_behind(target) > 1;
@@ -243,28 +206,21 @@ impl Servers {
             if readiness.state != "not_ready" {
                 continue;
             }
-            let which = if shared {
-                "One of the API servers behind"
-            } else {
-                "API server"
-            };
+            let one = "One of the API servers behind";
+            let which = if shared { one } else { "API server" };
             let since = readiness.since.map(|since| now.since(since));
-            let since = since
-                .filter(|since| *since >= t::worth_telling())
-                .map_or_else(String::new, |since| format!(" (for {} now)", human(since)));
-            let fail = if readiness.failing.len() > 1 {
-                "fail"
-            } else {
-                "fails"
-            };
+            let since = since.filter(|since| *since >= t::worth_telling());
+            let since = since.map_or_else(String::new, |since| format!(" (for {} now)", human(since)));
+            let many = readiness.failing.len() > 1;
+            let fail = if many { "fail" } else { "fails" };
             let starts = readiness.failing.iter().any(|check| is_start_up(check));
             let checks = listed(&readiness.failing);
-            said.push(match (starts, failing.as_slice()) {
-                (true, [hook, ..]) => format!(
+            said.push(match failing.filter(|_| starts) {
+                Some(hook) => format!(
                     "{which} {target} cannot start{since}: {checks} {fail}, for what it writes at start meets admission \
                      like any other write, and hook {hook} is failing."
                 ),
-                _ => format!("{which} {target} is not ready{since}: {checks} {fail}."),
+                None => format!("{which} {target} is not ready{since}: {checks} {fail}."),
             });
         }
         said
@@ -272,47 +228,37 @@ impl Servers {
 
     /// Every scrape target for people.
     pub fn views(&self, history: &History, now: Time) -> Vec<ScrapeView> {
-        let targets = self.targets.iter();
-        targets
-            .map(|(target, state)| {
-                let replicas = history.replicas_behind(target);
-                ScrapeView {
-                    target: target.clone(),
-                    replicas,
-                    age_seconds: state.last_good.map(|at| now.since(at).as_secs_f64()),
-                    failure: state.failure.as_ref().map(|failure| failure.why.clone()),
-                    failing_since: state.failing_since,
-                    silent: Self::silent_behind(history, target, state, now),
-                    version: state.version.clone(),
-                    readiness: state.readiness.view(now, replicas > 1),
-                    missing: state.missing.clone(),
-                }
-            })
-            .collect()
+        let views = self.targets.iter().map(|(target, state)| {
+            let replicas = history.replicas_behind(target);
+            ScrapeView {
+                target: target.clone(),
+                replicas,
+                age_seconds: state.last_good.map(|at| now.since(at).as_secs_f64()),
+                failure: state.failure.as_ref().map(|failure| failure.why.clone()),
+                failing_since: state.failing_since,
+                silent: Self::silent_behind(history, target, state, now),
+                version: state.version.clone(),
+                readiness: state.readiness.view(now, replicas > 1),
+                missing: state.missing.clone(),
+            }
+        });
+        views.collect()
     }
 }
 
 impl Sick {
     /// What is known of it, as a sentence.
     pub fn sentence(&self, now: Time) -> String {
-        let who = capital(&self.who);
-        format!(
-            "{who} has not answered for {} (since {}) while others do: {}.",
-            human(now.since(self.since)),
-            self.since,
-            self.why.trim_end_matches('.')
-        )
+        let (who, since) = (capital(&self.who), self.since);
+        let (so_long, why) = (human(now.since(since)), self.why.trim_end_matches('.'));
+        format!("{who} has not answered for {so_long} (since {since}) while others do: {why}.")
     }
 }
 
 fn listed(checks: &[String]) -> String {
-    match checks {
-        [] => "a check".to_owned(),
-        few if few.len() <= TOLD_CHECKS => few.join(", "),
-        many => format!(
-            "{} and {} more",
-            many[..TOLD_CHECKS].join(", "),
-            many.len() - TOLD_CHECKS
-        ),
+    match checks.split_at_checked(TOLD_CHECKS) {
+        None if checks.is_empty() => "a check".to_owned(),
+        None | Some((_, [])) => checks.join(", "),
+        Some((told, more)) => format!("{} and {} more", told.join(", "), more.len()),
     }
 }
