@@ -1,5 +1,6 @@
 //! The diagnosis: from the evidence on a hook to the verdict on it, and the state of the control plane.
 
+mod conditions;
 mod counters;
 pub mod evidence;
 mod extension;
@@ -9,6 +10,7 @@ pub mod probes;
 mod risks;
 pub mod rules;
 mod scope;
+mod summary;
 mod words;
 
 use std::cmp::Ordering;
@@ -65,8 +67,8 @@ pub fn diagnose(evidence: &Evidence<'_>) -> Verdict {
         bypass: evidence.bypass,
     };
     verdict.evidence = words::evidence(evidence, (rule.says)(evidence), &verdict);
-    verdict.advice = words::advice(&verdict);
-    verdict.summary = words::summary(&verdict, evidence.spared_pass());
+    verdict.advice = summary::advice(&verdict);
+    verdict.summary = summary::summary(&verdict, evidence.spared_pass());
     verdict
 }
 

@@ -205,9 +205,7 @@ fn lost(series: &HookSeries, usual: Option<f64>) -> f64 {
     if longest.is_some_and(|seconds| seconds >= t::timeout_like()) {
         return 0.0;
     }
-    let own = series.codes.iter();
-    let own = own.filter(|(code, _)| (500..=600).contains(*code) && **code != 503);
-    (series.failed() - own.map(|(_, count)| count).sum::<f64>()).max(0.0)
+    (series.failed() - series.own_errors()).max(0.0)
 }
 
 #[cfg(test)]

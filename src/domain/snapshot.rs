@@ -92,6 +92,13 @@ pub struct HookSeries {
 }
 
 impl HookSeries {
+    /// Calls to which the hook itself gave an HTTP error, denials left out: 503 stands for no answer.
+    pub fn own_errors(&self) -> f64 {
+        let own = self.codes.iter();
+        let own = own.filter(|(code, _)| (400..=600).contains(*code) && **code != 503);
+        (own.map(|(_, count)| count).sum::<f64>() - self.rejections.denied).max(0.0)
+    }
+
     /// Calls that failed, whatever the policy made of it.
     pub fn failed(&self) -> f64 {
         self.rejections.calling + self.rejections.internal + self.fail_open

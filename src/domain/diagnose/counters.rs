@@ -101,18 +101,12 @@ impl Counters {
         } else {
             series.calls.mean().filter(|_| !timed_out)
         };
-        let own_errors = series
-            .codes
-            .iter()
-            .filter(|(code, _)| (400..=600).contains(*code) && **code != 503);
-        // A denial has a code of that kind as well.
-        let own_errors = own_errors.map(|(_, count)| count).sum::<f64>() - denied;
         Self {
             mute,
             calls: series.calls.count,
             failed,
             failed_mean,
-            own_errors: own_errors.max(0.0),
+            own_errors: series.own_errors(),
             denied,
             mean,
             fail_open: series.fail_open,

@@ -75,7 +75,7 @@ pub struct Scene<'a> {
     pub states: BTreeMap<&'a HookId, Vec<(Backend, BackendState)>>,
     excess: Excess<'a>,
     /// Writes have all but stopped being answered.
-    stalled: bool,
+    pub stalled: bool,
     before: &'a BTreeMap<Subject, Before>,
     /// Admission hooks by webhook name.
     listed: BTreeMap<&'a str, Vec<&'a Hook>>,
@@ -132,7 +132,7 @@ impl<'a> Scene<'a> {
     }
 
     /// Writes are slow for a reason that is no hook's: a canary that is late may be so for the same one.
-    fn is_explained(&self) -> bool {
+    pub fn is_explained(&self) -> bool {
         let known = self.elsewhere.as_ref();
         known.is_some_and(|found| found.cause != NotAHook::Unexplained)
     }
@@ -181,7 +181,7 @@ pub struct Evidence<'a> {
     /// Its part of the extra time per write, 0 to 1.
     pub excess_share: Option<f64>,
     /// Its part of the extra time of just those writes that it is called for, 0 to 1.
-    call_share: Option<f64>,
+    pub call_share: Option<f64>,
     /// Other configurations of the same kind use the same webhook name: the counters are theirs too.
     pub ambiguous: bool,
     /// Refused canaries that may mean this hook.
@@ -197,7 +197,7 @@ pub struct Evidence<'a> {
     /// Other hooks that such a canary meets hang as well by our probes.
     pub others_hang: bool,
     /// No other hook has a backend that this one does not have.
-    alone: bool,
+    pub alone: bool,
     /// Removed backends whose pooled connections no longer answer.
     pub silent: Vec<Silent>,
     /// What failed around changes of its endpoints.
@@ -207,7 +207,7 @@ pub struct Evidence<'a> {
     /// Since when the inventory has shown it without service or endpoints.
     pub without_backends_since: Option<Time>,
     /// Since when another hook has been named as failing.
-    other_named: Option<Time>,
+    pub other_named: Option<Time>,
     /// How a match condition of hookwatch's limits what is shown to it.
     pub bypass: Option<Bypass>,
     /// What the API server says of a hook that takes no part in admission.
@@ -480,7 +480,7 @@ impl<'a> Evidence<'a> {
     }
 
     /// Another backend has answered us since, so that the way to the pods is there.
-    fn way_is_open(&self, since: Time) -> bool {
+    pub fn way_is_open(&self, since: Time) -> bool {
         self.scene.reached_at.is_some_and(|at| at >= since)
     }
 
@@ -491,75 +491,5 @@ impl<'a> Evidence<'a> {
             && !self.way_is_open(worst.since)
             && !self.is_named()
             && (self.ambiguous || self.counters.failed_at_once())
-    }
-
-    /// Most of the extra time of writes, or of those writes that meet it, is this hook's. Over all writes a hook that
-    /// sees few of them hides; over its own calls it cannot.
-    pub fn is_the_excess(&self) -> bool {
-        self.excess_share.is_some_and(|share| share >= t::culprit_share())
-            || self
-                .call_share
-                .is_some_and(|share| share >= t::culprit_call_share())
-    }
-
-    /// It goes on being slow: until the newest calls are not, once it is named.
-    pub fn goes_on_slowly(&self, slowness: &Slowness) -> bool {
-        self.before
-            .is_some_and(|before| before.cause == Some(Cause::Slow))
-            && if self.was_failing() {
-                !slowness.is_over
-            } else {
-                slowness.goes_on
-            }
-    }
-
-    /// A canary that meets it was slow enough to have met it as our probe did, nothing else explains that, and the API
-    /// server has counted no good answer since.
-    pub fn canary_is_as_slow(&self, (since, took): (Time, Duration)) -> bool {
-        self.canary_slow.is_some_and(|canary| canary * 2 >= took)
-            && !self.scene.self_doubt
-            && !self.scene.is_explained()
-            && !self.counters.answered_since(since)
-    }
-
-    /// Writes wait since it died for us, which they would if it hung: a canary that meets it is late, or hardly any
-    /// write is answered.
-    pub fn writes_wait_for(&self, worst: &Dead, since: Time) -> bool {
-        let Scene { now, stalled, .. } = *self.scene;
-        let timed_out = self.counters.failed >= 1.0 && !self.counters.failed_at_once();
-        let way_is_open = self.way_is_open(since) || timed_out && !self.ambiguous;
-        // Another hook held canaries up long before.
-        let before = |at: Time| worst.since.since(at) >= t::long_before();
-        let explained = self.scene.is_explained() || self.other_named.is_some_and(before);
-        // A refused connection or a bad certificate is answered at once; a canary that is late speaks of a hang. One
-        // that was late before speaks of something else.
-        let unseen = now.since(worst.since) + t::between_probes();
-        let late = self
-            .canary_late
-            .filter(|late| *late < unseen && (way_is_open || !explained));
-        // When nothing of anything answers us, writes may hang for another reason than the one that we are blind for.
-        let waits = (late.is_some() || stalled && !explained) && (way_is_open || self.alone);
-        // A hook that was never reached from here hangs always; it is the one only if there is no other, and if the
-        // canary waits for an answer rather than for a connection to an API server that hangs itself.
-        let connected = late.is_some_and(|late| late >= t::connected());
-        waits && worst.cause == Cause::Hanging && (worst.was_alive || connected && !self.others_hang)
-    }
-
-    /// It has been dead for us for a while, and the way to it is known to be there. A timeout without an earlier
-    /// success may be a firewall between hookwatch and the pods; with one, when nothing else has answered us since, it
-    /// may be our own way to the pods that is gone.
-    pub fn is_dead_for_long(&self, worst: &Dead, dead: &[(&Backend, &Dead)], since: Time) -> bool {
-        let timed_out = self.counters.failed >= 1.0 && !self.counters.failed_at_once();
-        let way_is_open = self.way_is_open(since) || timed_out && !self.ambiguous;
-        let settled =
-            self.scene.now.since(since) >= t::dead_alone() && dead.iter().all(|(_, dead)| dead.attempts >= 2);
-        settled && (!worst.is_path() || worst.was_alive && way_is_open) && !self.scene.inventory_is_old
-    }
-}
-
-impl Dead {
-    /// What was seen may be due to the way from here to the backend.
-    pub fn is_path(&self) -> bool {
-        matches!(self.cause, Cause::Hanging | Cause::Unreachable)
     }
 }

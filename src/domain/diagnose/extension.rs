@@ -9,7 +9,10 @@ use crate::domain::hook::{Aggregated, Available, Hook, HookKind, OtherKind};
 use crate::domain::snapshot::ConversionSeries;
 use crate::domain::thresholds as t;
 use crate::domain::time::Time;
-use crate::domain::vocabulary::Cause;
+use crate::domain::vocabulary::{Cause, human, human_seconds};
+
+/// Versions told one by one; the rest is a number.
+const NAMES_TOLD: usize = 4;
 
 /// What the API server's side says.
 #[derive(Debug, Default)]
@@ -124,6 +127,95 @@ impl Available {
             _ => None,
         }
     }
+}
+
+impl Conversions {
+    pub fn sentence(&self, crd: &str) -> String {
+        let span = human(self.to.since(self.from));
+        let each = |mean: Option<f64>| {
+            mean.map_or_else(String::new, |mean| format!(", {} each", human_seconds(mean)))
+        };
+        let (succeeded, failed) = (&self.series.succeeded, &self.series.failed);
+        if failed.count >= 1.0 {
+            return format!(
+                "The API server counted {:.0} failed conversions of {crd} of {:.0} in {span}{}.",
+                failed.count,
+                failed.count + succeeded.count,
+                each(failed.mean())
+            );
+        }
+        format!(
+            "The API server counted {:.0} conversions of {crd} in {span}{}.",
+            succeeded.count,
+            each(succeeded.mean())
+        )
+    }
+}
+
+/// What the API server's own aggregator says.
+pub fn aggregator(hook: Option<&Hook>, theirs: &Theirs, now: Time) -> Vec<String> {
+    let mut said = Vec::new();
+    if let Some(available) = available(hook) {
+        let since = available
+            .since
+            .map_or_else(String::new, |since| format!(" for {}", human(now.since(since))));
+        let told = match available.status {
+            Some(true) => "available",
+            Some(false) => "not available",
+            None => "not known to be available",
+        };
+        let why = match available.status {
+            Some(true) => String::new(),
+            _ => format!(
+                ", {}: {}",
+                available.reason,
+                available.message.trim_end_matches('.')
+            ),
+        };
+        said.push(format!(
+            "The API server's own aggregator has called it {told}{since}{why}."
+        ));
+    }
+    let unavailable = theirs.unavailable;
+    if unavailable >= 1.0 {
+        let s = if unavailable > 1.5 { "s" } else { "" };
+        said.push(format!(
+            "The metrics of {unavailable:.0} API server{s} say that it is not available."
+        ));
+    }
+    if theirs.became_unavailable >= 2.0 {
+        let times = theirs.became_unavailable;
+        said.push(format!("It became unavailable {times:.0} times within a minute."));
+    }
+    said
+}
+
+/// What an extension in trouble concerns.
+pub fn concerned(hook: &Hook) -> Option<String> {
+    Some(match hook.other.as_ref()? {
+        OtherKind::Conversion(conversion) => {
+            let mut others: Vec<&str> = conversion.others.iter().map(String::as_str).collect();
+            let further = format!("{} more", others.len().saturating_sub(NAMES_TOLD));
+            if others.len() > NAMES_TOLD {
+                others.truncate(NAMES_TOLD);
+                others.push(&further);
+            }
+            let others = match others.as_slice() {
+                [] => "in another version".to_owned(),
+                others => format!("in {}", others.join(", ")),
+            };
+            format!(
+                "It concerns {} in group {} only: GET, watch and writes {others}, LIST once an object changes (until \
+                 then the API server has them converted), and objects that are not stored as {}.",
+                conversion.resource, conversion.group, conversion.stored
+            )
+        }
+        OtherKind::Aggregated(aggregated) => format!(
+            "It concerns {}/{} only; but whoever needs complete discovery suffers with it: the deletion of \
+             namespaces, resource quota and garbage collection.",
+            aggregated.group, aggregated.version
+        ),
+    })
 }
 
 #[cfg(test)]

@@ -2,12 +2,12 @@
 
 use super::counters::Counters;
 use super::evidence::Evidence;
-use super::extension::{Conversions, Theirs, available};
+use super::extension::{Theirs, aggregator, concerned};
 use super::probes::Probes;
 use super::scope;
 use crate::domain::canary::CallFailureReason;
 use crate::domain::changes::What;
-use crate::domain::hook::{Backend, FailurePolicy, HookKind, OtherKind, ServiceState, ServiceTarget, Target};
+use crate::domain::hook::{Backend, FailurePolicy, ServiceState, ServiceTarget, Target};
 use crate::domain::probing::{BackendState, Dead};
 use crate::domain::rollouts::Gap;
 use crate::domain::thresholds as t;
@@ -17,8 +17,6 @@ use crate::domain::vocabulary::{Bypass, Cause, Effect, Health, capital, human, h
 
 /// Things told one by one; the rest is a number.
 const TOLD: usize = 3;
-/// Versions and names told one by one.
-pub(super) const NAMES_TOLD: usize = 4;
 
 /// The observations, the one that weighs most first; with the sentences that are the rule's own.
 pub fn evidence(evidence: &Evidence<'_>, own: Vec<String>, verdict: &Verdict) -> Vec<String> {
@@ -120,10 +118,10 @@ fn of_admission(evidence: &Evidence<'_>, own: Vec<String>, verdict: &Verdict) ->
 fn of_extension(evidence: &Evidence<'_>, theirs: &Theirs, effect: Effect) -> Vec<String> {
     let mut said = Vec::new();
     said.extend(theirs.counted.map(|counted| counted.sentence(evidence.webhook)));
-    said.extend(aggregator(evidence, theirs));
+    said.extend(aggregator(evidence.hook, theirs, evidence.scene.now));
     said.extend(backends(evidence));
     if effect != Effect::None {
-        said.extend(concerned(evidence));
+        said.extend(evidence.hook.and_then(concerned));
     }
     said
 }
@@ -359,95 +357,6 @@ impl Counters {
     }
 }
 
-impl Conversions {
-    fn sentence(&self, crd: &str) -> String {
-        let span = human(self.to.since(self.from));
-        let each = |mean: Option<f64>| {
-            mean.map_or_else(String::new, |mean| format!(", {} each", human_seconds(mean)))
-        };
-        let (succeeded, failed) = (&self.series.succeeded, &self.series.failed);
-        if failed.count >= 1.0 {
-            return format!(
-                "The API server counted {:.0} failed conversions of {crd} of {:.0} in {span}{}.",
-                failed.count,
-                failed.count + succeeded.count,
-                each(failed.mean())
-            );
-        }
-        format!(
-            "The API server counted {:.0} conversions of {crd} in {span}{}.",
-            succeeded.count,
-            each(succeeded.mean())
-        )
-    }
-}
-
-/// What the API server's own aggregator says.
-fn aggregator(evidence: &Evidence<'_>, theirs: &Theirs) -> Vec<String> {
-    let mut said = Vec::new();
-    if let Some(available) = available(evidence.hook) {
-        let since = available.since.map_or_else(String::new, |since| {
-            format!(" for {}", human(evidence.scene.now.since(since)))
-        });
-        let told = match available.status {
-            Some(true) => "available",
-            Some(false) => "not available",
-            None => "not known to be available",
-        };
-        let why = match available.status {
-            Some(true) => String::new(),
-            _ => format!(
-                ", {}: {}",
-                available.reason,
-                available.message.trim_end_matches('.')
-            ),
-        };
-        said.push(format!(
-            "The API server's own aggregator has called it {told}{since}{why}."
-        ));
-    }
-    let unavailable = theirs.unavailable;
-    if unavailable >= 1.0 {
-        let s = if unavailable > 1.5 { "s" } else { "" };
-        said.push(format!(
-            "The metrics of {unavailable:.0} API server{s} say that it is not available."
-        ));
-    }
-    if theirs.became_unavailable >= 2.0 {
-        let times = theirs.became_unavailable;
-        said.push(format!("It became unavailable {times:.0} times within a minute."));
-    }
-    said
-}
-
-/// What an extension in trouble concerns.
-fn concerned(evidence: &Evidence<'_>) -> Option<String> {
-    Some(match evidence.hook?.other.as_ref()? {
-        OtherKind::Conversion(conversion) => {
-            let mut others: Vec<&str> = conversion.others.iter().map(String::as_str).collect();
-            let further = format!("{} more", others.len().saturating_sub(NAMES_TOLD));
-            if others.len() > NAMES_TOLD {
-                others.truncate(NAMES_TOLD);
-                others.push(&further);
-            }
-            let others = match others.as_slice() {
-                [] => "in another version".to_owned(),
-                others => format!("in {}", others.join(", ")),
-            };
-            format!(
-                "It concerns {} in group {} only: GET, watch and writes {others}, LIST once an object changes (until \
-                 then the API server has them converted), and objects that are not stored as {}.",
-                conversion.resource, conversion.group, conversion.stored
-            )
-        }
-        OtherKind::Aggregated(aggregated) => format!(
-            "It concerns {}/{} only; but whoever needs complete discovery suffers with it: the deletion of \
-             namespaces, resource quota and garbage collection.",
-            aggregated.group, aggregated.version
-        ),
-    })
-}
-
 /// What else it might have been, and is not or cannot be told from this.
 fn ruled_out(evidence: &Evidence<'_>, cause: Cause) -> Option<String> {
     let counters = &evidence.counters;
@@ -496,131 +405,6 @@ fn cannot_tell(evidence: &Evidence<'_>) -> String {
         because.push("no dry-run write says anything of it");
     }
     format!("Cannot tell, because {}.", because.join(", and "))
-}
-
-/// The verdict in one sentence. `spared`: whether what a shield spares gets through, as far as that was seen.
-pub fn summary(verdict: &Verdict, spared: Option<bool>) -> String {
-    let who = match (&verdict.configuration, verdict.kind) {
-        (_, HookKind::Conversion) => format!("The conversion webhook of {}", verdict.webhook),
-        (_, HookKind::Aggregated) => format!("The aggregated API {}", verdict.webhook),
-        (Some(configuration), _) => format!("{} ({configuration})", verdict.webhook),
-        (None, _) => verdict.webhook.to_string(),
-    };
-    let Some(cause) = verdict.cause else {
-        let rest = bypassed(verdict, spared).unwrap_or_default();
-        return match verdict.health {
-            Health::Healthy => format!("{who} is healthy{rest}."),
-            _ => format!("{who}: not enough is known to tell."),
-        };
-    };
-    let what = match cause {
-        Cause::Slow => "answers late",
-        Cause::Hanging => "does not answer",
-        Cause::Refused => "refuses connections",
-        Cause::NoEndpoints => "has no ready endpoint",
-        Cause::NoService => "has no Service to be called at",
-        Cause::Erroring => "answers with errors",
-        Cause::TlsInvalid => "fails the TLS handshake under its own caBundle",
-        Cause::Partial => "has bad backends among good ones",
-        Cause::RolloutGap => "loses calls whenever its endpoints change",
-        Cause::StaleConnection => "is called on connections to a backend that is gone",
-        Cause::Unreachable => "cannot be reached",
-        Cause::FailingOpen => "is being skipped",
-        Cause::Denying => "denies most of what it is shown; it works",
-    };
-    let effect = bypassed(verdict, spared).unwrap_or_else(|| affected(verdict, cause).to_owned());
-    let certain = verdict.health == Health::Failing
-        || matches!(cause, Cause::Denying | Cause::Partial | Cause::RolloutGap);
-    let seems = if certain { "" } else { "perhaps: " };
-    format!("{seems}{who} {what}{effect}.")
-}
-
-/// What that does to requests, as the rest of the summary.
-fn affected(verdict: &Verdict, cause: Cause) -> &'static str {
-    let passing = matches!(cause, Cause::RolloutGap | Cause::StaleConnection);
-    let waited_for = matches!(cause, Cause::Hanging | Cause::Unreachable);
-    match (verdict.kind, verdict.effect) {
-        (_, Effect::None) => "",
-        (HookKind::Conversion, Effect::Delaying) => {
-            "; reads and writes of this resource in another version than the stored one are slow"
-        }
-        (HookKind::Conversion, _) => {
-            "; reads and writes of this resource in another version than the stored one fail"
-        }
-        (HookKind::Aggregated, Effect::Delaying) => "; requests for this group and version are slow",
-        (HookKind::Aggregated, _) => "; requests for this group and version fail",
-        (_, Effect::Blocking) if passing => "; writes that meet that are refused",
-        (_, Effect::FailingOpen) if passing => "; writes that meet that pass unchecked",
-        (_, Effect::Blocking) => "; writes that match it are refused",
-        (_, Effect::Delaying) => "; writes that match it are slow",
-        (_, Effect::FailingOpen) if waited_for => {
-            "; writes that match it pass unchecked, after waiting for it"
-        }
-        (_, Effect::FailingOpen) => "; writes that match it pass unchecked",
-    }
-}
-
-/// What a bypass makes of that; `None` where there is none.
-fn bypassed(verdict: &Verdict, spared: Option<bool>) -> Option<String> {
-    let rung = match verdict.bypass? {
-        Bypass::Skip => return Some("; it is bypassed (skip): no write is shown to it".to_owned()),
-        Bypass::Probation => {
-            return Some("; it is on probation: hookwatch's own dry runs alone reach it".to_owned());
-        }
-        Bypass::Shield => "; it is bypassed (shield)",
-    };
-    let own = match spared {
-        Some(true) => "the control plane's own writes flow",
-        Some(false) => "the control plane's own writes still wait or fail",
-        None => "the control plane's own writes are not shown to it",
-    };
-    let others = match verdict.effect {
-        Effect::Blocking => ", all others that match it are refused",
-        Effect::Delaying => ", all others that match it are slow",
-        _ => "",
-    };
-    Some(format!("{rung}: {own}{others}"))
-}
-
-/// What a person would do next, in one sentence.
-pub fn advice(verdict: &Verdict) -> Option<&'static str> {
-    let cause = verdict.cause?;
-    Some(match (verdict.kind, verdict.bypass) {
-        (kind @ (HookKind::Conversion | HookKind::Aggregated), _) => advice_on_extension(kind, cause),
-        (_, Some(bypass)) if verdict.health == Health::Failing => match bypass {
-            Bypass::Shield => {
-                "Mend the hook; until then everybody but the control plane waits for it, unless its owner permits \
-                 more."
-            }
-            Bypass::Skip | Bypass::Probation => {
-                "Mend the hook: until it is restored, objects are admitted that it has not seen."
-            }
-        },
-        _ => cause.advice(),
-    })
-}
-
-const fn advice_on_extension(kind: HookKind, cause: Cause) -> &'static str {
-    match (cause, kind) {
-        (Cause::Slow, _) => "Look at its server's own CPU, memory and what it calls.",
-        (Cause::Hanging | Cause::StaleConnection, _) => "Restart its pods; it cannot be bypassed.",
-        (Cause::Refused, _) => {
-            "Start its server: its pods are addressed but nobody listens on the port. It cannot be bypassed."
-        }
-        (Cause::NoEndpoints, _) => "Bring up a ready pod behind its Service. It cannot be bypassed.",
-        (Cause::NoService, HookKind::Conversion) => {
-            "Create the Service. Never delete the CustomResourceDefinition: all its objects would go with it."
-        }
-        (Cause::NoService, _) => "Create the Service, or delete the APIService if it was left behind.",
-        (Cause::Erroring | Cause::FailingOpen | Cause::Denying, HookKind::Conversion) => {
-            "Read its server's own log: it answers, but not with a usable ConversionReview."
-        }
-        (Cause::Erroring | Cause::FailingOpen | Cause::Denying, _) => {
-            "Read its server's own log: it answers, but not with its discovery document."
-        }
-        (Cause::Unreachable, _) => "Look at routes, firewall and DNS between the control plane and its pods.",
-        _ => cause.advice(),
-    }
 }
 
 /// One backend as a person sees it.

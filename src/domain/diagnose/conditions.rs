@@ -1,0 +1,256 @@
+//! The conditions of the rules: what the evidence on a hook adds up to.
+
+use std::time::Duration;
+
+use super::counters::Slowness;
+use super::evidence::{Evidence, Scene};
+use super::passing::Stale;
+use super::probes::Probes;
+use crate::domain::hook::{Backend, HookKind};
+use crate::domain::probing::Dead;
+use crate::domain::thresholds as t;
+use crate::domain::time::Time;
+use crate::domain::vocabulary::{Bypass, Cause, Health};
+
+/// What a rule found.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Hit {
+    /// What is wrong, if anything.
+    pub cause: Option<Cause>,
+    /// Since when, where that is known.
+    pub since: Option<Time>,
+}
+
+impl Hit {
+    pub(super) const fn new(cause: Cause, since: Option<Time>) -> Self {
+        Self {
+            cause: Some(cause),
+            since,
+        }
+    }
+
+    pub(super) fn when(self, holds: bool) -> Option<Self> {
+        holds.then_some(self)
+    }
+}
+
+impl Evidence<'_> {
+    pub(super) fn is_admission(&self) -> bool {
+        self.theirs.is_none()
+    }
+
+    pub(super) fn no_backends(&self) -> Option<Hit> {
+        Some(Hit::new(self.structural?, self.without_backends_since))
+    }
+
+    /// What is missing is missed: by a call that failed, or for so long that it is no rollout. Not every call needs an
+    /// endpoint that is ready: some go to one that is ending and serves on.
+    pub(super) fn is_missed(&self) -> bool {
+        let lasting = self.without_backends_since.is_some_and(|since| {
+            self.scene.now.since(since) >= t::no_backends() && !self.counters.answered_since(since)
+        });
+        lasting && !self.scene.inventory_is_old
+            || self.counters.failed >= 1.0
+            || self.current().next().is_some()
+    }
+
+    pub(super) fn theirs_fails(&self) -> bool {
+        self.theirs.as_ref().is_some_and(|theirs| {
+            theirs.fails.is_some() || self.was_failing() && theirs.works_since.is_none()
+        })
+    }
+
+    pub(super) fn theirs_alone(&self) -> Option<Hit> {
+        let theirs = self.theirs.as_ref()?;
+        // A backend that takes connections from here and fails for the API server answers it badly, if nothing else
+        // is known.
+        Some(Hit::new(theirs.fails?.unwrap_or(Cause::Erroring), theirs.since))
+    }
+
+    /// A conversion since then got through, or the aggregator has looked since and is content.
+    pub(super) fn theirs_contradicts(&self, worst: &Dead) -> bool {
+        let works_since = self.theirs.as_ref().and_then(|theirs| theirs.works_since);
+        works_since.is_some_and(|at| match self.kind {
+            HookKind::Conversion => at >= worst.since,
+            _ => self.scene.now.since(worst.since) >= t::aggregator_looks(),
+        })
+    }
+
+    pub(super) fn is_good(&self) -> bool {
+        matches!(self.probes, Probes::Good { .. })
+    }
+
+    pub(super) fn is_partial(&self) -> bool {
+        matches!(self.probes, Probes::Some { .. })
+    }
+
+    pub(super) fn late_probes(&self) -> Option<Hit> {
+        match self.probes {
+            Probes::Slow { since, .. } => Some(Hit::new(Cause::Slow, Some(since))),
+            _ => None,
+        }
+    }
+
+    pub(super) fn some_dead(&self, cause: Cause) -> Option<Hit> {
+        match &self.probes {
+            Probes::Some { dead, .. } => Some(Hit::new(cause, dead.iter().map(|(_, dead)| dead.since).min())),
+            _ => None,
+        }
+    }
+
+    /// Of hooks that no backend answers for: the one that tells most, and since when all are dead.
+    pub(super) fn worst(&self) -> Option<(&Dead, Time)> {
+        match &self.probes {
+            Probes::All { worst, dead } => {
+                let since = dead.iter().map(|(_, dead)| dead.since).max();
+                Some((worst, since.unwrap_or(worst.since)))
+            }
+            _ => None,
+        }
+    }
+
+    pub(super) fn all_dead(&self) -> Option<Hit> {
+        let (worst, _) = self.worst()?;
+        Some(Hit::new(worst.cause, Some(worst.since)))
+    }
+
+    pub(super) fn is_dead_as_before(&self) -> bool {
+        let goes_on = self
+            .worst()
+            .is_some_and(|(worst, _)| self.was_failing_with() == Some(worst.cause));
+        // A shielded hook is called, but perhaps by nothing just now, and what canaries write is spared.
+        goes_on && (self.uncalled || self.bypass == Some(Bypass::Shield) && !self.scene.self_doubt)
+    }
+
+    pub(super) fn has_passed_probation(&self) -> bool {
+        self.uncalled && self.bypass == Some(Bypass::Probation) && self.canary_passed.is_some()
+    }
+
+    pub(super) fn stale(&self, is: impl Fn(&Stale) -> bool) -> Option<Hit> {
+        let stale = Stale::of(self).filter(is)?;
+        Some(Hit::new(Cause::StaleConnection, Some(stale.since)))
+    }
+
+    /// While backends come back one by one the old cause is still the better name for it.
+    pub(super) fn partial_cause(&self) -> Cause {
+        let whole = self.before.is_some_and(|before| before.whole);
+        self.was_failing_with()
+            .filter(|_| whole)
+            .unwrap_or(Cause::Partial)
+    }
+
+    /// What fails may be over in a moment: endpoints have just come or gone, and others answer.
+    pub(super) fn is_burst(&self) -> bool {
+        let Some(hook) = self.hook else { return false };
+        let now = self.scene.now;
+        let mut changes = self.scene.seen.changes.of(&hook.id, now.before(t::rolling()));
+        let lasting = self.before.is_some_and(|before| {
+            let since = before.since.filter(|_| before.cause.is_some());
+            before.health == Health::Failing || since.is_some_and(|since| now.since(since) >= t::burst())
+        });
+        let endpoints_changed = changes.any(|change| change.what.endpoint().is_some());
+        endpoints_changed && !lasting && (self.is_good() || self.is_partial())
+    }
+
+    pub(super) fn api(&self) -> Option<Hit> {
+        let began = self.latest().map(|named| named.started).or(self.counters.from());
+        Hit::new(self.api_cause(), began).when(self.api_says_so)
+    }
+
+    pub(super) fn is_named_and_counted(&self) -> bool {
+        self.is_named() && self.counters.failed > self.accusations.len() as f64
+    }
+
+    pub(super) fn slow_calls(&self, at_least: f64) -> Option<Hit> {
+        let slowness = self
+            .slowness
+            .as_ref()
+            .filter(|slowness| slowness.mean >= at_least)?;
+        let named = self.is_the_excess() && !self.ambiguous && self.goes_on_slowly(slowness);
+        Hit::new(Cause::Slow, Some(slowness.from)).when(named)
+    }
+
+    /// What the API server was answered since, it will be answered again; nor does it hang for us alone when a canary
+    /// that was sent since got through.
+    pub(super) fn is_answered_since(&self, worst: &Dead, since: Time) -> bool {
+        let passed = self.canary_passed.is_some_and(|sent| sent >= since);
+        self.counters.answered_since(since) || worst.cause == Cause::Hanging && passed
+    }
+
+    pub(super) fn is_called_well(&self) -> bool {
+        match &self.theirs {
+            Some(theirs) => theirs.works_since.is_some(),
+            None => self.counters.calls >= 1.0,
+        }
+    }
+
+    /// Most of the extra time of writes, or of those writes that meet it, is this hook's. Over all writes a hook that
+    /// sees few of them hides; over its own calls it cannot.
+    pub(super) fn is_the_excess(&self) -> bool {
+        self.excess_share.is_some_and(|share| share >= t::culprit_share())
+            || self
+                .call_share
+                .is_some_and(|share| share >= t::culprit_call_share())
+    }
+
+    /// It goes on being slow: until the newest calls are not, once it is named.
+    pub(super) fn goes_on_slowly(&self, slowness: &Slowness) -> bool {
+        self.before
+            .is_some_and(|before| before.cause == Some(Cause::Slow))
+            && if self.was_failing() {
+                !slowness.is_over
+            } else {
+                slowness.goes_on
+            }
+    }
+
+    /// A canary that meets it was slow enough to have met it as our probe did, nothing else explains that, and the API
+    /// server has counted no good answer since.
+    pub(super) fn canary_is_as_slow(&self, (since, took): (Time, Duration)) -> bool {
+        self.canary_slow.is_some_and(|canary| canary * 2 >= took)
+            && !self.scene.self_doubt
+            && !self.scene.is_explained()
+            && !self.counters.answered_since(since)
+    }
+
+    /// Writes wait since it died for us, which they would if it hung: a canary that meets it is late, or hardly any
+    /// write is answered.
+    pub(super) fn writes_wait_for(&self, worst: &Dead, since: Time) -> bool {
+        let Scene { now, stalled, .. } = *self.scene;
+        let timed_out = self.counters.failed >= 1.0 && !self.counters.failed_at_once();
+        let way_is_open = self.way_is_open(since) || timed_out && !self.ambiguous;
+        // Another hook held canaries up long before.
+        let before = |at: Time| worst.since.since(at) >= t::long_before();
+        let explained = self.scene.is_explained() || self.other_named.is_some_and(before);
+        // A refused connection or a bad certificate is answered at once; a canary that is late speaks of a hang. One
+        // that was late before speaks of something else.
+        let unseen = now.since(worst.since) + t::between_probes();
+        let late = self
+            .canary_late
+            .filter(|late| *late < unseen && (way_is_open || !explained));
+        // When nothing of anything answers us, writes may hang for another reason than the one that we are blind for.
+        let waits = (late.is_some() || stalled && !explained) && (way_is_open || self.alone);
+        // A hook that was never reached from here hangs always; it is the one only if there is no other, and if the
+        // canary waits for an answer rather than for a connection to an API server that hangs itself.
+        let connected = late.is_some_and(|late| late >= t::connected());
+        waits && worst.cause == Cause::Hanging && (worst.was_alive || connected && !self.others_hang)
+    }
+
+    /// It has been dead for us for a while, and the way to it is known to be there. A timeout without an earlier
+    /// success may be a firewall between hookwatch and the pods; with one, when nothing else has answered us since, it
+    /// may be our own way to the pods that is gone.
+    pub(super) fn is_dead_for_long(&self, worst: &Dead, dead: &[(&Backend, &Dead)], since: Time) -> bool {
+        let timed_out = self.counters.failed >= 1.0 && !self.counters.failed_at_once();
+        let way_is_open = self.way_is_open(since) || timed_out && !self.ambiguous;
+        let settled =
+            self.scene.now.since(since) >= t::dead_alone() && dead.iter().all(|(_, dead)| dead.attempts >= 2);
+        settled && (!worst.is_path() || worst.was_alive && way_is_open) && !self.scene.inventory_is_old
+    }
+}
+
+impl Dead {
+    /// What was seen may be due to the way from here to the backend.
+    pub fn is_path(&self) -> bool {
+        matches!(self.cause, Cause::Hanging | Cause::Unreachable)
+    }
+}

@@ -1,0 +1,130 @@
+//! A verdict in one sentence, and what a person would do next.
+
+use crate::domain::hook::HookKind;
+use crate::domain::verdict::Verdict;
+use crate::domain::vocabulary::{Bypass, Cause, Effect, Health};
+
+/// The verdict in one sentence. `spared`: whether what a shield spares gets through, as far as that was seen.
+pub fn summary(verdict: &Verdict, spared: Option<bool>) -> String {
+    let who = match (&verdict.configuration, verdict.kind) {
+        (_, HookKind::Conversion) => format!("The conversion webhook of {}", verdict.webhook),
+        (_, HookKind::Aggregated) => format!("The aggregated API {}", verdict.webhook),
+        (Some(configuration), _) => format!("{} ({configuration})", verdict.webhook),
+        (None, _) => verdict.webhook.to_string(),
+    };
+    let Some(cause) = verdict.cause else {
+        let rest = bypassed(verdict, spared).unwrap_or_default();
+        return match verdict.health {
+            Health::Healthy => format!("{who} is healthy{rest}."),
+            _ => format!("{who}: not enough is known to tell."),
+        };
+    };
+    let what = match cause {
+        Cause::Slow => "answers late",
+        Cause::Hanging => "does not answer",
+        Cause::Refused => "refuses connections",
+        Cause::NoEndpoints => "has no ready endpoint",
+        Cause::NoService => "has no Service to be called at",
+        Cause::Erroring => "answers with errors",
+        Cause::TlsInvalid => "fails the TLS handshake under its own caBundle",
+        Cause::Partial => "has bad backends among good ones",
+        Cause::RolloutGap => "loses calls whenever its endpoints change",
+        Cause::StaleConnection => "is called on connections to a backend that is gone",
+        Cause::Unreachable => "cannot be reached",
+        Cause::FailingOpen => "is being skipped",
+        Cause::Denying => "denies most of what it is shown; it works",
+    };
+    let effect = bypassed(verdict, spared).unwrap_or_else(|| affected(verdict, cause).to_owned());
+    let certain = verdict.health == Health::Failing
+        || matches!(cause, Cause::Denying | Cause::Partial | Cause::RolloutGap);
+    let seems = if certain { "" } else { "perhaps: " };
+    format!("{seems}{who} {what}{effect}.")
+}
+
+/// What that does to requests, as the rest of the summary.
+fn affected(verdict: &Verdict, cause: Cause) -> &'static str {
+    let passing = matches!(cause, Cause::RolloutGap | Cause::StaleConnection);
+    let waited_for = matches!(cause, Cause::Hanging | Cause::Unreachable);
+    match (verdict.kind, verdict.effect) {
+        (_, Effect::None) => "",
+        (HookKind::Conversion, Effect::Delaying) => {
+            "; reads and writes of this resource in another version than the stored one are slow"
+        }
+        (HookKind::Conversion, _) => {
+            "; reads and writes of this resource in another version than the stored one fail"
+        }
+        (HookKind::Aggregated, Effect::Delaying) => "; requests for this group and version are slow",
+        (HookKind::Aggregated, _) => "; requests for this group and version fail",
+        (_, Effect::Blocking) if passing => "; writes that meet that are refused",
+        (_, Effect::FailingOpen) if passing => "; writes that meet that pass unchecked",
+        (_, Effect::Blocking) => "; writes that match it are refused",
+        (_, Effect::Delaying) => "; writes that match it are slow",
+        (_, Effect::FailingOpen) if waited_for => {
+            "; writes that match it pass unchecked, after waiting for it"
+        }
+        (_, Effect::FailingOpen) => "; writes that match it pass unchecked",
+    }
+}
+
+/// What a bypass makes of that; `None` where there is none.
+fn bypassed(verdict: &Verdict, spared: Option<bool>) -> Option<String> {
+    let rung = match verdict.bypass? {
+        Bypass::Skip => return Some("; it is bypassed (skip): no write is shown to it".to_owned()),
+        Bypass::Probation => {
+            return Some("; it is on probation: hookwatch's own dry runs alone reach it".to_owned());
+        }
+        Bypass::Shield => "; it is bypassed (shield)",
+    };
+    let own = match spared {
+        Some(true) => "the control plane's own writes flow",
+        Some(false) => "the control plane's own writes still wait or fail",
+        None => "the control plane's own writes are not shown to it",
+    };
+    let others = match verdict.effect {
+        Effect::Blocking => ", all others that match it are refused",
+        Effect::Delaying => ", all others that match it are slow",
+        _ => "",
+    };
+    Some(format!("{rung}: {own}{others}"))
+}
+
+/// What a person would do next, in one sentence.
+pub fn advice(verdict: &Verdict) -> Option<&'static str> {
+    let cause = verdict.cause?;
+    Some(match (verdict.kind, verdict.bypass) {
+        (kind @ (HookKind::Conversion | HookKind::Aggregated), _) => advice_on_extension(kind, cause),
+        (_, Some(bypass)) if verdict.health == Health::Failing => match bypass {
+            Bypass::Shield => {
+                "Mend the hook; until then everybody but the control plane waits for it, unless its owner permits \
+                 more."
+            }
+            Bypass::Skip | Bypass::Probation => {
+                "Mend the hook: until it is restored, objects are admitted that it has not seen."
+            }
+        },
+        _ => cause.advice(),
+    })
+}
+
+const fn advice_on_extension(kind: HookKind, cause: Cause) -> &'static str {
+    match (cause, kind) {
+        (Cause::Slow, _) => "Look at its server's own CPU, memory and what it calls.",
+        (Cause::Hanging | Cause::StaleConnection, _) => "Restart its pods; it cannot be bypassed.",
+        (Cause::Refused, _) => {
+            "Start its server: its pods are addressed but nobody listens on the port. It cannot be bypassed."
+        }
+        (Cause::NoEndpoints, _) => "Bring up a ready pod behind its Service. It cannot be bypassed.",
+        (Cause::NoService, HookKind::Conversion) => {
+            "Create the Service. Never delete the CustomResourceDefinition: all its objects would go with it."
+        }
+        (Cause::NoService, _) => "Create the Service, or delete the APIService if it was left behind.",
+        (Cause::Erroring | Cause::FailingOpen | Cause::Denying, HookKind::Conversion) => {
+            "Read its server's own log: it answers, but not with a usable ConversionReview."
+        }
+        (Cause::Erroring | Cause::FailingOpen | Cause::Denying, _) => {
+            "Read its server's own log: it answers, but not with its discovery document."
+        }
+        (Cause::Unreachable, _) => "Look at routes, firewall and DNS between the control plane and its pods.",
+        _ => cause.advice(),
+    }
+}
