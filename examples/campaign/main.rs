@@ -9,6 +9,7 @@
 #[cfg(feature = "ablation")]
 mod ablate;
 mod breaking;
+mod casualties;
 mod compare;
 mod incident;
 mod model;

@@ -1,6 +1,7 @@
 //! The figures of a campaign.
 
 mod breaker;
+mod casualties;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -81,6 +82,8 @@ pub struct Report {
     /// What the breaker did, where there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub breaker: Option<breaker::BreakerReport>,
+    /// What incidents cost the control plane.
+    pub casualties: casualties::CasualtyReport,
 }
 
 fn part(of: usize, all: usize) -> f64 {
@@ -187,6 +190,7 @@ impl Report {
             calibration: calibration(scores),
             kinds: per_kind(scores),
             breaker: breaker::BreakerReport::of(scores, quiet),
+            casualties: casualties::CasualtyReport::of(scores),
         }
     }
 }
@@ -336,10 +340,10 @@ impl fmt::Display for Report {
                 bin.from, bin.to, bin.claims
             )?;
         }
-        match &self.breaker {
-            Some(breaker) => breaker.fmt(f),
-            None => Ok(()),
+        if let Some(breaker) = &self.breaker {
+            breaker.fmt(f)?;
         }
+        self.casualties.fmt(f)
     }
 }
 

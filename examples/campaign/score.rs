@@ -4,6 +4,7 @@ pub mod breaker;
 
 use hookwatch::domain::verdict::{Cause, Health, NotAHook};
 
+use crate::casualties::{self, Toll};
 use crate::incident::{Fault, Incident, Kind};
 use crate::model::cluster::{Backend, Cluster, Release, ReplicaSpec, Serving};
 use crate::model::manner::Manner;
@@ -74,6 +75,8 @@ pub struct Score {
     pub calls: u64,
     /// What the breaker did, where there was one.
     pub breaker: Option<breaker::Reckoning>,
+    /// What it cost the control plane.
+    pub toll: Toll,
 }
 
 /// Spans during which a hook was failing, each with cause and confidence.
@@ -116,6 +119,7 @@ pub fn score(index: u64, incident: &Incident, played: &Played) -> Score {
         claims,
         ours: false,
         breaker: breaker::reckon(incident, played),
+        toll: casualties::toll(incident, played.broken.as_ref().map(|broken| &*broken.acts)),
     };
     let culprits: Vec<&Found> = score
         .found
