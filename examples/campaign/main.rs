@@ -10,6 +10,7 @@
 #[cfg(feature = "ablation")]
 mod ablate;
 mod breaking;
+mod casualties;
 mod compare;
 mod document;
 mod fit;

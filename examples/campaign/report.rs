@@ -2,6 +2,7 @@
 
 mod breaker;
 mod calibration;
+mod casualties;
 mod flaps;
 mod rules;
 
@@ -80,6 +81,8 @@ pub struct Report {
     /// What the breaker did, where there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub breaker: Option<breaker::BreakerReport>,
+    /// What incidents cost the control plane.
+    pub casualties: casualties::CasualtyReport,
 }
 
 fn part(of: usize, all: usize) -> f64 {
@@ -124,6 +127,7 @@ impl Report {
             rules: per_rule(scores),
             kinds: per_kind(scores),
             breaker: breaker::BreakerReport::of(scores, quiet),
+            casualties: casualties::CasualtyReport::of(scores),
             ..Self::default()
         };
         report.add_culprits(scores);
@@ -254,10 +258,10 @@ impl fmt::Display for Report {
         table(f, "cause", &self.kinds)?;
         self.calibration.fmt(f)?;
         rules::Shown(&self.rules).fmt(f)?;
-        match &self.breaker {
-            Some(breaker) => breaker.fmt(f),
-            None => Ok(()),
+        if let Some(breaker) = &self.breaker {
+            breaker.fmt(f)?;
         }
+        self.casualties.fmt(f)
     }
 }
 

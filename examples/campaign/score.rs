@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 
 use hookwatch::domain::verdict::{Cause, Health, NotAHook};
 
+use crate::casualties::{self, Toll};
 use crate::incident::{Fault, Incident, Kind};
 use crate::model::cluster::{Backend, Cluster, Release, ReplicaSpec, Serving};
 use crate::model::manner::Manner;
@@ -75,6 +76,8 @@ pub struct Score {
     pub calls: u64,
     /// What the breaker did, where there was one.
     pub breaker: Option<breaker::Reckoning>,
+    /// What it cost the control plane.
+    pub toll: Toll,
 }
 
 /// Reckons up.
@@ -102,6 +105,7 @@ pub fn score(index: u64, incident: &Incident, played: &Played) -> Score {
         flaps: Flaps::of(incident, &played.trace),
         ours: false,
         breaker: breaker::reckon(incident, played),
+        toll: casualties::toll(incident, played.broken.as_ref().map(|broken| &*broken.acts)),
     };
     let culprits: Vec<&Found> = score
         .found

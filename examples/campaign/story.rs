@@ -157,6 +157,7 @@ fn reckoning(text: &mut String, incident: &Incident, played: &Played, score: &Sc
     if let Some(reckoning) = &score.breaker {
         writeln!(text, "{reckoning:#?}")?;
     }
+    writeln!(text, "{:?}", score.toll)?;
     for (index, threshold) in THRESHOLDS.iter().enumerate() {
         let mut names: Vec<&str> = Vec::new();
         for (_, series) in &played.naive.named[index] {

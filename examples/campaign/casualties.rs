@@ -1,0 +1,216 @@
+//! What becomes of the control plane itself meanwhile: leaders that cannot renew their Leases step down, and nodes that
+//! cannot are given up.
+//!
+//! Reckoned afterwards, from the same cluster and from what the breaker did: two leaders and three kubelets write by
+//! the same rules as everybody, and nobody hears of it. So hookwatch sees nothing of them, and it can be told what
+//! would have been without the breaker.
+
+mod writes;
+
+use hookwatch::domain::breaker::{Rung, To};
+
+use crate::breaking::Act;
+use crate::incident::Incident;
+use crate::model::bypass::Form;
+use crate::model::timeline::Timeline;
+use crate::model::traffic::{Class, Place};
+use crate::model::{At, SECOND};
+
+use writes::Writes;
+
+/// `client-go/tools/leaderelection` as kube-controller-manager and kube-scheduler use it.
+const LEADERS: usize = 2;
+const RETRY: At = 2 * SECOND;
+const ATTEMPT: u64 = 5;
+const RENEW_DEADLINE: At = 10 * SECOND;
+/// Until a leader that stepped down has been started again.
+const RESTART: At = 10 * SECOND;
+/// `component-helpers/apimachinery/lease` as the kubelet uses it.
+const NODES: usize = 3;
+const HEARTBEAT: At = 10 * SECOND;
+const PATIENCE: u64 = 10;
+const TRIES: usize = 5;
+const LEASE: At = 40 * SECOND;
+/// `--node-monitor-grace-period`.
+const NOT_READY: At = 50 * SECOND;
+
+/// What an incident cost.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Casualties {
+    /// How often a leader lost its Lease and was gone.
+    pub leaders_lost: usize,
+    /// How often a node's Lease ran out.
+    pub leases_expired: usize,
+    /// How often a node was given up.
+    pub nodes_not_ready: usize,
+}
+
+/// With the breaker and without it.
+#[derive(Debug, Clone, Copy, Default, serde::Serialize)]
+pub struct Toll {
+    pub without_breaker: Casualties,
+    /// Where there was one.
+    pub with_breaker: Option<Casualties>,
+}
+
+/// Reckons up; `acts` are the breaker's, where there was one.
+pub fn toll(incident: &Incident, acts: Option<&[Act]>) -> Toll {
+    Toll {
+        without_breaker: casualties(incident, &[]),
+        with_breaker: acts.map(|acts| casualties(incident, acts)),
+    }
+}
+
+fn casualties(incident: &Incident, acts: &[Act]) -> Casualties {
+    // A stream of its own, the same one whatever the breaker did.
+    let mut random = incident.world.clone().fork();
+    let begins: Vec<At> = [(LEADERS, RETRY), (NODES, HEARTBEAT)]
+        .into_iter()
+        .flat_map(|(count, every)| vec![every; count])
+        .map(|every| (every as f64 * random.unit()) as At)
+        .collect();
+    let (leaders, nodes) = begins.split_at(LEADERS);
+    let mut leaders: Vec<Leader> = leaders.iter().map(|at| Leader::new(*at)).collect();
+    let mut nodes: Vec<Node> = nodes.iter().map(|at| Node::new(*at)).collect();
+    let mut writes = Writes::new(&incident.cluster, forms(incident, acts), random);
+    let renewal = Class::leases(Place::KubeSystem, 0.0, ATTEMPT);
+    let heartbeat = Class::leases(Place::NodeLeases, 0.0, PATIENCE);
+    loop {
+        let leader = leaders.iter_mut().min_by_key(|leader| leader.next);
+        let node = nodes.iter_mut().min_by_key(|node| node.next);
+        let (Some(leader), Some(node)) = (leader, node) else {
+            break;
+        };
+        let now = leader.next.min(node.next);
+        if now > incident.end {
+            break;
+        }
+        if leader.next == now {
+            leader.attempted(now, writes.write(&renewal, now));
+        } else {
+            node.attempted(now, writes.write(&heartbeat, now));
+        }
+    }
+    reckon(&leaders, &mut nodes, incident.end)
+}
+
+fn reckon(leaders: &[Leader], nodes: &mut [Node], end: At) -> Casualties {
+    let mut casualties = Casualties::default();
+    for leader in leaders {
+        casualties.leaders_lost += leader.lost.iter().filter(|at| **at <= end).count();
+    }
+    for node in nodes {
+        node.silences.push((node.renewed, end));
+        for (from, until) in &node.silences {
+            casualties.leases_expired += usize::from(until.saturating_sub(*from) > LEASE);
+            // Who gives nodes up is the first of the leaders, and begins to count when it begins to lead.
+            let given_up = |(leads, gone): &(At, At)| (*from).max(*leads) + NOT_READY < *(gone.min(until));
+            let given_up = leaders[0].reigns(end).iter().any(given_up);
+            casualties.nodes_not_ready += usize::from(given_up);
+        }
+    }
+    casualties
+}
+
+/// How each hook stands, from when on.
+fn forms(incident: &Incident, acts: &[Act]) -> Vec<Timeline<Form>> {
+    let mut forms = vec![Timeline::always(Form::Original); incident.cluster.hooks.len()];
+    for act in acts {
+        let form = match act.to {
+            To::Original => Form::Original,
+            To::Probation => Form::OnProbation,
+            To::Bypass(Rung::Shield) => Form::Shielded,
+            To::Bypass(Rung::Skip) => Form::Skipped,
+            To::Bypass(Rung::Ignore) => Form::Ignored,
+        };
+        forms[act.hook].set(act.at, form);
+    }
+    forms
+}
+
+/// Somebody who has to renew a Lease to go on.
+#[derive(Debug)]
+struct Leader {
+    next: At,
+    /// When the renewal began that is under way.
+    began: At,
+    /// Since when it leads, if it does.
+    leads: Option<At>,
+    lost: Vec<At>,
+    reigned: Vec<(At, At)>,
+}
+
+impl Leader {
+    fn new(at: At) -> Self {
+        Self {
+            next: at,
+            began: at,
+            leads: Some(at),
+            lost: Vec::new(),
+            reigned: Vec::new(),
+        }
+    }
+
+    fn attempted(&mut self, now: At, (ended, written): (At, bool)) {
+        let deadline = match self.leads {
+            Some(_) => self.began + RENEW_DEADLINE,
+            None => At::MAX,
+        };
+        let again = ended.max(now + RETRY);
+        if written && ended <= deadline {
+            self.leads = self.leads.or(Some(ended));
+            (self.next, self.began) = (ended + RETRY, ended + RETRY);
+        } else if again >= deadline {
+            self.reigned
+                .extend(self.leads.take().map(|since| (since, deadline)));
+            self.lost.push(deadline);
+            self.next = deadline + RESTART;
+        } else {
+            self.next = again;
+        }
+    }
+
+    /// From when until when it led.
+    fn reigns(&self, end: At) -> Vec<(At, At)> {
+        let now = self.leads.map(|since| (since, end));
+        self.reigned.iter().copied().chain(now).collect()
+    }
+}
+
+/// A kubelet.
+#[derive(Debug)]
+struct Node {
+    next: At,
+    tries: usize,
+    renewed: At,
+    /// From one renewal to the next.
+    silences: Vec<(At, At)>,
+}
+
+impl Node {
+    fn new(at: At) -> Self {
+        Self {
+            next: at,
+            tries: 0,
+            renewed: at,
+            silences: Vec::new(),
+        }
+    }
+
+    fn attempted(&mut self, _now: At, (ended, written): (At, bool)) {
+        self.tries += 1;
+        if written {
+            self.silences.push((self.renewed, ended));
+            self.renewed = ended;
+        }
+        if written || self.tries >= TRIES {
+            self.tries = 0;
+            self.next = ended + HEARTBEAT;
+        } else {
+            self.next = ended;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,69 @@
+//! Leaders and kubelets on a cluster in which one catch-all hook hangs.
+
+use std::sync::Arc;
+
+use super::*;
+use crate::incident::draw;
+use crate::model::manner::Manner;
+use crate::model::traffic::Place;
+
+/// A quiet incident of so many seconds whose hooks hang from second 100 on, for so long.
+fn hanging(hangs: u64, fails: bool, timeout: u64) -> Incident {
+    let mut incident = draw::quiet(1, 1, 1);
+    let mut cluster = (*incident.cluster).clone();
+    cluster.hooks.truncate(1);
+    let hook = &mut cluster.hooks[0];
+    hook.rules[0].operations = vec!["*"];
+    hook.rules[0].groups = vec!["*"];
+    hook.rules[0].resources = vec!["*/*"];
+    (hook.spares, hook.fails, hook.timeout) = (Vec::new(), fails, timeout * SECOND);
+    hook.denies = Timeline::always(0.0);
+    for backend in &mut cluster.services[hook.service].backends {
+        backend.behave(100 * SECOND, (100 + hangs) * SECOND, Manner::Stopped);
+    }
+    incident.cluster = Arc::new(cluster);
+    incident.end = 400 * SECOND;
+    incident
+}
+
+fn act(at: u64, to: To) -> Act {
+    Act {
+        at: at * SECOND,
+        hook: 0,
+        to,
+        cause: None,
+    }
+}
+
+#[test]
+fn a_leader_whose_renewals_hang_is_lost_after_ten_seconds_and_not_when_shielded() {
+    let incident = hanging(20, true, 10);
+    let mut leader = Leader::new(101 * SECOND);
+    let mut writes = Writes::new(&incident.cluster, forms(&incident, &[]), incident.world.clone());
+    let renewal = Class::leases(Place::KubeSystem, 0.0, ATTEMPT);
+    while leader.lost.is_empty() {
+        let now = leader.next;
+        leader.attempted(now, writes.write(&renewal, now));
+    }
+    assert_eq!(leader.lost, [111 * SECOND]);
+    assert_eq!(casualties(&incident, &[]).leaders_lost, LEADERS);
+    let shielded = [act(104, To::Bypass(Rung::Shield)), act(150, To::Original)];
+    assert_eq!(casualties(&incident, &shielded), Casualties::default());
+}
+
+#[test]
+fn a_node_is_given_up_when_a_leader_lives_that_can_do_it() {
+    // Ignored after 6 s each: a leader gives up before that, a kubelet does not.
+    let ignored = casualties(&hanging(120, false, 6), &[]);
+    assert!(ignored.leaders_lost >= LEADERS, "{ignored:?}");
+    assert_eq!((ignored.leases_expired, ignored.nodes_not_ready), (0, 0));
+    // Nobody is left to give up those whose Leases have run out, until the leaders are back.
+    let long = casualties(&hanging(120, true, 10), &[]);
+    assert_eq!((long.leases_expired, long.nodes_not_ready), (NODES, 0));
+}
+
+#[test]
+fn waits_that_are_short_cost_nothing_and_quiet_hours_cost_nothing() {
+    assert_eq!(casualties(&hanging(120, false, 1), &[]), Casualties::default());
+    assert_eq!(casualties(&hanging(0, true, 10), &[]), Casualties::default());
+}

@@ -1,0 +1,174 @@
+//! What one write of the control plane's own costs, at an instant.
+
+use crate::model::bypass::Form;
+use crate::model::cluster::{Cluster, HookSpec, Serving, WRITE_LIMIT};
+use crate::model::manner::{Attempt, End, Manner, Met, meet, was_gone};
+use crate::model::pool::Pool;
+use crate::model::timeline::Timeline;
+use crate::model::traffic::Class;
+use crate::model::{At, SECOND, seconds};
+use crate::random::Random;
+
+/// Until a refusal that costs nothing is back.
+const AT_ONCE: At = SECOND / 1_000;
+
+/// The way of such writes through API servers and hooks. Answers take what they usually take: nothing but their own
+/// is drawn here.
+pub(super) struct Writes<'a> {
+    cluster: &'a Cluster,
+    /// By hook.
+    forms: Vec<Timeline<Form>>,
+    /// By API server and Service: the caBundle and the connections.
+    pools: Vec<Vec<(u32, Pool)>>,
+    random: Random,
+}
+
+impl<'a> Writes<'a> {
+    pub(super) fn new(cluster: &'a Cluster, forms: Vec<Timeline<Form>>, random: Random) -> Self {
+        let pools = vec![(0, Pool::default()); cluster.services.len()];
+        Self {
+            pools: vec![pools; cluster.replicas.len()],
+            cluster,
+            forms,
+            random,
+        }
+    }
+
+    /// When the client knows how it ended, and whether it was written.
+    pub(super) fn write(&mut self, class: &Class, now: At) -> (At, bool) {
+        let cluster = self.cluster;
+        let limit = now + class.patience.unwrap_or(WRITE_LIMIT);
+        let up: Vec<usize> = cluster.up(now).collect();
+        let Some(replica) = self.random.pick(&up) else {
+            let mut serving = cluster.replicas.iter().map(|replica| replica.serving.at(now));
+            // Who takes connections and says nothing is waited for.
+            return match serving.any(|serving| *serving == Serving::Hung) {
+                true => (limit, false),
+                false => (now + AT_ONCE, false),
+            };
+        };
+        let server = &cluster.replicas[replica];
+        if *server.forbids.at(now) {
+            return (now + AT_ONCE, false);
+        }
+        let (ended, written) = self.admitted(class, replica, now, limit);
+        // What becomes of the process becomes of the request.
+        match server.serving.next_change(now) {
+            Some(change) if change < ended => match server.serving.at(change) {
+                Serving::Up => (ended, written),
+                Serving::Down => (change, false),
+                Serving::Hung => (limit, false),
+            },
+            _ => (ended, written),
+        }
+    }
+
+    /// Mutating hooks one after the other, validating ones all at once, and then the store.
+    fn admitted(&mut self, class: &Class, replica: usize, now: At, limit: At) -> (At, bool) {
+        let hooks = &self.cluster.hooks;
+        let mut at = now;
+        for hook in (0..hooks.len()).filter(|hook| hooks[*hook].is_mutating()) {
+            if !self.is_called(hook, class, at) {
+                continue;
+            }
+            let (ended, passes) = self.call(hook, replica, at, limit);
+            if !passes || ended >= limit {
+                return (ended, false);
+            }
+            at = ended;
+        }
+        let (begun, mut passes) = (at, true);
+        for hook in (0..hooks.len()).filter(|hook| !hooks[*hook].is_mutating()) {
+            if self.is_called(hook, class, begun) {
+                let (ended, passed) = self.call(hook, replica, begun, limit);
+                (at, passes) = (at.max(ended), passes && passed);
+            }
+        }
+        if !passes || at >= limit {
+            return (at, false);
+        }
+        let stored = self.stored(replica, at);
+        (stored.min(limit), stored <= limit)
+    }
+
+    fn is_called(&self, hook: usize, class: &Class, at: At) -> bool {
+        let spec = &self.cluster.hooks[hook];
+        spec.matches(class) && *spec.registered.at(at) && !self.forms[hook].at(at).spares(class)
+    }
+
+    /// When a call ends, and whether the write may go on.
+    fn call(&mut self, hook: usize, replica: usize, now: At, limit: At) -> (At, bool) {
+        let cluster = self.cluster;
+        let spec = &cluster.hooks[hook];
+        let form = *self.forms[hook].at(now);
+        let (met, backend) = self.meet(spec, replica, now, (now + form.timeout(spec)).min(limit));
+        if met.keeps
+            && let Some((backend, opened)) = backend
+        {
+            self.pools[replica][spec.service]
+                .1
+                .put(backend, opened, met.ended);
+        }
+        let passes = match met.end {
+            End::Answered => !self.random.chance(*spec.denies.at(now)),
+            _ => !form.fails(spec),
+        };
+        (met.ended, passes)
+    }
+
+    fn meet(&mut self, spec: &HookSpec, replica: usize, now: At, limit: At) -> (Met, Option<(usize, At)>) {
+        let cluster = self.cluster;
+        let service = &cluster.services[spec.service];
+        let attempt = |open| Attempt {
+            at: now,
+            limit,
+            latency: seconds(service.latency * service.pace.at(now)),
+            open,
+        };
+        let at_once = |end| Met {
+            ended: (now + AT_ONCE).min(limit),
+            end,
+            keeps: false,
+        };
+        if *cluster.replicas[replica].cut_off.at(now) {
+            return (meet(&Timeline::always(Manner::Vanished), attempt(false)), None);
+        }
+        let (bundle, pool) = &mut self.pools[replica][spec.service];
+        if *bundle != *service.bundle.at(now) {
+            (*bundle, *pool) = (*service.bundle.at(now), Pool::default());
+        }
+        let kept = pool.take(now, |kept| {
+            was_gone(&service.backends[kept.backend].to_api, kept.opened, now)
+        });
+        if let Some(kept) = kept {
+            let met = meet(&service.backends[kept.backend].to_api, attempt(true));
+            return (met, Some((kept.backend, kept.opened)));
+        }
+        let listed: Vec<usize> = (0..service.backends.len())
+            .filter(|backend| *service.backends[*backend].listed.at(now))
+            .collect();
+        match self.random.pick(&listed) {
+            _ if !service.exists.at(now) => (at_once(End::NoService), None),
+            None => (at_once(End::NoEndpoints), None),
+            Some(_) if !service.trusted.at(now) => (at_once(End::Tls), None),
+            Some(backend) => {
+                let met = meet(&service.backends[backend].to_api, attempt(false));
+                (met, Some((backend, now)))
+            }
+        }
+    }
+
+    /// The API server's own part, and two requests to etcd: one reads what is updated.
+    fn stored(&self, replica: usize, now: At) -> At {
+        let cluster = self.cluster;
+        let load = *cluster.replicas[replica].load.at(now);
+        let mut at = now + seconds(cluster.own * load + cluster.authorizer.at(now));
+        for _ in 0..2 {
+            if *cluster.etcd_frozen.at(at) {
+                at = cluster.etcd_frozen.next_change(at).unwrap_or(at + WRITE_LIMIT);
+            }
+            at += seconds(cluster.etcd * cluster.etcd_pace.at(at) * load.sqrt());
+        }
+        at
+    }
+}
