@@ -47,8 +47,7 @@ How to read what was measured:
 - A verdict counts once for each webhook, rule and cause of an incident, however often it comes back.
 - The webhook was at fault when it had a fault during the verdict or in the 70 s before it. The cause was right when it
   is that fault's.
-- The shares of a rule that only suspects are of all its suspicions. With 20 that last 5 s or more, and say `Partial` or
-  `Denying`, they are of those alone.
+- The shares of a rule that only suspects are of all its suspicions, however short.
 - \"Named\" means: of all faults that users felt, the rule called the right webhook `Failing`. Several rules may name one
   fault in turn, so these shares add up to more than 100 %; \"before any other rule\" counts each fault once.
 - The incidents come from a model. Its cluster is not yours, so take the shares as an order of rules and not as a promise.
@@ -156,11 +155,11 @@ const ORIGINS: [(Origin, &str, &str); 3] = [
         "From Kubernetes",
         "Constants of Kubernetes, or what follows from one, with their place in its source (release 1.36).",
     ),
-    (Origin::Measured, "Measured", "Measured on real API servers."),
+    (Origin::Measured, "Measured", "Measured on a real API server."),
     (
         Origin::Chosen,
         "Chosen",
-        "Chosen by hand. The campaign tried each with half and with twice its value.",
+        "Chosen by hand. `campaign ablate` tells what each is worth, with half and with twice its value.",
     ),
 ];
 

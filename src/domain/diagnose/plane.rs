@@ -157,7 +157,9 @@ impl<'a> Plane<'a> {
                 .canaries
                 .iter()
                 .filter_map(|(_, memory)| memory.unheard_at(self.now));
-            let since_then = self.unanswered.is_none() && unheard.max().is_none_or(|at| window.to > at);
+            // Beside one that is known not to answer, a canary without an answer says nothing of the others.
+            let newer = self.sick.is_some() || unheard.max().is_none_or(|at| window.to > at);
+            let since_then = self.unanswered.is_none() && newer;
             let lately = self.now.since(window.to) < t::answers_lately();
             answered |= results.ok >= 1.0 && !self.stalled() && since_then && lately;
         }

@@ -187,7 +187,7 @@ rules! {
     /// Calls take five times as long as usual, again and again, and the extra time of writes is this hook's.
     "slower-calls", Failing, 0.99 0.99, words::slow_canary, |e| e.slow_calls(0.0);
     /// Calls are answered late, or were a moment ago.
-    "slow-calls-once", Suspect, 0.59 0.31, words::slow_canary, |e| {
+    "slow-calls-once", Suspect, 0.56 0.31, words::slow_canary, |e| {
         let over = e.slowness.as_ref()?.is_old && e.worst().is_some();
         Hit::new(Cause::Slow, None).when(!over)
     };
@@ -219,7 +219,7 @@ rules! {
         e.all_dead()?.when(e.is_admission() && worst.certain && e.is_dead_for_long(worst, dead, since))
     };
     /// No backend answers a probe.
-    "probes", Suspect, 0.57 0.51, words::late, |e| e.all_dead();
+    "probes", Suspect, 0.53 0.50, words::late, |e| e.all_dead();
     /// Some backends are dead.
     "some-probes", Suspect, 0.98 0.52, nothing, |e| e.some_dead(Cause::Partial);
     /// A call failed, or a canary was refused.
