@@ -94,8 +94,8 @@ thresholds! { MEASURED Measured:
 }
 
 thresholds! { CHOSEN Chosen:
-    /// The breaker acts on no verdict that is less likely right than this, as the campaign measures it. Every rule that
-    /// it acts on is above; a lower value lets no further rule act.
+    /// The breaker acts on no verdict whose webhook is less likely right than this, nor on the rules in `NOT_ACTED_ON`
+    /// (`diagnose/rules.rs`). Every rule that it acts on is above.
     sure_enough: f64 = 0.9;
     /// Until every API server goes by a change of a webhook configuration. A canary sent sooner says nothing of it.
     propagated: Duration = s(1);
@@ -183,13 +183,15 @@ thresholds! { CHOSEN Chosen:
     /// Every replica of hookwatch writes canaries, and none knows what those of the others came to: so many are
     /// reckoned with.
     replicas: f64 = 3.0;
-    /// What a shared name has moved is spoken of for a minute by counters and by canaries, one after the other.
+    /// After a webhook name stopped being shared, counters and canaries speak of it for a minute each: for so long what
+    /// goes by the name may mean either hook, and the breaker goes no further than a shield.
     shared_name: Duration = s(180);
-    /// The controller puts its slices right within a second or so. What is at odds with it does the same again soon.
+    /// The EndpointSlice controller puts its slices right within a second or so. An endpoint that left twice within this
+    /// time may be another writer's doing.
     unsettled: Duration = s(60);
     /// For so long after calls were answered while the hook failed it may be that it has too much to do.
     some_answered: Duration = s(30);
-    /// A canary written within this time shows that some writes go through.
+    /// Beside an API server that does not answer, a canary written within this time shows that others take writes.
     through_lately: Duration = s(20);
     /// Seconds of extra time per write below which no hook is at fault.
     excess_at_least: f64 = 0.02;

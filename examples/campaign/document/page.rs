@@ -56,7 +56,7 @@ How to read what was measured:
 
 - Silence is never healthy. A webhook without evidence is `Unknown`.
 - High latency accuses nobody. A slow webhook must also explain why writes are slow.
-- Probes alone accuse nobody at once. They must fail for 5 s, at least twice, with the way to the pods open.
+- Probes alone accuse nobody at once. They must fail for `dead_alone`, at least twice, with the way to the pods open.
 - When no backend of anything answers, probes accuse nobody: the fault may be hookwatch's own.
 - A webhook's own words accuse nobody. Only a refusal that begins with the API server's words does.
 - Counters of a name that several webhooks share accuse none of them by themselves.
@@ -73,7 +73,8 @@ const TAIL: &str = "\
 
 | To change | Edit |
 |---|---|
-| what a rule needs, its place, its verdict or its two numbers | [`rules.rs`](../src/domain/diagnose/rules.rs) |
+| a rule, its place, its verdict or its two numbers; which rules the breaker does not act on | [`rules.rs`](../src/domain/diagnose/rules.rs) |
+| the conditions that rules name | [`conditions.rs`](../src/domain/diagnose/conditions.rs) |
 | a threshold | [`thresholds.rs`](../src/domain/thresholds.rs) |
 | when probes call one backend dead or slow | [`probing.rs`](../src/domain/probing.rs) |
 | what the probes of all backends add up to | [`probes.rs`](../src/domain/diagnose/probes.rs) |
@@ -81,7 +82,7 @@ const TAIL: &str = "\
 | which canaries and refusals name a webhook | [`canaries.rs`](../src/domain/canaries.rs), [`evidence.rs`](../src/domain/diagnose/evidence.rs) |
 | pooled connections and rollouts | [`passing.rs`](../src/domain/diagnose/passing.rs) |
 | conversion webhooks and APIServices | [`extension.rs`](../src/domain/diagnose/extension.rs) |
-| the state of writes, and trouble that is no webhook's | [`plane.rs`](../src/domain/diagnose/plane.rs) |
+| when writes flow, wait or are blocked, and trouble that is no webhook's | [`plane.rs`](../src/domain/diagnose/plane.rs) |
 | the sentences of a verdict | [`words.rs`](../src/domain/diagnose/words.rs) |
 
 Then measure what the change does, write the new numbers into the table, and write this page again:
@@ -159,7 +160,7 @@ const ORIGINS: [(Origin, &str, &str); 3] = [
     (
         Origin::Chosen,
         "Chosen",
-        "Chosen by hand. `campaign ablate` tells what each is worth, with half and with twice its value.",
+        "Chosen by hand. `campaign ablate` (built with `--features ablation`) tells what each is worth, with half and with twice its value.",
     ),
 ];
 

@@ -80,7 +80,7 @@ rules! {
     "rollout-gap-once", Suspect, 0.71 0.71, words::rollout, |e| lost_in_rollouts(e, false);
     /// The Service or its endpoints are missing, and the API server's side says that calls fail.
     "no-backends-and-calls-fail", Failing, 0.99 0.99, nothing, |e| e.no_backends()?.when(e.api_says_so || e.theirs_fails());
-    /// The Service or its endpoints have been missing for 5 s and no call was answered since, or a call failed.
+    /// The Service or its endpoints have been missing for `no_backends` and no call was answered since, or a call failed.
     "no-backends", Failing, 0.99 0.99, nothing, |e| e.no_backends()?.when(e.is_admission() && e.is_missed());
     /// The Service or its endpoints are missing: that may be a rollout.
     "no-backends-yet", Suspect, 0.99 0.99, nothing, |e| e.no_backends();
@@ -94,7 +94,7 @@ rules! {
     "pooled-connection-and-canary", Failing, 0.95 0.95, words::stale, |e| {
         e.stale(|stale| stale.own && e.canary_late.is_some() && !e.others_hang)
     };
-    /// It was named for that, and the API server may have such connections yet.
+    /// It was named for dead pooled connections a moment ago, and the API server may still have some.
     "pooled-connection-goes-on", Failing, 0.97 0.97, words::stale, |e| {
         let named = e.was_failing_with() == Some(Cause::StaleConnection);
         e.stale(|stale| stale.own && !stale.over && named)
@@ -117,13 +117,14 @@ rules! {
         let (worst, _) = e.worst()?;
         Hit::new(worst.cause, Some(worst.since)).when(e.api_says_so && !e.way_may_be_gone(worst))
     };
-    /// Calls under a name that several hooks share fail, and some backends of this one are dead.
+    /// Calls under a name that several hooks share fail, no refusal shows by its URL that it means this one, and some of
+    /// its backends are dead.
     "calls-fail-and-some-probes-shared-name", Suspect, 0.85 0.65, words::late, |e| {
         e.some_dead(e.partial_cause())?.when(e.api_says_so && e.ambiguous && !e.is_named())
     };
     /// The API server's side says that calls fail, and some backends are dead.
     "calls-fail-and-some-probes", Failing, 0.99 0.94, words::late, |e| e.some_dead(e.partial_cause())?.when(e.api_says_so);
-    /// Calls under a name that several hooks share fail: the counters accuse none of them.
+    /// Calls under a name that several hooks share fail, and no refusal shows by its URL that it means this one.
     "calls-fail-shared-name", Suspect, 0.53 0.17, words::reached, |e| e.api()?.when(e.ambiguous && !e.is_named());
     /// A refused canary names it and users' calls fail; nobody listens, or the inventory is late.
     "canary-and-calls-refused", Failing, 0.97 0.76, words::reached, |e| {
@@ -212,7 +213,7 @@ rules! {
         let (worst, since) = e.worst()?;
         e.all_dead()?.when(e.is_admission() && worst.certain && e.writes_wait_for(worst, since))
     };
-    /// No backend answered a probe for 5 s, at least twice, and the way to the pods is open.
+    /// No backend answered a probe for `dead_alone`, at least twice, and the way to the pods is open.
     "probes-for-long", Failing, 0.99 0.98, words::late, |e| {
         let Probes::All { worst, dead } = &e.probes else { return None };
         let (_, since) = e.worst()?;
