@@ -15,8 +15,9 @@ use hookwatch::app::engine::Engine;
 use hookwatch::domain::verdict::{Assessment, Writes};
 use hookwatch::lab::api::{ApiServer, ApiServerOptions};
 use hookwatch::lab::backend::Behaviour;
+use hookwatch::lab::clients::ControlPlaneClients;
 use hookwatch::lab::cluster::{Cluster, LabHook};
-use hookwatch::lab::control_plane::Reach;
+use hookwatch::lab::control_plane::{ControlPlane, Reach};
 use hookwatch::lab::directory::PrivateDirectory;
 use hookwatch::lab::workload::{Workload, WorkloadOptions};
 
@@ -48,9 +49,14 @@ async fn until(engine: &Engine, what: &str, wanted: impl Fn(&Assessment) -> bool
 async fn an_api_server_that_cannot_start_beside_a_hanging_hook_is_told_with_the_hook() {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let api = ApiServer::start(ApiServerOptions::default()).await.unwrap();
-    let kubeconfig = api.kubeconfig();
+    let knobs = Arc::clone(api.knobs());
+    let control_plane = ControlPlane::Embedded(api);
+    let kubeconfig = control_plane.kubeconfig();
     let cluster = Cluster::start(&kubeconfig, Reach::Loopback).await.unwrap();
-    let _users = Workload::start(&kubeconfig, &WorkloadOptions::default())
+    let users = Workload::start(&kubeconfig, &WorkloadOptions::default())
+        .await
+        .unwrap();
+    let _clients = ControlPlaneClients::start(&control_plane, &cluster.nodes(), &users)
         .await
         .unwrap();
     let directory = PrivateDirectory::create().unwrap();
@@ -74,7 +80,7 @@ async fn an_api_server_that_cannot_start_beside_a_hanging_hook_is_told_with_the_
     assert_eq!(calm.sources.scrapes[0].missing, [] as [&str; 0]);
     assert_eq!(calm.control_plane.symptoms, [] as [&str; 0]);
 
-    api.knobs().fail_check(Some(BOOTSTRAP));
+    knobs.fail_check(Some(BOOTSTRAP));
     let hook = LabHook::Opa;
     cluster
         .behave(hook, hook.backends(), &Behaviour::AcceptAndHang)
