@@ -12,8 +12,9 @@ use hookwatch::io::client::{ConnectOptions, Connection};
 use hookwatch::io::scrape::{ScrapeLimits, Scraper};
 use hookwatch::lab::backend::Behaviour;
 use hookwatch::lab::balancer::Balancer;
+use hookwatch::lab::clients::ControlPlaneClients;
 use hookwatch::lab::cluster::{Cluster, LabHook};
-use hookwatch::lab::control_plane::Reach;
+use hookwatch::lab::control_plane::{ControlPlane, Reach};
 use hookwatch::lab::directory::PrivateDirectory;
 use hookwatch::lab::envtest::Envtest;
 use hookwatch::lab::workload::{Workload, WorkloadOptions};
@@ -100,17 +101,21 @@ async fn the_silent_one_is_named() {
     let mut envtest = Envtest::start(directory.path()).await.unwrap();
     let second = envtest.second().unwrap();
     second.ready(LIMIT).await.unwrap();
-    let _cluster = Cluster::start(&envtest.kubeconfig(), Reach::Url).await.unwrap();
+    let cluster = Cluster::start(&envtest.kubeconfig(), Reach::Url).await.unwrap();
     // The users know the first API server's own address, so that what goes silent is seen by hookwatch alone.
     let options = WorkloadOptions {
         clients: 1,
         ..WorkloadOptions::default()
     };
-    let _users = Workload::start(&envtest.kubeconfig(), &options).await.unwrap();
+    let users = Workload::start(&envtest.kubeconfig(), &options).await.unwrap();
     let balancer = Balancer::start(vec![envtest.address(), second.address()])
         .await
         .unwrap();
     let kubeconfig = envtest.kubeconfig_for(balancer.address());
+    let control_plane = ControlPlane::Envtest(envtest);
+    let _clients = ControlPlaneClients::start(&control_plane, &cluster.nodes(), &users)
+        .await
+        .unwrap();
     let arguments = ConfigArguments {
         kubeconfig: Some(directory.write("balanced", &kubeconfig).unwrap()),
         ..ConfigArguments::default()
