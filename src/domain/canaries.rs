@@ -83,6 +83,11 @@ impl Canaries {
         self.0.iter().map(|(target, memory)| (*target, memory))
     }
 
+    /// What is remembered of one target that has been tried.
+    pub fn get(&self, target: CanaryTarget) -> Option<&CanaryMemory> {
+        self.0.get(&target)
+    }
+
     /// Every recent refusal that names this webhook.
     pub fn naming<'a>(&'a self, webhook: &'a str, now: Time) -> impl Iterator<Item = Named<'a>> {
         let names = move |report: &CanaryReport| named_by(report).is_some_and(|it| it.webhook == webhook);
@@ -111,8 +116,7 @@ impl Canaries {
 
     /// How many of a target ended at such times.
     pub fn ended_within(&self, target: CanaryTarget, within: impl Fn(Time) -> bool) -> Vec<Duration> {
-        let finished = self.0.get(&target).map(|memory| &memory.finished);
-        let ended = finished.into_iter().flatten();
+        let ended = self.get(target).into_iter().flat_map(|memory| &memory.finished);
         let ended = ended.filter(|report| within(report.started + report.took));
         ended.map(|report| report.took).collect()
     }
@@ -123,7 +127,7 @@ impl Canaries {
         let targets = CanaryTarget::ALL.into_iter().chain(further);
         let views = targets.map(|canary| {
             let untried = || ("untried", "not written yet".to_owned());
-            let memory = self.0.get(&canary);
+            let memory = self.get(canary);
             let (state, detail) = memory.map_or_else(untried, |memory| memory.describe(now));
             CanaryView {
                 canary,
@@ -186,6 +190,15 @@ impl CanaryMemory {
         self.recent(now).filter(quick).map(|report| report.started).max()
     }
 
+    /// Whether what is sent since an instant gets through at once; `None` while nothing tells.
+    pub fn passes_since(&self, since: Time, now: Time) -> Option<bool> {
+        if self.late_since(now).is_some() {
+            return Some(false);
+        }
+        let latest = self.latest(now).filter(|report| report.started >= since)?;
+        Some(self.passed_at(now) == Some(latest.started))
+    }
+
     fn got_through_after(&self, started: Time) -> bool {
         let mut finished = self.finished.iter();
         finished.any(|report| report.started > started && is_written(report))
@@ -199,9 +212,17 @@ impl CanaryMemory {
         Some((started, now.since(started).max(waiting)))
     }
 
-    /// How long a canary has been under way for longer than slow ones of late took.
+    /// When the canary was sent that is late.
+    pub fn late_since(&self, now: Time) -> Option<Time> {
+        let (started, waiting) = self.overdue_for(now)?;
+        (waiting >= t::late()).then_some(started)
+    }
+
+    /// How long a canary has been under way that is late, when slow ones do not take as long.
     pub fn hung_for(&self, now: Time) -> Option<Duration> {
-        let (_, waiting) = self.overdue_for(now)?;
+        let (_, waiting) = self
+            .overdue_for(now)
+            .filter(|(_, waiting)| *waiting >= t::late())?;
         let merely_slow = self.slow(now).is_some_and(|took| waiting < took * 2);
         (!merely_slow).then_some(waiting)
     }
@@ -215,17 +236,14 @@ impl CanaryMemory {
     /// Whether the last canaries are reason to look closer, though none of them says what for: twice as slow as
     /// usual two times in a row, or denied where others got through before.
     pub fn is_odd(&self, now: Time) -> bool {
-        use CanaryOutcome::{
-            CallFailed, Denied, Forbidden, Missing, Refused, TimedOut, Unreachable, Written,
-        };
+        use CanaryOutcome::{Denied, Forbidden, Missing, Written};
         let mut latest = self.recent(now).rev();
         let Some(last) = latest.next() else { return false };
-        let mut is_next_slowish = || latest.next().is_some_and(|before| self.is_slowish(before));
         match &last.outcome {
-            CallFailed(_) | TimedOut | Unreachable { .. } | Refused { .. } => true,
+            Written => self.is_slowish(last) && latest.next().is_some_and(|before| self.is_slowish(before)),
             Denied { .. } => self.finished.iter().any(is_written),
-            Written => self.is_slowish(last) && is_next_slowish(),
             Forbidden { .. } | Missing { .. } => false,
+            _ => true,
         }
     }
 
@@ -236,8 +254,8 @@ impl CanaryMemory {
     }
 
     fn is_slow(&self, took: Duration) -> bool {
-        self.usual
-            .is_slow(took, t::slow_factor(), t::slow_canary_at_least())
+        let (factor, at_least) = (t::slow_factor(), t::slow_canary_at_least());
+        self.usual.is_slow(took, factor, at_least)
     }
 
     fn describe(&self, now: Time) -> (&'static str, String) {

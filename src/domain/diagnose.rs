@@ -103,47 +103,34 @@ pub fn unlisted<'a>(scene: &Scene<'a>) -> Vec<(HookKind, &'a str)> {
     let Some(recent) = &scene.windows.recent else {
         return Vec::new();
     };
-    let hooks = recent.gained.hooks.iter().filter(|((kind, name), series)| {
-        let listed = scene.listed(name).iter().any(|hook| hook.id.kind == *kind);
-        !listed && (series.calls.count >= 1.0 || series.failed() >= 1.0)
-    });
-    let hooks = hooks.map(|((kind, name), _)| (*kind, name.as_str()));
-    let others = scene.seen.hooks().map(|hook| (hook.id.kind, &*hook.id.webhook));
-    let listed: BTreeSet<(HookKind, &str)> = others.collect();
-    let others = &recent.gained.others;
-    let failing = others
-        .conversions
-        .iter()
-        .filter(|(_, series)| series.failed.count >= 1.0);
+    let listed = scene.seen.hooks();
+    let listed: BTreeSet<(HookKind, &str)> = listed.map(|hook| (hook.id.kind, &*hook.id.webhook)).collect();
+    let is_unlisted = |hook: &(HookKind, &str)| !listed.contains(hook);
+    let gained = &recent.gained;
+    let called = gained.hooks.iter();
+    let called = called.filter(|(_, series)| series.calls.count >= 1.0 || series.failed() >= 1.0);
+    let called = called.map(|((kind, name), _)| (*kind, name.as_str()));
+    let failing = gained.others.conversions.iter();
+    let failing = failing.filter(|(_, series)| series.failed.count >= 1.0);
     let failing = failing.map(|(crd, _)| (HookKind::Conversion, crd.as_str()));
-    let unavailable = others
-        .unavailable
-        .keys()
-        .map(|name| (HookKind::Aggregated, name.as_str()));
-    let others = failing.chain(unavailable).filter(|other| !listed.contains(other));
-    hooks
-        .take(MAX_UNLISTED)
-        .chain(others.take(MAX_UNLISTED))
-        .collect()
+    let unavailable = gained.others.unavailable.keys();
+    let unavailable = unavailable.map(|name| (HookKind::Aggregated, name.as_str()));
+    let others = failing.chain(unavailable).filter(is_unlisted);
+    let called = called.filter(is_unlisted).take(MAX_UNLISTED);
+    called.chain(others.take(MAX_UNLISTED)).collect()
 }
 
 /// The order in which verdicts are shown.
 pub fn most_urgent_first(a: &Verdict, b: &Verdict) -> Ordering {
-    let health = |verdict: &Verdict| match verdict.health {
-        Health::Failing => 0,
-        Health::Suspect => 1,
-        Health::Unknown => 2,
-        Health::Healthy => 3,
+    use Effect::{Blocking, Delaying, FailingOpen};
+    use Health::{Failing, Suspect, Unknown};
+    let urgency = |verdict: &Verdict| {
+        let health = [Failing, Suspect, Unknown].map(|health| verdict.health != health);
+        let harm = [Blocking, Delaying, FailingOpen].map(|harm| verdict.effect != harm);
+        (health, harm)
     };
-    let harm = |verdict: &Verdict| match verdict.effect {
-        Effect::Blocking => 0,
-        Effect::Delaying => 1,
-        Effect::FailingOpen => 2,
-        Effect::None => 3,
-    };
-    health(a)
-        .cmp(&health(b))
-        .then(harm(a).cmp(&harm(b)))
+    urgency(a)
+        .cmp(&urgency(b))
         .then(b.confidence.total_cmp(&a.confidence))
         .then_with(|| a.subject().cmp(&b.subject()))
 }

@@ -87,9 +87,13 @@ impl Window {
         if sli.count >= t::enough_writes() {
             return sli.mean();
         }
-        let hooks: f64 = self.gained.hooks.values().map(|series| series.writes.sum).sum();
         (sli.count < 1.0 && duration.count >= t::enough_writes())
-            .then(|| ((duration.sum - hooks) / duration.count).max(0.0))
+            .then(|| ((duration.sum - self.hook_seconds()) / duration.count).max(0.0))
+    }
+
+    /// Seconds that all hooks' calls took.
+    pub fn hook_seconds(&self) -> f64 {
+        self.gained.hooks.values().map(|series| series.writes.sum).sum()
     }
 
     fn add(&mut self, other: &Self) {

@@ -51,8 +51,6 @@ pub enum BackendState {
         since: Time,
         /// How long the last one took.
         took: Duration,
-        /// What is usual, in seconds.
-        usual: Option<f64>,
     },
     /// The last attempt failed or is late, and it is the only one.
     Wavering {
@@ -115,13 +113,9 @@ impl BackendMemory {
 
     /// When the newest of its probes that were answered by `until` began.
     pub fn reached_by(&self, until: Time) -> Option<Time> {
-        let mut ended = self
-            .fresh
-            .iter()
-            .filter(|known| known.started + known.took <= until);
-        ended
-            .rfind(|known| known.outcome.is_alive())
-            .map(|known| known.started)
+        let ended = |known: &&ProbeReport| known.started + known.took <= until;
+        let mut alive = self.fresh.iter().filter(|known| known.outcome.is_alive());
+        alive.rfind(ended).map(|known| known.started)
     }
 
     /// Its state now.
@@ -144,12 +138,10 @@ impl BackendMemory {
             _ if is_stale => untried("not probed of late"),
             (ProbeOutcome::NotProbed { why }, _) => untried(why),
             _ if failed == 0 => self.answering(last),
-            (_, Some(found)) if failed >= 2 || timed_out => self.dead(
-                found,
-                self.fresh[self.fresh.len() - failed].started,
-                failed,
-                detail(),
-            ),
+            (_, Some(found)) if failed >= 2 || timed_out => {
+                let since = self.fresh[self.fresh.len() - failed].started;
+                self.dead(found, since, failed, detail())
+            }
             _ => BackendState::Wavering { detail: detail() },
         }
     }
@@ -167,7 +159,8 @@ impl BackendMemory {
         // A hook that lately took seconds to answer is slow until it has been silent for much longer.
         let last_good = self.fresh.back().filter(|attempt| attempt.outcome.is_healthy());
         if let Some(last) = last_good.filter(|last| waiting < last.took * 2 && self.is_slow(last.took)) {
-            return self.slow(last, last);
+            let (since, took) = (last.started, last.took);
+            return BackendState::Slow { since, took };
         }
         // Already known to be dead: another late attempt does not make that doubtful.
         if waiting < t::late() && failed_before < 2 {
@@ -178,13 +171,8 @@ impl BackendMemory {
         self.dead((Cause::Hanging, true), since, failed_before + 1, detail)
     }
 
-    fn dead(
-        &self,
-        (cause, certain): (Cause, bool),
-        since: Time,
-        attempts: usize,
-        detail: String,
-    ) -> BackendState {
+    fn dead(&self, found: (Cause, bool), since: Time, attempts: usize, detail: String) -> BackendState {
+        let (cause, certain) = found;
         BackendState::Dead(Dead {
             cause,
             since,
@@ -200,27 +188,17 @@ impl BackendMemory {
         let slow = slow.take_while(|attempt| attempt.outcome.is_healthy() && self.is_slow(attempt.took));
         let slow: Vec<&ProbeReport> = slow.collect();
         // Attempts that were under way together may have been late for one and the same reason.
-        let twice = slow
-            .iter()
-            .any(|known| known.started + known.took <= last.started);
         let (at, took) = (last.started, last.took);
-        match slow.last() {
-            Some(first) if twice => self.slow(first, last),
+        let twice = slow.iter().any(|known| known.started + known.took <= at);
+        match slow.last().map(|first| first.started) {
+            Some(since) if twice => BackendState::Slow { since, took },
             _ => BackendState::Alive { at, took },
         }
     }
 
-    fn slow(&self, first: &ProbeReport, last: &ProbeReport) -> BackendState {
-        BackendState::Slow {
-            since: first.started,
-            took: last.took,
-            usual: self.usual.median(),
-        }
-    }
-
     fn is_slow(&self, took: Duration) -> bool {
-        self.usual
-            .is_slow(took, t::slow_probe_factor(), t::slow_probe_at_least())
+        let (factor, at_least) = (t::slow_probe_factor(), t::slow_probe_at_least());
+        self.usual.is_slow(took, factor, at_least)
     }
 }
 
@@ -233,18 +211,17 @@ impl ProbeOutcome {
     /// The cause it speaks for, and whether it says so with certainty.
     fn mechanism(&self) -> Option<(Cause, bool)> {
         match self {
-            // 401, 403 and 429 come from a living hook that does not know or like us.
-            Self::Answered(Answer::ReviewRefused {
-                status: 401 | 403 | 429,
-            }) => None,
-            Self::Answered(Answer::ReviewRefused { .. } | Answer::NotAnAdmissionReview { .. }) => {
-                Some((Cause::Erroring, false))
+            Self::Answered(answer) => {
+                let fails = match answer {
+                    // 401, 403 and 429 come from a living hook that does not know or like us.
+                    Answer::ReviewRefused { status } => !matches!(status, 401 | 403 | 429),
+                    Answer::NotAnAdmissionReview { .. } => true,
+                    Answer::Discovery { status } => Answer::is_no_discovery(*status),
+                    _ => false,
+                };
+                fails.then_some((Cause::Erroring, false))
             }
-            Self::Answered(Answer::Discovery { status }) if Answer::is_no_discovery(*status) => {
-                Some((Cause::Erroring, false))
-            }
-            Self::Answered(_) | Self::ClientCertificateWanted | Self::VerifierDiffers { .. } => None,
-            Self::NotProbed { .. } => None,
+            Self::ClientCertificateWanted | Self::VerifierDiffers { .. } | Self::NotProbed { .. } => None,
             Self::TimedOut { .. } => Some((Cause::Hanging, true)),
             Self::Refused => Some((Cause::Refused, true)),
             Self::Unreachable { .. } | Self::Unresolvable { .. } => Some((Cause::Unreachable, true)),

@@ -18,19 +18,19 @@ use super::breaker::spared::meets_control_plane;
 use super::canary::FurtherCanary;
 use super::clocks;
 use super::diagnose::evidence::{Before, Evidence, Scene, Subject};
-use super::diagnose::plane::{Plane, summary};
+use super::diagnose::plane::{Plane, is_culprit, summary};
 use super::diagnose::{diagnose, most_urgent_first, unlisted};
 use super::fence::{AutoBreak, Breaker, Proof};
 use super::hook::{Backend, HookId, HookKind};
 use super::inventory::{Inventory, InventoryHealth, Problem, WatchReport};
 use super::leadership::{ReplicaReport, ReplicaView};
-use super::observations::{Coverage, Observations};
+use super::observations::{Coverage, Observations, Sick};
 use super::probe::CertificateFacts;
 use super::snapshot::{Operation, Scrape, ScrapeFailure};
 use super::thresholds as t;
 use super::time::Time;
-use super::verdict::{Assessment, ControlPlane, Verdict};
-use super::vocabulary::{Cause, Health, NotAHook, Writes};
+use super::verdict::{Assessment, ControlPlane, Elsewhere, Verdict};
+use super::vocabulary::{NotAHook, Writes};
 
 use attention::{is_news, is_trouble};
 use facts::Court;
@@ -138,16 +138,14 @@ impl Watchdog {
             let known = self.seen.watches.iter().find(|known| known.watch == watch);
             known.map_or(InventoryHealth::Starting, |known| known.health.clone())
         };
-        let changes = watches
+        let changed = watches
             .iter()
-            .filter(|report| before(&report.watch) != report.health)
-            .map(|report| {
-                Effect::Tell(Change::Inventory {
-                    watch: report.watch.clone(),
-                    health: report.health.clone(),
-                })
-            })
-            .collect();
+            .filter(|report| before(&report.watch) != report.health);
+        let changes = changed.map(|report| {
+            let (watch, health) = (report.watch.clone(), report.health.clone());
+            Effect::Tell(Change::Inventory { watch, health })
+        });
+        let changes = changes.collect();
         self.seen.watches = watches;
         changes
     }
@@ -159,11 +157,8 @@ impl Watchdog {
         let over = state.is_over(scrape.at, self.seen.history.replicas_behind(&target) > 1);
         if let Some((span, gained, usual)) = self.seen.history.take(scrape) {
             let changed = self.seen.changes.moved_since(span.0.before(t::after_rollout()));
-            self.seen
-                .rollouts
-                .count(span, (gained, usual), |(kind, webhook)| {
-                    changed.contains(&(*kind, webhook))
-                });
+            let changed = |(kind, webhook): &(HookKind, String)| changed.contains(&(*kind, webhook));
+            self.seen.rollouts.count(span, (gained, usual), changed);
         }
         let failure = None;
         tell(over, || Change::Scrape { target, failure })
@@ -229,10 +224,8 @@ impl Watchdog {
             sick: sick.first().map(|sick| sick.sentence(now)),
         };
         let scene = Scene::new(&self.seen, &plane, &self.verdicts, now);
-        let mut all = judge_all(&scene);
-        all.sort_by(|(_, a), (_, b)| most_urgent_first(a, b));
-        let culprit = |verdict: &Verdict| verdict.health == Health::Failing && verdict.kind.is_admission();
-        let hook_named = all.iter().any(|(_, verdict)| culprit(verdict));
+        let all = judge_all(&scene);
+        let hook_named = all.iter().any(|(_, verdict)| is_culprit(verdict));
         let elsewhere = scene.elsewhere.clone();
         let elsewhere = elsewhere.filter(|found| !hook_named || found.cause != NotAHook::Unexplained);
         self.tampering.take_verdicts(&all, now);
@@ -246,27 +239,9 @@ impl Watchdog {
         let judged = Arc::new(court.judged(self.fence.as_ref().is_some_and(Proof::permits)));
         let problems = self.problems(&all, now);
         let outages = self.seen.outages(&scene.states);
-        let (self_doubt, writes) = (scene.self_doubt, plane.writes(elsewhere.as_ref()));
+        let self_doubt = scene.self_doubt;
         let verdicts: Vec<Verdict> = all.into_iter().map(|(_, verdict)| verdict).collect();
-        let since = self.plane.filter(|(before, _)| *before == writes);
-        let since = since.map_or(now, |(_, since)| since);
-        let symptoms = self.seen.servers.symptoms(history, &verdicts, &sick, now);
-        let control_plane = ControlPlane {
-            writes,
-            since,
-            summary: summary(writes, &verdicts, elsewhere.as_ref(), &symptoms),
-            clocks: match writes {
-                Writes::Blocked => clocks::running(&self.seen.canaries, since, now),
-                _ => Vec::new(),
-            },
-            write_seconds: plane.write_seconds(),
-            create_seconds: plane.write_seconds_of(Operation::Create),
-            update_seconds: plane.write_seconds_of(Operation::Update),
-            usual_write_seconds: history.baseline.write.median(),
-            not_a_hook: elsewhere,
-            symptoms,
-            canaries: self.seen.canaries.views(&self.seen.coverage.further, now),
-        };
+        let control_plane = self.control_plane(&plane, elsewhere, &verdicts, &sick);
         let attention = self.attend(&verdicts, &scene.states, &control_plane, now);
         let mut effects = self.changes(&verdicts, &control_plane);
         for (hook, since) in outages {
@@ -279,7 +254,7 @@ impl Watchdog {
             self.attention = attention.clone();
             effects.push(Effect::Attend(attention));
         }
-        self.plane = Some((writes, since));
+        self.plane = Some((control_plane.writes, control_plane.since));
         self.remember(&verdicts);
         let assessment = Assessment {
             at: now,
@@ -292,6 +267,34 @@ impl Watchdog {
         };
         effects.push(Effect::Publish(Arc::new(assessment), judged));
         effects
+    }
+
+    fn control_plane(
+        &self,
+        plane: &Plane<'_>,
+        elsewhere: Option<Elsewhere>,
+        verdicts: &[Verdict],
+        sick: &[Sick],
+    ) -> ControlPlane {
+        let (now, seen) = (plane.now, &self.seen);
+        let writes = plane.writes(elsewhere.as_ref());
+        let since = self.plane.filter(|(before, _)| *before == writes);
+        let since = since.map_or(now, |(_, since)| since);
+        let symptoms = seen.servers.symptoms(&seen.history, verdicts, sick, now);
+        let clocks = (writes == Writes::Blocked).then(|| clocks::running(&seen.canaries, since, now));
+        ControlPlane {
+            writes,
+            since,
+            summary: summary(writes, verdicts, elsewhere.as_ref(), &symptoms),
+            clocks: clocks.unwrap_or_default(),
+            write_seconds: plane.write_seconds(),
+            create_seconds: plane.write_seconds_of(Operation::Create),
+            update_seconds: plane.write_seconds_of(Operation::Update),
+            usual_write_seconds: plane.baseline.write.median(),
+            not_a_hook: elsewhere,
+            symptoms,
+            canaries: seen.canaries.views(&seen.coverage.further, now),
+        }
     }
 
     fn remember(&mut self, verdicts: &[Verdict]) {
@@ -328,17 +331,15 @@ impl Watchdog {
 
     /// What changed since the last tick, as far as a person would want to read about it.
     fn changes(&self, verdicts: &[Verdict], control_plane: &ControlPlane) -> Vec<Effect> {
-        let mut effects = Vec::new();
-        for verdict in verdicts {
+        let news = verdicts.iter().filter_map(|verdict| {
             let before = self.verdicts.get(&verdict.subject());
-            let from: Option<(Health, Option<Cause>)> = before.map(|before| (before.health, before.cause));
-            if from != Some((verdict.health, verdict.cause)) {
-                let verdict = Box::new(verdict.clone());
-                effects.push(Effect::Tell(Change::Hook { from, verdict }));
-            }
-        }
-        let before = self.plane.map(|(writes, _)| writes);
-        let changed = before != Some(control_plane.writes);
+            let from = before.map(|before| (before.health, before.cause));
+            let changed = from != Some((verdict.health, verdict.cause));
+            let verdict = Box::new(changed.then(|| verdict.clone())?);
+            Some(Effect::Tell(Change::Hook { from, verdict }))
+        });
+        let mut effects: Vec<Effect> = news.collect();
+        let changed = self.plane.map(|(writes, _)| writes) != Some(control_plane.writes);
         effects.extend(tell(changed, || {
             Change::ControlPlane(Box::new(control_plane.clone()))
         }));
@@ -352,11 +353,9 @@ impl Watchdog {
         };
         let mut problems = inventory.all_problems();
         let named: BTreeSet<&str> = self.seen.canaries.named(now).collect();
-        let is_known = |name: &str| {
-            all.iter()
-                .any(|(_, verdict)| verdict.kind.is_admission() && &*verdict.webhook == name)
-        };
-        problems.extend(named.into_iter().filter(|name| !is_known(name)).map(|name| Problem {
+        let known = all.iter().filter(|(_, verdict)| verdict.kind.is_admission());
+        let known: BTreeSet<&str> = known.map(|(_, verdict)| &*verdict.webhook).collect();
+        problems.extend(named.difference(&known).map(|name| Problem {
             object: format!("webhook {name:?}"),
             what: "the API server refused a canary because of it, and no webhook configuration that hookwatch can \
                    read has a hook of this name; look for one that came or went just now, or for a manifest-based \
@@ -378,28 +377,24 @@ impl Watchdog {
     }
 }
 
-/// Judges every hook that is listed or that metrics name.
+/// Judges every hook that is listed or that metrics name, the most urgent first.
 fn judge_all<'a>(scene: &'a Scene<'a>) -> Vec<(Evidence<'a>, Verdict)> {
-    let listed = scene
-        .seen
-        .hooks()
-        .map(|hook| (hook.id.kind, &*hook.id.webhook, Some(hook)));
+    let listed = scene.seen.hooks();
+    let listed = listed.map(|hook| (hook.id.kind, &*hook.id.webhook, Some(hook)));
     let unlisted = unlisted(scene).into_iter().map(|(kind, name)| (kind, name, None));
     let all = listed.chain(unlisted).map(|(kind, name, hook)| {
         let evidence = Evidence::of(scene, kind, name, hook);
         let verdict = diagnose(&evidence);
         (evidence, verdict)
     });
-    all.collect()
+    let mut all: Vec<_> = all.collect();
+    all.sort_by(|(_, a), (_, b)| most_urgent_first(a, b));
+    all
 }
 
 /// One change, if there is one.
 fn tell(news: bool, change: impl FnOnce() -> Change) -> Vec<Effect> {
-    if news {
-        vec![Effect::Tell(change())]
-    } else {
-        Vec::new()
-    }
+    news.then(|| Effect::Tell(change())).into_iter().collect()
 }
 
 #[cfg(test)]

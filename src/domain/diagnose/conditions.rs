@@ -1,12 +1,13 @@
 //! The conditions of the rules: what the evidence on a hook adds up to.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::counters::Slowness;
 use super::evidence::{Evidence, Scene};
 use super::passing::Stale;
 use super::probes::Probes;
-use crate::domain::hook::{Backend, HookKind};
+use crate::domain::hook::{Backend, BackendAddress, HookKind};
 use crate::domain::probing::Dead;
 use crate::domain::thresholds as t;
 use crate::domain::time::Time;
@@ -217,8 +218,7 @@ impl Evidence<'_> {
     /// write is answered.
     pub(super) fn writes_wait_for(&self, worst: &Dead, since: Time) -> bool {
         let Scene { now, stalled, .. } = *self.scene;
-        let timed_out = self.counters.failed >= 1.0 && !self.counters.failed_at_once();
-        let way_is_open = self.way_is_open(since) || timed_out && !self.ambiguous;
+        let way_is_open = self.is_answered_or_times_out(since);
         // Another hook held canaries up long before.
         let before = |at: Time| worst.since.since(at) >= t::long_before();
         let explained = self.scene.is_explained() || self.other_named.is_some_and(before);
@@ -229,22 +229,35 @@ impl Evidence<'_> {
             .canary_late
             .filter(|late| *late < unseen && (way_is_open || !explained));
         // When nothing of anything answers us, writes may hang for another reason than the one that we are blind for.
-        let waits = (late.is_some() || stalled && !explained) && (way_is_open || self.alone);
+        let waits = (late.is_some() || stalled && !explained) && (way_is_open || self.is_alone());
         // A hook that was never reached from here hangs always; it is the one only if there is no other, and if the
         // canary waits for an answer rather than for a connection to an API server that hangs itself.
         let connected = late.is_some_and(|late| late >= t::connected());
         waits && worst.cause == Cause::Hanging && (worst.was_alive || connected && !self.others_hang)
     }
 
+    /// The way to the pods is known to be there: another backend has answered us since, or calls ran into their timeout.
+    fn is_answered_or_times_out(&self, since: Time) -> bool {
+        let timed_out = self.counters.failed >= 1.0 && !self.counters.failed_at_once();
+        self.way_is_open(since) || timed_out && !self.ambiguous
+    }
+
+    /// No other hook has a backend that this one does not have.
+    fn is_alone(&self) -> bool {
+        let own = self.backends.iter().map(|(backend, _)| &backend.address);
+        let own: BTreeSet<&BackendAddress> = own.collect();
+        self.hook.is_none() || own.len() == self.scene.addresses.len()
+    }
+
     /// It has been dead for us for a while, and the way to it is known to be there. A timeout without an earlier
     /// success may be a firewall between hookwatch and the pods; with one, when nothing else has answered us since, it
     /// may be our own way to the pods that is gone.
     pub(super) fn is_dead_for_long(&self, worst: &Dead, dead: &[(&Backend, &Dead)], since: Time) -> bool {
-        let timed_out = self.counters.failed >= 1.0 && !self.counters.failed_at_once();
-        let way_is_open = self.way_is_open(since) || timed_out && !self.ambiguous;
         let settled =
             self.scene.now.since(since) >= t::dead_alone() && dead.iter().all(|(_, dead)| dead.attempts >= 2);
-        settled && (!worst.is_path() || worst.was_alive && way_is_open) && !self.scene.inventory_is_old
+        settled
+            && (!worst.is_path() || worst.was_alive && self.is_answered_or_times_out(since))
+            && !self.scene.inventory_is_old
     }
 }
 

@@ -81,7 +81,7 @@ pub struct Scene<'a> {
     listed: BTreeMap<&'a str, Vec<&'a Hook>>,
     /// Hooks that a late canary meets and that hang by our probes.
     hanging: BTreeSet<&'a HookId>,
-    addresses: BTreeSet<&'a BackendAddress>,
+    pub(super) addresses: BTreeSet<&'a BackendAddress>,
     /// When a probe that any backend of any hook answered last began.
     reached_at: Option<Time>,
 }
@@ -166,6 +166,8 @@ pub struct Evidence<'a> {
     pub hook: Option<&'a Hook>,
     /// The verdict a moment ago.
     pub before: Option<Before>,
+    /// When its entry was last changed.
+    pub reconfigured: Option<Time>,
     /// Its backends with what probes say of each.
     pub backends: &'a [(Backend, BackendState)],
     /// What probes of all of them add up to.
@@ -196,8 +198,6 @@ pub struct Evidence<'a> {
     pub canary_passed: Option<Time>,
     /// Other hooks that such a canary meets hang as well by our probes.
     pub others_hang: bool,
-    /// No other hook has a backend that this one does not have.
-    pub alone: bool,
     /// Removed backends whose pooled connections no longer answer.
     pub silent: Vec<Silent>,
     /// What failed around changes of its endpoints.
@@ -225,35 +225,18 @@ impl<'a> Evidence<'a> {
         let key = (kind, webhook.to_owned());
         let id = hook.map(|hook| &hook.id);
         let subject: Subject = (kind, id.map(|id| Arc::clone(&id.configuration)), webhook.into());
-        let before = scene.before.get(&subject).copied();
         let others = scene.before.iter().filter(|(other, _)| **other != subject);
         let failing = others.filter(|(_, before)| before.health == Health::Failing);
-        let backends = id
-            .and_then(|id| scene.states.get(id))
-            .map_or(&[][..], Vec::as_slice);
-        let reaching = hook.map_or_else(Vec::new, |hook| seen.coverage.reaching(hook));
-        let memories = || {
-            let all = seen.canaries.iter();
-            all.filter(|(target, _)| reaching.contains(target))
-                .map(|(_, memory)| memory)
-        };
-        let reconfigured = id.and_then(|id| seen.reconfigured_at(id, now));
-        let own = id
-            .and_then(|id| seen.backends.get(id))
-            .into_iter()
-            .flat_map(BTreeMap::keys);
-        let own: BTreeSet<&BackendAddress> = own.map(|backend| &backend.address).collect();
-        let alike = scene
-            .listed(webhook)
-            .iter()
-            .filter(|other| other.id.kind == kind)
-            .count();
+        let backends = id.and_then(|id| scene.states.get(id));
+        let backends = backends.map_or(&[][..], Vec::as_slice);
+        let alike = scene.listed(webhook).iter();
         let mut evidence = Self {
             scene,
             kind,
             webhook,
             hook,
-            before,
+            before: scene.before.get(&subject).copied(),
+            reconfigured: id.and_then(|id| seen.reconfigured_at(id, now)),
             backends,
             probes: Probes::of(backends),
             spans: Default::default(),
@@ -262,24 +245,13 @@ impl<'a> Evidence<'a> {
             usual: scene.plane.baseline.hook(&key),
             excess_share: scene.excess.share(&key),
             call_share: scene.excess.call_share(&key),
-            ambiguous: alike > 1,
+            ambiguous: alike.filter(|other| other.id.kind == kind).count() > 1,
             accusations: Vec::new(),
             covered_by: id.map_or(&[], |id| seen.coverage.of(id)),
-            // Where canaries are slow for another reason, one that is under way is no news; and a canary that waits
-            // for an API server that does not answer does not wait for a hook.
-            canary_late: memories()
-                .filter(|_| scene.plane.sick.is_none())
-                .filter_map(|memory| memory.hung_for(now))
-                .filter(|waiting| *waiting >= t::late())
-                .max(),
-            canary_slow: memories().filter_map(|memory| memory.slow(now)).max(),
-            // One that was sent before the hook was changed may have met another one.
-            canary_passed: memories()
-                .filter_map(|memory| memory.passed_at(now))
-                .filter(|sent| reconfigured.is_none_or(|at| *sent >= at))
-                .max(),
+            canary_late: None,
+            canary_slow: None,
+            canary_passed: None,
             others_hang: scene.hanging.iter().any(|other| id != Some(other)),
-            alone: hook.is_none() || own.len() == scene.addresses.len(),
             silent: Vec::new(),
             gap: Gap::default(),
             structural: hook.and_then(Hook::without_backends),
@@ -291,11 +263,34 @@ impl<'a> Evidence<'a> {
             api_says_so: false,
         };
         if kind.is_admission() {
+            evidence.collect_of_canaries();
             evidence.collect_of_admission(&key);
         } else {
             evidence.theirs = Some(Theirs::of(kind, webhook, hook, scene.windows));
         }
         evidence
+    }
+
+    fn collect_of_canaries(&mut self) {
+        let Scene { seen, now, plane, .. } = *self.scene;
+        let reaching = self
+            .hook
+            .map_or_else(Vec::new, |hook| seen.coverage.reaching(hook));
+        let memories = seen
+            .canaries
+            .iter()
+            .filter(|(target, _)| reaching.contains(target));
+        for (_, memory) in memories {
+            // Where canaries are slow for another reason, one that is under way is no news; and a canary that waits for
+            // an API server that does not answer does not wait for a hook.
+            let late = memory.hung_for(now).filter(|_| plane.sick.is_none());
+            self.canary_late = self.canary_late.max(late);
+            self.canary_slow = self.canary_slow.max(memory.slow(now));
+            // One that was sent before the hook was changed may have met another one.
+            let passed = memory.passed_at(now).filter(|sent| self.is_news(*sent));
+            self.canary_passed = self.canary_passed.max(passed);
+        }
+        self.accusations = self.accusations();
     }
 
     fn collect_of_admission(&mut self, key: &(HookKind, String)) {
@@ -307,13 +302,8 @@ impl<'a> Evidence<'a> {
             self.gap = seen.rollouts.gap(&hook.id, !self.ambiguous, &seen.changes, now);
             self.silent = seen.kept.silent(&hook.id, now);
         }
-        self.accusations = self.accusations();
-        let since = hook.and_then(|hook| seen.reconfigured_at(&hook.id, now));
-        let is_news = |named: &Named<'_>| named.current && since.is_none_or(|since| named.started >= since);
-        let accused = self
-            .accusations
-            .iter()
-            .any(|accusation| is_news(&accusation.named));
+        let mut named = self.accusations.iter().map(|accusation| &accusation.named);
+        let accused = named.any(|named| named.current && self.is_news(named.started));
         self.uncalled = self.structural.is_none()
             && self.is_uncalled()
             && !(self.bypass == Some(Bypass::Probation) && accused);
@@ -332,36 +322,35 @@ impl<'a> Evidence<'a> {
         self.api_says_so = self.canaries_say_so() || self.counters.failing();
     }
 
+    /// Whether the hook has not been changed since.
+    fn is_news(&self, at: Time) -> bool {
+        self.reconfigured.is_none_or(|since| at >= since)
+    }
+
     /// The refusals that may mean this hook. The message has no configuration in it, but mostly the URL called.
     fn accusations(&self) -> Vec<Accusation<'a>> {
+        let homonyms = self.scene.listed(self.webhook).iter();
+        let homonyms = homonyms.filter(|other| self.hook.is_none_or(|hook| hook.id != other.id));
+        let homonyms: Vec<&Hook> = homonyms.copied().collect();
         let named = self.scene.seen.canaries.naming(self.webhook, self.scene.now);
-        let homonyms = || {
-            let listed = self.scene.listed(self.webhook).iter();
-            listed.filter(|other| self.hook.is_none_or(|hook| hook.id != other.id))
-        };
-        named
-            .filter_map(|named| {
-                let at = |hook: &Hook| {
-                    let url = named.failure.url.as_deref();
-                    url.is_some_and(|url| hook.is_called_at(url))
-                };
-                let ours = self.hook.is_some_and(at);
-                let theirs = homonyms().any(|hook| at(hook));
-                let unambiguous = ours && !theirs || homonyms().next().is_none();
-                (ours || !theirs).then_some(Accusation { named, unambiguous })
-            })
-            .collect()
+        let accusations = named.filter_map(|named| {
+            let url = named.failure.url.as_deref();
+            let at = |hook: &Hook| url.is_some_and(|url| hook.is_called_at(url));
+            let (ours, theirs) = (self.hook.is_some_and(at), homonyms.iter().any(|hook| at(hook)));
+            let unambiguous = ours && !theirs || homonyms.is_empty();
+            (ours || !theirs).then_some(Accusation { named, unambiguous })
+        });
+        accusations.collect()
     }
 
     /// One refused canary is as good as many refused users: the API server says itself whose call failed. When
     /// canaries got through meanwhile, only repetition tells an outage from a burst.
     fn canaries_say_so(&self) -> bool {
-        let good = matches!(self.probes, Probes::Good { .. });
         // Where it may mean another hook of the same name, our probes have to say which.
         let all_dead = matches!(self.probes, Probes::All { .. });
         // And where the hook's time is short, so is the pause that it takes to exceed it once.
-        let once_is_nothing = matches!(self.probes, Probes::Some { .. })
-            || good && self.current().all(|accusation| accusation.named.is_short());
+        let once_is_nothing = self.is_partial()
+            || self.is_good() && self.current().all(|accusation| accusation.named.is_short());
         self.current()
             .any(|accusation| accusation.unambiguous || all_dead)
             && (self.accusations.len() >= 2 || !once_is_nothing)
@@ -369,10 +358,9 @@ impl<'a> Evidence<'a> {
 
     /// Refusals that nothing newer contradicts.
     pub fn current(&self) -> impl Iterator<Item = &Accusation<'a>> {
-        let good = matches!(self.probes, Probes::Good { .. });
         let is_over = move |named: &Named<'_>| {
             named.superseded
-                && good
+                && self.is_good()
                 && self.counters.calls >= t::enough_calls()
                 && self.counters.answered_since(named.started + named.took)
         };
@@ -403,9 +391,7 @@ impl<'a> Evidence<'a> {
 
     /// What was wrong a moment ago, if it was named for that.
     pub fn was_failing_with(&self) -> Option<Cause> {
-        self.before
-            .filter(|before| before.health == Health::Failing)?
-            .cause
+        self.before.filter(|_| self.was_failing())?.cause
     }
 
     /// What fails is let pass.
@@ -416,31 +402,12 @@ impl<'a> Evidence<'a> {
         }
     }
 
-    /// The hook's timeout, in seconds.
-    fn timeout(&self) -> Option<f64> {
-        self.hook.map(|hook| hook.timeout.as_secs_f64())
-    }
-
     /// Whether what a shield spares gets through: canaries of the control plane's own kinds were written in time since
     /// the hook was last changed. `None` while that was not seen either way.
     pub fn spared_pass(&self) -> Option<bool> {
-        let now = self.scene.now;
-        let shielded = self.hook.filter(|_| self.bypass == Some(Bypass::Shield))?;
-        let since = self.scene.seen.reconfigured_at(&shielded.id, now)? + t::propagated();
-        let passes = |target| {
-            let (_, memory) = self
-                .scene
-                .seen
-                .canaries
-                .iter()
-                .find(|(known, _)| *known == target)?;
-            let latest = memory.latest(now).filter(|report| report.started >= since);
-            let waits = memory
-                .overdue_for(now)
-                .is_some_and(|(_, waiting)| waiting >= t::late());
-            let passed = latest.map(|latest| memory.passed_at(now) == Some(latest.started));
-            if waits { Some(false) } else { passed }
-        };
+        self.bypass.filter(|bypass| *bypass == Bypass::Shield)?;
+        let (now, since) = (self.scene.now, self.reconfigured? + t::propagated());
+        let passes = |target| self.scene.seen.canaries.get(target)?.passes_since(since, now);
         match (passes(CanaryTarget::KubeSystem), passes(CanaryTarget::NodeLease)) {
             (Some(true), Some(true)) => Some(true),
             (Some(false), _) | (_, Some(false)) => Some(false),
@@ -454,16 +421,22 @@ impl<'a> Evidence<'a> {
             // Nobody is at an address that has left; where the others are, the API server will find in time.
             Some(CallFailureReason::DialTimeout) if self.left_at().is_some() => Cause::Hanging,
             Some(reason) => reason.into(),
-            None => self.counters.cause(self.timeout(), self.usual, self.fails_open()),
+            None => self.counted_cause(),
         }
     }
 
     /// The cause of the oldest refusal that still counts, or what the counters let guess.
     pub fn first_cause(&self) -> Cause {
-        let guess = || self.counters.cause(self.timeout(), self.usual, self.fails_open());
-        self.current()
-            .next()
-            .map_or_else(guess, |accusation| accusation.named.failure.reason.into())
+        let oldest = self.current().next();
+        oldest.map_or_else(
+            || self.counted_cause(),
+            |oldest| oldest.named.failure.reason.into(),
+        )
+    }
+
+    fn counted_cause(&self) -> Cause {
+        let timeout = self.hook.map(|hook| hook.timeout.as_secs_f64());
+        self.counters.cause(timeout, self.usual, self.fails_open())
     }
 
     /// When an endpoint last left those that are dialled.
@@ -471,9 +444,10 @@ impl<'a> Evidence<'a> {
         let lately = self.scene.now.before(t::pooled_connections_last());
         let mut changes = self.scene.seen.changes.of(&self.hook?.id, lately);
         let left = changes.rfind(|change| {
+            use What::{EndpointGone, EndpointStopping, EndpointUnready};
             matches!(
                 change.what,
-                What::EndpointGone(_) | What::EndpointStopping(_) | What::EndpointUnready(_)
+                EndpointGone(_) | EndpointStopping(_) | EndpointUnready(_)
             )
         });
         left.map(|change| change.at)

@@ -38,10 +38,8 @@ pub struct Theirs {
 pub struct Conversions {
     /// What was counted.
     pub series: ConversionSeries,
-    /// The beginning of the span.
-    pub from: Time,
-    /// Its end.
-    pub to: Time,
+    /// Beginning and end of the span.
+    pub span: (Time, Time),
 }
 
 /// What the aggregator says of an APIService.
@@ -59,11 +57,9 @@ impl Theirs {
             return Self::converter(name, windows);
         }
         let gained = windows.minute.as_ref().map(|minute| &minute.gained.others);
-        let told = |map: fn(&crate::domain::snapshot::Others) -> &std::collections::BTreeMap<String, f64>| {
-            let count = gained.and_then(|gained| map(gained).get(name));
-            count.copied().unwrap_or_default()
-        };
-        let unavailable = told(|others| &others.unavailable);
+        let unavailable = gained.and_then(|others| others.unavailable.get(name));
+        let unavailable = unavailable.copied().unwrap_or_default();
+        let became_unavailable = gained.and_then(|others| others.became_unavailable.get(name));
         let available = available(hook);
         let status = available.and_then(|available| available.status);
         // The condition comes at once, the gauge with the next scrape: where both are there the condition is newer.
@@ -74,7 +70,7 @@ impl Theirs {
             works_since: (status == Some(true)).then(|| since.unwrap_or_default()),
             since,
             unavailable,
-            became_unavailable: told(|others| &others.became_unavailable),
+            became_unavailable: became_unavailable.copied().unwrap_or_default(),
             ..Self::default()
         }
     }
@@ -83,13 +79,10 @@ impl Theirs {
     /// API server itself tries again only every half minute.
     fn converter(crd: &str, windows: &Windows) -> Self {
         let over = |window: &Option<Window>| {
-            let Window { from, to, gained, .. } = window.as_ref()?;
-            let series = *gained.others.conversions.get(crd)?;
-            Some(Conversions {
-                series,
-                from: *from,
-                to: *to,
-            })
+            let window = window.as_ref()?;
+            let series = *window.gained.others.conversions.get(crd)?;
+            let span = (window.from, window.to);
+            Some(Conversions { series, span })
         };
         let spans = [&windows.newest, &windows.recent, &windows.minute];
         let Some(counted) = spans.into_iter().find_map(over) else {
@@ -100,8 +93,8 @@ impl Theirs {
         let fails = failed.count >= 1.0;
         Self {
             fails: fails.then_some(timed_out.map(|_| Cause::Hanging)),
-            works_since: (!fails && succeeded.count >= 1.0).then_some(counted.from),
-            since: Some(counted.from),
+            works_since: (!fails && succeeded.count >= 1.0).then_some(counted.span.0),
+            since: Some(counted.span.0),
             slow: succeeded.mean().is_some_and(|mean| mean >= t::slow_always()),
             counted: Some(counted),
             ..Self::default()
@@ -131,24 +124,21 @@ impl Available {
 
 impl Conversions {
     pub fn sentence(&self, crd: &str) -> String {
-        let span = human(self.to.since(self.from));
-        let each = |mean: Option<f64>| {
-            mean.map_or_else(String::new, |mean| format!(", {} each", human_seconds(mean)))
+        let (from, to) = self.span;
+        let span = human(to.since(from));
+        let ConversionSeries { succeeded, failed } = &self.series;
+        let all = failed.count + succeeded.count;
+        let (many, told) = if failed.count >= 1.0 {
+            (
+                format!("{:.0} failed conversions of {crd} of {all:.0}", failed.count),
+                failed,
+            )
+        } else {
+            (format!("{all:.0} conversions of {crd}"), succeeded)
         };
-        let (succeeded, failed) = (&self.series.succeeded, &self.series.failed);
-        if failed.count >= 1.0 {
-            return format!(
-                "The API server counted {:.0} failed conversions of {crd} of {:.0} in {span}{}.",
-                failed.count,
-                failed.count + succeeded.count,
-                each(failed.mean())
-            );
-        }
-        format!(
-            "The API server counted {:.0} conversions of {crd} in {span}{}.",
-            succeeded.count,
-            each(succeeded.mean())
-        )
+        let each = told.mean().map(human_seconds);
+        let each = each.map_or_else(String::new, |each| format!(", {each} each"));
+        format!("The API server counted {many} in {span}{each}.")
     }
 }
 
@@ -156,21 +146,13 @@ impl Conversions {
 pub fn aggregator(hook: Option<&Hook>, theirs: &Theirs, now: Time) -> Vec<String> {
     let mut said = Vec::new();
     if let Some(available) = available(hook) {
-        let since = available
-            .since
-            .map_or_else(String::new, |since| format!(" for {}", human(now.since(since))));
-        let told = match available.status {
-            Some(true) => "available",
-            Some(false) => "not available",
-            None => "not known to be available",
-        };
-        let why = match available.status {
-            Some(true) => String::new(),
-            _ => format!(
-                ", {}: {}",
-                available.reason,
-                available.message.trim_end_matches('.')
-            ),
+        let since = available.since.map(|since| human(now.since(since)));
+        let since = since.map_or_else(String::new, |since| format!(" for {since}"));
+        let (reason, message) = (&available.reason, available.message.trim_end_matches('.'));
+        let (told, why) = match available.status {
+            Some(true) => ("available", String::new()),
+            Some(false) => ("not available", format!(", {reason}: {message}")),
+            None => ("not known to be available", format!(", {reason}: {message}")),
         };
         said.push(format!(
             "The API server's own aggregator has called it {told}{since}{why}."
@@ -183,8 +165,8 @@ pub fn aggregator(hook: Option<&Hook>, theirs: &Theirs, now: Time) -> Vec<String
             "The metrics of {unavailable:.0} API server{s} say that it is not available."
         ));
     }
-    if theirs.became_unavailable >= 2.0 {
-        let times = theirs.became_unavailable;
+    let times = theirs.became_unavailable;
+    if times >= 2.0 {
         said.push(format!("It became unavailable {times:.0} times within a minute."));
     }
     said

@@ -4,7 +4,7 @@ use crate::domain::canaries::Canaries;
 use crate::domain::canary::CanaryOutcome;
 use crate::domain::history::{Baseline, Usual, Window, Windows};
 use crate::domain::hook::HookKind;
-use crate::domain::snapshot::Operation;
+use crate::domain::snapshot::{Cumulative, Operation};
 use crate::domain::thresholds as t;
 use crate::domain::time::Time;
 use crate::domain::verdict::{Elsewhere, Verdict};
@@ -91,12 +91,8 @@ impl<'a> Plane<'a> {
         let all = window.and_then(|Window { gained, .. }| {
             let writes = gained.all_writes();
             let count = writes.duration.count + gained.dry_runs.count;
-            let without = self
-                .baseline
-                .write
-                .median()
-                .or_else(|| writes.sli.mean())
-                .unwrap_or(0.0);
+            let usual = self.baseline.write.median();
+            let without = usual.or_else(|| writes.sli.mean()).unwrap_or(0.0);
             let excess = writes.duration.sum + gained.dry_runs.sum - count * without;
             (count >= 1.0 && excess / count >= t::excess_at_least().max(without)).then_some(excess)
         });
@@ -128,9 +124,7 @@ impl<'a> Plane<'a> {
             elsewhere.is_some_and(|found| found.cause == NotAHook::ApiServerDown) && self.was_reached();
         let (mut blocked, mut slow, mut answered) = (down, false, false);
         for (_, memory) in self.canaries.iter() {
-            let hung = memory
-                .hung_for(self.now)
-                .is_some_and(|waiting| waiting >= t::late());
+            let hung = memory.hung_for(self.now).is_some();
             // Beside an API server that does not answer others do: some writes hang, the rest go through.
             let written = |outcome: &CanaryOutcome| *outcome == CanaryOutcome::Written;
             let others_get_through =
@@ -153,10 +147,8 @@ impl<'a> Plane<'a> {
                 let (factor, at_least) = (t::slow_factor(), t::delayed_at_least());
                 mean >= t::slow_always() || self.baseline.write.is_exceeded(mean, factor, at_least)
             });
-            let unheard = self
-                .canaries
-                .iter()
-                .filter_map(|(_, memory)| memory.unheard_at(self.now));
+            let unheard = self.canaries.iter();
+            let unheard = unheard.filter_map(|(_, memory)| memory.unheard_at(self.now));
             // Beside one that is known not to answer, a canary without an answer says nothing of the others.
             let newer = self.sick.is_some() || unheard.max().is_none_or(|at| window.to > at);
             let since_then = self.unanswered.is_none() && newer;
@@ -192,10 +184,8 @@ impl<'a> Plane<'a> {
         let window = self.window()?;
         window.own_seconds().or_else(|| {
             // Only canaries are about: dry runs have no sli twin, so the hooks' time is taken off by hand.
-            let gained = &window.gained;
-            let hooks: f64 = gained.hooks.values().map(|series| series.writes.sum).sum();
-            (gained.dry_runs.count >= 2.0)
-                .then(|| ((gained.dry_runs.sum - hooks) / gained.dry_runs.count).max(0.0))
+            let Cumulative { sum, count } = window.gained.dry_runs;
+            (count >= 2.0).then(|| ((sum - window.hook_seconds()) / count).max(0.0))
         })
     }
 
@@ -219,40 +209,39 @@ impl<'a> Plane<'a> {
         let Some(window) = self.window() else {
             return self.unexplained();
         };
+        if let Some(queued) = self.queued(window) {
+            return Some(queued);
+        }
         let own = self.own_seconds();
         let own_is_slow = own.is_some_and(|own| match self.baseline.sli.median() {
             Some(usual) => own >= t::own_factor() * usual && own >= usual + t::excess_at_least(),
             None => own >= t::own_always(),
         });
-        let queued = self.queued(window);
-        if queued.is_some() || !own_is_slow {
-            return queued.or_else(|| self.unexplained());
+        if !own_is_slow {
+            return self.unexplained();
         }
         let mut evidence = vec![format!(
             "The API server's own part of a write, without hooks, takes {} (usually {}).",
             human_seconds(own.unwrap_or_default()),
             usually(&self.baseline.sli),
         )];
-        if let Some(etcd) = window.gained.etcd.mean() {
-            let (etcd, usual) = (human_seconds(etcd), usually(&self.baseline.etcd));
-            evidence.push(format!("An etcd request takes {etcd} (usually {usual})."));
-        }
+        let (etcd, usual) = (window.gained.etcd.mean(), usually(&self.baseline.etcd));
+        let said = etcd.map(human_seconds);
+        evidence.extend(said.map(|etcd| format!("An etcd request takes {etcd} (usually {usual}).")));
         if let Some(crowd) = self.crowd(window) {
             evidence.push(crowd);
             return Some(found(NotAHook::Overloaded, 0.9, evidence));
         }
-        let etcd_is_slow = window
-            .gained
-            .etcd
-            .mean()
-            .is_some_and(|etcd| match self.baseline.etcd.median() {
-                Some(usual) => etcd >= t::etcd_factor() * usual && etcd >= t::etcd_at_least(),
-                None => etcd >= t::etcd_always(),
-            });
-        Some(match etcd_is_slow {
-            true => found(NotAHook::EtcdSlow, 0.9, evidence),
-            false => found(NotAHook::Unexplained, 0.5, evidence),
-        })
+        let etcd_is_slow = etcd.is_some_and(|etcd| match self.baseline.etcd.median() {
+            Some(usual) => etcd >= t::etcd_factor() * usual && etcd >= t::etcd_at_least(),
+            None => etcd >= t::etcd_always(),
+        });
+        let (cause, confidence) = if etcd_is_slow {
+            (NotAHook::EtcdSlow, 0.9)
+        } else {
+            (NotAHook::Unexplained, 0.5)
+        };
+        Some(found(cause, confidence, evidence))
     }
 
     /// What a swamped API server is asked for. It is slow at everything, etcd calls included; what gives it away is that
@@ -269,20 +258,17 @@ impl<'a> Plane<'a> {
         let turned_away = gained.write_results.throttled + gained.queue_rejected >= 1.0
             || gained.in_queue.read_only + gained.in_queue.mutating >= 1.0;
         let mean = gained.reads.mean();
-        let slow_reads = mean.is_some_and(|mean| {
-            baseline
-                .read
-                .is_exceeded(mean, t::own_factor(), t::excess_at_least())
-        });
+        let (factor, at_least) = (t::own_factor(), t::excess_at_least());
+        let slow_reads = mean.is_some_and(|mean| baseline.read.is_exceeded(mean, factor, at_least));
         let etcd = gained.etcd.mean().zip(baseline.etcd.median());
         let etcd_slows_too = etcd.is_none_or(|(etcd, usual)| etcd >= t::etcd_slows_too() * usual);
         let swamped = (more_reads || crowded && as_many_reads) && etcd_slows_too || turned_away;
         let unknown = || "unknown".to_owned();
+        let usual = usual_rate.map_or_else(unknown, |usual| format!("{usual:.0}"));
+        let each = mean.map_or_else(unknown, human_seconds);
         (swamped && (slow_reads || crowded)).then(|| {
             format!(
-                "It answers {rate:.0} reads a second (usually {}), {} each, with {reading:.0} at once.",
-                usual_rate.map_or_else(unknown, |usual| format!("{usual:.0}")),
-                mean.map_or_else(unknown, human_seconds),
+                "It answers {rate:.0} reads a second (usually {usual}), {each} each, with {reading:.0} at once."
             )
         })
     }
@@ -295,16 +281,19 @@ impl<'a> Plane<'a> {
         }
         let window = self.window()?;
         let (gained, baseline) = (&window.gained, self.baseline);
-        let innocent = |value: Option<f64>, usual: &Usual| {
+        let innocent = |who: &str, value: Option<f64>, per: &str, usual: &Usual| {
             let limit = t::innocent_factor() * usual.median()?.max(t::innocent_seconds());
-            let value = value.filter(|value| *value < limit)?;
-            Some((human_seconds(value), usually(usual)))
+            let value = human_seconds(value.filter(|value| *value < limit)?);
+            Some(format!("{who} ({value} {per}, usually {})", usually(usual)))
         };
-        let etcd = innocent(gained.etcd.mean(), &baseline.etcd)
-            .map(|(value, usual)| format!("etcd ({value} a request, usually {usual})"));
-        let own = innocent(self.own_seconds(), &baseline.sli).map(|(value, usual)| {
-            format!("the API server itself ({value} of its own per write, usually {usual})")
-        });
+        let etcd = innocent("etcd", gained.etcd.mean(), "a request", &baseline.etcd);
+        let own = self.own_seconds();
+        let own = innocent(
+            "the API server itself",
+            own,
+            "of its own per write",
+            &baseline.sli,
+        );
         let queue = gained.queue_wait.mean().filter(|wait| *wait < t::no_queue());
         let queue = queue.map(|wait| format!("flow control ({} in the queue)", human_seconds(wait)));
         let innocent: Vec<String> = [etcd, own, queue].into_iter().flatten().collect();
@@ -316,34 +305,30 @@ impl<'a> Plane<'a> {
         let writes = gained.all_writes();
         let wait = gained.queue_wait.mean().filter(|wait| *wait >= t::queue_wait())?;
         let excess = writes.duration.sum - writes.sli.sum;
-        let by_hooks: f64 = gained.hooks.values().map(|series| series.writes.sum).sum();
-        let unexplained = excess - by_hooks >= t::most_calls() * excess;
-        (unexplained && excess >= t::excess_at_least() * writes.duration.count).then(|| {
-            let wait = human_seconds(wait);
-            let said = format!(
-                "Requests wait {wait} for a seat in flow control, and hooks explain less than half of the extra time."
-            );
-            found(NotAHook::QueuedByFlowControl, 0.8, vec![said])
-        })
+        let unexplained = excess - window.hook_seconds() >= t::most_calls() * excess;
+        let wait = human_seconds(wait);
+        let said = format!(
+            "Requests wait {wait} for a seat in flow control, and hooks explain less than half of the extra time."
+        );
+        let found = found(NotAHook::QueuedByFlowControl, 0.8, vec![said]);
+        (unexplained && excess >= t::excess_at_least() * writes.duration.count).then_some(found)
     }
 
     /// Writes are in trouble by a canary's account, and nothing above explains it.
     fn unexplained(&self) -> Option<Elsewhere> {
         let said = self.canaries.iter().find_map(|(target, memory)| {
-            let late = memory.overdue_for(self.now);
-            if let Some((_, waiting)) = late.filter(|(_, waiting)| *waiting >= t::unexplained_after()) {
-                let waiting = human(waiting);
-                return Some(format!(
-                    "A dry-run write of {target} has been waiting for {waiting}."
-                ));
-            }
-            match &memory.latest(self.now)?.outcome {
-                CanaryOutcome::Refused { status, message } if *status >= 500 || *status == 429 => Some(
-                    format!("A dry-run write of {target} was answered with HTTP {status}: {message}."),
-                ),
-                CanaryOutcome::TimedOut => Some(format!("A dry-run write of {target} was never answered.")),
-                _ => None,
-            }
+            let late = memory.overdue_for(self.now).map(|(_, waiting)| waiting);
+            let what = match (late, memory.latest(self.now).map(|report| &report.outcome)) {
+                (Some(waiting), _) if waiting >= t::unexplained_after() => {
+                    format!("has been waiting for {}", human(waiting))
+                }
+                (_, Some(CanaryOutcome::Refused { status, message })) if matches!(status, 429 | 500..) => {
+                    format!("was answered with HTTP {status}: {message}")
+                }
+                (_, Some(CanaryOutcome::TimedOut)) => "was never answered".to_owned(),
+                _ => return None,
+            };
+            Some(format!("A dry-run write of {target} {what}."))
         })?;
         Some(found(NotAHook::Unexplained, 0.5, vec![said]))
     }
@@ -359,10 +344,8 @@ impl<'a> Plane<'a> {
 
     /// Why canaries do not get through, when the newest has no connection or no answer.
     fn canaries_unreachable(&self) -> Option<String> {
-        let latest = self
-            .canaries
-            .iter()
-            .filter_map(|(_, memory)| memory.latest(self.now));
+        let latest = self.canaries.iter();
+        let latest = latest.filter_map(|(_, memory)| memory.latest(self.now));
         let newest = latest.max_by_key(|report| (report.started + report.took, report.outcome.is_heard()));
         match newest.map(|report| &report.outcome) {
             Some(CanaryOutcome::Unreachable { why }) => Some(why.clone()),
@@ -383,11 +366,8 @@ pub fn summary(
     let said = of_writes(writes, verdicts, elsewhere);
     let well = matches!(writes, Writes::Flowing | Writes::Unknown) && elsewhere.is_none();
     let well = well && !verdicts.iter().any(|verdict| verdict.health == Health::Failing);
-    let symptoms = symptoms.iter().filter(|_| !well).map(String::as_str);
-    std::iter::once(said.as_str())
-        .chain(symptoms)
-        .collect::<Vec<_>>()
-        .join(" ")
+    let symptoms = if well { &[] } else { symptoms };
+    [&[said], symptoms].concat().join(" ")
 }
 
 fn of_writes(writes: Writes, verdicts: &[Verdict], elsewhere: Option<&Elsewhere>) -> String {
@@ -433,7 +413,7 @@ fn of_writes(writes: Writes, verdicts: &[Verdict], elsewhere: Option<&Elsewhere>
 }
 
 /// A hook that can be behind trouble with writes in general; the others concern one resource or API version.
-fn is_culprit(verdict: &Verdict) -> bool {
+pub fn is_culprit(verdict: &Verdict) -> bool {
     verdict.health == Health::Failing && verdict.kind.is_admission()
 }
 

@@ -7,9 +7,8 @@ use super::probes::Probes;
 use super::scope;
 use crate::domain::canary::CallFailureReason;
 use crate::domain::changes::What;
-use crate::domain::hook::{Backend, FailurePolicy, ServiceState, ServiceTarget, Target};
+use crate::domain::hook::{Backend, ServiceState, ServiceTarget, Target};
 use crate::domain::probing::{BackendState, Dead};
-use crate::domain::rollouts::Gap;
 use crate::domain::thresholds as t;
 use crate::domain::time::Time;
 use crate::domain::verdict::{BackendView, Verdict};
@@ -51,57 +50,30 @@ pub fn evidence(evidence: &Evidence<'_>, own: Vec<String>, verdict: &Verdict) ->
 }
 
 fn of_admission(evidence: &Evidence<'_>, own: Vec<String>, verdict: &Verdict) -> Vec<String> {
-    let (cause, since) = (verdict.cause, verdict.since);
+    let (cause, since, counters) = (verdict.cause, verdict.since, &evidence.counters);
     let failing = verdict.health == Health::Failing;
-    let counters = &evidence.counters;
-    let mut said = Vec::new();
-    // What was refused before writes got through again is no evidence any more.
-    if let Some(latest) = evidence
-        .latest()
-        .filter(|latest| latest.current || cause.is_some())
-    {
-        let now = evidence.scene.now;
-        let age = match latest.current {
-            true => String::new(),
-            false => format!(", {} ago", human(now.since(latest.started + latest.took))),
-        };
-        let whom = match evidence.is_named() {
-            true => "this hook",
-            false => "this hook or another one of the same name",
-        };
-        said.push(format!(
-            "The API server refused a dry-run write of {} after {}{age}, and named {whom}: {}.",
-            latest.target,
-            human(latest.took),
-            latest.failure.text
-        ));
-    }
-    said.extend(own);
+    let mut said: Vec<String> = refusal(evidence, cause).into_iter().chain(own).collect();
     said.extend(backends(evidence));
     // Good calls from before the trouble began say nothing about it.
-    let from_before = since
+    let is_older = since
         .zip(counters.from())
         .is_some_and(|(since, from)| from < since);
-    if counters.failed >= 1.0 || counters.denied >= 1.0 || cause == Some(Cause::Slow) || !from_before {
+    if counters.failed >= 1.0 || counters.denied >= 1.0 || cause == Some(Cause::Slow) || !is_older {
         said.extend(counters.sentences(evidence.usual));
     }
     let troubled = cause.is_some_and(|cause| cause != Cause::Denying);
-    if let Some(share) = evidence.excess_share.filter(|_| troubled) {
-        let share = share * 100.0;
-        said.push(format!(
-            "{share:.0} % of the extra time per write is spent in this hook."
-        ));
-    }
-    if let Some(since) = since {
-        said.extend(just_before(evidence, since));
-    }
-    if let Some(hook) = evidence.hook.filter(|_| failing) {
-        let inventory = evidence.scene.seen.inventory.as_ref();
-        said.extend(scope::sentence(
-            hook,
-            inventory.map(|inventory| &inventory.namespaces),
-        ));
-    }
+    let share = evidence
+        .excess_share
+        .filter(|_| troubled)
+        .map(|share| share * 100.0);
+    said.extend(
+        share.map(|share| format!("{share:.0} % of the extra time per write is spent in this hook.")),
+    );
+    said.extend(since.and_then(|since| just_before(evidence, since)));
+    let inventory = evidence.scene.seen.inventory.as_ref();
+    let namespaces = inventory.map(|inventory| &inventory.namespaces);
+    let hook = evidence.hook.filter(|_| failing);
+    said.extend(hook.and_then(|hook| scope::sentence(hook, namespaces)));
     if verdict.health == Health::Unknown {
         said.push(cannot_tell(evidence));
     }
@@ -113,6 +85,28 @@ fn of_admission(evidence: &Evidence<'_>, own: Vec<String>, verdict: &Verdict) ->
         said.extend(known.map(|(_, sentence)| sentence.clone()));
     }
     said
+}
+
+/// What a canary was refused with. What was refused before writes got through again is no evidence any more.
+fn refusal(evidence: &Evidence<'_>, cause: Option<Cause>) -> Option<String> {
+    let latest = evidence.latest()?;
+    let age = match (latest.current, cause) {
+        (true, _) => String::new(),
+        (false, None) => return None,
+        (false, Some(_)) => {
+            let age = evidence.scene.now.since(latest.started + latest.took);
+            format!(", {} ago", human(age))
+        }
+    };
+    let whom = if evidence.is_named() {
+        "this hook"
+    } else {
+        "this hook or another one of the same name"
+    };
+    let (target, took, text) = (latest.target, human(latest.took), &latest.failure.text);
+    Some(format!(
+        "The API server refused a dry-run write of {target} after {took}{age}, and named {whom}: {text}."
+    ))
 }
 
 fn of_extension(evidence: &Evidence<'_>, theirs: &Theirs, effect: Effect) -> Vec<String> {
@@ -129,10 +123,7 @@ fn of_extension(evidence: &Evidence<'_>, theirs: &Theirs, effect: Effect) -> Vec
 /// What is worth a word while no write reaches the hook; `None` where writes do.
 fn uncalled(evidence: &Evidence<'_>) -> Option<Vec<String>> {
     let bypass = evidence.bypass.filter(|_| evidence.is_uncalled())?;
-    let when = evidence
-        .scene
-        .seen
-        .reconfigured_at(&evidence.hook?.id, evidence.scene.now);
+    let when = evidence.reconfigured;
     let when = when.map_or_else(String::new, |at| format!(" since {at}"));
     let whom = match bypass {
         Bypass::Probation => "hookwatch's own dry runs alone reach it",
@@ -148,18 +139,15 @@ fn uncalled(evidence: &Evidence<'_>) -> Option<Vec<String>> {
 /// A canary that meets the hook waits.
 pub fn late(evidence: &Evidence<'_>) -> Vec<String> {
     let late = evidence.canary_late.filter(|_| evidence.latest().is_none());
-    let said = late.map(|late| {
-        let late = human(late);
-        format!("A dry-run write that meets this hook has been waiting for {late}.")
-    });
+    let late = late.map(human);
+    let said = late.map(|late| format!("A dry-run write that meets this hook has been waiting for {late}."));
     said.into_iter().collect()
 }
 
 /// The same, and what it means that hookwatch reaches it and the API server does not.
 pub fn reached(evidence: &Evidence<'_>) -> Vec<String> {
     let mut said = late(evidence);
-    let good = matches!(evidence.probes, Probes::Good { .. });
-    if good && evidence.api_cause() == Cause::Unreachable {
+    if evidence.is_good() && evidence.api_cause() == Cause::Unreachable {
         said.push(
             "hookwatch reaches it and the API server does not: what lies between the control plane and the pods \
              (a firewall rule, the tunnel, routes) is to blame, not the hook."
@@ -171,10 +159,8 @@ pub fn reached(evidence: &Evidence<'_>) -> Vec<String> {
 
 /// A canary that meets the hook was slow.
 pub fn slow_canary(evidence: &Evidence<'_>) -> Vec<String> {
-    let said = evidence.canary_slow.map(|took| {
-        let took = human(took);
-        format!("A dry-run write that meets this hook took {took}.")
-    });
+    let took = evidence.canary_slow.map(human);
+    let said = took.map(|took| format!("A dry-run write that meets this hook took {took}."));
     said.into_iter().collect()
 }
 
@@ -189,50 +175,41 @@ pub fn stale(evidence: &Evidence<'_>) -> Vec<String> {
         1 => String::new(),
         n => format!(" (and to {} more)", n - 1),
     };
+    let (backend, waited) = (&first.backend, human(first.waited));
+    let timeout = human(evidence.hook.map(|hook| hook.timeout).unwrap_or_default());
     vec![format!(
-        "The connection that hookwatch kept to {}{more} was silent for {} after that had left, and was not closed: \
-         the API server's own are no better, and each costs one call {}.",
-        first.backend,
-        human(first.waited),
-        human(evidence.hook.map(|hook| hook.timeout).unwrap_or_default()),
+        "The connection that hookwatch kept to {backend}{more} was silent for {waited} after that had left, and was \
+         not closed: the API server's own are no better, and each costs one call {timeout}."
     )]
 }
 
 /// How much was lost around changes of the endpoints.
 pub fn rollout(evidence: &Evidence<'_>) -> Vec<String> {
-    let Gap {
-        calls,
-        lost,
-        elsewhere,
-        bursts,
-        missed,
-        ..
-    } = &evidence.gap;
+    let gap = &evidence.gap;
     let mut said = Vec::new();
-    if *lost >= 1.0 {
-        let what = match evidence.hook.map(|hook| hook.failure_policy) {
-            Some(FailurePolicy::Ignore) => "skipped",
-            _ => "refused",
+    if gap.lost >= 1.0 {
+        let (lost, calls) = (gap.lost, gap.calls);
+        let what = if evidence.fails_open() {
+            "skipped"
+        } else {
+            "refused"
         };
         let part = match lost / calls.max(1.0) * 100.0 {
             percent if percent < 1.0 => "under 1 %".to_owned(),
             percent => format!("{percent:.0} %"),
         };
-        let times = match bursts.number {
+        let times = match gap.bursts.number {
             1 => String::new(),
             n => format!(", in {n} bursts"),
         };
         let (within, minutes) = (t::after_rollout().as_secs(), t::gap_memory().as_secs() / 60);
-        let others = match elsewhere {
-            n if *n >= 1.0 => format!("{n:.0}"),
-            _ => "none".to_owned(),
-        };
         said.push(format!(
             "{lost:.0} of {calls:.0} calls ({part}) were {what} within {within} s of an endpoint change in the last \
-             {minutes} min{times}; at other times {others}."
+             {minutes} min{times}; at other times {:.0}.",
+            gap.elsewhere
         ));
     }
-    if let Some((missed, at, what)) = missed {
+    if let Some((missed, at, what)) = &gap.missed {
         let apart = human(missed.at.since(*at) + at.since(missed.at));
         let backend = capital(&missed.backend.to_string());
         said.push(match (what, missed.at >= *at) {
@@ -273,10 +250,8 @@ fn without_backends(target: &ServiceTarget) -> String {
     match &target.service {
         ServiceState::Missing => format!("{service} does not exist."),
         ServiceState::NoSuchPort { offered } => {
-            format!(
-                "{service} does not offer port {} (it offers {offered:?}).",
-                target.port
-            )
+            let port = target.port;
+            format!("{service} does not offer port {port} (it offers {offered:?}).")
         }
         ServiceState::Found { endpoints, .. } => match endpoints.len() {
             0 => format!("{service} has no endpoint."),
@@ -290,13 +265,10 @@ impl Probes<'_> {
     fn sentences(&self) -> Vec<String> {
         let list = |dead: &[(&Backend, &Dead)]| {
             let told = dead.iter().take(TOLD);
-            let mut said: Vec<String> = told
-                .map(|(backend, dead)| format!("{backend} {}", dead.detail))
-                .collect();
-            if dead.len() > TOLD {
-                said.push(format!("{} more", dead.len() - TOLD));
-            }
-            said.join("; ")
+            let told = told.map(|(backend, dead)| format!("{backend} {}", dead.detail));
+            let more = dead.len().saturating_sub(TOLD);
+            let more = (more > 0).then(|| format!("{more} more"));
+            told.chain(more).collect::<Vec<_>>().join("; ")
         };
         vec![match self {
             Self::NoData => return Vec::new(),
@@ -323,34 +295,35 @@ impl Counters {
         let Some((from, to)) = self.span else {
             return Vec::new();
         };
+        let Self {
+            calls,
+            failed,
+            denied,
+            ..
+        } = self;
         let span = human(to.since(from));
         let mut said = Vec::new();
-        if self.failed >= 1.0 {
+        if *failed >= 1.0 {
             let let_pass = if self.fail_open >= 1.0 {
                 " and let pass"
             } else {
                 ""
             };
-            let after = self.failed_mean.map_or_else(String::new, |mean| {
-                format!(", after {} each", human_seconds(mean))
-            });
+            let each = self.failed_mean.map(human_seconds);
+            let each = each.map_or_else(String::new, |each| format!(", after {each} each"));
+            let calls = calls.max(*failed);
             said.push(format!(
-                "The API server counted {:.0} failed calls{let_pass} of {:.0} in {span}{after}.",
-                self.failed,
-                self.calls.max(self.failed)
+                "The API server counted {failed:.0} failed calls{let_pass} of {calls:.0} in {span}{each}."
             ));
         } else if let Some(mean) = self.mean {
-            let usual = usual.map_or_else(String::new, |usual| {
-                format!(" (usually {})", human_seconds(usual))
-            });
+            let usual = usual.map(human_seconds);
+            let usual = usual.map_or_else(String::new, |usual| format!(" (usually {usual})"));
+            let each = human_seconds(mean);
             said.push(format!(
-                "The API server counted {:.0} calls in {span}, {} each{usual}.",
-                self.calls,
-                human_seconds(mean)
+                "The API server counted {calls:.0} calls in {span}, {each} each{usual}."
             ));
         }
-        if self.denied >= 1.0 {
-            let Self { denied, calls, .. } = self;
+        if *denied >= 1.0 {
             said.push(format!("It denied {denied:.0} of {calls:.0} requests in {span}."));
         }
         said
@@ -360,16 +333,14 @@ impl Counters {
 /// What else it might have been, and is not or cannot be told from this.
 fn ruled_out(evidence: &Evidence<'_>, cause: Cause) -> Option<String> {
     let counters = &evidence.counters;
-    let good = matches!(evidence.probes, Probes::Good { .. });
+    let good = evidence.is_good();
     let words = evidence.latest().map(|named| named.failure.reason);
     match cause {
         Cause::Refused | Cause::NoEndpoints | Cause::NoService | Cause::TlsInvalid | Cause::Erroring => {
             let at_once = counters.failed_mean.filter(|_| counters.failed_at_once());
-            let (mean, hook) = at_once.zip(evidence.hook)?;
+            let (mean, timeout) = (human_seconds(at_once?), human(evidence.hook?.timeout));
             Some(format!(
-                "Ruled out: a hang. Failed calls came back after {}, and the timeout is {}.",
-                human_seconds(mean),
-                human(hook.timeout)
+                "Ruled out: a hang. Failed calls came back after {mean}, and the timeout is {timeout}."
             ))
         }
         Cause::Hanging if good && words != Some(CallFailureReason::TlsHandshakeTimeout) => Some(
@@ -409,13 +380,12 @@ fn cannot_tell(evidence: &Evidence<'_>) -> String {
 
 /// One backend as a person sees it.
 pub fn view((backend, state): &(Backend, BackendState)) -> BackendView {
+    let untried = || "not probed yet".to_owned();
+    let answered = |took| format!("answered in {}", human(took));
     let (state, detail) = match state {
-        BackendState::Untried { why } => (
-            "untried",
-            why.clone().unwrap_or_else(|| "not probed yet".to_owned()),
-        ),
-        BackendState::Alive { took, .. } => ("alive", format!("answered in {}", human(*took))),
-        BackendState::Slow { took, .. } => ("slow", format!("answered in {}", human(*took))),
+        BackendState::Untried { why } => ("untried", why.clone().unwrap_or_else(untried)),
+        BackendState::Alive { took, .. } => ("alive", answered(*took)),
+        BackendState::Slow { took, .. } => ("slow", answered(*took)),
         BackendState::Wavering { detail } => ("wavering", detail.clone()),
         BackendState::Dead(dead) => ("dead", dead.detail.clone()),
     };

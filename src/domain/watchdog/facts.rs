@@ -56,26 +56,22 @@ impl Court<'_> {
 
     fn facts(&self, evidence: &Evidence<'_>, hook: &Hook, verdict: &Verdict) -> Facts {
         let now = self.scene.now;
-        let covered_by = evidence.covered_by;
-        let elsewhere = self.elsewhere || self.shared_with_a_suspect(hook, covered_by);
-        let canary = self.canary_word(hook, covered_by, elsewhere);
+        let elsewhere = self.elsewhere || self.shared_with_a_suspect(hook, evidence.covered_by);
+        let canary = self.canary_word(evidence, hook, elsewhere);
         let is_well = canary != CanaryWord::Failed && is_well_though_uncalled(evidence, verdict.cause);
         let accused = matches!(verdict.health, Health::Suspect | Health::Failing) && !is_well;
-        let witnesses = if accused {
-            self.witnesses(evidence, hook, verdict)
+        let witnesses = accused.then(|| self.witnesses(evidence, hook, verdict));
+        let (health, cause, effect) = if is_well {
+            (Health::Healthy, None, Effect::None)
         } else {
-            BTreeSet::new()
-        };
-        let (health, cause, effect) = match is_well {
-            true => (Health::Healthy, None, Effect::None),
-            false => (verdict.health, verdict.cause, would_be(hook, evidence, verdict)),
+            (verdict.health, verdict.cause, would_be(hook, evidence, verdict))
         };
         Facts {
             health,
             cause,
             effect,
             sure: suffices(verdict),
-            witnesses,
+            witnesses: witnesses.unwrap_or_default(),
             ambiguous: self.tampering.is_shared(&hook.id.webhook, now),
             doubt: self.tampering.doubt(hook, &self.scene.seen.changes, now),
             canary,
@@ -93,18 +89,17 @@ impl Court<'_> {
         }
         // Where next to nothing is written, ten seconds hold nothing.
         let spans = [&self.scene.windows.recent, &self.scene.windows.minute];
-        let counted = spans
-            .into_iter()
-            .flatten()
-            .any(|window| self.counters_speak(hook, window));
+        let mut spans = spans.into_iter().flatten();
         let all = [
             (Witness::Probes, probes_speak(evidence, verdict.cause)),
-            (Witness::Counters, counted),
+            (
+                Witness::Counters,
+                spans.any(|window| self.counters_speak(hook, window)),
+            ),
             (Witness::Canary, self.canary_speaks(hook)),
         ];
-        all.into_iter()
-            .filter_map(|(witness, speaks)| speaks.then_some(witness))
-            .collect()
+        let speaking = all.into_iter().filter(|(_, speaks)| *speaks);
+        speaking.map(|(witness, _)| witness).collect()
     }
 
     /// The API server counted calls that failed or were late, more of them than the canaries of all replicas made.
@@ -140,26 +135,20 @@ impl Court<'_> {
         if named.any(|named| named.current && called_here(&named.failure.url)) {
             return true;
         }
-        let is_late = |memory: &CanaryMemory| {
-            memory.hung_for(now).is_some_and(|waiting| waiting >= t::late()) || memory.slow(now).is_some()
-        };
-        let reaching = self.scene.seen.coverage.reaching(hook);
-        let late = canaries
-            .iter()
-            .filter(|(target, memory)| reaching.contains(target) && is_late(memory));
-        let late: Vec<CanaryTarget> = late.map(|(target, _)| target).collect();
+        let is_late = |memory: &CanaryMemory| memory.hung_for(now).is_some() || memory.slow(now).is_some();
+        let mut late = self.scene.seen.coverage.reaching(hook);
+        late.retain(|target| canaries.get(*target).is_some_and(is_late));
         !self.elsewhere && !late.is_empty() && !self.shared_with_a_suspect(hook, &late)
     }
 
     /// Whether another hook that may be why a request is late meets one of those canaries.
     fn shared_with_a_suspect(&self, hook: &Hook, canaries: &[CanaryTarget]) -> bool {
         self.all.iter().any(|(other, verdict)| {
-            let slows = matches!(
+            use Cause::{Hanging, Slow, StaleConnection, Unreachable};
+            matches!(
                 verdict.cause,
-                Some(Cause::Hanging | Cause::Slow | Cause::Unreachable | Cause::StaleConnection)
-            );
-            slows
-                && matches!(verdict.health, Health::Failing | Health::Suspect)
+                Some(Hanging | Slow | Unreachable | StaleConnection)
+            ) && matches!(verdict.health, Health::Failing | Health::Suspect)
                 && other.hook.is_some_and(|other| other.id != hook.id)
                 && other.covered_by.iter().any(|target| canaries.contains(target))
         })
@@ -167,29 +156,23 @@ impl Court<'_> {
 
     /// What canaries that were sent since the hook was last changed say of it. `elsewhere`: something that is no hook's,
     /// or another hook, is known to hold canaries up.
-    fn canary_word(&self, hook: &Hook, covered_by: &[CanaryTarget], elsewhere: bool) -> CanaryWord {
-        if covered_by.is_empty() {
+    fn canary_word(&self, evidence: &Evidence<'_>, hook: &Hook, elsewhere: bool) -> CanaryWord {
+        if evidence.covered_by.is_empty() {
             return CanaryWord::Unmet;
         }
-        let now = self.scene.now;
-        let seen = self.scene.seen;
-        let since = seen.reconfigured_at(&hook.id, now).map(|at| at + t::propagated());
+        let Scene { seen, now, .. } = *self.scene;
+        let since = evidence.reconfigured.map(|at| at + t::propagated());
         let is_news = |started: Time| since.is_none_or(|since| started >= since);
         let mut word = CanaryWord::Awaited;
         // What happens to canaries that do not reach it is not its doing.
-        let reaching = seen.coverage.reaching(hook);
-        for (_, memory) in seen
-            .canaries
-            .iter()
-            .filter(|(target, _)| reaching.contains(target))
-        {
-            let late = memory.overdue_for(now);
-            if late.is_some_and(|(started, waiting)| is_news(started) && waiting >= t::late()) {
-                match elsewhere {
+        let reaching = seen.coverage.reaching(hook).into_iter();
+        for memory in reaching.filter_map(|target| seen.canaries.get(target)) {
+            if memory.late_since(now).is_some_and(is_news) {
+                if elsewhere {
                     // It says so by name when it fails by this hook.
-                    true => continue,
-                    false => return CanaryWord::Failed,
+                    continue;
                 }
+                return CanaryWord::Failed;
             }
             let latest = memory.latest(now).filter(|report| is_news(report.started));
             match latest.map(|report| &report.outcome) {

@@ -26,7 +26,7 @@ use crate::domain::probe::{ProbeOverdue, ProbeReport};
 use crate::domain::snapshot::{
     Complaints, Cumulative, HookSeries, Operation, ScrapeFailureReason, Snapshot, WriteKey,
 };
-use crate::domain::vocabulary::{Effect as HookEffect, NotAHook};
+use crate::domain::vocabulary::{Cause, Effect as HookEffect, Health};
 
 const SECOND: u64 = 1_000;
 
