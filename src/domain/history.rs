@@ -245,8 +245,7 @@ impl History {
         {
             return Arc::clone(windows);
         }
-        let known = self.windows.take().filter(|(at, _)| !self.ages(*at, now));
-        let windows = known.map_or_else(|| Arc::new(self.put_together(now)), |(_, windows)| windows);
+        let windows = Arc::new(self.put_together(now));
         self.windows = Some((now, Arc::clone(&windows)));
         windows
     }
@@ -267,14 +266,6 @@ impl History {
                 .for_each(|window| window.gained.set_aside(&resources));
         }
         windows
-    }
-
-    /// Whether an interval became too old for one of the windows after an instant: nothing else changes them but a
-    /// scrape.
-    fn ages(&self, after: Time, now: Time) -> bool {
-        let aged = |end: Time| [end + t::recent(), end + t::newest_speaks()];
-        let mut intervals = self.replicas.values().flat_map(|replica| &replica.intervals);
-        intervals.any(|interval| aged(interval.to).iter().any(|aged| (after..=now).contains(aged)))
     }
 
     /// Merges, for each replica that was heard of in the last minute, the intervals that ended after an instant, its

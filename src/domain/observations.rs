@@ -3,7 +3,7 @@
 mod coverage;
 mod servers;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -185,14 +185,6 @@ impl Observations {
             let backends = backends.iter();
             backends.map(move |(backend, memory)| (hook, backend, memory.certificates))
         })
-    }
-
-    /// Hooks whose endpoints changed since an instant.
-    pub fn moved_since(&self, since: Time) -> BTreeSet<&HookId> {
-        let moved = self.changes.moved_since(since);
-        let all = self.backends.keys();
-        all.filter(|id| moved.contains(&(id.kind, &*id.webhook)))
-            .collect()
     }
 }
 

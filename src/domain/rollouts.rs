@@ -133,19 +133,17 @@ impl Rollouts {
                 let (from, to) = tally.span;
                 let is_new = gap.last.is_none_or(|last| from >= last + t::bursts_apart());
                 gap.lost += tally.lost;
-                gap.bursts.number += usize::from(is_new);
-                gap.bursts.first.get_or_insert(from);
+                gap.bursts += usize::from(is_new);
+                gap.first.get_or_insert(from);
                 gap.last = gap.last.max(Some(to));
             }
         }
         for missed in self.missed.get(hook).into_iter().flatten() {
-            let BackendAddress::Socket(address) = missed.backend.address else {
-                continue;
-            };
             let at = missed.at;
             let own = moved.iter().filter(|change| {
                 let too_early = at < change.at && at + t::news_lag() > change.at;
-                change.what.endpoint() == Some(address) && is_near((at, at), change) && !too_early
+                let address = change.what.endpoint().map(BackendAddress::Socket);
+                address.as_ref() == Some(&missed.backend.address) && is_near((at, at), change) && !too_early
             });
             let own = own.min_by_key(|change| at.since(change.at) + change.at.since(at));
             if let Some(change) = own.filter(|_| counts((at, at))) {
@@ -166,22 +164,15 @@ pub struct Gap {
     pub lost: f64,
     /// Calls that failed at other times.
     pub elsewhere: f64,
-    /// How often calls failed, and since when.
-    pub bursts: Bursts,
+    /// In how many bursts: failed calls that follow each other closely are one.
+    pub bursts: usize,
+    /// When the first of them began.
+    pub first: Option<Time>,
     /// The last probe that a Ready backend did not take around its own change: the probe, when the change was seen,
     /// and what it was.
     pub missed: Option<(Missed, Time, What)>,
     /// When the last of all that was seen.
     pub last: Option<Time>,
-}
-
-/// Failed calls that follow each other closely are one burst.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Bursts {
-    /// How many.
-    pub number: usize,
-    /// When the first of them began.
-    pub first: Option<Time>,
 }
 
 /// Whether a rollout changes endpoints like that. One that merely stops being Ready is ill.
@@ -202,7 +193,7 @@ fn lost(series: &HookSeries, usual: Option<f64>) -> f64 {
         let others = (series.calls.count - series.failed()).max(0.0) * usual.unwrap_or(0.0);
         Some((series.calls.sum - others) / series.failed().max(1.0))
     };
-    if longest.is_some_and(|seconds| seconds >= t::timeout_like()) {
+    if longest >= Some(t::timeout_like()) {
         return 0.0;
     }
     (series.failed() - series.own_errors()).max(0.0)

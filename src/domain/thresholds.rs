@@ -278,8 +278,6 @@ thresholds! { CHOSEN Chosen:
     answered_a_moment_ago: Duration = s(15);
     /// So many unanswered scrapes tell that a process behind a shared address is silent: the first may be its end.
     unanswered: usize = 2;
-    /// For how long an API server is not ready is told from this on.
-    worth_telling: Duration = s(1);
 }
 
 /// Other values than those that are shipped, to see what each is worth.

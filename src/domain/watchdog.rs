@@ -24,7 +24,7 @@ use super::fence::{AutoBreak, Breaker, Proof};
 use super::hook::{Backend, HookId, HookKind};
 use super::inventory::{Inventory, InventoryHealth, Problem, WatchReport};
 use super::leadership::{ReplicaReport, ReplicaView};
-use super::observations::{Coverage, Observations, Sick};
+use super::observations::{Observations, Sick};
 use super::probe::CertificateFacts;
 use super::snapshot::{Operation, Scrape, ScrapeFailure};
 use super::thresholds as t;
@@ -58,13 +58,9 @@ pub struct Watchdog {
 impl Watchdog {
     /// A watchdog that has seen nothing. `own_namespace` is where hookwatch's own canary lives.
     pub fn new(own_namespace: &str) -> Self {
-        Self {
-            seen: Observations {
-                coverage: Coverage::new(own_namespace, Vec::new()),
-                ..Observations::default()
-            },
-            ..Self::default()
-        }
+        let mut watchdog = Self::default();
+        own_namespace.clone_into(&mut watchdog.seen.coverage.own_namespace);
+        watchdog
     }
 
     /// The same with what its operator wants done about a culprit.
@@ -157,6 +153,7 @@ impl Watchdog {
         let over = state.is_over(scrape.at, self.seen.history.replicas_behind(&target) > 1);
         if let Some((span, gained, usual)) = self.seen.history.take(scrape) {
             let changed = self.seen.changes.moved_since(span.0.before(t::after_rollout()));
+            let changed: BTreeSet<(HookKind, &str)> = changed.map(|id| (id.kind, &*id.webhook)).collect();
             let changed = |(kind, webhook): &(HookKind, String)| changed.contains(&(*kind, webhook));
             self.seen.rollouts.count(span, (gained, usual), changed);
         }
@@ -242,7 +239,7 @@ impl Watchdog {
         let self_doubt = scene.self_doubt;
         let verdicts: Vec<Verdict> = all.into_iter().map(|(_, verdict)| verdict).collect();
         let control_plane = self.control_plane(&plane, elsewhere, &verdicts, &sick);
-        let attention = self.attend(&verdicts, &scene.states, &control_plane, now);
+        let attention = Attention::of(&self.seen, &verdicts, &scene.states, &control_plane, now);
         let mut effects = self.changes(&verdicts, &control_plane);
         for (hook, since) in outages {
             self.seen.rollouts.outage(&hook, since, now);

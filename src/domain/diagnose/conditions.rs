@@ -56,9 +56,8 @@ impl Evidence<'_> {
     }
 
     pub(super) fn theirs_fails(&self) -> bool {
-        self.theirs.as_ref().is_some_and(|theirs| {
-            theirs.fails.is_some() || self.was_failing() && theirs.works_since.is_none()
-        })
+        let theirs = self.theirs.as_ref();
+        self.was_failing() && theirs.is_some_and(|theirs| theirs.works_since.is_none())
     }
 
     pub(super) fn theirs_alone(&self) -> Option<Hit> {
@@ -116,9 +115,8 @@ impl Evidence<'_> {
     }
 
     pub(super) fn is_dead_as_before(&self) -> bool {
-        let goes_on = self
-            .worst()
-            .is_some_and(|(worst, _)| self.was_failing_with() == Some(worst.cause));
+        let worst = self.worst().map(|(worst, _)| worst.cause);
+        let goes_on = worst.is_some() && worst == self.was_failing_with();
         // A shielded hook is called, but perhaps by nothing just now, and what canaries write is spared.
         goes_on && (self.uncalled || self.bypass == Some(Bypass::Shield) && !self.scene.self_doubt)
     }
@@ -135,14 +133,15 @@ impl Evidence<'_> {
     /// While backends come back one by one the old cause is still the better name for it.
     pub(super) fn partial_cause(&self) -> Cause {
         let whole = self.before.is_some_and(|before| before.whole);
-        self.was_failing_with()
-            .filter(|_| whole)
-            .unwrap_or(Cause::Partial)
+        let before = self.was_failing_with().filter(|_| whole);
+        before.unwrap_or(Cause::Partial)
     }
 
     /// What fails may be over in a moment: endpoints have just come or gone, and others answer.
     pub(super) fn is_burst(&self) -> bool {
-        let Some(hook) = self.hook else { return false };
+        let Some(hook) = self.hook.filter(|_| self.is_admission()) else {
+            return false;
+        };
         let now = self.scene.now;
         let mut changes = self.scene.seen.changes.of(&hook.id, now.before(t::rolling()));
         let lasting = self.before.is_some_and(|before| {
@@ -163,10 +162,8 @@ impl Evidence<'_> {
     }
 
     pub(super) fn slow_calls(&self, at_least: f64) -> Option<Hit> {
-        let slowness = self
-            .slowness
-            .as_ref()
-            .filter(|slowness| slowness.mean >= at_least)?;
+        let slowness = self.slowness.as_ref();
+        let slowness = slowness.filter(|slowness| slowness.mean >= at_least)?;
         let named = self.is_the_excess() && !self.ambiguous && self.goes_on_slowly(slowness);
         Hit::new(Cause::Slow, Some(slowness.from)).when(named)
     }
@@ -188,21 +185,17 @@ impl Evidence<'_> {
     /// Most of the extra time of writes, or of those writes that meet it, is this hook's. Over all writes a hook that
     /// sees few of them hides; over its own calls it cannot.
     pub(super) fn is_the_excess(&self) -> bool {
-        self.excess_share.is_some_and(|share| share >= t::culprit_share())
-            || self
-                .call_share
-                .is_some_and(|share| share >= t::culprit_call_share())
+        self.excess_share >= Some(t::culprit_share()) || self.call_share >= Some(t::culprit_call_share())
     }
 
     /// It goes on being slow: until the newest calls are not, once it is named.
     pub(super) fn goes_on_slowly(&self, slowness: &Slowness) -> bool {
-        self.before
-            .is_some_and(|before| before.cause == Some(Cause::Slow))
-            && if self.was_failing() {
-                !slowness.is_over
-            } else {
-                slowness.goes_on
-            }
+        let goes_on = if self.was_failing() {
+            !slowness.is_over
+        } else {
+            slowness.goes_on
+        };
+        goes_on && self.before.and_then(|before| before.cause) == Some(Cause::Slow)
     }
 
     /// A canary that meets it was slow enough to have met it as our probe did, nothing else explains that, and the API

@@ -63,18 +63,19 @@ impl Counters {
         hook: Option<&Hook>,
         usual: Option<f64>,
     ) -> Self {
-        let series = window.and_then(|window| Some((window.gained.hooks.get(key)?, window)));
-        let Some((series, window)) = series else {
+        let Some((window, series)) = window.and_then(|it| Some((it, it.gained.hooks.get(key)?))) else {
             return Self::default();
         };
         let usual = usual.unwrap_or(0.0);
         let timeout = hook.map_or(t::longest_timeout(), |hook| hook.timeout.as_secs_f64());
         let mute = !series.codes.values().any(|count| *count >= 1.0)
             && hook.is_some_and(|hook| hook.failure_policy == FailurePolicy::Ignore);
-        let failed = match series.calls.mean() {
-            // Nothing but the time tells then; a call that takes all of it was not answered.
-            Some(mean) if mute && mean >= t::timed_out_part() * timeout => series.calls.count,
-            _ => series.failed(),
+        // Nothing but the time tells then; a call that takes all of it was not answered.
+        let all_timed_out = series.calls.mean() >= Some(t::timed_out_part() * timeout);
+        let failed = if mute && all_timed_out {
+            series.calls.count
+        } else {
+            series.failed()
         };
         let denied = series.rejections.denied;
         // Under Fail the refused calls have their own series; under Ignore what failed hides among the rest
@@ -93,11 +94,9 @@ impl Counters {
         let timed_out = failed_mean.is_some_and(|mean| (t::timeout_like()..=limit).contains(&mean));
         // A call that timed out is no slow answer.
         let mean = if failed >= 1.0 && series.rejections.calling >= 1.0 {
-            let answered = Cumulative {
-                sum: series.calls.sum - series.rejected.sum,
-                count: series.calls.count - series.rejected.count,
-            };
-            answered.mean()
+            let (calls, rejected) = (series.calls, series.rejected);
+            let (sum, count) = (calls.sum - rejected.sum, calls.count - rejected.count);
+            Cumulative { sum, count }.mean()
         } else {
             series.calls.mean().filter(|_| !timed_out)
         };
@@ -143,10 +142,8 @@ impl Counters {
     }
 
     fn is_slow(&self, usual: Option<f64>) -> bool {
-        self.mean.is_some_and(|mean| {
-            mean >= t::slow_always()
-                || mean >= t::slow_at_least() && usual.is_some_and(|usual| mean >= t::slow_factor() * usual)
-        })
+        let slower_than_usual = self.mean >= usual.map(|usual| t::slow_factor() * usual) && usual.is_some();
+        self.mean >= Some(t::slow_always()) || self.mean >= Some(t::slow_at_least()) && slower_than_usual
     }
 
     /// When the span began.

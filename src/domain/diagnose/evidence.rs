@@ -102,8 +102,8 @@ impl<'a> Scene<'a> {
         let elsewhere = plane.elsewhere();
         // When a way opens again, what hung on it comes back together, and not in one instant.
         let a_moment_ago = now.before(t::together());
-        let memories = seen.backends.values().flat_map(BTreeMap::values);
-        let backends = seen.backends.values().flat_map(BTreeMap::keys);
+        let backends = || seen.backends.values().flatten();
+        let reached_at = backends().filter_map(|(_, memory)| memory.reached_by(a_moment_ago));
         Self {
             now,
             seen,
@@ -118,10 +118,8 @@ impl<'a> Scene<'a> {
             before,
             listed,
             hanging: hanging(seen, &states, now),
-            addresses: backends.map(|backend| &backend.address).collect(),
-            reached_at: memories
-                .filter_map(|memory| memory.reached_by(a_moment_ago))
-                .max(),
+            addresses: backends().map(|(backend, _)| &backend.address).collect(),
+            reached_at: reached_at.max(),
             states,
         }
     }
@@ -143,13 +141,14 @@ fn hanging<'a>(
     states: &BTreeMap<&'a HookId, Vec<(Backend, BackendState)>>,
     now: Time,
 ) -> BTreeSet<&'a HookId> {
-    let late = seen.canaries.iter();
-    let late = late.filter(|(_, memory)| memory.overdue_for(now).is_some());
-    let late: Vec<CanaryTarget> = late.map(|(target, _)| target).collect();
+    let is_late = |target: &CanaryTarget| {
+        let memory = seen.canaries.get(*target);
+        memory.is_some_and(|memory| memory.overdue_for(now).is_some())
+    };
     let hangs = |(_, state): &(Backend, BackendState)| matches!(state, BackendState::Dead(dead) if dead.cause == Cause::Hanging);
-    let hooks = states.iter().filter(|(id, backends)| {
-        seen.coverage.of(id).iter().any(|target| late.contains(target)) && backends.iter().any(hangs)
-    });
+    let hooks = states
+        .iter()
+        .filter(|(id, backends)| seen.coverage.of(id).iter().any(is_late) && backends.iter().any(hangs));
     hooks.map(|(id, _)| *id).collect()
 }
 
@@ -266,7 +265,9 @@ impl<'a> Evidence<'a> {
             evidence.collect_of_canaries();
             evidence.collect_of_admission(&key);
         } else {
-            evidence.theirs = Some(Theirs::of(kind, webhook, hook, scene.windows));
+            let theirs = Theirs::of(kind, webhook, hook, scene.windows);
+            evidence.api_says_so = theirs.fails.is_some();
+            evidence.theirs = Some(theirs);
         }
         evidence
     }

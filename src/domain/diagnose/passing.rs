@@ -8,6 +8,7 @@
 use super::counters::Counters;
 use super::evidence::Evidence;
 use super::probes::Probes;
+use crate::domain::canaries::Named;
 use crate::domain::canary::CallFailureReason;
 use crate::domain::hook::{Backend, BackendAddress};
 use crate::domain::rollouts::by_rollout;
@@ -35,16 +36,19 @@ impl Stale {
     pub fn of(evidence: &Evidence<'_>) -> Option<Self> {
         let hook = evidence
             .hook
-            .filter(|_| matches!(evidence.probes, Probes::Good { .. }) && !evidence.uncalled)?;
+            .filter(|_| evidence.is_good() && !evidence.uncalled)?;
         let left = evidence.left_at()?;
         let counters = &evidence.counters;
         let limit = hook.timeout.mul_f64(t::ended_by_timeout());
         let refused = evidence.accusations.iter().any(|accusation| {
-            let named = &accusation.named;
-            accusation.unambiguous
-                && named.failure.reason == CallFailureReason::DeadlineExceeded
-                && named.took >= limit
-                && named.started + named.took >= left + limit
+            let Named {
+                started,
+                took,
+                failure,
+                ..
+            } = accusation.named;
+            let timed_out = failure.reason == CallFailureReason::DeadlineExceeded && took >= limit;
+            accusation.unambiguous && timed_out && started + took >= left + limit
         });
         // A call that ended sooner after the endpoint left was under way before.
         let timeouts = |counters: &Counters| {
@@ -62,11 +66,10 @@ impl Stale {
         let over = counters.answered_since(since) && now.since(since) >= hook.timeout + limit;
         // Without a witness of our own only a trouble that began after the endpoint left can come from that.
         let is_older = evidence.before.is_some_and(|before| {
-            let passes = matches!(
-                before.cause,
-                None | Some(Cause::StaleConnection | Cause::RolloutGap | Cause::Partial | Cause::Denying)
-            );
-            !passes && before.since.is_some_and(|since| since < left)
+            use Cause::{Denying, Partial, RolloutGap, StaleConnection};
+            let passes = [StaleConnection, RolloutGap, Partial, Denying].map(Some);
+            let lasts = before.cause.is_some() && !passes.contains(&before.cause);
+            lasts && before.since.is_some_and(|since| since < left)
         });
         let scraped = left.before(t::scraped_before());
         let answered =
@@ -88,34 +91,23 @@ impl Stale {
 /// Only what passes by itself can be one: a backend that does not serve long after its own change is bad, and all
 /// backends together are an outage, whatever changed before.
 pub fn rollout_gap(evidence: &Evidence<'_>, found: impl FnOnce() -> Option<Cause>) -> Option<(Time, bool)> {
-    let gap = &evidence.gap;
-    let now = evidence.scene.now;
+    use Cause::{Denying, Erroring, FailingOpen, Partial, Refused, Unreachable};
+    let (gap, now, hook) = (&evidence.gap, evidence.scene.now, evidence.hook?);
     let last = gap.last.filter(|last| now.since(*last) < t::gap_told())?;
     let may_be = match found() {
-        None
-        | Some(Cause::Refused | Cause::FailingOpen | Cause::Unreachable | Cause::Partial | Cause::Denying) => {
-            true
-        }
-        Some(Cause::Erroring) => evidence.counters.own_errors < 1.0,
-        Some(_) => false,
+        None | Some(Refused | FailingOpen | Unreachable | Partial | Denying) => true,
+        found => found == Some(Erroring) && evidence.counters.own_errors < 1.0,
     };
-    let hook = evidence.hook?;
+    let changes = &evidence.scene.seen.changes;
     let in_its_window = |backend: &Backend| {
-        let BackendAddress::Socket(address) = backend.address else {
-            return false;
-        };
-        let changes = evidence
-            .scene
-            .seen
-            .changes
-            .of(&hook.id, now.before(t::after_rollout()));
-        let mut own = changes.filter(|change| by_rollout(&change.what));
-        own.any(|change| change.what.endpoint() == Some(address))
+        let changes = changes.of(&hook.id, now.before(t::after_rollout()));
+        let changes = changes.filter(|change| by_rollout(&change.what));
+        let mut moved = changes.filter_map(|change| change.what.endpoint());
+        moved.any(|address| backend.address == BackendAddress::Socket(address))
     };
     let passes = match &evidence.probes {
-        Probes::Good { .. } => true,
         Probes::Some { dead, .. } => dead.iter().all(|(backend, _)| in_its_window(backend)),
-        Probes::NoData | Probes::Slow { .. } | Probes::All { .. } => false,
+        _ => evidence.is_good(),
     };
     // When more calls failed at other times, rollouts are not why.
     let elsewhere = gap.elsewhere > t::gap_elsewhere() * gap.lost;
@@ -123,6 +115,6 @@ pub fn rollout_gap(evidence: &Evidence<'_>, found: impl FnOnce() -> Option<Cause
         return None;
     }
     let missed = gap.missed.as_ref().map(|(missed, ..)| missed.at);
-    let since = gap.bursts.first.or(missed).unwrap_or(last);
-    Some((since, gap.lost >= t::few_calls() || gap.bursts.number >= 2))
+    let since = gap.first.or(missed).unwrap_or(last);
+    Some((since, gap.lost >= t::few_calls() || gap.bursts >= 2))
 }

@@ -143,8 +143,8 @@ impl<'a> Plane<'a> {
             blocked |=
                 results.failed >= t::few_calls() && results.failed >= t::most_calls() * results.total();
             let mean = window.gained.all_writes().duration.mean();
+            let (factor, at_least) = (t::slow_factor(), t::delayed_at_least());
             slow |= mean.is_some_and(|mean| {
-                let (factor, at_least) = (t::slow_factor(), t::delayed_at_least());
                 mean >= t::slow_always() || self.baseline.write.is_exceeded(mean, factor, at_least)
             });
             let unheard = self.canaries.iter();
@@ -213,11 +213,11 @@ impl<'a> Plane<'a> {
             return Some(queued);
         }
         let own = self.own_seconds();
-        let own_is_slow = own.is_some_and(|own| match self.baseline.sli.median() {
-            Some(usual) => own >= t::own_factor() * usual && own >= usual + t::excess_at_least(),
-            None => own >= t::own_always(),
-        });
-        if !own_is_slow {
+        let slow = match self.baseline.sli.median() {
+            Some(usual) => (t::own_factor() * usual).max(usual + t::excess_at_least()),
+            None => t::own_always(),
+        };
+        if own.is_none_or(|own| own < slow) {
             return self.unexplained();
         }
         let mut evidence = vec![format!(
@@ -232,11 +232,11 @@ impl<'a> Plane<'a> {
             evidence.push(crowd);
             return Some(found(NotAHook::Overloaded, 0.9, evidence));
         }
-        let etcd_is_slow = etcd.is_some_and(|etcd| match self.baseline.etcd.median() {
-            Some(usual) => etcd >= t::etcd_factor() * usual && etcd >= t::etcd_at_least(),
-            None => etcd >= t::etcd_always(),
-        });
-        let (cause, confidence) = if etcd_is_slow {
+        let slow = match self.baseline.etcd.median() {
+            Some(usual) => (t::etcd_factor() * usual).max(t::etcd_at_least()),
+            None => t::etcd_always(),
+        };
+        let (cause, confidence) = if etcd >= Some(slow) {
             (NotAHook::EtcdSlow, 0.9)
         } else {
             (NotAHook::Unexplained, 0.5)
@@ -371,45 +371,37 @@ pub fn summary(
 }
 
 fn of_writes(writes: Writes, verdicts: &[Verdict], elsewhere: Option<&Elsewhere>) -> String {
+    let culprits = || verdicts.iter().filter(|verdict| is_culprit(verdict));
     // Canaries are among what a shield spares, and say nothing of the rest.
-    let shielded = |verdict: &Verdict| is_culprit(verdict) && verdict.bypass == Some(Bypass::Shield);
+    let shielded = culprits().any(|verdict| verdict.bypass == Some(Bypass::Shield));
     let state = match writes {
-        Writes::Flowing if verdicts.iter().any(shielded) => "Some writes flow",
+        Writes::Flowing if shielded => "Some writes flow",
         Writes::Flowing => "Writes flow",
         Writes::Delayed => "Writes are slow",
         Writes::Blocked => "Writes are blocked",
         Writes::Unknown => "Whether writes flow is not known",
     };
-    let culprits: Vec<&str> = verdicts
-        .iter()
-        .filter(|verdict| is_culprit(verdict))
+    let named: Vec<&str> = culprits()
         .map(|verdict| verdict.summary.trim_end_matches('.'))
         .collect();
-    let mut said = match (culprits.as_slice(), elsewhere) {
-        ([], None) if matches!(writes, Writes::Blocked | Writes::Delayed) => {
-            format!("{state}; what is to blame is not known yet.")
-        }
-        ([], None) if writes == Writes::Unknown => format!("{state}; no hook is known to be failing."),
-        ([], None) => format!("{state}; no hook is to blame for anything."),
-        ([], Some(found)) => format!("{state}; no hook is to blame: {}.", found.cause.sentence()),
-        (culprits, _) => format!("{state}; {}.", culprits.join("; and ")),
-    };
-    let beside: Vec<&str> = verdicts
-        .iter()
-        .filter(|verdict| match verdict.health {
-            Health::Failing => !is_culprit(verdict),
-            _ => verdict.bypass.is_some(),
-        })
-        .take(BESIDE)
+    let beside = verdicts.iter().filter(|verdict| match verdict.health {
+        Health::Failing => !is_culprit(verdict),
+        _ => verdict.bypass.is_some(),
+    });
+    let beside: Vec<&str> = beside
         .map(|verdict| verdict.summary.as_str())
+        .take(BESIDE)
         .collect();
-    if !beside.is_empty() {
-        if culprits.is_empty() && elsewhere.is_none() && writes == Writes::Flowing {
-            said = format!("{state}.");
-        }
-        said = format!("{said} Beside that: {}", beside.join(" "));
-    }
-    said
+    let who = match (named.as_slice(), elsewhere, writes) {
+        ([], Some(found), _) => format!("; no hook is to blame: {}.", found.cause.sentence()),
+        ([], None, Writes::Blocked | Writes::Delayed) => "; what is to blame is not known yet.".to_owned(),
+        ([], None, Writes::Unknown) => "; no hook is known to be failing.".to_owned(),
+        ([], None, Writes::Flowing) if beside.is_empty() => "; no hook is to blame for anything.".to_owned(),
+        ([], None, Writes::Flowing) => ".".to_owned(),
+        (culprits, ..) => format!("; {}.", culprits.join("; and ")),
+    };
+    let beside = (!beside.is_empty()).then(|| format!(" Beside that: {}", beside.join(" ")));
+    format!("{state}{who}{}", beside.unwrap_or_default())
 }
 
 /// A hook that can be behind trouble with writes in general; the others concern one resource or API version.

@@ -46,8 +46,9 @@ impl<'a> Probes<'a> {
     /// Adds the backends up.
     pub fn of(backends: &'a [(Backend, BackendState)]) -> Self {
         let counted = counted(backends);
+        let of = counted.len();
         let (mut dead, mut slow, mut alive) = (Vec::new(), Vec::new(), Vec::new());
-        for (backend, state) in counted.iter().copied() {
+        for (backend, state) in counted {
             match state {
                 BackendState::Dead(found) => dead.push((backend, found)),
                 BackendState::Slow { took, since, .. } => slow.push((*took, *since)),
@@ -56,35 +57,25 @@ impl<'a> Probes<'a> {
             }
         }
         let alike = |cause| dead.iter().filter(|(_, other)| other.cause == cause).count();
+        let rank = |found: &Dead| (alike(found.cause), found.attempts);
         let worst = dead
             .iter()
-            .max_by_key(|(_, found)| (alike(found.cause), found.attempts));
-        if let Some((_, worst)) = worst.copied() {
-            if dead.len() == counted.len() {
-                return Self::All { worst, dead };
-            }
-            // An answer from before the first backend died says nothing about now.
-            let first_dead = dead.iter().map(|(_, dead)| dead.since).min();
-            let answers = alive.iter().any(|at| first_dead.is_none_or(|since| *at >= since));
-            return if answers || !slow.is_empty() {
-                let of = counted.len();
-                Self::Some { dead, of }
-            } else {
-                Self::NoData
-            };
-        }
-        match slow.into_iter().max() {
-            Some((took, since)) => Self::Slow { took, since },
-            None if alive.is_empty() => Self::NoData,
-            None => {
-                let endpoints = backends
-                    .iter()
-                    .filter(|(backend, _)| backend.path != ClusterIp)
-                    .count();
-                Self::Good {
-                    answered: alive.len(),
-                    of: if endpoints > 0 { endpoints } else { counted.len() },
-                }
+            .map(|(_, found)| *found)
+            .max_by_key(|found| rank(found));
+        // An answer from before the first backend died says nothing about now.
+        let first_dead = dead.iter().map(|(_, dead)| dead.since).min();
+        let answers = || !slow.is_empty() || alive.iter().any(|at| Some(*at) >= first_dead);
+        match (worst, slow.iter().max()) {
+            (Some(worst), _) if dead.len() == of => Self::All { worst, dead },
+            (Some(_), _) if answers() => Self::Some { dead, of },
+            (Some(_), _) => Self::NoData,
+            (None, Some(&(took, since))) => Self::Slow { took, since },
+            (None, None) if alive.is_empty() => Self::NoData,
+            (None, None) => {
+                let endpoints = backends.iter().filter(|(backend, _)| backend.path != ClusterIp);
+                let (endpoints, answered) = (endpoints.count(), alive.len());
+                let of = if endpoints > 0 { endpoints } else { of };
+                Self::Good { answered, of }
             }
         }
     }

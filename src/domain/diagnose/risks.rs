@@ -15,26 +15,23 @@ pub(super) fn risks(hook: &Hook, nodes: &BTreeMap<String, NodeState>) -> Vec<Ris
         2 => "Both backends".to_owned(),
         n => format!("All {n} backends"),
     };
-    let state = nodes.get(node);
-    let (kind, text) = match state.and_then(|state| state.ready) {
-        Some(false) => {
-            let since = state
-                .and_then(|state| state.since)
-                .map_or_else(String::new, |since| format!(" since {since}"));
-            let text = format!(
-                "{all} are on node {node:?}, which is NotReady{since}: this hook fails as soon as they stop \
-                 answering, and no other node has one to take over."
-            );
-            (RiskKind::NodeNotReady, text)
-        }
-        _ => {
-            let text = format!(
-                "{all} are on node {node:?}: when that fails, this hook does. Spread them with podAntiAffinity or \
-                 topologySpreadConstraints."
-            );
-            (RiskKind::OneNode, text)
-        }
+    let state = nodes.get(node).filter(|state| state.ready == Some(false));
+    let Some(state) = state else {
+        let text = format!(
+            "{all} are on node {node:?}: when that fails, this hook does. Spread them with podAntiAffinity or \
+             topologySpreadConstraints."
+        );
+        let kind = RiskKind::OneNode;
+        return vec![Risk { kind, text }];
     };
+    let since = state
+        .since
+        .map_or_else(String::new, |since| format!(" since {since}"));
+    let text = format!(
+        "{all} are on node {node:?}, which is NotReady{since}: this hook fails as soon as they stop answering, and no \
+         other node has one to take over."
+    );
+    let kind = RiskKind::NodeNotReady;
     vec![Risk { kind, text }]
 }
 

@@ -78,26 +78,23 @@ rules! {
     "rollout-gap", Failing, 0.99 0.99, words::rollout, |e| lost_in_rollouts(e, true);
     /// A call failed, or a probe was refused, around a change of the endpoints.
     "rollout-gap-once", Suspect, 0.71 0.71, words::rollout, |e| lost_in_rollouts(e, false);
-    /// The Service or its endpoints are missing, and the API server's side says that calls fail.
-    "no-backends-and-calls-fail", Failing, 0.99 0.99, nothing, |e| e.no_backends()?.when(e.api_says_so || e.theirs_fails());
-    /// The Service or its endpoints have been missing for `no_backends` and no call was answered since, or a call failed.
-    "no-backends", Failing, 0.99 0.99, nothing, |e| e.no_backends()?.when(e.is_admission() && e.is_missed());
+    /// The Service or its endpoints are missing, and a call failed; or a webhook has missed them for `no_backends`, and no
+    /// call was answered since.
+    "no-backends", Failing, 0.99 0.99, nothing, |e| {
+        e.no_backends()?.when(e.api_says_so || e.theirs_fails() || e.is_admission() && e.is_missed())
+    };
     /// The Service or its endpoints are missing: that may be a rollout.
     "no-backends-yet", Suspect, 0.99 0.99, nothing, |e| e.no_backends();
     /// It is bypassed, and no backend answers a probe, as before the bypass.
     "bypassed-still-dead", Failing, 0.99 0.97, nothing, |e| e.all_dead()?.when(e.is_dead_as_before());
     /// It is on probation, a canary that was sent since got through, and every backend answers.
     "probation-passed", Healthy, 0.9 0.9, nothing, |e| well(e.has_passed_probation() && e.is_good());
-    /// The connection that hookwatch kept to a backend that left is silent, and a call ran into its timeout since.
-    "pooled-connection-and-timeout", Failing, 0.99 0.99, words::stale, |e| e.stale(|stale| stale.own && stale.speaks);
-    /// The connection that hookwatch kept to a backend that left is silent, and a canary waits for no other hook.
-    "pooled-connection-and-canary", Failing, 0.95 0.95, words::stale, |e| {
-        e.stale(|stale| stale.own && e.canary_late.is_some() && !e.others_hang)
-    };
-    /// It was named for dead pooled connections a moment ago, and the API server may still have some.
-    "pooled-connection-goes-on", Failing, 0.97 0.97, words::stale, |e| {
+    /// The connection that hookwatch kept to a backend that left is silent; and a call ran into its timeout since, a canary
+    /// waits for no other hook, or it was named for that a moment ago and the API server may still have such connections.
+    "pooled-connection-and-calls", Failing, 0.98 0.98, words::stale, |e| {
+        let canary = e.canary_late.is_some() && !e.others_hang;
         let named = e.was_failing_with() == Some(Cause::StaleConnection);
-        e.stale(|stale| stale.own && !stale.over && named)
+        e.stale(|stale| stale.own && (stale.speaks || canary || named && !stale.over))
     };
     /// The connection that hookwatch kept to a backend that left is silent: the API server may have such ones.
     "pooled-connection", Suspect, 0.98 0.97, words::stale, |e| e.stale(|stale| stale.own && !stale.over);
@@ -112,6 +109,12 @@ rules! {
         let cause = if e.is_partial() { e.partial_cause() } else { e.api_cause() };
         Hit::new(cause, None).when(e.api_says_so && e.is_burst())
     };
+    /// The API server's side says that it fails, as its own cause has it, and no probe from here ever got through.
+    "extension-fails-own-path", Failing, 0.85 0.85, nothing, |e| {
+        let (worst, _) = e.worst()?;
+        let said = e.theirs.as_ref()?.fails??;
+        Hit::new(said, Some(worst.since)).when(worst.is_path() && !worst.was_alive)
+    };
     /// The API server's side says that calls fail, and no backend answers a probe.
     "calls-fail-and-probes", Failing, 0.99 0.96, words::late, |e| {
         let (worst, _) = e.worst()?;
@@ -124,6 +127,10 @@ rules! {
     };
     /// The API server's side says that calls fail, and some backends are dead.
     "calls-fail-and-some-probes", Failing, 0.99 0.94, words::late, |e| e.some_dead(e.partial_cause())?.when(e.api_says_so);
+    /// The API server's side says that it fails, and backends take connections from here.
+    "extension-unavailable", Suspect, 0.7 0.7, nothing, |e| e.theirs_alone()?.when(available(e.hook).is_some());
+    /// Conversions fail, and backends take connections from here.
+    "extension-fails", Suspect, 0.6 0.6, nothing, |e| e.theirs_alone();
     /// Calls under a name that several hooks share fail, and no refusal shows by its URL that it means this one.
     "calls-fail-shared-name", Suspect, 0.53 0.17, words::reached, |e| e.api()?.when(e.ambiguous && !e.is_named());
     /// A refused canary names it and users' calls fail; nobody listens, or the inventory is late.
@@ -141,18 +148,6 @@ rules! {
     };
     /// Users' calls fail: that is certain, and why is a guess.
     "calls-fail", Failing, 0.99 0.47, words::reached, |e| e.api();
-    /// The API server's side says that it fails, as its own cause has it, and no probe from here ever got through.
-    "extension-fails-own-path", Failing, 0.85 0.85, nothing, |e| {
-        let (worst, _) = e.worst()?;
-        let said = e.theirs.as_ref()?.fails??;
-        Hit::new(said, Some(worst.since)).when(worst.is_path() && !worst.was_alive)
-    };
-    /// The API server's side says that it fails, and no backend answers a probe.
-    "extension-fails-and-probes", Failing, 0.95 0.95, nothing, |e| e.all_dead()?.when(e.theirs.as_ref()?.fails.is_some());
-    /// The API server's side says that it fails, and some backends are dead.
-    "extension-fails-and-some-probes", Failing, 0.85 0.85, nothing, |e| {
-        e.some_dead(Cause::Partial)?.when(e.theirs.as_ref()?.fails.is_some())
-    };
     /// It works for the API server, and no probe from here ever got through.
     "extension-works-own-path", Healthy, 0.7 0.7, nothing, |e| {
         let (worst, _) = e.worst()?;
@@ -163,10 +158,6 @@ rules! {
         let works = e.theirs.as_ref()?.works_since.is_some();
         e.all_dead()?.when(e.was_failing() && !works && !e.scene.self_doubt)
     };
-    /// The API server's side says that it fails, and backends take connections from here.
-    "extension-unavailable", Suspect, 0.7 0.7, nothing, |e| e.theirs_alone()?.when(available(e.hook).is_some());
-    /// Conversions fail, and backends take connections from here.
-    "extension-fails", Suspect, 0.6 0.6, nothing, |e| e.theirs_alone();
     /// It is slow for the API server, and probes are answered late.
     "extension-slow-and-probes", Failing, 0.9 0.9, nothing, |e| {
         let slow = e.theirs.as_ref()?.slow;

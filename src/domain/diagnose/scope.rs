@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::domain::hook::{Hook, Labels, Scope};
+use crate::domain::hook::{Hook, Labels, Rule, Scope};
 
 /// Names told of a list; the rest is a number.
 const TOLD: usize = 4;
@@ -12,47 +12,37 @@ pub(super) fn sentence(hook: &Hook, namespaces: Option<&BTreeMap<String, Labels>
     if hook.rules.is_empty() {
         return None;
     }
-    let operations: BTreeSet<&str> = hook
-        .rules
-        .iter()
-        .flat_map(|rule| rule.operations.iter().map(String::as_str))
-        .collect();
-    let operations = match operations.contains("*") {
-        true => "every operation".to_owned(),
-        false => list(operations.into_iter().map(str::to_owned).collect()),
-    };
-    let mut resources: BTreeSet<String> = BTreeSet::new();
-    for rule in &hook.rules {
-        for group in &rule.api_groups {
-            for resource in &rule.resources {
-                resources.insert(match (group.as_str(), resource.as_str()) {
-                    ("*", "*" | "*/*") => "*".to_owned(),
-                    ("" | "*", resource) => resource.to_owned(),
-                    (group, resource) => format!("{resource}.{group}"),
-                });
-            }
-        }
-    }
-    let resources = match resources.contains("*") {
-        true => "all resources".to_owned(),
-        false => list(resources.into_iter().collect()),
-    };
+    let operations = hook.rules.iter().flat_map(|rule| rule.operations.iter().cloned());
+    let operations = all_or_named("every operation", operations);
+    let resources = all_or_named("all resources", hook.rules.iter().flat_map(resources));
     let cluster_only = hook.rules.iter().all(|rule| rule.scope == Scope::Cluster);
-    let place = match cluster_only {
-        true => String::new(),
-        false => format!(" in {}", places(hook, namespaces)),
-    };
-    let objects = match hook.object_selector.is_empty() {
-        true => "",
-        false => ", objects that its objectSelector selects",
-    };
-    let conditions = match hook.match_conditions.is_empty() {
-        true => "",
-        false => ", as far as its matchConditions allow",
-    };
+    let place = (!cluster_only).then(|| format!(" in {}", places(hook, namespaces)));
+    let place = place.unwrap_or_default();
+    let selects = (!hook.object_selector.is_empty()).then_some(", objects that its objectSelector selects");
+    let allows = (!hook.match_conditions.is_empty()).then_some(", as far as its matchConditions allow");
+    let (objects, conditions) = (selects.unwrap_or_default(), allows.unwrap_or_default());
     Some(format!(
         "It is called for {operations} of {resources}{place}{objects}{conditions}."
     ))
+}
+
+fn all_or_named(all: &str, names: impl Iterator<Item = String>) -> String {
+    let names: BTreeSet<String> = names.collect();
+    if names.contains("*") {
+        all.to_owned()
+    } else {
+        list(names.into_iter().collect())
+    }
+}
+
+fn resources(rule: &Rule) -> impl Iterator<Item = String> {
+    let named = |group: &str, resource: &str| match (group, resource) {
+        ("*", "*" | "*/*") => "*".to_owned(),
+        ("" | "*", resource) => resource.to_owned(),
+        (group, resource) => format!("{resource}.{group}"),
+    };
+    let groups = rule.api_groups.iter();
+    groups.flat_map(move |group| rule.resources.iter().map(move |resource| named(group, resource)))
 }
 
 fn places(hook: &Hook, namespaces: Option<&BTreeMap<String, Labels>>) -> String {
@@ -77,16 +67,14 @@ fn places(hook: &Hook, namespaces: Option<&BTreeMap<String, Labels>>) -> String 
 fn list(mut names: Vec<String>) -> String {
     let more = names.len().saturating_sub(TOLD);
     names.truncate(TOLD);
-    match more {
-        0 => names.join(", "),
-        more => format!("{} and {more} more", names.join(", ")),
-    }
+    let more = (more > 0).then(|| format!(" and {more} more"));
+    names.join(", ") + &more.unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::hook::{Rule, Selector, SelectorOperator, SelectorRequirement};
+    use crate::domain::hook::{Selector, SelectorOperator, SelectorRequirement};
     use crate::domain::matching::tests::hook;
 
     fn rule(operations: &[&str], groups: &[&str], resources: &[&str]) -> Rule {

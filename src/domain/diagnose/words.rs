@@ -198,7 +198,7 @@ pub fn rollout(evidence: &Evidence<'_>) -> Vec<String> {
             percent if percent < 1.0 => "under 1 %".to_owned(),
             percent => format!("{percent:.0} %"),
         };
-        let times = match gap.bursts.number {
+        let times = match gap.bursts {
             1 => String::new(),
             n => format!(", in {n} bursts"),
         };

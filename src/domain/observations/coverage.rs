@@ -69,15 +69,6 @@ fn covered_by(hook: &Hook, coverage: &Coverage, inventory: &Inventory) -> Vec<Ca
 }
 
 impl Coverage {
-    /// Coverage by the canaries that always are, with hookwatch's own in this namespace, and by these.
-    pub fn new(own_namespace: &str, further: Vec<FurtherCanary>) -> Self {
-        Self {
-            own_namespace: own_namespace.to_owned(),
-            further,
-            by_hook: BTreeMap::new(),
-        }
-    }
-
     /// Takes in which hooks there are now.
     pub fn take(&mut self, inventory: &Inventory) {
         let hooks = inventory.hooks.iter();

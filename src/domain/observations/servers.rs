@@ -136,10 +136,12 @@ impl Servers {
     /// another process a moment ago is one, too.
     pub fn unanswered(&self, history: &History, now: Time) -> Option<&str> {
         let unanswered = |(target, state): (&String, &TargetState)| {
-            let failure = state.failure.as_ref();
+            let failed = state
+                .failure
+                .as_ref()
+                .is_some_and(|failure| is_unanswered(failure.reason));
             let a_moment_ago = state.answered_within(t::answered_a_moment_ago(), now);
-            failure.is_some_and(|failure| is_unanswered(failure.reason))
-                && !(a_moment_ago && history.replicas_behind(target) > 1)
+            failed && !(a_moment_ago && history.replicas_behind(target) > 1)
         };
         let targets = &self.targets;
         let first = targets.values().next()?.failure.as_ref()?;
@@ -150,40 +152,40 @@ impl Servers {
     /// another process, and the old one is not missed.
     fn silent_behind(history: &History, target: &str, state: &TargetState, now: Time) -> Vec<SilentView> {
         let known: Vec<(Option<Time>, Time)> = history.processes_behind(target).collect();
-        let replaced = |last| known.iter().any(|(started, _)| *started > Some(last));
-        let others_answer = |last| {
-            let mut others = known.iter().filter(|(_, at)| *at > last);
-            others.any(|(_, at)| now.since(*at) < t::answers_lately())
+        let is_silent = |last: Time| {
+            let others_answer = |(_, at): &(_, Time)| *at > last && now.since(*at) < t::answers_lately();
+            let replaced = known.iter().any(|(started, _)| *started > Some(last));
+            known.iter().any(others_answer) && !replaced && state.is_silent_since(last, now)
         };
-        let silent = known.iter().copied().filter(|(_, last)| {
-            others_answer(*last) && !replaced(*last) && state.is_silent_since(*last, now)
-        });
-        let views = silent.map(|(started, since)| SilentView { started, since });
-        views.collect()
+        let views = known
+            .iter()
+            .map(|&(started, since)| SilentView { started, since });
+        views.filter(|view| is_silent(view.since)).collect()
     }
 
     /// The API servers that stopped answering while others go on.
     pub fn sick(&self, history: &History, now: Time) -> Vec<Sick> {
         let mut sick = Vec::new();
         for (target, state) in &self.targets {
-            let others_answer = || {
-                let mut others = self.targets.iter().filter(|(other, _)| *other != target);
-                others.any(|(_, other)| other.answered_within(t::answers_lately(), now))
-            };
-            let mut note = |who: String, since: Time| {
-                let why = state.last_words.clone();
-                sick.push(Sick { who, since, why });
+            let mut others = self.targets.iter().filter(|(other, _)| *other != target);
+            let others_answer = others.any(|(_, other)| other.answered_within(t::answers_lately(), now));
+            let why = &state.last_words;
+            let note = |who: String, since: Time| Sick {
+                who,
+                since,
+                why: why.clone(),
             };
             let unanswered = state.last_good.filter(|good| state.is_silent_since(*good, now));
-            if let Some(since) = unanswered.filter(|_| others_answer()) {
-                note(format!("API server {target}"), since);
+            if let Some(since) = unanswered.filter(|_| others_answer) {
+                sick.push(note(format!("API server {target}"), since));
                 continue;
             }
-            for SilentView { started, since } in Self::silent_behind(history, target, state, now) {
+            let silent = Self::silent_behind(history, target, state, now).into_iter();
+            sick.extend(silent.map(|SilentView { started, since }| {
                 let one = |started| format!("the one started at {started}");
                 let which = started.map_or_else(|| "one of them".to_owned(), one);
-                note(format!("of the API servers behind {target} {which}"), since);
-            }
+                note(format!("of the API servers behind {target} {which}"), since)
+            }));
         }
         sick
     }
@@ -208,11 +210,13 @@ impl Servers {
             }
             let one = "One of the API servers behind";
             let which = if shared { one } else { "API server" };
-            let since = readiness.since.map(|since| now.since(since));
-            let since = since.filter(|since| *since >= t::worth_telling());
-            let since = since.map_or_else(String::new, |since| format!(" (for {} now)", human(since)));
-            let many = readiness.failing.len() > 1;
-            let fail = if many { "fail" } else { "fails" };
+            let since = readiness.since.map(|since| human(now.since(since)));
+            let since = since.map_or_else(String::new, |since| format!(" (for {since} now)"));
+            let fail = if readiness.failing.len() > 1 {
+                "fail"
+            } else {
+                "fails"
+            };
             let starts = readiness.failing.iter().any(|check| is_start_up(check));
             let checks = listed(&readiness.failing);
             said.push(match failing.filter(|_| starts) {

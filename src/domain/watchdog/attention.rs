@@ -2,24 +2,25 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Attention, Watchdog};
+use super::messages::Attention;
+use crate::domain::diagnose::plane::is_culprit;
 use crate::domain::hook::{Backend, BackendPath, HookId};
+use crate::domain::observations::Observations;
 use crate::domain::probing::BackendState;
 use crate::domain::thresholds as t;
 use crate::domain::time::Time;
 use crate::domain::verdict::{ControlPlane, Verdict};
 use crate::domain::vocabulary::{Cause, Health, Writes};
 
-impl Watchdog {
+impl Attention {
     /// Looks closer wherever something is odd, and everywhere until there is a baseline.
-    pub(super) fn attend(
-        &self,
+    pub(super) fn of(
+        seen: &Observations,
         verdicts: &[Verdict],
         states: &BTreeMap<&HookId, Vec<(Backend, BackendState)>>,
         control_plane: &ControlPlane,
         now: Time,
     ) -> Attention {
-        let seen = &self.seen;
         let odd = |(backend, state): &(Backend, BackendState)| match state {
             BackendState::Alive { .. } | BackendState::Untried { .. } => false,
             BackendState::Dead(dead) if dead.was_alive => true,
@@ -32,14 +33,12 @@ impl Watchdog {
             let Some(id) = verdict.hook() else { continue };
             // What is suspect for long is looked at as often as everything else: a closer look costs the API server
             // more than it brings. An API that is unavailable for weeks is common and no emergency.
-            let lasting = verdict
-                .since
-                .is_some_and(|since| now.since(since) >= t::attended());
-            let is_to_be_watched = verdict.health == Health::Failing && verdict.kind.is_admission();
-            match lasting && !is_to_be_watched {
-                true => hooks.remove(&id),
-                false => hooks.insert(id),
-            };
+            let since = verdict.since.filter(|_| !is_culprit(verdict));
+            if since.is_some_and(|since| now.since(since) >= t::attended()) {
+                hooks.remove(&id);
+            } else {
+                hooks.insert(id);
+            }
         }
         // A canary that is late or slow speaks of one of the hooks it meets.
         let mut canary_is_odd = false;
@@ -56,9 +55,9 @@ impl Watchdog {
             || control_plane.not_a_hook.is_some()
             || seen.history.is_young();
         // Whatever a rollout breaks passes within seconds. Probes alone: scrapes cost the API server.
-        hooks.extend(seen.moved_since(now.before(t::moved())).into_iter().cloned());
+        hooks.extend(seen.changes.moved_since(now.before(t::moved())).cloned());
         hooks.extend(seen.doomed().cloned());
-        Attention { everywhere, hooks }
+        Self { everywhere, hooks }
     }
 }
 
