@@ -254,8 +254,7 @@ impl CanaryMemory {
     }
 
     fn is_slow(&self, took: Duration) -> bool {
-        let (factor, at_least) = (t::slow_factor(), t::slow_canary_at_least());
-        self.usual.is_slow(took, factor, at_least)
+        self.usual.is_slow(took.as_secs_f64(), t::slow_at_least())
     }
 
     fn describe(&self, now: Time) -> (&'static str, String) {

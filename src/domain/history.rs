@@ -6,7 +6,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::hook::HookKind;
 use super::row;
@@ -134,16 +133,17 @@ impl Usual {
         self.sorted.get(self.sorted.len().checked_sub(1)? / 2).copied()
     }
 
-    /// Whether seconds are far above the usual, and at least so many; false when nothing is usual yet.
-    pub fn is_exceeded(&self, seconds: f64, factor: f64, at_least: f64) -> bool {
-        seconds >= at_least && self.median().is_some_and(|usual| seconds >= factor * usual)
+    /// Whether so many seconds are slow.
+    pub fn is_slow(&self, seconds: f64, at_least: f64) -> bool {
+        is_slow(seconds, self.median(), at_least)
     }
+}
 
-    /// Whether a probe or a canary that took so long was slow: it was so whatever is usual, or it took `factor` times
-    /// the usual, and at least so long.
-    pub fn is_slow(&self, took: Duration, factor: f64, at_least: Duration) -> bool {
-        took >= t::slow_probe_always() || self.is_exceeded(took.as_secs_f64(), factor, at_least.as_secs_f64())
-    }
+/// Whether so many seconds are slow, of whatever is waited for: they are so whatever is usual, or they are far above the
+/// usual, and at least so many.
+pub fn is_slow(seconds: f64, usual: Option<f64>, at_least: f64) -> bool {
+    let far_above = usual.is_some_and(|usual| seconds >= t::slow_factor() * usual);
+    seconds >= t::slow_always() || seconds >= at_least && far_above
 }
 
 /// What is usual, learnt in calm times only, so that a long outage never becomes the new normal.

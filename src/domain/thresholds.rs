@@ -110,20 +110,14 @@ thresholds! { CHOSEN Chosen:
     /// A write or an attempt under way for this long does not come back. Sooner, slow ones count; later, it is known
     /// later by as much.
     late: Duration = s(2);
-    /// Seconds: a call, a write or a conversion slower than this is slow whatever is usual.
+    /// Seconds: a call, a write, a canary, a probe or a conversion slower than this is slow whatever is usual.
     slow_always: f64 = 0.5;
-    /// Seconds: a call faster than this is never slow; and what a hook usually takes counts up to this.
+    /// Seconds: a call or a canary faster than this is never slow; and what a hook usually takes counts up to this.
     slow_at_least: f64 = 0.1;
     /// Between the two it is slow when it takes this many times the usual.
     slow_factor: f64 = 5.0;
-    /// A direct probe or a canary slower than this is slow whatever is usual.
-    slow_probe_always: Duration = s(1);
-    /// A direct probe faster than this is never slow: it may wait for a TLS handshake on a loaded machine.
-    slow_probe_at_least: Duration = ms(300);
-    /// Between the two a probe is slow when it takes this many times the usual.
-    slow_probe_factor: f64 = 8.0;
-    /// A canary faster than this is never slow.
-    slow_canary_at_least: Duration = ms(100);
+    /// Seconds: a direct probe faster than this is never slow. It may wait for a TLS handshake on a loaded machine.
+    slow_probe_at_least: f64 = 0.3;
     /// Fewer failed calls than this may be a rollout's burst; fewer calls say nothing of their mean.
     few_calls: f64 = 3.0;
     /// With fewer calls, or denials, in the newest interval a longer span is looked at.

@@ -1,6 +1,6 @@
 //! What the API server counted of one hook over a span of time.
 
-use crate::domain::history::Window;
+use crate::domain::history::{Window, is_slow};
 use crate::domain::hook::{FailurePolicy, Hook, HookKind};
 use crate::domain::snapshot::Cumulative;
 use crate::domain::thresholds as t;
@@ -142,8 +142,8 @@ impl Counters {
     }
 
     fn is_slow(&self, usual: Option<f64>) -> bool {
-        let slower_than_usual = self.mean >= usual.map(|usual| t::slow_factor() * usual) && usual.is_some();
-        self.mean >= Some(t::slow_always()) || self.mean >= Some(t::slow_at_least()) && slower_than_usual
+        self.mean
+            .is_some_and(|mean| is_slow(mean, usual, t::slow_at_least()))
     }
 
     /// When the span began.

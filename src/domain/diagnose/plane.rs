@@ -143,10 +143,7 @@ impl<'a> Plane<'a> {
             blocked |=
                 results.failed >= t::few_calls() && results.failed >= t::most_calls() * results.total();
             let mean = window.gained.all_writes().duration.mean();
-            let (factor, at_least) = (t::slow_factor(), t::delayed_at_least());
-            slow |= mean.is_some_and(|mean| {
-                mean >= t::slow_always() || self.baseline.write.is_exceeded(mean, factor, at_least)
-            });
+            slow |= mean.is_some_and(|mean| self.baseline.write.is_slow(mean, t::delayed_at_least()));
             let unheard = self.canaries.iter();
             let unheard = unheard.filter_map(|(_, memory)| memory.unheard_at(self.now));
             // Beside one that is known not to answer, a canary without an answer says nothing of the others.
@@ -258,8 +255,8 @@ impl<'a> Plane<'a> {
         let turned_away = gained.write_results.throttled + gained.queue_rejected >= 1.0
             || gained.in_queue.read_only + gained.in_queue.mutating >= 1.0;
         let mean = gained.reads.mean();
-        let (factor, at_least) = (t::own_factor(), t::excess_at_least());
-        let slow_reads = mean.is_some_and(|mean| baseline.read.is_exceeded(mean, factor, at_least));
+        let usual = baseline.read.median().map(|usual| t::own_factor() * usual);
+        let slow_reads = usual.is_some_and(|slow| mean >= Some(slow.max(t::excess_at_least())));
         let etcd = gained.etcd.mean().zip(baseline.etcd.median());
         let etcd_slows_too = etcd.is_none_or(|(etcd, usual)| etcd >= t::etcd_slows_too() * usual);
         let swamped = (more_reads || crowded && as_many_reads) && etcd_slows_too || turned_away;
