@@ -8,12 +8,11 @@ mod table;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::str::FromStr;
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use hookwatch::domain::diagnose::rules::TABLE;
-use hookwatch::domain::thresholds::{Origin, ablation, all};
+use hookwatch::domain::thresholds::{CHOSEN, ablation};
 
 use crate::breaking::Farthest;
 use crate::compare::{Difference, Options, compare};
@@ -52,36 +51,19 @@ pub struct AblateArguments {
     /// Try the library's tests, too, with what changed nothing in the campaign
     #[arg(long)]
     tests: bool,
+    /// Also write what each change came to, as JSON, for `document`
+    #[arg(long, value_name = "FILE")]
+    into: Option<PathBuf>,
     /// How many processes at a time, of one thread each
     #[arg(long, default_value_t = 2)]
     jobs: usize,
 }
 
 /// One threshold multiplied, or one rule switched off.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct Change {
     name: String,
     factor: f64,
-}
-
-impl Change {
-    /// Makes it, for the rest of this process.
-    pub fn make(&self) {
-        ablation::change(&self.name, self.factor);
-    }
-}
-
-impl FromStr for Change {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (name, factor) = text.split_once('=').ok_or("it takes NAME=FACTOR")?;
-        let factor = factor
-            .parse()
-            .map_err(|_| format!("{factor:?} is no number to multiply with"))?;
-        let name = name.to_owned();
-        Ok(Self { name, factor })
-    }
 }
 
 impl std::fmt::Display for Change {
@@ -99,8 +81,6 @@ struct Trial {
 /// Every rule but the last, which applies to everything, and every chosen threshold, those of a name in `only` where
 /// there is any.
 fn trials(only: &[String]) -> anyhow::Result<Vec<Trial>> {
-    let rules = &TABLE[..TABLE.len() - 1];
-    let is_rule = |name: &str| rules.iter().any(|rule| rule.name == name);
     let trial = |name: &str, factor: f64, done: String| Trial {
         change: Change {
             name: name.to_owned(),
@@ -108,21 +88,12 @@ fn trials(only: &[String]) -> anyhow::Result<Vec<Trial>> {
         },
         done,
     };
-    // A rule and a threshold may have one name: times one, the threshold stays as it is.
-    let mut trials: Vec<Trial> = rules
-        .iter()
-        .map(|rule| trial(rule.name, 1.0, "off".to_owned()))
-        .collect();
-    for threshold in all().filter(|threshold| threshold.origin == Origin::Chosen) {
-        let too = if is_rule(threshold.name) {
-            ", and the rule off"
-        } else {
-            ""
-        };
-        trials.extend(FACTORS.map(|factor| {
-            let value = threshold.value;
-            trial(threshold.name, factor, format!("{value} x {factor}{too}"))
-        }));
+    let rules = &TABLE[..TABLE.len() - 1];
+    let rules = rules.iter().map(|rule| trial(rule.name, 0.0, "off".to_owned()));
+    let mut trials: Vec<Trial> = rules.collect();
+    for threshold in CHOSEN {
+        let value = threshold.value;
+        trials.extend(FACTORS.map(|factor| trial(threshold.name, factor, format!("{value} x {factor}"))));
     }
     if only.is_empty() {
         return Ok(trials);
@@ -150,6 +121,10 @@ pub fn print(arguments: &AblateArguments) -> anyhow::Result<()> {
     let _ = std::fs::remove_dir_all(&folder);
     let table = table?;
     print!("{table}");
+    if let Some(path) = &arguments.into {
+        let written = serde_json::to_vec_pretty(&table)?;
+        std::fs::write(path, written).with_context(|| format!("cannot write {}", path.display()))?;
+    }
     if arguments.tests {
         for (change, done) in table.without_effect() {
             println!("{change} ({done}): {}", suites::try_with(change));
@@ -230,7 +205,7 @@ fn trace(arguments: &AblateArguments, change: Option<&Change>, into: &Path) -> a
         }
     }
     if let Some(change) = change {
-        command.args(["--change", &change.to_string()]);
+        command.env(ablation::VARIABLE, change.to_string());
     }
     let output = command.output().context("cannot run the campaign itself")?;
     if !output.status.success() {
@@ -248,8 +223,7 @@ mod tests {
     #[test]
     fn every_rule_but_the_last_is_tried_once_and_every_chosen_threshold_twice() {
         let all = trials(&[]).unwrap();
-        let chosen = hookwatch::domain::thresholds::all().filter(|it| it.origin == Origin::Chosen);
-        assert_eq!(all.len(), TABLE.len() - 1 + 2 * chosen.count());
+        assert_eq!(all.len(), TABLE.len() - 1 + 2 * CHOSEN.len());
         assert!(!all.iter().any(|trial| trial.change.name == "no-data"));
         let some = trials(&["late".to_owned()]).unwrap();
         assert_eq!(some.len(), 2);
@@ -257,12 +231,12 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_read_back_as_it_was_written() {
-        let change = Change {
-            name: "slow-calls".to_owned(),
-            factor: 0.5,
-        };
-        assert_eq!(change.to_string().parse(), Ok(change));
-        assert!("slow-calls".parse::<Change>().is_err());
+    fn no_rule_and_threshold_have_one_name() {
+        let rules = TABLE.iter().map(|rule| rule.name);
+        assert!(
+            !rules
+                .into_iter()
+                .any(|rule| CHOSEN.iter().any(|it| it.name == rule))
+        );
     }
 }

@@ -4,7 +4,7 @@ mod page;
 
 use std::fmt::Write;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use serde::Deserialize;
@@ -15,6 +15,43 @@ pub struct DocumentArguments {
     /// Report of a campaign, as `--output json` writes it
     #[arg(long, value_name = "FILE")]
     pub report: PathBuf,
+    /// What came of changes, as `ablate --into` writes it
+    #[arg(long, value_name = "FILE")]
+    pub ablation: PathBuf,
+}
+
+/// What the page takes from an ablation.
+#[derive(Debug, Deserialize)]
+struct Ablation {
+    before: Before,
+    rows: Vec<Tried>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Before {
+    incidents: usize,
+}
+
+/// One change and what came of it.
+#[derive(Debug, Deserialize)]
+struct Tried {
+    change: Change,
+    differ: usize,
+    sooner: usize,
+    moved: Option<Moved>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Change {
+    name: String,
+    factor: f64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Moved {
+    right: f64,
+    wrong: f64,
+    innocent: i64,
 }
 
 /// What the page takes from a report.
@@ -42,11 +79,46 @@ struct RuleFigures {
 /// # Errors
 /// When the report cannot be read.
 pub fn text(arguments: &DocumentArguments) -> anyhow::Result<String> {
-    let path = &arguments.report;
-    let report = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let figures: Figures = serde_json::from_slice(&report)
-        .with_context(|| format!("{} is no report of a campaign", path.display()))?;
-    Ok(page::page(&|name| figures.measured(name)))
+    let figures: Figures = from_json(&arguments.report, "report of a campaign")?;
+    let ablation: Ablation = from_json(&arguments.ablation, "result of an ablation")?;
+    Ok(page::page(&|name| {
+        figures.measured(name).or_else(|| ablation.cost(name))
+    }))
+}
+
+fn from_json<T: serde::de::DeserializeOwned>(path: &Path, what: &str) -> anyhow::Result<T> {
+    let read = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    serde_json::from_slice(&read).with_context(|| format!("{} is no {what}", path.display()))
+}
+
+impl Ablation {
+    /// What half and twice a threshold's value came to, as the cells of a table.
+    fn cost(&self, name: &str) -> Option<String> {
+        let cell = |factor: f64| {
+            let mut rows = self.rows.iter().map(|row| (&row.change, row));
+            let row = rows.find(|(change, _)| change.name == name && change.factor == factor);
+            row.map(|(_, row)| row.cell(self.before.incidents))
+        };
+        Some(format!("{} | {}", cell(0.5)?, cell(2.0)?))
+    }
+}
+
+impl Tried {
+    fn cell(&self, incidents: usize) -> String {
+        let Some(moved) = &self.moved else {
+            return "cannot be played".to_owned();
+        };
+        if self.differ == 0 {
+            return "nothing".to_owned();
+        }
+        let mut said = vec![format!("{:.0} %", 100.0 * self.differ as f64 / incidents as f64)];
+        for (what, points) in [("right", moved.right), ("wrong", moved.wrong)] {
+            said.extend((points.abs() >= 0.05).then(|| format!("{what} {points:+.1}")));
+        }
+        said.extend((moved.innocent != 0).then(|| format!("innocent bypasses {:+}", moved.innocent)));
+        said.extend((self.sooner > 0).then(|| format!("{} bypasses sooner", self.sooner)));
+        said.join(", ")
+    }
 }
 
 impl Figures {

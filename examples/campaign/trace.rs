@@ -64,10 +64,6 @@ pub struct TraceArguments {
     /// Also write how right all incidents together were, as JSON
     #[arg(long, value_name = "FILE", hide = true)]
     pub figures: Option<PathBuf>,
-    /// Trace with one threshold changed, or with one rule switched off
-    #[cfg(feature = "ablation")]
-    #[arg(long, value_name = "NAME=FACTOR", hide = true)]
-    pub change: Option<crate::ablate::Change>,
 }
 
 /// What a block is made from.
@@ -84,10 +80,6 @@ enum Source {
 /// # Errors
 /// When a folder cannot be read or replayed, or the file cannot be written.
 pub fn write(arguments: &TraceArguments) -> anyhow::Result<()> {
-    #[cfg(feature = "ablation")]
-    if let Some(change) = &arguments.change {
-        change.make();
-    }
     let sources = sources(arguments)?;
     let compressed = arguments.into.extension().is_some_and(|ending| ending == "gz");
     // Each block is compressed alone: gzip files one after the other are a gzip file.

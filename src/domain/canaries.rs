@@ -250,11 +250,12 @@ impl CanaryMemory {
     fn is_slowish(&self, report: &CanaryReport) -> bool {
         let took = report.took.as_secs_f64();
         let usual = self.usual.median();
-        usual.is_some_and(|usual| took >= t::slowish_factor() * usual && took >= usual + t::slowish_by())
+        usual.is_some_and(|usual| took >= t::more_than_usual() * usual && took >= usual + t::slowish_by())
     }
 
     fn is_slow(&self, took: Duration) -> bool {
-        self.usual.is_slow(took.as_secs_f64(), t::slow_at_least())
+        let limits = t::slow_at_least()..t::slow_probe_always();
+        self.usual.is_slow(took.as_secs_f64(), limits)
     }
 
     fn describe(&self, now: Time) -> (&'static str, String) {

@@ -5,6 +5,7 @@
 //! apart.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::hook::HookKind;
@@ -134,16 +135,16 @@ impl Usual {
     }
 
     /// Whether so many seconds are slow.
-    pub fn is_slow(&self, seconds: f64, at_least: f64) -> bool {
-        is_slow(seconds, self.median(), at_least)
+    pub fn is_slow(&self, seconds: f64, limits: Range<f64>) -> bool {
+        is_slow(seconds, self.median(), limits)
     }
 }
 
-/// Whether so many seconds are slow, of whatever is waited for: they are so whatever is usual, or they are far above the
-/// usual, and at least so many.
-pub fn is_slow(seconds: f64, usual: Option<f64>, at_least: f64) -> bool {
+/// Whether so many seconds are slow, of whatever is waited for: below the limits they never are, beyond them always, and
+/// between them when they are far above the usual.
+pub fn is_slow(seconds: f64, usual: Option<f64>, limits: Range<f64>) -> bool {
     let far_above = usual.is_some_and(|usual| seconds >= t::slow_factor() * usual);
-    seconds >= t::slow_always() || seconds >= at_least && far_above
+    seconds >= limits.end || limits.contains(&seconds) && far_above
 }
 
 /// What is usual, learnt in calm times only, so that a long outage never becomes the new normal.
@@ -214,7 +215,7 @@ impl History {
         let (at, mut snapshot) = (scrape.at, scrape.snapshot);
         snapshot.make_up_for_rejections();
         self.replicas
-            .retain(|_, replica| at.since(replica.at) < t::forget_replica());
+            .retain(|_, replica| at.since(replica.at) < t::forget_server());
         self.windows = None;
         let time = |seconds: f64| Time::from_unix_millis((seconds * 1_000.0).round() as u64);
         let key = (scrape.target, snapshot.process_start.map(time));

@@ -6,24 +6,11 @@
 
 use std::time::Duration;
 
-/// Where a number comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Origin {
-    /// A constant of Kubernetes, or follows from one.
-    Kubernetes,
-    /// Measured.
-    Measured,
-    /// Chosen; what other values cost was tried.
-    Chosen,
-}
-
 /// One number.
 #[derive(Debug, Clone, Copy)]
 pub struct Threshold {
     /// Its name.
     pub name: &'static str,
-    /// Where it comes from.
-    pub origin: Origin,
     /// Its value as it stands in the code, without its unit.
     pub value: &'static str,
     /// What it means, and why it is what it is.
@@ -31,7 +18,7 @@ pub struct Threshold {
 }
 
 macro_rules! thresholds {
-    ($table:ident $origin:ident: $($(#[doc = $about:literal])+ $name:ident: $kind:ty = $value:expr;)+) => {
+    ($(#[doc = $origin:literal])* $table:ident: $($(#[doc = $about:literal])+ $name:ident: $kind:ty = $value:expr;)+) => {
         $(
             $(#[doc = $about])+
             #[cfg(not(feature = "ablation"))]
@@ -40,18 +27,13 @@ macro_rules! thresholds {
             #[cfg(feature = "ablation")]
             pub fn $name() -> $kind { ablation::scaled(stringify!($name), $value) }
         )+
-        const $table: &[Threshold] = &[$(Threshold {
+        $(#[doc = $origin])*
+        pub const $table: &[Threshold] = &[$(Threshold {
             name: stringify!($name),
-            origin: Origin::$origin,
             value: stringify!($value),
             about: &[$($about),+],
         }),+];
     };
-}
-
-/// All of them.
-pub fn all() -> impl Iterator<Item = &'static Threshold> {
-    KUBERNETES.iter().chain(MEASURED).chain(CHOSEN)
 }
 
 const fn s(seconds: u64) -> Duration {
@@ -62,7 +44,9 @@ const fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }
 
-thresholds! { KUBERNETES Kubernetes:
+thresholds! {
+    /// Constants of Kubernetes, or what follows from one.
+    KUBERNETES:
     /// Seconds: the largest `timeoutSeconds` (`apis/admissionregistration/validation`).
     longest_timeout: f64 = 30.0;
     /// Seconds that a failed call takes at least if a timeout ended it: the smallest `timeoutSeconds` is 1 (the same
@@ -87,13 +71,17 @@ thresholds! { KUBERNETES Kubernetes:
     silent_inventory: Duration = s(90);
 }
 
-thresholds! { MEASURED Measured:
+thresholds! {
+    /// Measured on a real API server.
+    MEASURED:
     /// The part of the extra time per write that makes a slow hook a culprit. With a hook that took 803 ms a write took
     /// 808 ms: nearly all of it was the hook's.
     culprit_share: f64 = 0.25;
 }
 
-thresholds! { CHOSEN Chosen:
+thresholds! {
+    /// Chosen; docs/diagnosis.md has what half and twice each value change.
+    CHOSEN:
     /// The breaker acts on no verdict whose webhook is less likely right than this, nor on the rules in `NOT_ACTED_ON`
     /// (`diagnose/rules.rs`). Every rule that it acts on is above.
     sure_enough: f64 = 0.9;
@@ -105,12 +93,13 @@ thresholds! { CHOSEN Chosen:
     connected: Duration = ms(5_500);
     /// A Pod stops before its endpoint is taken out, and the news takes its time.
     before_rollout: Duration = s(3);
-    /// A failed call this long after a change of the endpoints may come from it: routes follow within seconds.
+    /// A failed call this long after a change of the endpoints may come from it, for routes follow within seconds; failed
+    /// calls further apart are two bursts.
     after_rollout: Duration = s(10);
     /// A write or an attempt under way for this long does not come back. Sooner, slow ones count; later, it is known
     /// later by as much.
     late: Duration = s(2);
-    /// Seconds: a call, a write, a canary, a probe or a conversion slower than this is slow whatever is usual.
+    /// Seconds: a call, a write or a conversion slower than this is slow whatever is usual.
     slow_always: f64 = 0.5;
     /// Seconds: a call or a canary faster than this is never slow; and what a hook usually takes counts up to this.
     slow_at_least: f64 = 0.1;
@@ -118,13 +107,15 @@ thresholds! { CHOSEN Chosen:
     slow_factor: f64 = 5.0;
     /// Seconds: a direct probe faster than this is never slow. It may wait for a TLS handshake on a loaded machine.
     slow_probe_at_least: f64 = 0.3;
+    /// Seconds: a direct probe or a canary slower than this is slow whatever is usual.
+    slow_probe_always: f64 = 1.0;
     /// Fewer failed calls than this may be a rollout's burst; fewer calls say nothing of their mean.
     few_calls: f64 = 3.0;
     /// With fewer calls, or denials, in the newest interval a longer span is looked at.
     enough_calls: f64 = 5.0;
     /// With fewer writes nothing is said of the time that each takes.
     enough_writes: f64 = 5.0;
-    /// A smaller part of failed calls is no outage.
+    /// A smaller part of failed calls is no outage; and a larger one at other times is no rollout's.
     notable_part: f64 = 0.05;
     /// Most of them: of calls that fail or are denied, of failed writes, of time that is explained.
     most_calls: f64 = 0.5;
@@ -144,10 +135,8 @@ thresholds! { CHOSEN Chosen:
     one_late_call: f64 = 1.2;
     /// Endpoints that are missing for less than this may be a rollout.
     no_backends: Duration = s(5);
-    /// For so long after endpoints came or went, calls may run into those that do not serve yet or any more.
-    rolling: Duration = s(15);
     /// A burst of failed calls in that time is over after this long.
-    burst: Duration = s(8);
+    burst_lasts: Duration = s(8);
     /// A hook that is dead by our probes alone is named after this long.
     dead_alone: Duration = s(5);
     /// Between two probes no one sees a backend die: the interval, and a second.
@@ -160,12 +149,8 @@ thresholds! { CHOSEN Chosen:
     scraped_before: Duration = s(5);
     /// How long a rollout gap is told of after the last call that fell into it.
     gap_told: Duration = s(30);
-    /// When more than this part of the failed calls failed at other times, rollouts are not why.
-    gap_elsewhere: f64 = 0.1;
     /// What lies further back is not reckoned to a rollout gap.
     gap_memory: Duration = s(600);
-    /// Bursts of failed calls lie this far apart.
-    bursts_apart: Duration = s(5);
     /// Changes longer before the trouble than this are not told.
     just_before: Duration = s(120);
     /// Changes older than this explain nothing any more.
@@ -187,38 +172,27 @@ thresholds! { CHOSEN Chosen:
     some_answered: Duration = s(30);
     /// Beside an API server that does not answer, a canary written within this time shows that others take writes.
     through_lately: Duration = s(20);
-    /// Seconds of extra time per write below which no hook is at fault.
+    /// Seconds of extra time per write, or of waiting for a seat in flow control, below which nothing is at fault.
     excess_at_least: f64 = 0.02;
     /// Writes are delayed when they take [`slow_factor`] times the usual, and at least this many seconds.
     delayed_at_least: f64 = 0.05;
-    /// The API server's own part of a write is slow when it takes this many times the usual.
+    /// The API server's own part of a write, an etcd request or a read is slow when it takes this many times the usual; and
+    /// so many times the usual reads at once are a crowd.
     own_factor: f64 = 3.0;
     /// Without anything usual to compare with, own time above this many seconds is slow.
     own_always: f64 = 0.1;
     /// Without anything usual to compare with, an etcd request of so many seconds is slow.
     etcd_always: f64 = 0.05;
-    /// An etcd request is slow when it takes this many times the usual.
-    etcd_factor: f64 = 4.0;
-    /// And at least so many seconds.
+    /// And an etcd request at least so many seconds.
     etcd_at_least: f64 = 0.015;
-    /// With an etcd at so many times the usual the API server may be swamped.
-    etcd_slows_too: f64 = 2.0;
-    /// So many times the usual reads are more than usual.
-    more_reads: f64 = 2.0;
-    /// And so many times are as many as usual.
-    as_many_reads: f64 = 0.8;
-    /// Reads at once that are a crowd.
+    /// Fewer reads at once than this are no crowd.
     crowd: f64 = 10.0;
-    /// And so many times the usual.
-    crowd_factor: f64 = 4.0;
-    /// Seconds that requests wait for a seat when flow control is to blame.
-    queue_wait: f64 = 0.05;
-    /// Seconds that requests may wait for a seat unnoticed.
-    no_queue: f64 = 0.01;
-    /// What takes less than this many times the usual is not to blame.
-    innocent_factor: f64 = 2.0;
+    /// So many times the usual is more than usual: of reads, of etcd's time beside them, of what a canary takes.
+    more_than_usual: f64 = 2.0;
     /// A usual time below so many seconds counts as that.
     innocent_seconds: f64 = 0.005;
+    /// Seconds that requests wait for a seat when flow control is to blame.
+    queue_wait: f64 = 0.05;
     /// A rate of writes below this part of the usual is a standstill.
     standstill: f64 = 0.05;
     /// So many writes a second are a stream that can stand still.
@@ -237,8 +211,8 @@ thresholds! { CHOSEN Chosen:
     recent: Duration = s(10);
     /// With no interval that fresh the newest one speaks for as long as this.
     newest_speaks: Duration = s(60);
-    /// A process that was not heard of for this long is forgotten.
-    forget_replica: Duration = s(300);
+    /// An API server that was not heard of for this long is forgotten.
+    forget_server: Duration = s(300);
     /// How far what happened lately may lag behind the clock while nothing new comes in.
     ageing: Duration = s(1);
     /// Two scrapes of one process closer together than this are one reading.
@@ -260,10 +234,6 @@ thresholds! { CHOSEN Chosen:
     passed_at_once: Duration = ms(900);
     /// Seconds above the usual that make two canaries worth a closer look.
     slowish_by: f64 = 0.03;
-    /// If they took this many times the usual.
-    slowish_factor: f64 = 2.0;
-    /// A scrape target that was not heard of for this long is gone.
-    forget_target: Duration = s(300);
     /// A failed scrape older than this says nothing about now. An address out of reach is tried once a minute.
     failure_lately: Duration = s(75);
     /// An API server that answered within this time answers.
@@ -274,47 +244,34 @@ thresholds! { CHOSEN Chosen:
     unanswered: usize = 2;
 }
 
-/// Other values than those that are shipped, to see what each is worth.
+/// Other values than those that are shipped, to see what each is worth: `HOOKWATCH_ABLATE=NAME=FACTOR` multiplies one
+/// threshold, or switches one rule off (any factor), for a whole process.
 #[cfg(feature = "ablation")]
 pub mod ablation {
-    use std::sync::OnceLock;
+    use std::sync::LazyLock;
     use std::time::Duration;
 
-    static CHANGED: OnceLock<Option<(String, f64)>> = OnceLock::new();
+    /// The environment variable.
+    pub const VARIABLE: &str = "HOOKWATCH_ABLATE";
 
-    /// Multiplies one threshold, or switches one rule off (any factor), for the rest of this process. Only the first
-    /// call counts.
-    pub fn change(name: &str, factor: f64) {
-        let _ = CHANGED.set(Some((name.to_owned(), factor)));
-    }
+    static CHANGED: LazyLock<Option<(String, f64)>> = LazyLock::new(|| {
+        let changed = std::env::var(VARIABLE).ok()?;
+        let (name, factor) = changed.split_once('=')?;
+        Some((name.to_owned(), factor.parse().ok()?))
+    });
 
-    fn changed() -> Option<&'static (String, f64)> {
-        CHANGED.get_or_init(from_test).as_ref()
+    fn factor(name: &str) -> Option<f64> {
+        let changed = CHANGED.as_ref().filter(|(changed, _)| changed == name);
+        changed.map(|(_, factor)| *factor)
     }
 
     /// Whether a rule is switched off.
     pub fn is_off(rule: &str) -> bool {
-        changed().is_some_and(|(name, _)| name == rule)
+        factor(rule).is_some()
     }
 
     pub(super) fn scaled<T: Scale>(name: &str, value: T) -> T {
-        match changed() {
-            Some((changed, factor)) if changed == name => value.scale(*factor),
-            _ => value,
-        }
-    }
-
-    #[cfg(not(test))]
-    fn from_test() -> Option<(String, f64)> {
-        None
-    }
-
-    /// The tests of the library have no other way in: `HOOKWATCH_ABLATE=name=factor`.
-    #[cfg(test)]
-    fn from_test() -> Option<(String, f64)> {
-        let changed = std::env::var("HOOKWATCH_ABLATE").ok()?;
-        let (name, factor) = changed.split_once('=')?;
-        Some((name.to_owned(), factor.parse().ok()?))
+        value.scale(factor(name).unwrap_or(1.0))
     }
 
     pub(super) trait Scale {

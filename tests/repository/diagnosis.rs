@@ -7,7 +7,7 @@ mod page;
 use std::collections::{BTreeMap, BTreeSet};
 
 use hookwatch::domain::diagnose::rules::TABLE;
-use hookwatch::domain::thresholds;
+use hookwatch::domain::thresholds::{CHOSEN, KUBERNETES, MEASURED};
 
 use crate::{read, root};
 
@@ -22,9 +22,22 @@ fn measured(document: &str) -> BTreeMap<&str, &str> {
             rule = heading.trim_end_matches('`');
         } else if let Some(figures) = line.strip_prefix(page::MEASURED) {
             found.insert(rule, figures);
+        } else if let Some((name, cost)) = cost(line) {
+            found.insert(name, cost);
         }
     }
     found
+}
+
+/// The name of a chosen threshold and the last two cells of its row.
+fn cost(row: &str) -> Option<(&str, &str)> {
+    let row = row.strip_prefix("| `")?.strip_suffix(" |")?;
+    let (name, cells) = row.split_once("` | ")?;
+    let starts: Vec<usize> = cells.match_indices(" | ").map(|(at, _)| at + 3).collect();
+    let cost = starts
+        .get(starts.len().checked_sub(2)?)
+        .filter(|_| starts.len() == 3)?;
+    Some((name, cells.get(*cost..)?))
 }
 
 #[test]
@@ -54,7 +67,7 @@ fn every_rule_and_every_threshold_has_its_place() {
             rule.name
         );
     }
-    for threshold in thresholds::all() {
+    for threshold in [KUBERNETES, MEASURED, CHOSEN].into_iter().flatten() {
         let row = format!("\n| `{}` | ", threshold.name);
         assert!(document.contains(&row), "{}", threshold.name);
     }

@@ -2,6 +2,8 @@
 
 use std::process::Command;
 
+use hookwatch::domain::thresholds::ablation;
+
 use super::Change;
 
 /// What is said of the tests that a change cannot reach.
@@ -21,7 +23,7 @@ pub fn try_with(change: &Change) -> String {
             "domain",
         ])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .env("HOOKWATCH_ABLATE", change.to_string());
+        .env(ablation::VARIABLE, change.to_string());
     let output = match command.output() {
         Ok(output) => output,
         Err(error) => return format!("the tests cannot be run: {error}"),

@@ -6,7 +6,7 @@ use super::Change;
 use crate::trace::Figures;
 
 /// By how much the figures moved.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, serde::Serialize)]
 pub struct Moved {
     /// The right culprit, in points.
     pub right: f64,
@@ -37,7 +37,7 @@ impl Moved {
 }
 
 /// One change.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, serde::Serialize)]
 pub struct Row {
     pub change: Change,
     /// What was done, in words.
@@ -82,7 +82,7 @@ impl fmt::Display for Row {
 }
 
 /// See the module's head.
-#[derive(Debug)]
+#[derive(Debug, serde::Serialize)]
 pub struct Table {
     before: Figures,
     rows: Vec<Row>,

@@ -15,8 +15,6 @@ fn arguments(into: PathBuf, jobs: usize) -> TraceArguments {
         scrapes: vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/recordings")],
         jobs,
         figures: None,
-        #[cfg(feature = "ablation")]
-        change: None,
     }
 }
 

@@ -143,10 +143,15 @@ impl Evidence<'_> {
             return false;
         };
         let now = self.scene.now;
-        let mut changes = self.scene.seen.changes.of(&hook.id, now.before(t::rolling()));
+        let mut changes = self
+            .scene
+            .seen
+            .changes
+            .of(&hook.id, now.before(t::after_rollout()));
         let lasting = self.before.is_some_and(|before| {
             let since = before.since.filter(|_| before.cause.is_some());
-            before.health == Health::Failing || since.is_some_and(|since| now.since(since) >= t::burst())
+            before.health == Health::Failing
+                || since.is_some_and(|since| now.since(since) >= t::burst_lasts())
         });
         let endpoints_changed = changes.any(|change| change.what.endpoint().is_some());
         endpoints_changed && !lasting && (self.is_good() || self.is_partial())

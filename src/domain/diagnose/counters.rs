@@ -142,8 +142,8 @@ impl Counters {
     }
 
     fn is_slow(&self, usual: Option<f64>) -> bool {
-        self.mean
-            .is_some_and(|mean| is_slow(mean, usual, t::slow_at_least()))
+        let limits = t::slow_at_least()..t::slow_always();
+        self.mean.is_some_and(|mean| is_slow(mean, usual, limits))
     }
 
     /// When the span began.
@@ -200,7 +200,7 @@ impl Slowness {
         let latest = spans[..2].iter().find(|counters| counters.mean.is_some());
         let slow_since = |counters: &Counters, since: Time| {
             let extra = counters.mean.unwrap_or(0.0) - usual.unwrap_or(0.0).min(t::slow_at_least());
-            counters.from().is_some_and(|from| from >= since)
+            counters.from() >= Some(since)
                 && counters.is_slow(usual)
                 && extra * counters.calls >= t::one_late_call()
         };

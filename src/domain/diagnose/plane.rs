@@ -143,7 +143,11 @@ impl<'a> Plane<'a> {
             blocked |=
                 results.failed >= t::few_calls() && results.failed >= t::most_calls() * results.total();
             let mean = window.gained.all_writes().duration.mean();
-            slow |= mean.is_some_and(|mean| self.baseline.write.is_slow(mean, t::delayed_at_least()));
+            slow |= mean.is_some_and(|mean| {
+                self.baseline
+                    .write
+                    .is_slow(mean, t::delayed_at_least()..t::slow_always())
+            });
             let unheard = self.canaries.iter();
             let unheard = unheard.filter_map(|(_, memory)| memory.unheard_at(self.now));
             // Beside one that is known not to answer, a canary without an answer says nothing of the others.
@@ -230,7 +234,7 @@ impl<'a> Plane<'a> {
             return Some(found(NotAHook::Overloaded, 0.9, evidence));
         }
         let slow = match self.baseline.etcd.median() {
-            Some(usual) => (t::etcd_factor() * usual).max(t::etcd_at_least()),
+            Some(usual) => (t::own_factor() * usual).max(t::etcd_at_least()),
             None => t::etcd_always(),
         };
         let (cause, confidence) = if etcd >= Some(slow) {
@@ -247,19 +251,18 @@ impl<'a> Plane<'a> {
     fn crowd(&self, window: &Window) -> Option<String> {
         let (gained, baseline) = (&window.gained, self.baseline);
         let (rate, usual_rate) = (window.read_rate, baseline.read_rate.median());
-        let more_reads = usual_rate.is_some_and(|usual| rate >= t::more_reads() * usual.max(1.0));
-        let as_many_reads = usual_rate.is_some_and(|usual| rate >= t::as_many_reads() * usual);
+        let more_reads = usual_rate.is_some_and(|usual| rate >= t::more_than_usual() * usual.max(1.0));
         let reading = gained.in_flight.map_or(0.0, |in_flight| in_flight.read_only);
         let usual_reading = baseline.reads_in_flight.median().unwrap_or(0.0);
-        let crowded = reading >= t::crowd().max(t::crowd_factor() * usual_reading);
+        let crowded = reading >= t::crowd().max(t::own_factor() * usual_reading);
         let turned_away = gained.write_results.throttled + gained.queue_rejected >= 1.0
             || gained.in_queue.read_only + gained.in_queue.mutating >= 1.0;
         let mean = gained.reads.mean();
         let usual = baseline.read.median().map(|usual| t::own_factor() * usual);
         let slow_reads = usual.is_some_and(|slow| mean >= Some(slow.max(t::excess_at_least())));
         let etcd = gained.etcd.mean().zip(baseline.etcd.median());
-        let etcd_slows_too = etcd.is_none_or(|(etcd, usual)| etcd >= t::etcd_slows_too() * usual);
-        let swamped = (more_reads || crowded && as_many_reads) && etcd_slows_too || turned_away;
+        let etcd_slows_too = etcd.is_none_or(|(etcd, usual)| etcd >= t::more_than_usual() * usual);
+        let swamped = (more_reads || crowded) && etcd_slows_too || turned_away;
         let unknown = || "unknown".to_owned();
         let usual = usual_rate.map_or_else(unknown, |usual| format!("{usual:.0}"));
         let each = mean.map_or_else(unknown, human_seconds);
@@ -279,7 +282,7 @@ impl<'a> Plane<'a> {
         let window = self.window()?;
         let (gained, baseline) = (&window.gained, self.baseline);
         let innocent = |who: &str, value: Option<f64>, per: &str, usual: &Usual| {
-            let limit = t::innocent_factor() * usual.median()?.max(t::innocent_seconds());
+            let limit = t::more_than_usual() * usual.median()?.max(t::innocent_seconds());
             let value = human_seconds(value.filter(|value| *value < limit)?);
             Some(format!("{who} ({value} {per}, usually {})", usually(usual)))
         };
@@ -291,7 +294,10 @@ impl<'a> Plane<'a> {
             "of its own per write",
             &baseline.sli,
         );
-        let queue = gained.queue_wait.mean().filter(|wait| *wait < t::no_queue());
+        let queue = gained
+            .queue_wait
+            .mean()
+            .filter(|wait| *wait < t::excess_at_least());
         let queue = queue.map(|wait| format!("flow control ({} in the queue)", human_seconds(wait)));
         let innocent: Vec<String> = [etcd, own, queue].into_iter().flatten().collect();
         (!innocent.is_empty()).then(|| (window.to, format!("Ruled out: {}.", innocent.join("; "))))

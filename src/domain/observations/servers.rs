@@ -121,7 +121,7 @@ impl Servers {
     /// Forgets targets that were not heard of for long.
     pub fn forget_the_gone(&mut self, now: Time) {
         self.targets
-            .retain(|_, state| now.since(state.heard_of) < t::forget_target());
+            .retain(|_, state| now.since(state.heard_of) < t::forget_server());
     }
 
     /// Takes in what an API server says of its own readiness.
