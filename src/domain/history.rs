@@ -72,6 +72,13 @@ pub struct Windows {
     pub minute: Option<Window>,
 }
 
+impl Windows {
+    /// Those there are, the shortest first.
+    pub fn spans(&self) -> impl Iterator<Item = &Window> {
+        [&self.newest, &self.recent, &self.minute].into_iter().flatten()
+    }
+}
+
 impl Window {
     /// Seconds from its beginning to its end.
     pub fn seconds(&self) -> f64 {
@@ -119,7 +126,7 @@ impl Usual {
         let Some(value) = value.filter(|value| value.is_finite()) else {
             return;
         };
-        if let Some(oldest) = row::push(&mut self.values, t::usual_intervals(), value)
+        if let Some(oldest) = row::push(&mut self.values, t::usual_intervals() as usize, value)
             && let Ok(at) = self.sorted.binary_search_by(|known| known.total_cmp(&oldest))
         {
             self.sorted.remove(at);
@@ -294,7 +301,7 @@ impl History {
 
     /// Too little is known of what is usual.
     pub fn is_young(&self) -> bool {
-        self.baseline.write_rate.values.len() < t::young()
+        (self.baseline.write_rate.values.len() as f64) < t::young()
     }
 
     /// Forgets the intervals that were about to be learnt: the beginning of what is wrong now may be in them.
@@ -373,6 +380,8 @@ impl Replica {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::domain::snapshot::Complaints;
 

@@ -106,10 +106,12 @@ impl KeptConnections {
     pub fn silent(&self, hook: &HookId, now: Time) -> Vec<Silent> {
         let known = self.0.get(hook).into_iter().flatten();
         let silent = known.filter_map(|(backend, memory)| {
+            let gone = memory.gone.filter(|gone| is_remembered(*gone, now))?;
+            let (backend, waited) = (backend.clone(), memory.newest?.1?);
             Some(Silent {
-                backend: backend.clone(),
-                gone: memory.gone.filter(|gone| is_remembered(*gone, now))?,
-                waited: memory.newest?.1?,
+                backend,
+                gone,
+                waited,
             })
         });
         silent.collect()

@@ -107,9 +107,8 @@ impl Observations {
             BackendState::Slow { .. } => true,
             _ => false,
         };
-        let mut canaries = self.canaries.iter().filter_map(|(_, memory)| memory.latest(now));
-        let answered =
-            canaries.any(|report| report.started + report.took > first_dead && report.outcome.is_heard());
+        let mut latest = self.canaries.iter().filter_map(|(_, memory)| memory.latest(now));
+        let answered = latest.any(|it| it.started + it.took > first_dead && it.outcome.is_heard());
         !all().any(alive) && !self.servers.scraped_after(first_dead) && !answered
     }
 
@@ -128,20 +127,17 @@ impl Observations {
             let since: Option<Vec<Time>> = direct.map(|(_, state)| dead_since(state)).collect();
             Some(((*hook).clone(), since?.into_iter().max()?))
         });
-        let missing = self.without_backends.iter();
-        dead.chain(missing.map(|(hook, since)| (hook.clone(), *since)))
-            .collect()
+        let missing = self.without_backends.clone();
+        dead.chain(missing).collect()
     }
 
     /// Hooks whose only node is not ready.
     pub fn doomed(&self) -> impl Iterator<Item = &HookId> {
-        let nodes = self.inventory.as_ref().map(|inventory| &inventory.nodes);
-        let not_ready = move |node: &str| {
-            let state = nodes.and_then(|nodes| nodes.get(node));
-            state.is_some_and(|state| state.ready == Some(false))
-        };
-        let doomed = self.hooks();
-        let doomed = doomed.filter(move |hook| hook.only_node().is_some_and(|(node, _)| not_ready(node)));
+        let doomed = self.hooks().filter(|hook| {
+            let inventory = self.inventory.as_ref().zip(hook.only_node());
+            let node = inventory.and_then(|(inventory, (node, _))| inventory.nodes.get(node));
+            node.is_some_and(|node| node.ready == Some(false))
+        });
         doomed.map(|hook| &hook.id)
     }
 

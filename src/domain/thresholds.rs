@@ -221,9 +221,9 @@ thresholds! {
     /// of 15 s may be too thin in it to be seen, but not in the next one.
     quarantine: Duration = s(20);
     /// With fewer intervals learnt than this, they are learnt at once.
-    young: usize = 3;
+    young: f64 = 3.0;
     /// How many calm intervals make up "usual".
-    usual_intervals: usize = 60;
+    usual_intervals: f64 = 60.0;
     /// What was counted over longer than this, while a process was not to be reached, does not say when it was.
     long_interval: Duration = s(120);
     /// A canary older than this says nothing about now.
@@ -241,7 +241,7 @@ thresholds! {
     /// Behind a shared address, one answer within this time shows that not all are gone.
     answered_a_moment_ago: Duration = s(15);
     /// So many unanswered scrapes tell that a process behind a shared address is silent: the first may be its end.
-    unanswered: usize = 2;
+    unanswered: f64 = 2.0;
 }
 
 /// Other values than those that are shipped, to see what each is worth: `HOOKWATCH_ABLATE=NAME=FACTOR` multiplies one
@@ -287,12 +287,6 @@ pub mod ablation {
     impl Scale for Duration {
         fn scale(self, factor: f64) -> Self {
             self.mul_f64(factor)
-        }
-    }
-
-    impl Scale for usize {
-        fn scale(self, factor: f64) -> Self {
-            (self as f64 * factor).round() as Self
         }
     }
 }

@@ -67,6 +67,10 @@ impl Evidence<'_> {
         Some(Hit::new(theirs.fails?.unwrap_or(Cause::Erroring), theirs.since))
     }
 
+    pub(super) fn is_slow_for_theirs(&self) -> bool {
+        self.kind == HookKind::Conversion && self.counters.mean >= Some(t::slow_always())
+    }
+
     /// A conversion since then got through, or the aggregator has looked since and is content.
     pub(super) fn theirs_contradicts(&self, worst: &Dead) -> bool {
         let works_since = self.theirs.as_ref().and_then(|theirs| theirs.works_since);

@@ -1,8 +1,8 @@
 //! What the API server counted of one hook over a span of time.
 
-use crate::domain::history::{Window, is_slow};
+use crate::domain::history::{Window, Windows, is_slow};
 use crate::domain::hook::{FailurePolicy, Hook, HookKind};
-use crate::domain::snapshot::Cumulative;
+use crate::domain::snapshot::{ConversionSeries, Cumulative};
 use crate::domain::thresholds as t;
 use crate::domain::time::Time;
 use crate::domain::vocabulary::Cause;
@@ -110,6 +110,25 @@ impl Counters {
             mean,
             fail_open: series.fail_open,
             span: Some((window.from, window.to)),
+        }
+    }
+
+    /// What was converted in the newest interval in which anything was; a failure is looked for over the whole minute, for
+    /// the API server itself tries again only every half minute.
+    pub fn of_conversions(crd: &str, windows: &Windows) -> Self {
+        let counted = windows
+            .spans()
+            .find_map(|window| Some((window.gained.others.conversions.get(crd)?, window)));
+        let Some((ConversionSeries { succeeded, failed }, window)) = counted else {
+            return Self::default();
+        };
+        Self {
+            calls: succeeded.count + failed.count,
+            failed: failed.count,
+            failed_mean: failed.mean(),
+            mean: succeeded.mean(),
+            span: Some((window.from, window.to)),
+            ..Self::default()
         }
     }
 

@@ -265,7 +265,12 @@ impl<'a> Evidence<'a> {
             evidence.collect_of_canaries();
             evidence.collect_of_admission(&key);
         } else {
-            let theirs = Theirs::of(kind, webhook, hook, scene.windows);
+            let theirs = if kind == HookKind::Conversion {
+                evidence.counters = Counters::of_conversions(webhook, scene.windows);
+                Theirs::converter(&evidence.counters)
+            } else {
+                Theirs::aggregated(webhook, hook, scene.windows)
+            };
             evidence.api_says_so = theirs.fails.is_some();
             evidence.theirs = Some(theirs);
         }

@@ -3,13 +3,13 @@
 //! Its side is the conversions that it counted, or its own aggregator saying that the service is not available. It says
 //! nothing about admission or about writes in general.
 
+use super::counters::Counters;
 use crate::domain::canary::CallFailureReason;
-use crate::domain::history::{Window, Windows};
-use crate::domain::hook::{Aggregated, Available, Hook, HookKind, OtherKind};
-use crate::domain::snapshot::ConversionSeries;
+use crate::domain::history::Windows;
+use crate::domain::hook::{Aggregated, Available, Hook, OtherKind};
 use crate::domain::thresholds as t;
 use crate::domain::time::Time;
-use crate::domain::vocabulary::{Cause, human, human_seconds};
+use crate::domain::vocabulary::{Cause, human};
 
 /// Versions told one by one; the rest is a number.
 const NAMES_TOLD: usize = 4;
@@ -23,23 +23,10 @@ pub struct Theirs {
     pub works_since: Option<Time>,
     /// Since when it fails.
     pub since: Option<Time>,
-    /// Calls are slow.
-    pub slow: bool,
-    /// What was counted.
-    pub counted: Option<Conversions>,
     /// How many API servers' gauges say that it is not available.
     pub unavailable: f64,
     /// How often it became so within a minute.
     pub became_unavailable: f64,
-}
-
-/// Conversions over the span that tells most.
-#[derive(Debug, Clone, Copy)]
-pub struct Conversions {
-    /// What was counted.
-    pub series: ConversionSeries,
-    /// Beginning and end of the span.
-    pub span: (Time, Time),
 }
 
 /// What the aggregator says of an APIService.
@@ -51,11 +38,8 @@ pub fn available(hook: Option<&Hook>) -> Option<&Available> {
 }
 
 impl Theirs {
-    /// Reads what was counted of the hook, and what its object says.
-    pub fn of(kind: HookKind, name: &str, hook: Option<&Hook>, windows: &Windows) -> Self {
-        if kind == HookKind::Conversion {
-            return Self::converter(name, windows);
-        }
+    /// Reads what was counted of an APIService, and what its object says.
+    pub fn aggregated(name: &str, hook: Option<&Hook>, windows: &Windows) -> Self {
         let gained = windows.minute.as_ref().map(|minute| &minute.gained.others);
         let unavailable = gained.and_then(|others| others.unavailable.get(name));
         let unavailable = unavailable.copied().unwrap_or_default();
@@ -75,28 +59,14 @@ impl Theirs {
         }
     }
 
-    /// The newest interval in which anything was converted; a failure is looked for over the whole minute, for the
-    /// API server itself tries again only every half minute.
-    fn converter(crd: &str, windows: &Windows) -> Self {
-        let over = |window: &Option<Window>| {
-            let window = window.as_ref()?;
-            let series = *window.gained.others.conversions.get(crd)?;
-            let span = (window.from, window.to);
-            Some(Conversions { series, span })
-        };
-        let spans = [&windows.newest, &windows.recent, &windows.minute];
-        let Some(counted) = spans.into_iter().find_map(over) else {
-            return Self::default();
-        };
-        let ConversionSeries { succeeded, failed } = counted.series;
-        let timed_out = failed.mean().filter(|mean| *mean >= t::handshake_timeout());
-        let fails = failed.count >= 1.0;
+    /// Reads what was counted of a conversion webhook.
+    pub fn converter(counted: &Counters) -> Self {
+        let timed_out = counted.failed_mean >= Some(t::handshake_timeout());
+        let (fails, since) = (counted.failed >= 1.0, counted.from());
         Self {
-            fails: fails.then_some(timed_out.map(|_| Cause::Hanging)),
-            works_since: (!fails && succeeded.count >= 1.0).then_some(counted.span.0),
-            since: Some(counted.span.0),
-            slow: succeeded.mean().is_some_and(|mean| mean >= t::slow_always()),
-            counted: Some(counted),
+            fails: fails.then(|| timed_out.then_some(Cause::Hanging)),
+            works_since: since.filter(|_| !fails && counted.calls >= 1.0),
+            since,
             ..Self::default()
         }
     }
@@ -119,26 +89,6 @@ impl Available {
             },
             _ => None,
         }
-    }
-}
-
-impl Conversions {
-    pub fn sentence(&self, crd: &str) -> String {
-        let (from, to) = self.span;
-        let span = human(to.since(from));
-        let ConversionSeries { succeeded, failed } = &self.series;
-        let all = failed.count + succeeded.count;
-        let (many, told) = if failed.count >= 1.0 {
-            (
-                format!("{:.0} failed conversions of {crd} of {all:.0}", failed.count),
-                failed,
-            )
-        } else {
-            (format!("{all:.0} conversions of {crd}"), succeeded)
-        };
-        let each = told.mean().map(human_seconds);
-        let each = each.map_or_else(String::new, |each| format!(", {each} each"));
-        format!("The API server counted {many} in {span}{each}.")
     }
 }
 

@@ -103,7 +103,9 @@ rules! {
         e.stale(|stale| !stale.own && stale.counted && e.counters.failing())
     };
     /// An endpoint left, a call ran into its timeout since, others are answered, and so is every probe.
-    "timeout-since-endpoint-left", Suspect, 0.60 0.12, words::stale, |e| e.stale(|stale| !stale.own && stale.speaks);
+    "timeout-since-endpoint-left", Suspect, 0.60 0.12, words::stale, |e| {
+        e.stale(|stale| !stale.own && stale.speaks)
+    };
     /// Calls fail around a change of the endpoints: it may be over in a moment.
     "burst", Suspect, 0.85 0.06, words::late, |e| {
         let cause = if e.is_partial() { e.partial_cause() } else { e.api_cause() };
@@ -160,14 +162,12 @@ rules! {
     };
     /// It is slow for the API server, and probes are answered late.
     "extension-slow-and-probes", Failing, 0.9 0.9, nothing, |e| {
-        let slow = e.theirs.as_ref()?.slow;
-        e.late_probes()?.when(slow)
+        e.late_probes()?.when(e.is_slow_for_theirs())
     };
     /// It is slow for the API server, and not for us.
     "extension-slow", Suspect, 0.6 0.6, nothing, |e| {
-        let theirs = e.theirs.as_ref()?;
         let unseen = e.is_good() || matches!(e.probes, Probes::NoData);
-        Hit::new(Cause::Slow, theirs.since).when(theirs.slow && unseen)
+        Hit::new(Cause::Slow, e.counters.from()).when(e.is_slow_for_theirs() && unseen)
     };
     /// Calls and probes are answered late, and the extra time of writes is this hook's or a canary shows it.
     "slow-and-probes", Failing, 0.99 0.98, words::slow_canary, |e| {

@@ -6,7 +6,6 @@ use super::extension::{Theirs, aggregator, concerned};
 use super::probes::Probes;
 use super::scope;
 use crate::domain::canary::CallFailureReason;
-use crate::domain::changes::What;
 use crate::domain::hook::{Backend, ServiceState, ServiceTarget, Target};
 use crate::domain::probing::{BackendState, Dead};
 use crate::domain::thresholds as t;
@@ -27,25 +26,24 @@ pub fn evidence(evidence: &Evidence<'_>, own: Vec<String>, verdict: &Verdict) ->
     if evidence.scene.self_doubt && verdict.cause.is_some() {
         said.push("Probes of every hook fail at once: hookwatch's own network may be at fault.".to_owned());
     }
-    let admission = evidence.theirs.is_none();
+    let admission = evidence.is_admission();
     if evidence.scene.inventory_is_old && verdict.cause.is_some() && admission {
         said.push("The inventory is old: its addresses may not be the present ones.".to_owned());
     }
     if evidence.ambiguous {
-        said.push(
-            "Several configurations use this webhook name; the API server's counters do not tell them apart."
-                .to_owned(),
-        );
+        let note =
+            "Several configurations use this webhook name; the API server's counters do not tell them apart.";
+        said.push(note.to_owned());
     }
-    if evidence.hook.is_none() {
-        said.push(match admission {
-            true => "No webhook configuration that hookwatch can read has a hook of this name.".to_owned(),
-            false => format!(
-                "No {} of this name that hookwatch can read is served by a hook.",
-                evidence.kind.configuration_kind()
-            ),
-        });
-    }
+    let kind = evidence.kind.configuration_kind();
+    let missing = match (evidence.hook, admission) {
+        (Some(_), _) => return said,
+        (None, true) => {
+            "No webhook configuration that hookwatch can read has a hook of this name.".to_owned()
+        }
+        (None, false) => format!("No {kind} of this name that hookwatch can read is served by a hook."),
+    };
+    said.push(missing);
     said
 }
 
@@ -59,7 +57,7 @@ fn of_admission(evidence: &Evidence<'_>, own: Vec<String>, verdict: &Verdict) ->
         .zip(counters.from())
         .is_some_and(|(since, from)| from < since);
     if counters.failed >= 1.0 || counters.denied >= 1.0 || cause == Some(Cause::Slow) || !is_older {
-        said.extend(counters.sentences(evidence.usual));
+        said.extend(counters.sentences("calls", evidence.usual));
     }
     let troubled = cause.is_some_and(|cause| cause != Cause::Denying);
     let share = evidence
@@ -111,7 +109,8 @@ fn refusal(evidence: &Evidence<'_>, cause: Option<Cause>) -> Option<String> {
 
 fn of_extension(evidence: &Evidence<'_>, theirs: &Theirs, effect: Effect) -> Vec<String> {
     let mut said = Vec::new();
-    said.extend(theirs.counted.map(|counted| counted.sentence(evidence.webhook)));
+    let what = format!("conversions of {}", evidence.webhook);
+    said.extend(evidence.counters.sentences(&what, None));
     said.extend(aggregator(evidence.hook, theirs, evidence.scene.now));
     said.extend(backends(evidence));
     if effect != Effect::None {
@@ -211,16 +210,9 @@ pub fn rollout(evidence: &Evidence<'_>) -> Vec<String> {
     }
     if let Some((missed, at, what)) = &gap.missed {
         let apart = human(missed.at.since(*at) + at.since(missed.at));
-        let backend = capital(&missed.backend.to_string());
-        said.push(match (what, missed.at >= *at) {
-            (What::EndpointReady(_), true) => {
-                format!("{backend} was listed as Ready and took no connection {apart} later.")
-            }
-            (_, true) => format!("{backend} took no connection {apart} after it was removed."),
-            (_, false) => format!(
-                "{backend} took no connection while it was still listed as Ready, {apart} before that changed."
-            ),
-        });
+        let when = if missed.at >= *at { "after" } else { "before" };
+        let (backend, what) = (capital(&missed.backend.to_string()), what.sentence());
+        said.push(format!("{backend} took no connection {apart} {when} {what}."));
     }
     said
 }
@@ -291,7 +283,7 @@ impl Probes<'_> {
 }
 
 impl Counters {
-    fn sentences(&self, usual: Option<f64>) -> Vec<String> {
+    fn sentences(&self, what: &str, usual: Option<f64>) -> Vec<String> {
         let Some((from, to)) = self.span else {
             return Vec::new();
         };
@@ -313,14 +305,14 @@ impl Counters {
             let each = each.map_or_else(String::new, |each| format!(", after {each} each"));
             let calls = calls.max(*failed);
             said.push(format!(
-                "The API server counted {failed:.0} failed calls{let_pass} of {calls:.0} in {span}{each}."
+                "The API server counted {failed:.0} failed {what}{let_pass} of {calls:.0} in {span}{each}."
             ));
         } else if let Some(mean) = self.mean {
             let usual = usual.map(human_seconds);
             let usual = usual.map_or_else(String::new, |usual| format!(" (usually {usual})"));
             let each = human_seconds(mean);
             said.push(format!(
-                "The API server counted {calls:.0} calls in {span}, {each} each{usual}."
+                "The API server counted {calls:.0} {what} in {span}, {each} each{usual}."
             ));
         }
         if *denied >= 1.0 {

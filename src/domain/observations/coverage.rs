@@ -95,16 +95,16 @@ impl Coverage {
 
     /// Whether the hook is not asked about what the canary writes, though its rules match that.
     fn is_kept_from(&self, hook: &Hook, target: CanaryTarget) -> bool {
+        let spared = |canary: &FurtherCanary| {
+            let namespace = &*canary.namespace;
+            namespace == self.own_namespace || SHIELDED_NAMESPACES.contains(&namespace)
+        };
         match Bypass::of(hook) {
             None | Some(Bypass::Probation) => false,
             Some(Bypass::Skip) => true,
             Some(Bypass::Shield) => {
-                let mut further = self.further.iter().filter(|canary| canary.target == target);
-                CanaryTarget::ALL.contains(&target)
-                    || further.any(|canary| {
-                        canary.namespace == self.own_namespace
-                            || SHIELDED_NAMESPACES.contains(&&*canary.namespace)
-                    })
+                let further = self.further.iter().find(|canary| canary.target == target);
+                CanaryTarget::ALL.contains(&target) || further.is_some_and(spared)
             }
         }
     }

@@ -102,7 +102,8 @@ impl TargetState {
     fn is_silent_since(&self, since: Time, now: Time) -> bool {
         let last = self.unanswered.back();
         let of_late = last.is_some_and(|at| now.since(*at) < t::failure_lately());
-        of_late && self.unanswered.iter().filter(|at| **at > since).count() >= t::unanswered()
+        let unanswered = self.unanswered.iter().filter(|at| **at > since).count();
+        of_late && unanswered as f64 >= t::unanswered()
     }
 }
 

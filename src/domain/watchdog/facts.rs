@@ -108,20 +108,19 @@ impl Court<'_> {
         let Some(series) = window.gained.hooks.get(&key) else {
             return false;
         };
-        let canaries = &self.scene.seen.canaries;
+        let Scene { seen, now, .. } = *self.scene;
         let within = |ended: Time| ended >= window.from && ended <= window.to;
-        let own_failed = canaries.naming(&hook.id.webhook, self.scene.now);
+        let own_failed = seen.canaries.naming(&hook.id.webhook, now);
         let own_failed = own_failed.filter(|named| within(named.started + named.took));
         if series.failed() >= own_failed.count() as f64 * t::replicas() + 1.0 {
             return true;
         }
-        let own = self.scene.seen.coverage.of(&hook.id).iter();
-        let own = own.flat_map(|target| canaries.ended_within(*target, within));
-        let (own, own_took) = own.fold((0.0, 0.0), |(count, sum), took| {
-            (count + t::replicas(), sum + t::replicas() * took.as_secs_f64())
-        });
-        let users = series.calls.count - own;
-        users >= 2.0 && (series.calls.sum - own_took) / users >= t::slow_always()
+        let own = seen.coverage.of(&hook.id).iter();
+        let own = own.flat_map(|target| seen.canaries.ended_within(*target, within));
+        let own: Vec<f64> = own.map(|took| took.as_secs_f64()).collect();
+        let users = series.calls.count - t::replicas() * own.len() as f64;
+        let took = series.calls.sum - t::replicas() * own.iter().sum::<f64>();
+        users >= 2.0 && took / users >= t::slow_always()
     }
 
     /// A canary was refused in the hook's name; or one that meets it is late, and neither does it meet another that

@@ -66,19 +66,14 @@ impl Tampering {
 
     /// Why the evidence against a hook may be a tenant's work.
     pub(super) fn doubt(&self, hook: &Hook, changes: &Changes, now: Time) -> Option<Doubt> {
-        let by_hand = match &hook.target {
-            Target::Service(target) => matches!(target.service, ServiceState::Found { by_hand: true, .. }),
-            _ => false,
-        };
-        if by_hand {
-            Some(Doubt::EndpointsByHand)
-        } else if is_unsettled(hook, changes, now) {
-            Some(Doubt::EndpointsUnsettled)
-        } else {
-            self.some_answered
-                .contains_key(&hook.id)
-                .then_some(Doubt::SomeAnswered)
+        if let Target::Service(target) = &hook.target
+            && matches!(target.service, ServiceState::Found { by_hand: true, .. })
+        {
+            return Some(Doubt::EndpointsByHand);
         }
+        let unsettled = is_unsettled(hook, changes, now).then_some(Doubt::EndpointsUnsettled);
+        let answered = self.some_answered.contains_key(&hook.id);
+        unsettled.or(answered.then_some(Doubt::SomeAnswered))
     }
 }
 
@@ -103,10 +98,6 @@ fn answers_some(evidence: &Evidence<'_>, verdict: &Verdict) -> bool {
         let series = window.gained.hooks.get(&key);
         series.is_some_and(|series| series.calls.count - series.failed() >= 2.0)
     };
-    let windows = evidence.scene.windows;
-    let spans = [&windows.newest, &windows.recent, &windows.minute];
-    spans
-        .into_iter()
-        .flatten()
-        .any(|window| window.from > since && answered(window))
+    let mut spans = evidence.scene.windows.spans();
+    spans.any(|window| window.from > since && answered(window))
 }
