@@ -29,11 +29,9 @@ const MAX_UNLISTED: usize = 200;
 /// Judges one hook. A cause once found stays while the evidence merely thins out, and the instant it began is carried
 /// on.
 pub fn diagnose(evidence: &Evidence<'_>) -> Verdict {
-    let (rule, hit) = rules::first(evidence);
-    let Evidence {
-        hook, before, scene, ..
-    } = *evidence;
-    let admission = evidence.kind.is_admission();
+    let (rule, hit) = rules::first(rules::TABLE, evidence);
+    let (hook, before, scene) = (evidence.hook, evidence.before, evidence.scene);
+    let admission = evidence.is_admission();
     // Broken it may be, but no person is to be woken for a hook that matches nothing.
     let never_called = admission && hook.is_some_and(|hook| hook.rules.is_empty());
     let health = match rule.health {

@@ -41,6 +41,7 @@ impl KeptConnections {
     /// Takes in which backends there are now; those that are missing are remembered for a while.
     pub fn take<'a>(&mut self, now: Time, there: impl IntoIterator<Item = (&'a HookId, Vec<Backend>)>) {
         let mut before = std::mem::take(&mut self.0);
+        let is_remembered = |gone: Time| now.since(gone) < t::pooled_connections_last();
         for (hook, backends) in there {
             let mut known = before.remove(hook).unwrap_or_default();
             for memory in known.values_mut() {
@@ -56,7 +57,7 @@ impl KeptConnections {
                 }
                 memory.gone = None;
             }
-            known.retain(|_, memory| memory.gone.is_none_or(|gone| is_remembered(gone, now)));
+            known.retain(|_, memory| memory.gone.is_none_or(is_remembered));
             let gone = known.iter();
             let gone = gone.filter_map(|(backend, memory)| Some((memory.gone?, backend.clone())));
             let gone: BTreeSet<(Time, Backend)> = gone.collect();
@@ -106,7 +107,9 @@ impl KeptConnections {
     pub fn silent(&self, hook: &HookId, now: Time) -> Vec<Silent> {
         let known = self.0.get(hook).into_iter().flatten();
         let silent = known.filter_map(|(backend, memory)| {
-            let gone = memory.gone.filter(|gone| is_remembered(*gone, now))?;
+            let gone = memory
+                .gone
+                .filter(|gone| now.since(*gone) < t::pooled_connections_last())?;
             let (backend, waited) = (backend.clone(), memory.newest?.1?);
             Some(Silent {
                 backend,
@@ -116,10 +119,6 @@ impl KeptConnections {
         });
         silent.collect()
     }
-}
-
-fn is_remembered(gone: Time, now: Time) -> bool {
-    now.since(gone) < t::pooled_connections_last()
 }
 
 #[cfg(test)]

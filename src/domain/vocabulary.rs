@@ -287,6 +287,13 @@ pub fn human_seconds(seconds: f64) -> String {
     }
 }
 
+/// The first names of a list; the rest is a number.
+pub fn listed(names: &[String], told: usize) -> String {
+    let (told, more) = names.split_at(told.min(names.len()));
+    let more = (!more.is_empty()).then(|| format!(" and {} more", more.len()));
+    told.join(", ") + &more.unwrap_or_default()
+}
+
 /// A text with a capital letter at its beginning.
 pub fn capital(text: &str) -> String {
     let mut characters = text.chars();

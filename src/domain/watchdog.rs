@@ -134,11 +134,10 @@ impl Watchdog {
             let known = self.seen.watches.iter().find(|known| known.watch == watch);
             known.map_or(InventoryHealth::Starting, |known| known.health.clone())
         };
-        let changed = watches
-            .iter()
-            .filter(|report| before(&report.watch) != report.health);
-        let changes = changed.map(|report| {
-            let (watch, health) = (report.watch.clone(), report.health.clone());
+        let changed = watches.iter();
+        let changed = changed.filter(|report| before(&report.watch) != report.health);
+        let changes = changed.map(|WatchReport { watch, health, .. }| {
+            let (watch, health) = (watch.clone(), health.clone());
             Effect::Tell(Change::Inventory { watch, health })
         });
         let changes = changes.collect();

@@ -47,17 +47,14 @@ impl Evidence<'_> {
     /// What is missing is missed: by a call that failed, or for so long that it is no rollout. Not every call needs an
     /// endpoint that is ready: some go to one that is ending and serves on.
     pub(super) fn is_missed(&self) -> bool {
+        if let Some(theirs) = &self.theirs {
+            return self.api_says_so || self.was_failing() && theirs.works_since.is_none();
+        }
         let lasting = self.without_backends_since.is_some_and(|since| {
             self.scene.now.since(since) >= t::no_backends() && !self.counters.answered_since(since)
         });
-        lasting && !self.scene.inventory_is_old
-            || self.counters.failed >= 1.0
-            || self.current().next().is_some()
-    }
-
-    pub(super) fn theirs_fails(&self) -> bool {
-        let theirs = self.theirs.as_ref();
-        self.was_failing() && theirs.is_some_and(|theirs| theirs.works_since.is_none())
+        let failed = self.api_says_so || self.counters.failed >= 1.0 || self.current().next().is_some();
+        failed || lasting && !self.scene.inventory_is_old
     }
 
     pub(super) fn theirs_alone(&self) -> Option<Hit> {

@@ -279,14 +279,9 @@ impl<'a> Evidence<'a> {
 
     fn collect_of_canaries(&mut self) {
         let Scene { seen, now, plane, .. } = *self.scene;
-        let reaching = self
-            .hook
-            .map_or_else(Vec::new, |hook| seen.coverage.reaching(hook));
-        let memories = seen
-            .canaries
-            .iter()
-            .filter(|(target, _)| reaching.contains(target));
-        for (_, memory) in memories {
+        let reaching = self.hook.map(|hook| seen.coverage.reaching(hook));
+        let reaching = reaching.into_iter().flatten();
+        for memory in reaching.filter_map(|target| seen.canaries.get(target)) {
             // Where canaries are slow for another reason, one that is under way is no news; and a canary that waits for
             // an API server that does not answer does not wait for a hook.
             let late = memory.hung_for(now).filter(|_| plane.sick.is_none());
@@ -300,25 +295,21 @@ impl<'a> Evidence<'a> {
     }
 
     fn collect_of_admission(&mut self, key: &(HookKind, String)) {
-        let Self { scene, hook, .. } = *self;
-        let Scene {
-            seen, now, windows, ..
-        } = *scene;
+        let (seen, now, hook) = (self.scene.seen, self.scene.now, self.hook);
         if let Some(hook) = hook {
             self.gap = seen.rollouts.gap(&hook.id, !self.ambiguous, &seen.changes, now);
             self.silent = seen.kept.silent(&hook.id, now);
         }
         let mut named = self.accusations.iter().map(|accusation| &accusation.named);
         let accused = named.any(|named| named.current && self.is_news(named.started));
-        self.uncalled = self.structural.is_none()
-            && self.is_uncalled()
-            && !(self.bypass == Some(Bypass::Probation) && accused);
+        let fails_its_probation = self.bypass == Some(Bypass::Probation) && accused;
+        self.uncalled = self.structural.is_none() && self.is_uncalled() && !fails_its_probation;
         if self.uncalled {
             // What was counted before says nothing of how it is now.
             (self.accusations, self.canary_slow) = (Vec::new(), None);
             return;
         }
-        let was_failing = self.was_failing();
+        let (windows, was_failing) = (self.scene.windows, self.was_failing());
         self.spans = [&windows.newest, &windows.recent, &windows.minute]
             .map(|window| Counters::over(window.as_ref(), key, hook, self.usual));
         self.counters = Counters::choose(&self.spans, &self.probes, was_failing);
@@ -357,8 +348,8 @@ impl<'a> Evidence<'a> {
         // And where the hook's time is short, so is the pause that it takes to exceed it once.
         let once_is_nothing = self.is_partial()
             || self.is_good() && self.current().all(|accusation| accusation.named.is_short());
-        self.current()
-            .any(|accusation| accusation.unambiguous || all_dead)
+        let mut current = self.current();
+        current.any(|accusation| accusation.unambiguous || all_dead)
             && (self.accusations.len() >= 2 || !once_is_nothing)
     }
 

@@ -9,7 +9,7 @@ use crate::domain::history::Windows;
 use crate::domain::hook::{Aggregated, Available, Hook, OtherKind};
 use crate::domain::thresholds as t;
 use crate::domain::time::Time;
-use crate::domain::vocabulary::{Cause, human};
+use crate::domain::vocabulary::{Cause, human, listed};
 
 /// Versions told one by one; the rest is a number.
 const NAMES_TOLD: usize = 4;
@@ -126,15 +126,9 @@ pub fn aggregator(hook: Option<&Hook>, theirs: &Theirs, now: Time) -> Vec<String
 pub fn concerned(hook: &Hook) -> Option<String> {
     Some(match hook.other.as_ref()? {
         OtherKind::Conversion(conversion) => {
-            let mut others: Vec<&str> = conversion.others.iter().map(String::as_str).collect();
-            let further = format!("{} more", others.len().saturating_sub(NAMES_TOLD));
-            if others.len() > NAMES_TOLD {
-                others.truncate(NAMES_TOLD);
-                others.push(&further);
-            }
-            let others = match others.as_slice() {
+            let others = match conversion.others.as_slice() {
                 [] => "in another version".to_owned(),
-                others => format!("in {}", others.join(", ")),
+                others => format!("in {}", listed(others, NAMES_TOLD)),
             };
             format!(
                 "It concerns {} in group {} only: GET, watch and writes {others}, LIST once an object changes (until \

@@ -8,7 +8,6 @@
 use super::counters::Counters;
 use super::evidence::Evidence;
 use super::probes::Probes;
-use crate::domain::canaries::Named;
 use crate::domain::canary::CallFailureReason;
 use crate::domain::hook::{Backend, BackendAddress};
 use crate::domain::rollouts::by_rollout;
@@ -41,14 +40,10 @@ impl Stale {
         let counters = &evidence.counters;
         let limit = hook.timeout.mul_f64(t::ended_by_timeout());
         let refused = evidence.accusations.iter().any(|accusation| {
-            let Named {
-                started,
-                took,
-                failure,
-                ..
-            } = accusation.named;
-            let timed_out = failure.reason == CallFailureReason::DeadlineExceeded && took >= limit;
-            accusation.unambiguous && timed_out && started + took >= left + limit
+            let named = &accusation.named;
+            let timed_out = named.failure.reason == CallFailureReason::DeadlineExceeded;
+            let ended_late = named.started + named.took >= left + limit;
+            accusation.unambiguous && timed_out && named.took >= limit && ended_late
         });
         // A call that ended sooner after the endpoint left was under way before.
         let timeouts = |counters: &Counters| {

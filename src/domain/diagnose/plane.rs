@@ -237,12 +237,10 @@ impl<'a> Plane<'a> {
             Some(usual) => (t::own_factor() * usual).max(t::etcd_at_least()),
             None => t::etcd_always(),
         };
-        let (cause, confidence) = if etcd >= Some(slow) {
-            (NotAHook::EtcdSlow, 0.9)
-        } else {
-            (NotAHook::Unexplained, 0.5)
-        };
-        Some(found(cause, confidence, evidence))
+        if etcd >= Some(slow) {
+            return Some(found(NotAHook::EtcdSlow, 0.9, evidence));
+        }
+        Some(found(NotAHook::Unexplained, 0.5, evidence))
     }
 
     /// What a swamped API server is asked for. It is slow at everything, etcd calls included; what gives it away is that

@@ -11,10 +11,7 @@ pub(super) fn risks(hook: &Hook, nodes: &BTreeMap<String, NodeState>) -> Vec<Ris
     let Some((node, endpoints)) = hook.only_node() else {
         return Vec::new();
     };
-    let all = match endpoints {
-        2 => "Both backends".to_owned(),
-        n => format!("All {n} backends"),
-    };
+    let all = format!("All {endpoints} backends");
     let state = nodes.get(node).filter(|state| state.ready == Some(false));
     let Some(state) = state else {
         let text = format!(

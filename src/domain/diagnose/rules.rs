@@ -80,9 +80,7 @@ rules! {
     "rollout-gap-once", Suspect, 0.71 0.71, words::rollout, |e| lost_in_rollouts(e, false);
     /// The Service or its endpoints are missing, and a call failed; or a webhook has missed them for `no_backends`, and no
     /// call was answered since.
-    "no-backends", Failing, 0.99 0.99, nothing, |e| {
-        e.no_backends()?.when(e.api_says_so || e.theirs_fails() || e.is_admission() && e.is_missed())
-    };
+    "no-backends", Failing, 0.99 0.99, nothing, |e| e.no_backends()?.when(e.is_missed());
     /// The Service or its endpoints are missing: that may be a rollout.
     "no-backends-yet", Suspect, 0.99 0.99, nothing, |e| e.no_backends();
     /// It is bypassed, and no backend answers a probe, as before the bypass.
@@ -160,19 +158,16 @@ rules! {
         let works = e.theirs.as_ref()?.works_since.is_some();
         e.all_dead()?.when(e.was_failing() && !works && !e.scene.self_doubt)
     };
-    /// It is slow for the API server, and probes are answered late.
-    "extension-slow-and-probes", Failing, 0.9 0.9, nothing, |e| {
-        e.late_probes()?.when(e.is_slow_for_theirs())
-    };
     /// It is slow for the API server, and not for us.
     "extension-slow", Suspect, 0.6 0.6, nothing, |e| {
         let unseen = e.is_good() || matches!(e.probes, Probes::NoData);
         Hit::new(Cause::Slow, e.counters.from()).when(e.is_slow_for_theirs() && unseen)
     };
-    /// Calls and probes are answered late, and the extra time of writes is this hook's or a canary shows it.
+    /// Calls and probes are answered late; and the extra time of writes is this hook's, a canary shows it, or they are
+    /// conversions.
     "slow-and-probes", Failing, 0.99 0.98, words::slow_canary, |e| {
-        e.slowness.as_ref()?;
-        e.late_probes()?.when(e.is_the_excess() || e.canary_slow.is_some())
+        let is_culprit = e.is_the_excess() || e.canary_slow.is_some();
+        e.late_probes()?.when(e.is_slow_for_theirs() || e.slowness.is_some() && is_culprit)
     };
     /// Calls take half a second and more, again and again, and the extra time of writes is this hook's.
     "slow-calls", Failing, 0.99 0.98, words::slow_canary, |e| e.slow_calls(t::slow_always());
@@ -248,11 +243,7 @@ fn nothing(_: &Evidence<'_>) -> Vec<String> {
 }
 
 /// The first rule that applies, with what it found.
-pub fn first(evidence: &Evidence<'_>) -> (&'static Rule, Hit) {
-    first_of(TABLE, evidence)
-}
-
-fn first_of(rules: &'static [Rule], evidence: &Evidence<'_>) -> (&'static Rule, Hit) {
+pub fn first(rules: &'static [Rule], evidence: &Evidence<'_>) -> (&'static Rule, Hit) {
     let hit = rules.iter().find_map(|rule| {
         #[cfg(feature = "ablation")]
         if t::ablation::is_off(rule.name) {
@@ -267,6 +258,6 @@ fn first_of(rules: &'static [Rule], evidence: &Evidence<'_>) -> (&'static Rule, 
 
 /// Calls that are lost around changes of the endpoints, in place of what would be said by the rules below those two.
 fn lost_in_rollouts(evidence: &Evidence<'_>, more_than_once: bool) -> Option<Hit> {
-    let (since, lasting) = rollout_gap(evidence, || first_of(&TABLE[2..], evidence).1.cause)?;
+    let (since, lasting) = rollout_gap(evidence, || first(&TABLE[2..], evidence).1.cause)?;
     Hit::new(Cause::RolloutGap, Some(since)).when(lasting || !more_than_once)
 }

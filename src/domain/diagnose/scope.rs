@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::domain::hook::{Hook, Labels, Rule, Scope};
+use crate::domain::vocabulary::listed;
 
 /// Names told of a list; the rest is a number.
 const TOLD: usize = 4;
@@ -29,10 +30,9 @@ pub(super) fn sentence(hook: &Hook, namespaces: Option<&BTreeMap<String, Labels>
 fn all_or_named(all: &str, names: impl Iterator<Item = String>) -> String {
     let names: BTreeSet<String> = names.collect();
     if names.contains("*") {
-        all.to_owned()
-    } else {
-        list(names.into_iter().collect())
+        return all.to_owned();
     }
+    listed(&names.into_iter().collect::<Vec<_>>(), TOLD)
 }
 
 fn resources(rule: &Rule) -> impl Iterator<Item = String> {
@@ -55,20 +55,13 @@ fn places(hook: &Hook, namespaces: Option<&BTreeMap<String, Labels>>) -> String 
     let (selected, spared): (Vec<_>, Vec<_>) = namespaces
         .iter()
         .partition(|(_, labels)| hook.namespace_selector.matches(labels));
-    let names = |of: Vec<(&String, &Labels)>| list(of.into_iter().map(|(name, _)| name.clone()).collect());
+    let names = |of: Vec<(&String, &Labels)>| all_or_named("", of.into_iter().map(|(name, _)| name.clone()));
     match (selected.is_empty(), spared.is_empty()) {
         (true, _) => "no namespace that there is".to_owned(),
         (_, true) => "all namespaces".to_owned(),
         _ if spared.len() <= selected.len() => format!("all namespaces but {}", names(spared)),
         _ => names(selected),
     }
-}
-
-fn list(mut names: Vec<String>) -> String {
-    let more = names.len().saturating_sub(TOLD);
-    names.truncate(TOLD);
-    let more = (more > 0).then(|| format!(" and {more} more"));
-    names.join(", ") + &more.unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -87,23 +87,16 @@ fn of_admission(evidence: &Evidence<'_>, own: Vec<String>, verdict: &Verdict) ->
 
 /// What a canary was refused with. What was refused before writes got through again is no evidence any more.
 fn refusal(evidence: &Evidence<'_>, cause: Option<Cause>) -> Option<String> {
-    let latest = evidence.latest()?;
-    let age = match (latest.current, cause) {
-        (true, _) => String::new(),
-        (false, None) => return None,
-        (false, Some(_)) => {
-            let age = evidence.scene.now.since(latest.started + latest.took);
-            format!(", {} ago", human(age))
-        }
-    };
-    let whom = if evidence.is_named() {
-        "this hook"
-    } else {
-        "this hook or another one of the same name"
-    };
+    let latest = evidence.latest();
+    let latest = latest.filter(|latest| latest.current || cause.is_some())?;
+    let ago = evidence.scene.now.since(latest.started + latest.took);
+    let age = (!latest.current).then(|| format!(", {} ago", human(ago)));
+    let age = age.unwrap_or_default();
+    let or = (!evidence.is_named()).then_some(" or another one of the same name");
+    let or = or.unwrap_or_default();
     let (target, took, text) = (latest.target, human(latest.took), &latest.failure.text);
     Some(format!(
-        "The API server refused a dry-run write of {target} after {took}{age}, and named {whom}: {text}."
+        "The API server refused a dry-run write of {target} after {took}{age}, and named this hook{or}: {text}."
     ))
 }
 
@@ -147,11 +140,9 @@ pub fn late(evidence: &Evidence<'_>) -> Vec<String> {
 pub fn reached(evidence: &Evidence<'_>) -> Vec<String> {
     let mut said = late(evidence);
     if evidence.is_good() && evidence.api_cause() == Cause::Unreachable {
-        said.push(
-            "hookwatch reaches it and the API server does not: what lies between the control plane and the pods \
-             (a firewall rule, the tunnel, routes) is to blame, not the hook."
-                .to_owned(),
-        );
+        let path = "hookwatch reaches it and the API server does not: what lies between the control plane and the \
+                    pods (a firewall rule, the tunnel, routes) is to blame, not the hook.";
+        said.push(path.to_owned());
     }
     said
 }
@@ -170,10 +161,10 @@ pub fn stale(evidence: &Evidence<'_>) -> Vec<String> {
                     are on connections that the API server kept to it.";
         return vec![said.to_owned()];
     };
-    let more = match evidence.silent.len() {
-        1 => String::new(),
-        n => format!(" (and to {} more)", n - 1),
-    };
+    let more = evidence.silent.len() - 1;
+    let more = (more > 0)
+        .then(|| format!(" (and to {more} more)"))
+        .unwrap_or_default();
     let (backend, waited) = (&first.backend, human(first.waited));
     let timeout = human(evidence.hook.map(|hook| hook.timeout).unwrap_or_default());
     vec![format!(
@@ -188,19 +179,14 @@ pub fn rollout(evidence: &Evidence<'_>) -> Vec<String> {
     let mut said = Vec::new();
     if gap.lost >= 1.0 {
         let (lost, calls) = (gap.lost, gap.calls);
-        let what = if evidence.fails_open() {
-            "skipped"
-        } else {
-            "refused"
-        };
+        let skipped = evidence.fails_open().then_some("skipped");
+        let what = skipped.unwrap_or("refused");
         let part = match lost / calls.max(1.0) * 100.0 {
             percent if percent < 1.0 => "under 1 %".to_owned(),
             percent => format!("{percent:.0} %"),
         };
-        let times = match gap.bursts {
-            1 => String::new(),
-            n => format!(", in {n} bursts"),
-        };
+        let times = (gap.bursts > 1).then(|| format!(", in {} bursts", gap.bursts));
+        let times = times.unwrap_or_default();
         let (within, minutes) = (t::after_rollout().as_secs(), t::gap_memory().as_secs() / 60);
         said.push(format!(
             "{lost:.0} of {calls:.0} calls ({part}) were {what} within {within} s of an endpoint change in the last \
@@ -287,23 +273,15 @@ impl Counters {
         let Some((from, to)) = self.span else {
             return Vec::new();
         };
-        let Self {
-            calls,
-            failed,
-            denied,
-            ..
-        } = self;
+        let (calls, failed, denied) = (self.calls, self.failed, self.denied);
         let span = human(to.since(from));
         let mut said = Vec::new();
-        if *failed >= 1.0 {
-            let let_pass = if self.fail_open >= 1.0 {
-                " and let pass"
-            } else {
-                ""
-            };
+        if failed >= 1.0 {
+            let let_pass = (self.fail_open >= 1.0).then_some(" and let pass");
+            let let_pass = let_pass.unwrap_or_default();
             let each = self.failed_mean.map(human_seconds);
             let each = each.map_or_else(String::new, |each| format!(", after {each} each"));
-            let calls = calls.max(*failed);
+            let calls = calls.max(failed);
             said.push(format!(
                 "The API server counted {failed:.0} failed {what}{let_pass} of {calls:.0} in {span}{each}."
             ));
@@ -315,7 +293,7 @@ impl Counters {
                 "The API server counted {calls:.0} {what} in {span}, {each} each{usual}."
             ));
         }
-        if *denied >= 1.0 {
+        if denied >= 1.0 {
             said.push(format!("It denied {denied:.0} of {calls:.0} requests in {span}."));
         }
         said

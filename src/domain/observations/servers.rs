@@ -11,7 +11,7 @@ use crate::domain::snapshot::{ScrapeFailure, ScrapeFailureReason};
 use crate::domain::thresholds as t;
 use crate::domain::time::Time;
 use crate::domain::verdict::{ScrapeView, SilentView, Verdict};
-use crate::domain::vocabulary::{Health, capital, human};
+use crate::domain::vocabulary::{Health, capital, human, listed};
 
 /// Scrape targets that are remembered at most.
 const MAX_TARGETS: usize = 64;
@@ -219,7 +219,10 @@ impl Servers {
                 "fails"
             };
             let starts = readiness.failing.iter().any(|check| is_start_up(check));
-            let checks = listed(&readiness.failing);
+            let checks = match readiness.failing.as_slice() {
+                [] => "a check".to_owned(),
+                failing => listed(failing, TOLD_CHECKS),
+            };
             said.push(match failing.filter(|_| starts) {
                 Some(hook) => format!(
                     "{which} {target} cannot start{since}: {checks} {fail}, for what it writes at start meets admission \
@@ -257,13 +260,5 @@ impl Sick {
         let (who, since) = (capital(&self.who), self.since);
         let (so_long, why) = (human(now.since(since)), self.why.trim_end_matches('.'));
         format!("{who} has not answered for {so_long} (since {since}) while others do: {why}.")
-    }
-}
-
-fn listed(checks: &[String]) -> String {
-    match checks.split_at_checked(TOLD_CHECKS) {
-        None if checks.is_empty() => "a check".to_owned(),
-        None | Some((_, [])) => checks.join(", "),
-        Some((told, more)) => format!("{} and {} more", told.join(", "), more.len()),
     }
 }

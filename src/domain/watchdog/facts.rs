@@ -90,15 +90,13 @@ impl Court<'_> {
         // Where next to nothing is written, ten seconds hold nothing.
         let spans = [&self.scene.windows.recent, &self.scene.windows.minute];
         let mut spans = spans.into_iter().flatten();
-        let all = [
-            (Witness::Probes, probes_speak(evidence, verdict.cause)),
-            (
-                Witness::Counters,
-                spans.any(|window| self.counters_speak(hook, window)),
-            ),
-            (Witness::Canary, self.canary_speaks(hook)),
+        let speak = [
+            probes_speak(evidence, verdict.cause),
+            spans.any(|window| self.counters_speak(hook, window)),
+            self.canary_speaks(hook),
         ];
-        let speaking = all.into_iter().filter(|(_, speaks)| *speaks);
+        let witnesses = [Witness::Probes, Witness::Counters, Witness::Canary];
+        let speaking = witnesses.into_iter().zip(speak).filter(|(_, speaks)| *speaks);
         speaking.map(|(witness, _)| witness).collect()
     }
 

@@ -259,7 +259,9 @@ fn one_refused_probe_of_an_endpoint_that_just_became_ready_is_a_suspicion_for_a_
     );
     let said = verdict.evidence.join(" ");
     assert!(
-        said.contains("Endpoint 10.0.0.1:8443 took no connection 300 ms after endpoint 10.0.0.1:8443 became Ready"),
+        said.contains(
+            "Endpoint 10.0.0.1:8443 took no connection 300 ms after endpoint 10.0.0.1:8443 became Ready"
+        ),
         "{said}"
     );
     incident.all_alive(50 * SECOND, &opa);
