@@ -7,7 +7,7 @@ use super::counters::Slowness;
 use super::evidence::{Evidence, Scene};
 use super::passing::Stale;
 use super::probes::Probes;
-use crate::domain::hook::{Backend, BackendAddress, HookKind};
+use crate::domain::hook::{BackendAddress, HookKind};
 use crate::domain::probing::Dead;
 use crate::domain::thresholds as t;
 use crate::domain::time::Time;
@@ -251,12 +251,14 @@ impl Evidence<'_> {
     /// It has been dead for us for a while, and the way to it is known to be there. A timeout without an earlier
     /// success may be a firewall between hookwatch and the pods; with one, when nothing else has answered us since, it
     /// may be our own way to the pods that is gone.
-    pub(super) fn is_dead_for_long(&self, worst: &Dead, dead: &[(&Backend, &Dead)], since: Time) -> bool {
+    pub(super) fn is_dead_for_long(&self) -> bool {
+        let (Probes::All { dead, .. }, Some((worst, since))) = (&self.probes, self.worst()) else {
+            return false;
+        };
         let settled =
             self.scene.now.since(since) >= t::dead_alone() && dead.iter().all(|(_, dead)| dead.attempts >= 2);
-        settled
-            && (!worst.is_path() || worst.was_alive && self.is_answered_or_times_out(since))
-            && !self.scene.inventory_is_old
+        let reachable = !worst.is_path() || worst.was_alive && self.is_answered_or_times_out(since);
+        worst.certain && settled && reachable && !self.scene.inventory_is_old
     }
 }
 

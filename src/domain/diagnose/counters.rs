@@ -155,11 +155,6 @@ impl Counters {
         self.failed >= t::few_calls() && self.failed >= t::notable_part() * self.calls
     }
 
-    /// Seconds per call where that is slow.
-    pub fn slow(&self, usual: Option<f64>) -> Option<f64> {
-        self.mean.filter(|_| self.calls >= 2.0 && self.is_slow(usual))
-    }
-
     fn is_slow(&self, usual: Option<f64>) -> bool {
         let limits = t::slow_at_least()..t::slow_always();
         self.mean.is_some_and(|mean| is_slow(mean, usual, limits))
@@ -224,7 +219,7 @@ impl Slowness {
                 && extra * counters.calls >= t::one_late_call()
         };
         Some(Self {
-            mean: told.slow(usual)?,
+            mean: told.mean.filter(|_| told.calls >= 2.0 && told.is_slow(usual))?,
             from: told.from()?,
             is_old: latest.is_none(),
             is_over: latest.is_some_and(|latest| !latest.is_slow(usual)),

@@ -393,10 +393,9 @@ impl<'a> Evidence<'a> {
 
     /// What fails is let pass.
     pub fn fails_open(&self) -> bool {
-        match self.hook {
-            Some(hook) => hook.failure_policy == FailurePolicy::Ignore,
-            None => self.spans[1].fail_open >= 1.0,
-        }
+        let let_pass = self.spans[1].fail_open >= 1.0;
+        let ignores = |hook: &Hook| hook.failure_policy == FailurePolicy::Ignore;
+        self.hook.map_or(let_pass, ignores)
     }
 
     /// Whether what a shield spares gets through: canaries of the control plane's own kinds were written in time since

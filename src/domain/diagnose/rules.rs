@@ -201,9 +201,7 @@ rules! {
     };
     /// No backend answered a probe for `dead_alone`, at least twice, and the way to the pods is open.
     "probes-for-long", Failing, 0.99 0.98, words::late, |e| {
-        let Probes::All { worst, dead } = &e.probes else { return None };
-        let (_, since) = e.worst()?;
-        e.all_dead()?.when(e.is_admission() && worst.certain && e.is_dead_for_long(worst, dead, since))
+        e.all_dead()?.when(e.is_admission() && e.is_dead_for_long())
     };
     /// No backend answers a probe.
     "probes", Suspect, 0.53 0.50, words::late, |e| e.all_dead();

@@ -34,9 +34,8 @@ impl Tampering {
     pub(super) fn take_inventory(&mut self, inventory: &Inventory, now: Time) {
         let mut users: BTreeMap<&Arc<str>, BTreeSet<(HookKind, &str)>> = BTreeMap::new();
         for hook in inventory.hooks.iter().filter(|hook| hook.id.kind.is_admission()) {
-            let id = &hook.id;
-            let of_name = users.entry(&id.webhook).or_default();
-            of_name.insert((id.kind, &id.configuration));
+            let of_name = users.entry(&hook.id.webhook).or_default();
+            of_name.insert((hook.id.kind, &hook.id.configuration));
         }
         let shared = users.into_iter().filter(|(_, users)| users.len() > 1);
         let shared = shared.map(|(name, _)| Arc::clone(name)).collect();
