@@ -221,7 +221,8 @@ impl<'a> Director<'a> {
         }
         let casualties = self.stage.clients.casualties();
         self.tell(Event::Casualties(casualties))?;
-        let mut report = report(self.scenario, &self.judge, &self.moments, casualties);
+        let lost = (self.stage.clients.leaders(), casualties);
+        let mut report = report(self.scenario, &self.judge, &self.moments, lost);
         if let Some(pages) = self.pages.take() {
             report.add_pages(pages.report());
         }
@@ -268,7 +269,12 @@ impl<'a> Director<'a> {
 
     async fn wait_for_quiet(&mut self) -> anyhow::Result<()> {
         let (api_server, daemon) = (self.stage.api_url(), self.stage.daemon_url());
-        self.tell(Event::Started { api_server, daemon })?;
+        let leaders = self.stage.clients.leaders();
+        self.tell(Event::Started {
+            api_server,
+            daemon,
+            leaders,
+        })?;
         let began = Instant::now();
         let mut seen_healthy = false;
         loop {

@@ -26,7 +26,7 @@ const MAX_ASSESSMENT: usize = 4 << 20;
 pub struct Stage {
     /// The users.
     pub workload: Workload,
-    /// The leaders, the kubelets, and an API server that can be started.
+    /// The leaders, simulated or real, the kubelets, and an API server that can be started.
     pub clients: ControlPlaneClients,
     cluster: Arc<Cluster>,
     control_plane: ControlPlane,

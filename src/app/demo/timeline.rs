@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use super::casualties;
-use crate::lab::clients::Casualties;
+use crate::lab::clients::{Casualties, Leaders};
 
 /// Widest line, in columns.
 const WIDTH: usize = 108;
@@ -29,6 +29,8 @@ pub enum Event {
         api_server: String,
         /// The daemon's URL.
         daemon: String,
+        /// What leads.
+        leaders: Leaders,
     },
     /// The daemon has found every hook healthy.
     Quiet {
@@ -169,9 +171,13 @@ impl Shown {
             lines,
         };
         match event {
-            Event::Started { api_server, daemon } => {
+            Event::Started {
+                api_server,
+                daemon,
+                leaders,
+            } => {
                 let line = format!("API server {api_server}, three hooks, seven backends, four tenants");
-                let alive = "two leaders and three kubelets renew their Leases".to_owned();
+                let alive = alive(*leaders).to_owned();
                 let daemon = format!("the daemon at {daemon} knows only the kubeconfig");
                 shown("●", CYAN, "started", vec![line, alive, daemon])
             }
@@ -281,6 +287,16 @@ impl Shown {
     }
 }
 
+/// Who lives by the control plane.
+const fn alive(leaders: Leaders) -> &'static str {
+    match leaders {
+        Leaders::Simulated => "two simulated leaders and three simulated kubelets renew their Leases",
+        Leaders::Real => {
+            "the real kube-controller-manager and kube-scheduler and three simulated kubelets renew their Leases"
+        }
+    }
+}
+
 /// A duration as a person says it: `4 ms`, `10.0 s`.
 fn millis(duration: Duration) -> String {
     if duration < Duration::from_secs(1) {
@@ -347,6 +363,7 @@ mod tests {
                 Event::Started {
                     api_server: "https://127.0.0.1:6443".into(),
                     daemon: "http://127.0.0.1:9780".into(),
+                    leaders: Leaders::Simulated,
                 },
             ),
             entry(
@@ -414,7 +431,7 @@ mod tests {
         let text: String = story().iter().map(|entry| render(entry, false)).collect();
         let golden = "
     0.3 s  ●  started         API server https://127.0.0.1:6443, three hooks, seven backends, four tenants
-                              two leaders and three kubelets renew their Leases
+                              two simulated leaders and three simulated kubelets renew their Leases
                               the daemon at http://127.0.0.1:9780 knows only the kubeconfig
     8.5 s  ●  quiet           82 writes/s, median 4 ms, every hook Healthy
     8.6 s  ▲  fault injected  All three backends stop.
