@@ -29,6 +29,7 @@ mod fidelity;
 mod hands;
 mod installed;
 mod kinds;
+mod leaders;
 #[path = "../support/outage.rs"]
 mod outage;
 mod played;
@@ -153,6 +154,7 @@ fn tests() -> Vec<Named> {
         installed::tests(),
         hands::tests(),
         kinds::tests(),
+        leaders::tests(),
         privileges::tests(),
         replicas::tests(),
         runbooks::tests(),
