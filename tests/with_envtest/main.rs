@@ -42,6 +42,7 @@ mod shielded;
 mod shielding;
 #[path = "../support/runbooks.rs"]
 mod typed;
+mod witness;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -160,6 +161,7 @@ fn tests() -> Vec<Named> {
         runbooks::tests(),
         running::tests(),
         shielded::tests(),
+        witness::tests(),
     ];
     all.into_iter().flatten().collect()
 }

@@ -50,6 +50,11 @@ pub struct SecondApiServer {
 }
 
 impl Envtest {
+    /// Kills the API server. [`Self::restart`] brings it back.
+    pub fn kill(&self) {
+        self.kube_apiserver.end();
+    }
+
     /// Kills the API server and starts it anew at the same address, on the same etcd; waits until it is ready.
     ///
     /// # Errors
