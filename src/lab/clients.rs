@@ -161,14 +161,14 @@ impl ControlPlaneClients {
     }
 }
 
-/// Where clients write down how their writes go and what they lost.
-type Books = (Arc<Record>, Arc<Ledger>);
+/// The record of how writes go, and the ledger of what is lost.
+type RecordAndLedger = (Arc<Record>, Arc<Ledger>);
 
 /// Starts the real leaders, waits until they lead, and follows what becomes of them and of the nodes.
 async fn follow(
     controllers: [Controller; 2],
     client: &kube::Client,
-    (record, ledger): Books,
+    (record, ledger): RecordAndLedger,
     tasks: &mut JoinSet<()>,
 ) -> anyhow::Result<()> {
     for controller in controllers {
@@ -186,7 +186,7 @@ async fn follow(
 async fn simulate(
     kubeconfig: &str,
     nodes: &[String],
-    (record, ledger): Books,
+    (record, ledger): RecordAndLedger,
     tasks: &mut JoinSet<()>,
 ) -> anyhow::Result<()> {
     let lifecycle = NodeLifecycle::new(

@@ -47,7 +47,7 @@ fn play(test: impl Future<Output = ()>) -> Outcome {
 }
 
 /// In the order in which they end.
-struct Stage {
+struct RealLeadersLab {
     clients: ControlPlaneClients,
     cluster: Cluster,
     _users: Workload,
@@ -55,7 +55,7 @@ struct Stage {
     _directory: PrivateDirectory,
 }
 
-impl Stage {
+impl RealLeadersLab {
     async fn set() -> Self {
         let directory = PrivateDirectory::create().unwrap();
         let control_plane = ControlPlane::Envtest(Envtest::start(directory.path()).await.unwrap());
@@ -106,7 +106,7 @@ impl Stage {
 }
 
 async fn lost_once_each() {
-    let stage = Stage::set().await;
+    let stage = RealLeadersLab::set().await;
     let before = stage.holders().await;
     let opa = LabHook::Opa;
     let behave = async |behaviour| {
@@ -141,7 +141,7 @@ async fn lost_once_each() {
 
 /// A webhook refuses the Leases of nodes and nothing else: the leaders live to see it.
 async fn nodes_are_marked() {
-    let stage = Stage::set().await;
+    let stage = RealLeadersLab::set().await;
     assert!(stage.all_nodes_are("True").await);
     let before = stage.holders().await;
     let api: Api<ValidatingWebhookConfiguration> = Api::all(stage.cluster.client().clone());

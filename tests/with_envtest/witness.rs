@@ -28,7 +28,11 @@ pub fn tests() -> Vec<Named> {
         ),
         named(
             "witness_writes_are_unknown_while_every_canary_is_forbidden",
-            || play(forbidden()),
+            || play(forbidden(false)),
+        ),
+        named(
+            "witness_writes_are_unknown_while_a_restarted_api_server_forbids_every_canary",
+            || play(forbidden(true)),
         ),
     ]
 }
@@ -43,28 +47,28 @@ fn play(test: impl Future<Output = ()>) -> Outcome {
 
 /// One assessment: the state of writes, and of each canary.
 #[derive(Debug)]
-struct Told {
+struct StateOfWrites {
     at: Instant,
     writes: Writes,
     canaries: Vec<&'static str>,
 }
 
-impl Told {
+impl StateOfWrites {
     fn is_forbidden(&self) -> bool {
         self.canaries.iter().all(|state| *state == "forbidden")
     }
 }
 
 /// The daemon as it is shipped, and everything that it has said.
-struct Stage {
+struct ShippedDaemon {
     engine: Engine,
-    told: Arc<Mutex<Vec<Told>>>,
+    told: Arc<Mutex<Vec<StateOfWrites>>>,
     listener: JoinHandle<()>,
     account: Client,
     cluster: Cluster,
 }
 
-impl Stage {
+impl ShippedDaemon {
     async fn set() -> Self {
         let cluster = Cluster::with("base").await;
         let token = cluster.token("hookwatch", None).await;
@@ -82,7 +86,7 @@ impl Stage {
             it.control_plane.writes == Writes::Flowing && canaries.all(|canary| written(canary.state))
         })
         .await;
-        let told: Arc<Mutex<Vec<Told>>> = Arc::default();
+        let told: Arc<Mutex<Vec<StateOfWrites>>> = Arc::default();
         let (mut assessments, into) = (engine.assessment.clone(), Arc::clone(&told));
         let listener = tokio::spawn(async move {
             while assessments.changed().await.is_ok() {
@@ -90,7 +94,7 @@ impl Stage {
                     continue;
                 };
                 let plane = &seen.control_plane;
-                into.lock().unwrap().push(Told {
+                into.lock().unwrap().push(StateOfWrites {
                     at: Instant::now(),
                     writes: plane.writes,
                     canaries: plane.canaries.iter().map(|canary| canary.state).collect(),
@@ -107,7 +111,7 @@ impl Stage {
     }
 
     /// Waits until writes are said to flow, and holds every assessment since then against when the account was served.
-    async fn assert_right(&self, fell: Instant, served: &Served) {
+    async fn assert_right(&self, fell: Instant, served: &AccountServed) {
         let late = served.all + RIGHT_WITHIN;
         until("writes are said to flow again", async || {
             let told = self.told.lock().unwrap();
@@ -141,14 +145,14 @@ impl Stage {
 }
 
 /// When the account was served again.
-struct Served {
+struct AccountServed {
     /// When the first request was sent that was answered: a write that canaries make, or a scrape.
     first: Instant,
     /// When both had been.
     all: Instant,
 }
 
-impl Served {
+impl AccountServed {
     async fn again(account: &Client) -> Self {
         let patch = json!({"metadata": {"labels": {"hookwatch.dev/asked": "yes"}}});
         let canary = "/api/v1/namespaces/kube-system/configmaps/hookwatch-canary?dryRun=All";
@@ -182,7 +186,7 @@ async fn is_served(account: &Client, method: Method, target: &str, body: &Value)
 
 /// An API server that was killed and started again forbids everything until it has read its roles.
 async fn restarted() {
-    let mut stage = Stage::set().await;
+    let mut stage = ShippedDaemon::set().await;
     stage.cluster.kill();
     assessed(&stage.engine, "writes are not said to flow", |it| {
         it.control_plane.writes != Writes::Flowing
@@ -190,13 +194,15 @@ async fn restarted() {
     .await;
     let fell = Instant::now();
     let account = stage.account.clone();
-    let ((), served) = tokio::join!(stage.cluster.restart(), Served::again(&account));
+    let ((), served) = tokio::join!(stage.cluster.restart(), AccountServed::again(&account));
     stage.assert_right(fell, &served).await;
     stage.leave().await;
 }
 
-async fn forbidden() {
-    let stage = Stage::set().await;
+/// Takes the account its roles away, and gives them back. With `restart` the API server is killed and started again
+/// meanwhile, as one that takes long to read its roles.
+async fn forbidden(restart: bool) {
+    let mut stage = ShippedDaemon::set().await;
     let bindings: Vec<Value> = manifests("base")
         .into_iter()
         .filter(|object| {
@@ -205,39 +211,53 @@ async fn forbidden() {
                 .contains(&object["kind"])
         })
         .collect();
-    for binding in &bindings {
-        let name = binding["metadata"]["name"].as_str().unwrap();
-        let target = match binding["metadata"]["namespace"].as_str() {
-            Some(namespace) => format!("namespaces/{namespace}/rolebindings/{name}"),
-            None => format!("clusterrolebindings/{name}"),
-        };
-        let target = format!("/apis/rbac.authorization.k8s.io/v1/{target}");
-        stage.cluster.admin(Method::DELETE, &target, &Value::Null).await;
-    }
     let begin = Instant::now();
-    assessed(&stage.engine, "it is not known whether writes flow", |it| {
-        it.control_plane.writes == Writes::Unknown
+    for binding in &bindings {
+        unbind(&stage.cluster, binding).await;
+    }
+    if restart {
+        stage.cluster.kill();
+    }
+    assessed(&stage.engine, "writes are not said to flow", |it| {
+        it.control_plane.writes != Writes::Flowing
     })
     .await;
     let fell = Instant::now();
-    println!(
-        "    unknown {:.1} s after the account lost its roles",
-        (fell - begin).as_secs_f64()
-    );
+    println!("    not flowing after {:.1} s", (fell - begin).as_secs_f64());
+    if restart {
+        stage.cluster.restart().await;
+    }
+    assessed(
+        &stage.engine,
+        "it is not known, every canary is forbidden",
+        |it| {
+            let mut canaries = it.control_plane.canaries.iter();
+            it.control_plane.writes == Writes::Unknown && canaries.all(|canary| canary.state == "forbidden")
+        },
+    )
+    .await;
+    let unknown = Instant::now();
     tokio::time::sleep(HELD).await;
     {
         let told = stage.told.lock().unwrap();
-        let since: Vec<&Told> = told.iter().filter(|it| it.at > fell).collect();
-        assert!(!since.is_empty());
-        let forbidden = since
-            .iter()
-            .all(|it| it.writes == Writes::Unknown && it.is_forbidden());
-        assert!(forbidden, "{since:?}");
+        let since: Vec<&StateOfWrites> = told.iter().filter(|it| it.at > unknown).collect();
+        let held = |it: &&StateOfWrites| it.writes == Writes::Unknown && it.is_forbidden();
+        assert!(!since.is_empty() && since.iter().all(held), "{since:?}");
     }
     for binding in &bindings {
         stage.cluster.apply(binding).await;
     }
-    let served = Served::again(&stage.account).await;
+    let served = AccountServed::again(&stage.account).await;
     stage.assert_right(fell, &served).await;
     stage.leave().await;
+}
+
+async fn unbind(cluster: &Cluster, binding: &Value) {
+    let name = binding["metadata"]["name"].as_str().unwrap();
+    let target = match binding["metadata"]["namespace"].as_str() {
+        Some(namespace) => format!("namespaces/{namespace}/rolebindings/{name}"),
+        None => format!("clusterrolebindings/{name}"),
+    };
+    let target = format!("/apis/rbac.authorization.k8s.io/v1/{target}");
+    cluster.admin(Method::DELETE, &target, &Value::Null).await;
 }

@@ -268,13 +268,7 @@ impl<'a> Director<'a> {
     }
 
     async fn wait_for_quiet(&mut self) -> anyhow::Result<()> {
-        let (api_server, daemon) = (self.stage.api_url(), self.stage.daemon_url());
-        let leaders = self.stage.clients.leaders();
-        self.tell(Event::Started {
-            api_server,
-            daemon,
-            leaders,
-        })?;
+        self.tell(self.stage.started())?;
         let began = Instant::now();
         let mut seen_healthy = false;
         loop {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 
 use super::assessment::Assessment;
+use super::timeline::Event;
 use super::{DaemonArguments, DaemonHandle, StartingDaemon};
 use crate::domain::bypass::Rung;
 use crate::lab::clients::ControlPlaneClients;
@@ -75,6 +76,15 @@ impl Stage {
             daemon,
             http,
         })
+    }
+
+    /// What runs, for the timeline.
+    pub fn started(&self) -> Event {
+        Event::Started {
+            api_server: self.api_url(),
+            daemon: self.daemon_url(),
+            leaders: self.clients.leaders(),
+        }
     }
 
     /// What scenarios are carried out on.

@@ -132,14 +132,14 @@ impl RealLeader {
 
 /// What one look at a Lease shows.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Seen {
+struct LeaseChange {
     /// A leader was lost that had not been counted.
     lost: bool,
     /// The `renewTime` of a renewal that was not seen before.
     renewed: Option<String>,
 }
 
-/// One leader's time, which is lost at most once.
+/// One leader's time in office, which is lost at most once.
 #[derive(Debug, Default)]
 struct Tenure {
     /// Whether there is a leader that has not been lost.
@@ -152,8 +152,8 @@ struct Tenure {
 
 impl Tenure {
     /// The Lease was found so.
-    fn observe(&mut self, now: Instant, found: LeaseRecord) -> Seen {
-        let mut seen = Seen::default();
+    fn observe(&mut self, now: Instant, found: LeaseRecord) -> LeaseChange {
+        let mut seen = LeaseChange::default();
         let renewed = match &self.latest {
             Some((known, since)) if known.renewed == found.renewed && known.holder == found.holder => {
                 // By one's own clock, as client-go does it.
@@ -231,12 +231,12 @@ mod tests {
         }
     }
 
-    struct Play {
+    struct LeaseHistory {
         tenure: Tenure,
         begin: Instant,
     }
 
-    impl Play {
+    impl LeaseHistory {
         fn begin() -> Self {
             Self {
                 tenure: Tenure::default(),
@@ -252,33 +252,36 @@ mod tests {
 
     #[test]
     fn a_leader_that_exits_is_lost_once_however_its_lease_looks_afterwards() {
-        let mut play = Play::begin();
-        assert!(!play.lost(0, lease("a", "0", 0)) && !play.lost(2, lease("a", "2", 0)));
-        assert!(play.tenure.exits());
+        let mut history = LeaseHistory::begin();
+        assert!(!history.lost(0, lease("a", "0", 0)) && !history.lost(2, lease("a", "2", 0)));
+        assert!(history.tenure.exits());
         // Its last renewal is seen late, grows old, and then the next process leads.
-        assert!(!play.lost(3, lease("a", "3", 0)) && !play.lost(30, lease("a", "3", 0)));
-        assert!(!play.lost(31, lease("b", "31", 1)));
-        assert!(play.tenure.lasts);
-        assert!(play.tenure.exits());
+        assert!(!history.lost(3, lease("a", "3", 0)) && !history.lost(30, lease("a", "3", 0)));
+        assert!(!history.lost(31, lease("b", "31", 1)));
+        assert!(history.tenure.lasts);
+        assert!(history.tenure.exits());
     }
 
     #[test]
     fn a_lease_that_is_not_renewed_for_its_duration_is_lost_once_even_when_the_process_exits_then() {
-        let mut play = Play::begin();
-        play.lost(0, lease("a", "0", 0));
-        assert!(!play.lost(15, lease("a", "0", 0)) && play.lost(16, lease("a", "0", 0)));
-        assert!(!play.lost(17, lease("a", "0", 0)));
-        assert!(!play.tenure.exits());
+        let mut history = LeaseHistory::begin();
+        history.lost(0, lease("a", "0", 0));
+        assert!(!history.lost(15, lease("a", "0", 0)) && history.lost(16, lease("a", "0", 0)));
+        assert!(!history.lost(17, lease("a", "0", 0)));
+        assert!(!history.tenure.exits());
     }
 
     #[test]
     fn another_holder_and_a_transition_mean_that_a_leader_was_lost() {
-        let mut play = Play::begin();
-        play.lost(0, lease("a", "0", 0));
-        assert!(play.lost(2, lease("b", "2", 1)) && !play.lost(4, lease("b", "4", 1)));
-        assert!(play.lost(6, lease("b", "6", 3)), "it was lost and won in between");
-        assert!(play.lost(8, lease("", "8", 3)), "it was given up");
-        assert!(!play.tenure.lasts);
+        let mut history = LeaseHistory::begin();
+        history.lost(0, lease("a", "0", 0));
+        assert!(history.lost(2, lease("b", "2", 1)) && !history.lost(4, lease("b", "4", 1)));
+        assert!(
+            history.lost(6, lease("b", "6", 3)),
+            "it was lost and won in between"
+        );
+        assert!(history.lost(8, lease("", "8", 3)), "it was given up");
+        assert!(!history.tenure.lasts);
     }
 
     #[test]
@@ -287,7 +290,7 @@ mod tests {
         let now = Instant::now();
         let seen = tenure.observe(now, lease("a", "0", 0));
         assert_eq!(seen.renewed.as_deref(), Some("0"));
-        assert_eq!(tenure.observe(now, lease("a", "0", 0)), Seen::default());
+        assert_eq!(tenure.observe(now, lease("a", "0", 0)), LeaseChange::default());
     }
 
     #[test]
