@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::breaking::BreakerReport;
 use super::director::Moments;
+use super::flaps::Flaps;
 use super::judge::{Judge, SeenVerdict, rounded};
 use super::pages::DeliveredPage;
 use crate::lab::clients::{Casualties, Leaders};
@@ -42,6 +43,8 @@ pub struct DemoReport {
     pub leaders: Leaders,
     /// What was lost from the fault until the end.
     pub casualties: Casualties,
+    /// What the daemon took back and said again at once, from its first assessment until the end.
+    pub flaps: Flaps,
     /// What somebody was paged with; `None` when there was no Prometheus.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pages: Option<Vec<DeliveredPage>>,
@@ -85,7 +88,7 @@ pub fn report(
     scenario: &'static Scenario,
     judge: &Judge,
     moments: &Moments,
-    (leaders, casualties): (Leaders, Casualties),
+    (leaders, casualties, flaps): (Leaders, Casualties, Flaps),
 ) -> DemoReport {
     let objections = judge.objections();
     DemoReport {
@@ -116,6 +119,7 @@ pub fn report(
         recovered_after_seconds: moments.recovered_after.map(rounded),
         leaders,
         casualties,
+        flaps,
         pages: None,
         breaker: None,
     }
@@ -207,8 +211,8 @@ mod tests {
         let mut judge = Judge::new(scenario);
         let calm = serde_json::from_value(json!({"control_plane": {"writes": "Flowing"}})).unwrap();
         judge.observe(Phase::Fault(Duration::from_secs(1)), &calm);
-        let lost = (Leaders::Simulated, Casualties::default());
-        let report = report(scenario, &judge, &Moments::default(), lost);
+        let counted = (Leaders::Simulated, Casualties::default(), Flaps::default());
+        let report = report(scenario, &judge, &Moments::default(), counted);
         assert_eq!(
             serde_json::to_value(&report).unwrap(),
             json!({
@@ -221,6 +225,7 @@ mod tests {
                     "leaders_lost": 0, "node_leases_expired": 0, "nodes_not_ready": 0, "writes_timed_out": 0,
                     "servers_not_started": 0,
                 },
+                "flaps": {"verdicts": 0, "writes": 0},
             }) as Value
         );
         assert_eq!(

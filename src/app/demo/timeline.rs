@@ -120,6 +120,8 @@ pub enum Event {
     NotRecovered,
     /// What the fault cost.
     Casualties(Casualties),
+    /// What the daemon took back and said again at once, in words.
+    Flaps(String),
     /// The last line.
     Closing {
         /// Whether the daemon was right.
@@ -270,6 +272,7 @@ impl Shown {
                 };
                 shown(glyph, colour, "casualties", vec![casualties::sentence(*lost)])
             }
+            Event::Flaps(text) => shown("◇", YELLOW, "flaps", vec![text.clone()]),
             Event::Closing {
                 correct,
                 text,
@@ -415,6 +418,7 @@ mod tests {
                     ..Casualties::default()
                 }),
             ),
+            entry(231, Event::Flaps("verdicts flapped once".into())),
             entry(
                 231,
                 Event::Closing {
@@ -446,6 +450,7 @@ mod tests {
    20.6 s  ▼  fault removed
    23.1 s  ●  recovered       every hook Healthy again 2.5 s later
    23.1 s  ✖  casualties      no leader or node lost; 3 writes timed out
+   23.1 s  ◇  flaps           verdicts flapped once
    23.1 s  ✔  right           verdict right, 3.3 s after the fault, 6.7 s before the first request failed
 ";
         assert_eq!(format!("\n{text}"), golden);
