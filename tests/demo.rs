@@ -107,6 +107,7 @@ fn an_outage_of_a_catch_all_webhook_costs_the_leaders_the_node_leases_and_a_star
     assert!(lost.writes_timed_out >= 1, "{lost:?}");
     // The controller that would mark them is one of those that were lost.
     assert_eq!(lost.nodes_not_ready, 0, "{lost:?}");
+    assert_eq!(report.flaps.verdicts, 0, "{report:#?}");
 }
 
 #[test]

@@ -7,8 +7,10 @@ mod assessment;
 mod breaking;
 mod casualties;
 mod director;
+mod flaps;
 mod judge;
 mod pages;
+mod played;
 mod report;
 mod stage;
 mod teller;
@@ -29,8 +31,9 @@ use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
 use self::breaking::Breaking;
-use self::director::{Director, Played};
+use self::director::Director;
 use self::pages::Pages;
+use self::played::Played;
 use self::stage::Stage;
 use self::teller::{Account, Teller};
 use crate::app::progress::during;
@@ -42,6 +45,7 @@ use crate::lab::scenario::{SCENARIOS, Scenario, by_name};
 
 pub use self::breaking::BreakerReport;
 pub use self::director::Timing;
+pub use self::flaps::Flaps;
 pub use self::judge::SeenVerdict;
 pub use self::pages::DeliveredPage;
 pub use self::report::{DemoReport, ExpectedVerdict};
@@ -429,6 +433,7 @@ async fn interruption() -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use std::io;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::{Arc, Mutex};
 
     use axum::routing::get;
@@ -481,6 +486,16 @@ mod tests {
     struct Noted {
         kubeconfig: Mutex<PathBuf>,
         stopped: Mutex<bool>,
+        /// Whether every fourth assessment says that all is well.
+        unsteady: bool,
+        asked: AtomicUsize,
+    }
+
+    impl Noted {
+        fn denies(&self) -> bool {
+            let before = self.asked.fetch_add(1, Ordering::Relaxed);
+            self.unsteady && before % 4 == 3
+        }
     }
 
     /// A daemon that knows one thing: opa's caBundle is not what it was at the start. Then it says `cause`.
@@ -492,11 +507,12 @@ mod tests {
                 let client = client_for(&std::fs::read_to_string(&arguments.kubeconfig)?).await?;
                 let api: Api<ValidatingWebhookConfiguration> = Api::all(client);
                 let first = ca_bundle(&api).await;
+                let denying = Arc::clone(&noted);
                 let app = Router::new().route(
                     "/api/v1/assessment",
                     get(move || {
-                        let (api, first) = (api.clone(), first.clone());
-                        async move { Json(fake_assessment(ca_bundle(&api).await != first, cause)) }
+                        let (api, first, denied) = (api.clone(), first.clone(), denying.denies());
+                        async move { Json(fake_assessment(!denied && ca_bundle(&api).await != first, cause)) }
                     }),
                 );
                 let listener = tokio::net::TcpListener::bind(&arguments.listen).await?;
@@ -570,9 +586,13 @@ mod tests {
     }
 
     async fn demo(cause: &'static str) -> (DemoReport, String, Arc<Noted>) {
+        demo_by(Noted::default(), cause).await
+    }
+
+    async fn demo_by(noted: Noted, cause: &'static str) -> (DemoReport, String, Arc<Noted>) {
         // The lab's clients take the process's provider; a second test installing it is no error.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-        let (noted, out) = (Arc::new(Noted::default()), Shared::default());
+        let (noted, out) = (Arc::new(noted), Shared::default());
         let options = DemoOptions {
             control_plane: Kind::Embedded,
             scenario: by_name("ca-mismatch").unwrap(),
@@ -607,6 +627,8 @@ mod tests {
             .collect();
         assert!(places.is_sorted(), "{text}");
         assert!(text.contains("x509") || text.contains("certificate"), "{text}");
+        assert_eq!(report.flaps, Flaps::default());
+        assert!(!text.contains("flap"), "{text}");
 
         assert!(*noted.stopped.lock().unwrap());
         assert!(
@@ -622,6 +644,20 @@ mod tests {
         assert_eq!(report.verdicts[0].cause, "Slow");
         assert_eq!(report.time_to_verdict_seconds, None);
         assert!(text.contains("verdict wrong"), "{text}");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_daemon_that_takes_its_verdict_back_for_a_moment_is_said_to_flap() {
+        let unsteady = Noted {
+            unsteady: true,
+            ..Noted::default()
+        };
+        let (report, text, _) = demo_by(unsteady, "TlsInvalid").await;
+        assert!(
+            report.flaps.verdicts >= 1 && report.flaps.writes >= 1,
+            "{report:?}"
+        );
+        assert!(text.contains("verdicts flapped "), "{text}");
     }
 
     #[tokio::test(flavor = "multi_thread")]

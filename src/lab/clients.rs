@@ -5,6 +5,7 @@ mod leader_election;
 mod lease;
 mod ledger;
 mod node_lifecycle;
+mod real;
 mod requests;
 mod startup;
 
@@ -13,6 +14,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use kube::api::{Api, PostParams};
+use serde::Serialize;
 use serde_json::json;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -23,9 +25,12 @@ use self::lease::RemoteLease;
 pub use self::ledger::Casualties;
 use self::ledger::Ledger;
 use self::node_lifecycle::NodeLifecycle;
+use self::real::{READ_LIMIT, RealLeader, watch_nodes};
 use self::requests::Identity;
+use super::cluster::client_for;
 use super::control_plane::{ControlPlane, Reach};
-use super::workload::Workload;
+use super::envtest::Controller;
+use super::workload::{Record, Workload};
 
 /// As kube-controller-manager has itself authenticated.
 const CONTROLLER_MANAGER: Identity = Identity {
@@ -54,19 +59,32 @@ const API_SERVER: Identity = Identity {
 /// The groups of a kubelet.
 const NODE_GROUPS: &[&str] = &["system:nodes", "system:authenticated"];
 
+/// What leads by the Leases of kube-controller-manager and kube-scheduler.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Leaders {
+    /// Tasks with the timers of the real ones.
+    #[default]
+    Simulated,
+    /// The real processes; casualties are read from their Leases and from the Nodes.
+    Real,
+}
+
 /// Two leaders, the nodes' kubelets, a node-lifecycle controller, and an API server that can be started. Dropping it
 /// ends them all.
 pub struct ControlPlaneClients {
+    leaders: Leaders,
     ledger: Arc<Ledger>,
     start_api_server: Arc<Notify>,
     tasks: JoinSet<()>,
 }
 
 impl ControlPlaneClients {
-    /// Starts all but the API server. How their writes go is in the workload's record as well.
+    /// Starts all but the API server. How their writes go is in the workload's record as well; of a real leader only the
+    /// renewals that succeed.
     ///
     /// # Errors
-    /// When a client cannot be made, or a real control plane refuses the nodes their rights.
+    /// When a client cannot be made, a real control plane refuses the nodes their rights, or a real leader does not lead.
     pub async fn start(
         control_plane: &ControlPlane,
         nodes: &[String],
@@ -74,40 +92,19 @@ impl ControlPlaneClients {
     ) -> anyhow::Result<Self> {
         let kubeconfig = control_plane.kubeconfig();
         if control_plane.reach() != Reach::Loopback {
-            permit_nodes(&kubeconfig).await?;
+            permit_nodes(&client_for(&kubeconfig).await?).await?;
         }
         let ledger = Arc::new(Ledger::new(workload.record()));
         let mut tasks = JoinSet::new();
-
-        let lifecycle = NodeLifecycle::new(
-            NODE_CONTROLLER.client(&kubeconfig).await?,
-            nodes.to_vec(),
-            Arc::clone(&ledger),
-        );
-        let lifecycle = Arc::new(lifecycle);
-        let leader = async |identity: &Identity, name: &'static str| {
-            let client = identity.client(&kubeconfig).await?;
-            let agent = format!("{name}/v1.36.2 (linux/amd64) leader-election");
-            anyhow::Ok(RemoteLease::new(
-                client,
-                ("kube-system", name),
-                ATTEMPT_LIMIT,
-                agent,
-                workload.record(),
-            ))
+        let books = (workload.record(), Arc::clone(&ledger));
+        let leaders = if let Some(controllers) = control_plane.controllers()? {
+            let client = client_for(&kubeconfig).await?;
+            follow(controllers, &client, books, &mut tasks).await?;
+            Leaders::Real
+        } else {
+            simulate(&kubeconfig, nodes, books, &mut tasks).await?;
+            Leaders::Simulated
         };
-        let manager = leader(&CONTROLLER_MANAGER, "kube-controller-manager").await?;
-        let controllers = move || {
-            let lifecycle = Arc::clone(&lifecycle);
-            async move { lifecycle.run().await }
-        };
-        tasks.spawn(hold_and_work(manager, Arc::clone(&ledger), controllers));
-        let scheduler = leader(&SCHEDULER, "kube-scheduler").await?;
-        tasks.spawn(hold_and_work(
-            scheduler,
-            Arc::clone(&ledger),
-            std::future::pending,
-        ));
 
         for (place, node) in nodes.iter().enumerate() {
             let user = format!("system:node:{node}");
@@ -131,10 +128,16 @@ impl ControlPlaneClients {
             startup::start(client, &noted).await;
         });
         Ok(Self {
+            leaders,
             ledger,
             start_api_server,
             tasks,
         })
+    }
+
+    /// What leads.
+    pub const fn leaders(&self) -> Leaders {
+        self.leaders
     }
 
     /// Starts an API server: what it writes before it serves. Once; a second call does nothing.
@@ -158,10 +161,65 @@ impl ControlPlaneClients {
     }
 }
 
+/// The record of how writes go, and the ledger of what is lost.
+type RecordAndLedger = (Arc<Record>, Arc<Ledger>);
+
+/// Starts the real leaders, waits until they lead, and follows what becomes of them and of the nodes.
+async fn follow(
+    controllers: [Controller; 2],
+    client: &kube::Client,
+    (record, ledger): RecordAndLedger,
+    tasks: &mut JoinSet<()>,
+) -> anyhow::Result<()> {
+    for controller in controllers {
+        let place = ("kube-system", controller.name());
+        let agent = real::AGENT.to_owned();
+        let lease = RemoteLease::new(client.clone(), place, READ_LIMIT, agent, Arc::clone(&record));
+        let books = (Arc::clone(&record), Arc::clone(&ledger));
+        tasks.spawn(RealLeader::start(controller, lease, books).await?.run());
+    }
+    tasks.spawn(watch_nodes(client.clone(), ledger));
+    Ok(())
+}
+
+/// Starts leaders that behave as the real ones do, and the node-lifecycle controller of the first.
+async fn simulate(
+    kubeconfig: &str,
+    nodes: &[String],
+    (record, ledger): RecordAndLedger,
+    tasks: &mut JoinSet<()>,
+) -> anyhow::Result<()> {
+    let lifecycle = NodeLifecycle::new(
+        NODE_CONTROLLER.client(kubeconfig).await?,
+        nodes.to_vec(),
+        Arc::clone(&ledger),
+    );
+    let lifecycle = Arc::new(lifecycle);
+    let leader = async |identity: &Identity, name: &'static str| {
+        let client = identity.client(kubeconfig).await?;
+        let agent = format!("{name}/v1.36.2 (linux/amd64) leader-election");
+        anyhow::Ok(RemoteLease::new(
+            client,
+            ("kube-system", name),
+            ATTEMPT_LIMIT,
+            agent,
+            Arc::clone(&record),
+        ))
+    };
+    let manager = leader(&CONTROLLER_MANAGER, "kube-controller-manager").await?;
+    let controllers = move || {
+        let lifecycle = Arc::clone(&lifecycle);
+        async move { lifecycle.run().await }
+    };
+    tasks.spawn(hold_and_work(manager, Arc::clone(&ledger), controllers));
+    let scheduler = leader(&SCHEDULER, "kube-scheduler").await?;
+    tasks.spawn(hold_and_work(scheduler, ledger, std::future::pending));
+    Ok(())
+}
+
 /// Lets nodes write what they write: a control plane of the lab has RBAC and no Node authorizer.
-async fn permit_nodes(kubeconfig: &str) -> anyhow::Result<()> {
-    let client = super::cluster::client_for(kubeconfig).await?;
-    let api: Api<ClusterRoleBinding> = Api::all(client);
+async fn permit_nodes(client: &kube::Client) -> anyhow::Result<()> {
+    let api: Api<ClusterRoleBinding> = Api::all(client.clone());
     let group = "rbac.authorization.k8s.io";
     let binding = serde_json::from_value(json!({
         "metadata": {"name": "lab-nodes"},
@@ -235,6 +293,7 @@ mod tests {
             until(async || roles.get_opt(role).await.unwrap().is_some()).await;
         }
         assert_eq!(clients.casualties(), Casualties::default());
+        assert_eq!(clients.leaders(), Leaders::Simulated);
         assert_eq!(workload.totals().failed, 0);
         clients.stop().await;
     }

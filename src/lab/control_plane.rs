@@ -8,7 +8,7 @@ use anyhow::Context;
 
 use super::api::{ApiServer, ApiServerOptions};
 use super::cluster::client_for;
-use super::envtest::{Envtest, Throttle, namespace};
+use super::envtest::{Controller, Envtest, Throttle, namespace};
 use super::script::Script;
 use super::workload::ReadFlood;
 
@@ -18,7 +18,8 @@ pub enum Kind {
     /// The one in this process: nothing to install.
     #[default]
     Embedded,
-    /// A real etcd and kube-apiserver, as setup-envtest installs them.
+    /// A real etcd and kube-apiserver, as setup-envtest installs them; with a real kube-controller-manager and
+    /// kube-scheduler where they lie beside them.
     Envtest,
 }
 
@@ -120,6 +121,17 @@ impl ControlPlane {
             Self::Envtest(envtest) => envtest.address(),
         };
         format!("https://{address}")
+    }
+
+    /// The real leaders of a real one, not started yet, where their binaries are installed.
+    ///
+    /// # Errors
+    /// When their files cannot be written.
+    pub fn controllers(&self) -> anyhow::Result<Option<[Controller; 2]>> {
+        match self {
+            Self::Embedded(_) => Ok(None),
+            Self::Envtest(envtest) => envtest.controllers(),
+        }
     }
 
     /// How hooks reach their backends.

@@ -1,9 +1,11 @@
 //! A real control plane: kube-apiserver and etcd, started for one demo and gone with it.
 //!
-//! Nobody else is there: no kubelet, no controller manager, no kube-proxy. With `--enable-aggregator-routing` the
-//! API server dials the endpoints of a hook's Service itself.
+//! There is no kubelet and no kube-proxy. With `--enable-aggregator-routing` the API server dials the endpoints of a
+//! hook's Service itself. kube-controller-manager and kube-scheduler run where their binaries are installed as well and
+//! the lab's clients are wanted ([`Envtest::controllers`]).
 
 pub mod binaries;
+mod controllers;
 pub mod namespace;
 pub(super) mod process;
 mod server;
@@ -21,6 +23,7 @@ use base64::prelude::BASE64_STANDARD;
 use tokio::time::Instant;
 
 use self::binaries::Binaries;
+pub use self::controllers::Controller;
 use self::process::{Guard, Process};
 pub use self::server::SecondApiServer;
 use self::server::{Launch, Origin};
@@ -71,7 +74,8 @@ pub struct Envtest {
     // In the order in which they end.
     kube_apiserver: Process,
     etcd: Arc<Process>,
-    guard: Guard,
+    guard: Arc<Guard>,
+    controllers: Option<binaries::Controllers>,
     origin: Box<Origin>,
     address: SocketAddr,
     audit_log: Option<PathBuf>,
@@ -109,7 +113,7 @@ impl Envtest {
     }
 
     async fn attempt(binaries: &Binaries, directory: &Path, options: Options) -> anyhow::Result<Self> {
-        let mut guard = Guard::start(directory)?;
+        let guard = Arc::new(Guard::start(directory)?);
         let host = api_server_host(namespace::entered());
         let (clients, peers, secure) = (free_port(LOOPBACK)?, free_port(LOOPBACK)?, free_port(host)?);
         let data = directory.join(format!("etcd-{clients}"));
@@ -118,7 +122,7 @@ impl Envtest {
             &binaries.etcd,
             etcd_arguments(&data, clients, peers),
             directory,
-            &mut guard,
+            &guard,
         )?;
         let address = SocketAddr::from((host, secure));
         let files = Files::write(&directory.join(format!("kube-apiserver-{secure}")), host)?;
@@ -134,13 +138,14 @@ impl Envtest {
             arguments,
             directory: directory.to_owned(),
         };
-        let kube_apiserver = launch.start(&mut guard)?;
+        let kube_apiserver = launch.start(&guard)?;
         let envtest = Self {
             kube_apiserver,
             etcd: Arc::new(etcd),
             guard,
             address,
             audit_log,
+            controllers: binaries.controllers.clone(),
             origin: Box::new(Origin {
                 launch,
                 etcd_port: clients,
@@ -290,7 +295,7 @@ fn api_server_arguments(files: &Files, etcd: u16, address: SocketAddr) -> Vec<Os
         ),
         flag("service-cluster-ip-range", "10.96.0.0/16"),
         flag("enable-aggregator-routing", "true"),
-        // Nobody makes the default service accounts that it would insist on.
+        // Without kube-controller-manager there are no default service accounts, which it would insist on.
         flag("disable-admission-plugins", "ServiceAccount"),
     ];
     arguments.push(flag("advertise-address", address.ip().to_string()));

@@ -156,7 +156,7 @@ impl Monitoring {
 
     async fn attempt(programs: &Programs, daemon: &str) -> anyhow::Result<Self> {
         let directory = PrivateDirectory::create()?;
-        let mut guard = Guard::start(directory.path())?;
+        let guard = Guard::start(directory.path())?;
         let received = Received::default();
         let (receiver_at, receiver) = receive(Arc::clone(&received)).await?;
         let (alertmanager_at, prometheus_at) = two_free_ports().await?;
@@ -175,7 +175,7 @@ impl Monitoring {
                 "--cluster.listen-address=".into(),
             ],
             directory.path(),
-            &mut guard,
+            &guard,
         )?;
         let prometheus = Process::start(
             "prometheus",
@@ -186,7 +186,7 @@ impl Monitoring {
                 format!("--web.listen-address={prometheus_at}").into(),
             ],
             directory.path(),
-            &mut guard,
+            &guard,
         )?;
         let http = reqwest::Client::builder()
             .no_proxy()

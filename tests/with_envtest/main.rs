@@ -29,6 +29,7 @@ mod fidelity;
 mod hands;
 mod installed;
 mod kinds;
+mod leaders;
 #[path = "../support/outage.rs"]
 mod outage;
 mod played;
@@ -41,6 +42,7 @@ mod shielded;
 mod shielding;
 #[path = "../support/runbooks.rs"]
 mod typed;
+mod witness;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -153,11 +155,13 @@ fn tests() -> Vec<Named> {
         installed::tests(),
         hands::tests(),
         kinds::tests(),
+        leaders::tests(),
         privileges::tests(),
         replicas::tests(),
         runbooks::tests(),
         running::tests(),
         shielded::tests(),
+        witness::tests(),
     ];
     all.into_iter().flatten().collect()
 }

@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use hookwatch::lab::directory::PrivateDirectory;
+use hookwatch::lab::envtest::binaries;
 use hookwatch::lab::scenario::SCENARIOS;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -20,6 +21,7 @@ const LIMIT: Duration = Duration::from_secs(240);
 pub fn tests() -> Vec<Named> {
     let scenarios = SCENARIOS.iter().map(|scenario| {
         let test: Test = match scenario.name {
+            "gke-opa-outage" => Box::new(the_outage_is_paid_for_by_the_leaders_that_there_are),
             "validating-hang" => Box::new(the_hanging_hook_is_named_before_a_request_has_timed_out),
             name => Box::new(|| holds(name)),
         };
@@ -127,6 +129,21 @@ fn the_hanging_hook_is_named_before_a_request_has_timed_out() -> Outcome {
     }
 }
 
+fn the_outage_is_paid_for_by_the_leaders_that_there_are() -> Outcome {
+    match play("gke-opa-outage") {
+        Ok(report) => {
+            let real = binaries::find().unwrap().controllers.is_some();
+            let leaders = if real { "real" } else { "simulated" };
+            assert_eq!(report["leaders"], leaders, "{report:#}");
+            let lost = &report["casualties"];
+            assert!(lost["leaders_lost"].as_u64() >= Some(1), "{report:#}");
+            assert!(lost["node_leases_expired"].as_u64() >= Some(1), "{report:#}");
+            Outcome::Held
+        }
+        Err(skipped) => skipped,
+    }
+}
+
 fn without_binaries_the_message_says_how_to_get_them() -> Outcome {
     let empty = PrivateDirectory::create().unwrap();
     let mut command = demo(&[]);
@@ -154,8 +171,14 @@ fn ended_by(signal: Signal) -> Outcome {
     let held: Value = serde_json::from_str(&line).unwrap();
     let kubeconfig = PathBuf::from(held["kubeconfig"].as_str().unwrap());
     let directory = kubeconfig.parent().unwrap().to_owned();
-    // etcd, kube-apiserver, and the shell that watches over them: all have the directory among their arguments.
-    until("three processes run", || processes(&directory).len() == 3);
+    // etcd, kube-apiserver, what leads where it is installed, and the shell that watches over them: all have the
+    // directory among their arguments.
+    let leaders = if binaries::find().unwrap().controllers.is_some() {
+        2
+    } else {
+        0
+    };
+    until("all processes run", || processes(&directory).len() == 3 + leaders);
     let running = processes(&directory);
     let (etcd, _) = running
         .iter()

@@ -1,4 +1,6 @@
 //! What went to and fro: verdicts and the state of writes that were taken back and said again at once.
+//!
+//! docs/accuracy.md defines a flap. `hookwatch demo` counts by the same definition in code of its own.
 
 use hookwatch::domain::verdict::Health;
 

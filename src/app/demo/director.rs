@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use jiff::Timestamp;
 
-use super::DemoReport;
 use super::assessment::Assessment;
 use super::breaking::Breaking;
-use super::casualties;
+use super::flaps::{self, FlapCounter};
 use super::judge::{Judge, News, Phase};
 use super::pages::Pages;
+use super::played::Played;
 use super::report::{closing, finding, report};
 use super::stage::Stage;
 use super::teller::Teller;
@@ -89,73 +89,13 @@ impl Moments {
     }
 }
 
-/// A demo that has been played, but for its last line.
-pub struct Played {
-    /// What it came to.
-    pub report: DemoReport,
-    /// Who told of it.
-    pub teller: Teller,
-    /// How long the fault lasted, where something was bypassed meanwhile.
-    pub lasted: Option<Duration>,
-    closing: String,
-}
-
-impl Played {
-    /// Tells how the same went without the breaker.
-    ///
-    /// # Errors
-    /// When it cannot be written.
-    pub fn compare(&mut self, without: WithoutBreaker) -> anyhow::Result<()> {
-        let Some(breaker) = &mut self.report.breaker else {
-            return Ok(());
-        };
-        let first = breaker
-            .first_write_after_seconds
-            .zip(breaker.first_write_after_intervals);
-        let with = first.map_or_else(
-            || "no write went through at once while the fault lasted".to_owned(),
-            |(seconds, intervals)| {
-                format!(
-                    "the first write that went through at once {seconds:.1} s after the fault, {intervals:.1} probe \
-                     intervals"
-                )
-            },
-        );
-        self.teller.tell(Event::Breaker {
-            label: "with breaker",
-            text: with,
-        })?;
-        self.teller.tell(Event::Breaker {
-            label: "without breaker",
-            text: format!("{} (played once more)", without.sentence()),
-        })?;
-        for event in casualties::compared(self.report.casualties, without.casualties) {
-            self.teller.tell(event)?;
-        }
-        breaker.without_breaker = Some(without);
-        Ok(())
-    }
-
-    /// Tells the last line.
-    ///
-    /// # Errors
-    /// When it cannot be written.
-    pub fn close(mut self) -> anyhow::Result<DemoReport> {
-        self.teller.tell(Event::Closing {
-            correct: self.report.correct,
-            text: self.closing,
-            objections: self.report.objections.clone(),
-        })?;
-        Ok(self.report)
-    }
-}
-
 /// Leads one demo and tells of it.
 pub struct Director<'a> {
     stage: &'a Stage,
     scenario: &'static Scenario,
     timing: Timing,
     judge: Judge,
+    flaps: FlapCounter,
     moments: Moments,
     last_answer: Instant,
     teller: Teller,
@@ -171,6 +111,7 @@ impl<'a> Director<'a> {
             scenario,
             timing,
             judge: Judge::new(scenario),
+            flaps: FlapCounter::default(),
             moments: Moments::default(),
             last_answer: Instant::now(),
             teller,
@@ -209,8 +150,10 @@ impl<'a> Director<'a> {
             }
         }
         injected.clear(&self.stage.target()).await?;
-        self.moments.removed = Some(Instant::now());
+        let removed = Instant::now();
+        self.moments.removed = Some(removed);
         if !self.scenario.is_quiet() {
+            self.flaps.fault_changes(removed);
             self.tell(Event::Removed)?;
             if let Some(pages) = &mut self.pages {
                 pages.fault_ends();
@@ -221,7 +164,12 @@ impl<'a> Director<'a> {
         }
         let casualties = self.stage.clients.casualties();
         self.tell(Event::Casualties(casualties))?;
-        let mut report = report(self.scenario, &self.judge, &self.moments, casualties);
+        let flaps = self.flaps.found();
+        if let Some(text) = flaps::sentence(flaps) {
+            self.tell(Event::Flaps(text))?;
+        }
+        let counted = (self.stage.clients.leaders(), casualties, flaps);
+        let mut report = report(self.scenario, &self.judge, &self.moments, counted);
         if let Some(pages) = self.pages.take() {
             report.add_pages(pages.report());
         }
@@ -267,8 +215,7 @@ impl<'a> Director<'a> {
     }
 
     async fn wait_for_quiet(&mut self) -> anyhow::Result<()> {
-        let (api_server, daemon) = (self.stage.api_url(), self.stage.daemon_url());
-        self.tell(Event::Started { api_server, daemon })?;
+        self.tell(self.stage.started())?;
         let began = Instant::now();
         let mut seen_healthy = false;
         loop {
@@ -302,8 +249,10 @@ impl<'a> Director<'a> {
         }
         let broken: Vec<LabHook> = self.scenario.expected.iter().map(|it| it.hook).collect();
         self.stage.workload.await_success(&broken);
-        self.moments.fault = Some((Instant::now(), Timestamp::now()));
+        let fault = Instant::now();
+        self.moments.fault = Some((fault, Timestamp::now()));
         if !self.scenario.is_quiet() {
+            self.flaps.fault_changes(fault);
             self.tell(Event::Injected {
                 summary: self.scenario.summary.to_owned(),
                 symptom: self.scenario.symptom.to_owned(),
@@ -405,11 +354,11 @@ impl<'a> Director<'a> {
         if matches!(phase, Phase::Fault(_)) {
             self.look_for_failure()?;
         }
-        let news = assessment
-            .as_ref()
-            .map(|assessment| self.judge.observe(phase, assessment));
-        for news in news.into_iter().flatten() {
-            self.tell(event(news))?;
+        if let Some(assessment) = &assessment {
+            self.flaps.observe(Instant::now(), assessment);
+            for news in self.judge.observe(phase, assessment) {
+                self.tell(event(news))?;
+            }
         }
         if let (Some(breaking), Some(assessment), Some((fault, _))) =
             (&mut self.breaking, &assessment, self.moments.fault)

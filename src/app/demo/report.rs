@@ -6,9 +6,10 @@ use serde::Serialize;
 
 use super::breaking::BreakerReport;
 use super::director::Moments;
+use super::flaps::Flaps;
 use super::judge::{Judge, SeenVerdict, rounded};
 use super::pages::DeliveredPage;
-use crate::lab::clients::Casualties;
+use crate::lab::clients::{Casualties, Leaders};
 use crate::lab::scenario::Scenario;
 
 /// The outcome of one demo.
@@ -38,8 +39,12 @@ pub struct DemoReport {
     pub first_failure_at: Option<String>,
     /// From the removal of the fault until every hook was healthy.
     pub recovered_after_seconds: Option<f64>,
+    /// Whether kube-controller-manager and kube-scheduler were simulated or real.
+    pub leaders: Leaders,
     /// What was lost from the fault until the end.
     pub casualties: Casualties,
+    /// What the daemon took back and said again at once, from its first assessment until the end.
+    pub flaps: Flaps,
     /// What somebody was paged with; `None` when there was no Prometheus.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pages: Option<Vec<DeliveredPage>>,
@@ -83,7 +88,7 @@ pub fn report(
     scenario: &'static Scenario,
     judge: &Judge,
     moments: &Moments,
-    casualties: Casualties,
+    (leaders, casualties, flaps): (Leaders, Casualties, Flaps),
 ) -> DemoReport {
     let objections = judge.objections();
     DemoReport {
@@ -112,7 +117,9 @@ pub fn report(
             .as_ref()
             .map(|failure| format!("{:.3}", failure.at)),
         recovered_after_seconds: moments.recovered_after.map(rounded),
+        leaders,
         casualties,
+        flaps,
         pages: None,
         breaker: None,
     }
@@ -204,7 +211,8 @@ mod tests {
         let mut judge = Judge::new(scenario);
         let calm = serde_json::from_value(json!({"control_plane": {"writes": "Flowing"}})).unwrap();
         judge.observe(Phase::Fault(Duration::from_secs(1)), &calm);
-        let report = report(scenario, &judge, &Moments::default(), Casualties::default());
+        let counted = (Leaders::Simulated, Casualties::default(), Flaps::default());
+        let report = report(scenario, &judge, &Moments::default(), counted);
         assert_eq!(
             serde_json::to_value(&report).unwrap(),
             json!({
@@ -212,10 +220,12 @@ mod tests {
                 "not_a_hook": null, "correct": true, "objections": [], "time_to_verdict_seconds": null,
                 "fault_at": null, "verdict_at": null, "first_failure_at": null,
                 "recovered_after_seconds": null,
+                "leaders": "simulated",
                 "casualties": {
                     "leaders_lost": 0, "node_leases_expired": 0, "nodes_not_ready": 0, "writes_timed_out": 0,
                     "servers_not_started": 0,
                 },
+                "flaps": {"verdicts": 0, "writes": 0},
             }) as Value
         );
         assert_eq!(

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 
 use super::assessment::Assessment;
+use super::timeline::Event;
 use super::{DaemonArguments, DaemonHandle, StartingDaemon};
 use crate::domain::bypass::Rung;
 use crate::lab::clients::ControlPlaneClients;
@@ -26,7 +27,7 @@ const MAX_ASSESSMENT: usize = 4 << 20;
 pub struct Stage {
     /// The users.
     pub workload: Workload,
-    /// The leaders, the kubelets, and an API server that can be started.
+    /// The leaders, simulated or real, the kubelets, and an API server that can be started.
     pub clients: ControlPlaneClients,
     cluster: Arc<Cluster>,
     control_plane: ControlPlane,
@@ -75,6 +76,15 @@ impl Stage {
             daemon,
             http,
         })
+    }
+
+    /// What runs, for the timeline.
+    pub fn started(&self) -> Event {
+        Event::Started {
+            api_server: self.api_url(),
+            daemon: self.daemon_url(),
+            leaders: self.clients.leaders(),
+        }
     }
 
     /// What scenarios are carried out on.

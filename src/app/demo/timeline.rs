@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use super::casualties;
-use crate::lab::clients::Casualties;
+use crate::lab::clients::{Casualties, Leaders};
 
 /// Widest line, in columns.
 const WIDTH: usize = 108;
@@ -29,6 +29,8 @@ pub enum Event {
         api_server: String,
         /// The daemon's URL.
         daemon: String,
+        /// What leads.
+        leaders: Leaders,
     },
     /// The daemon has found every hook healthy.
     Quiet {
@@ -118,6 +120,8 @@ pub enum Event {
     NotRecovered,
     /// What the fault cost.
     Casualties(Casualties),
+    /// What the daemon took back and said again at once, in words.
+    Flaps(String),
     /// The last line.
     Closing {
         /// Whether the daemon was right.
@@ -169,9 +173,13 @@ impl Shown {
             lines,
         };
         match event {
-            Event::Started { api_server, daemon } => {
+            Event::Started {
+                api_server,
+                daemon,
+                leaders,
+            } => {
                 let line = format!("API server {api_server}, three hooks, seven backends, four tenants");
-                let alive = "two leaders and three kubelets renew their Leases".to_owned();
+                let alive = alive(*leaders).to_owned();
                 let daemon = format!("the daemon at {daemon} knows only the kubeconfig");
                 shown("●", CYAN, "started", vec![line, alive, daemon])
             }
@@ -264,6 +272,7 @@ impl Shown {
                 };
                 shown(glyph, colour, "casualties", vec![casualties::sentence(*lost)])
             }
+            Event::Flaps(text) => shown("◇", YELLOW, "flaps", vec![text.clone()]),
             Event::Closing {
                 correct,
                 text,
@@ -277,6 +286,16 @@ impl Shown {
                     shown("✘", RED, "wrong", lines)
                 }
             }
+        }
+    }
+}
+
+/// Who lives by the control plane.
+const fn alive(leaders: Leaders) -> &'static str {
+    match leaders {
+        Leaders::Simulated => "two simulated leaders and three simulated kubelets renew their Leases",
+        Leaders::Real => {
+            "the real kube-controller-manager and kube-scheduler and three simulated kubelets renew their Leases"
         }
     }
 }
@@ -347,6 +366,7 @@ mod tests {
                 Event::Started {
                     api_server: "https://127.0.0.1:6443".into(),
                     daemon: "http://127.0.0.1:9780".into(),
+                    leaders: Leaders::Simulated,
                 },
             ),
             entry(
@@ -398,6 +418,7 @@ mod tests {
                     ..Casualties::default()
                 }),
             ),
+            entry(231, Event::Flaps("verdicts flapped once".into())),
             entry(
                 231,
                 Event::Closing {
@@ -414,7 +435,7 @@ mod tests {
         let text: String = story().iter().map(|entry| render(entry, false)).collect();
         let golden = "
     0.3 s  ●  started         API server https://127.0.0.1:6443, three hooks, seven backends, four tenants
-                              two leaders and three kubelets renew their Leases
+                              two simulated leaders and three simulated kubelets renew their Leases
                               the daemon at http://127.0.0.1:9780 knows only the kubeconfig
     8.5 s  ●  quiet           82 writes/s, median 4 ms, every hook Healthy
     8.6 s  ▲  fault injected  All three backends stop.
@@ -429,6 +450,7 @@ mod tests {
    20.6 s  ▼  fault removed
    23.1 s  ●  recovered       every hook Healthy again 2.5 s later
    23.1 s  ✖  casualties      no leader or node lost; 3 writes timed out
+   23.1 s  ◇  flaps           verdicts flapped once
    23.1 s  ✔  right           verdict right, 3.3 s after the fault, 6.7 s before the first request failed
 ";
         assert_eq!(format!("\n{text}"), golden);

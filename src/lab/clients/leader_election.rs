@@ -23,7 +23,7 @@ const JITTER_FACTOR: f64 = 1.2;
 /// `resourcelock.NewFromKubeconfig`).
 pub(super) const ATTEMPT_LIMIT: Duration = Duration::from_secs(5);
 /// How long the kubelet waits before it starts a container that exited once: the first step of its crash back-off.
-const RESTART_AFTER: Duration = Duration::from_secs(10);
+pub(super) const RESTART_AFTER: Duration = Duration::from_secs(10);
 
 /// A process that leads whenever it can, does its work while it leads, exits when it cannot renew, and is started again.
 pub(super) async fn hold_and_work<F>(lease: RemoteLease, ledger: Arc<Ledger>, work: impl Fn() -> F)

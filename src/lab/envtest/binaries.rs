@@ -5,13 +5,24 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-/// A pair of binaries that belong together.
+/// Binaries that belong together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Binaries {
     /// The store.
     pub etcd: PathBuf,
     /// The API server.
     pub kube_apiserver: PathBuf,
+    /// The processes that lead by a Lease, if both are there: setup-envtest does not bring them.
+    pub controllers: Option<Controllers>,
+}
+
+/// The processes that lead by a Lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Controllers {
+    /// kube-controller-manager.
+    pub manager: PathBuf,
+    /// kube-scheduler.
+    pub scheduler: PathBuf,
 }
 
 /// Why there are none.
@@ -84,7 +95,7 @@ fn platform() -> String {
     format!("{system}-{architecture}")
 }
 
-/// Both binaries of a directory, or the name of the one that is not there.
+/// The binaries of a directory, or the name of a necessary one that is not there.
 fn in_directory(directory: &Path) -> Result<Binaries, &'static str> {
     let binary = |name: &'static str| {
         let path = directory.join(name);
@@ -93,6 +104,14 @@ fn in_directory(directory: &Path) -> Result<Binaries, &'static str> {
     Ok(Binaries {
         etcd: binary("etcd")?,
         kube_apiserver: binary("kube-apiserver")?,
+        controllers: binary("kube-controller-manager")
+            .and_then(|manager| {
+                Ok(Controllers {
+                    manager,
+                    scheduler: binary("kube-scheduler")?,
+                })
+            })
+            .ok(),
     })
 }
 
@@ -155,6 +174,16 @@ mod tests {
                 .etcd
                 .starts_with(store.join(format!("1.36.2-{}", platform())))
         );
+    }
+
+    #[test]
+    fn the_controllers_are_taken_only_where_both_are_there() {
+        let data = PrivateDirectory::create().unwrap();
+        for (name, complete) in [("kube-controller-manager", false), ("kube-scheduler", true)] {
+            install(data.path(), "1.36.2", &["etcd", "kube-apiserver", name]);
+            let found = newest(data.path(), &platform()).unwrap();
+            assert_eq!(found.controllers.is_some(), complete);
+        }
     }
 
     #[test]

@@ -39,7 +39,7 @@ impl Process {
         binary: &Path,
         arguments: impl IntoIterator<Item = OsString>,
         directory: &Path,
-        guard: &mut Guard,
+        guard: &Guard,
     ) -> anyhow::Result<Self> {
         let log = directory.join(format!("{name}.log"));
         let output = OpenOptions::new()
@@ -234,7 +234,7 @@ mod tests {
         }
     }
 
-    fn shell(script: &str, directory: &Path, guard: &mut Guard) -> Process {
+    fn shell(script: &str, directory: &Path, guard: &Guard) -> Process {
         let arguments = ["-c", script].map(OsString::from);
         Process::start("shell", Path::new("/bin/sh"), arguments, directory, guard).unwrap()
     }
@@ -247,8 +247,8 @@ mod tests {
     #[test]
     fn a_dropped_process_is_gone_even_when_it_was_stopped() {
         let directory = PrivateDirectory::create().unwrap();
-        let mut guard = Guard::start(directory.path()).unwrap();
-        let process = shell("while :; do sleep 1; done", directory.path(), &mut guard);
+        let guard = Guard::start(directory.path()).unwrap();
+        let process = shell("while :; do sleep 1; done", directory.path(), &guard);
         let id = process.id();
         process.signal(Signal::STOP);
         assert!(runs(id));
@@ -259,8 +259,8 @@ mod tests {
     #[test]
     fn a_process_that_ends_by_itself_is_reported_with_its_last_words() {
         let directory = PrivateDirectory::create().unwrap();
-        let mut guard = Guard::start(directory.path()).unwrap();
-        let process = shell("echo no such flag >&2; exit 3", directory.path(), &mut guard);
+        let guard = Guard::start(directory.path()).unwrap();
+        let process = shell("echo no such flag >&2; exit 3", directory.path(), &guard);
         until(|| process.check().is_err());
         let error = process.check().unwrap_err().to_string();
         assert!(
@@ -276,7 +276,7 @@ mod tests {
         let inner = directory.path().join("inner");
         std::fs::create_dir(&inner).unwrap();
         let mut guard = Guard::start(&inner).unwrap();
-        let process = shell("while :; do sleep 1; done", &inner, &mut guard);
+        let process = shell("while :; do sleep 1; done", &inner, &guard);
         // What becomes of the pipe when this process dies.
         drop(guard.input.lock().unwrap().take());
         guard.shell.wait().unwrap();
@@ -295,7 +295,7 @@ mod tests {
         for line in [format!("{}", other.id()), format!("-{}", other.id())] {
             tell(&guard.input, &line).unwrap();
         }
-        let process = shell("while :; do sleep 1; done", &inner, &mut guard);
+        let process = shell("while :; do sleep 1; done", &inner, &guard);
         drop(guard.input.lock().unwrap().take());
         guard.shell.wait().unwrap();
         assert!(process.check().is_err());

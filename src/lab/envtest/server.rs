@@ -10,10 +10,10 @@ use rustix::process::Signal;
 use super::process::{Guard, Process};
 use super::{Envtest, Files, api_server_arguments, free_port, kubeconfig, ready};
 
-/// How an API server is started, and started again.
+/// How a process of the control plane is started, and started again.
 #[derive(Debug)]
 pub(super) struct Launch {
-    /// What its log is called by.
+    /// The name of its log.
     pub name: &'static str,
     pub binary: PathBuf,
     pub arguments: Vec<OsString>,
@@ -22,7 +22,7 @@ pub(super) struct Launch {
 
 impl Launch {
     /// Starts it.
-    pub(super) fn start(&self, guard: &mut Guard) -> anyhow::Result<Process> {
+    pub(super) fn start(&self, guard: &Guard) -> anyhow::Result<Process> {
         Process::start(
             self.name,
             &self.binary,
@@ -50,13 +50,18 @@ pub struct SecondApiServer {
 }
 
 impl Envtest {
+    /// Kills the API server. [`Self::restart`] brings it back.
+    pub fn kill(&self) {
+        self.kube_apiserver.end();
+    }
+
     /// Kills the API server and starts it anew at the same address, on the same etcd; waits until it is ready.
     ///
     /// # Errors
     /// When it does not start or does not become ready; with its last words.
     pub async fn restart(&mut self) -> anyhow::Result<()> {
         self.kube_apiserver.end();
-        self.kube_apiserver = self.origin.launch.start(&mut self.guard)?;
+        self.kube_apiserver = self.origin.launch.start(&self.guard)?;
         self.ready().await
     }
 
@@ -80,7 +85,7 @@ impl Envtest {
             directory: first.directory.clone(),
         };
         Ok(SecondApiServer {
-            process: launch.start(&mut self.guard)?,
+            process: launch.start(&self.guard)?,
             address,
             kubeconfig: kubeconfig(&files.authority.pem(), address, &files.token),
         })

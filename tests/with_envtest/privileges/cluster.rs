@@ -77,6 +77,16 @@ impl Cluster {
         cluster
     }
 
+    /// Kills the API server.
+    pub fn kill(&self) {
+        self.envtest.kill();
+    }
+
+    /// Starts the API server again and waits until it is ready.
+    pub async fn restart(&mut self) {
+        self.envtest.restart().await.unwrap();
+    }
+
     pub fn audit_log(&self) -> &Path {
         self.envtest.audit_log().unwrap()
     }

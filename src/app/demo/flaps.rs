@@ -1,0 +1,237 @@
+//! How often the daemon took back what it had said and said it again at once.
+//!
+//! docs/accuracy.md defines a flap. The campaign in `examples/` counts by the same definition in code of its own.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use super::assessment::{Assessment, HookVerdict};
+
+/// What comes back within this time has flapped.
+const AT_ONCE: Duration = Duration::from_secs(10);
+
+/// How often, in one demo.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Flaps {
+    /// Hooks that went from failing to healthy and were failing again within 10 s.
+    pub verdicts: u64,
+    /// States of writes that were left for another one and were back within 10 s, while no fault began or ended.
+    pub writes: u64,
+}
+
+/// Counts flaps in the assessments of one demo, which it takes in the order in which they were read.
+#[derive(Debug, Default)]
+pub struct FlapCounter {
+    /// By kind, configuration and webhook.
+    verdicts: HashMap<[String; 3], VerdictHistory>,
+    writes: WritesHistory,
+    found: Flaps,
+}
+
+/// What has to be remembered of the verdicts on one hook.
+#[derive(Debug, Default)]
+struct VerdictHistory {
+    failing: bool,
+    /// When it was last failing no more; `None` when it is failing or never was.
+    left: Option<Instant>,
+    /// Whether it was healthy since it was last failing.
+    healthy: bool,
+}
+
+/// What has to be remembered of the state of writes.
+#[derive(Debug, Default)]
+struct WritesHistory {
+    before: Option<String>,
+    /// The present state, and since when.
+    present: Option<(String, Instant)>,
+    /// When a fault last began or ended.
+    edge: Option<Instant>,
+}
+
+impl FlapCounter {
+    /// Takes in one assessment.
+    pub fn observe(&mut self, at: Instant, assessment: &Assessment) {
+        // A verdict without a configuration is about a name in the metrics, not about a hook that is there.
+        let hooks = assessment.hooks.iter();
+        for hook in hooks.filter(|hook| !hook.configuration.is_empty()) {
+            let key = [&hook.kind, &hook.configuration, &hook.webhook].map(String::clone);
+            let flapped = self.verdicts.entry(key).or_default().observe(at, hook);
+            self.found.verdicts += u64::from(flapped);
+        }
+        let swung = self.writes.observe(at, &assessment.control_plane.writes);
+        self.found.writes += u64::from(swung);
+    }
+
+    /// A fault begins or ends: writes that change meanwhile have a reason to.
+    pub const fn fault_changes(&mut self, at: Instant) {
+        self.writes.edge = Some(at);
+    }
+
+    /// How often so far.
+    pub const fn found(&self) -> Flaps {
+        self.found
+    }
+}
+
+impl VerdictHistory {
+    /// Whether it has flapped.
+    fn observe(&mut self, at: Instant, hook: &HookVerdict) -> bool {
+        if hook.is_failing() {
+            let flapped = self.healthy && self.left.is_some_and(|left| at.duration_since(left) <= AT_ONCE);
+            *self = Self {
+                failing: true,
+                ..Self::default()
+            };
+            return flapped;
+        }
+        if self.failing {
+            self.left = Some(at);
+        }
+        self.failing = false;
+        self.healthy |= hook.is_healthy();
+        false
+    }
+}
+
+impl WritesHistory {
+    /// Whether the state is back where it was.
+    fn observe(&mut self, at: Instant, writes: &str) -> bool {
+        let Some((present, since)) = &self.present else {
+            self.present = Some((writes.to_owned(), at));
+            return false;
+        };
+        if present == writes {
+            return false;
+        }
+        let quiet = self.edge.is_none_or(|edge| edge < *since);
+        let swung = self.before.as_deref() == Some(writes) && at.duration_since(*since) <= AT_ONCE && quiet;
+        let left = self.present.replace((writes.to_owned(), at));
+        self.before = left.map(|(state, _)| state);
+        swung
+    }
+}
+
+/// The same in words; `None` when nothing has flapped.
+pub fn sentence(flaps: Flaps) -> Option<String> {
+    let verdicts = times(flaps.verdicts).map(|times| format!("verdicts flapped {times}"));
+    let writes = times(flaps.writes).map(|times| format!("the state of writes swung {times}"));
+    let all: Vec<String> = verdicts.into_iter().chain(writes).collect();
+    (!all.is_empty()).then(|| all.join("; "))
+}
+
+fn times(number: u64) -> Option<String> {
+    match number {
+        0 => None,
+        1 => Some("once".to_owned()),
+        _ => Some(format!("{number} times")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn verdicts(states: &[(u64, &str)]) -> u64 {
+        let (start, mut counter) = (Instant::now(), FlapCounter::default());
+        for (at, health) in states {
+            let hook = |webhook: &str, health: &str| {
+                json!({
+                    "kind": "Validating", "configuration": "c", "webhook": webhook, "health": health,
+                })
+            };
+            let nameless = json!({"kind": "Validating", "webhook": "w", "health": health});
+            let hooks = [hook("w", health), hook("other", "Failing"), nameless];
+            let assessment = serde_json::from_value(json!({"hooks": hooks})).unwrap();
+            counter.observe(start + Duration::from_secs(*at), &assessment);
+        }
+        assert_eq!(counter.found().writes, 0);
+        counter.found().verdicts
+    }
+
+    /// `edges` are when faults begin or end.
+    fn writes(states: &[(u64, &str)], edges: &[u64]) -> u64 {
+        let (start, mut counter) = (Instant::now(), FlapCounter::default());
+        let second = |at: u64| start + Duration::from_secs(at);
+        let mut edges = edges.iter().peekable();
+        for (at, state) in states {
+            while let Some(edge) = edges.next_if(|edge| *edge <= at) {
+                counter.fault_changes(second(*edge));
+            }
+            let assessment = json!({"control_plane": {"writes": state}});
+            counter.observe(second(*at), &serde_json::from_value(assessment).unwrap());
+        }
+        assert_eq!(counter.found().verdicts, 0);
+        counter.found().writes
+    }
+
+    #[test]
+    fn a_verdict_flaps_when_it_is_well_in_between_and_back_at_once() {
+        assert_eq!(verdicts(&[(1, "Failing"), (20, "Healthy"), (30, "Failing")]), 1);
+        assert_eq!(verdicts(&[(1, "Failing"), (20, "Healthy"), (31, "Failing")]), 0);
+        assert_eq!(verdicts(&[(1, "Failing"), (20, "Suspect"), (24, "Failing")]), 0);
+        let through_suspicion = [
+            (1, "Failing"),
+            (20, "Suspect"),
+            (22, "Healthy"),
+            (24, "Suspect"),
+            (26, "Failing"),
+        ];
+        assert_eq!(verdicts(&through_suspicion), 1);
+        let first_failure = [(1, "Healthy"), (2, "Failing"), (3, "Failing"), (9, "Healthy")];
+        assert_eq!(verdicts(&first_failure), 0);
+        let twice = [
+            (1, "Failing"),
+            (2, "Healthy"),
+            (3, "Failing"),
+            (4, "Suspect"),
+            (5, "Failing"),
+            (6, "Healthy"),
+            (7, "Healthy"),
+            (8, "Failing"),
+        ];
+        assert_eq!(verdicts(&twice), 2);
+    }
+
+    #[test]
+    fn writes_swing_when_they_are_back_at_once() {
+        let there_and_back = [
+            (0, "Flowing"),
+            (5, "Blocked"),
+            (9, "Blocked"),
+            (12, "Flowing"),
+            (13, "Flowing"),
+        ];
+        assert_eq!(writes(&there_and_back, &[]), 1);
+        assert_eq!(writes(&[(0, "Flowing"), (5, "Blocked"), (15, "Flowing")], &[]), 1);
+        assert_eq!(writes(&[(0, "Flowing"), (5, "Blocked"), (16, "Flowing")], &[]), 0);
+        let another_way = [(0, "Flowing"), (5, "Blocked"), (6, "Delayed"), (7, "Flowing")];
+        assert_eq!(writes(&another_way, &[]), 0);
+        let on_and_on = [(0, "Flowing"), (5, "Blocked"), (6, "Flowing"), (7, "Blocked")];
+        assert_eq!(writes(&on_and_on, &[]), 2);
+    }
+
+    #[test]
+    fn writes_that_change_because_a_fault_begins_or_ends_do_not_swing() {
+        let there_and_back = [(0, "Flowing"), (5, "Blocked"), (9, "Blocked"), (12, "Flowing")];
+        for meanwhile in [5, 8, 12] {
+            assert_eq!(writes(&there_and_back, &[meanwhile]), 0, "{meanwhile}");
+        }
+        assert_eq!(writes(&there_and_back, &[4, 13]), 1);
+        assert_eq!(writes(&there_and_back, &[4, 8]), 0);
+    }
+
+    #[test]
+    fn what_did_not_flap_is_not_spoken_of() {
+        let said = |verdicts, writes| sentence(Flaps { verdicts, writes });
+        assert_eq!(said(0, 0), None);
+        assert_eq!(said(1, 0).as_deref(), Some("verdicts flapped once"));
+        assert_eq!(
+            said(3, 1).as_deref(),
+            Some("verdicts flapped 3 times; the state of writes swung once")
+        );
+    }
+}

@@ -1,0 +1,71 @@
+//! A demo that was played: how it compares without the breaker, and its last line.
+
+use std::time::Duration;
+
+use super::DemoReport;
+use super::casualties;
+use super::teller::Teller;
+use super::timeline::Event;
+use super::without::WithoutBreaker;
+
+/// A demo that has been played, but for its last line.
+pub struct Played {
+    /// What it came to.
+    pub report: DemoReport,
+    /// Who told of it.
+    pub teller: Teller,
+    /// How long the fault lasted, where something was bypassed meanwhile.
+    pub lasted: Option<Duration>,
+    /// The last line.
+    pub(super) closing: String,
+}
+
+impl Played {
+    /// Tells how the same went without the breaker.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn compare(&mut self, without: WithoutBreaker) -> anyhow::Result<()> {
+        let Some(breaker) = &mut self.report.breaker else {
+            return Ok(());
+        };
+        let first = breaker
+            .first_write_after_seconds
+            .zip(breaker.first_write_after_intervals);
+        let with = first.map_or_else(
+            || "no write went through at once while the fault lasted".to_owned(),
+            |(seconds, intervals)| {
+                format!(
+                    "the first write that went through at once {seconds:.1} s after the fault, {intervals:.1} probe \
+                     intervals"
+                )
+            },
+        );
+        self.teller.tell(Event::Breaker {
+            label: "with breaker",
+            text: with,
+        })?;
+        self.teller.tell(Event::Breaker {
+            label: "without breaker",
+            text: format!("{} (played once more)", without.sentence()),
+        })?;
+        for event in casualties::compared(self.report.casualties, without.casualties) {
+            self.teller.tell(event)?;
+        }
+        breaker.without_breaker = Some(without);
+        Ok(())
+    }
+
+    /// Tells the last line.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn close(mut self) -> anyhow::Result<DemoReport> {
+        self.teller.tell(Event::Closing {
+            correct: self.report.correct,
+            text: self.closing,
+            objections: self.report.objections.clone(),
+        })?;
+        Ok(self.report)
+    }
+}

@@ -1,0 +1,113 @@
+//! The real kube-controller-manager and kube-scheduler, where their binaries lie beside kube-apiserver.
+
+use std::ffi::OsString;
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use anyhow::Context;
+
+use super::process::{Guard, Process};
+use super::server::Launch;
+use super::{Envtest, flag};
+
+/// All that are on by default but those that keep endpoints: the lab writes the EndpointSlices of its hooks itself, and a
+/// controller that finds no Pods behind their Services would empty them.
+const CONTROLLERS: &str =
+    "*,-endpoints-controller,-endpointslice-controller,-endpointslice-mirroring-controller";
+
+/// A process that leads by a Lease in kube-system of its own name. Dropping it kills it.
+#[derive(Debug)]
+pub struct Controller {
+    launch: Launch,
+    guard: Arc<Guard>,
+    process: Mutex<Option<Process>>,
+}
+
+impl Envtest {
+    /// kube-controller-manager and kube-scheduler with their default leader election, not started yet; `None` where their
+    /// binaries are not installed.
+    ///
+    /// # Errors
+    /// When their files cannot be written.
+    pub fn controllers(&self) -> anyhow::Result<Option<[Controller; 2]>> {
+        let Some(binaries) = &self.controllers else {
+            return Ok(None);
+        };
+        let keys = &self.origin.files.directory;
+        let manager = [
+            flag("controllers", CONTROLLERS),
+            flag("use-service-account-credentials", "true"),
+            flag("service-account-private-key-file", keys.join("accounts.key")),
+            // The authority that signed the API server's certificate signs those of clients as well.
+            flag("root-ca-file", keys.join("clients.crt")),
+        ];
+        Ok(Some([
+            self.controller("kube-controller-manager", &binaries.manager, manager.to_vec())?,
+            self.controller("kube-scheduler", &binaries.scheduler, Vec::new())?,
+        ]))
+    }
+
+    fn controller(
+        &self,
+        name: &'static str,
+        binary: &Path,
+        mut arguments: Vec<OsString>,
+    ) -> anyhow::Result<Controller> {
+        let directory = self.origin.launch.directory.join(name);
+        DirBuilder::new()
+            .mode(0o700)
+            .create(&directory)
+            .with_context(|| format!("making {}", directory.display()))?;
+        let file = directory.join("kubeconfig");
+        let kubeconfig = self.kubeconfig_of(&format!("system:{name}"), "system:authenticated", false)?;
+        std::fs::write(&file, kubeconfig).with_context(|| format!("writing {}", file.display()))?;
+        arguments.extend([
+            flag("kubeconfig", &file),
+            // Nobody asks it for its health or metrics, and a port could be taken.
+            flag("secure-port", "0"),
+        ]);
+        Ok(Controller {
+            launch: Launch {
+                name,
+                binary: binary.to_owned(),
+                arguments,
+                directory,
+            },
+            guard: Arc::clone(&self.guard),
+            process: Mutex::new(None),
+        })
+    }
+}
+
+impl Controller {
+    /// Its name, which is that of its Lease, too.
+    pub const fn name(&self) -> &'static str {
+        self.launch.name
+    }
+
+    /// Starts it, or starts it again.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start(&self) -> anyhow::Result<()> {
+        *self.lock() = Some(self.launch.start(&self.guard)?);
+        Ok(())
+    }
+
+    /// Complains unless it runs, with its last words.
+    ///
+    /// # Errors
+    /// When it has exited or was not started.
+    pub fn check(&self) -> anyhow::Result<()> {
+        match &*self.lock() {
+            Some(process) => process.check(),
+            None => anyhow::bail!("{} was not started", self.name()),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Process>> {
+        self.process.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
