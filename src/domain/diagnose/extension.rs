@@ -55,7 +55,6 @@ impl Theirs {
             since,
             unavailable,
             became_unavailable: became_unavailable.copied().unwrap_or_default(),
-            ..Self::default()
         }
     }
 

@@ -162,9 +162,8 @@ pub fn stale(evidence: &Evidence<'_>) -> Vec<String> {
         return vec![said.to_owned()];
     };
     let more = evidence.silent.len() - 1;
-    let more = (more > 0)
-        .then(|| format!(" (and to {more} more)"))
-        .unwrap_or_default();
+    let more = (more > 0).then(|| format!(" (and to {more} more)"));
+    let more = more.unwrap_or_default();
     let (backend, waited) = (&first.backend, human(first.waited));
     let timeout = human(evidence.hook.map(|hook| hook.timeout).unwrap_or_default());
     vec![format!(
