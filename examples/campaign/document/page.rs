@@ -90,7 +90,8 @@ Then measure what the change does, write the new numbers into the table, and wri
 ```sh
 cargo run --release --example campaign -- fit --incidents 5000 --seed 1
 cargo run --release --example campaign -- --incidents 5000 --seed 1 --output json > report.json
-cargo run --release --example campaign -- document --report report.json > docs/diagnosis.md
+cargo run --release --features ablation --example campaign -- ablate --breaker ignore --into ablation.json
+cargo run --release --example campaign -- document --report report.json --ablation ablation.json > docs/diagnosis.md
 ```
 
 Where the tables alone have changed, `HOOKWATCH_BLESS=1 cargo test --test repository diagnosis` writes the page with the
@@ -165,8 +166,8 @@ Constants of Kubernetes, or what follows from one, with their place in its sourc
 const FROM_HAND: &str = "\
 Chosen by hand. The last two columns say what half and twice the value change, as `campaign ablate` found it: in how many
 of its incidents anything at all is said or done otherwise, by how many points the share of right (wrong) culprits moves,
-and how many bypasses come sooner. A value of which both change nothing guards against what the campaign does not draw; a
-test of the diagnosis holds it.";
+and how many bypasses come sooner. A value of which both change nothing guards against what the campaign does not draw, or
+bounds what is remembered or told.";
 
 const COLUMNS: &str = "| Name | Value | What it means |";
 

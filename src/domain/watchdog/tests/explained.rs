@@ -38,6 +38,22 @@ fn what_is_as_ever_is_ruled_out_by_its_figures() {
     );
 }
 
+/// Whoever looks for the first time in the midst of it knows nothing usual.
+#[test]
+fn an_etcd_that_was_slow_before_the_first_look_is_found_all_the_same() {
+    let opa = hook("opa", 1);
+    let mut incident = Incident::with(vec![opa.clone()]);
+    for step in 0..4 {
+        incident.count_writes(60.0, 0.3, 0.3);
+        add(&mut incident.counters.etcd, 200.0, 0.12);
+        incident.probe(2 * step * SECOND, &opa, 0, alive());
+        incident.scrape(2 * step * SECOND);
+    }
+    let assessment = incident.tick(6 * SECOND + 10);
+    let found = assessment.control_plane.not_a_hook.as_ref();
+    assert_eq!(found.map(|found| found.cause), Some(NotAHook::EtcdSlow));
+}
+
 #[test]
 fn a_refusal_rules_out_a_hang_by_how_soon_it_came() {
     let opa = hook("opa", 1);
