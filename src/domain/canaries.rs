@@ -255,7 +255,7 @@ impl CanaryMemory {
 
     fn is_slow(&self, took: Duration) -> bool {
         let limits = t::slow_at_least()..t::slow_probe_always();
-        self.usual.is_slow(took.as_secs_f64(), limits)
+        self.usual.is_slow(took.as_secs_f64(), t::slow_factor(), limits)
     }
 
     fn describe(&self, now: Time) -> (&'static str, String) {

@@ -142,15 +142,15 @@ impl Usual {
     }
 
     /// Whether so many seconds are slow.
-    pub fn is_slow(&self, seconds: f64, limits: Range<f64>) -> bool {
-        is_slow(seconds, self.median(), limits)
+    pub fn is_slow(&self, seconds: f64, factor: f64, limits: Range<f64>) -> bool {
+        is_slow(seconds, self.median(), factor, limits)
     }
 }
 
 /// Whether so many seconds are slow, of whatever is waited for: below the limits they never are, beyond them always, and
-/// between them when they are far above the usual.
-pub fn is_slow(seconds: f64, usual: Option<f64>, limits: Range<f64>) -> bool {
-    let far_above = usual.is_some_and(|usual| seconds >= t::slow_factor() * usual);
+/// between them when they are `factor` times the usual.
+pub fn is_slow(seconds: f64, usual: Option<f64>, factor: f64, limits: Range<f64>) -> bool {
+    let far_above = usual.is_some_and(|usual| seconds >= factor * usual);
     seconds >= limits.end || limits.contains(&seconds) && far_above
 }
 

@@ -198,7 +198,8 @@ impl BackendMemory {
 
     fn is_slow(&self, took: Duration) -> bool {
         let limits = t::slow_probe_at_least()..t::slow_probe_always();
-        self.usual.is_slow(took.as_secs_f64(), limits)
+        self.usual
+            .is_slow(took.as_secs_f64(), t::slow_probe_factor(), limits)
     }
 }
 

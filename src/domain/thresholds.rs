@@ -107,6 +107,9 @@ thresholds! {
     slow_factor: f64 = 5.0;
     /// Seconds: a direct probe faster than this is never slow. It may wait for a TLS handshake on a loaded machine.
     slow_probe_at_least: f64 = 0.3;
+    /// Between the two it is slow when it takes this many times the usual, which counts more than a call's: probes are few,
+    /// and the breaker goes by two of them.
+    slow_probe_factor: f64 = 8.0;
     /// Seconds: a direct probe or a canary slower than this is slow whatever is usual.
     slow_probe_always: f64 = 1.0;
     /// Fewer failed calls than this may be a rollout's burst; fewer calls say nothing of their mean.
@@ -115,7 +118,7 @@ thresholds! {
     enough_calls: f64 = 5.0;
     /// With fewer writes nothing is said of the time that each takes.
     enough_writes: f64 = 5.0;
-    /// A smaller part of failed calls is no outage; and a larger one at other times is no rollout's.
+    /// A smaller part of failed calls is no outage.
     notable_part: f64 = 0.05;
     /// Most of them: of calls that fail or are denied, of failed writes, of time that is explained.
     most_calls: f64 = 0.5;
@@ -149,6 +152,8 @@ thresholds! {
     scraped_before: Duration = s(5);
     /// How long a rollout gap is told of after the last call that fell into it.
     gap_told: Duration = s(30);
+    /// When more than this part of the failed calls failed at other times, rollouts are not why.
+    gap_elsewhere: f64 = 0.1;
     /// What lies further back is not reckoned to a rollout gap.
     gap_memory: Duration = s(600);
     /// Changes longer before the trouble than this are not told.
@@ -176,15 +181,19 @@ thresholds! {
     excess_at_least: f64 = 0.02;
     /// Writes are delayed when they take [`slow_factor`] times the usual, and at least this many seconds.
     delayed_at_least: f64 = 0.05;
-    /// The API server's own part of a write, an etcd request or a read is slow when it takes this many times the usual; and
-    /// so many times the usual reads at once are a crowd.
+    /// The API server's own part of a write, or a read, is slow when it takes this many times the usual.
     own_factor: f64 = 3.0;
     /// Without anything usual to compare with, own time above this many seconds is slow.
     own_always: f64 = 0.1;
     /// Without anything usual to compare with, an etcd request of so many seconds is slow.
     etcd_always: f64 = 0.05;
+    /// An etcd request is slow when it takes this many times the usual; and so many times the usual reads at once are a
+    /// crowd.
+    etcd_factor: f64 = 4.0;
     /// And an etcd request at least so many seconds.
     etcd_at_least: f64 = 0.015;
+    /// A rate of reads above this part of the usual is no lower than usual.
+    as_many_reads: f64 = 0.8;
     /// Fewer reads at once than this are no crowd.
     crowd: f64 = 10.0;
     /// So many times the usual is more than usual: of reads, of etcd's time beside them, of what a canary takes.

@@ -157,7 +157,8 @@ impl Counters {
 
     fn is_slow(&self, usual: Option<f64>) -> bool {
         let limits = t::slow_at_least()..t::slow_always();
-        self.mean.is_some_and(|mean| is_slow(mean, usual, limits))
+        self.mean
+            .is_some_and(|mean| is_slow(mean, usual, t::slow_factor(), limits))
     }
 
     /// When the span began.

@@ -105,7 +105,7 @@ pub fn rollout_gap(evidence: &Evidence<'_>, found: impl FnOnce() -> Option<Cause
         _ => evidence.is_good(),
     };
     // When more calls failed at other times, rollouts are not why.
-    let elsewhere = gap.elsewhere > t::notable_part() * gap.lost;
+    let elsewhere = gap.elsewhere > t::gap_elsewhere() * gap.lost;
     if !may_be || !passes || evidence.structural.is_some() || elsewhere {
         return None;
     }

@@ -143,11 +143,8 @@ impl<'a> Plane<'a> {
             blocked |=
                 results.failed >= t::few_calls() && results.failed >= t::most_calls() * results.total();
             let mean = window.gained.all_writes().duration.mean();
-            slow |= mean.is_some_and(|mean| {
-                self.baseline
-                    .write
-                    .is_slow(mean, t::delayed_at_least()..t::slow_always())
-            });
+            let (usual, limits) = (&self.baseline.write, t::delayed_at_least()..t::slow_always());
+            slow |= mean.is_some_and(|mean| usual.is_slow(mean, t::slow_factor(), limits));
             let unheard = self.canaries.iter();
             let unheard = unheard.filter_map(|(_, memory)| memory.unheard_at(self.now));
             // Beside one that is known not to answer, a canary without an answer says nothing of the others.
@@ -234,7 +231,7 @@ impl<'a> Plane<'a> {
             return Some(found(NotAHook::Overloaded, 0.9, evidence));
         }
         let slow = match self.baseline.etcd.median() {
-            Some(usual) => (t::own_factor() * usual).max(t::etcd_at_least()),
+            Some(usual) => (t::etcd_factor() * usual).max(t::etcd_at_least()),
             None => t::etcd_always(),
         };
         if etcd >= Some(slow) {
@@ -250,9 +247,10 @@ impl<'a> Plane<'a> {
         let (gained, baseline) = (&window.gained, self.baseline);
         let (rate, usual_rate) = (window.read_rate, baseline.read_rate.median());
         let more_reads = usual_rate.is_some_and(|usual| rate >= t::more_than_usual() * usual.max(1.0));
+        let as_many_reads = usual_rate.is_some_and(|usual| rate >= t::as_many_reads() * usual);
         let reading = gained.in_flight.map_or(0.0, |in_flight| in_flight.read_only);
         let usual_reading = baseline.reads_in_flight.median().unwrap_or(0.0);
-        let crowded = reading >= t::crowd().max(t::own_factor() * usual_reading);
+        let crowded = reading >= t::crowd().max(t::etcd_factor() * usual_reading);
         let turned_away = gained.write_results.throttled + gained.queue_rejected >= 1.0
             || gained.in_queue.read_only + gained.in_queue.mutating >= 1.0;
         let mean = gained.reads.mean();
@@ -260,7 +258,7 @@ impl<'a> Plane<'a> {
         let slow_reads = usual.is_some_and(|slow| mean >= Some(slow.max(t::excess_at_least())));
         let etcd = gained.etcd.mean().zip(baseline.etcd.median());
         let etcd_slows_too = etcd.is_none_or(|(etcd, usual)| etcd >= t::more_than_usual() * usual);
-        let swamped = (more_reads || crowded) && etcd_slows_too || turned_away;
+        let swamped = (more_reads || crowded && as_many_reads) && etcd_slows_too || turned_away;
         let unknown = || "unknown".to_owned();
         let usual = usual_rate.map_or_else(unknown, |usual| format!("{usual:.0}"));
         let each = mean.map_or_else(unknown, human_seconds);
