@@ -24,6 +24,17 @@ use table::{Row, Table};
 /// What a threshold is multiplied with.
 const FACTORS: [f64; 2] = [0.5, 2.0];
 
+/// Makes the change that this process was told of, if any.
+pub fn change_as_told() {
+    let told = std::env::var(ablation::VARIABLE).ok();
+    let change = told.as_deref().and_then(|told| told.split_once('='));
+    if let Some((name, factor)) = change
+        && let Ok(factor) = factor.parse()
+    {
+        ablation::change(name, factor);
+    }
+}
+
 /// What `ablate` was asked for.
 #[derive(Debug, clap::Args)]
 pub struct AblateArguments {

@@ -111,6 +111,8 @@ const QUIET: u64 = 3_600 * SECOND;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    #[cfg(feature = "ablation")]
+    ablate::change_as_told();
     let done = match &arguments.mode {
         Some(Mode::Trace(arguments)) => trace::write(arguments).map(|()| ExitCode::SUCCESS),
         Some(Mode::Compare(arguments)) => {

@@ -253,25 +253,41 @@ thresholds! {
     unanswered: f64 = 2.0;
 }
 
-/// Other values than those that are shipped, to see what each is worth: `HOOKWATCH_ABLATE=NAME=FACTOR` multiplies one
-/// threshold, or switches one rule off (any factor), for a whole process.
+/// Other values than those that are shipped, to see what each is worth.
 #[cfg(feature = "ablation")]
 pub mod ablation {
-    use std::sync::LazyLock;
+    use std::sync::OnceLock;
     use std::time::Duration;
 
-    /// The environment variable.
+    /// The environment variable by which a process is told of a change: `NAME=FACTOR`.
     pub const VARIABLE: &str = "HOOKWATCH_ABLATE";
 
-    static CHANGED: LazyLock<Option<(String, f64)>> = LazyLock::new(|| {
-        let changed = std::env::var(VARIABLE).ok()?;
-        let (name, factor) = changed.split_once('=')?;
-        Some((name.to_owned(), factor.parse().ok()?))
-    });
+    static CHANGED: OnceLock<(String, f64)> = OnceLock::new();
+
+    /// Multiplies one threshold, or switches one rule off (any factor), for the rest of this process. Only the first
+    /// call counts.
+    pub fn change(name: &str, factor: f64) {
+        let _ = CHANGED.set((name.to_owned(), factor));
+    }
 
     fn factor(name: &str) -> Option<f64> {
-        let changed = CHANGED.as_ref().filter(|(changed, _)| changed == name);
+        #[cfg(test)]
+        from_test();
+        let changed = CHANGED.get().filter(|(changed, _)| changed == name);
         changed.map(|(_, factor)| *factor)
+    }
+
+    /// The tests of the library have no other way in.
+    #[cfg(test)]
+    fn from_test() {
+        let Ok(told) = std::env::var(VARIABLE) else {
+            return;
+        };
+        if let Some((name, factor)) = told.split_once('=')
+            && let Ok(factor) = factor.parse()
+        {
+            change(name, factor);
+        }
     }
 
     /// Whether a rule is switched off.
