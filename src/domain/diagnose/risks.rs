@@ -11,7 +11,8 @@ pub(super) fn risks(hook: &Hook, nodes: &BTreeMap<String, NodeState>) -> Vec<Ris
     let Some((node, endpoints)) = hook.only_node() else {
         return Vec::new();
     };
-    let all = format!("All {endpoints} backends");
+    let both = (endpoints == 2).then(|| "Both backends".to_owned());
+    let all = both.unwrap_or_else(|| format!("All {endpoints} backends"));
     let state = nodes.get(node).filter(|state| state.ready == Some(false));
     let Some(state) = state else {
         let text = format!(
@@ -89,6 +90,8 @@ mod tests {
             standing.starts_with("All 3 backends are on node \"a\": when that fails"),
             "{standing}"
         );
+        let both = one(&on(&[Some("a"), Some("a")]), &nodes(true), RiskKind::OneNode);
+        assert!(both.starts_with("Both backends are on node"), "{both}");
         assert_eq!(
             one(&hook, &BTreeMap::new(), RiskKind::OneNode),
             standing,

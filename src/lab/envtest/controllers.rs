@@ -65,7 +65,7 @@ impl Envtest {
         std::fs::write(&file, kubeconfig).with_context(|| format!("writing {}", file.display()))?;
         arguments.extend([
             flag("kubeconfig", &file),
-            // Nobody asks it for its health or metrics, and a port could be taken.
+            // The lab reads neither its health nor its metrics, and a port could be taken.
             flag("secure-port", "0"),
         ]);
         Ok(Controller {

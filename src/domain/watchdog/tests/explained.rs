@@ -38,7 +38,7 @@ fn what_is_as_ever_is_ruled_out_by_its_figures() {
     );
 }
 
-/// Whoever looks for the first time in the midst of it knows nothing usual.
+/// A daemon that starts during the incident has no baseline.
 #[test]
 fn an_etcd_that_was_slow_before_the_first_look_is_found_all_the_same() {
     let opa = hook("opa", 1);
