@@ -4,11 +4,11 @@
 //! that started. Laid beside the instant at which calls began to fail, it answers the first question that everybody
 //! asks; and calls that fail only around changes of endpoints are a cause of their own.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::hook::{Endpoint, Hook, HookId, ServiceState, Target};
+use super::hook::{Endpoint, Hook, HookId, HookKind, ServiceState, Target};
 use super::inventory::Inventory;
 use super::row;
 use super::thresholds as t;
@@ -101,13 +101,13 @@ impl Changes {
         changes.filter(move |change| change.at >= since)
     }
 
-    /// The hooks whose endpoints changed since an instant.
-    pub fn moved_since(&self, since: Time) -> impl Iterator<Item = &HookId> {
-        let moved = self.0.iter().filter(move |(_, changes)| {
+    /// The hooks, by kind and webhook name, whose endpoints changed since an instant.
+    pub fn moved_since(&self, since: Time) -> BTreeSet<(HookKind, &str)> {
+        let moved = self.0.iter().filter(|(_, changes)| {
             let mut lately = changes.iter().rev().take_while(|change| change.at >= since);
             lately.any(|change| change.what.endpoint().is_some())
         });
-        moved.map(|(id, _)| id)
+        moved.map(|(id, _)| (id.kind, &*id.webhook)).collect()
     }
 }
 

@@ -131,7 +131,7 @@ impl Rollouts {
             gap.calls += tally.calls;
             if tally.lost >= 1.0 {
                 let (from, to) = tally.span;
-                let is_new = gap.last.is_none_or(|last| from >= last + t::after_rollout());
+                let is_new = gap.last.is_none_or(|last| from >= last + t::bursts_apart());
                 gap.lost += tally.lost;
                 gap.bursts += usize::from(is_new);
                 gap.first.get_or_insert(from);

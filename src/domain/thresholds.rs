@@ -93,9 +93,12 @@ thresholds! {
     connected: Duration = ms(5_500);
     /// A Pod stops before its endpoint is taken out, and the news takes its time.
     before_rollout: Duration = s(3);
-    /// A failed call this long after a change of the endpoints may come from it, for routes follow within seconds; failed
-    /// calls further apart are two bursts.
+    /// A failed call this long after a change of the endpoints may come from it, for routes follow within seconds.
     after_rollout: Duration = s(10);
+    /// Failed calls further apart are two bursts.
+    bursts_apart: Duration = s(5);
+    /// Some failed calls that soon after a change of the endpoints may be a rollout's burst.
+    rolling: Duration = s(15);
     /// A write or an attempt under way for this long does not come back. Sooner, slow ones count; later, it is known
     /// later by as much.
     late: Duration = s(2);

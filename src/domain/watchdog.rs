@@ -130,19 +130,18 @@ impl Watchdog {
     }
 
     fn take_watches(&mut self, watches: Vec<WatchReport>) -> Vec<Effect> {
+        let known = std::mem::replace(&mut self.seen.watches, watches);
         let before = |watch: &str| {
-            let known = self.seen.watches.iter().find(|known| known.watch == watch);
+            let known = known.iter().find(|known| known.watch == watch);
             known.map_or(InventoryHealth::Starting, |known| known.health.clone())
         };
-        let changed = watches.iter();
+        let changed = self.seen.watches.iter();
         let changed = changed.filter(|report| before(&report.watch) != report.health);
         let changes = changed.map(|WatchReport { watch, health, .. }| {
             let (watch, health) = (watch.clone(), health.clone());
             Effect::Tell(Change::Inventory { watch, health })
         });
-        let changes = changes.collect();
-        self.seen.watches = watches;
-        changes
+        changes.collect()
     }
 
     fn take_scrape(&mut self, scrape: Scrape) -> Vec<Effect> {
@@ -152,7 +151,6 @@ impl Watchdog {
         let over = state.is_over(scrape.at, self.seen.history.replicas_behind(&target) > 1);
         if let Some((span, gained, usual)) = self.seen.history.take(scrape) {
             let changed = self.seen.changes.moved_since(span.0.before(t::after_rollout()));
-            let changed: BTreeSet<(HookKind, &str)> = changed.map(|id| (id.kind, &*id.webhook)).collect();
             let changed = |(kind, webhook): &(HookKind, String)| changed.contains(&(*kind, webhook));
             self.seen.rollouts.count(span, (gained, usual), changed);
         }

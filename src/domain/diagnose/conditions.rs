@@ -144,11 +144,7 @@ impl Evidence<'_> {
             return false;
         };
         let now = self.scene.now;
-        let mut changes = self
-            .scene
-            .seen
-            .changes
-            .of(&hook.id, now.before(t::after_rollout()));
+        let mut changes = self.scene.seen.changes.of(&hook.id, now.before(t::rolling()));
         let lasting = self.before.is_some_and(|before| {
             let since = before.since.filter(|_| before.cause.is_some());
             before.health == Health::Failing

@@ -54,8 +54,13 @@ impl Attention {
             || matches!(control_plane.writes, Writes::Blocked | Writes::Delayed)
             || control_plane.not_a_hook.is_some()
             || seen.history.is_young();
-        // Whatever a rollout breaks passes within seconds. Probes alone: scrapes cost the API server.
-        hooks.extend(seen.changes.moved_since(now.before(t::moved())).cloned());
+        // Whatever a rollout breaks passes within seconds. Probes alone: scrapes cost the API server. What has the same
+        // name in another configuration shares its counters.
+        let moved = seen.changes.moved_since(now.before(t::moved()));
+        let moved = states
+            .keys()
+            .filter(|id| moved.contains(&(id.kind, &*id.webhook)));
+        hooks.extend(moved.map(|id| (*id).clone()));
         hooks.extend(seen.doomed().cloned());
         Self { everywhere, hooks }
     }
