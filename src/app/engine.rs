@@ -26,6 +26,7 @@ use self::replicas::Candidacy;
 use super::config::Config;
 use crate::domain::hook::HookId;
 use crate::domain::leadership::Place;
+use crate::domain::thresholds::stood_still;
 use crate::domain::time::Time;
 use crate::domain::verdict::Assessment;
 use crate::domain::watchdog::{Attention, Change, Effect, Event, Watchdog};
@@ -269,18 +270,15 @@ impl Core {
                     Some(event) => event,
                     None => return,
                 },
-                _ = assess.tick() => Event::Tick,
+                due = assess.tick() => {
+                    if due.elapsed() >= stood_still() {
+                        self.take(Event::Resumed);
+                    }
+                    Event::Tick
+                }
             };
             let judged = matches!(event, Event::Tick);
-            self.count(&event);
-            let now = (self.clock)();
-            self.remember(|past| past.observed(&event, now));
-            if let Some(recorder) = &mut self.recorder {
-                recorder.record(now, &event);
-            }
-            for effect in self.watchdog.handle(event, now) {
-                self.carry_out(effect);
-            }
+            self.take(event);
             if judged {
                 self.tracer.judged(self.publish.borrow().as_deref());
                 // However long judging takes, observations get as much time before it comes round again.
@@ -290,6 +288,18 @@ impl Core {
                 certificates_read = Instant::now();
                 self.read_certificates();
             }
+        }
+    }
+
+    fn take(&mut self, event: Event) {
+        self.count(&event);
+        let now = (self.clock)();
+        self.remember(|past| past.observed(&event, now));
+        if let Some(recorder) = &mut self.recorder {
+            recorder.record(now, &event);
+        }
+        for effect in self.watchdog.handle(event, now) {
+            self.carry_out(effect);
         }
     }
 
@@ -313,6 +323,7 @@ impl Core {
             | Event::Standings(_)
             | Event::ApiServers(_)
             | Event::Replica(_)
+            | Event::Resumed
             | Event::Tick => {}
         }
     }

@@ -225,6 +225,7 @@ mod tests {
             bypass: None,
             webhook_confidence: 0.9,
             rule: "no-data",
+            fails_open: false,
             excess_share: None,
             since: None,
             summary: "It does not answer.".into(),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::canary::{
     CallFailure, CallFailureReason, CanaryOutcome, CanaryOverdue, CanaryReport, CanaryTarget, FurtherCanary,
 };
-use super::history::Usual;
+use super::history::{Slowest, Usual};
 use super::row;
 use super::thresholds as t;
 use super::time::Time;
@@ -27,6 +27,9 @@ pub struct CanaryMemory {
     /// Under way and late, by when they were sent.
     overdue: BTreeMap<Time, Duration>,
     usual: Usual,
+    slowest: Slowest,
+    /// When hookwatch last went on after it had stood still.
+    resumed: Time,
 }
 
 /// A hook named by a refused canary.
@@ -63,6 +66,9 @@ impl Canaries {
         memory.overdue.remove(&report.started);
         let lasts = |started: Time| report.started.since(started) < t::canary_stale();
         memory.overdue.retain(|started, _| lasts(*started));
+        if is_written(&report) {
+            memory.slowest.take(report.started + report.took, report.took);
+        }
         if is_written(&report) && !memory.is_slow(report.took) {
             memory.usual.learn(Some(report.took.as_secs_f64()));
         }
@@ -76,6 +82,19 @@ impl Canaries {
         if !finished.any(|report| report.started == overdue.started) {
             memory.overdue.insert(overdue.started, overdue.waiting);
         }
+    }
+
+    /// Takes the news in that hookwatch stood still until now: what was silent meanwhile may not have been.
+    pub fn resumed(&mut self, now: Time) {
+        for memory in self.0.values_mut() {
+            memory.resumed = now;
+        }
+    }
+
+    /// Whether an API server answered one that was sent since an instant.
+    pub fn heard_since(&self, since: Time) -> bool {
+        let mut finished = self.0.values().flat_map(|memory| &memory.finished);
+        finished.any(|report| report.started >= since && report.outcome.is_heard())
     }
 
     /// The targets that have been tried, each with its memory.
@@ -209,20 +228,32 @@ impl CanaryMemory {
         let mut late = self.overdue.iter().map(|(started, waiting)| (*started, *waiting));
         let is_told = |started| now.since(started) < t::canary_stale() && !self.got_through_after(started);
         let (started, waiting) = late.find(|(started, _)| is_told(*started))?;
-        Some((started, now.since(started).max(waiting)))
+        match started < self.resumed {
+            true => Some((started, now.since(self.resumed))),
+            false => Some((started, now.since(started).max(waiting))),
+        }
+    }
+
+    /// The same once it takes longer than one that is merely slow.
+    pub fn late(&self, now: Time) -> Option<(Time, Duration)> {
+        self.overdue_for(now)
+            .filter(|(_, waiting)| *waiting >= self.slowest.patience(now))
     }
 
     /// When the canary was sent that is late.
     pub fn late_since(&self, now: Time) -> Option<Time> {
-        let (started, waiting) = self.overdue_for(now)?;
-        (waiting >= t::late()).then_some(started)
+        self.late(now).map(|(started, _)| started)
+    }
+
+    /// Whether one is under way for longer than they usually take.
+    pub fn is_slow_so_far(&self, now: Time) -> bool {
+        self.overdue_for(now)
+            .is_some_and(|(_, waiting)| self.is_slow(waiting))
     }
 
     /// How long a canary has been under way that is late, when slow ones do not take as long.
     pub fn hung_for(&self, now: Time) -> Option<Duration> {
-        let (_, waiting) = self
-            .overdue_for(now)
-            .filter(|(_, waiting)| *waiting >= t::late())?;
+        let (_, waiting) = self.late(now)?;
         let merely_slow = self.slow(now).is_some_and(|took| waiting < took * 2);
         (!merely_slow).then_some(waiting)
     }

@@ -1,6 +1,7 @@
 //! The diagnosis: from the evidence on a hook to the verdict on it, and the state of the control plane.
 
 mod conditions;
+mod cost;
 mod counters;
 pub mod evidence;
 mod extension;
@@ -21,27 +22,55 @@ use super::hook::HookKind;
 use super::verdict::Verdict;
 use super::vocabulary::{Cause, Effect, Health};
 
+use conditions::Hit;
+use cost::Costs;
 use evidence::{Evidence, Scene};
+use rules::Rule;
 
 /// Hooks named by metrics alone that are reported at most, of admission and beside it each.
 const MAX_UNLISTED: usize = 200;
 
-/// Judges one hook. A cause once found stays while the evidence merely thins out, and the instant it began is carried
-/// on.
-pub fn diagnose(evidence: &Evidence<'_>) -> Verdict {
-    let (rule, hit) = rules::first(rules::TABLE, evidence);
-    let (hook, before, scene) = (evidence.hook, evidence.before, evidence.scene);
-    let admission = evidence.is_admission();
+/// Judges every hook of which the evidence is given: each by itself, and then what all of them together cost a request.
+pub fn diagnose<'a>(all: impl Iterator<Item = Evidence<'a>>) -> Vec<(Evidence<'a>, Verdict)> {
+    let (rules, found): (Vec<_>, Vec<_>) = all.map(find).unzip();
+    let costs = Costs::of(&found);
+    let judged = rules.into_iter().zip(found);
+    let judged = judged.map(|(rule, (evidence, health, hit))| {
+        let verdict = verdict(&evidence, rule, health, hit, &costs);
+        (evidence, verdict)
+    });
+    judged.collect()
+}
+
+/// The rule that applies, with how the hook is by it.
+fn find(evidence: Evidence<'_>) -> (&'static Rule, (Evidence<'_>, Health, Hit)) {
+    let (rule, hit) = rules::first(rules::TABLE, &evidence);
     // Broken it may be, but no person is to be woken for a hook that matches nothing.
-    let never_called = admission && hook.is_some_and(|hook| hook.rules.is_empty());
+    let never_called = evidence.hook.is_some_and(|hook| hook.rules.is_empty());
     let health = match rule.health {
-        Health::Failing if never_called => Health::Suspect,
+        Health::Failing if never_called && evidence.is_admission() => Health::Suspect,
         health => health,
     };
+    (rule, (evidence, health, hit))
+}
+
+/// Puts a verdict together. A cause once found stays while the evidence merely thins out, and the instant it began is
+/// carried on.
+fn verdict(
+    evidence: &Evidence<'_>,
+    rule: &'static Rule,
+    health: Health,
+    hit: Hit,
+    costs: &Costs<'_>,
+) -> Verdict {
+    let (hook, before, scene) = (evidence.hook, evidence.before, evidence.scene);
+    let admission = evidence.is_admission();
     let since = match before {
         Some(before) if before.cause.is_some() && before.cause == hit.cause => before.since.or(hit.since),
         _ => hit.since.or_else(|| hit.cause.map(|_| scene.now)),
     };
+    let effect = effect(evidence, hit.cause, health, costs);
+    let fails = admission && effect != Effect::None && hit.cause != Some(Cause::Slow);
     let inventory = scene.seen.inventory.as_ref();
     let listed = hook.zip(inventory).filter(|_| admission);
     let mut verdict = Verdict {
@@ -50,7 +79,8 @@ pub fn diagnose(evidence: &Evidence<'_>) -> Verdict {
         webhook: hook.map_or_else(|| evidence.webhook.into(), |hook| Arc::clone(&hook.id.webhook)),
         health,
         cause: hit.cause,
-        effect: effect(evidence, hit.cause, health),
+        effect,
+        fails_open: fails && evidence.fails_open(),
         confidence: rule.confidence,
         webhook_confidence: rule.webhook_confidence,
         rule: rule.name,
@@ -64,13 +94,15 @@ pub fn diagnose(evidence: &Evidence<'_>) -> Verdict {
         canaries: evidence.covered_by.to_vec(),
         bypass: evidence.bypass,
     };
-    verdict.evidence = words::evidence(evidence, (rule.says)(evidence), &verdict);
+    let passed = hook.and_then(|hook| costs.sentence(&hook.id));
+    let own = (rule.says)(evidence).into_iter().chain(passed);
+    verdict.evidence = words::evidence(evidence, own.collect(), &verdict);
     verdict.advice = summary::advice(&verdict);
     verdict.summary = summary::summary(&verdict, evidence.spared_pass());
     verdict
 }
 
-fn effect(evidence: &Evidence<'_>, cause: Option<Cause>, health: Health) -> Effect {
+fn effect(evidence: &Evidence<'_>, cause: Option<Cause>, health: Health, costs: &Costs<'_>) -> Effect {
     let failing = health == Health::Failing;
     let Some(cause) = cause.filter(|cause| *cause != Cause::Denying) else {
         return Effect::None;
@@ -87,11 +119,12 @@ fn effect(evidence: &Evidence<'_>, cause: Option<Cause>, health: Health) -> Effe
     // A hook that is shown no write does nothing to any, and bad backends that no call has met yet do nothing.
     let met = !passes || failing || evidence.counters.failed >= 1.0;
     let called = !evidence.is_uncalled() && evidence.hook.is_none_or(|hook| !hook.rules.is_empty());
+    let waited_for = evidence.hook.and_then(|hook| costs.effect(&hook.id));
     match cause {
         _ if !called => Effect::None,
-        Cause::Slow => Effect::Delaying,
+        Cause::Slow => waited_for.unwrap_or(Effect::Delaying),
         _ if !met => Effect::None,
-        _ if evidence.fails_open() => Effect::FailingOpen,
+        _ if evidence.fails_open() => waited_for.unwrap_or(Effect::FailingOpen),
         _ => Effect::Blocking,
     }
 }

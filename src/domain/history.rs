@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::hook::HookKind;
 use super::row;
@@ -18,6 +19,8 @@ use super::time::Time;
 const MAX_REPLICAS: usize = 64;
 /// Intervals in quarantine at most.
 const MAX_PENDING: usize = 16;
+/// Answers remembered as the slowest of those that came after them.
+const KEPT_SLOWEST: usize = 128;
 
 /// Which process answered: behind which target, and when it began; `None` when the API server does not say.
 type ReplicaKey = (String, Option<Time>);
@@ -144,6 +147,29 @@ impl Usual {
     /// Whether so many seconds are slow.
     pub fn is_slow(&self, seconds: f64, factor: f64, limits: Range<f64>) -> bool {
         is_slow(seconds, self.median(), factor, limits)
+    }
+}
+
+/// The slowest answers of late.
+#[derive(Debug, Clone, Default)]
+pub struct Slowest(VecDeque<(Time, Duration)>);
+
+impl Slowest {
+    /// Takes in how long an answer took that came at an instant.
+    pub fn take(&mut self, at: Time, took: Duration) {
+        let lasts = |(then, _): &(Time, Duration)| at.since(*then) < t::slowest_of();
+        // Whatever was faster and is older is never the slowest again.
+        self.0.retain(|known| lasts(known) && known.1 > took);
+        row::push(&mut self.0, KEPT_SLOWEST, (at, took));
+    }
+
+    /// How long whatever answers like this is waited for before it counts as silent.
+    pub fn patience(&self, now: Time) -> Duration {
+        let lately = self.0.iter().filter(|(at, _)| now.since(*at) < t::slowest_of());
+        let slowest = lately.map(|(_, took)| *took).max().unwrap_or_default();
+        slowest
+            .mul_f64(t::late_factor())
+            .clamp(t::late(), t::late_at_most())
     }
 }
 

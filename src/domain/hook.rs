@@ -96,6 +96,18 @@ pub enum Target {
     Invalid(String),
 }
 
+impl Target {
+    /// Where calls go, the path apart: hooks of which that is the same share their backends, and fail with them. Only
+    /// what stands in the configurations counts, never what EndpointSlices list, which tenants may write.
+    pub fn place(&self) -> Option<String> {
+        match self {
+            Self::Service(target) => Some(format!("{}/{}:{}", target.namespace, target.name, target.port)),
+            Self::Url(url) => Some(format!("{}:{}", url.host, url.port)),
+            Self::Invalid(_) => None,
+        }
+    }
+}
+
 /// A Service-backed hook's address.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceTarget {

@@ -86,6 +86,18 @@ impl Observations {
         self.backends.get_mut(hook)?.get_mut(backend)
     }
 
+    /// Takes the news in that hookwatch stood still until now.
+    pub fn resumed(&mut self, now: Time) {
+        self.canaries.resumed(now);
+        let backends = self.backends.values_mut().flat_map(BTreeMap::values_mut);
+        backends.for_each(|memory| memory.resumed(now));
+    }
+
+    /// Whether an API server answered anything since an instant, so that both it and our way to it are there.
+    pub fn answered_since(&self, since: Time) -> bool {
+        self.servers.scraped_after(since) || self.canaries.heard_since(since)
+    }
+
     /// How every backend of every hook is now.
     pub fn states(&self, now: Time) -> BTreeMap<&HookId, Vec<(Backend, BackendState)>> {
         let states = |(backend, memory): (&Backend, &BackendMemory)| (backend.clone(), memory.state(now));

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use super::history::Usual;
+use super::history::{Slowest, Usual};
 use super::probe::{
     Answer, CertificateFacts, Connection, Phase, ProbeOutcome, ProbeOverdue, ProbeReport, TlsFault,
 };
@@ -25,6 +25,9 @@ pub struct BackendMemory {
     /// Late attempts by when they began, as long as no later one has come back.
     under_way: BTreeMap<Time, ProbeOverdue>,
     usual: Usual,
+    slowest: Slowest,
+    /// When hookwatch last went on after it had stood still.
+    resumed: Time,
     was_alive: bool,
     /// As last seen.
     pub(super) certificates: CertificateFacts,
@@ -89,6 +92,9 @@ impl BackendMemory {
             return;
         }
         self.under_way.retain(|started, _| *started > report.started);
+        if report.outcome.is_alive() {
+            self.slowest.take(report.started + report.took, report.took);
+        }
         if report.outcome.is_alive() && !self.is_slow(report.took) {
             self.usual.learn(Some(report.took.as_secs_f64()));
         }
@@ -111,6 +117,11 @@ impl BackendMemory {
         }
     }
 
+    /// Takes the news in that hookwatch stood still until now: what was silent meanwhile may not have been.
+    pub fn resumed(&mut self, now: Time) {
+        self.resumed = now;
+    }
+
     /// When the newest of its probes that were answered by `until` began.
     pub fn reached_by(&self, until: Time) -> Option<Time> {
         let ended = |known: &&ProbeReport| known.started + known.took <= until;
@@ -123,7 +134,7 @@ impl BackendMemory {
         let failed = self.fresh.iter().rev();
         let failed = failed.take_while(|attempt| !attempt.outcome.is_healthy()).count();
         if let Some(hang) = self.hang(now) {
-            return self.hanging(hang, failed);
+            return self.hanging(hang, failed, now);
         }
         let Some(last) = self.fresh.back() else {
             return BackendState::Untried { why: None };
@@ -150,11 +161,15 @@ impl BackendMemory {
     fn hang(&self, now: Time) -> Option<(&ProbeOverdue, Duration)> {
         // Of two that hang, the one that has hung for longer says more.
         let (_, under_way) = self.under_way.first_key_value()?;
-        let waiting = under_way.waiting.max(now.since(under_way.started));
+        let waiting = match under_way.started < self.resumed {
+            true => now.since(self.resumed),
+            false => under_way.waiting.max(now.since(under_way.started)),
+        };
         (waiting < t::probe_stale()).then_some((under_way, waiting))
     }
 
-    fn hanging(&self, (under_way, waiting): (&ProbeOverdue, Duration), failed_before: usize) -> BackendState {
+    fn hanging(&self, hang: (&ProbeOverdue, Duration), failed_before: usize, now: Time) -> BackendState {
+        let (under_way, waiting) = hang;
         let detail = format!("has been hanging for {} ({})", human(waiting), under_way.phase);
         // A hook that lately took seconds to answer is slow until it has been silent for much longer.
         let last_good = self.fresh.back().filter(|attempt| attempt.outcome.is_healthy());
@@ -163,7 +178,7 @@ impl BackendMemory {
             return BackendState::Slow { since, took };
         }
         // Already known to be dead: another late attempt does not make that doubtful.
-        if waiting < t::late() && failed_before < 2 {
+        if waiting < self.slowest.patience(now) && failed_before < 2 {
             return BackendState::Wavering { detail };
         }
         let first = self.fresh.get(self.fresh.len() - failed_before);

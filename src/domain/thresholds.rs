@@ -55,8 +55,17 @@ thresholds! {
     /// Seconds that a failed conversion takes at least if a timeout ended it: a TLS handshake may take 10 s
     /// (`client-go/transport/cache.go`), all of it 30 s.
     handshake_timeout: f64 = 9.0;
-    /// Seconds after which a client may have given up by a timeout of its own: leaders give each attempt 5 s
-    /// (`client-go/tools/leaderelection`, half the renew deadline), less a fifth.
+    /// Leaders give each attempt to renew their Lease up after this (`client-go/tools/leaderelection`, half the renew
+    /// deadline of 10 s).
+    leader_attempt: Duration = s(5);
+    /// Kubelets give each renewal of a node's Lease and each update of its status up after this (`kubelet/app/server.go`:
+    /// the heartbeat client has `nodeStatusUpdateFrequency`).
+    kubelet_attempt: Duration = s(10);
+    /// The API server gives a create, update, patch or delete of one object up after this
+    /// (`apiserver/pkg/endpoints/handlers/rest.go`, `requestTimeoutUpperBound`).
+    longest_write: Duration = s(34);
+    /// Seconds after which a client may have given up by a timeout of its own: what leaders give each attempt, less a
+    /// fifth.
     impatient: f64 = 4.0;
     /// How long the API server keeps an idle connection to a hook (`apimachinery/pkg/util/net/http.go` takes over Go's
     /// `IdleConnTimeout`).
@@ -101,7 +110,15 @@ thresholds! {
     rolling: Duration = s(15);
     /// A write or an attempt under way for this long does not come back. Sooner, slow ones count; later, it is known
     /// later by as much.
-    late: Duration = s(2);
+    late: Duration = ms(1_500);
+    /// Where answers take long, it has to be under way for so many times the slowest answer of late,
+    late_factor: f64 = 2.0;
+    /// and for this long at most.
+    late_at_most: Duration = s(3);
+    /// The slowest answer is that of so long.
+    slowest_of: Duration = s(600);
+    /// hookwatch stood still itself when its clock came round so much too late.
+    stood_still: Duration = ms(500);
     /// Seconds: a call, a write or a conversion slower than this is slow whatever is usual.
     slow_always: f64 = 0.5;
     /// Seconds: a call or a canary faster than this is never slow; and what a hook usually takes counts up to this.

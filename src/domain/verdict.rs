@@ -30,6 +30,8 @@ pub struct Verdict {
     pub cause: Option<Cause>,
     /// What that does.
     pub effect: Effect,
+    /// Its calls fail and its failures are ignored: whatever `effect` says of the wait, writes pass that it has not seen.
+    pub fails_open: bool,
     /// How likely it is that the webhook is judged rightly, whatever the cause, as the campaign measures it, 0 to 1.
     pub webhook_confidence: f64,
     /// How likely it is that webhook and cause are right, 0 to 1.

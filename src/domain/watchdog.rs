@@ -109,6 +109,7 @@ impl Watchdog {
                 self.replica = Some(report);
                 return self.look_at_replica(now);
             }
+            Event::Resumed => seen.resumed(now),
             Event::Tick => return self.assess(now),
         }
         Vec::new()
@@ -376,12 +377,8 @@ fn judge_all<'a>(scene: &'a Scene<'a>) -> Vec<(Evidence<'a>, Verdict)> {
     let listed = scene.seen.hooks();
     let listed = listed.map(|hook| (hook.id.kind, &*hook.id.webhook, Some(hook)));
     let unlisted = unlisted(scene).into_iter().map(|(kind, name)| (kind, name, None));
-    let all = listed.chain(unlisted).map(|(kind, name, hook)| {
-        let evidence = Evidence::of(scene, kind, name, hook);
-        let verdict = diagnose(&evidence);
-        (evidence, verdict)
-    });
-    let mut all: Vec<_> = all.collect();
+    let all = listed.chain(unlisted);
+    let mut all = diagnose(all.map(|(kind, name, hook)| Evidence::of(scene, kind, name, hook)));
     all.sort_by(|(_, a), (_, b)| most_urgent_first(a, b));
     all
 }

@@ -25,8 +25,8 @@ use crate::domain::time::Time;
 pub use crate::domain::canary::OBJECT;
 
 /// A canary that is not back by then is reported as overdue. A hook that hangs shows in nothing else for as
-/// long as its own timeout.
-pub const OVERDUE_AFTER: Duration = Duration::from_secs(2);
+/// long as its own timeout; from here on what it meets is looked at closely.
+pub const OVERDUE_AFTER: Duration = Duration::from_millis(300);
 /// Our own patience. The API server cuts a write at 34 s and a hook's timeout is 30 s at most, so the API
 /// server answers first, and with a reason.
 pub const DEADLINE: Duration = Duration::from_secs(36);

@@ -15,7 +15,7 @@ use crate::random::Random;
 
 /// Canaries of one target under way at once.
 const AT_ONCE: usize = 3;
-const OVERDUE: At = 2 * SECOND;
+const OVERDUE: At = 3 * SECOND / 10;
 /// The daemon's own patience with one.
 const DEADLINE: At = 36 * SECOND;
 
@@ -31,7 +31,8 @@ struct Out {
 #[derive(Debug)]
 struct Row {
     target: CanaryTarget,
-    due_from: At,
+    /// When its last one was sent; none before the first.
+    sent: Option<At>,
 }
 
 #[derive(Debug)]
@@ -41,7 +42,7 @@ pub(super) struct Canaries {
     number: u64,
     /// The replica that the client's connection leads to.
     replica: usize,
-    first: bool,
+    begin: At,
 }
 
 /// Where the target's object lives.
@@ -56,16 +57,13 @@ fn place(target: CanaryTarget) -> Place {
 
 impl Canaries {
     pub(super) fn new(begin: At, random: &mut Random) -> Self {
-        let row = |target| Row {
-            target,
-            due_from: begin,
-        };
+        let row = |target| Row { target, sent: None };
         Self {
             rows: CanaryTarget::ALL.map(row).into(),
             out: Vec::new(),
             number: 0,
             replica: random.below(64),
-            first: true,
+            begin,
         }
     }
 
@@ -84,17 +82,21 @@ impl Canaries {
     ) {
         self.give_up(now, coming);
         for index in 0..self.rows.len() {
-            let due = self.rows[index].due_from + if self.first { 0 } else { pace };
-            if now < due {
+            // Turns are spread evenly.
+            let first = self.begin + pace * index as At / self.rows.len() as At;
+            let turns = |at: At| (at + pace).saturating_sub(first) / pace;
+            if self.rows[index]
+                .sent
+                .is_some_and(|sent| turns(now) == turns(sent))
+            {
                 continue;
             }
-            self.rows[index].due_from = now;
+            self.rows[index].sent = Some(now);
             let target = self.rows[index].target;
             if self.out.iter().filter(|out| out.target == target).count() < AT_ONCE {
                 self.send(target, now, world, random, coming);
             }
         }
-        self.first = false;
     }
 
     fn send(

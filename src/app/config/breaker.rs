@@ -68,7 +68,8 @@ fn rule(section: &mut Section<'_>) -> Option<PolicyRule> {
     let (says_mode, says_rungs) = (section.says("mode"), section.says("rungs"));
     let mode = Some(section.auto_break("mode", None)).filter(|_| says_mode);
     let rungs = Some(section.set("rungs", Rung::parse)).filter(|_| says_rungs);
-    let hold = section.span("hold", default.hold, Duration::ZERO..=MINUTE * 10);
+    let says_hold = section.says("hold");
+    let hold = section.span("hold", default.hold(Rung::Skip), Duration::ZERO..=MINUTE * 10);
     let longest = section.span("longest", default.longest, MINUTE..=DAY * 7);
     let at_limit = section.text("atLimit").and_then(|text| {
         let read = AtLimit::parse(&text);
@@ -79,7 +80,7 @@ fn rule(section: &mut Section<'_>) -> Option<PolicyRule> {
         matches,
         mode: mode.unwrap_or(default.mode),
         rungs: rungs.unwrap_or(default.rungs),
-        hold,
+        hold: says_hold.then_some(hold),
         longest,
         at_limit,
         page: section.text("page").map(Into::into),
@@ -194,7 +195,10 @@ breaker:
         assert_eq!(policy.most_bypassed, 3);
         let rule = &policy.rules[0];
         assert_eq!(rule.rungs, BTreeSet::from([Rung::Shield, Rung::Skip]));
-        assert_eq!((rule.hold, rule.longest), (Duration::from_secs(5), MINUTE * 30));
+        assert_eq!(
+            (rule.hold, rule.longest),
+            (Some(Duration::from_secs(5)), MINUTE * 30)
+        );
         assert_eq!(rule.at_limit, Some(AtLimit::Hold));
         assert_eq!(rule.page.as_deref(), Some("mesh-team"));
         assert_eq!(rule.matches.configurations.len(), 2);

@@ -90,10 +90,17 @@ pub(super) fn spawn(
     tasks.spawn(leases::read(reader, events.clone()));
     let canaries = Canaries::new(connection, &config.namespace, Arc::clone(clock))
         .with_further(config.canaries.further.clone());
-    for target in config.canaries.all() {
+    let targets: Vec<CanaryTarget> = config.canaries.all().collect();
+    let begin = Instant::now();
+    for (place, target) in targets.iter().enumerate() {
+        let turns = Turns {
+            begin,
+            place,
+            of: targets.len(),
+        };
         tasks.spawn(write_canaries(
             canaries.clone(),
-            target,
+            (*target, turns),
             config.canaries.clone(),
             events.clone(),
             attention.clone(),
@@ -183,22 +190,43 @@ fn report(watch: &WatchHealth) -> WatchReport {
     }
 }
 
-/// Waits until `calm` has passed since `since`, or `alert` while there is something to look at closely.
-async fn pace(attention: &mut watch::Receiver<Attention>, since: Instant, calm: Duration, alert: Duration) {
+/// Waits until it is `due`, which is later in `calm` times than while there is something to look at closely.
+async fn pace(
+    attention: &mut watch::Receiver<Attention>,
+    due: impl Fn(Duration) -> Instant,
+    (calm, alert): (Duration, Duration),
+) {
     loop {
-        let interval = if attention.borrow_and_update().everywhere {
-            alert
-        } else {
-            calm
-        };
+        let everywhere = attention.borrow_and_update().everywhere;
+        let due = due(if everywhere { alert } else { calm });
         tokio::select! {
-            () = sleep_until(since + interval) => return,
+            () = sleep_until(due) => return,
             changed = attention.changed() => {
                 if changed.is_err() {
-                    return sleep_until(since + interval).await;
+                    return sleep_until(due).await;
                 }
             }
         }
+    }
+}
+
+/// The turn of one among several that share an interval evenly: so there is always one that looks soon.
+#[derive(Debug, Clone, Copy)]
+struct Turns {
+    begin: Instant,
+    place: usize,
+    of: usize,
+}
+
+impl Turns {
+    /// Its next turn after an instant.
+    fn next(self, after: Instant, interval: Duration) -> Instant {
+        let first = self.begin + interval.mul_f64(self.place as f64 / self.of as f64);
+        if after < first {
+            return first;
+        }
+        let gone = after.duration_since(first).as_nanos() % interval.as_nanos().max(1);
+        after + interval - Duration::from_nanos(u64::try_from(gone).unwrap_or_default())
     }
 }
 
@@ -247,7 +275,8 @@ async fn scrape(
                 }
             }
         }
-        pace(&mut attention, began, config.interval, config.alert_interval).await;
+        let due = |interval| began + interval;
+        pace(&mut attention, due, (config.interval, config.alert_interval)).await;
     }
 }
 
@@ -285,7 +314,7 @@ async fn look_at(
 
 async fn write_canaries(
     canaries: Canaries,
-    target: CanaryTarget,
+    (target, turns): (CanaryTarget, Turns),
     config: CanaryConfig,
     events: mpsc::Sender<Event>,
     mut attention: watch::Receiver<Attention>,
@@ -316,7 +345,8 @@ async fn write_canaries(
                 permitted
             });
         }
-        pace(&mut attention, began, config.interval, config.alert_interval).await;
+        let due = |interval| turns.next(began, interval);
+        pace(&mut attention, due, (config.interval, config.alert_interval)).await;
         while let Some(ended) = under_way.try_join_next() {
             match ended {
                 Ok(false) => permitted = false,
@@ -481,5 +511,26 @@ impl Probes {
                 drop((permit, token));
             });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn turns_are_an_interval_apart_and_those_of_others_evenly_between() {
+        let begin = Instant::now();
+        let ms = Duration::from_millis;
+        let turns = |place| Turns { begin, place, of: 3 };
+        let next = |place, after: u64| turns(place).next(begin + ms(after), ms(3_000)) - begin;
+        assert_eq!(
+            (next(0, 0), next(1, 0), next(2, 0)),
+            (ms(3_000), ms(1_000), ms(2_000))
+        );
+        assert_eq!(
+            (next(1, 1_000), next(1, 3_999), next(1, 4_000)),
+            (ms(4_000), ms(4_000), ms(7_000))
+        );
     }
 }

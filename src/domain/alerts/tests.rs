@@ -40,6 +40,7 @@ fn verdict(webhook: &str, health: Health, cause: Cause, effect: Effect) -> Verdi
         bypass: None,
         webhook_confidence: 0.9,
         rule: "no-data",
+        fails_open: false,
         excess_share: None,
         since: None,
         summary: "It does not answer.".to_owned(),

@@ -94,6 +94,10 @@ pub(super) fn choose(
             };
             return Some((HeldBack::WeakEvidence, why));
         }
+        if rung > Rung::Shield && facts.ignores && guards.on(Guard::WeakEvidence) {
+            let why = "a hook whose failures are ignored refuses no write".to_owned();
+            return Some((HeldBack::WeakEvidence, why));
+        }
         if rung < Rung::Ignore && !match_conditions {
             let why = "the API server knows no matchConditions".to_owned();
             return Some((HeldBack::ServerTooOld, why));
@@ -115,7 +119,7 @@ pub(super) fn choose(
             .any(|(other, against)| other == rung && against.is_none())
     };
     // A shield leaves the tenants' writes to the hook. That is all there is to have while some of them get through.
-    let for_everybody = facts.effect == Effect::Blocking;
+    let for_everybody = facts.effect == Effect::Blocking && !facts.ignores;
     let beyond = [Rung::Skip, Rung::Ignore].into_iter().find(usable);
     let smallest = Rung::ALL.into_iter().find(usable);
     let taken = match for_everybody {
@@ -180,6 +184,8 @@ mod tests {
             doubt: None,
             canary: CanaryWord::Unmet,
             meets_control_plane: true,
+            ignores: false,
+            place: None,
             conditions_full: false,
             ceiling: Ceiling::Open,
             subject: Arc::default(),
@@ -231,6 +237,25 @@ mod tests {
             let held_back = chosen(&facts, &beyond, Ceiling::Open, true);
             assert_eq!(held_back, Err(HeldBack::WeakEvidence), "{:?}", facts.cause);
         }
+    }
+
+    #[test]
+    fn a_hook_whose_failures_are_ignored_is_shielded_and_never_more_whatever_it_blocks() {
+        let mut ignoring = facts(Cause::Hanging, Effect::Blocking);
+        ignoring.ignores = true;
+        let choice = choose(
+            &ignoring,
+            &rule(&Rung::ALL),
+            Ceiling::Open,
+            true,
+            Guards::default(),
+        )
+        .unwrap();
+        assert_eq!(choice.rung, Rung::Shield);
+        assert!(choice.why.contains("their time back"), "{}", choice.why);
+        let beyond = [Rung::Skip, Rung::Ignore];
+        let held_back = chosen(&ignoring, &beyond, Ceiling::Open, true);
+        assert_eq!(held_back, Err(HeldBack::WeakEvidence));
     }
 
     #[test]

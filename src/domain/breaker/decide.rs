@@ -1,5 +1,6 @@
 //! What is to be done about one hook now.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +17,9 @@ use crate::domain::fence::AutoBreak;
 use crate::domain::hook::HookId;
 use crate::domain::time::Time;
 use crate::domain::vocabulary::Cause;
+
+/// So many shields of hooks that share their backends count as one.
+const AS_ONE: usize = 50;
 
 impl Breaker {
     pub(super) fn decide(&self, id: &HookId, now: Time) -> Step {
@@ -49,7 +53,17 @@ impl Breaker {
                 return Step::default();
             }
             if let Err(reason) = self.justify(id, hook, None, now) {
-                return self.held_back(id, hook, reason);
+                let step = self.held_back(id, hook, reason);
+                // What is only to be waited for is read meanwhile.
+                let read = reason == HeldBack::Hold && hook.read.is_none();
+                return if read {
+                    Step {
+                        does: Does::Read,
+                        ..step
+                    }
+                } else {
+                    step
+                };
             }
         }
         let Some((_, view)) = &hook.read else {
@@ -143,7 +157,7 @@ impl Breaker {
             return Err(HeldBack::Policy);
         }
         let choice = choose(facts, rule, Self::ceiling(hook), overall.match_conditions, guards)?;
-        if now.since(since) < rule.hold && guards.on(Guard::Hold) {
+        if now.since(since) < rule.hold(choice.rung) && guards.on(Guard::Hold) {
             return Err(HeldBack::Hold);
         }
         if entry.is_some_and(|entry| entry.contested) && guards.on(Guard::Contested) {
@@ -212,13 +226,14 @@ impl Breaker {
             Err(reason) => return self.held_back(id, hook, reason),
         };
         let (guards, policy) = (self.settings.guards, &self.settings.policy);
-        if self.others_bypassed(id) >= policy.most_bypassed && guards.on(Guard::Budget) {
+        if self.others_bypassed(id, choice.rung) >= policy.most_bypassed && guards.on(Guard::Budget) {
             return Step::held_back(HeldBack::Budget);
         }
         let begun = self
             .book()
             .map_or(0, |book| begun(book, now, policy.rate_window).count());
-        if begun >= policy.rate && guards.on(Guard::Rate) {
+        let joins = self.joins(id, choice.rung);
+        if begun >= policy.rate && !joins && guards.on(Guard::Rate) {
             return Step::held_back(HeldBack::Rate);
         }
         if !guards.on(Guard::LedgerFirst) {
@@ -234,7 +249,7 @@ impl Breaker {
         let does = Does::Write {
             line: Some(line),
             licence: Some(true),
-            counts: Counts::Begins,
+            counts: if joins { Counts::Nothing } else { Counts::Begins },
         };
         does.into()
     }
@@ -418,26 +433,44 @@ impl Breaker {
         }
     }
 
-    /// How many other hooks are bypassed or about to be.
-    fn others_bypassed(&self, id: &HookId) -> usize {
-        let lines = self.book().map(|book| &book.entries);
-        let counts = |other: &HookId| {
-            lines
-                .and_then(|lines| lines.get(other))
-                .is_some_and(Entry::counts)
-        };
-        // What is bypassed without a line in the book counts as well.
-        let hooks = self.memory.hooks.iter().filter(|(other, _)| *other != id);
-        let known = hooks
-            .filter(|(other, hook)| counts(other) || hook.is_ours())
-            .count();
-        let unknown = lines.into_iter().flatten();
-        known
-            + unknown
-                .filter(|(other, entry)| {
-                    *other != id && entry.counts() && !self.memory.hooks.contains_key(*other)
-                })
-                .count()
+    /// What counts of all other hooks that are bypassed or about to be, if this one is to be bypassed as far as `rung`.
+    /// Shields of hooks that share their backends count once: it is one fault.
+    pub(super) fn others_bypassed(&self, id: &HookId, rung: Rung) -> usize {
+        let (mut each, mut shields) = (0, BTreeMap::<&str, usize>::new());
+        for (other, rung) in self.bypassed_hooks().filter(|(other, _)| *other != id) {
+            match self.place(other).filter(|_| rung == Rung::Shield) {
+                Some(place) => *shields.entry(place).or_default() += 1,
+                None => each += 1,
+            }
+        }
+        let shields: usize = shields.values().map(|hooks| hooks.div_ceil(AS_ONE)).sum();
+        each + shields - usize::from(self.joins(id, rung))
+    }
+
+    /// Whether a shield of this hook is one with another's, so that neither budget nor rate counts it again.
+    fn joins(&self, id: &HookId, rung: Rung) -> bool {
+        let own = self.place(id).filter(|_| rung == Rung::Shield);
+        let with = self.bypassed_hooks();
+        let with =
+            with.filter(|(other, rung)| *other != id && *rung == Rung::Shield && self.place(other) == own);
+        own.is_some() && (1..AS_ONE).contains(&with.count())
+    }
+
+    /// Where the calls of a hook go that is known.
+    fn place(&self, id: &HookId) -> Option<&str> {
+        self.memory.hooks.get(id)?.facts.as_ref()?.place.as_deref()
+    }
+
+    /// All hooks that are bypassed or about to be, by the book or by what their objects show, with how far.
+    fn bypassed_hooks(&self) -> impl Iterator<Item = (&HookId, Rung)> {
+        let lines = self.book().map(|book| &book.entries).into_iter().flatten();
+        let lines = lines.filter(|(_, entry)| entry.counts());
+        let lines: BTreeMap<&HookId, Rung> = lines.map(|(id, entry)| (id, entry.rung)).collect();
+        let unwritten = self.memory.hooks.iter();
+        let unwritten = unwritten.filter_map(|(id, hook)| Some((id, hook.rung()?)));
+        let unwritten: BTreeMap<&HookId, Rung> =
+            unwritten.filter(|(id, _)| !lines.contains_key(id)).collect();
+        lines.into_iter().chain(unwritten)
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::action::{Action, News, To, Told};
 use super::book::{Book, Version};
 use super::observed::{Judged, Observation, Outcome, Shown, Ticket, View};
+use super::policy::Rung;
 use super::{Breaker, HookMemory, Licence, Overall, Refusal, Times};
 use crate::domain::hook::HookId;
 use crate::domain::time::Time;
@@ -248,8 +249,17 @@ impl Breaker {
 impl HookMemory {
     /// Whether anything is known to be of hookwatch.
     pub(super) fn is_ours(&self) -> bool {
+        self.rung().is_some()
+    }
+
+    /// How far it is bypassed, by anything that is known.
+    pub(super) fn rung(&self) -> Option<Rung> {
         let read = self.read.as_ref().map(|(_, view)| view);
-        self.shows.values().chain(read).any(|view| view.shown.is_ours())
+        let mut shown = self.shows.values().chain(read);
+        shown.find_map(|view| match view.shown {
+            Shown::Ours { rung, .. } => Some(rung),
+            _ => None,
+        })
     }
 
     /// Whether something of hookwatch's that is not in force any more is known to be there.

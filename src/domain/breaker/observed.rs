@@ -205,6 +205,10 @@ pub struct Facts {
     pub canary: CanaryWord,
     /// It is asked about something that shield would spare.
     pub meets_control_plane: bool,
+    /// Its failures are ignored: as long as it fails every write passes it, and the wait is all that a bypass takes off.
+    pub ignores: bool,
+    /// Where its calls go: hooks that share it fail together. `None` where it shares it with none.
+    pub place: Option<Arc<str>>,
     /// It has as many match conditions as the API server takes.
     pub conditions_full: bool,
     /// What the owner's annotation permits.

@@ -183,8 +183,8 @@ pub struct PolicyRule {
     pub mode: AutoBreak,
     /// The rungs that may be taken. They need not be next to each other.
     pub rungs: BTreeSet<Rung>,
-    /// How long a hook must have been failing before it is bypassed.
-    pub hold: Duration,
+    /// How long a hook must have been failing before it is bypassed; `None`: [`PolicyRule::hold`] of the rung.
+    pub hold: Option<Duration>,
     /// How long a bypass may last.
     pub longest: Duration,
     /// What is done then; `None`: [`AtLimit::default_for`] the rung.
@@ -201,16 +201,23 @@ impl PolicyRule {
             matches: Matches::default(),
             mode: AutoBreak::On,
             rungs: BTreeSet::from([Rung::Shield]),
-            hold: Self::HOLD,
+            hold: None,
             longest: Self::LONGEST,
             at_limit: None,
             page: None,
         }
     }
 
-    /// `hold` where nothing else is said. A verdict is sure before it names a culprit; this is for what passes by
-    /// itself.
-    pub const HOLD: Duration = Duration::from_secs(2);
+    /// How long a hook must have been failing before it is bypassed at this rung. A verdict is sure before it names a
+    /// culprit; this is for what passes by itself. A leader lives on if a renewal begins 5 s after the fault: for a
+    /// shield, which costs next to nothing, there is less time than for what goes further.
+    pub fn hold(&self, rung: Rung) -> Duration {
+        self.hold.unwrap_or(match rung {
+            Rung::Shield => Duration::from_secs(1),
+            Rung::Skip | Rung::Ignore => Duration::from_secs(2),
+        })
+    }
+
     /// `longest` where nothing else is said.
     pub const LONGEST: Duration = Duration::from_secs(3_600);
 

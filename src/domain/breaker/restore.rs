@@ -70,9 +70,11 @@ impl Breaker {
         if let Some(step) = step {
             return step;
         }
+        let within = |rung| self.others_bypassed(id, rung) < self.settings.policy.most_bypassed;
         if let Ok(choice) = justified
             && choice.rung > rung
             && !probation
+            && (within(choice.rung) || !guards.on(Guard::Budget))
         {
             return self.move_to(hook, entry, &choice, now);
         }

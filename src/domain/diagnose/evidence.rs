@@ -13,7 +13,7 @@ use super::counters::{Counters, Slowness};
 use super::extension::Theirs;
 use super::plane::{Excess, Plane};
 use super::probes::Probes;
-use crate::domain::canaries::Named;
+use crate::domain::canaries::{CanaryMemory, Named};
 use crate::domain::canary::{CallFailureReason, CanaryTarget};
 use crate::domain::changes::What;
 use crate::domain::history::Windows;
@@ -129,6 +129,14 @@ impl<'a> Scene<'a> {
         self.listed.get(webhook).map_or(&[], Vec::as_slice)
     }
 
+    /// How long a canary has hung that waits for a hook, as far as is known: an API server answered something else since it
+    /// was sent, or it has been silent for so long that nothing else is heard either.
+    pub fn hung_for(&self, memory: &CanaryMemory) -> Option<Duration> {
+        let waiting = memory.hung_for(self.now)?;
+        let answers = self.seen.answered_since(self.now.before(waiting));
+        (answers || waiting >= t::late_at_most()).then_some(waiting)
+    }
+
     /// Writes are slow for a reason that is no hook's: a canary that is late may be so for the same one.
     pub fn is_explained(&self) -> bool {
         let known = self.elsewhere.as_ref();
@@ -143,7 +151,7 @@ fn hanging<'a>(
 ) -> BTreeSet<&'a HookId> {
     let is_late = |target: &CanaryTarget| {
         let memory = seen.canaries.get(*target);
-        memory.is_some_and(|memory| memory.overdue_for(now).is_some())
+        memory.is_some_and(|memory| memory.late(now).is_some())
     };
     let hangs = |(_, state): &(Backend, BackendState)| matches!(state, BackendState::Dead(dead) if dead.cause == Cause::Hanging);
     let hooks = states
@@ -284,7 +292,7 @@ impl<'a> Evidence<'a> {
         for memory in reaching.filter_map(|target| seen.canaries.get(target)) {
             // Where canaries are slow for another reason, one that is under way is no news; and a canary that waits for
             // an API server that does not answer does not wait for a hook.
-            let late = memory.hung_for(now).filter(|_| plane.sick.is_none());
+            let late = self.scene.hung_for(memory).filter(|_| plane.sick.is_none());
             self.canary_late = self.canary_late.max(late);
             self.canary_slow = self.canary_slow.max(memory.slow(now));
             // One that was sent before the hook was changed may have met another one.

@@ -336,7 +336,7 @@ impl<'a> Plane<'a> {
     /// answer, or late.
     fn canaries_meet_the_sick(&self) -> bool {
         self.canaries.iter().any(|(_, memory)| {
-            memory.overdue_for(self.now).is_some()
+            memory.late(self.now).is_some()
                 || memory.any_within(self.now, t::through_lately(), |outcome| !outcome.is_heard())
         })
     }

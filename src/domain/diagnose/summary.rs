@@ -44,7 +44,6 @@ pub fn summary(verdict: &Verdict, spared: Option<bool>) -> String {
 /// What that does to requests, as the rest of the summary.
 fn affected(verdict: &Verdict, cause: Cause) -> &'static str {
     let passing = matches!(cause, Cause::RolloutGap | Cause::StaleConnection);
-    let waited_for = matches!(cause, Cause::Hanging | Cause::Unreachable);
     match (verdict.kind, verdict.effect) {
         (_, Effect::None) => "",
         (HookKind::Conversion, Effect::Delaying) => {
@@ -57,11 +56,17 @@ fn affected(verdict: &Verdict, cause: Cause) -> &'static str {
         (HookKind::Aggregated, _) => "; requests for this group and version fail",
         (_, Effect::Blocking) if passing => "; writes that meet that are refused",
         (_, Effect::FailingOpen) if passing => "; writes that meet that pass unchecked",
-        (_, Effect::Blocking) => "; writes that match it are refused",
-        (_, Effect::Delaying) => "; writes that match it are slow",
-        (_, Effect::FailingOpen) if waited_for => {
-            "; writes that match it pass unchecked, after waiting for it"
+        (_, Effect::Blocking) if verdict.fails_open => {
+            "; writes that match it wait longer than clients do, and those that get through are unchecked"
         }
+        (_, Effect::Blocking) if cause == Cause::Slow => {
+            "; writes that match it are slow, and some of them take longer than clients wait"
+        }
+        (_, Effect::Blocking) => "; writes that match it are refused",
+        (_, Effect::Delaying) if verdict.fails_open => {
+            "; writes that match it wait for it and pass unchecked"
+        }
+        (_, Effect::Delaying) => "; writes that match it are slow",
         (_, Effect::FailingOpen) => "; writes that match it pass unchecked",
     }
 }
@@ -81,7 +86,9 @@ fn bypassed(verdict: &Verdict, spared: Option<bool>) -> Option<String> {
         None => "the control plane's own writes are not shown to it",
     };
     let others = match verdict.effect {
+        Effect::Blocking if verdict.fails_open => ", all others that match it wait, many for too long",
         Effect::Blocking => ", all others that match it are refused",
+        Effect::Delaying if verdict.fails_open => ", all others that match it wait and pass unchecked",
         Effect::Delaying => ", all others that match it are slow",
         _ => "",
     };

@@ -43,7 +43,7 @@ impl Attention {
         // A canary that is late or slow speaks of one of the hooks it meets.
         let mut canary_is_odd = false;
         for (target, memory) in seen.canaries.iter() {
-            let late = memory.overdue_for(now).is_some() || memory.slow(now).is_some();
+            let late = memory.is_slow_so_far(now) || memory.slow(now).is_some();
             if late {
                 hooks.extend(seen.coverage.by(target).cloned());
             }

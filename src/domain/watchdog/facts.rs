@@ -4,6 +4,7 @@
 //! other. So they are counted here, from the same evidence.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use super::tampering::Tampering;
 use crate::domain::breaker::{CanaryWord, Ceiling, Facts, Judged, Witness};
@@ -76,6 +77,8 @@ impl Court<'_> {
             doubt: self.tampering.doubt(hook, &self.scene.seen.changes, now),
             canary,
             meets_control_plane: self.shieldable.contains(&hook.id),
+            ignores: hook.failure_policy == FailurePolicy::Ignore,
+            place: hook.target.place().map(Arc::from),
             conditions_full: has_no_room(hook),
             ceiling: Ceiling::Open,
             subject: Default::default(),
@@ -108,14 +111,20 @@ impl Court<'_> {
         };
         let Scene { seen, now, .. } = *self.scene;
         let within = |ended: Time| ended >= window.from && ended <= window.to;
-        let own_failed = seen.canaries.naming(&hook.id.webhook, now);
-        let own_failed = own_failed.filter(|named| within(named.started + named.took));
-        if series.failed() >= own_failed.count() as f64 * t::replicas() + 1.0 {
-            return true;
-        }
         let own = seen.coverage.of(&hook.id).iter();
         let own = own.flat_map(|target| seen.canaries.ended_within(*target, within));
         let own: Vec<f64> = own.map(|took| took.as_secs_f64()).collect();
+        let own_failed = match hook.failure_policy {
+            FailurePolicy::Fail => {
+                let named = seen.canaries.naming(&hook.id.webhook, now);
+                named.filter(|named| within(named.started + named.took)).count()
+            }
+            // No refusal tells which of them it was not there for.
+            FailurePolicy::Ignore => own.len(),
+        };
+        if series.failed() >= own_failed as f64 * t::replicas() + 1.0 {
+            return true;
+        }
         let users = series.calls.count - t::replicas() * own.len() as f64;
         let took = series.calls.sum - t::replicas() * own.iter().sum::<f64>();
         users >= 2.0 && took / users >= t::slow_always()
@@ -132,21 +141,26 @@ impl Court<'_> {
         if named.any(|named| named.current && called_here(&named.failure.url)) {
             return true;
         }
-        let is_late = |memory: &CanaryMemory| memory.hung_for(now).is_some() || memory.slow(now).is_some();
+        let is_late =
+            |memory: &CanaryMemory| self.scene.hung_for(memory).is_some() || memory.slow(now).is_some();
         let mut late = self.scene.seen.coverage.reaching(hook);
         late.retain(|target| canaries.get(*target).is_some_and(is_late));
         !self.elsewhere && !late.is_empty() && !self.shared_with_a_suspect(hook, &late)
     }
 
-    /// Whether another hook that may be why a request is late meets one of those canaries.
+    /// Whether another hook that may be why a request is late meets one of those canaries. One that shares its backends
+    /// with this one is no other reason: a canary that waits for either speaks against both.
     fn shared_with_a_suspect(&self, hook: &Hook, canaries: &[CanaryTarget]) -> bool {
+        let place = hook.target.place();
         self.all.iter().any(|(other, verdict)| {
             use Cause::{Hanging, Slow, StaleConnection, Unreachable};
             matches!(
                 verdict.cause,
                 Some(Hanging | Slow | Unreachable | StaleConnection)
             ) && matches!(verdict.health, Health::Failing | Health::Suspect)
-                && other.hook.is_some_and(|other| other.id != hook.id)
+                && other
+                    .hook
+                    .is_some_and(|other| other.id != hook.id && other.target.place() != place)
                 && other.covered_by.iter().any(|target| canaries.contains(target))
         })
     }

@@ -48,6 +48,8 @@ pub enum Event {
     ApiServers(Result<(), String>),
     /// Where this daemon stands among its replicas.
     Replica(ReplicaReport),
+    /// hookwatch stood still until now: what was silent meanwhile may not have been.
+    Resumed,
     /// Time has passed.
     Tick,
 }

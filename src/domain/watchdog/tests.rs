@@ -383,19 +383,25 @@ fn one_backend_of_three_that_users_do_meet_is_a_culprit() {
 }
 
 #[test]
-fn a_hook_that_fails_open_and_hangs_is_named_with_its_effect() {
-    let mut mutator = hook("mutator", 2);
-    mutator.failure_policy = FailurePolicy::Ignore;
-    mutator.timeout = Duration::from_secs(5);
-    let mut incident = Incident::calm(&[&mutator]);
-    incident.count_writes(10.0, 5.005, 0.004);
-    incident.count_calls("mutator", 10.0, 5.0).fail_open += 10.0;
-    incident.scrape(20 * SECOND);
-    let verdict = incident.verdict(20 * SECOND, "mutator");
-    assert_eq!(
-        found(&verdict),
-        (Health::Failing, Some(Cause::Hanging), HookEffect::FailingOpen)
-    );
+fn a_hook_whose_failures_are_ignored_delays_and_blocks_what_it_keeps_past_its_deadline() {
+    for (timeout, effect) in [(4, HookEffect::Delaying), (5, HookEffect::Blocking)] {
+        let mut mutator = hook("mutator", 2);
+        mutator.failure_policy = FailurePolicy::Ignore;
+        mutator.timeout = Duration::from_secs(timeout);
+        let mut incident = Incident::calm(&[&mutator]);
+        let took = timeout as f64;
+        incident.count_writes(10.0, took + 0.005, 0.004);
+        incident.count_calls("mutator", 10.0, took).fail_open += 10.0;
+        incident.scrape(20 * SECOND);
+        let verdict = incident.verdict(20 * SECOND, "mutator");
+        assert_eq!(found(&verdict), (Health::Failing, Some(Cause::Hanging), effect));
+        assert!(verdict.fails_open);
+        let told = verdict
+            .evidence
+            .iter()
+            .any(|said| said.contains("leaders give an attempt up after 5 s"));
+        assert_eq!(told, effect == HookEffect::Blocking, "{:?}", verdict.evidence);
+    }
 }
 
 #[test]

@@ -76,7 +76,7 @@ pub static SCENARIOS: [Scenario; 20] = [
         summary: "Both backends of the mutating hook accept connections and never answer; its policy is Ignore.",
         symptom: "new Secrets and ConfigMaps take 5 s each and go in unmutated; nothing fails",
         expected: &[Expected {
-            effect: Some("FailingOpen"),
+            effect: Some("Delaying"),
             ..failing(LabHook::Policy, "Hanging")
         }],
         foreseen: None,

@@ -11,7 +11,7 @@ use crate::domain::breaker::Stage;
 use crate::domain::hook::HookId;
 use crate::domain::time::Time;
 use crate::domain::unchecked::{Gap, Gaps, Question, Unchecked, Way};
-use crate::domain::verdict::{Assessment, Effect, Health};
+use crate::domain::verdict::{Assessment, Health};
 use crate::io::breaker::Hand;
 use crate::io::client::Connection;
 use crate::io::unchecked::{Lister, hook_of};
@@ -57,7 +57,7 @@ impl Watch {
     ) -> Vec<Job> {
         let mut open: BTreeMap<HookId, (Way, Time)> = BTreeMap::new();
         for verdict in assessment.iter().flat_map(|assessment| &assessment.hooks) {
-            let fails_open = verdict.health == Health::Failing && verdict.effect == Effect::FailingOpen;
+            let fails_open = verdict.health == Health::Failing && verdict.fails_open;
             if let (true, Some(configuration)) = (fails_open, &verdict.configuration) {
                 let hook = HookId {
                     kind: verdict.kind,

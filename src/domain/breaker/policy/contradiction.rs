@@ -56,7 +56,7 @@ fn of_itself(rule: &PolicyRule) -> Option<(&'static str, String)> {
             "permits only rungs beyond shield for causes that never go past shield".to_owned(),
         ));
     }
-    if rule.hold >= rule.longest {
+    if rule.hold >= Some(rule.longest) {
         return Some(("longest", "must be longer than hold".to_owned()));
     }
     None
@@ -166,9 +166,9 @@ mod tests {
     #[test]
     fn a_bypass_may_not_be_over_before_it_begins() {
         let mut short = rule("a", "x");
-        short.longest = short.hold;
+        short.hold = Some(short.longest);
         assert_eq!(found(vec![short.clone()]), [(0, "longest")]);
-        short.longest = short.hold + Duration::from_secs(1);
+        short.longest += Duration::from_secs(1);
         assert_eq!(found(vec![short]), []);
     }
 }

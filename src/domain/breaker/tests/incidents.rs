@@ -83,6 +83,8 @@ impl Incident {
                 doubt: None,
                 canary: CanaryWord::Awaited,
                 meets_control_plane: true,
+                ignores: false,
+                place: None,
                 conditions_full: false,
                 ceiling: Ceiling::Open,
                 subject: Arc::default(),

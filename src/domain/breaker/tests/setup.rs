@@ -125,7 +125,7 @@ impl Setup {
         let policy = Policy {
             fallback: PolicyRule {
                 rungs: self.rungs.clone(),
-                hold: UNIT * self.hold,
+                hold: Some(UNIT * self.hold),
                 longest: self.longest.map_or(forever, |longest| UNIT * longest),
                 at_limit: Some(AtLimit::Restore),
                 ..PolicyRule::fallback()
@@ -187,6 +187,8 @@ impl Setup {
                 (true, false, _) => CanaryWord::Awaited,
             },
             meets_control_plane: true,
+            ignores: false,
+            place: None,
             conditions_full: false,
             ceiling: object.ceiling,
             subject: Arc::default(),

@@ -86,6 +86,60 @@ fn a_hang_has_two_witnesses_before_any_call_has_ended() {
 }
 
 #[test]
+fn a_late_canary_is_a_witness_once_the_api_server_answered_something_else_or_was_silent_for_longer() {
+    let opa = hook("opa", 2);
+    let mut incident = Incident::calm(&[&opa]);
+    incident.canary_late(11 * SECOND);
+    for backend in 0..2 {
+        incident.probe_late(11 * SECOND, &opa, backend, 1_500);
+    }
+    let alone = incident.facts(12 * SECOND + 600, &opa);
+    assert_eq!(alone.witnesses, witnesses(&[Witness::Probes]));
+    let both = witnesses(&[Witness::Probes, Witness::Canary]);
+    assert_eq!(incident.facts(14 * SECOND, &opa).witnesses, both);
+    incident.scrape(12 * SECOND + 700);
+    assert_eq!(incident.facts(12 * SECOND + 800, &opa).witnesses, both);
+}
+
+#[test]
+fn what_was_silent_while_hookwatch_stood_still_was_perhaps_not() {
+    let opa = hook("opa", 2);
+    let mut incident = Incident::calm(&[&opa]);
+    incident.canary_late(11 * SECOND);
+    for backend in 0..2 {
+        incident.probe_late(11 * SECOND, &opa, backend, 2 * SECOND);
+    }
+    incident.event(13 * SECOND, Event::Resumed);
+    incident.scrape(13 * SECOND + 50);
+    let at_once = incident.facts(13 * SECOND + 100, &opa);
+    assert_eq!((at_once.is_culprit(), at_once.witnesses.len()), (false, 0));
+    let later = incident.facts(14 * SECOND + 600, &opa);
+    assert_eq!((later.is_culprit(), later.witnesses.len()), (true, 2));
+}
+
+#[test]
+fn hooks_that_share_a_service_are_each_spoken_against_by_the_canary_that_waits_for_them() {
+    let (mut one, mut other) = (hook("one", 2), hook("other", 2));
+    let mut stranger = hook("stranger", 2);
+    (one.target, stranger.target) = (other.target.clone(), stranger.target.clone());
+    let culprits = |hooks: [&Hook; 2]| {
+        let mut incident = Incident::calm(&hooks);
+        incident.canary_late(11 * SECOND);
+        for hook in hooks {
+            for backend in 0..2 {
+                incident.probe_late(11 * SECOND, hook, backend, 2 * SECOND);
+            }
+        }
+        incident.scrape(13 * SECOND);
+        hooks.map(|hook| incident.facts(13 * SECOND + 100, hook).witnesses.len())
+    };
+    assert_eq!(culprits([&one, &other]), [2, 2]);
+    assert_eq!(culprits([&one, &stranger]), [1, 1]);
+    (one.failure_policy, other.failure_policy) = (FailurePolicy::Ignore, FailurePolicy::Fail);
+    assert_eq!(culprits([&one, &other]), [2, 2]);
+}
+
+#[test]
 fn a_canary_and_the_counters_that_it_moved_itself_are_one_witness() {
     let opa = hook("opa", 2);
     let mut incident = Incident::calm(&[&opa]);
@@ -111,6 +165,7 @@ fn a_late_canary_is_no_witness_while_something_else_holds_requests_up() {
     for backend in 0..2 {
         incident.probe_late(11 * SECOND, &opa, backend, 2 * SECOND);
     }
+    incident.scrape(13 * SECOND);
     let now = 13 * SECOND + 100;
     let both = witnesses(&[Witness::Probes, Witness::Canary]);
     assert_eq!(incident.facts_if(now, &opa, None, false).witnesses, both);
@@ -126,6 +181,7 @@ fn nobody_can_say_that_a_rollout_still_costs_calls() {
     for backend in 0..2 {
         incident.probe_late(11 * SECOND, &opa, backend, 2 * SECOND);
     }
+    incident.scrape(13 * SECOND);
     for (cause, known) in [(Cause::Hanging, 2), (Cause::RolloutGap, 0)] {
         let facts = incident.facts_if(13 * SECOND + 100, &opa, Some(cause), false);
         assert_eq!(facts.witnesses.len(), known, "{cause}");

@@ -77,6 +77,7 @@ fn a_late_canary_and_a_kept_connection_that_is_silent_tell_of_a_stale_one_before
         "one witness is a suspicion"
     );
     incident.canary_late(11 * SECOND + 100);
+    incident.scrape(13 * SECOND + 100);
     let verdict = incident.verdict(13 * SECOND + 200, "opa");
     assert_eq!(
         found(&verdict),

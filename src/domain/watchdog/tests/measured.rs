@@ -159,6 +159,7 @@ fn a_hook_that_was_named_long_before_is_why_canaries_are_late() {
     incident.probe_late(11 * SECOND, &culprit, 0, 2 * SECOND);
     incident.canary_late(11 * SECOND);
     incident.probe(12 * SECOND, &other, 0, alive());
+    incident.scrape(13 * SECOND);
     assert_eq!(
         failing(&incident.tick(13 * SECOND + 100)),
         ["culprit-configuration"]

@@ -124,7 +124,7 @@ fn a_hook_that_answers_the_api_server_is_not_blamed_for_another_ones_hang() {
     incident.probe_late(19 * SECOND, &culprit, 0, 2 * SECOND);
     incident.probe_late(19 * SECOND, &cut_off, 0, 2 * SECOND);
     assert_eq!(
-        failing(&incident.tick(21 * SECOND + 10)),
+        failing(&incident.tick(22 * SECOND + 10)),
         ["culprit-configuration"]
     );
 }

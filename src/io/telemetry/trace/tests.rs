@@ -93,6 +93,7 @@ fn change(name: &str, health: Health) -> Change {
             bypass: None,
             webhook_confidence: 0.9,
             rule: "no-data",
+            fails_open: false,
             excess_share: None,
             since: None,
             summary: "it hangs".to_owned(),

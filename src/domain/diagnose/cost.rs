@@ -1,0 +1,250 @@
+//! What a request pays now for the hooks that it meets, held against how long it may take.
+//!
+//! Mutating hooks are asked one after the other, validating ones all at once
+//! (`apiserver/pkg/admission/plugin/webhook/{mutating,validating}/dispatcher.go`). So a hook whose failures are ignored
+//! takes every request that meets it as long as it is waited for, and a request that takes longer than whoever made it
+//! waits is as good as refused.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::conditions::Hit;
+use super::evidence::Evidence;
+use super::probes::Probes;
+use crate::domain::breaker::spared::may_spare;
+use crate::domain::bypass::CONDITION_PREFIX;
+use crate::domain::hook::{Hook, HookId, HookKind, Labels};
+use crate::domain::matching::RequestShape;
+use crate::domain::thresholds as t;
+use crate::domain::vocabulary::{Bypass, Cause, Effect, Health, human};
+
+/// Hooks told of in one sentence.
+const TOLD: usize = 4;
+
+/// Requests of one kind.
+#[derive(Debug)]
+struct Class {
+    /// One of them, as the beginning of a sentence.
+    name: &'static str,
+    /// How long one may take.
+    deadline: fn() -> Duration,
+    /// What happens past that.
+    then: &'static str,
+    /// Operation, group, resource, subresource.
+    what: [&'static str; 4],
+    /// Where its objects are; `None` for those without a namespace.
+    namespace: Option<&'static str>,
+}
+
+/// Those that the control plane lives on, the one that is given up soonest first, and those of tenants.
+const CLASSES: [Class; 9] = [
+    Class {
+        name: "A renewal of a leader's Lease",
+        deadline: t::leader_attempt,
+        then: "leaders give an attempt up after 5 s, and exit 10 to 12 s after their last renewal",
+        what: ["UPDATE", "coordination.k8s.io", "leases", ""],
+        namespace: Some("kube-system"),
+    },
+    Class {
+        name: "A renewal of a node's Lease",
+        deadline: t::kubelet_attempt,
+        then: "kubelets give an attempt up after 10 s, and a node is NotReady 50 to 55 s after its last renewal",
+        what: ["UPDATE", "coordination.k8s.io", "leases", ""],
+        namespace: Some("kube-node-lease"),
+    },
+    Class {
+        name: "An update of a node's status",
+        deadline: t::kubelet_attempt,
+        then: "kubelets give an attempt up after 10 s",
+        what: ["UPDATE", "", "nodes", "status"],
+        namespace: None,
+    },
+    Class {
+        name: "An update of a Pod's status",
+        deadline: t::longest_write,
+        then: PAST_LONGEST,
+        what: ["UPDATE", "", "pods", "status"],
+        namespace: Some(""),
+    },
+    Class {
+        name: "A change of an EndpointSlice",
+        deadline: t::longest_write,
+        then: PAST_LONGEST,
+        what: ["UPDATE", "discovery.k8s.io", "endpointslices", ""],
+        namespace: Some(""),
+    },
+    Class {
+        name: "A token for a ServiceAccount",
+        deadline: t::longest_write,
+        then: PAST_LONGEST,
+        what: ["CREATE", "", "serviceaccounts", "token"],
+        namespace: Some(""),
+    },
+    Class {
+        name: "What an API server writes while it starts",
+        deadline: t::longest_write,
+        then: PAST_LONGEST,
+        what: ["UPDATE", "rbac.authorization.k8s.io", "clusterroles", ""],
+        namespace: None,
+    },
+    Class {
+        name: "A tenant's new Pod",
+        deadline: t::longest_write,
+        then: PAST_LONGEST,
+        what: ["CREATE", "", "pods", ""],
+        namespace: Some(""),
+    },
+    Class {
+        name: "A tenant's change of a Deployment",
+        deadline: t::longest_write,
+        then: PAST_LONGEST,
+        what: ["UPDATE", "apps", "deployments", ""],
+        namespace: Some(""),
+    },
+];
+
+const PAST_LONGEST: &str = "the API server gives a write up after 34 s";
+
+/// What one class of requests pays.
+#[derive(Debug)]
+struct Bill<'a> {
+    class: &'static Class,
+    /// Those it meets, with what each costs: the mutating ones, then the validating ones.
+    mutating: Vec<(&'a Hook, Duration)>,
+    validating: Vec<(&'a Hook, Duration)>,
+}
+
+/// What all requests pay.
+#[derive(Debug)]
+pub struct Costs<'a> {
+    hooks: BTreeMap<&'a HookId, Duration>,
+    /// Those of classes whose deadline is passed.
+    passed: Vec<Bill<'a>>,
+}
+
+impl<'a> Costs<'a> {
+    /// Adds up what hooks cost that are judged so. `own` is the namespace of hookwatch.
+    pub fn of(all: &[(Evidence<'a>, Health, Hit)]) -> Self {
+        let costs = all.iter().filter_map(|(evidence, health, hit)| {
+            let cost = cost(evidence, hit.cause).filter(|_| *health == Health::Failing)?;
+            Some((evidence.hook?, cost))
+        });
+        let costs: Vec<_> = costs.collect();
+        let seen = all.first().map(|(evidence, ..)| evidence.scene.seen);
+        let own = seen.map_or("", |seen| &*seen.coverage.own_namespace);
+        let inventory = seen.and_then(|seen| seen.inventory.as_ref());
+        let labels = |namespace: &str| inventory?.namespaces.get(namespace);
+        let bills = CLASSES.iter().map(|class| {
+            let request = class.request(labels);
+            let meets = |hook: &Hook| {
+                let mut conditions = hook.match_conditions.iter();
+                // What the owner's conditions spare is not known here.
+                let whole = conditions.all(|condition| condition.name.starts_with(CONDITION_PREFIX));
+                let spared = !hook.match_conditions.is_empty() && may_spare(&request, own);
+                whole && !spared && hook.could_match(&request)
+            };
+            let met = costs.iter().copied().filter(|(hook, _)| meets(hook));
+            let (mutating, validating) = met.partition(|(hook, _)| hook.id.kind == HookKind::Mutating);
+            Bill {
+                class,
+                mutating,
+                validating,
+            }
+        });
+        let passed = bills.filter(|bill| bill.total() >= (bill.class.deadline)());
+        let passed = passed.collect();
+        let hooks = costs.iter().map(|(hook, cost)| (&hook.id, *cost));
+        Self {
+            hooks: hooks.collect(),
+            passed,
+        }
+    }
+
+    /// What a hook that is waited for does to writes: it delays them, and blocks those that it keeps past their
+    /// deadline. `None` where nothing waits for it.
+    pub fn effect(&self, hook: &HookId) -> Option<Effect> {
+        self.hooks.get(hook)?;
+        match self.passed.iter().any(|bill| bill.is_passed_by(hook)) {
+            true => Some(Effect::Blocking),
+            false => Some(Effect::Delaying),
+        }
+    }
+
+    /// Whose deadline is passed for this hook, the soonest, as a sentence.
+    pub fn sentence(&self, hook: &HookId) -> Option<String> {
+        let bill = self.passed.iter().find(|bill| bill.is_passed_by(hook))?;
+        Some(bill.sentence())
+    }
+}
+
+/// How long a request that meets the hook waits for it; `None` where that is not worth a word.
+fn cost(evidence: &Evidence<'_>, cause: Option<Cause>) -> Option<Duration> {
+    let hook = evidence.hook.filter(|hook| hook.id.kind.is_admission())?;
+    let called = evidence.bypass.is_none_or(|bypass| bypass == Bypass::Shield);
+    let counted = |mean: Option<f64>| mean.map(Duration::from_secs_f64);
+    let cost = match cause? {
+        Cause::Hanging => Some(hook.timeout),
+        Cause::Unreachable => {
+            let refused = evidence.latest().map(|named| named.took);
+            refused.max(counted(evidence.counters.failed_mean))
+        }
+        Cause::Slow => match (&evidence.slowness, &evidence.probes) {
+            (Some(slowness), _) => counted(Some(slowness.mean)),
+            (None, Probes::Slow { took, .. }) => Some(*took),
+            _ => None,
+        },
+        _ => None,
+    };
+    let cost = cost
+        .filter(|_| called && !hook.rules.is_empty())?
+        .min(hook.timeout);
+    (cost.as_secs_f64() >= t::slow_always()).then_some(cost)
+}
+
+impl Class {
+    fn request<'a>(&self, labels: impl Fn(&str) -> Option<&'a Labels>) -> RequestShape<'a> {
+        let [operation, group, resource, subresource] = self.what;
+        RequestShape {
+            operation,
+            group,
+            version: "v1",
+            resource,
+            subresource,
+            namespace: self.namespace,
+            namespace_labels: self.namespace.and_then(labels),
+            ..RequestShape::default()
+        }
+    }
+}
+
+impl Bill<'_> {
+    fn mutating(&self) -> Duration {
+        self.mutating.iter().map(|(_, cost)| *cost).sum()
+    }
+
+    fn total(&self) -> Duration {
+        let slowest = self.validating.iter().map(|(_, cost)| *cost).max();
+        self.mutating() + slowest.unwrap_or_default()
+    }
+
+    /// A validating hook adds nothing to a slower one beside it: it counts if it alone would pass the deadline after the
+    /// mutating ones.
+    fn is_passed_by(&self, hook: &HookId) -> bool {
+        let before = self.mutating();
+        let passes = |(_, cost): &&(&Hook, Duration)| before + *cost >= (self.class.deadline)();
+        let mut guilty = self.mutating.iter().chain(self.validating.iter().filter(passes));
+        guilty.any(|(other, _)| other.id == *hook)
+    }
+
+    fn sentence(&self) -> String {
+        let paid = |(hook, cost): &(&Hook, Duration)| format!("{} {}", hook.id.webhook, human(*cost));
+        let mutating = self.mutating.iter().map(paid);
+        let slowest = self.validating.iter().max_by_key(|(_, cost)| *cost);
+        let told: Vec<String> = mutating.chain(slowest.map(paid)).take(TOLD).collect();
+        let (total, Class { name, then, .. }) = (human(self.total()), self.class);
+        format!(
+            "{name} waits {total} for hooks now ({}); {then}.",
+            told.join(", then ")
+        )
+    }
+}
