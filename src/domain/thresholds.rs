@@ -181,7 +181,7 @@ thresholds! {
     /// Changes older than this explain nothing any more.
     changes_remembered: Duration = s(3_600);
     /// Answers that come within so little of each other come together.
-    together: Duration = s(2);
+    together: Duration = ms(500);
     /// An inventory that could not be kept up for longer than this may be wrong about addresses.
     old_inventory: Duration = s(30);
     /// Every replica of hookwatch writes canaries, and none knows what those of the others came to: so many are

@@ -227,8 +227,18 @@ impl Evidence<'_> {
         let waits = (late.is_some() || stalled && !explained) && (way_is_open || self.is_alone());
         // A hook that was never reached from here hangs always; it is the one only if there is no other, and if the
         // canary waits for an answer rather than for a connection to an API server that hangs itself.
-        let connected = late.is_some_and(|late| late >= t::connected());
+        let connected = late.is_some_and(|late| late >= t::connected() || self.came_with_a_change(late));
         waits && worst.cause == Cause::Hanging && (worst.was_alive || connected && !self.others_hang)
+    }
+
+    /// Between the newest canary that got through and the one that is late the hook appeared, or was changed.
+    fn came_with_a_change(&self, late: Duration) -> bool {
+        let Some((hook, passed)) = self.hook.zip(self.canary_passed_ever) else {
+            return false;
+        };
+        let sent = self.scene.now.before(late) + t::propagated();
+        let mut changes = self.scene.seen.changes.of(&hook.id, passed);
+        changes.any(|change| change.what.endpoint().is_none() && change.at <= sent)
     }
 
     /// The way to the pods is known to be there: another backend has answered us since, or calls ran into their timeout.

@@ -203,6 +203,8 @@ pub struct Evidence<'a> {
     pub canary_slow: Option<Duration>,
     /// When the newest canary was sent that meets this hook and was written at once.
     pub canary_passed: Option<Time>,
+    /// The same whether or not the hook has been changed since.
+    pub canary_passed_ever: Option<Time>,
     /// Other hooks that such a canary meets hang as well by our probes.
     pub others_hang: bool,
     /// Removed backends whose pooled connections no longer answer.
@@ -258,6 +260,7 @@ impl<'a> Evidence<'a> {
             canary_late: None,
             canary_slow: None,
             canary_passed: None,
+            canary_passed_ever: None,
             others_hang: scene.hanging.iter().any(|other| id != Some(other)),
             silent: Vec::new(),
             gap: Gap::default(),
@@ -296,8 +299,9 @@ impl<'a> Evidence<'a> {
             self.canary_late = self.canary_late.max(late);
             self.canary_slow = self.canary_slow.max(memory.slow(now));
             // One that was sent before the hook was changed may have met another one.
-            let passed = memory.passed_at(now).filter(|sent| self.is_news(*sent));
-            self.canary_passed = self.canary_passed.max(passed);
+            let passed = memory.passed_at(now);
+            self.canary_passed_ever = self.canary_passed_ever.max(passed);
+            self.canary_passed = self.canary_passed.max(passed.filter(|sent| self.is_news(*sent)));
         }
         self.accusations = self.accusations();
     }
