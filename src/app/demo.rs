@@ -213,7 +213,7 @@ async fn play(
 ) -> anyhow::Result<Played> {
     let started = Instant::now();
     let stage = tokio::select! {
-        stage = during(SETTING_UP, Stage::set_up(options.control_plane, options.auto_break, start_daemon)) => stage?,
+        stage = during(SETTING_UP, Stage::set_up(options.control_plane, Some(options.scenario), options.auto_break, start_daemon)) => stage?,
         interrupted = interruption() => return interrupted.and_then(|()| anyhow::bail!(INTERRUPTED)),
     };
     let account = Account {
@@ -309,8 +309,9 @@ async fn hold(
     start_daemon: impl FnOnce(DaemonArguments) -> StartingDaemon,
 ) -> anyhow::Result<()> {
     let started = Instant::now();
+    let scenario = arguments.scenario.as_deref().map(by_name).transpose()?;
     let stage = tokio::select! {
-        stage = during(SETTING_UP, Stage::set_up(arguments.control_plane, arguments.auto_break, start_daemon)) => stage?,
+        stage = during(SETTING_UP, Stage::set_up(arguments.control_plane, scenario, arguments.auto_break, start_daemon)) => stage?,
         interrupted = interruption() => return interrupted,
     };
     let held = tokio::select! {

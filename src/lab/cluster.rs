@@ -121,6 +121,19 @@ impl LabHook {
     }
 }
 
+/// How a hook is asked, where that is otherwise than [`LabHook`] says.
+#[derive(Debug)]
+pub struct Shape {
+    /// The hook whose Service it is called at.
+    pub at: LabHook,
+    /// `failurePolicy: Ignore` instead of `Fail`.
+    pub ignores: bool,
+    /// `timeoutSeconds`.
+    pub timeout_seconds: u8,
+    /// Whether it is asked about Namespaces alone, instead of everything.
+    pub only_namespaces: bool,
+}
+
 /// A running lab cluster. Dropping it stops the backends; the objects stay in the API server.
 pub struct Cluster {
     client: kube::Client,
@@ -217,13 +230,30 @@ impl Cluster {
         Ok(())
     }
 
+    /// Has a hook asked otherwise.
+    ///
+    /// # Errors
+    /// When the configuration cannot be read or written.
+    pub async fn arrange(&self, hook: LabHook, shape: &Shape) -> anyhow::Result<()> {
+        let wanted = objects::arranged(self, hook, shape);
+        self.configure(hook, |webhook| webhook.clone_from(&wanted)).await
+    }
+
     /// Puts a `caBundle` into the hook's configuration: the right one, or that of an authority which signed nothing
     /// here.
     ///
     /// # Errors
     /// When the configuration cannot be read or written.
     pub async fn set_ca_bundle(&self, hook: LabHook, right: bool) -> anyhow::Result<()> {
-        let bundle = BASE64_STANDARD.encode(self.bundle(right));
+        let bundle = Value::from(BASE64_STANDARD.encode(self.bundle(right)));
+        self.configure(hook, |webhook| {
+            webhook["clientConfig"]["caBundle"].clone_from(&bundle)
+        })
+        .await
+    }
+
+    /// Changes the one webhook in a hook's configuration.
+    async fn configure(&self, hook: LabHook, change: impl Fn(&mut Value)) -> anyhow::Result<()> {
         let kind = hook.kind().configuration_kind();
         let resource =
             ApiResource::from_gvk(&GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind));
@@ -232,12 +262,12 @@ impl Cluster {
             let webhooks = object.data.get_mut("webhooks").and_then(Value::as_array_mut);
             for webhook in webhooks.into_iter().flatten() {
                 if webhook.get("name").and_then(Value::as_str) == Some(hook.webhook()) {
-                    webhook["clientConfig"]["caBundle"] = Value::from(bundle.clone());
+                    change(webhook);
                 }
             }
         })
         .await
-        .with_context(|| format!("changing the caBundle of {kind} {:?}", hook.configuration()))
+        .with_context(|| format!("changing {kind} {:?}", hook.configuration()))
     }
 
     /// Empties the EndpointSlice of a hook's Service, or fills it again.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 
 use super::backend::Behaviour;
-use super::cluster::{Cluster, LabHook};
+use super::cluster::{Cluster, LabHook, Shape};
 use super::control_plane::{ControlPlane, Reach, Trouble};
 use super::script::Script;
 
@@ -33,7 +33,16 @@ pub struct Scenario {
     pub lasts_at_least: Duration,
     /// Whether an API server is started while it lasts.
     pub starts_api_server: bool,
+    /// What is arranged before, otherwise than in the other scenarios.
+    arranged: &'static [Arranged],
     faults: &'static [Fault],
+}
+
+/// A hook that is asked otherwise than it is elsewhere.
+#[derive(Debug)]
+struct Arranged {
+    hook: LabHook,
+    shape: Shape,
 }
 
 /// The verdict that a scenario calls for on one hook.
@@ -157,6 +166,17 @@ impl Scenario {
             _ => false,
         });
         (needs_services && reach == Reach::Url).then_some(WITHOUT)
+    }
+
+    /// Sets the hooks up as the scenario wants them, which are well still.
+    ///
+    /// # Errors
+    /// When a configuration cannot be changed.
+    pub async fn arrange(&self, target: &Target<'_>) -> anyhow::Result<()> {
+        for Arranged { hook, shape } in self.arranged {
+            target.cluster.arrange(*hook, shape).await?;
+        }
+        Ok(())
     }
 
     /// Breaks what the scenario breaks; returns when everything is in force.
@@ -300,7 +320,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn every_scenario_can_be_injected_and_leaves_nothing_behind() {
         let lab = Lab::start().await;
-        for scenario in &SCENARIOS {
+        for scenario in SCENARIOS.iter().filter(|scenario| scenario.arranged.is_empty()) {
             let injected = scenario.inject(&lab.target()).await.unwrap();
             injected.clear(&lab.target()).await.unwrap();
             let written = lab.write().await;

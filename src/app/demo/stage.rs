@@ -15,7 +15,7 @@ use crate::lab::cluster::Cluster;
 use crate::lab::control_plane::{ControlPlane, Kind};
 use crate::lab::directory::PrivateDirectory;
 use crate::lab::monitoring::{Monitoring, Programs};
-use crate::lab::scenario::Target;
+use crate::lab::scenario::{Scenario, Target};
 use crate::lab::workload::{Workload, WorkloadOptions};
 
 /// Longest wait for one assessment.
@@ -38,19 +38,27 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Starts the lab, its users, and then the daemon, which gets a kubeconfig and nothing else.
+    /// Starts the lab, as a scenario wants it, its users, and then the daemon, which gets a kubeconfig and nothing else.
     ///
     /// # Errors
     /// When any of them does not start.
     pub async fn set_up(
         kind: Kind,
+        scenario: Option<&Scenario>,
         auto_break: Option<Rung>,
         start_daemon: impl FnOnce(DaemonArguments) -> StartingDaemon,
     ) -> anyhow::Result<Self> {
         let directory = PrivateDirectory::create()?;
         let control_plane = ControlPlane::start(kind, directory.path()).await?;
         let kubeconfig = control_plane.kubeconfig();
-        let cluster = Cluster::start(&kubeconfig, control_plane.reach()).await?;
+        let cluster = Arc::new(Cluster::start(&kubeconfig, control_plane.reach()).await?);
+        let target = Target {
+            cluster: &cluster,
+            control_plane: &control_plane,
+        };
+        if let Some(scenario) = scenario {
+            scenario.arrange(&target).await?;
+        }
         let workload = Workload::start(&kubeconfig, &WorkloadOptions::default()).await?;
         let clients = ControlPlaneClients::start(&control_plane, &cluster.nodes(), &workload).await?;
         let arguments = DaemonArguments {
@@ -70,7 +78,7 @@ impl Stage {
         Ok(Self {
             workload,
             clients,
-            cluster: Arc::new(cluster),
+            cluster,
             control_plane,
             directory,
             daemon,

@@ -66,7 +66,7 @@ pub async fn measure(
     (timing, lasting): (Timing, Duration),
     start_daemon: impl FnOnce(DaemonArguments) -> StartingDaemon,
 ) -> anyhow::Result<WithoutBreaker> {
-    let stage = Stage::set_up(kind, None, start_daemon).await?;
+    let stage = Stage::set_up(kind, Some(scenario), None, start_daemon).await?;
     let silent = Account {
         out: None,
         colour: false,

@@ -84,6 +84,8 @@ pub struct Scene<'a> {
     pub(super) addresses: BTreeSet<&'a BackendAddress>,
     /// When a probe that any backend of any hook answered last began.
     reached_at: Option<Time>,
+    /// Hooks that were named a moment ago, with where they are called.
+    named: BTreeMap<&'a HookId, Option<String>>,
 }
 
 impl<'a> Scene<'a> {
@@ -120,6 +122,7 @@ impl<'a> Scene<'a> {
             hanging: hanging(seen, &states, now),
             addresses: backends().map(|(backend, _)| &backend.address).collect(),
             reached_at: reached_at.max(),
+            named: named(seen, before),
             states,
         }
     }
@@ -137,11 +140,46 @@ impl<'a> Scene<'a> {
         (answers || waiting >= t::late_at_most()).then_some(waiting)
     }
 
+    /// Whether another hook that is called where this one is was named a moment ago. What is called there as well is
+    /// known by the configurations alone: who may write EndpointSlices has no say in it.
+    fn is_named_beside(&self, hook: &Hook) -> bool {
+        let mut others = self
+            .named
+            .iter()
+            .filter(|(other, _)| ***other != hook.id)
+            .peekable();
+        let Some(place) = others.peek().and_then(|_| hook.target.place()) else {
+            return false;
+        };
+        others.any(|(_, other)| other.as_ref() == Some(&place))
+    }
+
     /// Writes are slow for a reason that is no hook's: a canary that is late may be so for the same one.
     pub fn is_explained(&self) -> bool {
         let known = self.elsewhere.as_ref();
         known.is_some_and(|found| found.cause != NotAHook::Unexplained)
     }
+}
+
+/// Admission hooks that no backend answered for a moment ago, and that were named for it.
+fn named<'a>(
+    seen: &'a Observations,
+    before: &BTreeMap<Subject, Before>,
+) -> BTreeMap<&'a HookId, Option<String>> {
+    let named = |hook: &&Hook| {
+        let id = &hook.id;
+        let known = before.get(&(
+            id.kind,
+            Some(Arc::clone(&id.configuration)),
+            Arc::clone(&id.webhook),
+        ));
+        known.is_some_and(|known| known.health == Health::Failing && known.whole)
+    };
+    let admission = seen.hooks().filter(|hook| hook.id.kind.is_admission());
+    admission
+        .filter(named)
+        .map(|hook| (&hook.id, hook.target.place()))
+        .collect()
 }
 
 fn hanging<'a>(
@@ -217,6 +255,8 @@ pub struct Evidence<'a> {
     pub without_backends_since: Option<Time>,
     /// Since when another hook has been named as failing.
     pub other_named: Option<Time>,
+    /// A hook that is called at the same place was named a moment ago, by witnesses of its own.
+    pub named_beside: bool,
     /// How a match condition of hookwatch's limits what is shown to it.
     pub bypass: Option<Bypass>,
     /// What the API server says of a hook that takes no part in admission.
@@ -267,6 +307,7 @@ impl<'a> Evidence<'a> {
             structural: hook.and_then(Hook::without_backends),
             without_backends_since: id.and_then(|id| seen.without_backends.get(id)).copied(),
             other_named: failing.filter_map(|(_, before)| before.since).min(),
+            named_beside: hook.is_some_and(|hook| scene.is_named_beside(hook)),
             bypass: hook.and_then(Bypass::of),
             theirs: None,
             uncalled: false,

@@ -36,7 +36,8 @@ pub struct Rule {
 
 /// Rules that name a culprit on what one witness saw, or on what may pass by itself: enough to tell a person, and not to
 /// change a configuration.
-const NOT_ACTED_ON: [&str; 5] = [
+const NOT_ACTED_ON: [&str; 6] = [
+    "probes-and-named-beside",
     "timeouts-since-endpoint-left",
     "calls-fail",
     "slower-calls",
@@ -202,6 +203,11 @@ rules! {
     /// No backend answered a probe for `dead_alone`, at least twice, and the way to the pods is open.
     "probes-for-long", Failing, 0.99 0.98, words::late, |e| {
         e.all_dead()?.when(e.is_admission() && e.is_dead_for_long())
+    };
+    /// No backend answers a probe, and a webhook that is called at the same place is named.
+    "probes-and-named-beside", Failing, 0.97 0.95, words::late, |e| {
+        let (worst, _) = e.worst()?;
+        e.all_dead()?.when(e.is_admission() && e.named_beside && worst.certain)
     };
     /// No backend answers a probe.
     "probes", Suspect, 0.53 0.50, words::late, |e| e.all_dead();

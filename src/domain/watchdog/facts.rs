@@ -62,6 +62,7 @@ impl Court<'_> {
         let is_well = canary != CanaryWord::Failed && is_well_though_uncalled(evidence, verdict.cause);
         let accused = matches!(verdict.health, Health::Suspect | Health::Failing) && !is_well;
         let witnesses = accused.then(|| self.witnesses(evidence, hook, verdict));
+        let matters = accused || evidence.bypass.is_some();
         let (health, cause, effect) = if is_well {
             (Health::Healthy, None, Effect::None)
         } else {
@@ -78,7 +79,7 @@ impl Court<'_> {
             canary,
             meets_control_plane: self.shieldable.contains(&hook.id),
             ignores: hook.failure_policy == FailurePolicy::Ignore,
-            place: hook.target.place().map(Arc::from),
+            place: matters.then(|| hook.target.place()).flatten().map(Arc::from),
             conditions_full: has_no_room(hook),
             ceiling: Ceiling::Open,
             subject: Default::default(),

@@ -14,7 +14,7 @@ use kube::api::{Api, PostParams};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::{Cluster, LabHook, bounded, status_of};
+use super::{Cluster, LabHook, Shape, bounded, status_of};
 use crate::domain::hook::HookKind;
 use crate::lab::control_plane::Reach;
 
@@ -178,15 +178,12 @@ fn service(cluster: &Cluster, hook: LabHook) -> anyhow::Result<Service> {
 }
 
 fn configuration(cluster: &Cluster, hook: LabHook) -> Value {
-    let (path, policy, timeout) = match hook {
-        LabHook::Opa => ("/v0/admit", "Fail", 10),
-        LabHook::Policy => ("/mutate", "Ignore", 5),
-        LabHook::Quota => ("/validate", "Fail", 10),
+    let (policy, timeout) = match hook {
+        LabHook::Opa | LabHook::Quota => ("Fail", 10),
+        LabHook::Policy => ("Ignore", 5),
     };
     let rules = match hook {
-        LabHook::Opa => json!([{
-            "operations": ["CREATE", "UPDATE"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*/*"],
-        }]),
+        LabHook::Opa => everything(),
         LabHook::Policy => json!([{
             "operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"],
             "resources": ["secrets", "configmaps"],
@@ -217,19 +214,11 @@ fn configuration(cluster: &Cluster, hook: LabHook) -> Value {
             ]})
         },
     );
-    let mut client = match (cluster.reach, cluster.backends(hook).first()) {
-        (Reach::Url, Some(backend)) => json!({"url": format!("https://{}{path}", backend.address())}),
-        _ => {
-            let (namespace, name) = (hook.namespace(), hook.service());
-            json!({"service": {"namespace": namespace, "name": name, "path": path, "port": 443}})
-        }
-    };
-    client["caBundle"] = Value::from(BASE64_STANDARD.encode(cluster.bundle(true)));
     json!({
         "metadata": {"name": hook.configuration(), "annotations": {"hookwatch.dev/probe": "review"}},
         "webhooks": [{
             "name": hook.webhook(),
-            "clientConfig": client,
+            "clientConfig": client_config(cluster, hook, hook),
             "rules": rules,
             "namespaceSelector": selector,
             "failurePolicy": policy,
@@ -238,6 +227,51 @@ fn configuration(cluster: &Cluster, hook: LabHook) -> Value {
             "admissionReviewVersions": ["v1"],
         }],
     })
+}
+
+/// The one webhook of a hook's configuration, in another shape.
+pub(super) fn arranged(cluster: &Cluster, hook: LabHook, shape: &Shape) -> Value {
+    let mut configuration = configuration(cluster, hook);
+    let mut webhook = configuration["webhooks"][0].take();
+    let namespaces = json!([{
+        "operations": ["CREATE", "UPDATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["namespaces"],
+    }]);
+    webhook["clientConfig"] = client_config(cluster, hook, shape.at);
+    webhook["rules"] = if shape.only_namespaces {
+        namespaces
+    } else {
+        everything()
+    };
+    webhook["namespaceSelector"] = json!({"matchExpressions": [
+        {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": [shape.at.namespace()]},
+    ]});
+    webhook["failurePolicy"] = if shape.ignores { "Ignore" } else { "Fail" }.into();
+    webhook["timeoutSeconds"] = shape.timeout_seconds.into();
+    webhook
+}
+
+fn everything() -> Value {
+    json!([{
+        "operations": ["CREATE", "UPDATE"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*/*"],
+    }])
+}
+
+/// Calls a hook where another one, or itself, is called.
+fn client_config(cluster: &Cluster, hook: LabHook, at: LabHook) -> Value {
+    let path = match hook {
+        LabHook::Opa => "/v0/admit",
+        LabHook::Policy => "/mutate",
+        LabHook::Quota => "/validate",
+    };
+    let mut client = match (cluster.reach, cluster.backends(at).first()) {
+        (Reach::Url, Some(backend)) => json!({"url": format!("https://{}{path}", backend.address())}),
+        _ => {
+            let (namespace, name) = (at.namespace(), at.service());
+            json!({"service": {"namespace": namespace, "name": name, "path": path, "port": 443}})
+        }
+    };
+    client["caBundle"] = Value::from(BASE64_STANDARD.encode(cluster.bundle(true)));
+    client
 }
 
 fn port(cluster: &Cluster, hook: LabHook) -> Option<u16> {

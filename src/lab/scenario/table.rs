@@ -3,15 +3,15 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use super::{Expected, ExpectedHealth, Fault, Scenario};
+use super::{Arranged, Expected, ExpectedHealth, Fault, Scenario};
 use crate::lab::backend::Behaviour;
-use crate::lab::cluster::LabHook;
+use crate::lab::cluster::{LabHook, Shape};
 
 /// Of a fault this long every node's Lease is too old in the end: it is good for 40 s and was renewed up to 10 s before.
 const LEASES_EXPIRE: Duration = Duration::from_secs(45);
 
 /// All scenarios, the quiet one first.
-pub static SCENARIOS: [Scenario; 20] = [
+pub static SCENARIOS: [Scenario; 24] = [
     Scenario {
         name: "quiet",
         summary: "Nothing is broken, and nothing is to be said.",
@@ -21,6 +21,7 @@ pub static SCENARIOS: [Scenario; 20] = [
         not_a_hook: None,
         lasts_at_least: Duration::ZERO,
         starts_api_server: false,
+        arranged: &[],
         faults: &[],
     },
     Scenario {
@@ -32,6 +33,7 @@ pub static SCENARIOS: [Scenario; 20] = [
         not_a_hook: None,
         lasts_at_least: Duration::ZERO,
         starts_api_server: false,
+        arranged: &[],
         faults: &[all_of(LabHook::Opa, Behaviour::Slow(Duration::from_millis(800)))],
     },
     Scenario {
@@ -43,6 +45,7 @@ pub static SCENARIOS: [Scenario; 20] = [
         not_a_hook: None,
         lasts_at_least: Duration::ZERO,
         starts_api_server: false,
+        arranged: &[],
         faults: &[all_of(LabHook::Opa, Behaviour::Stopped)],
     },
     Scenario {
@@ -54,6 +57,7 @@ pub static SCENARIOS: [Scenario; 20] = [
         not_a_hook: None,
         lasts_at_least: Duration::ZERO,
         starts_api_server: false,
+        arranged: &[],
         faults: &[all_of(LabHook::Opa, Behaviour::Refused)],
     },
     Scenario {
@@ -65,6 +69,7 @@ pub static SCENARIOS: [Scenario; 20] = [
         not_a_hook: None,
         lasts_at_least: Duration::ZERO,
         starts_api_server: false,
+        arranged: &[],
         faults: &[Fault::Behave {
             hook: LabHook::Opa,
             backends: 1,
@@ -83,6 +88,7 @@ pub static SCENARIOS: [Scenario; 20] = [
         not_a_hook: None,
         lasts_at_least: Duration::ZERO,
         starts_api_server: false,
+        arranged: &[],
         faults: &[all_of(LabHook::Policy, Behaviour::AcceptAndHang)],
     },
     Scenario {
@@ -94,6 +100,7 @@ pub static SCENARIOS: [Scenario; 20] = [
         not_a_hook: None,
         lasts_at_least: Duration::ZERO,
         starts_api_server: false,
+        arranged: &[],
         faults: &[all_of(
             LabHook::Opa,
             Behaviour::HttpStatus(500, Cow::Borrowed("boom")),
@@ -108,6 +115,7 @@ pub static SCENARIOS: [Scenario; 20] = [
         not_a_hook: None,
         lasts_at_least: Duration::ZERO,
         starts_api_server: false,
+        arranged: &[],
         faults: &[all_of(LabHook::Opa, Behaviour::NotAnAdmissionReview)],
     },
     Scenario {
@@ -119,6 +127,7 @@ pub static SCENARIOS: [Scenario; 20] = [
         not_a_hook: None,
         lasts_at_least: Duration::ZERO,
         starts_api_server: false,
+        arranged: &[],
         faults: &[Fault::WrongCaBundle(LabHook::Opa)],
     },
     Scenario {
@@ -130,6 +139,7 @@ pub static SCENARIOS: [Scenario; 20] = [
         not_a_hook: None,
         lasts_at_least: Duration::ZERO,
         starts_api_server: false,
+        arranged: &[],
         faults: &[Fault::ExpiredCertificates(LabHook::Opa)],
     },
     Scenario {
@@ -141,6 +151,7 @@ pub static SCENARIOS: [Scenario; 20] = [
         not_a_hook: None,
         lasts_at_least: Duration::ZERO,
         starts_api_server: false,
+        arranged: &[],
         // The API server resolves only when it dials: as long as backends live, its pooled connections hide that
         // the slice is empty.
         faults: &[
@@ -157,6 +168,7 @@ pub static SCENARIOS: [Scenario; 20] = [
         not_a_hook: None,
         lasts_at_least: Duration::ZERO,
         starts_api_server: false,
+        arranged: &[],
         faults: &[all_of(
             LabHook::Opa,
             Behaviour::Deny(403, Cow::Borrowed("denied by the lab's policy")),
@@ -171,6 +183,7 @@ pub static SCENARIOS: [Scenario; 20] = [
         not_a_hook: Some("EtcdSlow"),
         lasts_at_least: Duration::ZERO,
         starts_api_server: false,
+        arranged: &[],
         faults: &[Fault::SlowStorage(Duration::from_millis(80))],
     },
     Scenario {
@@ -182,6 +195,7 @@ pub static SCENARIOS: [Scenario; 20] = [
         not_a_hook: Some("Overloaded"),
         lasts_at_least: Duration::ZERO,
         starts_api_server: false,
+        arranged: &[],
         faults: &[Fault::ReadOverload {
             readers: 12,
             cores: 1,
@@ -199,6 +213,7 @@ pub static SCENARIOS: [Scenario; 20] = [
         not_a_hook: None,
         lasts_at_least: Duration::ZERO,
         starts_api_server: false,
+        arranged: &[],
         faults: &[
             all_of(LabHook::Opa, Behaviour::HttpStatus(500, Cow::Borrowed("boom"))),
             all_of(LabHook::Policy, Behaviour::AcceptAndHang),
@@ -214,6 +229,7 @@ pub static SCENARIOS: [Scenario; 20] = [
         not_a_hook: None,
         lasts_at_least: Duration::ZERO,
         starts_api_server: false,
+        arranged: &[],
         faults: &[Fault::Vanish {
             hook: LabHook::Opa,
             backends: 2,
@@ -232,6 +248,7 @@ pub static SCENARIOS: [Scenario; 20] = [
         not_a_hook: None,
         lasts_at_least: Duration::ZERO,
         starts_api_server: false,
+        arranged: &[],
         faults: &[Fault::RestartWithoutEnd(LabHook::Policy)],
     },
     Scenario {
@@ -244,6 +261,7 @@ pub static SCENARIOS: [Scenario; 20] = [
         not_a_hook: None,
         lasts_at_least: Duration::ZERO,
         starts_api_server: false,
+        arranged: &[],
         faults: &[Fault::OnlyNodeLost(LabHook::Opa)],
     },
     Scenario {
@@ -259,6 +277,7 @@ pub static SCENARIOS: [Scenario; 20] = [
         not_a_hook: None,
         lasts_at_least: LEASES_EXPIRE,
         starts_api_server: true,
+        arranged: &[],
         faults: &[all_of(LabHook::Opa, Behaviour::HangAfterTls)],
     },
     Scenario {
@@ -271,7 +290,116 @@ pub static SCENARIOS: [Scenario; 20] = [
         not_a_hook: None,
         lasts_at_least: Duration::ZERO,
         starts_api_server: false,
+        arranged: &[],
         faults: &[Fault::Firewall(LabHook::Opa)],
+    },
+    Scenario {
+        name: "ignore-hang",
+        summary: "A mutating and a validating hook, both shown everything and both ignored when they fail, share a \
+                  Service and 10 s; it takes every request and answers none.",
+        symptom: "every create and update takes 20 s; whoever waits less gives up, leaders and kubelets included",
+        expected: &[
+            Expected {
+                effect: Some("Blocking"),
+                ..failing(LabHook::Policy, "Hanging")
+            },
+            Expected {
+                effect: Some("Blocking"),
+                ..failing(LabHook::Opa, "Hanging")
+            },
+        ],
+        foreseen: None,
+        not_a_hook: None,
+        lasts_at_least: LEASES_EXPIRE,
+        starts_api_server: false,
+        arranged: &[at_opa(LabHook::Policy, true, 10), at_opa(LabHook::Opa, true, 10)],
+        faults: &[all_of(LabHook::Opa, Behaviour::HangAfterTls)],
+    },
+    Scenario {
+        name: "mixed-hang",
+        summary: "A mutating hook that is ignored when it fails, a validating one that is not, and one for Namespaces \
+                  alone share a Service and 10 s; it takes every request and answers none.",
+        symptom: "every create and update hangs for 20 s and is refused",
+        expected: &[
+            failing(LabHook::Policy, "Hanging"),
+            Expected {
+                effect: Some("Blocking"),
+                ..failing(LabHook::Opa, "Hanging")
+            },
+            failing(LabHook::Quota, "Hanging"),
+        ],
+        foreseen: None,
+        not_a_hook: None,
+        lasts_at_least: LEASES_EXPIRE,
+        starts_api_server: true,
+        arranged: &[
+            at_opa(LabHook::Policy, true, 10),
+            at_opa(LabHook::Opa, false, 10),
+            Arranged {
+                hook: LabHook::Quota,
+                shape: Shape {
+                    at: LabHook::Opa,
+                    ignores: false,
+                    timeout_seconds: 10,
+                    only_namespaces: true,
+                },
+            },
+        ],
+        faults: &[all_of(LabHook::Opa, Behaviour::HangAfterTls)],
+    },
+    Scenario {
+        name: "ignore-default-hang",
+        summary: "A mutating hook with 1 s and a validating one with 3 s, both shown everything and both ignored when \
+                  they fail, share a Service that takes every request and answers none.",
+        symptom: "every create and update takes 4 s; nothing fails, and nothing is checked",
+        expected: &[
+            Expected {
+                effect: Some("Delaying"),
+                ..failing(LabHook::Policy, "Hanging")
+            },
+            Expected {
+                effect: Some("Delaying"),
+                ..failing(LabHook::Opa, "Hanging")
+            },
+        ],
+        foreseen: None,
+        not_a_hook: None,
+        lasts_at_least: Duration::ZERO,
+        starts_api_server: false,
+        arranged: &[at_opa(LabHook::Policy, true, 1), at_opa(LabHook::Opa, true, 3)],
+        faults: &[all_of(LabHook::Opa, Behaviour::HangAfterTls)],
+    },
+    Scenario {
+        name: "slow-chain",
+        summary: "A mutating and a validating hook, each with a Service of its own, take 2.6 s longer each.",
+        symptom: "every create and update takes 5.2 s; leaders, which give each attempt 5 s, cannot renew",
+        expected: &[
+            Expected {
+                effect: Some("Blocking"),
+                ..failing(LabHook::Policy, "Slow")
+            },
+            Expected {
+                effect: Some("Blocking"),
+                ..failing(LabHook::Opa, "Slow")
+            },
+        ],
+        foreseen: None,
+        not_a_hook: None,
+        lasts_at_least: Duration::ZERO,
+        starts_api_server: false,
+        arranged: &[Arranged {
+            hook: LabHook::Policy,
+            shape: Shape {
+                at: LabHook::Policy,
+                ignores: false,
+                timeout_seconds: 10,
+                only_namespaces: false,
+            },
+        }],
+        faults: &[
+            all_of(LabHook::Policy, Behaviour::Slow(Duration::from_millis(2_600))),
+            all_of(LabHook::Opa, Behaviour::Slow(Duration::from_millis(2_600))),
+        ],
     },
 ];
 
@@ -293,6 +421,19 @@ const fn suspect(hook: LabHook, cause: &'static str) -> Expected {
     }
 }
 
+/// Asked about everything, at the Service of the catch-all validating hook.
+const fn at_opa(hook: LabHook, ignores: bool, timeout_seconds: u8) -> Arranged {
+    Arranged {
+        hook,
+        shape: Shape {
+            at: LabHook::Opa,
+            ignores,
+            timeout_seconds,
+            only_namespaces: false,
+        },
+    }
+}
+
 const fn all_of(hook: LabHook, behaviour: Behaviour) -> Fault {
     Fault::Behave {
         hook,
@@ -306,7 +447,7 @@ mod tests {
     use super::*;
     use crate::lab::scenario::by_name;
 
-    const NAMES: [&str; 20] = [
+    const NAMES: [&str; 24] = [
         "quiet",
         "validating-slow",
         "validating-hang",
@@ -327,6 +468,10 @@ mod tests {
         "all-on-one-node",
         "gke-opa-outage",
         "firewalled",
+        "ignore-hang",
+        "mixed-hang",
+        "ignore-default-hang",
+        "slow-chain",
     ];
 
     #[test]
