@@ -97,6 +97,28 @@ impl Canaries {
         finished.any(|report| report.started >= since && report.outcome.is_heard())
     }
 
+    /// Whether writes hang: two canaries do, or one since which none of any target got through at once.
+    pub fn hung(&self, now: Time) -> bool {
+        let hung = self.0.values().flat_map(|memory| memory.all_late(now));
+        let hung: Vec<Time> = hung.collect();
+        let passed = self.0.values().filter_map(|memory| memory.passed_at(now)).max();
+        hung.len() >= 2
+            || hung
+                .first()
+                .is_some_and(|sent| passed.is_none_or(|passed| passed < *sent))
+    }
+
+    /// Whether more than one of the newest was slow: of two targets, or two of one in a row.
+    pub fn several_slow(&self, now: Time) -> bool {
+        let slow = self.0.values().map(|memory| {
+            let latest = memory.recent(now).rev().take(2);
+            latest
+                .take_while(|report| is_written(report) && memory.is_slow(report.took))
+                .count()
+        });
+        slow.sum::<usize>() >= 2
+    }
+
     /// The targets that have been tried, each with its memory.
     pub fn iter(&self) -> impl Iterator<Item = (CanaryTarget, &CanaryMemory)> {
         self.0.iter().map(|(target, memory)| (*target, memory))
@@ -238,6 +260,18 @@ impl CanaryMemory {
     pub fn late(&self, now: Time) -> Option<(Time, Duration)> {
         self.overdue_for(now)
             .filter(|(_, waiting)| *waiting >= self.slowest.patience(now))
+    }
+
+    /// When each was sent that is late and that no later one of its target contradicts.
+    fn all_late(&self, now: Time) -> impl Iterator<Item = Time> {
+        let first = self.hung_for(now).and_then(|_| self.late_since(now));
+        let late = self
+            .overdue
+            .keys()
+            .filter(move |sent| first.is_some_and(|first| **sent >= first));
+        let resumed = self.resumed;
+        late.copied()
+            .filter(move |sent| now.since((*sent).max(resumed)) >= self.slowest.patience(now))
     }
 
     /// When the canary was sent that is late.

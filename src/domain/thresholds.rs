@@ -201,6 +201,11 @@ thresholds! {
     excess_at_least: f64 = 0.02;
     /// Writes are delayed when they take [`slow_factor`] times the usual, and at least this many seconds.
     delayed_at_least: f64 = 0.05;
+    /// Writes that get through slowly after they were blocked are still said to be blocked for this long: canaries come
+    /// back late, one by one.
+    blocked_for: Duration = s(10);
+    /// Writes that flow again after they were delayed are still said to be delayed for this long.
+    delayed_for: Duration = s(10);
     /// The API server's own part of a write, or a read, is slow when it takes this many times the usual.
     own_factor: f64 = 3.0;
     /// Without anything usual to compare with, own time above this many seconds is slow.

@@ -18,7 +18,7 @@ use super::breaker::spared::meets_control_plane;
 use super::canary::FurtherCanary;
 use super::clocks;
 use super::diagnose::evidence::{Before, Evidence, Scene, Subject};
-use super::diagnose::plane::{Plane, is_culprit, summary};
+use super::diagnose::plane::{Plane, Worse, is_culprit, summary};
 use super::diagnose::{diagnose, most_urgent_first, unlisted};
 use super::fence::{AutoBreak, Breaker, Proof};
 use super::hook::{Backend, HookId, HookKind};
@@ -46,6 +46,7 @@ pub struct Watchdog {
     shieldable: BTreeSet<HookId>,
     verdicts: BTreeMap<Subject, Before>,
     plane: Option<(Writes, Time)>,
+    worse: Worse,
     attention: Attention,
     auto_break: AutoBreak,
     fence: Option<Proof>,
@@ -236,7 +237,9 @@ impl Watchdog {
         let outages = self.seen.outages(&scene.states);
         let self_doubt = scene.self_doubt;
         let verdicts: Vec<Verdict> = all.into_iter().map(|(_, verdict)| verdict).collect();
-        let control_plane = self.control_plane(&plane, elsewhere, &verdicts, &sick);
+        let mut worse = self.worse;
+        let writes = plane.settled(plane.writes(elsewhere.as_ref()), &mut worse);
+        let control_plane = self.control_plane(&plane, (writes, elsewhere), &verdicts, &sick);
         let attention = Attention::of(&self.seen, &verdicts, &scene.states, &control_plane, now);
         let mut effects = self.changes(&verdicts, &control_plane);
         for (hook, since) in outages {
@@ -249,7 +252,7 @@ impl Watchdog {
             self.attention = attention.clone();
             effects.push(Effect::Attend(attention));
         }
-        self.plane = Some((control_plane.writes, control_plane.since));
+        (self.plane, self.worse) = (Some((control_plane.writes, control_plane.since)), worse);
         self.remember(&verdicts);
         let assessment = Assessment {
             at: now,
@@ -267,12 +270,11 @@ impl Watchdog {
     fn control_plane(
         &self,
         plane: &Plane<'_>,
-        elsewhere: Option<Elsewhere>,
+        (writes, elsewhere): (Writes, Option<Elsewhere>),
         verdicts: &[Verdict],
         sick: &[Sick],
     ) -> ControlPlane {
         let (now, seen) = (plane.now, &self.seen);
-        let writes = plane.writes(elsewhere.as_ref());
         let since = self.plane.filter(|(before, _)| *before == writes);
         let since = since.map_or(now, |(_, since)| since);
         let symptoms = seen.servers.symptoms(&seen.history, verdicts, sick, now);

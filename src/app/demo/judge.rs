@@ -308,9 +308,10 @@ impl Judge {
         if hook.is_uncalled() && hook.cause.is_some() {
             return None;
         }
+        // What a shield spares is blocked no more.
         let effect_is_right = expected
             .effect
-            .is_none_or(|effect| hook.effect.as_deref() == Some(effect));
+            .is_none_or(|effect| hook.bypass.is_some() || hook.effect.as_deref() == Some(effect));
         (!has_verdict(expected, hook) || !effect_is_right).then(|| {
             format!(
                 "in the end {name} was called {} {} {}, not {}",

@@ -30,6 +30,13 @@ pub struct Plane<'a> {
     pub sick: Option<String>,
 }
 
+/// When writes were last seen to be worse than well.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Worse {
+    blocked: Option<Time>,
+    delayed: Option<Time>,
+}
+
 /// The extra time of writes, to be shared out among the hooks.
 #[derive(Debug, Clone, Copy)]
 pub struct Excess<'a> {
@@ -122,15 +129,17 @@ impl<'a> Plane<'a> {
         // An address that was never reached may be the wrong one.
         let down =
             elsewhere.is_some_and(|found| found.cause == NotAHook::ApiServerDown) && self.was_reached();
-        let (mut blocked, mut slow, mut answered) = (down, false, false);
+        // One lost packet makes one canary late.
+        let (hung, late) = (self.canaries.hung(self.now), self.canaries.several_slow(self.now));
+        let (mut blocked, mut slow, mut answered) = (down, late, false);
         for (_, memory) in self.canaries.iter() {
-            let hung = memory.hung_for(self.now).is_some();
             // Beside an API server that does not answer others do: some writes hang, the rest go through.
             let written = |outcome: &CanaryOutcome| *outcome == CanaryOutcome::Written;
             let others_get_through =
                 self.sick.is_some() && memory.any_within(self.now, t::through_lately(), written);
-            blocked |= hung && !others_get_through;
-            slow |= hung && others_get_through || memory.slow(self.now).is_some();
+            let hangs = hung && memory.hung_for(self.now).is_some();
+            blocked |= hangs && !others_get_through;
+            slow |= hangs && others_get_through;
             match memory.latest(self.now).map(|report| &report.outcome) {
                 Some(CanaryOutcome::Written | CanaryOutcome::Denied { .. }) => answered = true,
                 Some(CanaryOutcome::CallFailed(_) | CanaryOutcome::TimedOut) => blocked = true,
@@ -142,9 +151,13 @@ impl<'a> Plane<'a> {
             let results = &window.gained.write_results;
             blocked |=
                 results.failed >= t::few_calls() && results.failed >= t::most_calls() * results.total();
-            let mean = window.gained.all_writes().duration.mean();
+            // Of one interval a few slow writes may make up the mean.
+            let mut spans = [Some(window), self.windows.recent.as_ref()].into_iter().flatten();
             let (usual, limits) = (&self.baseline.write, t::delayed_at_least()..t::slow_always());
-            slow |= mean.is_some_and(|mean| usual.is_slow(mean, t::slow_factor(), limits));
+            slow |= spans.all(|window| {
+                let mean = window.gained.all_writes().duration.mean();
+                mean.is_some_and(|mean| usual.is_slow(mean, t::slow_factor(), limits.clone()))
+            });
             let unheard = self.canaries.iter();
             let unheard = unheard.filter_map(|(_, memory)| memory.unheard_at(self.now));
             // Beside one that is known not to answer, a canary without an answer says nothing of the others.
@@ -159,6 +172,23 @@ impl<'a> Plane<'a> {
             (_, _, true) => Writes::Flowing,
             _ => Writes::Unknown,
         }
+    }
+
+    /// What is said of writes beside what was said a moment ago: that they are better only once they have been for a while.
+    /// Bursts of a few seconds are how a hook that hangs is felt.
+    pub fn settled(&self, writes: Writes, worse: &mut Worse) -> Writes {
+        let lately = |last: Option<Time>, span| last.is_some_and(|last| self.now.since(last) < span);
+        let said = match writes {
+            Writes::Delayed if lately(worse.blocked, t::blocked_for()) => Writes::Blocked,
+            Writes::Flowing if lately(worse.delayed, t::delayed_for()) => Writes::Delayed,
+            writes => writes,
+        };
+        match (writes, said) {
+            (Writes::Blocked, _) => worse.blocked = Some(self.now),
+            (Writes::Delayed, Writes::Delayed) => worse.delayed = Some(self.now),
+            _ => {}
+        }
+        said
     }
 
     /// An API server answered a scrape or a canary before.

@@ -335,6 +335,7 @@ fn writes_that_take_three_seconds_each_are_delayed_and_not_blocked_by_turns() {
     let opa = hook("opa", 1);
     let mut incident = Incident::calm(&[&opa]);
     incident.canary(11 * SECOND, 3 * SECOND, CanaryOutcome::Written);
+    incident.canary(11 * SECOND + 500, 3 * SECOND, CanaryOutcome::Written);
     incident.canary_late(13 * SECOND);
     assert_eq!(
         incident.tick(15 * SECOND + 100).control_plane.writes,
