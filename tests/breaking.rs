@@ -21,6 +21,7 @@ use hookwatch::domain::verdict::{Assessment, Health};
 use hookwatch::io::breaker::{Hand, Outcome, Patience, Server};
 use hookwatch::lab::api::{ApiServer, ApiServerOptions};
 use hookwatch::lab::backend::Behaviour;
+use hookwatch::lab::clients::Casualties;
 use hookwatch::lab::cluster::{Cluster, LabHook, client_for};
 use hookwatch::lab::control_plane::{Kind, Reach};
 use hookwatch::lab::directory::PrivateDirectory;
@@ -29,22 +30,22 @@ use hookwatch::lab::scenario::by_name;
 fn outage(permitted: Rung) -> BreakerReport {
     let report = play("gke-opa-outage", permitted);
     let breaker = report.breaker.unwrap();
-    // No leader is promised: a renewal that hangs when the bypass comes is not freed by it, and a leader has two.
     let (with, without) = (report.casualties, breaker.without_breaker.unwrap().casualties);
-    assert_eq!(
-        (
-            with.node_leases_expired,
-            with.nodes_not_ready,
-            with.servers_not_started
-        ),
-        (0, 0, 0),
-        "{with:?}"
-    );
+    survives(with);
     assert!(
         without.leaders_lost >= 1 && without.node_leases_expired >= 1 && without.servers_not_started == 1,
         "{without:?}"
     );
     breaker
+}
+
+/// Nobody was lost. How many writes time out depends on how many there were.
+fn survives(casualties: Casualties) {
+    let lost = Casualties {
+        writes_timed_out: 0,
+        ..casualties
+    };
+    assert_eq!(lost, Casualties::default());
 }
 
 fn play(scenario: &str, permitted: Rung) -> DemoReport {
@@ -102,6 +103,36 @@ fn where_the_policy_permits_it_the_hook_is_skipped_and_comes_back_over_probation
     assert_eq!(breaker.flowing, everybody);
     assert_eq!(breaker.waiting, [""; 0]);
     helps(&breaker);
+}
+
+/// Two hooks on one Service whose failures are ignored: nothing is refused, and whoever waits less than 20 s is lost.
+#[test]
+fn ignored_hooks_that_hang_are_shielded_before_a_leader_is_lost() {
+    let report = play("ignore-hang", Rung::Skip);
+    survives(report.casualties);
+    let breaker = report.breaker.unwrap();
+    let without = breaker.without_breaker.unwrap().casualties;
+    assert!(
+        without.leaders_lost >= 1 && without.node_leases_expired >= 1,
+        "{without:?}"
+    );
+    // Permission to skip goes for hooks that refuse: tenants go on waiting.
+    assert_eq!(breaker.rung.as_deref(), Some("shield"));
+    assert_eq!(breaker.waiting, ["team-a", "team-b"]);
+    assert!(breaker.restored && breaker.restored_identical, "{breaker:?}");
+}
+
+/// One is ignored, one is not, and one is called by nobody: that one is left alone.
+#[test]
+fn hooks_of_one_service_are_shielded_each_for_itself_before_a_leader_is_lost() {
+    let report = play("mixed-hang", Rung::Shield);
+    survives(report.casualties);
+    let breaker = report.breaker.unwrap();
+    assert!(
+        breaker.held_back.contains_key(LabHook::Quota.webhook()),
+        "{breaker:?}"
+    );
+    assert!(breaker.restored && breaker.restored_identical, "{breaker:?}");
 }
 
 /// The hook works; that it says no is no fault.

@@ -411,6 +411,20 @@ mod tests {
     use super::*;
     use crate::domain::snapshot::Complaints;
 
+    #[test]
+    fn what_answers_late_is_waited_for_twice_as_long_within_bounds_and_for_ten_minutes() {
+        let at = |seconds: u64| Time::from_unix_millis(seconds * 1_000);
+        let ms = Duration::from_millis;
+        let mut slowest = Slowest::default();
+        assert_eq!(slowest.patience(at(0)), ms(1_500));
+        slowest.take(at(1), ms(900));
+        slowest.take(at(2), ms(20));
+        assert_eq!(slowest.patience(at(600)), ms(1_800));
+        assert_eq!(slowest.patience(at(601)), ms(1_500));
+        slowest.take(at(602), ms(9_000));
+        assert_eq!(slowest.patience(at(602)), ms(3_000));
+    }
+
     fn scrape(target: &str, start: f64, at_ms: u64, fail_open: f64) -> Scrape {
         let mut snapshot = Snapshot {
             process_start: Some(start),

@@ -201,8 +201,8 @@ thresholds! {
     excess_at_least: f64 = 0.02;
     /// Writes are delayed when they take [`slow_factor`] times the usual, and at least this many seconds.
     delayed_at_least: f64 = 0.05;
-    /// Writes that get through slowly after they were blocked are still said to be blocked for this long: canaries come
-    /// back late, one by one.
+    /// Writes that get through after they were blocked are still said to be blocked for this long: what hangs comes back
+    /// in bursts, one timeout after the other.
     blocked_for: Duration = s(10);
     /// Writes that flow again after they were delayed are still said to be delayed for this long.
     delayed_for: Duration = s(10);

@@ -238,7 +238,8 @@ impl Watchdog {
         let self_doubt = scene.self_doubt;
         let verdicts: Vec<Verdict> = all.into_iter().map(|(_, verdict)| verdict).collect();
         let mut worse = self.worse;
-        let writes = plane.settled(plane.writes(elsewhere.as_ref()), &mut worse);
+        let writes = plane.writes(elsewhere.as_ref());
+        let writes = plane.settled(writes, elsewhere.as_ref(), &mut worse);
         let control_plane = self.control_plane(&plane, (writes, elsewhere), &verdicts, &sick);
         let attention = Attention::of(&self.seen, &verdicts, &scene.states, &control_plane, now);
         let mut effects = self.changes(&verdicts, &control_plane);

@@ -7,4 +7,5 @@ mod model;
 mod needed;
 mod promises;
 mod setup;
+mod shared;
 mod world;

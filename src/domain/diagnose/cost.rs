@@ -248,3 +248,53 @@ impl Bill<'_> {
         )
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::matching::tests::hook;
+
+    fn asked(kind: HookKind, name: &str) -> Hook {
+        Hook {
+            id: HookId::new(kind, name, name),
+            ..hook(&["*"])
+        }
+    }
+
+    fn bill<'a>(mutating: &[(&'a Hook, u64)], validating: &[(&'a Hook, u64)]) -> Bill<'a> {
+        let paid = |paid: &[(&'a Hook, u64)]| {
+            let paid = paid
+                .iter()
+                .map(|(hook, seconds)| (*hook, Duration::from_secs(*seconds)));
+            paid.collect()
+        };
+        Bill {
+            class: &CLASSES[0],
+            mutating: paid(mutating),
+            validating: paid(validating),
+        }
+    }
+
+    #[test]
+    fn mutating_hooks_are_paid_one_after_the_other_and_of_validating_ones_the_slowest() {
+        let [one, two] = ["one", "two"].map(|name| asked(HookKind::Mutating, name));
+        let [three, four] = ["three", "four"].map(|name| asked(HookKind::Validating, name));
+        let bill = bill(&[(&one, 1), (&two, 2)], &[(&three, 1), (&four, 3)]);
+        assert_eq!(bill.total(), Duration::from_secs(6));
+        let guilty = [&one, &two, &three, &four].map(|hook| bill.is_passed_by(&hook.id));
+        assert_eq!(guilty, [true, true, false, true]);
+        let said = bill.sentence();
+        assert!(
+            said.starts_with("A renewal of a leader's Lease waits 6.0 s for hooks now (one 1.0 s, then"),
+            "{said}"
+        );
+        assert!(!said.contains("three"), "{said}");
+    }
+
+    #[test]
+    fn classes_are_held_against_what_their_clients_wait() {
+        let deadlines: Vec<u64> = CLASSES.iter().map(|class| (class.deadline)().as_secs()).collect();
+        assert_eq!(deadlines[..3], [5, 10, 10]);
+        assert!(deadlines[3..].iter().all(|seconds| *seconds == 34));
+    }
+}

@@ -175,16 +175,17 @@ impl<'a> Plane<'a> {
     }
 
     /// What is said of writes beside what was said a moment ago: that they are better only once they have been for a while.
-    /// Bursts of a few seconds are how a hook that hangs is felt.
-    pub fn settled(&self, writes: Writes, worse: &mut Worse) -> Writes {
+    /// Bursts of a few seconds are how a hook that hangs is felt. An API server that is back is back at once.
+    pub fn settled(&self, writes: Writes, elsewhere: Option<&Elsewhere>, worse: &mut Worse) -> Writes {
+        let down = elsewhere.is_some_and(|found| found.cause == NotAHook::ApiServerDown);
         let lately = |last: Option<Time>, span| last.is_some_and(|last| self.now.since(last) < span);
         let said = match writes {
-            Writes::Delayed if lately(worse.blocked, t::blocked_for()) => Writes::Blocked,
+            Writes::Delayed | Writes::Flowing if lately(worse.blocked, t::blocked_for()) => Writes::Blocked,
             Writes::Flowing if lately(worse.delayed, t::delayed_for()) => Writes::Delayed,
             writes => writes,
         };
         match (writes, said) {
-            (Writes::Blocked, _) => worse.blocked = Some(self.now),
+            (Writes::Blocked, _) if !down => worse.blocked = Some(self.now),
             (Writes::Delayed, Writes::Delayed) => worse.delayed = Some(self.now),
             _ => {}
         }

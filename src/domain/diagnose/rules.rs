@@ -205,7 +205,7 @@ rules! {
         e.all_dead()?.when(e.is_admission() && e.is_dead_for_long())
     };
     /// No backend answers a probe, and a webhook that is called at the same place is named.
-    "probes-and-named-beside", Failing, 0.97 0.95, words::late, |e| {
+    "probes-and-named-beside", Failing, 0.97 0.95, words::beside, |e| {
         let (worst, _) = e.worst()?;
         e.all_dead()?.when(e.is_admission() && e.named_beside && worst.certain)
     };

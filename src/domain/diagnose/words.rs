@@ -136,7 +136,23 @@ pub fn late(evidence: &Evidence<'_>) -> Vec<String> {
     said.into_iter().collect()
 }
 
-/// The same, and what it means that hookwatch reaches it and the API server does not.
+/// That another hook is named, and why this one is with it.
+pub fn beside(evidence: &Evidence<'_>) -> Vec<String> {
+    let uncalled = evidence.counters.calls < 1.0;
+    let asked = if uncalled {
+        " Nothing has called this one of late."
+    } else {
+        ""
+    };
+    let said = format!(
+        "A webhook that is called at the same Service or address is named, and does not answer either.{asked}"
+    );
+    let mut all = late(evidence);
+    all.push(said);
+    all
+}
+
+/// How long a canary waits, and what it means that hookwatch reaches it and the API server does not.
 pub fn reached(evidence: &Evidence<'_>) -> Vec<String> {
     let mut said = late(evidence);
     if evidence.is_good() && evidence.api_cause() == Cause::Unreachable {

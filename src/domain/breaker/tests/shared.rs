@@ -1,0 +1,189 @@
+//! Hooks that share their backends: one fault, one unit of the budget.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::super::*;
+use super::incidents::{at, ours, policy, view};
+use crate::domain::fence::AutoBreak;
+use crate::domain::hook::HookKind;
+use crate::domain::vocabulary::{Cause, Effect, Health};
+
+/// A breaker with many hooks that hang, on an API server that does what it is asked to.
+struct Outage {
+    breaker: Breaker,
+    now: u64,
+    ledger: (u64, Book),
+    objects: BTreeMap<HookId, (u64, Shown)>,
+    facts: BTreeMap<HookId, Facts>,
+    held_back: BTreeSet<(HookId, HeldBack)>,
+}
+
+impl Outage {
+    /// So many hooks at each of the places, with room for one bypass.
+    fn of(places: &[(&str, usize)], rungs: &[Rung]) -> Self {
+        let policy = Policy {
+            most_bypassed: 1,
+            rate: 1,
+            ..policy(rungs)
+        };
+        let hooks = places.iter().flat_map(|(place, so_many)| {
+            (0..*so_many).map(move |number| {
+                let id = HookId::new(HookKind::Validating, place, &format!("w{number:02}"));
+                (id, hangs(place))
+            })
+        });
+        let facts: BTreeMap<HookId, Facts> = hooks.collect();
+        let objects = facts.keys().map(|id| (id.clone(), (1, Shown::Original)));
+        let mut outage = Self {
+            breaker: Breaker::new(Settings::new("me", AutoBreak::On, policy)),
+            now: 0,
+            ledger: (1, Book::default()),
+            objects: objects.collect(),
+            facts,
+            held_back: BTreeSet::new(),
+        };
+        outage.observe(Observation::Servers(BTreeSet::from(["s".into()])));
+        outage.observe(Observation::Leads(true));
+        for _ in 0..10 {
+            outage.goes_on();
+        }
+        outage
+    }
+
+    fn goes_on(&mut self) {
+        self.now += 1;
+        let shown: Vec<(HookId, View)> = self
+            .objects
+            .keys()
+            .map(|id| (id.clone(), self.view(id)))
+            .collect();
+        for (hook, view) in shown {
+            let server = "s".into();
+            self.observe(Observation::Shows { hook, server, view });
+        }
+        self.observe(Observation::Judged(Judged {
+            fence_holds: true,
+            match_conditions: true,
+            hooks: self.facts.clone(),
+            ..Judged::default()
+        }));
+    }
+
+    fn view(&self, id: &HookId) -> View {
+        let (version, shown) = &self.objects[id];
+        view(&version.to_string(), shown.clone())
+    }
+
+    fn observe(&mut self, observation: Observation) {
+        let mut due = vec![observation];
+        while let Some(observation) = due.pop() {
+            for action in self.breaker.take(observation, at(self.now)) {
+                due.extend(self.does(action));
+            }
+        }
+    }
+
+    fn does(&mut self, action: Action) -> Option<Observation> {
+        let version = |ledger: &(u64, Book)| Version::new(&ledger.0.to_string());
+        match action {
+            Action::Tell(told) => {
+                if let News::HeldBack(reason) = told.news {
+                    self.held_back.insert((told.hook, reason));
+                }
+                None
+            }
+            Action::ReadLedger => Some(Observation::Ledger {
+                version: Some(version(&self.ledger)),
+                book: self.ledger.1.clone(),
+            }),
+            Action::WriteLedger { ticket, book, .. } => {
+                self.ledger = (self.ledger.0 + 1, book);
+                let outcome = Outcome::Written(version(&self.ledger));
+                Some(Observation::Outcome { ticket, outcome })
+            }
+            Action::Read { ticket, hook } => Some(Observation::Read {
+                ticket,
+                view: Some(self.view(&hook)),
+            }),
+            Action::Change(Change { ticket, hook, to, .. }) => {
+                let To::Bypass(rung) = to else { return None };
+                let object = self.objects.get_mut(&hook)?;
+                *object = (object.0 + 1, ours(rung, false));
+                let outcome = Outcome::Applied(self.view(&hook));
+                Some(Observation::Outcome { ticket, outcome })
+            }
+        }
+    }
+
+    /// How many are bypassed so far, at one place.
+    fn bypassed(&self, place: &str, rung: Rung) -> usize {
+        let there = self.objects.iter().filter(|(id, _)| *id.configuration == *place);
+        there
+            .filter(|(_, (_, shown))| *shown == ours(rung, false))
+            .count()
+    }
+
+    fn is_held_back(&self, place: &str, reason: HeldBack) -> bool {
+        let mut held_back = self.held_back.iter();
+        held_back.any(|(id, other)| *id.configuration == *place && *other == reason)
+    }
+}
+
+fn hangs(place: &str) -> Facts {
+    Facts {
+        health: Health::Failing,
+        cause: Some(Cause::Hanging),
+        effect: Effect::Blocking,
+        sure: true,
+        witnesses: BTreeSet::from([Witness::Probes, Witness::Canary]),
+        ambiguous: false,
+        doubt: None,
+        canary: CanaryWord::Failed,
+        meets_control_plane: true,
+        ignores: false,
+        place: Some(place.into()),
+        conditions_full: false,
+        ceiling: Ceiling::Open,
+        subject: Arc::default(),
+    }
+}
+
+#[test]
+fn forty_hooks_of_one_service_are_shielded_in_one_unit_of_budget_and_rate_and_another_service_is_not() {
+    let outage = Outage::of(&[("one", 40), ("other", 1)], &[Rung::Shield]);
+    assert_eq!(outage.bypassed("one", Rung::Shield), 40);
+    assert_eq!(outage.ledger.1.begun.len(), 1);
+    assert_eq!(outage.bypassed("other", Rung::Shield), 0);
+    assert!(outage.is_held_back("other", HeldBack::Budget));
+}
+
+#[test]
+fn no_more_than_fifty_shields_count_as_one() {
+    let outage = Outage::of(&[("one", 52)], &[Rung::Shield]);
+    assert_eq!(outage.bypassed("one", Rung::Shield), 50);
+    assert!(outage.is_held_back("one", HeldBack::Budget));
+}
+
+#[test]
+fn what_goes_beyond_a_shield_counts_for_each_hook() {
+    let outage = Outage::of(&[("one", 3)], &[Rung::Skip]);
+    assert_eq!(outage.bypassed("one", Rung::Skip), 1);
+    assert!(outage.is_held_back("one", HeldBack::Budget));
+    // One that was shielded beside others goes no further either.
+    let outage = Outage::of(&[("one", 3)], &[Rung::Shield, Rung::Skip]);
+    assert!(outage.bypassed("one", Rung::Skip) <= 1);
+}
+
+#[test]
+fn a_shield_is_raised_after_a_second_and_what_goes_further_after_two() {
+    let hold = |rung| PolicyRule::fallback().hold(rung);
+    assert_eq!(hold(Rung::Shield), Duration::from_secs(1));
+    assert_eq!(hold(Rung::Skip), Duration::from_secs(2));
+    let said = PolicyRule {
+        hold: Some(Duration::from_secs(7)),
+        ..PolicyRule::fallback()
+    };
+    assert_eq!(said.hold(Rung::Shield), Duration::from_secs(7));
+}
