@@ -10,6 +10,7 @@ pub mod plane;
 pub mod probes;
 mod risks;
 pub mod rules;
+pub mod scene;
 mod scope;
 mod summary;
 mod words;
@@ -24,8 +25,9 @@ use super::vocabulary::{Cause, Effect, Health};
 
 use conditions::Hit;
 use cost::Costs;
-use evidence::{Evidence, Scene};
+use evidence::Evidence;
 use rules::Rule;
+use scene::Scene;
 
 /// Hooks named by metrics alone that are reported at most, of admission and beside it each.
 const MAX_UNLISTED: usize = 200;

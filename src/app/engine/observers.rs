@@ -3,6 +3,7 @@
 mod due;
 mod fence;
 mod leases;
+mod turns;
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
@@ -32,6 +33,7 @@ use crate::io::probe::{Limits, ProbeRequest, Prober, ReviewSubject};
 use crate::io::scrape::{ScrapeLimits, ScrapeTarget, Scraper};
 use crate::io::telemetry::Tracer;
 use due::Due;
+use turns::Turns;
 
 /// How often the probes' schedule is looked at: the finest difference between two due times.
 const SCHEDULE: Duration = Duration::from_millis(100);
@@ -207,26 +209,6 @@ async fn pace(
                 }
             }
         }
-    }
-}
-
-/// The turn of one among several that share an interval evenly: so there is always one that looks soon.
-#[derive(Debug, Clone, Copy)]
-struct Turns {
-    begin: Instant,
-    place: usize,
-    of: usize,
-}
-
-impl Turns {
-    /// Its next turn after an instant.
-    fn next(self, after: Instant, interval: Duration) -> Instant {
-        let first = self.begin + interval.mul_f64(self.place as f64 / self.of as f64);
-        if after < first {
-            return first;
-        }
-        let gone = after.duration_since(first).as_nanos() % interval.as_nanos().max(1);
-        after + interval - Duration::from_nanos(u64::try_from(gone).unwrap_or_default())
     }
 }
 
@@ -511,26 +493,5 @@ impl Probes {
                 drop((permit, token));
             });
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn turns_are_an_interval_apart_and_those_of_others_evenly_between() {
-        let begin = Instant::now();
-        let ms = Duration::from_millis;
-        let turns = |place| Turns { begin, place, of: 3 };
-        let next = |place, after: u64| turns(place).next(begin + ms(after), ms(3_000)) - begin;
-        assert_eq!(
-            (next(0, 0), next(1, 0), next(2, 0)),
-            (ms(3_000), ms(1_000), ms(2_000))
-        );
-        assert_eq!(
-            (next(1, 1_000), next(1, 3_999), next(1, 4_000)),
-            (ms(4_000), ms(4_000), ms(7_000))
-        );
     }
 }

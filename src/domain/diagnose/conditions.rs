@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::counters::Slowness;
-use super::evidence::{Evidence, Scene};
+use super::evidence::Evidence;
 use super::passing::Stale;
 use super::probes::Probes;
+use super::scene::Scene;
 use crate::domain::hook::{BackendAddress, HookKind};
 use crate::domain::probing::Dead;
 use crate::domain::thresholds as t;

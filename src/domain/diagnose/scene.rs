@@ -1,0 +1,179 @@
+//! What the evidence on all hooks shares, put together once per tick.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::plane::{Excess, Plane};
+use crate::domain::canaries::CanaryMemory;
+use crate::domain::canary::CanaryTarget;
+use crate::domain::history::Windows;
+use crate::domain::hook::{Backend, BackendAddress, Hook, HookId, HookKind};
+use crate::domain::observations::Observations;
+use crate::domain::probing::BackendState;
+use crate::domain::thresholds as t;
+use crate::domain::time::Time;
+use crate::domain::verdict::Elsewhere;
+use crate::domain::vocabulary::{Cause, Health, NotAHook};
+
+/// Who a verdict is about: kind, configuration where known, webhook.
+pub type Subject = (HookKind, Option<Arc<str>>, Arc<str>);
+
+/// What the verdict a moment ago is remembered by.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Before {
+    /// How the hook was.
+    pub health: Health,
+    /// What was wrong.
+    pub cause: Option<Cause>,
+    /// Since when.
+    pub since: Option<Time>,
+    /// At some time since then none of its backends answered.
+    pub whole: bool,
+}
+
+/// What the evidence on all hooks shares.
+#[derive(Debug)]
+pub struct Scene<'a> {
+    /// The instant.
+    pub now: Time,
+    /// Everything that was observed.
+    pub seen: &'a Observations,
+    /// What the API servers counted lately.
+    pub windows: &'a Windows,
+    /// The control plane as a whole.
+    pub plane: &'a Plane<'a>,
+    /// What slows or blocks writes and is no hook, as far as that is known without a verdict.
+    pub elsewhere: Option<Elsewhere>,
+    /// Why it is nothing but a hook, and until when that is known.
+    pub ruled_out: Option<(Time, String)>,
+    /// Every probe of everything fails and nothing shows that this is not our own fault.
+    pub self_doubt: bool,
+    /// The inventory has been old for a while: addresses may have changed.
+    pub inventory_is_old: bool,
+    /// Every backend of every hook with what its probes add up to.
+    pub states: BTreeMap<&'a HookId, Vec<(Backend, BackendState)>>,
+    pub(super) excess: Excess<'a>,
+    /// Writes have all but stopped being answered.
+    pub stalled: bool,
+    pub(super) before: &'a BTreeMap<Subject, Before>,
+    /// Admission hooks by webhook name.
+    listed: BTreeMap<&'a str, Vec<&'a Hook>>,
+    /// Hooks that a late canary meets and that hang by our probes.
+    pub(super) hanging: BTreeSet<&'a HookId>,
+    pub(super) addresses: BTreeSet<&'a BackendAddress>,
+    /// When a probe that any backend of any hook answered last began.
+    pub(super) reached_at: Option<Time>,
+    /// Hooks that were named a moment ago, with where they are called.
+    named: BTreeMap<&'a HookId, Option<String>>,
+}
+
+impl<'a> Scene<'a> {
+    /// Puts together what all hooks share.
+    pub fn new(
+        seen: &'a Observations,
+        plane: &'a Plane<'a>,
+        before: &'a BTreeMap<Subject, Before>,
+        now: Time,
+    ) -> Self {
+        let states = seen.states(now);
+        let mut listed: BTreeMap<&str, Vec<&Hook>> = BTreeMap::new();
+        for hook in seen.hooks().filter(|hook| hook.id.kind.is_admission()) {
+            listed.entry(&hook.id.webhook).or_default().push(hook);
+        }
+        let elsewhere = plane.elsewhere();
+        // When a way opens again, what hung on it comes back together, and not in one instant.
+        let a_moment_ago = now.before(t::together());
+        let backends = || seen.backends.values().flatten();
+        let reached_at = backends().filter_map(|(_, memory)| memory.reached_by(a_moment_ago));
+        Self {
+            now,
+            seen,
+            windows: plane.windows,
+            plane,
+            ruled_out: plane.ruled_out(elsewhere.as_ref()),
+            elsewhere,
+            self_doubt: seen.self_doubt(&states, now),
+            inventory_is_old: seen.inventory_is_old(now),
+            excess: plane.excess(),
+            stalled: plane.stalled(),
+            before,
+            listed,
+            hanging: hanging(seen, &states, now),
+            addresses: backends().map(|(backend, _)| &backend.address).collect(),
+            reached_at: reached_at.max(),
+            named: named(seen, before),
+            states,
+        }
+    }
+
+    /// Admission hooks of this name.
+    pub fn listed(&self, webhook: &str) -> &[&'a Hook] {
+        self.listed.get(webhook).map_or(&[], Vec::as_slice)
+    }
+
+    /// How long a canary has hung that waits for a hook, as far as is known: an API server answered something else since it
+    /// was sent, or it has been silent for so long that nothing else is heard either.
+    pub fn hung_for(&self, memory: &CanaryMemory) -> Option<Duration> {
+        let waiting = memory.hung_for(self.now)?;
+        let answers = self.seen.answered_since(self.now.before(waiting));
+        (answers || waiting >= t::late_at_most()).then_some(waiting)
+    }
+
+    /// Whether another hook that is called where this one is was named a moment ago. What is called there as well is
+    /// known by the configurations alone: who may write EndpointSlices has no say in it.
+    pub(super) fn is_named_beside(&self, hook: &Hook) -> bool {
+        let mut others = self
+            .named
+            .iter()
+            .filter(|(other, _)| ***other != hook.id)
+            .peekable();
+        let Some(place) = others.peek().and_then(|_| hook.target.place()) else {
+            return false;
+        };
+        others.any(|(_, other)| other.as_ref() == Some(&place))
+    }
+
+    /// Writes are slow for a reason that is no hook's: a canary that is late may be so for the same one.
+    pub fn is_explained(&self) -> bool {
+        let known = self.elsewhere.as_ref();
+        known.is_some_and(|found| found.cause != NotAHook::Unexplained)
+    }
+}
+
+/// Admission hooks that no backend answered for a moment ago, and that were named for it.
+fn named<'a>(
+    seen: &'a Observations,
+    before: &BTreeMap<Subject, Before>,
+) -> BTreeMap<&'a HookId, Option<String>> {
+    let named = |hook: &&Hook| {
+        let id = &hook.id;
+        let known = before.get(&(
+            id.kind,
+            Some(Arc::clone(&id.configuration)),
+            Arc::clone(&id.webhook),
+        ));
+        known.is_some_and(|known| known.health == Health::Failing && known.whole)
+    };
+    let admission = seen.hooks().filter(|hook| hook.id.kind.is_admission());
+    admission
+        .filter(named)
+        .map(|hook| (&hook.id, hook.target.place()))
+        .collect()
+}
+
+fn hanging<'a>(
+    seen: &'a Observations,
+    states: &BTreeMap<&'a HookId, Vec<(Backend, BackendState)>>,
+    now: Time,
+) -> BTreeSet<&'a HookId> {
+    let is_late = |target: &CanaryTarget| {
+        let memory = seen.canaries.get(*target);
+        memory.is_some_and(|memory| memory.late(now).is_some())
+    };
+    let hangs = |(_, state): &(Backend, BackendState)| matches!(state, BackendState::Dead(dead) if dead.cause == Cause::Hanging);
+    let hooks = states
+        .iter()
+        .filter(|(id, backends)| seen.coverage.of(id).iter().any(is_late) && backends.iter().any(hangs));
+    hooks.map(|(id, _)| *id).collect()
+}
