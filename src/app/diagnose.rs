@@ -15,13 +15,15 @@ use super::config::{Config, ConfigArguments};
 use super::engine::Engine;
 use super::progress::{Line, during};
 use crate::domain::diagnose::rules::suffices;
-use crate::domain::verdict::{Assessment, Health, Verdict, Writes};
+use crate::domain::verdict::{Assessment, Effect, Health, Verdict, Writes};
 use crate::io::client::greeting::Obstacle;
 
 /// No report before this: two scrapes and two probes of everything take about as long.
 const AT_LEAST: Duration = Duration::from_secs(6);
 /// A verdict has to hold for this long.
 const SETTLED: Duration = Duration::from_secs(3);
+/// A conclusion that is less sure has to hold for this long.
+const UNSURE: Duration = Duration::from_secs(8);
 /// With everything well, further looking brings nothing new after this.
 const ALL_WELL: Duration = Duration::from_secs(12);
 
@@ -194,9 +196,10 @@ async fn look(engine: &Engine, at_most: Duration) -> Option<Arc<Assessment>> {
         let looked = began.elapsed();
         let settled = looked >= AT_LEAST && since.elapsed() >= SETTLED;
         let enough = match conclusion {
-            Conclusion::HookFailing => assessment.culprits().all(suffices),
+            Conclusion::HookFailing => assessment.culprits().any(suffices) || since.elapsed() >= UNSURE,
             Conclusion::Healthy => looked >= ALL_WELL && !assessment.hooks.iter().any(is_suspect),
-            Conclusion::CouldNotTell | Conclusion::NotAHook => false,
+            Conclusion::NotAHook => since.elapsed() >= UNSURE,
+            Conclusion::CouldNotTell => false,
         };
         if settled && enough {
             break;
@@ -346,6 +349,19 @@ fn about(verdict: &Verdict) -> String {
     }
     if let Some(advice) = verdict.advice {
         let _ = write!(text, "\n  next: {advice}");
+    }
+    let harms = matches!(verdict.effect, Effect::Blocking | Effect::Delaying);
+    if let Some(configuration) = &verdict.configuration
+        && verdict.kind.is_admission()
+        && verdict.health == Health::Failing
+        && verdict.bypass.is_none()
+        && harms
+    {
+        let (kind, webhook) = (verdict.kind, &verdict.webhook);
+        let _ = write!(
+            text,
+            "\n  by hand: hookwatch break {configuration}/{webhook} --kind {kind} --reason TEXT"
+        );
     }
     text
 }

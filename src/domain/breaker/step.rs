@@ -81,6 +81,10 @@ impl Breaker {
                         hook: id.clone(),
                     });
                 }
+                // That it is looked at again ends nothing that was said.
+                if step.says.is_none() {
+                    return;
+                }
             }
             Does::Write {
                 line,

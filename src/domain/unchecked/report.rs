@@ -161,6 +161,9 @@ impl Unchecked {
         let mut kinds: Vec<(&str, usize)> = kinds.into_iter().collect();
         kinds.sort_by_key(|(name, count)| (std::cmp::Reverse(*count), *name));
         let mut text = match self.count() {
+            0 if !self.not_listed.is_empty() => {
+                format!("Whether anything went in {} is not known.", self.when())
+            }
             0 => format!("Nothing was found that went in {}.", self.when()),
             count => {
                 let named = kinds.iter().take(MOST_NAMED);
@@ -333,6 +336,22 @@ mod tests {
              403: no)."
         );
         assert!(!lines.contains("mutating"));
+    }
+
+    #[test]
+    fn where_nothing_could_be_listed_nothing_is_said_of_what_went_in() {
+        let report = tallied(HookKind::Validating, Way::Skipped, |tally| {
+            tally.not_listed("secrets", "HTTP 403: no");
+        });
+        let said = report.sentence();
+        assert!(
+            said.starts_with("Whether anything went in while it was skipped"),
+            "{said}"
+        );
+        assert!(
+            said.contains("is not known. Not, or not wholly, listed: secrets"),
+            "{said}"
+        );
     }
 
     #[test]

@@ -375,6 +375,17 @@ fn without_a_ledger_nothing_is_bypassed() {
 }
 
 #[test]
+fn what_is_restored_is_said_once_however_often_it_is_looked_at_again() {
+    let mut incident = Incident::new(AutoBreak::On, &[Rung::Shield]);
+    incident.fails(Cause::Hanging);
+    incident.wait(10);
+    incident.is_well();
+    incident.wait(300);
+    let restored = incident.news.iter().filter(|news| **news == News::Restored);
+    assert_eq!(restored.count(), 1, "{:?}", incident.news);
+}
+
+#[test]
 fn at_its_limit_a_skip_is_restored_and_a_shield_stays_and_both_page() {
     for (rung, restored) in [(Rung::Skip, true), (Rung::Shield, false)] {
         let mut incident = Incident::new(AutoBreak::On, &[rung]);
