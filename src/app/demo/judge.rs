@@ -483,7 +483,7 @@ mod tests {
         let blocking = verdict(LabHook::Policy, "Failing", Some("Hanging"), "Blocking");
         judge.observe(fault(3), &assessment("Delayed", None, &[blocking]));
         assert_eq!(judge.objections().len(), 1);
-        let open = verdict(LabHook::Policy, "Failing", Some("Hanging"), "FailingOpen");
+        let open = verdict(LabHook::Policy, "Failing", Some("Hanging"), "Delaying");
         judge.observe(fault(4), &assessment("Delayed", None, &[open]));
         assert_eq!(judge.objections(), [""; 0]);
         assert_eq!(judge.time_to_verdict(), Some(Duration::from_secs(3)));
@@ -493,7 +493,7 @@ mod tests {
     fn two_culprits_take_as_long_as_the_later_one() {
         let mut judge = judge("two-culprits");
         let opa = verdict(LabHook::Opa, "Failing", Some("Erroring"), "Blocking");
-        let policy = verdict(LabHook::Policy, "Failing", Some("Hanging"), "FailingOpen");
+        let policy = verdict(LabHook::Policy, "Failing", Some("Hanging"), "Delaying");
         judge.observe(fault(2), &assessment("Blocked", None, std::slice::from_ref(&opa)));
         assert!(!judge.has_verdict());
         judge.observe(fault(6), &assessment("Blocked", None, &[opa, policy]));
