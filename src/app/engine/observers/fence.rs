@@ -36,7 +36,12 @@ pub(super) async fn prove(
         if events.send(Event::Fence(proof)).await.is_err() {
             return;
         }
-        tokio::time::sleep(pause).await;
+        // The first webhook of a cluster may be the one that is broken: the proof is not to be waited for then.
+        let nothing_there = subjects.is_empty();
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            changed = inventory.changed(), if nothing_there => if changed.is_err() { return },
+        }
     }
 }
 
