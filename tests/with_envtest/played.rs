@@ -27,6 +27,11 @@ pub fn tests() -> Vec<Named> {
         };
         (format!("scenario_{}", scenario.name.replace('-', "_")), test)
     });
+    let survived = ["gke-opa-outage", "ignore-hang", "mixed-hang"].map(|scenario| {
+        let name = format!("breaker_loses_nobody_in_{}", scenario.replace('-', "_"));
+        let test: Test = Box::new(move || nobody_is_lost_with_the_breaker(scenario));
+        (name, test)
+    });
     let others = [
         named(
             "without_binaries_the_message_says_how_to_get_them",
@@ -44,7 +49,7 @@ pub fn tests() -> Vec<Named> {
             without_a_namespace_hooks_are_reached_by_url_and_what_needs_services_is_skipped,
         ),
     ];
-    scenarios.chain(others).collect()
+    scenarios.chain(survived).chain(others).collect()
 }
 
 fn demo(arguments: &[&str]) -> Command {
@@ -142,6 +147,30 @@ fn the_outage_is_paid_for_by_the_leaders_that_there_are() -> Outcome {
         }
         Err(skipped) => skipped,
     }
+}
+
+/// What the leaders, real where they are installed, and the nodes live through with the breaker.
+fn nobody_is_lost_with_the_breaker(name: &'static str) -> Outcome {
+    if let Some(skipped) = missing() {
+        return skipped;
+    }
+    let (code, stdout, stderr) = finish(demo(&["--scenario", name, "--auto-break=shield"]));
+    if code == Some(SKIPPED) {
+        return Outcome::Skipped(stderr.trim().to_owned());
+    }
+    let report: Value =
+        serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{name}: {error}\n{stdout}{stderr}"));
+    let lost = &report["casualties"];
+    let counts = [
+        "leaders_lost",
+        "node_leases_expired",
+        "nodes_not_ready",
+        "servers_not_started",
+    ];
+    assert!(counts.iter().all(|count| lost[count] == 0), "{name}: {report:#}");
+    let without = &report["breaker"]["without_breaker"]["casualties"];
+    assert!(without["leaders_lost"].as_u64() >= Some(1), "{name}: {report:#}");
+    Outcome::Held
 }
 
 fn without_binaries_the_message_says_how_to_get_them() -> Outcome {
