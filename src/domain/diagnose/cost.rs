@@ -123,7 +123,7 @@ pub struct Costs<'a> {
 }
 
 impl<'a> Costs<'a> {
-    /// Adds up what hooks cost that are judged so. `own` is the namespace of hookwatch.
+    /// Adds up what hooks cost that are judged so.
     pub fn of(all: &[(Evidence<'a>, Health, Hit)]) -> Self {
         let costs = all.iter().filter_map(|(evidence, health, hit)| {
             let cost = cost(evidence, hit.cause).filter(|_| *health == Health::Failing)?;
