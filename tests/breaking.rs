@@ -105,7 +105,7 @@ fn where_the_policy_permits_it_the_hook_is_skipped_and_comes_back_over_probation
     helps(&breaker);
 }
 
-/// Two hooks on one Service whose failures are ignored: nothing is refused, and whoever waits less than 20 s is lost.
+/// Two hooks on one Service whose failures are ignored: nothing is refused, and clients that wait less than 20 s are lost.
 #[test]
 fn ignored_hooks_that_hang_are_shielded_before_a_leader_is_lost() {
     let report = play("ignore-hang", Rung::Skip);
@@ -122,7 +122,7 @@ fn ignored_hooks_that_hang_are_shielded_before_a_leader_is_lost() {
     assert!(breaker.restored && breaker.restored_identical, "{breaker:?}");
 }
 
-/// One is ignored, one is not, and one is called by nobody: that one is left alone.
+/// One is ignored, one is not, and one receives no calls: that one is left alone.
 #[test]
 fn hooks_of_one_service_are_shielded_each_for_itself_before_a_leader_is_lost() {
     let report = play("mixed-hang", Rung::Shield);

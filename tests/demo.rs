@@ -186,7 +186,7 @@ scenarios! {
     a_firewall_before_a_hook_is_told_from_a_hang: "firewalled",
     two_culprits_are_both_named_each_with_its_cause: "two-culprits",
     hooks_whose_failures_are_ignored_block_what_they_keep_past_its_deadline: "ignore-hang",
-    each_of_three_hooks_on_one_service_is_named_and_one_that_nobody_calls_as_well: "mixed-hang",
+    each_of_three_hooks_on_one_service_is_named_and_one_that_receives_no_calls_as_well: "mixed-hang",
     short_timeouts_of_ignored_hooks_delay_and_block_nothing: "ignore-default-hang",
     two_slow_hooks_that_only_together_pass_a_deadline_are_both_named: "slow-chain",
 }

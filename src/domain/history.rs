@@ -150,7 +150,7 @@ impl Usual {
     }
 }
 
-/// The slowest answers of late.
+/// The slowest answers of the last ten minutes.
 #[derive(Debug, Clone, Default)]
 pub struct Slowest(VecDeque<(Time, Duration)>);
 

@@ -111,11 +111,11 @@ thresholds! {
     /// A write or an attempt under way for this long does not come back. Sooner, slow ones count; later, it is known
     /// later by as much.
     late: Duration = ms(1_500);
-    /// Where answers take long, it has to be under way for so many times the slowest answer of late,
+    /// Where answers take long, silence counts after so many times the slowest answer of the last ten minutes.
     late_factor: f64 = 2.0;
-    /// and for this long at most.
+    /// Silence of this length counts, however long answers take.
     late_at_most: Duration = s(3);
-    /// The slowest answer is that of so long.
+    /// The slowest answer is looked for over this time.
     slowest_of: Duration = s(600);
     /// hookwatch stood still itself when its clock came round so much too late.
     stood_still: Duration = ms(500);

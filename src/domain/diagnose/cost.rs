@@ -2,10 +2,10 @@
 //!
 //! Mutating hooks are asked one after the other, validating ones all at once
 //! (`apiserver/pkg/admission/plugin/webhook/{mutating,validating}/dispatcher.go`). So a hook whose failures are ignored
-//! takes every request that meets it as long as it is waited for, and a request that takes longer than whoever made it
+//! takes every request that meets it as long as it is waited for, and a request that takes longer than its client
 //! waits is as good as refused.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::conditions::Hit;
@@ -117,7 +117,8 @@ struct Bill<'a> {
 /// What all requests pay.
 #[derive(Debug)]
 pub struct Costs<'a> {
-    hooks: BTreeMap<&'a HookId, Duration>,
+    /// Those that are waited for.
+    hooks: BTreeSet<&'a HookId>,
     /// Those of classes whose deadline is passed.
     passed: Vec<Bill<'a>>,
 }
@@ -153,7 +154,7 @@ impl<'a> Costs<'a> {
         });
         let passed = bills.filter(|bill| bill.total() >= (bill.class.deadline)());
         let passed = passed.collect();
-        let hooks = costs.iter().map(|(hook, cost)| (&hook.id, *cost));
+        let hooks = costs.iter().map(|(hook, _)| &hook.id);
         Self {
             hooks: hooks.collect(),
             passed,

@@ -140,7 +140,7 @@ pub fn late(evidence: &Evidence<'_>) -> Vec<String> {
 pub fn beside(evidence: &Evidence<'_>) -> Vec<String> {
     let uncalled = evidence.counters.calls < 1.0;
     let asked = if uncalled {
-        " Nothing has called this one of late."
+        " This one received no calls recently."
     } else {
         ""
     };

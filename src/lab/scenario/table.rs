@@ -300,7 +300,7 @@ pub static SCENARIOS: [Scenario; 24] = [
         name: "ignore-hang",
         summary: "A mutating and a validating hook, both shown everything and both ignored when they fail, share a \
                   Service and 10 s; it takes every request and answers none.",
-        symptom: "every create and update takes 20 s; whoever waits less gives up, leaders and kubelets included",
+        symptom: "every create and update takes 20 s; clients that wait less give up, leaders and kubelets included",
         expected: &[
             Expected {
                 effect: Some("Blocking"),
