@@ -15,6 +15,7 @@ mod draft;
 pub mod edit;
 mod ownership;
 mod rung;
+pub mod spare;
 mod standing;
 mod state;
 #[cfg(test)]
@@ -22,9 +23,13 @@ mod tests;
 
 use std::time::Duration;
 
+pub use draft::escaped;
 pub use rung::{Phase, Rung};
 pub use standing::{Standing, original_of, standing, state, touched};
 pub use state::{Entry, Fields, State, Unreadable, Writer};
+
+use self::spare::Spare;
+use super::hook::Added;
 
 /// One of the conditions that hookwatch writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -68,13 +73,6 @@ pub fn original(webhook: &str, failure_policy: &str, timeout_seconds: u64) -> St
 /// Namespaces whose objects keep the control plane alive, besides hookwatch's own.
 pub const SHIELDED_NAMESPACES: [&str; 2] = ["kube-system", "kube-node-lease"];
 
-/// What the user that every API server is to itself is called: it makes bootstrap roles and priority classes while
-/// it starts, and does not become ready before they are there.
-pub const API_SERVER_USER: &str = "system:apiserver";
-
-/// The group that every node is in.
-pub const NODES: &str = "system:nodes";
-
 impl Condition {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Shield, Self::Skip, Self::Probation];
@@ -89,23 +87,14 @@ impl Condition {
     }
 
     /// The condition's `expression`, for a hookwatch in the namespace `own_namespace` that the API server knows as
-    /// the user `own_user`.
-    ///
-    /// The shield goes by what is written and where, never by which controller writes: the controllers of
-    /// kube-system make the Pods of every tenant. `CONNECT` (an exec into a Pod of kube-system) is not spared,
-    /// nobody's heartbeat needs it; nor are Namespaces themselves, whose labels open and close other doors.
-    pub fn expression(self, own_namespace: &str, own_user: &str) -> String {
+    /// the user `own_user`; `added` is what the hook's owner adds to what a shield spares.
+    pub fn expression(self, own_namespace: &str, own_user: &str, added: &Added) -> String {
         match self {
-            Self::Shield => format!(
-                r#"request.operation == "CONNECT" || !{}"#,
-                any(&[
-                    in_namespaces(own_namespace),
-                    user_is(API_SERVER_USER),
-                    reviews(),
-                    resource("discovery.k8s.io", &["endpointslices"]),
-                    node_writes(),
-                ])
-            ),
+            Self::Shield => Spare {
+                own: own_namespace,
+                added,
+            }
+            .expression(),
             Self::Skip => "false".to_owned(),
             Self::Probation => all(&[
                 "has(request.dryRun)".to_owned(),
@@ -116,70 +105,10 @@ impl Condition {
     }
 }
 
-/// Objects in the namespaces that keep the control plane alive.
-fn in_namespaces(own: &str) -> String {
-    let [system, leases] = SHIELDED_NAMESPACES;
-    all(&[
-        "has(request.namespace)".to_owned(),
-        format!("request.namespace in {}", list(&[system, leases, own])),
-        format!("!{}", resource("", &["namespaces"])),
-    ])
-}
-
-/// The reviews by which everybody else is let in. Nothing of them is stored.
-fn reviews() -> String {
-    any(&[
-        resource("authentication.k8s.io", &["tokenreviews", "selfsubjectreviews"]),
-        resource(
-            "authorization.k8s.io",
-            &[
-                "subjectaccessreviews",
-                "localsubjectaccessreviews",
-                "selfsubjectaccessreviews",
-                "selfsubjectrulesreviews",
-            ],
-        ),
-    ])
-}
-
-/// What a node writes to be seen alive, to get its certificate and the tokens of its Pods, and to say how those are.
-/// That it writes no other node's is for the authorizer and the NodeRestriction plugin to see to. Its Lease is in
-/// `kube-node-lease`.
-fn node_writes() -> String {
-    let subresource = |name: &str| {
-        all(&[
-            "has(request.subResource)".to_owned(),
-            format!("request.subResource == {}", quoted(name)),
-        ])
-    };
-    let itself = any(&[
-        "!has(request.subResource)".to_owned(),
-        format!("request.subResource in {}", list(&["", "status"])),
-    ]);
-    all(&[
-        "has(request.userInfo.groups)".to_owned(),
-        format!("{} in request.userInfo.groups", quoted(NODES)),
-        any(&[
-            all(&[resource("", &["nodes"]), itself]),
-            all(&[resource("", &["pods"]), subresource("status")]),
-            all(&[resource("", &["serviceaccounts"]), subresource("token")]),
-            resource("storage.k8s.io", &["csinodes"]),
-            resource("certificates.k8s.io", &["certificatesigningrequests"]),
-        ]),
-    ])
-}
-
 fn user_is(name: &str) -> String {
     all(&[
         "has(request.userInfo.username)".to_owned(),
         format!("request.userInfo.username == {}", quoted(name)),
-    ])
-}
-
-fn resource(group: &str, resources: &[&str]) -> String {
-    all(&[
-        format!("request.resource.group == {}", quoted(group)),
-        format!("request.resource.resource in {}", list(resources)),
     ])
 }
 

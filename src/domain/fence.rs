@@ -11,9 +11,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::breaker::HookStanding;
-use super::bypass::{FIELD_MANAGER, STATE_ANNOTATION};
+use super::bypass::{Condition, FIELD_MANAGER, STATE_ANNOTATION, escaped};
 use super::canary::bounded;
-use super::hook::HookKind;
+use super::hook::{Added, HookKind};
 
 /// The name of the policy, and of its binding.
 pub const FENCE: &str = "hookwatch-fence";
@@ -21,11 +21,13 @@ pub const FENCE: &str = "hookwatch-fence";
 /// The name of a configuration that the fence does not let hookwatch make.
 pub const NEVER_MADE: &str = "hookwatch-fence-proof";
 
-/// What the fence says of an object whose owner opted out.
-pub const OPTED_OUT: &str = "the object is annotated hookwatch.dev/breaker: off";
+/// The two configurations, a validating and a mutating one, that everything is attempted at (`deploy/base/proof.yaml`).
+///
+/// Their webhook has no rules, so no API server ever calls it. The mutating one has no annotation that adds to a shield.
+pub const PROOF: &str = "hookwatch-proof";
 
-/// What the API server says of an expression that it gives up.
-const TOO_COSTLY: &str = "actual cost limit exceeded";
+/// What the owner of the validating one adds to its shield.
+pub const PROOF_SPARE: &str = "self,leases=hookwatch-proof";
 
 /// What an operator wants done about a culprit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize)]
@@ -143,22 +145,26 @@ pub enum Attempt {
     Webhooks,
     /// To write hookwatch's annotation.
     State,
+    /// To write a condition of hookwatch's, in the very text that it would have in an outage.
+    Condition(Condition),
+    /// To write any other text under the name of one.
+    Foreign,
 }
 
-/// A configuration that attempts are made at.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Subject {
-    /// Validating or mutating.
-    pub kind: HookKind,
-    /// Its name. It has to have a webhook.
-    pub configuration: String,
+/// Who attempts it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Account {
+    /// Hookwatch's own namespace.
+    pub namespace: String,
+    /// The user name of its account.
+    pub user: String,
 }
 
 /// A request, as far as an attempt decides about it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Asking {
-    /// `PATCH` (a merge patch), else `POST`.
-    pub patch: bool,
+    /// The media type of a patch; `None` for a `POST`.
+    pub patch: Option<&'static str>,
     /// Path and query.
     pub target: String,
     /// The body.
@@ -170,22 +176,24 @@ pub struct Asking {
 pub enum Reading {
     /// As it has to be.
     AsItHasToBe,
-    /// The object is gone, or its owner opted out: try another.
-    AnotherSubject(String),
     /// The end: no further attempt changes it.
     Settled(Proof),
 }
 
 impl Attempt {
     /// All that are made at one configuration, in this order.
-    pub const ALL: [Self; 6] = [
-        // Whether hookwatch may act at all shows at the first; what an opted out object would hide comes next.
+    pub const ALL: [Self; 10] = [
+        // Whether hookwatch may act at all shows at the first.
         Self::State,
         Self::Create,
         Self::Label,
         Self::Owner,
         Self::Annotation,
         Self::Webhooks,
+        Self::Foreign,
+        Self::Condition(Condition::Shield),
+        Self::Condition(Condition::Skip),
+        Self::Condition(Condition::Probation),
     ];
 
     /// What the fence has to say about it; `None` when it has to let it through.
@@ -199,20 +207,33 @@ impl Attempt {
             Self::Webhooks => {
                 Some("webhooks stay as many, under the same names, each of them once, and in the same order")
             }
-            Self::State => None,
+            Self::Foreign => Some(
+                "a match condition of hookwatch's is the only one of its own, in one of the known texts, and explained in \
+                 hookwatch.dev/bypass",
+            ),
+            Self::State | Self::Condition(_) => None,
         }
     }
 
-    /// The request.
-    pub fn asking(self, subject: &Subject) -> Asking {
+    /// The request, at [`PROOF`] of a kind.
+    pub fn asking(self, kind: HookKind, account: &Account) -> Asking {
+        // It may make the ledger, and so validating ones, as far as RBAC goes.
         let kind = match self {
             Self::Create => HookKind::Validating,
-            _ => subject.kind,
+            _ => kind,
+        };
+        let condition = |name: &str, expression: String| {
+            json!([
+                {"op": "add", "path": "/webhooks/0/matchConditions", "value": [
+                    {"name": name, "expression": expression},
+                ]},
+                {"op": "add", "path": format!("/metadata/annotations/{}", escaped(STATE_ANNOTATION)), "value": "{}"},
+            ])
         };
         let body = match self {
             Self::Create => json!({
                 "apiVersion": "admissionregistration.k8s.io/v1",
-                "kind": "ValidatingWebhookConfiguration",
+                "kind": HookKind::Validating.configuration_kind(),
                 "metadata": {"name": NEVER_MADE},
                 "webhooks": [],
             }),
@@ -223,11 +244,21 @@ impl Attempt {
             Self::Annotation => json!({"metadata": {"annotations": {NEVER_MADE: "annotation"}}}),
             Self::Webhooks => json!({"webhooks": []}),
             Self::State => json!({"metadata": {"annotations": {STATE_ANNOTATION: NEVER_MADE}}}),
+            Self::Condition(wanted) => {
+                let spare = (kind == HookKind::Validating).then_some(PROOF_SPARE);
+                let (added, _) = Added::read(spare, Some(PROOF));
+                let text = wanted.expression(&account.namespace, &account.user, &added);
+                condition(wanted.name(), text)
+            }
+            Self::Foreign => condition(
+                Condition::Shield.name(),
+                "request.operation == \"CONNECT\"".to_owned(),
+            ),
         };
-        let patch = self != Self::Create;
-        let name = match patch {
-            true => format!("/{}", subject.configuration),
-            false => String::new(),
+        let (patch, name) = match self {
+            Self::Create => (None, String::new()),
+            Self::Condition(_) | Self::Foreign => (Some("application/json-patch+json"), format!("/{PROOF}")),
+            _ => (Some("application/merge-patch+json"), format!("/{PROOF}")),
         };
         Asking {
             patch,
@@ -247,11 +278,6 @@ impl Attempt {
         }
         match (policy(message), self.refusal()) {
             (Some((FENCE, said)), Some(refusal)) if said == refusal => Reading::AsItHasToBe,
-            (Some((FENCE, OPTED_OUT)), _) => Reading::AnotherSubject(OPTED_OUT.to_owned()),
-            // More webhooks than the API server has patience for; nothing is let through.
-            (Some((FENCE, said)), _) if said.contains(TOO_COSTLY) => {
-                Reading::AnotherSubject(TOO_COSTLY.to_owned())
-            }
             (Some((FENCE, said)), _) => settled(Proof::NotProven, format!("of {self} it said: {said}")),
             (Some((other, _)), _) => settled(
                 Proof::NotProven,
@@ -260,7 +286,10 @@ impl Attempt {
             (None, _) if status == 403 && message.contains("User \"") && message.contains(" cannot ") => {
                 settled(Proof::NotAllowedToAct, message.to_owned())
             }
-            (None, _) if status == 404 => Reading::AnotherSubject("it is gone".to_owned()),
+            (None, _) if status == 404 => settled(
+                Proof::NotProven,
+                format!("there is no {PROOF} to try it at; apply deploy/base of this release"),
+            ),
             (None, _) => settled(Proof::Unknown, format!("{self} got HTTP {status}: {message}")),
         }
     }
@@ -275,6 +304,10 @@ impl fmt::Display for Attempt {
             Self::Annotation => "somebody else's annotation on a webhook configuration",
             Self::Webhooks => "a webhook configuration without its webhooks",
             Self::State => "hookwatch's own annotation on a webhook configuration",
+            Self::Condition(Condition::Shield) => "a shield in the text of this release",
+            Self::Condition(Condition::Skip) => "a skip",
+            Self::Condition(Condition::Probation) => "a probation",
+            Self::Foreign => "a shield in another text",
         })
     }
 }
@@ -328,7 +361,7 @@ mod tests {
         for attempt in Attempt::ALL {
             let read = attempt.read(200, "");
             match attempt {
-                Attempt::State => assert_eq!(read, Reading::AsItHasToBe),
+                Attempt::State | Attempt::Condition(_) => assert_eq!(read, Reading::AsItHasToBe),
                 _ => assert!(
                     matches!(read, Reading::Settled(Proof::NotProven(_))),
                     "{attempt:?}"
@@ -349,27 +382,27 @@ mod tests {
 
     #[test]
     fn every_attempt_is_a_dry_run_under_our_own_field_manager() {
+        let account = Account {
+            namespace: "hookwatch".to_owned(),
+            user: "us".to_owned(),
+        };
         for kind in [HookKind::Validating, HookKind::Mutating] {
-            let subject = Subject {
-                kind,
-                configuration: "c".to_owned(),
-            };
             for attempt in Attempt::ALL {
-                let target = attempt.asking(&subject).target;
+                let target = attempt.asking(kind, &account).target;
                 assert!(target.ends_with("?dryRun=All&fieldManager=hookwatch"), "{target}");
             }
         }
     }
 
     #[test]
-    fn an_object_that_is_too_large_for_the_fence_says_nothing_about_it() {
-        let message = refused(
-            FENCE,
-            "expression 'x' resulted in error: operation cancelled: actual cost limit exceeded",
-        );
-        for attempt in Attempt::ALL {
-            assert!(matches!(attempt.read(422, &message), Reading::AnotherSubject(_)));
-        }
+    fn a_fence_of_another_release_is_not_proven() {
+        let Some(refusal) = Attempt::Foreign.refusal() else {
+            panic!("another text is refused")
+        };
+        let read = Attempt::Condition(Condition::Shield).read(422, &refused(FENCE, refusal));
+        assert!(matches!(read, Reading::Settled(Proof::NotProven(_))), "{read:?}");
+        let read = Attempt::State.read(404, "not found");
+        assert!(matches!(read, Reading::Settled(Proof::NotProven(_))), "{read:?}");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! Defaults are resolved here once (`failurePolicy`, `timeoutSeconds`, ...), so the rest of the domain never
 //! asks what an absent field means.
 
+mod added;
 mod fingerprint;
 mod kind;
 
@@ -19,6 +20,7 @@ use super::probe::ProbeLevel;
 use super::time::Time;
 use super::vocabulary::Cause;
 
+pub use added::{Added, SPARE_ANNOTATION};
 pub use kind::{Aggregated, Available, Conversion, HookKind, OtherKind};
 
 /// Labels of one object.
@@ -287,6 +289,9 @@ pub struct Hook {
     pub review_versions: Vec<String>,
     /// What the annotation `hookwatch.dev/probe` on the configuration asks for.
     pub probe_level: Option<ProbeLevel>,
+    /// What the annotation `hookwatch.dev/spare` on the configuration adds to what a shield of this hook spares.
+    #[serde(default)]
+    pub added: Added,
     /// What only a hook beside admission has; `None` for every other.
     #[serde(default)]
     pub other: Option<OtherKind>,

@@ -217,6 +217,7 @@ pub(super) mod tests {
             dry_run_safe: true,
             review_versions: Vec::new(),
             probe_level: None,
+            added: crate::domain::hook::Added::default(),
             other: None,
             problems: Vec::new(),
         }

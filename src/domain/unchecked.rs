@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::breaker::spared::may_spare;
 use super::bypass::Rung;
+use super::bypass::spare::Spare;
 use super::hook::{Hook, Labels};
 use super::matching::RequestShape;
 use super::time::Time;
@@ -179,7 +179,8 @@ impl Question<'_> {
                 resource: &served.resource,
                 ..request
             };
-            let unchecked = self.gap.way != Way::Shielded || may_spare(&request, self.own);
+            let (own, added) = (self.own, &self.hook.added);
+            let unchecked = self.gap.way != Way::Shielded || Spare { own, added }.spares(&request, None);
             unchecked && self.hook.could_match(&request)
         })
     }

@@ -9,79 +9,52 @@ use kube::client::Body;
 
 use super::client::Connection;
 use super::client::answer::{chain, error_message};
-use crate::domain::fence::{Asking, Attempt, Proof, Reading, Subject};
+use crate::domain::fence::{Account, Asking, Attempt, Proof, Reading};
 use crate::domain::hook::HookKind;
 
 /// Longest wait for one answer. No webhook is called on the way; RBAC, the policies and etcd are.
 const ANSWER: Duration = Duration::from_secs(10);
-/// Objects that are tried, at most, before there is none that will do.
-const MAX_SUBJECTS: usize = 10;
-
 /// Proves the fence.
 #[derive(Clone)]
 pub struct Fence {
     client: Client,
+    account: Account,
 }
 
 impl Fence {
-    /// At the API server of this connection.
-    pub fn new(connection: &Connection) -> Self {
+    /// At the API server of this connection, as this account.
+    pub fn new(connection: &Connection, account: Account) -> Self {
         Self {
             client: connection.calls().clone(),
+            account,
         }
     }
 
-    /// Attempts everything at the first of these objects that will do, of each kind there is. Nothing is stored.
+    /// Attempts everything at [`crate::domain::fence::PROOF`] of both kinds. Nothing is stored.
     ///
-    /// Takes two minutes at most. Every way to fail is an answer: only [`Proof::Proven`] allows to act.
-    pub async fn prove(&self, subjects: &[Subject]) -> Proof {
-        let mut proof = Proof::Unknown("there is no webhook configuration to try it at".to_owned());
+    /// Takes four minutes at most. Every way to fail is an answer: only [`Proof::Proven`] allows to act.
+    pub async fn prove(&self) -> Proof {
         for kind in [HookKind::Validating, HookKind::Mutating] {
-            let of_kind: Vec<_> = subjects.iter().filter(|subject| subject.kind == kind).collect();
-            if of_kind.is_empty() {
-                continue;
-            }
-            proof = self.prove_at_any(&of_kind).await;
-            if proof != Proof::Proven {
-                break;
-            }
-        }
-        proof
-    }
-
-    async fn prove_at_any(&self, subjects: &[&Subject]) -> Proof {
-        let mut last = String::new();
-        for subject in subjects.iter().take(MAX_SUBJECTS) {
-            match self.prove_at(subject).await {
-                Ok(proof) => return proof,
-                Err(why) => last = format!("{} is of no use for it: {why}", subject.configuration),
+            for attempt in Attempt::ALL {
+                let asking = attempt.asking(kind, &self.account);
+                let answer = tokio::time::timeout(ANSWER, self.ask(asking)).await;
+                let (status, message) = match answer {
+                    Ok(Ok(answer)) => answer,
+                    Ok(Err(why)) => return Proof::Unknown(why),
+                    Err(_) => return Proof::Unknown(format!("no answer within {} s", ANSWER.as_secs())),
+                };
+                if let Reading::Settled(proof) = attempt.read(status, &message) {
+                    return proof;
+                }
             }
         }
-        Proof::Unknown(last)
-    }
-
-    /// `Err` when another object has to be taken.
-    async fn prove_at(&self, subject: &Subject) -> Result<Proof, String> {
-        for attempt in Attempt::ALL {
-            let answer = tokio::time::timeout(ANSWER, self.ask(attempt.asking(subject))).await;
-            let (status, message) = match answer {
-                Ok(Ok(answer)) => answer,
-                Ok(Err(why)) => return Ok(Proof::Unknown(why)),
-                Err(_) => return Ok(Proof::Unknown(format!("no answer within {} s", ANSWER.as_secs()))),
-            };
-            match attempt.read(status, &message) {
-                Reading::AsItHasToBe => {}
-                Reading::AnotherSubject(why) => return Err(why),
-                Reading::Settled(proof) => return Ok(proof),
-            }
-        }
-        Ok(Proof::Proven)
+        Proof::Proven
     }
 
     async fn ask(&self, asking: Asking) -> Result<(u16, String), String> {
         let (method, content_type) = match asking.patch {
-            true => (Method::PATCH, "application/merge-patch+json"),
-            false => (Method::POST, "application/json"),
+            Some(patch) => (Method::PATCH, patch),
+            None => (Method::POST, "application/json"),
         };
         let request = Request::builder()
             .method(method)
@@ -103,15 +76,14 @@ impl Fence {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::fence::{FENCE, OPTED_OUT};
+    use crate::domain::fence::FENCE;
     use crate::io::testing::{Asked, Reply, Server, soon};
 
-    fn subjects(names: &[&str]) -> Vec<Subject> {
-        let subject = |name: &&str| Subject {
-            kind: HookKind::Validating,
-            configuration: (*name).to_owned(),
-        };
-        names.iter().map(subject).collect()
+    fn account() -> Account {
+        Account {
+            namespace: "hookwatch".to_owned(),
+            user: "system:serviceaccount:hookwatch:hookwatch".to_owned(),
+        }
     }
 
     fn said(words: &str) -> Reply {
@@ -122,26 +94,27 @@ mod tests {
 
     /// A fence as it should be.
     fn fenced(asked: &Asked) -> Reply {
-        let subject = &subjects(&["c"])[0];
         let body: serde_json::Value = serde_json::from_str(&asked.body).expect("JSON");
-        let attempt = Attempt::ALL
+        let kinds = [HookKind::Validating, HookKind::Mutating];
+        let mut attempts = kinds
             .into_iter()
-            .find(|attempt| attempt.asking(subject).body == body);
-        match attempt.expect("a known attempt").refusal() {
+            .flat_map(|kind| Attempt::ALL.map(|attempt| (kind, attempt)));
+        let attempt = attempts.find(|(kind, attempt)| attempt.asking(*kind, &account()).body == body);
+        match attempt.expect("a known attempt").1.refusal() {
             None => Reply::json(200, "{}"),
             Some(refusal) => said(refusal),
         }
     }
 
-    async fn proof(handler: impl Fn(&Asked) -> Reply + Send + Sync + 'static, names: &[&str]) -> Proof {
+    async fn proof(handler: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Proof {
         let server = Server::start(handler).await;
-        let fence = Fence::new(&server.connection().await);
-        soon(fence.prove(&subjects(names))).await
+        let fence = Fence::new(&server.connection().await, account());
+        soon(fence.prove()).await
     }
 
     #[tokio::test]
     async fn a_fence_that_answers_every_attempt_rightly_is_proven() {
-        assert_eq!(proof(fenced, &["c"]).await, Proof::Proven);
+        assert_eq!(proof(fenced).await, Proof::Proven);
     }
 
     #[tokio::test]
@@ -150,36 +123,32 @@ mod tests {
             .into_iter()
             .filter(|attempt| attempt.refusal().is_some())
         {
-            let body = hole.asking(&subjects(&["c"])[0]).body.to_string();
-            let proof = proof(
-                move |asked| match asked.body == body {
-                    true => Reply::json(200, "{}"),
-                    false => fenced(asked),
-                },
-                &["c"],
-            );
+            let body = hole.asking(HookKind::Mutating, &account()).body.to_string();
+            let proof = proof(move |asked| match asked.body == body {
+                true => Reply::json(200, "{}"),
+                false => fenced(asked),
+            });
             assert!(matches!(proof.await, Proof::NotProven(_)), "{hole:?}");
         }
     }
 
     #[tokio::test]
-    async fn what_opted_out_or_is_gone_is_passed_over() {
-        let handler = |asked: &Asked| match asked.target.contains("/out?") {
-            true => said(OPTED_OUT),
-            false if asked.target.contains("/gone?") => Reply::status(404, "not found"),
+    async fn a_fence_of_another_release_and_nothing_to_try_it_at_prove_nothing() {
+        let outdated = proof(|asked| match asked.body.contains("hookwatch.dev/shield") {
+            true => said("another text"),
             false => fenced(asked),
-        };
-        assert_eq!(proof(handler, &["out", "gone", "c"]).await, Proof::Proven);
-        assert!(matches!(
-            proof(handler, &["out", "gone"]).await,
-            Proof::Unknown(_)
-        ));
-        assert!(matches!(proof(handler, &[]).await, Proof::Unknown(_)));
+        });
+        assert!(matches!(outdated.await, Proof::NotProven(_)));
+        let nothing = proof(|asked| match asked.target.contains("hookwatch-proof?") {
+            true => Reply::status(404, "not found"),
+            false => fenced(asked),
+        });
+        assert!(matches!(nothing.await, Proof::NotProven(_)));
     }
 
     #[tokio::test]
     async fn an_api_server_that_is_in_trouble_proves_nothing() {
-        let trouble = proof(|_| Reply::status(503, "etcd is away"), &["c"]).await;
+        let trouble = proof(|_| Reply::status(503, "etcd is away")).await;
         assert!(matches!(trouble, Proof::Unknown(_)), "{trouble:?}");
     }
 }

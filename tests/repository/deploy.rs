@@ -1,11 +1,12 @@
 //! deploy/: the fence speaks of what the code writes, and of nothing else; and the tables name every permission.
 
+use hookwatch::domain::hook::{Added, SPARE_ANNOTATION};
 use std::collections::BTreeSet;
 
 use hookwatch::domain::bypass::{
     CONDITION_PREFIX, Condition, FIELD_MANAGER, LEDGER, OPT_OUT_ANNOTATION, STATE_ANNOTATION, original,
 };
-use hookwatch::domain::fence::{Attempt, FENCE, OPTED_OUT};
+use hookwatch::domain::fence::{Attempt, FENCE, PROOF, PROOF_SPARE};
 use serde_json::Value;
 
 use crate::{files, read};
@@ -38,17 +39,77 @@ fn variable(name: &str) -> String {
     variable.expect(name)["expression"].as_str().unwrap().to_owned()
 }
 
+fn text(condition: Condition, added: &Added) -> String {
+    let text = condition.expression(NAMESPACE, ACCOUNT, added);
+    assert!(
+        !text.contains(['\'', '\\']),
+        "it cannot stand in a raw string: {text}"
+    );
+    text
+}
+
 #[test]
 fn the_fence_lets_exactly_our_conditions_be_written() {
-    let texts = Condition::ALL.map(|condition| {
-        let text = condition.expression(NAMESPACE, ACCOUNT);
-        assert!(
-            !text.contains(['\'', '\\']),
-            "it cannot stand in a raw string: {text}"
-        );
+    let none = Added::default();
+    let texts = [Condition::Skip, Condition::Probation].map(|condition| {
+        let text = text(condition, &none);
         format!("\"{}\": r'{text}'", condition.name())
     });
     assert_eq!(variable("conditions"), format!("{{ {} }}", texts.join(", ")));
+}
+
+#[test]
+fn the_fence_puts_a_shield_together_as_the_code_does() {
+    let shield = |own: Option<&str>, leases: &[&str]| {
+        let leases = leases.iter().map(|namespace| (*namespace).to_owned()).collect();
+        let own = own.map(str::to_owned);
+        text(Condition::Shield, &Added { own, leases })
+    };
+    let plain = shield(None, &[]);
+    let base = plain.strip_suffix(')').unwrap();
+    assert_eq!(variable("shield"), format!("r'{base}'"));
+    // Where names stand in what an owner adds.
+    let pieces = |text: &str, name: &str| {
+        let added = text.strip_prefix(base).unwrap().strip_suffix(')').unwrap();
+        let (before, after) = added.split_once(name).unwrap();
+        [before.to_owned(), after.to_owned()]
+    };
+    let [before, after] = pieces(&shield(Some("NAME"), &[]), "NAME");
+    assert_eq!(variable("shieldOwn"), format!("[r'{before}', r'{after}']"));
+    let [before, after] = pieces(&shield(None, &["ONE", "TWO"]), r#"ONE", "TWO"#);
+    assert_eq!(
+        variable("shieldLeases"),
+        format!(
+            "size(variables.spareLeases) != 1 ? \"\" : r'{before}' \
+             + variables.spareLeases[0].substring(7).replace(\"+\", \"\\\", \\\"\") + r'{after}'"
+        )
+    );
+    // First the hook's own, then Leases.
+    let both = shield(Some("NAME"), &["ONE"]);
+    assert!(both.starts_with(shield(Some("NAME"), &[]).strip_suffix(')').unwrap()));
+}
+
+#[test]
+fn what_the_fence_is_tried_at_is_never_called() {
+    for object in objects("deploy/base/proof.yaml") {
+        assert_eq!(object["metadata"]["name"], PROOF);
+        let webhooks = object["webhooks"].as_array().unwrap();
+        assert!(
+            webhooks
+                .iter()
+                .all(|webhook| webhook["rules"] == serde_json::json!([]))
+        );
+        assert!(
+            webhooks
+                .iter()
+                .all(|webhook| webhook["clientConfig"]["service"]["namespace"] == PROOF)
+        );
+        let spare = &object["metadata"]["annotations"][SPARE_ANNOTATION];
+        match object["kind"] == "ValidatingWebhookConfiguration" {
+            true => assert_eq!(spare, PROOF_SPARE),
+            false => assert!(spare.is_null()),
+        }
+    }
 }
 
 #[test]
@@ -66,12 +127,17 @@ fn the_fence_knows_our_names() {
         assert!(text.contains(&quoted(name)), "{name}");
     }
     let ours = text.split('"').filter(|word| word.contains("hookwatch.dev"));
-    let known: BTreeSet<String> = [CONDITION_PREFIX, STATE_ANNOTATION, OPT_OUT_ANNOTATION]
-        .map(str::to_owned)
-        .into_iter()
-        .chain(Condition::ALL.map(|condition| condition.name().to_owned()))
-        .chain([format!("f:{STATE_ANNOTATION}"), CONDITION_PREFIX.to_owned()])
-        .collect();
+    let known: BTreeSet<String> = [
+        CONDITION_PREFIX,
+        STATE_ANNOTATION,
+        OPT_OUT_ANNOTATION,
+        SPARE_ANNOTATION,
+    ]
+    .map(str::to_owned)
+    .into_iter()
+    .chain(Condition::ALL.map(|condition| condition.name().to_owned()))
+    .chain([format!("f:{STATE_ANNOTATION}"), CONDITION_PREFIX.to_owned()])
+    .collect();
     for word in ours.filter(|word| !word.contains(' ') && !word.contains('\\')) {
         assert!(known.contains(word), "{word} is known to the fence alone");
     }
@@ -94,7 +160,6 @@ fn what_the_proof_waits_for_is_what_the_fence_says() {
             assert!(said.contains(refusal), "{refusal}");
         }
     }
-    assert!(said.contains(OPTED_OUT));
 }
 
 #[test]

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use hookwatch::domain::canary::{CanaryOutcome, CanaryOverdue, CanaryReport, CanaryTarget};
 use hookwatch::domain::hook::{
-    Endpoint, FailurePolicy, Hook, HookId, HookKind, Rule, Scope, Selector, ServiceState, ServiceTarget,
-    Target,
+    Added, Endpoint, FailurePolicy, Hook, HookId, HookKind, Rule, Scope, Selector, ServiceState,
+    ServiceTarget, Target,
 };
 use hookwatch::domain::inventory::Inventory;
 use hookwatch::domain::probe::{
@@ -222,6 +222,7 @@ impl Incident {
             dry_run_safe: true,
             review_versions: vec!["v1".into()],
             probe_level: None,
+            added: Added::default(),
             other: None,
             problems: Vec::new(),
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hookwatch::domain::bypass::Condition;
 use hookwatch::domain::hook::{
-    Endpoint, FailurePolicy, Hook, MatchCondition, Rule, Scope, Selector, SelectorOperator,
+    Added, Endpoint, FailurePolicy, Hook, MatchCondition, Rule, Scope, Selector, SelectorOperator,
     SelectorRequirement, ServiceState, ServiceTarget, Target, UrlTarget,
 };
 use hookwatch::domain::inventory::Inventory;
@@ -123,6 +123,7 @@ fn entry(hook: &HookSpec, form: Form, service: &Service, at: At) -> Hook {
         dry_run_safe: hook.dry_run_safe,
         review_versions: vec!["v1".to_owned()],
         probe_level: None,
+        added: Added::default(),
         other: None,
         problems: Vec::new(),
     }
@@ -138,7 +139,11 @@ fn match_conditions(form: Form) -> Vec<MatchCondition> {
     };
     vec![MatchCondition {
         name: condition.name().to_owned(),
-        expression: condition.expression("hookwatch", "system:serviceaccount:hookwatch:hookwatch"),
+        expression: condition.expression(
+            "hookwatch",
+            "system:serviceaccount:hookwatch:hookwatch",
+            &Added::default(),
+        ),
     }]
 }
 

@@ -17,7 +17,7 @@ use tokio::time::{Instant, MissedTickBehavior, sleep_until};
 
 use crate::app::config::{CanaryConfig, Config, ProbeConfig, ScrapeConfig};
 use crate::domain::canary::{CanaryOutcome, CanaryTarget};
-use crate::domain::fence::{AutoBreak, Proof};
+use crate::domain::fence::{Account, AutoBreak, Proof};
 use crate::domain::hook::{Backend, BackendPath, Hook, HookId};
 use crate::domain::inventory::{Inventory, InventoryHealth, WatchReport};
 use crate::domain::probe::{Connection as ConnectionUse, ProbeLevel};
@@ -66,11 +66,11 @@ pub(super) fn spawn(
             .try_send(Event::Fence(Proof::Unneeded))
             .context("the core takes nothing in")?;
     } else if config.auto_break == AutoBreak::On {
-        tasks.spawn(fence::prove(
-            Fence::new(connection),
-            inventory.clone(),
-            events.clone(),
-        ));
+        let account = Account {
+            namespace: config.namespace.clone(),
+            user: format!("system:serviceaccount:{}:hookwatch", config.namespace),
+        };
+        tasks.spawn(fence::prove(Fence::new(connection, account), events.clone()));
     }
     let watches = InventoryWatch::start(connection, Arc::clone(clock));
     tasks.spawn(pass_inventory_on(watches, events.clone(), known));

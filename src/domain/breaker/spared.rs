@@ -2,32 +2,9 @@
 
 use super::observed::CanaryWord;
 use crate::domain::bypass::SHIELDED_NAMESPACES;
+use crate::domain::bypass::spare::Spare;
 use crate::domain::hook::{Hook, Labels, Rule, Scope};
 use crate::domain::matching::RequestShape;
-
-/// What is spared wherever it is: group, resource, subresource.
-const EVERYWHERE: [(&str, &str, &str); 19] = [
-    ("authentication.k8s.io", "tokenreviews", ""),
-    ("authentication.k8s.io", "selfsubjectreviews", ""),
-    ("authorization.k8s.io", "subjectaccessreviews", ""),
-    ("authorization.k8s.io", "localsubjectaccessreviews", ""),
-    ("authorization.k8s.io", "selfsubjectaccessreviews", ""),
-    ("authorization.k8s.io", "selfsubjectrulesreviews", ""),
-    ("discovery.k8s.io", "endpointslices", ""),
-    ("", "nodes", ""),
-    ("", "nodes", "status"),
-    ("", "pods", "status"),
-    ("", "serviceaccounts", "token"),
-    ("storage.k8s.io", "csinodes", ""),
-    ("certificates.k8s.io", "certificatesigningrequests", ""),
-    // What an API server writes while it starts.
-    ("rbac.authorization.k8s.io", "clusterroles", ""),
-    ("rbac.authorization.k8s.io", "clusterrolebindings", ""),
-    ("scheduling.k8s.io", "priorityclasses", ""),
-    ("flowcontrol.apiserver.k8s.io", "flowschemas", ""),
-    ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations", ""),
-    ("apiregistration.k8s.io", "apiservices", ""),
-];
 
 /// Whether a hook is asked about anything that a shield spares, as far as its rules and selectors tell. `own` is the
 /// namespace of hookwatch; `labels` knows those of namespaces, and what it does not know excludes nothing.
@@ -60,38 +37,31 @@ pub fn meets_control_plane<'a>(
             })
         })
     });
+    let spare = Spare {
+        own,
+        added: &hook.added,
+    };
+    let meets = |rule: &Rule, namespace, operation, (group, resource, subresource)| {
+        hook.could_match(&RequestShape {
+            operation,
+            group,
+            version: first(&rule.api_versions),
+            resource,
+            subresource,
+            namespace,
+            namespace_labels: namespace.and_then(&labels),
+            ..RequestShape::default()
+        })
+    };
+    // Where the table does not say, it is not known which of the kinds have a namespace.
     within
         || rules().any(|(rule, operation)| {
-            EVERYWHERE.iter().any(|(group, resource, subresource)| {
-                let request = RequestShape {
-                    operation,
-                    group,
-                    version: first(&rule.api_versions),
-                    resource,
-                    subresource,
-                    ..RequestShape::default()
-                };
-                let namespaced = RequestShape {
-                    namespace: Some("any"),
-                    ..request
-                };
-                let is_namespaced = matches!(
-                    *resource,
-                    "localsubjectaccessreviews" | "endpointslices" | "pods" | "serviceaccounts"
-                );
-                hook.could_match(if is_namespaced { &namespaced } else { &request })
+            let mut objects = spare.objects().filter(|(spared, ..)| *spared == operation);
+            objects.any(|(operation, object, namespace)| {
+                let anywhere = namespace.is_none() && meets(rule, None, operation, object);
+                anywhere || meets(rule, namespace.or(Some("")), operation, object)
             })
         })
-}
-
-/// Whether a shield may spare a write of such an object, by what and where it is. Who writes it decides as well, and that
-/// is not known here. `own` is the namespace of hookwatch.
-pub fn may_spare(request: &RequestShape<'_>, own: &str) -> bool {
-    let within = request
-        .namespace
-        .is_some_and(|namespace| namespace == own || SHIELDED_NAMESPACES.contains(&namespace));
-    let itself = (request.group, request.resource, request.subresource);
-    within && request.resource != "namespaces" || EVERYWHERE.contains(&itself)
 }
 
 /// The operations of a rule that a shield can spare: `CONNECT` it never does.
@@ -125,7 +95,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::domain::hook::{FailurePolicy, HookId, HookKind, Selector, Target};
+    use crate::domain::hook::{Added, FailurePolicy, HookId, HookKind, Selector, Target};
 
     fn meets(operations: &[&str], group: &str, resources: &[&str], selector: Selector) -> bool {
         let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
@@ -150,6 +120,7 @@ mod tests {
             dry_run_safe: true,
             review_versions: Vec::new(),
             probe_level: None,
+            added: Added::default(),
             other: None,
             problems: Vec::new(),
         };

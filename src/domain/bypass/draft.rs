@@ -63,6 +63,6 @@ impl Draft {
 }
 
 /// A key as it stands in a JSON pointer.
-pub(super) fn escaped(key: &str) -> String {
+pub fn escaped(key: &str) -> String {
     key.replace('~', "~0").replace('/', "~1")
 }

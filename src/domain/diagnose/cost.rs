@@ -11,8 +11,8 @@ use std::time::Duration;
 use super::conditions::Hit;
 use super::evidence::Evidence;
 use super::probes::Probes;
-use crate::domain::breaker::spared::may_spare;
 use crate::domain::bypass::CONDITION_PREFIX;
+use crate::domain::bypass::spare::Spare;
 use crate::domain::hook::{Hook, HookId, HookKind, Labels};
 use crate::domain::matching::RequestShape;
 use crate::domain::thresholds as t;
@@ -141,7 +141,9 @@ impl<'a> Costs<'a> {
                 let mut conditions = hook.match_conditions.iter();
                 // What the owner's conditions spare is not known here.
                 let whole = conditions.all(|condition| condition.name.starts_with(CONDITION_PREFIX));
-                let spared = !hook.match_conditions.is_empty() && may_spare(&request, own);
+                let added = &hook.added;
+                let shielded = !hook.match_conditions.is_empty();
+                let spared = shielded && Spare { own, added }.spares(&request, None);
                 whole && !spared && hook.could_match(&request)
             };
             let met = costs.iter().copied().filter(|(hook, _)| meets(hook));

@@ -18,7 +18,7 @@ use crate::domain::announcement::Announcement;
 use crate::domain::breaker::Judged;
 use crate::domain::canary::{CanaryOutcome, CanaryOverdue, CanaryReport, CanaryTarget};
 use crate::domain::hook::{
-    BackendAddress, BackendPath, Endpoint, FailurePolicy, Hook, Rule, Scope, Selector, ServiceState,
+    Added, BackendAddress, BackendPath, Endpoint, FailurePolicy, Hook, Rule, Scope, Selector, ServiceState,
     ServiceTarget, Target,
 };
 use crate::domain::probe::{Answer, Connection, Phase, Phases, ProbeLevel, ProbeOutcome};
@@ -282,6 +282,7 @@ fn hook(webhook: &str, endpoints: u8) -> Hook {
         dry_run_safe: true,
         review_versions: vec!["v1".into()],
         probe_level: None,
+        added: Added::default(),
         other: None,
         problems: Vec::new(),
     }

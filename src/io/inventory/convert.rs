@@ -13,9 +13,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, 
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
+use crate::domain::fence::PROOF;
 use crate::domain::hook::{
-    FailurePolicy, Hook, HookId, HookKind, MatchCondition, Rule, Scope, Selector, SelectorOperator,
-    SelectorRequirement, ServiceState, ServiceTarget, Target,
+    Added, FailurePolicy, Hook, HookId, HookKind, MatchCondition, Rule, SPARE_ANNOTATION, Scope, Selector,
+    SelectorOperator, SelectorRequirement, ServiceState, ServiceTarget, Target,
 };
 use crate::domain::probe::ProbeLevel;
 use crate::domain::time::Time;
@@ -121,8 +122,11 @@ fn look_at_bundle(ca_bundle: &[u8], problems: &mut Problems) {
 
 fn hooks(kind: HookKind, metadata: &ObjectMeta, entries: Vec<Entry>) -> Vec<Hook> {
     let probe = probe_annotation(metadata);
+    // Nobody hides behind the name: a webhook with rules is a hook, whatever its configuration is called.
+    let is_proof = metadata.name.as_deref() == Some(PROOF);
     entries
         .into_iter()
+        .filter(|entry| !(is_proof && entry.rules.is_empty()))
         .map(|entry| hook(kind, metadata, entry, probe.as_ref()))
         .collect()
 }
@@ -147,6 +151,18 @@ fn hook(
         problems.add("rules is empty, so the hook is never called");
     }
     let target = target(&entry.client_config);
+    let service = match &target {
+        Target::Service(service) => Some(&*service.namespace),
+        Target::Url(_) | Target::Invalid(_) => None,
+    };
+    let spare = metadata
+        .annotations
+        .as_ref()
+        .and_then(|all| all.get(SPARE_ANNOTATION));
+    let (added, said) = Added::read(spare.map(String::as_str), service);
+    for why in said {
+        problems.add(format!("annotation {SPARE_ANNOTATION}: {why}"));
+    }
     if let Target::Invalid(why) = &target {
         problems.add(format!("clientConfig: {why}"));
     }
@@ -173,6 +189,7 @@ fn hook(
         dry_run_safe: matches!(entry.side_effects.as_str(), "None" | "NoneOnDryRun"),
         review_versions: entry.review_versions,
         probe_level,
+        added,
         target,
         other: None,
         problems: problems.sentences,

@@ -228,6 +228,7 @@ mod tests {
             dry_run_safe: true,
             review_versions: vec!["v1".to_owned(), "v1beta1".to_owned()],
             probe_level: None,
+            added: crate::domain::hook::Added::default(),
             other: None,
             problems: Vec::new(),
         }

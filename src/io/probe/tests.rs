@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::domain::hook::{
-    Backend, BackendAddress, BackendPath, FailurePolicy, Hook, HookId, HookKind, Rule, Scope, Selector,
-    ServiceState, ServiceTarget, Target, UrlTarget,
+    Added, Backend, BackendAddress, BackendPath, FailurePolicy, Hook, HookId, HookKind, Rule, Scope,
+    Selector, ServiceState, ServiceTarget, Target, UrlTarget,
 };
 use crate::domain::probe::{Connection, ProbeLevel, ProbeOverdue, ProbeReport};
 use crate::domain::time::Time;
@@ -67,6 +67,7 @@ fn hook(ca_bundle: &str) -> Hook {
         dry_run_safe: true,
         review_versions: vec!["v1".to_owned()],
         probe_level: None,
+        added: Added::default(),
         other: None,
         problems: Vec::new(),
     }

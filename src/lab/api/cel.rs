@@ -5,6 +5,8 @@
 //! what it means to a real API server or is refused.
 
 mod parse;
+#[cfg(test)]
+mod shield;
 
 use std::borrow::Cow;
 

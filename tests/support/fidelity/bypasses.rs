@@ -1,5 +1,6 @@
 //! What a hung hook costs, and what a match condition gives back.
 
+use hookwatch::domain::hook::Added;
 use std::time::Duration;
 
 use hookwatch::domain::bypass::Condition;
@@ -17,7 +18,7 @@ const OURSELVES: &str = "system:serviceaccount:hookwatch:hookwatch";
 
 /// Adds a condition to the first hook of a configuration, if it still is as expected.
 pub fn add_condition(webhook: &str, condition: Condition) -> Value {
-    let value = json!([{"name": condition.name(), "expression": condition.expression(OWN, OURSELVES)}]);
+    let value = json!([{"name": condition.name(), "expression": condition.expression(OWN, OURSELVES, &Added::default())}]);
     json!([
         {"op": "test", "path": "/webhooks/0/name", "value": webhook},
         {"op": "test", "path": "/webhooks/0/matchConditions", "value": null},
@@ -78,7 +79,7 @@ pub async fn a_hook_on_probation_sees_only_our_own_dry_runs(play: &mut Play) {
     let mut hook = catch_all("tried.fidelity.example", hung.address(), &play.authority);
     let condition = Condition::Probation;
     hook["matchConditions"] = json!([{
-        "name": condition.name(), "expression": condition.expression(OWN, OURSELVES),
+        "name": condition.name(), "expression": condition.expression(OWN, OURSELVES, &Added::default()),
     }]);
     play.register(false, "probation", &[hook]).await;
     let path = configmaps("probation");

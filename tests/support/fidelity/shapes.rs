@@ -1,6 +1,7 @@
 //! Every condition that hookwatch writes, on every shape a request can have.
 
 use hookwatch::domain::bypass::Condition;
+use hookwatch::domain::hook::Added;
 use serde_json::{Value, json};
 
 use super::ask::Ask;
@@ -51,7 +52,7 @@ pub async fn no_condition_errs_on_any_shape_of_a_request(play: &mut Play) {
                 hook["timeoutSeconds"] = json!(10);
                 if let Some(condition) = condition {
                     hook["matchConditions"] = json!([{
-                        "name": condition.name(), "expression": condition.expression(OWN, OURSELVES),
+                        "name": condition.name(), "expression": condition.expression(OWN, OURSELVES, &Added::default()),
                     }]);
                 }
                 hook

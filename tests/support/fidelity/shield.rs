@@ -1,6 +1,7 @@
 //! What the shield spares and what it does not, and what no hook is ever asked about.
 
 use hookwatch::domain::bypass::Condition;
+use hookwatch::domain::hook::Added;
 use hookwatch::lab::backend::{Behaviour, Role};
 use serde_json::{Value, json};
 
@@ -57,7 +58,7 @@ pub async fn the_shield_spares_what_keeps_the_control_plane_alive_and_nothing_el
     let mut hook = catch_all("shielded.fidelity.example", denying.address(), &play.authority);
     let condition = Condition::Shield;
     hook["matchConditions"] = json!([{
-        "name": condition.name(), "expression": condition.expression(OWN, OURSELVES),
+        "name": condition.name(), "expression": condition.expression(OWN, OURSELVES, &Added::default()),
     }]);
     play.register(false, "shielded", &[hook]).await;
     let before = denying.counters().reviews();

@@ -2,6 +2,7 @@
 //! has to let it through.
 
 use hookwatch::domain::bypass::{Condition, STATE_ANNOTATION, original};
+use hookwatch::domain::hook::Added;
 use serde_json::{Value, json};
 
 pub const ACCOUNT: &str = "system:serviceaccount:hookwatch:hookwatch";
@@ -81,7 +82,7 @@ pub fn plain(kind: &str, name: &str, annotations: Value) -> Value {
 }
 
 fn condition(condition: Condition) -> Value {
-    json!({"name": condition.name(), "expression": condition.expression("hookwatch", ACCOUNT)})
+    json!({"name": condition.name(), "expression": condition.expression("hookwatch", ACCOUNT, &Added::default())})
 }
 
 /// Adds a condition to a webhook, with nothing written down.
@@ -425,7 +426,7 @@ fn at_conditions() -> Vec<Attempt> {
         }),
         refused("our text under another of our names", OURS, |o| {
             note(o, &[]);
-            let expression = Condition::Shield.expression("hookwatch", ACCOUNT);
+            let expression = Condition::Shield.expression("hookwatch", ACCOUNT, &Added::default());
             add(
                 o,
                 0,
@@ -434,7 +435,7 @@ fn at_conditions() -> Vec<Attempt> {
         }),
         refused("our text for another namespace", OURS, |o| {
             note(o, &[]);
-            let expression = Condition::Shield.expression("tenant", ACCOUNT);
+            let expression = Condition::Shield.expression("tenant", ACCOUNT, &Added::default());
             add(
                 o,
                 0,
@@ -443,7 +444,7 @@ fn at_conditions() -> Vec<Attempt> {
         }),
         refused("our text for another account", OURS, |o| {
             note(o, &[]);
-            let expression = Condition::Probation.expression("hookwatch", "somebody");
+            let expression = Condition::Probation.expression("hookwatch", "somebody", &Added::default());
             add(
                 o,
                 0,

@@ -8,6 +8,7 @@ use crate::domain::bypass::ownership;
 use crate::domain::bypass::standing::{Here, annotation, annotations};
 use crate::domain::bypass::state::{Entry, MAX_STATE, State};
 use crate::domain::bypass::{Condition, STATE_ANNOTATION};
+use crate::domain::hook::{Added, SPARE_ANNOTATION};
 
 pub(super) struct Page<'a> {
     pub(super) here: &'a Here<'a>,
@@ -41,7 +42,10 @@ impl<'a> Page<'a> {
     /// Makes this the only condition of hookwatch's, or leaves none.
     pub(super) fn condition(&mut self, wanted: Option<Condition>, author: &Author) -> Result<(), Refusal> {
         let wanted = wanted.map(|condition| {
-            let expression = condition.expression(&author.namespace, &author.account);
+            let value = annotation(self.here.object, SPARE_ANNOTATION);
+            let namespace = self.here.hook.pointer("/clientConfig/service/namespace");
+            let (added, _) = Added::read(value, namespace.and_then(Value::as_str));
+            let expression = condition.expression(&author.namespace, &author.account, &added);
             json!({"name": condition.name(), "expression": expression})
         });
         let others = self.here.conditions().len() - self.here.ours().len();

@@ -1,6 +1,7 @@
 //! The texts of conditions.
 
 use super::super::*;
+use crate::domain::hook::Added;
 
 #[test]
 fn every_name_carries_the_prefix() {
@@ -12,7 +13,7 @@ fn every_name_carries_the_prefix() {
 #[test]
 fn every_optional_field_stands_behind_has() {
     for condition in Condition::ALL {
-        let text = condition.expression("own", "me");
+        let text = condition.expression("own", "me", &Added::default());
         for field in [
             "request.namespace",
             "request.subResource",
@@ -30,7 +31,7 @@ fn every_optional_field_stands_behind_has() {
 #[test]
 fn nothing_but_the_request_is_used() {
     for condition in Condition::ALL {
-        let text = condition.expression("own", "me");
+        let text = condition.expression("own", "me", &Added::default());
         assert!(!text.to_lowercase().contains("object"), "{text}");
     }
 }

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::domain::canary::bounded;
 use crate::domain::hook::{
-    Aggregated, Available, Conversion, FailurePolicy, Hook, HookId, HookKind, OtherKind, Selector,
+    Added, Aggregated, Available, Conversion, FailurePolicy, Hook, HookId, HookKind, OtherKind, Selector,
     ServiceState, ServiceTarget, Target,
 };
 
@@ -232,6 +232,7 @@ fn hook(kind: HookKind, metadata: &ObjectMeta, target: Target, ca_bundle: &[u8])
         dry_run_safe: false,
         review_versions: Vec::new(),
         probe_level,
+        added: Added::default(),
         other: None,
         problems: problems.into_sentences(),
         id,

@@ -1,0 +1,398 @@
+//! What a shield spares: the way of the control plane's own writes, by what is written and who writes it.
+//!
+//! One table. The condition that hookwatch writes ([`Spare::expression`]), what hookwatch itself takes for spared
+//! ([`Spare::spares`]) and `docs/shield.md` are made from it. What no line names is not spared. Who writes is never enough:
+//! the controllers of kube-system make the Pods of every tenant. Where a line names a writer, nobody who administers a
+//! namespace alone can be that writer.
+
+use super::{SHIELDED_NAMESPACES, all, any, list, quoted};
+use crate::domain::hook::Added;
+use crate::domain::matching::RequestShape;
+
+/// Writes that are spared.
+#[derive(Debug)]
+pub struct Line {
+    /// What they are, in words.
+    pub name: &'static str,
+    /// Who makes them.
+    pub writer: Writer,
+    /// `CREATE`, `UPDATE`, `DELETE`; never `CONNECT`.
+    pub operations: &'static [&'static str],
+    /// What is written.
+    pub what: What,
+    /// What somebody who may do everything in one namespace, and nothing beside, could bring about by it.
+    pub risk: &'static str,
+}
+
+/// Who writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Writer {
+    /// Whoever may.
+    Anyone,
+    /// Everybody in a group.
+    Group(&'static str),
+    /// These users.
+    Users(&'static [&'static str]),
+}
+
+/// What is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum What {
+    /// All objects in [`SHIELDED_NAMESPACES`] and in hookwatch's own namespace, but for Namespaces themselves, whose
+    /// labels open and close other doors.
+    Within,
+    /// Objects of these kinds, wherever they are: group, resource, subresource.
+    Objects(&'static [Object]),
+}
+
+/// Group, resource and subresource.
+pub type Object = (&'static str, &'static str, &'static str);
+
+/// Who writes a request, as the API server knows them.
+#[derive(Debug, Clone, Copy)]
+pub struct Requester<'a> {
+    /// The user's name.
+    pub user: &'a str,
+    /// The user's groups.
+    pub groups: &'a [&'a str],
+}
+
+const ALL: &[&str] = &["CREATE", "UPDATE", "DELETE"];
+const UPDATE: &[&str] = &["UPDATE"];
+
+/// kube-controller-manager where it runs without `--use-service-account-credentials`: then all its controllers are this
+/// user.
+const MANAGER: &str = "system:kube-controller-manager";
+
+/// What a hook needs in its namespace to come back.
+const OWN: [Object; 7] = [
+    ("", "pods", ""),
+    ("", "pods", "binding"),
+    ("", "serviceaccounts", "token"),
+    ("apps", "replicasets", ""),
+    ("apps", "replicasets", "status"),
+    ("apps", "deployments", ""),
+    ("apps", "deployments", "status"),
+];
+/// What leaders renew.
+const LEASES: Object = ("coordination.k8s.io", "leases", "");
+
+/// The lines, the widest first.
+///
+/// The users of controllers are those of kube-controller-manager 1.36 (`cmd/kube-controller-manager/app`, each
+/// controller's client) and of cloud controllers (`k8s.io/cloud-provider/app/controllermanager.go`). A namespace of a
+/// tenant's has no such account.
+pub const LINES: [Line; 13] = [
+    Line {
+        name: "Everything in `kube-system`, `kube-node-lease` and hookwatch's own namespace, but for Namespaces themselves",
+        writer: Writer::Anyone,
+        operations: ALL,
+        what: What::Within,
+        risk: "Nothing: these namespaces are no tenant's.",
+    },
+    Line {
+        name: "The reviews by which everybody else is let in",
+        writer: Writer::Anyone,
+        operations: ALL,
+        what: What::Objects(&[
+            ("authentication.k8s.io", "tokenreviews", ""),
+            ("authentication.k8s.io", "selfsubjectreviews", ""),
+            ("authorization.k8s.io", "subjectaccessreviews", ""),
+            ("authorization.k8s.io", "localsubjectaccessreviews", ""),
+            ("authorization.k8s.io", "selfsubjectaccessreviews", ""),
+            ("authorization.k8s.io", "selfsubjectrulesreviews", ""),
+        ]),
+        risk: "Nothing: nothing of them is stored.",
+    },
+    Line {
+        name: "What a node writes to be seen alive, to get its certificate and the tokens of its Pods, and to say how those are",
+        writer: Writer::Group("system:nodes"),
+        operations: ALL,
+        what: What::Objects(&[
+            ("", "nodes", ""),
+            ("", "nodes", "status"),
+            ("", "pods", "status"),
+            ("", "serviceaccounts", "token"),
+            ("storage.k8s.io", "csinodes", ""),
+            ("certificates.k8s.io", "certificatesigningrequests", ""),
+            ("resource.k8s.io", "resourceslices", ""),
+        ]),
+        risk: "A token for a Pod that was admitted. That a node writes no other node's is for the node authorizer and NodeRestriction to see to.",
+    },
+    Line {
+        name: "The deletion of a Pod that its node has stopped",
+        writer: Writer::Group("system:nodes"),
+        operations: &["DELETE"],
+        what: What::Objects(&[("", "pods", "")]),
+        risk: "The end of a Pod whose deletion somebody asked for, and the hook was asked about, before.",
+    },
+    Line {
+        name: "The request for a certificate of a machine that joins",
+        writer: Writer::Group("system:bootstrappers"),
+        operations: &["CREATE"],
+        what: What::Objects(&[("certificates.k8s.io", "certificatesigningrequests", "")]),
+        risk: "Nothing: no tenant has a bootstrap token, and a request alone grants nothing.",
+    },
+    Line {
+        name: "Its approval and its certificate",
+        writer: Writer::Users(&[
+            "system:serviceaccount:kube-system:certificate-controller",
+            MANAGER,
+        ]),
+        operations: UPDATE,
+        what: What::Objects(&[
+            ("certificates.k8s.io", "certificatesigningrequests", "approval"),
+            ("certificates.k8s.io", "certificatesigningrequests", "status"),
+        ]),
+        risk: "Nothing: the controller approves what authorization lets a node ask for.",
+    },
+    Line {
+        name: "What an API server writes for itself, above all while it starts",
+        writer: Writer::Users(&["system:apiserver"]),
+        operations: ALL,
+        what: What::Objects(&[
+            ("rbac.authorization.k8s.io", "clusterroles", ""),
+            ("rbac.authorization.k8s.io", "clusterrolebindings", ""),
+            ("rbac.authorization.k8s.io", "roles", ""),
+            ("rbac.authorization.k8s.io", "rolebindings", ""),
+            ("scheduling.k8s.io", "priorityclasses", ""),
+            ("flowcontrol.apiserver.k8s.io", "flowschemas", ""),
+            ("flowcontrol.apiserver.k8s.io", "flowschemas", "status"),
+            ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations", ""),
+            (
+                "flowcontrol.apiserver.k8s.io",
+                "prioritylevelconfigurations",
+                "status",
+            ),
+            ("apiregistration.k8s.io", "apiservices", ""),
+            ("apiregistration.k8s.io", "apiservices", "status"),
+            ("apiextensions.k8s.io", "customresourcedefinitions", "status"),
+            ("internal.apiserver.k8s.io", "storageversions", ""),
+            ("internal.apiserver.k8s.io", "storageversions", "status"),
+            ("networking.k8s.io", "servicecidrs", ""),
+            ("networking.k8s.io", "servicecidrs", "status"),
+            ("networking.k8s.io", "ipaddresses", ""),
+            ("discovery.k8s.io", "endpointslices", ""),
+            ("", "endpoints", ""),
+            ("", "services", ""),
+            ("", "resourcequotas", "status"),
+        ]),
+        risk: "An IPAddress for a Service that was admitted, and what is used of a quota.",
+    },
+    Line {
+        name: "On which node a Pod runs, and the volumes that are chosen for it",
+        writer: Writer::Users(&["system:kube-scheduler"]),
+        operations: &["CREATE", "UPDATE"],
+        what: What::Objects(&[
+            ("", "pods", "binding"),
+            ("", "pods", "status"),
+            ("", "persistentvolumes", ""),
+            ("", "persistentvolumeclaims", ""),
+        ]),
+        risk: "That a Pod of theirs that was admitted starts, with a claim of theirs bound to a volume that fits.",
+    },
+    Line {
+        name: "Taints and conditions of nodes, and that the Pods of a dead one are not ready",
+        writer: Writer::Users(&[
+            "system:serviceaccount:kube-system:node-controller",
+            MANAGER,
+            "system:serviceaccount:kube-system:cloud-controller-manager",
+            "system:cloud-controller-manager",
+        ]),
+        operations: UPDATE,
+        what: What::Objects(&[("", "nodes", ""), ("", "nodes", "status"), ("", "pods", "status")]),
+        risk: "Nothing: what it writes follows from what the nodes are.",
+    },
+    Line {
+        name: "Where Services lead",
+        writer: Writer::Users(&[
+            "system:serviceaccount:kube-system:endpointslice-controller",
+            "system:serviceaccount:kube-system:endpointslicemirroring-controller",
+            "system:serviceaccount:kube-system:endpoint-controller",
+            MANAGER,
+        ]),
+        operations: ALL,
+        what: What::Objects(&[("discovery.k8s.io", "endpointslices", ""), ("", "endpoints", "")]),
+        risk: "Endpoints as follow from Services, Pods and Endpoints that were admitted. One written by hand is not spared.",
+    },
+    Line {
+        name: "Which volume is attached to which node",
+        writer: Writer::Users(&[
+            "system:serviceaccount:kube-system:attachdetach-controller",
+            MANAGER,
+        ]),
+        operations: ALL,
+        what: What::Objects(&[
+            ("storage.k8s.io", "volumeattachments", ""),
+            ("", "nodes", "status"),
+        ]),
+        risk: "That the volume of a Pod that was admitted is attached where the Pod runs.",
+    },
+    Line {
+        name: "Which volume belongs to which claim",
+        writer: Writer::Users(&[
+            "system:serviceaccount:kube-system:persistent-volume-binder",
+            "system:serviceaccount:kube-system:pv-protection-controller",
+            "system:serviceaccount:kube-system:pvc-protection-controller",
+            MANAGER,
+        ]),
+        operations: &["UPDATE", "DELETE"],
+        what: What::Objects(&[
+            ("", "persistentvolumes", ""),
+            ("", "persistentvolumes", "status"),
+            ("", "persistentvolumeclaims", ""),
+            ("", "persistentvolumeclaims", "status"),
+        ]),
+        risk: "That a claim of theirs that was admitted is bound to a volume that fits; and the end of a volume whose claim they deleted.",
+    },
+    Line {
+        name: "How many Pods a drain may evict",
+        writer: Writer::Users(&["system:serviceaccount:kube-system:disruption-controller", MANAGER]),
+        operations: UPDATE,
+        what: What::Objects(&[("policy", "poddisruptionbudgets", "status")]),
+        risk: "The count of Pods of theirs.",
+    },
+];
+
+/// What the shield of one hook spares.
+#[derive(Debug, Clone, Copy)]
+pub struct Spare<'a> {
+    /// Hookwatch's own namespace.
+    pub own: &'a str,
+    /// What the hook's owner added to the table.
+    pub added: &'a Added,
+}
+
+impl<'a> Spare<'a> {
+    /// Objects of the kinds that it spares, each with an operation and, where only that one counts, its namespace; but for
+    /// those that are spared for where they are.
+    pub fn objects(self) -> impl Iterator<Item = (&'static str, Object, Option<&'a str>)> {
+        let lines = LINES.iter().filter_map(|line| match line.what {
+            What::Within => None,
+            What::Objects(objects) => Some((line.operations, objects)),
+        });
+        let lines = lines.flat_map(|(operations, objects)| {
+            let each = move |operation: &&'static str| {
+                let operation = *operation;
+                objects.iter().map(move |object| (operation, *object, None))
+            };
+            operations.iter().flat_map(each)
+        });
+        let own = self.added.own.iter();
+        let own = own.flat_map(|namespace| OWN.map(|object| (object, namespace.as_str())));
+        let leases = self.added.leases.iter();
+        let added = own.chain(leases.map(|namespace| (LEASES, namespace.as_str())));
+        let added = added.flat_map(|(object, namespace)| {
+            let each = move |operation: &'static str| (operation, object, Some(namespace));
+            ALL.iter().copied().map(each)
+        });
+        lines.chain(added)
+    }
+
+    /// The shield's condition: false for what is spared.
+    ///
+    /// `CONNECT` (an exec into a Pod of kube-system) is not spared, nobody's heartbeat needs it.
+    pub fn expression(self) -> String {
+        let lines = LINES.iter().map(|line| line.expression(self.own));
+        let terms: Vec<String> = lines.chain(terms(self.added)).collect();
+        format!(r#"request.operation == "CONNECT" || !{}"#, any(&terms))
+    }
+
+    /// Whether a request is spared, `by` being `None` where it is not known who writes: then whether it may be.
+    pub fn spares(self, request: &RequestShape<'_>, by: Option<Requester<'_>>) -> bool {
+        let within = request
+            .namespace
+            .is_some_and(|namespace| namespace == self.own || SHIELDED_NAMESPACES.contains(&namespace))
+            && (request.group, request.resource) != ("", "namespaces");
+        let of = |line: &Line| {
+            line.operations.contains(&request.operation)
+                && by.is_none_or(|by| line.writer.is(by))
+                && match line.what {
+                    What::Within => within,
+                    What::Objects(objects) => {
+                        objects.contains(&(request.group, request.resource, request.subresource))
+                    }
+                }
+        };
+        request.operation != "CONNECT" && (LINES.iter().any(of) || spares_added(self.added, request))
+    }
+}
+
+impl Line {
+    fn expression(&self, own: &str) -> String {
+        let mut terms = Vec::new();
+        match self.writer {
+            Writer::Anyone => {}
+            Writer::Group(group) => terms.extend([
+                "has(request.userInfo.groups)".to_owned(),
+                format!("{} in request.userInfo.groups", quoted(group)),
+            ]),
+            Writer::Users(users) => terms.extend([
+                "has(request.userInfo.username)".to_owned(),
+                format!("request.userInfo.username in {}", list(users)),
+            ]),
+        }
+        if self.operations != ALL {
+            terms.push(format!("request.operation in {}", list(self.operations)));
+        }
+        match self.what {
+            What::Within => {
+                let [system, leases] = SHIELDED_NAMESPACES;
+                terms.push(within(&[system, leases, own]));
+                terms.push(
+                    r#"[request.resource.group, request.resource.resource] != ["", "namespaces"]"#.to_owned(),
+                );
+            }
+            What::Objects(objects) => terms.push(is(objects)),
+        }
+        all(&terms)
+    }
+}
+
+impl Writer {
+    /// Whether it is this one.
+    pub fn is(self, by: Requester<'_>) -> bool {
+        match self {
+            Self::Anyone => true,
+            Self::Group(group) => by.groups.contains(&group),
+            Self::Users(users) => users.contains(&by.user),
+        }
+    }
+}
+
+/// In one of these namespaces. A request about an object without a namespace has none.
+fn within(namespaces: &[&str]) -> String {
+    let listed = format!("request.namespace in {}", list(namespaces));
+    all(&["has(request.namespace)".to_owned(), listed])
+}
+
+/// About one of these, and no subresource of theirs but those that are named.
+fn is(objects: &[Object]) -> String {
+    let objects = objects
+        .iter()
+        .map(|(group, resource, subresource)| list(&[group, resource, subresource]));
+    let objects: Vec<String> = objects.collect();
+    let subresource = r#"has(request.subResource) ? request.subResource : """#;
+    format!(
+        "[request.resource.group, request.resource.resource, {subresource}] in [{}]",
+        objects.join(", ")
+    )
+}
+
+/// The terms for what an owner added. They stand behind those of the table, where the fence puts them, too.
+fn terms(added: &Added) -> impl Iterator<Item = String> {
+    let own = added.own.iter();
+    let own = own.map(|namespace| all(&[within(&[namespace]), is(&OWN)]));
+    let namespaces: Vec<&str> = added.leases.iter().map(String::as_str).collect();
+    let leases = (!namespaces.is_empty()).then(|| all(&[within(&namespaces), is(&[LEASES])]));
+    own.chain(leases)
+}
+
+/// Whether a request is spared for what an owner added, whoever makes it.
+fn spares_added(added: &Added, request: &RequestShape<'_>) -> bool {
+    let object = (request.group, request.resource, request.subresource);
+    request.namespace.is_some_and(|namespace| {
+        let own = added.own.as_deref() == Some(namespace) && OWN.contains(&object);
+        own || object == LEASES && added.leases.iter().any(|listed| listed == namespace)
+    })
+}

@@ -1,0 +1,111 @@
+//! What a shield's condition lets through, held against what hookwatch takes for spared.
+
+use proptest::prelude::*;
+use proptest::sample::{select, subsequence};
+use serde_json::{Value, json};
+
+use super::{Program, Variables};
+use crate::domain::bypass::spare::{LINES, Requester, Spare, What, Writer};
+use crate::domain::hook::Added;
+use crate::domain::matching::RequestShape;
+
+const NAMESPACES: [&str; 6] = [
+    "kube-system",
+    "kube-node-lease",
+    "hookwatch",
+    "tenant",
+    "policy",
+    "default",
+];
+
+/// Every object of the table, what an owner can add, and what is near to them.
+fn objects() -> Vec<(&'static str, &'static str, &'static str)> {
+    let listed = LINES.iter().flat_map(|line| match line.what {
+        What::Within => &[][..],
+        What::Objects(objects) => objects,
+    });
+    let near = [
+        ("", "pods", ""),
+        ("", "pods", "exec"),
+        ("", "pods", "eviction"),
+        ("", "namespaces", ""),
+        ("", "namespaces", "finalize"),
+        ("", "configmaps", ""),
+        ("other.example", "nodes", ""),
+        ("apps", "deployments", ""),
+        ("apps", "deployments", "scale"),
+        ("apps", "replicasets", "status"),
+        ("coordination.k8s.io", "leases", ""),
+    ];
+    listed.copied().chain(near).collect()
+}
+
+/// Every writer of the table, and others.
+fn users() -> Vec<&'static str> {
+    let users = LINES.iter().flat_map(|line| match line.writer {
+        Writer::Users(users) => users,
+        Writer::Anyone | Writer::Group(_) => &[][..],
+    });
+    let others = [
+        "a-person",
+        "system:serviceaccount:tenant:node-controller",
+        "system:serviceaccount:kube-system:replicaset-controller",
+    ];
+    users.copied().chain(others).collect()
+}
+
+fn added() -> impl Strategy<Value = Added> {
+    let own = proptest::option::of(select(vec!["policy".to_owned()]));
+    let leases = subsequence(vec!["tenant".to_owned(), "policy".to_owned()], 0..=2);
+    (own, leases).prop_map(|(own, leases)| Added { own, leases })
+}
+
+fn of(shape: &RequestShape<'_>, by: Option<Requester<'_>>, bare: bool) -> Value {
+    let mut request = json!({
+        "operation": shape.operation, "dryRun": false, "userInfo": {},
+        "resource": {"group": shape.group, "version": "v1", "resource": shape.resource},
+    });
+    if let Some(namespace) = shape.namespace {
+        request["namespace"] = namespace.into();
+    }
+    // An API server leaves it away where there is none; others say that it is empty.
+    if !shape.subresource.is_empty() || !bare {
+        request["subResource"] = shape.subresource.into();
+    }
+    if let Some(by) = by {
+        request["userInfo"] = json!({"username": by.user, "groups": by.groups});
+    }
+    request
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4_000))]
+
+    #[test]
+    fn the_condition_spares_what_hookwatch_takes_for_spared_and_nothing_else(
+        object in select(objects()),
+        operation in select(vec!["CREATE", "UPDATE", "DELETE", "CONNECT"]),
+        namespace in proptest::option::of(select(NAMESPACES.to_vec())),
+        user in select(users()),
+        groups in subsequence(vec!["system:nodes", "system:bootstrappers", "system:masters"], 0..=3),
+        anonymous in proptest::bool::weighted(0.05),
+        bare in proptest::bool::ANY,
+        added in added(),
+    ) {
+        let (group, resource, subresource) = object;
+        let shape = RequestShape { operation, group, version: "v1", resource, subresource, namespace, ..Default::default() };
+        let by = Requester { user: if anonymous { "" } else { user }, groups: if anonymous { &[] } else { &groups } };
+        let spare = Spare { own: "hookwatch", added: &added };
+        let request = of(&shape, (!anonymous).then_some(by), bare);
+        let asked = Program::compile(&spare.expression()).unwrap().evaluate(Variables {
+            request: &request,
+            object: &Value::Null,
+            old_object: &Value::Null,
+        });
+        prop_assert_eq!(asked, Ok(!spare.spares(&shape, Some(by))), "{}", request);
+        prop_assert!(spare.spares(&shape, None) || !spare.spares(&shape, Some(by)), "unknown writers widen");
+        let pod = (group, resource, subresource) == ("", "pods", "") && operation != "DELETE";
+        let elsewhere = namespace.is_some_and(|namespace| namespace == "tenant" || namespace == "default");
+        prop_assert!(!(pod && elsewhere && spare.spares(&shape, Some(by))), "a tenant's Pod never passes");
+    }
+}
