@@ -4,7 +4,8 @@
 //! everything that stood in the file has to stand there still.
 
 use k8s_openapi::api::admissionregistration::v1::{
-    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+    MutatingWebhookConfiguration, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+    ValidatingWebhookConfiguration,
 };
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::CronJob;
@@ -50,6 +51,8 @@ fn again(object: &Value) -> Result<Value, String> {
         "RoleBinding" => through::<RoleBinding>(object),
         "Service" => through::<Service>(object),
         "ServiceAccount" => through::<ServiceAccount>(object),
+        "MutatingWebhookConfiguration" => through::<MutatingWebhookConfiguration>(object),
+        "ValidatingWebhookConfiguration" => through::<ValidatingWebhookConfiguration>(object),
         "ValidatingAdmissionPolicy" => through::<ValidatingAdmissionPolicy>(object),
         "ValidatingAdmissionPolicyBinding" => through::<ValidatingAdmissionPolicyBinding>(object),
         kind => Err(format!("{kind:?} is not among the kinds that are tested")),

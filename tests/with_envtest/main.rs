@@ -40,6 +40,7 @@ mod running;
 mod shielded;
 #[path = "../support/shielding.rs"]
 mod shielding;
+mod spared;
 #[path = "../support/runbooks.rs"]
 mod typed;
 mod witness;
@@ -161,6 +162,7 @@ fn tests() -> Vec<Named> {
         runbooks::tests(),
         running::tests(),
         shielded::tests(),
+        spared::tests(),
         witness::tests(),
     ];
     all.into_iter().flatten().collect()

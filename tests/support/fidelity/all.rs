@@ -24,7 +24,7 @@ mod play;
 mod recorder;
 mod restarts;
 mod shapes;
-mod shield;
+pub mod shield;
 
 use std::pin::Pin;
 use std::sync::Arc;

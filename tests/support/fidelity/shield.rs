@@ -16,6 +16,10 @@ const NODE: &str = "system:node:shielded";
 const NODES: &[&str] = &["system:nodes"];
 const CONTROLLER: &str = "system:serviceaccount:kube-system:replicaset-controller";
 
+const SLICES: &str = "system:serviceaccount:kube-system:endpointslice-controller";
+const SLICES_PATH: &str = "/apis/discovery.k8s.io/v1/namespaces/shielded/endpointslices";
+const NODE_CONTROLLER: &str = "system:serviceaccount:kube-system:node-controller";
+
 pub fn pod(name: &str) -> Value {
     json!({
         "metadata": {"name": name, "labels": {"app": "x"}},
@@ -24,7 +28,7 @@ pub fn pod(name: &str) -> Value {
 }
 
 /// A certificate request that a server would take.
-fn signing_request() -> Value {
+pub fn signing_request() -> Value {
     use base64::Engine;
     let key = rcgen::KeyPair::generate().unwrap();
     let params = rcgen::CertificateParams::new(vec!["a.example".to_owned()]).unwrap();
@@ -91,6 +95,7 @@ async fn set_the_stage(play: &Play) {
             json!({"metadata": {"name": "s"}}),
         ),
         ("/api/v1/nodes", json!({"metadata": {"name": "other"}})),
+        (&configmaps("shielded"), configmap("there")),
     ] {
         play.lab.have(path, body).await;
     }
@@ -125,11 +130,7 @@ fn token() -> Ask {
 
 fn spared() -> Vec<(&'static str, Ask)> {
     let (authentication, authorization) = ("authentication.k8s.io", "authorization.k8s.io");
-    let slice = json!({
-        "metadata": {"name": "s", "labels": {"kubernetes.io/service-name": "s"}},
-        "addressType": "IPv4", "endpoints": [], "ports": [],
-    });
-    let slices = "/apis/discovery.k8s.io/v1/namespaces/shielded/endpointslices";
+    let slices = SLICES_PATH;
     vec![
         (
             "a ConfigMap of kube-system",
@@ -228,17 +229,35 @@ fn spared() -> Vec<(&'static str, Ask)> {
                 json!({"namespace": "shielded"}),
             ),
         ),
-        ("an EndpointSlice of a tenant's", Ask::post(slices, slice)),
+        (
+            "an EndpointSlice of a tenant's, by its controller",
+            Ask::post(slices, endpoint_slice()).user(SLICES, &[]),
+        ),
         (
             "a role that an API server makes",
             cluster_role("shielded").user("system:apiserver", &["system:masters"]),
         ),
         (
-            "a tenant's ConfigMap that an API server makes",
-            Ask::post(&configmaps("shielded"), configmap("by-the-api-server"))
-                .user("system:apiserver", &["system:masters"]),
+            "a node's taint, by the controller of nodes",
+            Ask::merge_patch("/api/v1/nodes/other", json!({"metadata": {"labels": {"a": "b"}}}))
+                .user(NODE_CONTROLLER, &[]),
+        ),
+        (
+            "a condition of a node, by a manager without credentials for each controller",
+            Ask::merge_patch(
+                "/api/v1/nodes/other/status",
+                json!({"status": {"phase": "Running"}}),
+            )
+            .user("system:kube-controller-manager", &[]),
         ),
     ]
+}
+
+fn endpoint_slice() -> Value {
+    json!({
+        "metadata": {"name": "s", "labels": {"kubernetes.io/service-name": "s"}},
+        "addressType": "IPv4", "endpoints": [], "ports": [],
+    })
 }
 
 fn not_spared() -> Vec<(&'static str, Ask)> {
@@ -310,8 +329,25 @@ fn not_spared() -> Vec<(&'static str, Ask)> {
             .user(NODE, NODES),
         ),
         (
-            "a deletion by a node",
-            Ask::delete("/api/v1/namespaces/shielded/pods/p").user(NODE, NODES),
+            "an EndpointSlice of a tenant's, by himself",
+            Ask::post(SLICES_PATH, endpoint_slice()).user("a-person", &["people"]),
+        ),
+        (
+            "a tenant's ConfigMap that an API server makes",
+            Ask::post(&configmaps("shielded"), configmap("a")).user("system:apiserver", &["system:masters"]),
+        ),
+        (
+            "a tenant's Pod that the manager of all controllers makes",
+            Ask::post(pods, pod("q")).user("system:kube-controller-manager", &[]),
+        ),
+        (
+            "a deletion by a person",
+            Ask::delete("/api/v1/namespaces/shielded/pods/p").user("a-person", &["people"]),
+        ),
+        (
+            "a Node's label by another controller",
+            Ask::merge_patch("/api/v1/nodes/other", json!({"metadata": {"labels": {"a": "c"}}}))
+                .user(CONTROLLER, &[]),
         ),
         (
             "all ConfigMaps of a tenant's",

@@ -33,7 +33,9 @@ pub const BYPASSED: &str = "validatingwebhookconfigurations/bypassed";
 pub const WIPED: &str = "validatingwebhookconfigurations/wiped";
 pub const OPTED_OUT: &str = "validatingwebhookconfigurations/opted-out";
 pub const LEDGER: &str = "validatingwebhookconfigurations/hookwatch-ledger";
-pub const OBJECTS: [&str; 6] = [PLAIN, MUTATING, BYPASSED, WIPED, OPTED_OUT, LEDGER];
+/// Its owner adds to what a shield spares; `a` and `c` are called at Services, `b` at a URL.
+pub const SPARED: &str = "validatingwebhookconfigurations/spared";
+pub const OBJECTS: [&str; 7] = [PLAIN, MUTATING, BYPASSED, WIPED, OPTED_OUT, LEDGER, SPARED];
 
 const NOT_MADE: &str = "hookwatch neither creates nor deletes";
 const OFF: &str = "annotated hookwatch.dev/breaker: off";
@@ -83,6 +85,24 @@ pub fn plain(kind: &str, name: &str, annotations: Value) -> Value {
 
 fn condition(condition: Condition) -> Value {
     json!({"name": condition.name(), "expression": condition.expression("hookwatch", ACCOUNT, &Added::default())})
+}
+
+/// What the owner of [`SPARED`] says.
+pub const SPARE: &str = "self,leases=operators+a-1";
+
+/// [`SPARED`], of a [`plain`] one.
+pub fn spared(mut object: Value) -> Value {
+    for (webhook, namespace) in [(0, "policy"), (2, "default")] {
+        object["webhooks"][webhook]["clientConfig"] =
+            json!({"service": {"namespace": namespace, "name": "s"}});
+    }
+    object
+}
+
+/// A shield of a webhook that is called at a Service in `namespace`, as its owner adds to it by `spare`.
+pub fn shield(spare: &str, namespace: Option<&str>) -> Value {
+    let (added, _) = Added::read(Some(spare), namespace);
+    json!({"name": Condition::Shield.name(), "expression": Condition::Shield.expression("hookwatch", ACCOUNT, &added)})
 }
 
 /// Adds a condition to a webhook, with nothing written down.
@@ -171,6 +191,7 @@ pub fn attempts() -> Vec<Attempt> {
         at_policies(),
         at_ownership(),
         at_other_objects(),
+        at_spared(),
     ]
     .into_iter()
     .flatten()
@@ -242,6 +263,71 @@ fn of_bypasses() -> Vec<Attempt> {
         allowed(LEDGER, "an entry less in the ledger", |o| {
             remove(&mut o["metadata"]["annotations"], "hookwatch.dev/made");
         }),
+    ]
+}
+
+fn at_spared() -> Vec<Attempt> {
+    let refused = |name, change| at(SPARED, name, Expect::Fence(OURS), change);
+    vec![
+        allowed(SPARED, "a shield with all that its owner adds", |o| {
+            note(o, &[]);
+            add(o, 0, shield(SPARE, Some("policy")));
+        }),
+        allowed(SPARED, "one of a URL, without the hook's own Pods", |o| {
+            note(o, &[]);
+            add(o, 1, shield(SPARE, None));
+        }),
+        allowed(
+            SPARED,
+            "one of a Service in everybody's namespace, likewise",
+            |o| {
+                note(o, &[]);
+                add(o, 2, shield(SPARE, Some("default")));
+            },
+        ),
+        refused("a shield without what its owner adds", |o| {
+            note(o, &[]);
+            add(o, 0, condition(Condition::Shield));
+        }),
+        refused("a shield with Pods of another namespace", |o| {
+            note(o, &[]);
+            add(o, 0, shield(SPARE, Some("tenant")));
+        }),
+        refused("a shield with Pods of everybody's namespace", |o| {
+            note(o, &[]);
+            add(o, 2, shield(SPARE, Some("policy")));
+        }),
+        refused("a shield with Leases of another namespace", |o| {
+            note(o, &[]);
+            add(o, 0, shield("self,leases=operators+tenant", Some("policy")));
+        }),
+        at(
+            PLAIN,
+            "a shield with what no owner adds",
+            Expect::Fence(OURS),
+            |o| {
+                note(o, &[]);
+                add(o, 0, shield(SPARE, None));
+            },
+        ),
+        at(
+            PLAIN,
+            "what an owner could add, in the same breath",
+            Expect::Fence(ANNOTATION),
+            |o| {
+                note(o, &[]);
+                o["metadata"]["annotations"]["hookwatch.dev/spare"] = SPARE.into();
+                add(o, 0, shield(SPARE, None));
+            },
+        ),
+        at(
+            SPARED,
+            "what an owner adds, changed",
+            Expect::Fence(ANNOTATION),
+            |o| {
+                o["metadata"]["annotations"]["hookwatch.dev/spare"] = "leases=tenant".into();
+            },
+        ),
     ]
 }
 

@@ -6,8 +6,7 @@ use std::sync::{Arc, LazyLock};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use hookwatch::app::engine::Engine;
-use hookwatch::domain::fence::{AutoBreak, FENCE};
-use hookwatch::domain::hook::HookKind;
+use hookwatch::domain::fence::{Account as Us, AutoBreak, FENCE};
 use hookwatch::io::client::{ConnectOptions, Connection};
 use hookwatch::io::fence::Fence;
 use hookwatch::lab::certs::Authority;
@@ -16,9 +15,7 @@ use kube::Client;
 use serde_json::{Map, Value, json};
 
 use super::changes::{self, Expect, OBJECTS, PLAIN, attempts};
-use super::cluster::{
-    Answer, CONFIGURATIONS, Cluster, ask, assessed, block_on, config, configuration, until,
-};
+use super::cluster::{Answer, CONFIGURATIONS, Cluster, ask, assessed, block_on, config, until};
 use crate::{Outcome, missing};
 
 /// A genuine one: the API server checks that it is.
@@ -168,6 +165,7 @@ pub fn lets_through_what_a_bypass_takes_and_nothing_else() -> Outcome {
         one_bypass_for_real(&cluster, &mut account).await;
         taken_back_once_its_owner_opted_out(&cluster, &mut account).await;
         three_hundred_webhooks(&cluster, &mut account).await;
+        forty_shields(&cluster, &mut account).await;
         assert!(account.tried > 600, "{} attempts", account.tried);
         account.settle();
     });
@@ -203,6 +201,11 @@ async fn objects(cluster: &Cluster, wide: &Client) {
         plain(validating, "bypassed", json!({})),
         plain(validating, "wiped", json!({})),
         plain(validating, "opted-out", json!({"hookwatch.dev/breaker": "off"})),
+        changes::spared(plain(
+            validating,
+            "spared",
+            json!({"hookwatch.dev/spare": changes::SPARE}),
+        )),
     ] {
         cluster.apply(&object).await;
     }
@@ -649,6 +652,44 @@ async fn three_hundred_webhooks(cluster: &Cluster, account: &mut Account) {
     );
 }
 
+/// One incident of forty hooks in one configuration, each with all that an owner can add: one write.
+async fn forty_shields(cluster: &Cluster, account: &mut Account) {
+    let spare = format!("self,leases={}", vec!["n".repeat(63); 8].join("+"));
+    let annotations = json!({"owner": "a", "hookwatch.dev/spare": spare});
+    let mut many = changes::plain("ValidatingWebhookConfiguration", "forty", annotations);
+    let webhook = many["webhooks"][0].clone();
+    let webhooks = (0..40).map(|number| {
+        let mut webhook = webhook.clone();
+        webhook["name"] = format!("validate-{number}.policies.example.com").into();
+        webhook["clientConfig"] = json!({"service": {"namespace": "n".repeat(63), "name": "s"}});
+        webhook
+    });
+    many["webhooks"] = webhooks.collect();
+    cluster.apply(&many).await;
+    let actor = cluster.client("hookwatch").await;
+    let object = "validatingwebhookconfigurations/forty";
+    let before = get(&cluster.admin, object).await;
+    let mut after = before.clone();
+    let shield = changes::shield(&spare, Some(&"n".repeat(63)));
+    for webhook in after["webhooks"].as_array_mut().unwrap() {
+        webhook["matchConditions"]
+            .as_array_mut()
+            .unwrap()
+            .push(shield.clone());
+    }
+    after["metadata"]["annotations"]["hookwatch.dev/bypass"] = json!({"originals": []}).to_string().into();
+    let answer = Way::JsonPatch.go(&actor, object, &before, &after, false).await;
+    account.check("40 shields at once", answer.is_success(), &answer);
+    let shielded = get(&cluster.admin, object).await;
+    let mut restored = before.clone();
+    restored["metadata"] = shielded["metadata"].clone();
+    restored["metadata"]["annotations"] = before["metadata"]["annotations"].clone();
+    let answer = Way::JsonPatch
+        .go(&actor, object, &shielded, &restored, false)
+        .await;
+    account.check("and 40 shields taken away", answer.is_success(), &answer);
+}
+
 pub fn is_proven_and_missed() -> Outcome {
     if let Some(skipped) = missing() {
         return skipped;
@@ -668,20 +709,6 @@ pub fn is_proven_and_missed() -> Outcome {
         let plan = AutoBreak::Plan;
         assessed(
             &engine,
-            "there is nothing to try the fence at",
-            breaker(plan, "no webhook configuration"),
-        )
-        .await;
-        engine.stop().await;
-
-        for kind in ["ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"] {
-            cluster.apply(&configuration(kind, "policy")).await;
-        }
-        let engine = Engine::start(&config(&kubeconfig, "autoBreak: on"))
-            .await
-            .unwrap();
-        assessed(
-            &engine,
             "it may not act",
             breaker(plan, "deploy/overlays/breaker"),
         )
@@ -693,14 +720,17 @@ pub fn is_proven_and_missed() -> Outcome {
             kubeconfig: Some(kubeconfig.clone()),
             context: None,
         };
-        let fence = Arc::new(Fence::new(&Connection::open(&options).await.unwrap()));
-        let subject = hookwatch::domain::fence::Subject {
-            kind: HookKind::Validating,
-            configuration: "policy".to_owned(),
+        let us = Us {
+            namespace: "hookwatch".to_owned(),
+            user: changes::ACCOUNT.to_owned(),
         };
+        let fence = Arc::new(Fence::new(&Connection::open(&options).await.unwrap(), us));
         use hookwatch::domain::fence::Proof;
+        let proof = "validatingwebhookconfigurations/hookwatch-proof";
+        let before = get(&cluster.admin, proof).await;
+        // There is no webhook configuration yet but those that it is tried at.
         until("the role and the fence are in force", async || {
-            fence.prove(std::slice::from_ref(&subject)).await == Proof::Proven
+            fence.prove().await == Proof::Proven
         })
         .await;
         let engine = Engine::start(&config(&kubeconfig, "autoBreak: on"))
@@ -714,14 +744,32 @@ pub fn is_proven_and_missed() -> Outcome {
         .await;
         engine.stop().await;
 
+        // A fence that was made for another release's shield.
+        let policy = format!("{CONFIGURATIONS}/validatingadmissionpolicies/{FENCE}");
+        let current = cluster.admin(Method::GET, &policy, &Value::Null).await;
+        let mut older = current["spec"]["variables"].clone();
+        let mut variables = older.as_array_mut().unwrap().iter_mut();
+        let text = &mut variables.find(|variable| variable["name"] == "shield").unwrap()["expression"];
+        *text = text
+            .as_str()
+            .unwrap()
+            .replace("\"system:bootstrappers\"", "\"system:nobody\"")
+            .into();
+        let outdated = json!({"spec": {"variables": older}});
+        cluster.admin(Method::PATCH, &policy, &outdated).await;
+        until("an outdated fence is not proven", async || {
+            matches!(fence.prove().await, Proof::NotProven(why) if why.contains("a shield in the text of this release"))
+        })
+        .await;
+        let newest = json!({"spec": {"variables": current["spec"]["variables"]}});
+        cluster.admin(Method::PATCH, &policy, &newest).await;
+        until("the newest is", async || fence.prove().await == Proof::Proven).await;
+
         let binding = format!("{CONFIGURATIONS}/validatingadmissionpolicybindings/{FENCE}");
         let warn = json!({"spec": {"validationActions": ["Warn", "Audit"]}});
         cluster.admin(Method::PATCH, &binding, &warn).await;
         until("a fence that only warns is none", async || {
-            matches!(
-                fence.prove(std::slice::from_ref(&subject)).await,
-                Proof::NotProven(_)
-            )
+            matches!(fence.prove().await, Proof::NotProven(_))
         })
         .await;
         cluster.admin(Method::DELETE, &binding, &Value::Null).await;
@@ -730,8 +778,11 @@ pub fn is_proven_and_missed() -> Outcome {
             .unwrap();
         assessed(&engine, "the fence is missed", breaker(plan, "does not hold")).await;
         engine.stop().await;
-        let left = get(&cluster.admin, "validatingwebhookconfigurations/policy").await;
-        assert_eq!(left["metadata"]["generation"], 1, "nothing of it was stored");
+        assert_eq!(
+            get(&cluster.admin, proof).await,
+            before,
+            "nothing of it was stored"
+        );
     });
     Outcome::Held
 }
