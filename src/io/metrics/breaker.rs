@@ -4,7 +4,7 @@ use prometheus::{Gauge, GaugeVec, IntCounterVec};
 
 use super::Maker;
 use crate::domain::breaker::{HeldBack, HookStanding, Rung};
-use crate::domain::fence::Breaker;
+use crate::domain::fence::{AutoBreak, Breaker};
 use crate::domain::time::Time;
 
 /// The states that a hook can be in, as the breaker sees it.
@@ -22,6 +22,7 @@ pub(super) struct BreakerMetrics {
     held_back: IntCounterVec,
     held_back_now: GaugeVec,
     actions: IntCounterVec,
+    disarmed: Gauge,
     last_seen_bypassed: Gauge,
 }
 
@@ -58,6 +59,10 @@ impl BreakerMetrics {
                 "Changes of webhook configurations, by what was to be done and what became of it.",
                 &["action", "outcome"],
             )?,
+            disarmed: make.gauge(
+                "breaker_disarmed",
+                "1 while autoBreak is on and hookwatch only plans, because the fence around its account is not proven.",
+            )?,
             last_seen_bypassed: make.gauge(
                 "breaker_last_seen_bypassed_timestamp_seconds",
                 "When a bypass was last seen in force; 0 when none was.",
@@ -78,6 +83,8 @@ impl BreakerMetrics {
     }
 
     pub(super) fn fill(&self, breaker: &Breaker) {
+        let disarmed = breaker.wanted == AutoBreak::On && breaker.effective != AutoBreak::On;
+        self.disarmed.set(f64::from(u8::from(disarmed)));
         for rung in Rung::ALL {
             let count = |of: fn(&HookStanding) -> Option<Rung>| {
                 let hooks = breaker.hooks.iter();
