@@ -87,6 +87,8 @@ pub struct Times {
     pub reread: Duration,
     /// How long the ledger may be out of reach before a restore goes on without it.
     pub without_ledger: Duration,
+    /// How much longer than whoever leads a replica waits that does not.
+    pub follows_after: Duration,
 }
 
 impl Default for Times {
@@ -103,6 +105,7 @@ impl Default for Times {
             retry: Duration::from_secs(5),
             reread: Duration::from_secs(30),
             without_ledger: Duration::from_secs(30),
+            follows_after: Duration::from_millis(500),
         }
     }
 }
@@ -266,13 +269,18 @@ impl Breaker {
         let mut actions = Vec::new();
         self.hear(observation, now, &mut actions);
         self.give_up(now);
-        if !self.memory.leads {
+        let culprits = |hook: &HookMemory| hook.failing_since.is_some();
+        if !self.memory.leads && !self.memory.hooks.values().any(culprits) {
             return actions;
         }
         self.read_ledger(now, &mut actions);
         let hooks: Vec<HookId> = self.memory.hooks.keys().cloned().collect();
         for hook in hooks {
             let step = self.decide(&hook, now);
+            let step = match self.memory.leads {
+                true => step,
+                false => self.as_follower(&hook, step),
+            };
             self.carry_out(&hook, step, now, &mut actions);
         }
         actions

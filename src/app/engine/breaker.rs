@@ -247,7 +247,7 @@ impl Driver {
                 }
             });
         }
-        let at_work = self.leads && (!self.sights.culprits.is_empty() || !self.involved().is_empty());
+        let at_work = !self.sights.culprits.is_empty() || self.leads && !self.involved().is_empty();
         for server in self.sights.due(&self.hand, at_work, now) {
             let hand = Arc::clone(&self.hand);
             self.jobs

@@ -157,7 +157,11 @@ impl Breaker {
             return Err(HeldBack::Policy);
         }
         let choice = choose(facts, rule, Self::ceiling(hook), overall.match_conditions, guards)?;
-        if now.since(since) < rule.hold(choice.rung) && guards.on(Guard::Hold) {
+        let behind = match self.memory.leads {
+            true => Duration::ZERO,
+            false => self.settings.times.follows_after,
+        };
+        if now.since(since) < rule.hold(choice.rung) + behind && guards.on(Guard::Hold) {
             return Err(HeldBack::Hold);
         }
         if entry.is_some_and(|entry| entry.contested) && guards.on(Guard::Contested) {

@@ -6,6 +6,7 @@ use super::action::{Action, Change, Expects, News, To, Told};
 use super::book::{Entry, Place};
 use super::decide::begun;
 use super::guards::{Guard, HeldBack};
+use super::policy::Rung;
 use super::{Breaker, Pending, Writing};
 use crate::domain::hook::HookId;
 use crate::domain::time::Time;
@@ -66,6 +67,30 @@ impl Step {
 }
 
 impl Breaker {
+    /// As much of a step as is for a replica that does not lead: it puts up a shield, and does nothing else. Whoever leads
+    /// may have died of the outage, and the next leader comes too late for the control plane. That both do it is for the
+    /// ledger to prevent, as between two that believe to lead.
+    pub(super) fn as_follower(&self, id: &HookId, step: Step) -> Step {
+        let hook = self.memory.hooks.get(id);
+        let is_culprit = hook.is_some_and(|hook| hook.failing_since.is_some());
+        let own = |line: &Entry| {
+            (line.rung, line.place) == (Rung::Shield, Place::Held) && line.by == self.settings.identity
+        };
+        match &step.does {
+            Does::Read if is_culprit => step.does.into(),
+            Does::Write {
+                line: Some(line),
+                licence: Some(_),
+                ..
+            } if own(line) => step,
+            Does::Change {
+                to: To::Bypass(Rung::Shield),
+                ..
+            } => step,
+            _ => Step::default(),
+        }
+    }
+
     /// Sets a step in motion.
     pub(super) fn carry_out(&mut self, id: &HookId, step: Step, now: Time, actions: &mut Vec<Action>) {
         match step.does {

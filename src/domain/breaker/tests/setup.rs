@@ -148,6 +148,7 @@ impl Setup {
             retry: UNIT,
             reread: forever,
             without_ledger: forever,
+            follows_after: Duration::ZERO,
         };
         settings.guards = self.guards;
         settings

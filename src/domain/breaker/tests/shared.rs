@@ -23,6 +23,11 @@ struct Outage {
 impl Outage {
     /// So many hooks at each of the places, with room for one bypass.
     fn of(places: &[(&str, usize)], rungs: &[Rung]) -> Self {
+        Self::seen_by(true, places, rungs)
+    }
+
+    /// The same, as seen by a replica that leads, or that does not.
+    fn seen_by(leads: bool, places: &[(&str, usize)], rungs: &[Rung]) -> Self {
         let policy = Policy {
             most_bypassed: 1,
             rate: 1,
@@ -45,7 +50,7 @@ impl Outage {
             held_back: BTreeSet::new(),
         };
         outage.observe(Observation::Servers(BTreeSet::from(["s".into()])));
-        outage.observe(Observation::Leads(true));
+        outage.observe(Observation::Leads(leads));
         for _ in 0..10 {
             outage.goes_on();
         }
@@ -157,6 +162,39 @@ fn forty_hooks_of_one_service_are_shielded_in_one_unit_of_budget_and_rate_and_an
     assert_eq!(outage.ledger.1.begun.len(), 1);
     assert_eq!(outage.bypassed("other", Rung::Shield), 0);
     assert!(outage.is_held_back("other", HeldBack::Budget));
+}
+
+#[test]
+fn a_replica_that_does_not_lead_shields_and_goes_no_deeper() {
+    let outage = Outage::seen_by(false, &[("one", 40), ("other", 1)], &[Rung::Shield]);
+    assert_eq!(outage.bypassed("one", Rung::Shield), 40);
+    assert_eq!(
+        outage.bypassed("other", Rung::Shield),
+        0,
+        "the budget holds for it as well"
+    );
+    let outage = Outage::seen_by(false, &[("one", 1)], &[Rung::Skip]);
+    assert_eq!(outage.bypassed("one", Rung::Skip), 0);
+    assert!(outage.held_back.is_empty(), "nor does it say anything");
+}
+
+#[test]
+fn a_replica_that_does_not_lead_waits_for_the_one_that_does_and_brings_nothing_back() {
+    let mut outage = Outage::seen_by(false, &[("one", 1)], &[Rung::Shield]);
+    let begun = outage.ledger.1.begun[0];
+    let led = Outage::seen_by(true, &[("one", 1)], &[Rung::Shield])
+        .ledger
+        .1
+        .begun[0];
+    assert!(begun > led, "{begun:?} {led:?}");
+    for facts in outage.facts.values_mut() {
+        (facts.health, facts.cause, facts.effect) = (Health::Healthy, None, Effect::None);
+        facts.canary = CanaryWord::Through;
+    }
+    for _ in 0..300 {
+        outage.goes_on();
+    }
+    assert_eq!(outage.bypassed("one", Rung::Shield), 1);
 }
 
 #[test]
