@@ -209,7 +209,7 @@ pub async fn run(
 /// Plays the scenario once.
 async fn play(
     options: DemoOptions,
-    start_daemon: impl FnOnce(DaemonArguments) -> StartingDaemon,
+    start_daemon: impl FnMut(DaemonArguments) -> StartingDaemon,
 ) -> anyhow::Result<Played> {
     let started = Instant::now();
     let stage = tokio::select! {
@@ -306,7 +306,7 @@ async fn hold(
     arguments: &DemoArguments,
     programs: Option<&Programs>,
     colour: bool,
-    start_daemon: impl FnOnce(DaemonArguments) -> StartingDaemon,
+    start_daemon: impl FnMut(DaemonArguments) -> StartingDaemon,
 ) -> anyhow::Result<()> {
     let started = Instant::now();
     let scenario = arguments.scenario.as_deref().map(by_name).transpose()?;

@@ -19,7 +19,7 @@ use serde_json::Value;
 use super::backend::{Backend, Behaviour, Role};
 use super::certs::Authority;
 use super::control_plane::Reach;
-use crate::domain::hook::HookKind;
+use crate::domain::hook::{HookKind, SPARE_ANNOTATION};
 
 /// One of the lab's hooks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -132,6 +132,8 @@ pub struct Shape {
     pub timeout_seconds: u8,
     /// Whether it is asked about Namespaces alone, instead of everything.
     pub only_namespaces: bool,
+    /// Whether it is not asked about its own namespace; where it is, its owner lets a shield spare what it needs there.
+    pub spares_itself: bool,
 }
 
 /// A running lab cluster. Dropping it stops the backends; the objects stay in the API server.
@@ -236,7 +238,16 @@ impl Cluster {
     /// When the configuration cannot be read or written.
     pub async fn arrange(&self, hook: LabHook, shape: &Shape) -> anyhow::Result<()> {
         let wanted = objects::arranged(self, hook, shape);
-        self.configure(hook, |webhook| webhook.clone_from(&wanted)).await
+        let api = self.configurations(hook);
+        self.update(&api, hook.configuration(), |object| {
+            object.data["webhooks"].clone_from(&wanted["webhooks"]);
+            if !shape.spares_itself {
+                let annotations = object.metadata.annotations.get_or_insert_default();
+                annotations.insert(SPARE_ANNOTATION.to_owned(), "self".to_owned());
+            }
+        })
+        .await
+        .with_context(|| format!("arranging {:?}", hook.configuration()))
     }
 
     /// Puts a `caBundle` into the hook's configuration: the right one, or that of an authority which signed nothing
@@ -252,12 +263,16 @@ impl Cluster {
         .await
     }
 
-    /// Changes the one webhook in a hook's configuration.
-    async fn configure(&self, hook: LabHook, change: impl Fn(&mut Value)) -> anyhow::Result<()> {
+    fn configurations(&self, hook: LabHook) -> Api<DynamicObject> {
         let kind = hook.kind().configuration_kind();
         let resource =
             ApiResource::from_gvk(&GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind));
-        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
+        Api::all_with(self.client.clone(), &resource)
+    }
+
+    /// Changes the one webhook in a hook's configuration.
+    async fn configure(&self, hook: LabHook, change: impl Fn(&mut Value)) -> anyhow::Result<()> {
+        let api = self.configurations(hook);
         self.update(&api, hook.configuration(), |object| {
             let webhooks = object.data.get_mut("webhooks").and_then(Value::as_array_mut);
             for webhook in webhooks.into_iter().flatten() {
@@ -267,7 +282,7 @@ impl Cluster {
             }
         })
         .await
-        .with_context(|| format!("changing {kind} {:?}", hook.configuration()))
+        .with_context(|| format!("changing {:?}", hook.configuration()))
     }
 
     /// Empties the EndpointSlice of a hook's Service, or fills it again.

@@ -33,6 +33,8 @@ pub struct Scenario {
     pub lasts_at_least: Duration,
     /// Whether an API server is started while it lasts.
     pub starts_api_server: bool,
+    /// Whether there are two replicas of hookwatch, of which the one that leads is killed with the fault.
+    pub loses_leader: bool,
     /// What is arranged before, otherwise than in the other scenarios.
     arranged: &'static [Arranged],
     faults: &'static [Fault],
@@ -96,6 +98,8 @@ enum Fault {
     Vanish { hook: LabHook, backends: usize },
     /// The hook's Deployment is restarted again and again, and leaves a gap each time.
     RestartWithoutEnd(LabHook),
+    /// All Pods of the hook are gone, and its controller makes them anew: once one can be written, its backends serve.
+    PodsGone(LabHook),
     /// All endpoints of the hook are on one node, which becomes NotReady and is lost a little later.
     OnlyNodeLost(LabHook),
     /// No packet passes between the API server and the hook's backends; all others reach them.
@@ -161,6 +165,7 @@ impl Scenario {
             Fault::NoEndpoints(_)
             | Fault::Vanish { .. }
             | Fault::RestartWithoutEnd(_)
+            | Fault::PodsGone(_)
             | Fault::OnlyNodeLost(_) => true,
             Fault::Behave { hook, backends, .. } => *backends < hook.backends(),
             _ => false,
@@ -234,6 +239,14 @@ impl Fault {
                 let restarts = async move { cluster.restart_without_end(hook).await };
                 return Ok(Some(Trouble::Script(Script::start(restarts))));
             }
+            Self::PodsGone(hook) => {
+                cluster
+                    .behave(*hook, hook.backends(), &Behaviour::Refused)
+                    .await?;
+                let (cluster, hook) = (Arc::clone(cluster), *hook);
+                let controller = async move { cluster.make_pods_anew(hook).await };
+                return Ok(Some(Trouble::Script(Script::start(controller))));
+            }
             Self::OnlyNodeLost(hook) => {
                 let (cluster, hook) = (Arc::clone(cluster), *hook);
                 let loss = async move { cluster.lose_the_only_node(hook).await };
@@ -253,6 +266,10 @@ impl Fault {
         match self {
             Self::Behave { hook, backends, .. } => {
                 cluster.behave(*hook, *backends, &Behaviour::Healthy).await
+            }
+            Self::PodsGone(hook) => {
+                let all = hook.backends();
+                cluster.behave(*hook, all, &Behaviour::Healthy).await
             }
             Self::WrongCaBundle(hook) => cluster.set_ca_bundle(*hook, true).await,
             Self::ExpiredCertificates(hook) => cluster.renew_certificates(*hook, false).await,
@@ -369,7 +386,8 @@ mod tests {
                 "stale-connections",
                 "rollout-gap",
                 "all-on-one-node",
-                "firewalled"
+                "firewalled",
+                "self-blocked"
             ]
         );
         let needs_the_embedded_one: Vec<_> = SCENARIOS

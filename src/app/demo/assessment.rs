@@ -15,6 +15,17 @@ pub struct Assessment {
     /// What is done about culprits.
     #[serde(deserialize_with = "or_default")]
     pub breaker: Breaker,
+    /// The daemon among its replicas.
+    #[serde(deserialize_with = "or_default")]
+    pub replica: Replica,
+}
+
+/// One daemon among its replicas.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Replica {
+    /// Whether it leads.
+    pub role: String,
 }
 
 /// What is done about culprits.

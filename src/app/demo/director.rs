@@ -243,6 +243,7 @@ impl<'a> Director<'a> {
             pages.fault_begins().await?;
         }
         let injected = self.scenario.inject(&self.stage.target()).await?;
+        self.stage.lose_leader();
         self.stage.clients.count_casualties();
         if self.scenario.starts_api_server {
             self.stage.clients.start_api_server();

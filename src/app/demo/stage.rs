@@ -1,8 +1,8 @@
 //! What a demo plays on: a control plane, its users, and the daemon that is told nothing.
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
@@ -20,6 +20,8 @@ use crate::lab::workload::{Workload, WorkloadOptions};
 
 /// Longest wait for one assessment.
 const POLL_LIMIT: Duration = Duration::from_secs(2);
+/// Longest wait for a replica to lead.
+const LEADS: Duration = Duration::from_secs(30);
 /// Largest assessment that is read, in bytes.
 const MAX_ASSESSMENT: usize = 4 << 20;
 
@@ -34,6 +36,8 @@ pub struct Stage {
     // After the control plane, which has its files in it.
     directory: PrivateDirectory,
     daemon: DaemonHandle,
+    /// The replica that leads, where there is one beside the daemon that is looked at.
+    leader: Mutex<Option<DaemonHandle>>,
     http: reqwest::Client,
 }
 
@@ -46,7 +50,7 @@ impl Stage {
         kind: Kind,
         scenario: Option<&Scenario>,
         auto_break: Option<Rung>,
-        start_daemon: impl FnOnce(DaemonArguments) -> StartingDaemon,
+        mut start_daemon: impl FnMut(DaemonArguments) -> StartingDaemon,
     ) -> anyhow::Result<Self> {
         let directory = PrivateDirectory::create()?;
         let control_plane = ControlPlane::start(kind, directory.path()).await?;
@@ -67,7 +71,9 @@ impl Stage {
             record: None,
             auto_break,
         };
-        let daemon = start_daemon(arguments).await.context("starting the daemon")?;
+        let mut daemon = start_daemon(arguments.clone())
+            .await
+            .context("starting the daemon")?;
         // No roots and no proxy: the daemon is asked by plain HTTP on loopback and nothing else is.
         let http = reqwest::Client::builder()
             .no_proxy()
@@ -75,6 +81,17 @@ impl Stage {
             .timeout(POLL_LIMIT)
             .build()
             .context("making an HTTP client")?;
+        let mut leader = None;
+        if scenario.is_some_and(|scenario| scenario.loses_leader) {
+            if auto_break.is_some() {
+                leads(&http, &daemon).await?;
+            }
+            let second = start_daemon(arguments).await;
+            leader = Some(std::mem::replace(
+                &mut daemon,
+                second.context("starting a replica")?,
+            ));
+        }
         Ok(Self {
             workload,
             clients,
@@ -82,8 +99,15 @@ impl Stage {
             control_plane,
             directory,
             daemon,
+            leader: Mutex::new(leader),
             http,
         })
+    }
+
+    /// Kills the replica that leads, where there are two.
+    pub fn lose_leader(&self) {
+        // Dropped, and not stopped: it says farewell to nobody.
+        drop(self.leader.lock().ok().and_then(|mut leader| leader.take()));
     }
 
     /// What runs, for the timeline.
@@ -123,17 +147,7 @@ impl Stage {
     /// # Errors
     /// When the daemon does not answer with one in time.
     pub async fn assessment(&self) -> anyhow::Result<Assessment> {
-        let url = format!("{}/api/v1/assessment", self.daemon_url());
-        let mut response = self.http.get(url).send().await?.error_for_status()?;
-        let mut body = Vec::new();
-        while let Some(chunk) = response.chunk().await? {
-            anyhow::ensure!(
-                body.len() + chunk.len() <= MAX_ASSESSMENT,
-                "the assessment is larger than {MAX_ASSESSMENT} bytes"
-            );
-            body.extend_from_slice(&chunk);
-        }
-        serde_json::from_slice(&body).context("reading the assessment")
+        assessment(&self.http, &self.daemon).await
     }
 
     /// Time between two probes of one backend in calm times.
@@ -167,4 +181,32 @@ impl Stage {
         self.workload.stop().await;
         stopped.context("the daemon did not stop in time")?
     }
+}
+
+/// The present assessment of a daemon.
+async fn assessment(http: &reqwest::Client, daemon: &DaemonHandle) -> anyhow::Result<Assessment> {
+    let url = format!("http://{}/api/v1/assessment", daemon.address);
+    let mut response = http.get(url).send().await?.error_for_status()?;
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await? {
+        anyhow::ensure!(
+            body.len() + chunk.len() <= MAX_ASSESSMENT,
+            "the assessment is larger than {MAX_ASSESSMENT} bytes"
+        );
+        body.extend_from_slice(&chunk);
+    }
+    serde_json::from_slice(&body).context("reading the assessment")
+}
+
+/// Waits until a replica leads.
+async fn leads(http: &reqwest::Client, daemon: &DaemonHandle) -> anyhow::Result<()> {
+    let begin = Instant::now();
+    while begin.elapsed() < LEADS {
+        let seen = assessment(http, daemon).await;
+        if seen.is_ok_and(|seen| seen.replica.role == "leader") {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    anyhow::bail!("the first replica did not lead within {} s", LEADS.as_secs())
 }

@@ -64,7 +64,7 @@ pub async fn measure(
     kind: Kind,
     scenario: &'static Scenario,
     (timing, lasting): (Timing, Duration),
-    start_daemon: impl FnOnce(DaemonArguments) -> StartingDaemon,
+    start_daemon: impl FnMut(DaemonArguments) -> StartingDaemon,
 ) -> anyhow::Result<WithoutBreaker> {
     let stage = Stage::set_up(kind, Some(scenario), None, start_daemon).await?;
     let silent = Account {

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
-use kube::api::{Api, Patch, PatchParams};
+use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::json;
 use tokio::time::sleep;
 
@@ -20,6 +20,8 @@ const GAP: Duration = Duration::from_millis(1_000);
 const GONE: Duration = Duration::from_millis(800);
 /// Between the steps in which a node is lost.
 const DOOM: Duration = Duration::from_secs(4);
+/// Between two attempts of a controller at a Pod that is refused.
+const AGAIN: Duration = Duration::from_secs(1);
 /// Between two Pods of the rollout.
 const PAUSE: Duration = Duration::from_millis(800);
 
@@ -89,6 +91,22 @@ impl Cluster {
             .await
             .with_context(|| format!("changing the status of Node {name:?}"))?;
         Ok(())
+    }
+
+    /// Does what a controller does whose Pods are gone: tries to make one until it is written, and then they serve.
+    ///
+    /// # Errors
+    /// When a backend does not take the change.
+    pub async fn make_pods_anew(&self, hook: LabHook) -> anyhow::Result<()> {
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), hook.namespace());
+        let pod: Pod = objects::object(json!({
+            "metadata": {"generateName": format!("{}-", hook.service()), "labels": {"app": hook.service()}},
+            "spec": {"containers": [{"name": "hook", "image": "example/hook:1"}]},
+        }))?;
+        while bounded(api.create(&PostParams::default(), &pod)).await.is_err() {
+            sleep(AGAIN).await;
+        }
+        self.behave(hook, hook.backends(), &Behaviour::Healthy).await
     }
 
     /// Puts all backends of a hook on one node, lets that become NotReady and then takes it down.

@@ -229,10 +229,10 @@ fn configuration(cluster: &Cluster, hook: LabHook) -> Value {
     })
 }
 
-/// The one webhook of a hook's configuration, in another shape.
+/// A hook's configuration with its one webhook in another shape.
 pub(super) fn arranged(cluster: &Cluster, hook: LabHook, shape: &Shape) -> Value {
     let mut configuration = configuration(cluster, hook);
-    let mut webhook = configuration["webhooks"][0].take();
+    let webhook = &mut configuration["webhooks"][0];
     let namespaces = json!([{
         "operations": ["CREATE", "UPDATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["namespaces"],
     }]);
@@ -242,12 +242,15 @@ pub(super) fn arranged(cluster: &Cluster, hook: LabHook, shape: &Shape) -> Value
     } else {
         everything()
     };
-    webhook["namespaceSelector"] = json!({"matchExpressions": [
-        {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": [shape.at.namespace()]},
-    ]});
+    webhook["namespaceSelector"] = match shape.spares_itself {
+        true => json!({"matchExpressions": [
+            {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": [shape.at.namespace()]},
+        ]}),
+        false => json!({}),
+    };
     webhook["failurePolicy"] = if shape.ignores { "Ignore" } else { "Fail" }.into();
     webhook["timeoutSeconds"] = shape.timeout_seconds.into();
-    webhook
+    configuration
 }
 
 fn everything() -> Value {
@@ -282,7 +285,7 @@ fn port(cluster: &Cluster, hook: LabHook) -> Option<u16> {
 }
 
 /// Reads a manifest as the type it is meant to be.
-fn object<T: DeserializeOwned>(manifest: Value) -> anyhow::Result<T> {
+pub(super) fn object<T: DeserializeOwned>(manifest: Value) -> anyhow::Result<T> {
     serde_json::from_value(manifest).context("a manifest of the lab does not fit its type")
 }
 

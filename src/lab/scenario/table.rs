@@ -14,7 +14,7 @@ const LEASES_EXPIRE: Duration = Duration::from_secs(45);
 const LEADERS_EXIT: Duration = Duration::from_secs(15);
 
 /// All scenarios, the quiet one first.
-pub static SCENARIOS: [Scenario; 24] = [
+pub static SCENARIOS: [Scenario; 26] = [
     Scenario {
         name: "quiet",
         summary: "Nothing is broken, and nothing is to be said.",
@@ -24,6 +24,7 @@ pub static SCENARIOS: [Scenario; 24] = [
         not_a_hook: None,
         lasts_at_least: Duration::ZERO,
         starts_api_server: false,
+        loses_leader: false,
         arranged: &[],
         faults: &[],
     },
@@ -36,6 +37,7 @@ pub static SCENARIOS: [Scenario; 24] = [
         not_a_hook: None,
         lasts_at_least: Duration::ZERO,
         starts_api_server: false,
+        loses_leader: false,
         arranged: &[],
         faults: &[all_of(LabHook::Opa, Behaviour::Slow(Duration::from_millis(800)))],
     },
@@ -48,6 +50,7 @@ pub static SCENARIOS: [Scenario; 24] = [
         not_a_hook: None,
         lasts_at_least: Duration::ZERO,
         starts_api_server: false,
+        loses_leader: false,
         arranged: &[],
         faults: &[all_of(LabHook::Opa, Behaviour::Stopped)],
     },
@@ -60,6 +63,7 @@ pub static SCENARIOS: [Scenario; 24] = [
         not_a_hook: None,
         lasts_at_least: Duration::ZERO,
         starts_api_server: false,
+        loses_leader: false,
         arranged: &[],
         faults: &[all_of(LabHook::Opa, Behaviour::Refused)],
     },
@@ -72,6 +76,7 @@ pub static SCENARIOS: [Scenario; 24] = [
         not_a_hook: None,
         lasts_at_least: Duration::ZERO,
         starts_api_server: false,
+        loses_leader: false,
         arranged: &[],
         faults: &[Fault::Behave {
             hook: LabHook::Opa,
@@ -91,6 +96,7 @@ pub static SCENARIOS: [Scenario; 24] = [
         not_a_hook: None,
         lasts_at_least: Duration::ZERO,
         starts_api_server: false,
+        loses_leader: false,
         arranged: &[],
         faults: &[all_of(LabHook::Policy, Behaviour::AcceptAndHang)],
     },
@@ -103,6 +109,7 @@ pub static SCENARIOS: [Scenario; 24] = [
         not_a_hook: None,
         lasts_at_least: Duration::ZERO,
         starts_api_server: false,
+        loses_leader: false,
         arranged: &[],
         faults: &[all_of(
             LabHook::Opa,
@@ -118,6 +125,7 @@ pub static SCENARIOS: [Scenario; 24] = [
         not_a_hook: None,
         lasts_at_least: Duration::ZERO,
         starts_api_server: false,
+        loses_leader: false,
         arranged: &[],
         faults: &[all_of(LabHook::Opa, Behaviour::NotAnAdmissionReview)],
     },
@@ -130,6 +138,7 @@ pub static SCENARIOS: [Scenario; 24] = [
         not_a_hook: None,
         lasts_at_least: Duration::ZERO,
         starts_api_server: false,
+        loses_leader: false,
         arranged: &[],
         faults: &[Fault::WrongCaBundle(LabHook::Opa)],
     },
@@ -142,6 +151,7 @@ pub static SCENARIOS: [Scenario; 24] = [
         not_a_hook: None,
         lasts_at_least: Duration::ZERO,
         starts_api_server: false,
+        loses_leader: false,
         arranged: &[],
         faults: &[Fault::ExpiredCertificates(LabHook::Opa)],
     },
@@ -154,6 +164,7 @@ pub static SCENARIOS: [Scenario; 24] = [
         not_a_hook: None,
         lasts_at_least: Duration::ZERO,
         starts_api_server: false,
+        loses_leader: false,
         arranged: &[],
         // The API server resolves only when it dials: as long as backends live, its pooled connections hide that
         // the slice is empty.
@@ -171,6 +182,7 @@ pub static SCENARIOS: [Scenario; 24] = [
         not_a_hook: None,
         lasts_at_least: Duration::ZERO,
         starts_api_server: false,
+        loses_leader: false,
         arranged: &[],
         faults: &[all_of(
             LabHook::Opa,
@@ -186,6 +198,7 @@ pub static SCENARIOS: [Scenario; 24] = [
         not_a_hook: Some("EtcdSlow"),
         lasts_at_least: Duration::ZERO,
         starts_api_server: false,
+        loses_leader: false,
         arranged: &[],
         faults: &[Fault::SlowStorage(Duration::from_millis(80))],
     },
@@ -198,6 +211,7 @@ pub static SCENARIOS: [Scenario; 24] = [
         not_a_hook: Some("Overloaded"),
         lasts_at_least: Duration::ZERO,
         starts_api_server: false,
+        loses_leader: false,
         arranged: &[],
         faults: &[Fault::ReadOverload {
             readers: 12,
@@ -216,6 +230,7 @@ pub static SCENARIOS: [Scenario; 24] = [
         not_a_hook: None,
         lasts_at_least: Duration::ZERO,
         starts_api_server: false,
+        loses_leader: false,
         arranged: &[],
         faults: &[
             all_of(LabHook::Opa, Behaviour::HttpStatus(500, Cow::Borrowed("boom"))),
@@ -232,6 +247,7 @@ pub static SCENARIOS: [Scenario; 24] = [
         not_a_hook: None,
         lasts_at_least: Duration::ZERO,
         starts_api_server: false,
+        loses_leader: false,
         arranged: &[],
         faults: &[Fault::Vanish {
             hook: LabHook::Opa,
@@ -251,6 +267,7 @@ pub static SCENARIOS: [Scenario; 24] = [
         not_a_hook: None,
         lasts_at_least: Duration::ZERO,
         starts_api_server: false,
+        loses_leader: false,
         arranged: &[],
         faults: &[Fault::RestartWithoutEnd(LabHook::Policy)],
     },
@@ -264,6 +281,7 @@ pub static SCENARIOS: [Scenario; 24] = [
         not_a_hook: None,
         lasts_at_least: Duration::ZERO,
         starts_api_server: false,
+        loses_leader: false,
         arranged: &[],
         faults: &[Fault::OnlyNodeLost(LabHook::Opa)],
     },
@@ -280,6 +298,7 @@ pub static SCENARIOS: [Scenario; 24] = [
         not_a_hook: None,
         lasts_at_least: LEASES_EXPIRE,
         starts_api_server: true,
+        loses_leader: false,
         arranged: &[],
         faults: &[all_of(LabHook::Opa, Behaviour::HangAfterTls)],
     },
@@ -293,6 +312,7 @@ pub static SCENARIOS: [Scenario; 24] = [
         not_a_hook: None,
         lasts_at_least: Duration::ZERO,
         starts_api_server: false,
+        loses_leader: false,
         arranged: &[],
         faults: &[Fault::Firewall(LabHook::Opa)],
     },
@@ -315,6 +335,7 @@ pub static SCENARIOS: [Scenario; 24] = [
         not_a_hook: None,
         lasts_at_least: LEASES_EXPIRE,
         starts_api_server: false,
+        loses_leader: false,
         arranged: &[at_opa(LabHook::Policy, true, 10), at_opa(LabHook::Opa, true, 10)],
         faults: &[all_of(LabHook::Opa, Behaviour::HangAfterTls)],
     },
@@ -335,6 +356,7 @@ pub static SCENARIOS: [Scenario; 24] = [
         not_a_hook: None,
         lasts_at_least: LEADERS_EXIT,
         starts_api_server: false,
+        loses_leader: false,
         arranged: &[
             at_opa(LabHook::Policy, true, 10),
             at_opa(LabHook::Opa, false, 10),
@@ -345,6 +367,7 @@ pub static SCENARIOS: [Scenario; 24] = [
                     ignores: false,
                     timeout_seconds: 10,
                     only_namespaces: true,
+                    spares_itself: true,
                 },
             },
         ],
@@ -369,6 +392,7 @@ pub static SCENARIOS: [Scenario; 24] = [
         not_a_hook: None,
         lasts_at_least: Duration::ZERO,
         starts_api_server: false,
+        loses_leader: false,
         arranged: &[at_opa(LabHook::Policy, true, 1), at_opa(LabHook::Opa, true, 3)],
         faults: &[all_of(LabHook::Opa, Behaviour::HangAfterTls)],
     },
@@ -390,6 +414,7 @@ pub static SCENARIOS: [Scenario; 24] = [
         not_a_hook: None,
         lasts_at_least: Duration::ZERO,
         starts_api_server: false,
+        loses_leader: false,
         arranged: &[Arranged {
             hook: LabHook::Policy,
             shape: Shape {
@@ -397,12 +422,56 @@ pub static SCENARIOS: [Scenario; 24] = [
                 ignores: false,
                 timeout_seconds: 10,
                 only_namespaces: false,
+                spares_itself: true,
             },
         }],
         faults: &[
             all_of(LabHook::Policy, Behaviour::Slow(Duration::from_millis(2_600))),
             all_of(LabHook::Opa, Behaviour::Slow(Duration::from_millis(2_600))),
         ],
+    },
+    Scenario {
+        name: "self-blocked",
+        summary: "The catch-all validating hook is asked about its own Pods as well; all of them are gone, and a \
+                  controller makes them anew. Its owner lets a shield spare them.",
+        symptom: "every create and update fails at once, that of the hook's own Pods included: it cannot come back",
+        expected: &[Expected {
+            effect: Some("Blocking"),
+            ..failing(LabHook::Opa, "Refused")
+        }],
+        foreseen: None,
+        not_a_hook: None,
+        lasts_at_least: LEADERS_EXIT,
+        starts_api_server: false,
+        loses_leader: false,
+        arranged: &[Arranged {
+            hook: LabHook::Opa,
+            shape: Shape {
+                at: LabHook::Opa,
+                ignores: false,
+                timeout_seconds: 10,
+                only_namespaces: false,
+                spares_itself: false,
+            },
+        }],
+        faults: &[Fault::PodsGone(LabHook::Opa)],
+    },
+    Scenario {
+        name: "leader-lost",
+        summary: "The catch-all validating hook takes every request and answers none; of two replicas of hookwatch the \
+                  one that leads is killed at the same instant.",
+        symptom: "every create and update hangs for 10 s, and nobody leads who may bypass anything",
+        expected: &[Expected {
+            effect: Some("Blocking"),
+            ..failing(LabHook::Opa, "Hanging")
+        }],
+        foreseen: None,
+        not_a_hook: None,
+        lasts_at_least: LEADERS_EXIT,
+        starts_api_server: false,
+        loses_leader: true,
+        arranged: &[],
+        faults: &[all_of(LabHook::Opa, Behaviour::HangAfterTls)],
     },
 ];
 
@@ -433,6 +502,7 @@ const fn at_opa(hook: LabHook, ignores: bool, timeout_seconds: u8) -> Arranged {
             ignores,
             timeout_seconds,
             only_namespaces: false,
+            spares_itself: true,
         },
     }
 }
@@ -450,7 +520,7 @@ mod tests {
     use super::*;
     use crate::lab::scenario::by_name;
 
-    const NAMES: [&str; 24] = [
+    const NAMES: [&str; 26] = [
         "quiet",
         "validating-slow",
         "validating-hang",
@@ -475,6 +545,8 @@ mod tests {
         "mixed-hang",
         "ignore-default-hang",
         "slow-chain",
+        "self-blocked",
+        "leader-lost",
     ];
 
     #[test]
