@@ -228,7 +228,7 @@ async fn play(
             None => None,
         };
         let breaking = match options.auto_break {
-            Some(_) => Some(Breaking::begin(stage.client()).await?),
+            Some(_) => Some(Breaking::new(stage.client())),
             None => None,
         };
         director.with_pages(pages).with_breaker(breaking).play().await

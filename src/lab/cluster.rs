@@ -12,7 +12,7 @@ use anyhow::Context;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, PostParams};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::Value;
 
@@ -248,6 +248,26 @@ impl Cluster {
         })
         .await
         .with_context(|| format!("arranging {:?}", hook.configuration()))
+    }
+
+    /// Takes a hook's configuration away.
+    ///
+    /// # Errors
+    /// When it cannot be deleted.
+    pub async fn unregister(&self, hook: LabHook) -> anyhow::Result<()> {
+        let api = self.configurations(hook);
+        bounded(api.delete(hook.configuration(), &DeleteParams::default()))
+            .await
+            .with_context(|| format!("deleting {:?}", hook.configuration()))?;
+        Ok(())
+    }
+
+    /// Registers a hook.
+    ///
+    /// # Errors
+    /// When its configuration cannot be made.
+    pub async fn register(&self, hook: LabHook) -> anyhow::Result<()> {
+        objects::create_configuration(self, hook).await
     }
 
     /// Puts a `caBundle` into the hook's configuration: the right one, or that of an authority which signed nothing

@@ -98,6 +98,8 @@ enum Fault {
     Vanish { hook: LabHook, backends: usize },
     /// The hook's Deployment is restarted again and again, and leaves a gap each time.
     RestartWithoutEnd(LabHook),
+    /// The hook is registered, as the first of all, and answers nothing from its first call on.
+    FirstHook(LabHook),
     /// All Pods of the hook are gone, and its controller makes them anew: once one can be written, its backends serve.
     PodsGone(LabHook),
     /// All endpoints of the hook are on one node, which becomes NotReady and is lost a little later.
@@ -147,6 +149,26 @@ impl Scenario {
         self.faults.is_empty()
     }
 
+    /// The hooks that are registered before the fault.
+    pub fn hooks_before(&self) -> &'static [LabHook] {
+        match self.first_hook() {
+            Some(_) => &[],
+            None => &LabHook::ALL,
+        }
+    }
+
+    /// The hooks that are registered from the fault on.
+    pub fn hooks_after(&self) -> &'static [LabHook] {
+        self.first_hook().map_or(&LabHook::ALL, std::slice::from_ref)
+    }
+
+    fn first_hook(&self) -> Option<&'static LabHook> {
+        self.faults.iter().find_map(|fault| match fault {
+            Fault::FirstHook(hook) => Some(hook),
+            _ => None,
+        })
+    }
+
     /// Why it cannot be played where backends are reached like this; `None` when it can.
     pub fn unplayable(&self, reach: Reach) -> Option<&'static str> {
         const WITHOUT: &str = "backends can be reached by url only here, which leaves one backend per hook and no \
@@ -178,6 +200,11 @@ impl Scenario {
     /// # Errors
     /// When a configuration cannot be changed.
     pub async fn arrange(&self, target: &Target<'_>) -> anyhow::Result<()> {
+        if self.first_hook().is_some() {
+            for hook in LabHook::ALL {
+                target.cluster.unregister(hook).await?;
+            }
+        }
         for Arranged { hook, shape } in self.arranged {
             target.cluster.arrange(*hook, shape).await?;
         }
@@ -239,6 +266,12 @@ impl Fault {
                 let restarts = async move { cluster.restart_without_end(hook).await };
                 return Ok(Some(Trouble::Script(Script::start(restarts))));
             }
+            Self::FirstHook(hook) => {
+                cluster
+                    .behave(*hook, hook.backends(), &Behaviour::HangAfterTls)
+                    .await?;
+                cluster.register(*hook).await?;
+            }
             Self::PodsGone(hook) => {
                 cluster
                     .behave(*hook, hook.backends(), &Behaviour::Refused)
@@ -267,7 +300,7 @@ impl Fault {
             Self::Behave { hook, backends, .. } => {
                 cluster.behave(*hook, *backends, &Behaviour::Healthy).await
             }
-            Self::PodsGone(hook) => {
+            Self::PodsGone(hook) | Self::FirstHook(hook) => {
                 let all = hook.backends();
                 cluster.behave(*hook, all, &Behaviour::Healthy).await
             }

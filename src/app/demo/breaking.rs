@@ -53,7 +53,7 @@ pub struct BreakerReport {
 /// Follows the breaker through one demo.
 pub struct Breaking {
     client: kube::Client,
-    originals: Vec<Value>,
+    originals: Vec<(LabHook, Value)>,
     /// What was last told of each hook.
     told: BTreeMap<String, String>,
     held_back: BTreeMap<String, (String, String)>,
@@ -68,20 +68,11 @@ pub struct Breaking {
 }
 
 impl Breaking {
-    /// Begins: the owner applies each of the configurations, and they are noted as they are.
-    ///
-    /// # Errors
-    /// When one cannot be read or applied.
-    pub async fn begin(client: kube::Client) -> anyhow::Result<Self> {
-        let mut originals = Vec::new();
-        for hook in LabHook::ALL {
-            let found = api(&client, hook).get(hook.configuration()).await?;
-            let applied = apply(&client, hook, &serde_json::to_value(found)?, true).await?;
-            originals.push(applied);
-        }
-        Ok(Self {
+    /// Begins, with nothing noted.
+    pub fn new(client: kube::Client) -> Self {
+        Self {
             client,
-            originals,
+            originals: Vec::new(),
             told: BTreeMap::new(),
             held_back: BTreeMap::new(),
             bypassed: Vec::new(),
@@ -91,7 +82,21 @@ impl Breaking {
             flows: Vec::new(),
             restored: false,
             objections: Vec::new(),
-        })
+        }
+    }
+
+    /// Notes how configurations are: their owner applies each of them.
+    ///
+    /// # Errors
+    /// When one cannot be read or applied.
+    pub async fn note(&mut self, hooks: &[LabHook]) -> anyhow::Result<()> {
+        self.originals.clear();
+        for hook in hooks {
+            let found = api(&self.client, *hook).get(hook.configuration()).await?;
+            let applied = apply(&self.client, *hook, &serde_json::to_value(found)?, true).await?;
+            self.originals.push((*hook, applied));
+        }
+        Ok(())
     }
 
     /// Whether something was bypassed.
@@ -230,8 +235,8 @@ impl Breaking {
     pub async fn look_at_objects(&mut self) -> anyhow::Result<bool> {
         let mut objections = Vec::new();
         let mut ours = false;
-        for (hook, original) in LabHook::ALL.into_iter().zip(&self.originals) {
-            let object = api(&self.client, hook).get(hook.configuration()).await?;
+        for (hook, original) in &self.originals {
+            let object = api(&self.client, *hook).get(hook.configuration()).await?;
             let object = serde_json::to_value(object)?;
             let name = hook.configuration();
             ours |= !touched(&object).is_empty();
@@ -288,13 +293,13 @@ impl Breaking {
             .iter()
             .cloned()
             .partition(|objection| objection.starts_with("hookwatch still owns"));
-        let all = LabHook::ALL.len();
+        let all = self.originals.len();
         let same = format!("all {all} configurations are what they were, to the byte");
         check("identical", &same, changed);
         check("managedFields", "nothing of them is hookwatch's", owned);
         let mut refused = Vec::new();
-        for (hook, original) in LabHook::ALL.into_iter().zip(&self.originals) {
-            if let Err(error) = apply(&self.client, hook, original, false).await {
+        for (hook, original) in &self.originals {
+            if let Err(error) = apply(&self.client, *hook, original, false).await {
                 let name = hook.configuration();
                 refused.push(format!("the owner cannot apply {name}: {error:#}"));
             }

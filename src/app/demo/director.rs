@@ -215,12 +215,16 @@ impl<'a> Director<'a> {
     }
 
     async fn wait_for_quiet(&mut self) -> anyhow::Result<()> {
+        if let Some(breaking) = &mut self.breaking {
+            breaking.note(self.scenario.hooks_before()).await?;
+        }
         self.tell(self.stage.started())?;
         let began = Instant::now();
         let mut seen_healthy = false;
         loop {
             let assessment = self.look(Phase::Baseline).await?;
-            seen_healthy |= assessment.as_ref().is_some_and(all_healthy);
+            let hooks = self.scenario.hooks_before();
+            seen_healthy |= assessment.as_ref().is_some_and(|seen| all_healthy(seen, hooks));
             if seen_healthy && began.elapsed() >= self.timing.baseline {
                 break;
             }
@@ -243,6 +247,11 @@ impl<'a> Director<'a> {
             pages.fault_begins().await?;
         }
         let injected = self.scenario.inject(&self.stage.target()).await?;
+        if let Some(breaking) = &mut self.breaking
+            && self.scenario.hooks_before() != self.scenario.hooks_after()
+        {
+            breaking.note(self.scenario.hooks_after()).await?;
+        }
         self.stage.lose_leader();
         self.stage.clients.count_casualties();
         if self.scenario.starts_api_server {
@@ -295,7 +304,8 @@ impl<'a> Director<'a> {
         let since = Instant::now();
         while since.elapsed() < self.timing.recovery {
             let assessment = self.look(Phase::Recovery).await?;
-            if assessment.as_ref().is_some_and(all_well) {
+            let hooks = self.scenario.hooks_after();
+            if assessment.as_ref().is_some_and(|seen| all_well(seen, hooks)) {
                 let after = since.elapsed();
                 self.moments.recovered_after = Some(after);
                 return self.tell(Event::Recovered(after));
@@ -434,8 +444,8 @@ fn event(news: News) -> Event {
 }
 
 /// Every hook of the lab is there and healthy.
-fn all_healthy(assessment: &Assessment) -> bool {
-    LabHook::ALL.iter().all(|lab| {
+fn all_healthy(assessment: &Assessment, hooks: &[LabHook]) -> bool {
+    hooks.iter().all(|lab| {
         assessment.hooks.iter().any(|hook| {
             hook.webhook == lab.webhook() && hook.configuration == lab.configuration() && hook.is_healthy()
         })
@@ -443,6 +453,6 @@ fn all_healthy(assessment: &Assessment) -> bool {
 }
 
 /// As [`all_healthy`], and nothing else is wrong either.
-fn all_well(assessment: &Assessment) -> bool {
-    all_healthy(assessment) && assessment.control_plane.not_a_hook.is_none()
+fn all_well(assessment: &Assessment, hooks: &[LabHook]) -> bool {
+    all_healthy(assessment, hooks) && assessment.control_plane.not_a_hook.is_none()
 }

@@ -203,7 +203,7 @@ async fn leads(http: &reqwest::Client, daemon: &DaemonHandle) -> anyhow::Result<
     let begin = Instant::now();
     while begin.elapsed() < LEADS {
         let seen = assessment(http, daemon).await;
-        if seen.is_ok_and(|seen| seen.replica.role == "leader") {
+        if seen.is_ok_and(|seen| seen.replica.role == "Leader") {
             return Ok(());
         }
         tokio::time::sleep(Duration::from_millis(100)).await;

@@ -116,19 +116,25 @@ pub(super) async fn create_all(cluster: &Cluster) -> anyhow::Result<()> {
         .await?;
     }
     for hook in LabHook::ALL {
-        let configuration = configuration(cluster, hook);
-        match hook.kind() {
-            HookKind::Mutating => {
-                let configuration: MutatingWebhookConfiguration = object(configuration)?;
-                create(&Api::all(client()), &configuration).await?;
-            }
-            _ => {
-                let configuration: ValidatingWebhookConfiguration = object(configuration)?;
-                create(&Api::all(client()), &configuration).await?;
-            }
-        }
+        create_configuration(cluster, hook).await?;
     }
     Ok(())
+}
+
+/// Registers a hook.
+pub(super) async fn create_configuration(cluster: &Cluster, hook: LabHook) -> anyhow::Result<()> {
+    let configuration = configuration(cluster, hook);
+    let client = cluster.client.clone();
+    match hook.kind() {
+        HookKind::Mutating => {
+            let configuration: MutatingWebhookConfiguration = object(configuration)?;
+            create(&Api::all(client), &configuration).await
+        }
+        _ => {
+            let configuration: ValidatingWebhookConfiguration = object(configuration)?;
+            create(&Api::all(client), &configuration).await
+        }
+    }
 }
 
 /// The EndpointSlice behind a hook's Service, with every backend in it and ready.

@@ -14,7 +14,7 @@ const LEASES_EXPIRE: Duration = Duration::from_secs(45);
 const LEADERS_EXIT: Duration = Duration::from_secs(15);
 
 /// All scenarios, the quiet one first.
-pub static SCENARIOS: [Scenario; 26] = [
+pub static SCENARIOS: [Scenario; 27] = [
     Scenario {
         name: "quiet",
         summary: "Nothing is broken, and nothing is to be said.",
@@ -473,6 +473,23 @@ pub static SCENARIOS: [Scenario; 26] = [
         arranged: &[],
         faults: &[all_of(LabHook::Opa, Behaviour::HangAfterTls)],
     },
+    Scenario {
+        name: "first-hook-hang",
+        summary: "The first webhook that a cluster ever gets is shown everything, and answers nothing from its first \
+                  call on.",
+        symptom: "every create and update hangs for 10 s from the moment it is registered",
+        expected: &[Expected {
+            effect: Some("Blocking"),
+            ..failing(LabHook::Opa, "Hanging")
+        }],
+        foreseen: None,
+        not_a_hook: None,
+        lasts_at_least: LEADERS_EXIT,
+        starts_api_server: false,
+        loses_leader: false,
+        arranged: &[],
+        faults: &[Fault::FirstHook(LabHook::Opa)],
+    },
 ];
 
 const fn failing(hook: LabHook, cause: &'static str) -> Expected {
@@ -520,7 +537,7 @@ mod tests {
     use super::*;
     use crate::lab::scenario::by_name;
 
-    const NAMES: [&str; 26] = [
+    const NAMES: [&str; 27] = [
         "quiet",
         "validating-slow",
         "validating-hang",
@@ -547,6 +564,7 @@ mod tests {
         "slow-chain",
         "self-blocked",
         "leader-lost",
+        "first-hook-hang",
     ];
 
     #[test]
