@@ -135,6 +135,29 @@ fn hooks_of_one_service_are_shielded_each_for_itself_before_a_leader_is_lost() {
     assert!(breaker.restored && breaker.restored_identical, "{breaker:?}");
 }
 
+/// The replica that is left does not lead, and nobody leads soon enough.
+#[test]
+fn a_replica_that_does_not_lead_shields_before_a_leader_of_the_control_plane_is_lost() {
+    let report = play("leader-lost", Rung::Shield);
+    survives(report.casualties);
+    helps(&report.breaker.unwrap());
+}
+
+/// Its Pods cannot be made for as long as it is asked about them; its owner lets a shield spare them.
+#[test]
+fn a_hook_that_blocks_its_own_pods_comes_back_by_itself_under_its_shield() {
+    let report = play("self-blocked", Rung::Shield);
+    survives(report.casualties);
+    let breaker = report.breaker.unwrap();
+    assert!(breaker.restored && breaker.restored_identical, "{breaker:?}");
+    // Tenants' writes flow again because the hook does, and without a shield it never would.
+    assert!(
+        breaker.flowing.iter().any(|namespace| namespace == "team-a"),
+        "{breaker:?}"
+    );
+    helps(&breaker);
+}
+
 /// The hook works; that it says no is no fault.
 #[test]
 fn a_hook_that_denies_everything_is_not_bypassed() {

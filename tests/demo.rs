@@ -159,7 +159,9 @@ macro_rules! scenarios {
 
         #[test]
         fn every_scenario_has_a_test() {
-            let tested = [$($name,)* "validating-hang", "gke-opa-outage", "quiet"];
+            // The last two are about the breaker, and played with it.
+            let others = ["validating-hang", "gke-opa-outage", "quiet", "self-blocked", "leader-lost"];
+            let tested = [&[$($name),*][..], &others].concat();
             for scenario in &SCENARIOS {
                 assert!(tested.contains(&scenario.name), "{} is not played", scenario.name);
             }
@@ -188,5 +190,6 @@ scenarios! {
     hooks_whose_failures_are_ignored_block_what_they_keep_past_its_deadline: "ignore-hang",
     each_of_three_hooks_on_one_service_is_named_and_one_that_receives_no_calls_as_well: "mixed-hang",
     short_timeouts_of_ignored_hooks_delay_and_block_nothing: "ignore-default-hang",
+    the_first_webhook_of_a_cluster_is_named_though_it_never_was_well: "first-hook-hang",
     two_slow_hooks_that_only_together_pass_a_deadline_are_both_named: "slow-chain",
 }

@@ -27,7 +27,15 @@ pub fn tests() -> Vec<Named> {
         };
         (format!("scenario_{}", scenario.name.replace('-', "_")), test)
     });
-    let survived = ["gke-opa-outage", "ignore-hang", "mixed-hang"].map(|scenario| {
+    let survived = [
+        "gke-opa-outage",
+        "ignore-hang",
+        "mixed-hang",
+        "self-blocked",
+        "leader-lost",
+        "first-hook-hang",
+    ]
+    .map(|scenario| {
         let name = format!("breaker_loses_nobody_in_{}", scenario.replace('-', "_"));
         let test: Test = Box::new(move || nobody_is_lost_with_the_breaker(scenario));
         (name, test)
