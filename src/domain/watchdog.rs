@@ -22,6 +22,7 @@ use super::diagnose::plane::{Plane, Worse, is_culprit, summary};
 use super::diagnose::scene::{Before, Scene, Subject};
 use super::diagnose::{diagnose, most_urgent_first, unlisted};
 use super::fence::{AutoBreak, Breaker, Proof};
+use super::history::Windows;
 use super::hook::{Backend, HookId, HookKind};
 use super::inventory::{Inventory, InventoryHealth, Problem, WatchReport};
 use super::leadership::{ReplicaReport, ReplicaView};
@@ -31,7 +32,7 @@ use super::snapshot::{Operation, Scrape, ScrapeFailure};
 use super::thresholds as t;
 use super::time::Time;
 use super::verdict::{Assessment, ControlPlane, Elsewhere, Verdict};
-use super::vocabulary::{NotAHook, Writes};
+use super::vocabulary::{Health, NotAHook, Writes};
 
 use attention::{is_news, is_trouble};
 use facts::Court;
@@ -255,7 +256,7 @@ impl Watchdog {
             effects.push(Effect::Attend(attention));
         }
         (self.plane, self.worse) = (Some((control_plane.writes, control_plane.since)), worse);
-        self.remember(&verdicts);
+        self.remember(&verdicts, &windows, now);
         let assessment = Assessment {
             at: now,
             control_plane,
@@ -296,16 +297,22 @@ impl Watchdog {
         }
     }
 
-    fn remember(&mut self, verdicts: &[Verdict]) {
+    fn remember(&mut self, verdicts: &[Verdict], windows: &Windows, now: Time) {
+        let newest = windows.newest.as_ref().map_or(now, |newest| newest.from);
         let before = verdicts.iter().map(|verdict| {
             let subject = verdict.subject();
             let known = self.verdicts.get(&subject);
+            let named = known.is_some_and(|known| known.named);
+            let is_cleared = named && verdict.health == Health::Healthy;
+            let cleared = known.and_then(|known| known.cleared);
             let known = known.filter(|known| known.cause == verdict.cause);
             let before = Before {
                 health: verdict.health,
                 cause: verdict.cause,
                 since: verdict.since,
                 whole: known.is_some_and(|known| known.whole) || verdict.no_backend_answers(),
+                named: verdict.health == Health::Failing || named && !is_cleared,
+                cleared: if is_cleared { Some(newest) } else { cleared },
             };
             (subject, before)
         });
