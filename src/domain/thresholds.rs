@@ -170,8 +170,9 @@ thresholds! {
     short_timeout: Duration = s(3);
     /// A span of counters may begin this much before the endpoint left.
     scraped_before: Duration = s(5);
-    /// How long a rollout gap is told of after the last call that fell into it.
-    gap_told: Duration = s(30);
+    /// How long a rollout gap is told of after the last call that fell into it: rollouts that follow each other lose calls
+    /// up to 40 s apart.
+    gap_told: Duration = s(45);
     /// When more than this part of the failed calls failed at other times, rollouts are not why.
     gap_elsewhere: f64 = 0.1;
     /// What lies further back is not reckoned to a rollout gap.
