@@ -205,8 +205,12 @@ thresholds! {
     /// Writes that get through after they were blocked are still said to be blocked for this long: what hangs comes back
     /// in bursts, one timeout after the other.
     blocked_for: Duration = s(10);
-    /// Writes that flow again after they were delayed are still said to be delayed for this long.
-    delayed_for: Duration = s(10);
+    /// Writes that were blocked still are while this part of them fails. An interval of 2 s holds some 15 writes: when half
+    /// of them fail, chance moves the part by 0.13, and twice that is taken off.
+    still_blocked: f64 = 0.25;
+    /// Writes that flow again after they were delayed are still said to be delayed for this long: twice what [`recent`]
+    /// spans, as a few slow calls of a hook that is called rarely need not fall into every span.
+    delayed_for: Duration = s(20);
     /// The API server's own part of a write, or a read, is slow when it takes this many times the usual.
     own_factor: f64 = 3.0;
     /// Without anything usual to compare with, own time above this many seconds is slow.

@@ -18,7 +18,7 @@ use super::breaker::spared::meets_control_plane;
 use super::canary::FurtherCanary;
 use super::clocks;
 use super::diagnose::evidence::Evidence;
-use super::diagnose::plane::{Plane, Worse, is_culprit, summary};
+use super::diagnose::plane::{Plane, Witnessed, is_culprit, summary};
 use super::diagnose::scene::{Before, Scene, Subject};
 use super::diagnose::{diagnose, most_urgent_first, unlisted};
 use super::fence::{AutoBreak, Breaker, Proof};
@@ -48,7 +48,7 @@ pub struct Watchdog {
     shieldable: BTreeSet<HookId>,
     verdicts: BTreeMap<Subject, Before>,
     plane: Option<(Writes, Time)>,
-    worse: Worse,
+    witnessed: Witnessed,
     attention: Attention,
     auto_break: AutoBreak,
     fence: Option<Proof>,
@@ -239,9 +239,9 @@ impl Watchdog {
         let outages = self.seen.outages(&scene.states);
         let self_doubt = scene.self_doubt;
         let verdicts: Vec<Verdict> = all.into_iter().map(|(_, verdict)| verdict).collect();
-        let mut worse = self.worse;
-        let writes = plane.writes(elsewhere.as_ref());
-        let writes = plane.settled(writes, elsewhere.as_ref(), &mut worse);
+        let mut witnessed = self.witnessed;
+        let writes = plane.writes(elsewhere.as_ref(), &witnessed);
+        let writes = plane.settled(writes, elsewhere.as_ref(), &mut witnessed);
         let control_plane = self.control_plane(&plane, (writes, elsewhere), &verdicts, &sick);
         let attention = Attention::of(&self.seen, &verdicts, &scene.states, &control_plane, now);
         let mut effects = self.changes(&verdicts, &control_plane);
@@ -255,7 +255,7 @@ impl Watchdog {
             self.attention = attention.clone();
             effects.push(Effect::Attend(attention));
         }
-        (self.plane, self.worse) = (Some((control_plane.writes, control_plane.since)), worse);
+        (self.plane, self.witnessed) = (Some((control_plane.writes, control_plane.since)), witnessed);
         self.remember(&verdicts, &windows, now);
         let assessment = Assessment {
             at: now,

@@ -82,3 +82,40 @@ fn a_hook_that_is_called_rarely_stays_named_until_a_call_is_answered() {
     count(&mut incident, 5.0, 0.0);
     assert_eq!(health(&mut incident, 122, alive()), Health::Healthy);
 }
+
+fn writes(incident: &mut Incident, second: u64, ok: f64, failed: f64) -> Writes {
+    incident.count_writes(ok, 0.005, 0.004);
+    incident.count_writes(failed, 0.005, 0.004);
+    incident.counters.write_results.ok -= failed;
+    incident.counters.write_results.failed += failed;
+    incident.scrape(second * SECOND);
+    incident.tick(second * SECOND + 10).control_plane.writes
+}
+
+#[test]
+fn writes_that_were_blocked_still_are_while_many_of_them_fail() {
+    let mut incident = Incident::calm(&[&hook("opa", 1)]);
+    assert_eq!(writes(&mut incident, 12, 8.0, 5.0), Writes::Flowing);
+    assert_eq!(writes(&mut incident, 14, 7.0, 7.0), Writes::Blocked);
+    for second in (16..=40).step_by(2) {
+        assert_eq!(
+            writes(&mut incident, second, 8.0, 5.0),
+            Writes::Blocked,
+            "{second} s"
+        );
+    }
+    for second in (42..=50).step_by(2) {
+        writes(&mut incident, second, 14.0, 0.0);
+    }
+    assert_eq!(writes(&mut incident, 52, 14.0, 0.0), Writes::Flowing);
+}
+
+#[test]
+fn writes_that_flowed_a_moment_ago_do_so_still_when_one_canary_has_no_answer() {
+    let mut incident = Incident::calm(&[&hook("opa", 1)]);
+    let why = || "connection refused".to_owned();
+    incident.canary(11 * SECOND, 3, CanaryOutcome::Unreachable { why: why() });
+    let writes = |incident: &mut Incident, ms: u64| incident.tick(ms).control_plane.writes;
+    assert_eq!(writes(&mut incident, 12 * SECOND), Writes::Flowing);
+    assert_eq!(writes(&mut incident, 25 * SECOND), Writes::Unknown);
+}
