@@ -144,17 +144,24 @@ impl BackendMemory {
         };
         let detail = || last.outcome.sentence(last.took);
         let is_stale = now.since(last.started + last.took) >= t::probe_stale();
-        let timed_out = matches!(last.outcome, ProbeOutcome::TimedOut { .. }) && last.took >= t::late();
         match (&last.outcome, last.outcome.mechanism()) {
             _ if is_stale => untried("not probed of late"),
             (ProbeOutcome::NotProbed { why }, _) => untried(why),
             _ if failed == 0 => self.answering(last),
-            (_, Some(found)) if failed >= 2 || timed_out => {
+            (_, Some(found)) if self.is_certain(failed) => {
                 let since = self.fresh[self.fresh.len() - failed].started;
                 self.dead(found, since, failed, detail())
             }
             _ => BackendState::Wavering { detail: detail() },
         }
+    }
+
+    /// What has ended tells that it does not serve: two failures in a row, or one timeout that was long enough.
+    fn is_certain(&self, failed: usize) -> bool {
+        let timed_out = |last: &ProbeReport| {
+            matches!(last.outcome, ProbeOutcome::TimedOut { .. }) && last.took >= t::late()
+        };
+        failed >= 2 || self.fresh.back().is_some_and(timed_out)
     }
 
     /// The late attempt that nothing newer contradicts, with how long it has been under way.
@@ -178,7 +185,7 @@ impl BackendMemory {
             return BackendState::Slow { since, took };
         }
         // Already known to be dead: another late attempt does not make that doubtful.
-        if waiting < self.slowest.patience(now) && failed_before < 2 {
+        if waiting < self.slowest.patience(now) && !self.is_certain(failed_before) {
             return BackendState::Wavering { detail };
         }
         let first = self.fresh.get(self.fresh.len() - failed_before);
@@ -413,6 +420,16 @@ mod tests {
         other.overdue(late(8_000, 2_000));
         assert_eq!(dead(one.state(at(10_000))), Some((Cause::Hanging, 2)));
         assert_eq!(one.state(at(10_000)), other.state(at(10_000)));
+    }
+
+    #[test]
+    fn a_backend_that_timed_out_is_dead_while_the_next_attempt_is_not_yet_late() {
+        let mut memory = BackendMemory::default();
+        let phase = Phase::Tls;
+        memory.finished(report(0, 2_000, ProbeOutcome::TimedOut { phase }));
+        assert_eq!(dead(memory.state(at(2_000))), Some((Cause::Hanging, 1)));
+        memory.overdue(late(1_500, 1_000));
+        assert_eq!(dead(memory.state(at(2_500))), Some((Cause::Hanging, 2)));
     }
 
     #[test]

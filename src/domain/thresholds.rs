@@ -170,8 +170,9 @@ thresholds! {
     short_timeout: Duration = s(3);
     /// A span of counters may begin this much before the endpoint left.
     scraped_before: Duration = s(5);
-    /// How long a rollout gap is told of after the last call that fell into it.
-    gap_told: Duration = s(30);
+    /// How long a rollout gap is told of after the last call that fell into it: rollouts that follow each other lose calls
+    /// up to 40 s apart.
+    gap_told: Duration = s(45);
     /// When more than this part of the failed calls failed at other times, rollouts are not why.
     gap_elsewhere: f64 = 0.1;
     /// What lies further back is not reckoned to a rollout gap.
@@ -204,8 +205,12 @@ thresholds! {
     /// Writes that get through after they were blocked are still said to be blocked for this long: what hangs comes back
     /// in bursts, one timeout after the other.
     blocked_for: Duration = s(10);
-    /// Writes that flow again after they were delayed are still said to be delayed for this long.
-    delayed_for: Duration = s(10);
+    /// Writes that were blocked still are while this part of them fails. An interval of 2 s holds some 15 writes: when half
+    /// of them fail, chance moves the part by 0.13, and twice that is taken off.
+    still_blocked: f64 = 0.25;
+    /// Writes that flow again after they were delayed are still said to be delayed for this long: twice what [`recent`]
+    /// spans, as a few slow calls of a hook that is called rarely need not fall into every span.
+    delayed_for: Duration = s(20);
     /// The API server's own part of a write, or a read, is slow when it takes this many times the usual.
     own_factor: f64 = 3.0;
     /// Without anything usual to compare with, own time above this many seconds is slow.

@@ -18,10 +18,11 @@ use super::breaker::spared::meets_control_plane;
 use super::canary::FurtherCanary;
 use super::clocks;
 use super::diagnose::evidence::Evidence;
-use super::diagnose::plane::{Plane, Worse, is_culprit, summary};
+use super::diagnose::plane::{Plane, Witnessed, is_culprit, summary};
 use super::diagnose::scene::{Before, Scene, Subject};
 use super::diagnose::{diagnose, most_urgent_first, unlisted};
 use super::fence::{AutoBreak, Breaker, Proof};
+use super::history::Windows;
 use super::hook::{Backend, HookId, HookKind};
 use super::inventory::{Inventory, InventoryHealth, Problem, WatchReport};
 use super::leadership::{ReplicaReport, ReplicaView};
@@ -31,7 +32,7 @@ use super::snapshot::{Operation, Scrape, ScrapeFailure};
 use super::thresholds as t;
 use super::time::Time;
 use super::verdict::{Assessment, ControlPlane, Elsewhere, Verdict};
-use super::vocabulary::{NotAHook, Writes};
+use super::vocabulary::{Health, NotAHook, Writes};
 
 use attention::{is_news, is_trouble};
 use facts::Court;
@@ -47,7 +48,7 @@ pub struct Watchdog {
     shieldable: BTreeSet<HookId>,
     verdicts: BTreeMap<Subject, Before>,
     plane: Option<(Writes, Time)>,
-    worse: Worse,
+    witnessed: Witnessed,
     attention: Attention,
     auto_break: AutoBreak,
     fence: Option<Proof>,
@@ -238,9 +239,9 @@ impl Watchdog {
         let outages = self.seen.outages(&scene.states);
         let self_doubt = scene.self_doubt;
         let verdicts: Vec<Verdict> = all.into_iter().map(|(_, verdict)| verdict).collect();
-        let mut worse = self.worse;
-        let writes = plane.writes(elsewhere.as_ref());
-        let writes = plane.settled(writes, elsewhere.as_ref(), &mut worse);
+        let mut witnessed = self.witnessed;
+        let writes = plane.writes(elsewhere.as_ref(), &witnessed);
+        let writes = plane.settled(writes, elsewhere.as_ref(), &mut witnessed);
         let control_plane = self.control_plane(&plane, (writes, elsewhere), &verdicts, &sick);
         let attention = Attention::of(&self.seen, &verdicts, &scene.states, &control_plane, now);
         let mut effects = self.changes(&verdicts, &control_plane);
@@ -254,8 +255,8 @@ impl Watchdog {
             self.attention = attention.clone();
             effects.push(Effect::Attend(attention));
         }
-        (self.plane, self.worse) = (Some((control_plane.writes, control_plane.since)), worse);
-        self.remember(&verdicts);
+        (self.plane, self.witnessed) = (Some((control_plane.writes, control_plane.since)), witnessed);
+        self.remember(&verdicts, &windows, now);
         let assessment = Assessment {
             at: now,
             control_plane,
@@ -296,16 +297,22 @@ impl Watchdog {
         }
     }
 
-    fn remember(&mut self, verdicts: &[Verdict]) {
+    fn remember(&mut self, verdicts: &[Verdict], windows: &Windows, now: Time) {
+        let newest = windows.newest.as_ref().map_or(now, |newest| newest.from);
         let before = verdicts.iter().map(|verdict| {
             let subject = verdict.subject();
             let known = self.verdicts.get(&subject);
+            let named = known.is_some_and(|known| known.named);
+            let is_cleared = named && verdict.health == Health::Healthy;
+            let cleared = known.and_then(|known| known.cleared);
             let known = known.filter(|known| known.cause == verdict.cause);
             let before = Before {
                 health: verdict.health,
                 cause: verdict.cause,
                 since: verdict.since,
                 whole: known.is_some_and(|known| known.whole) || verdict.no_backend_answers(),
+                named: verdict.health == Health::Failing || named && !is_cleared,
+                cleared: if is_cleared { Some(newest) } else { cleared },
             };
             (subject, before)
         });

@@ -47,9 +47,8 @@ impl Counters {
         }
         let little = recent.calls < t::few_calls() && recent.calls - recent.failed < 1.0;
         if little && (recent.failed >= 1.0 || was_failing) && minute.failing() {
-            // No call is no news: what failed last is not well for not being called.
-            let no_news = was_failing && recent.calls < 1.0;
-            if no_news || minute.failed >= t::most_calls() * minute.calls {
+            // What failed last, and was not answered since, is not well for being called less.
+            if was_failing || minute.failed >= t::most_calls() * minute.calls {
                 return minute.clone();
             }
         }
@@ -110,6 +109,18 @@ impl Counters {
             mean,
             fail_open: series.fail_open,
             span: Some((window.from, window.to)),
+        }
+    }
+
+    /// The same without the calls that failed.
+    pub fn without_failures(&self) -> Self {
+        Self {
+            calls: self.calls - self.failed,
+            failed: 0.0,
+            failed_mean: None,
+            own_errors: 0.0,
+            fail_open: 0.0,
+            ..self.clone()
         }
     }
 

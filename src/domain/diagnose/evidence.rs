@@ -199,11 +199,37 @@ impl<'a> Evidence<'a> {
         let (windows, was_failing) = (self.scene.windows, self.was_failing());
         self.spans = [&windows.newest, &windows.recent, &windows.minute]
             .map(|window| Counters::over(window.as_ref(), key, hook, self.usual));
+        self.leave_out_what_is_over();
         self.counters = Counters::choose(&self.spans, &self.probes, was_failing);
         let slow_before = self.before.filter(|before| before.cause == Some(Cause::Slow));
         let slow_since = slow_before.and_then(|before| before.since);
         self.slowness = Slowness::of(&self.spans, self.usual, slow_since);
         self.api_says_so = self.canaries_say_so() || self.counters.failing();
+    }
+
+    /// What may have begun before a hook that had been named was found to be well does not name it again: a call that
+    /// hung is counted, and a canary refused, only once its time is over. A backend that is dead is news.
+    fn leave_out_what_is_over(&mut self) {
+        let cleared = self
+            .before
+            .filter(|before| !before.named)
+            .and_then(|before| before.cleared);
+        let Some(cleared) = cleared.filter(|_| self.worst().is_none() && !self.is_partial()) else {
+            return;
+        };
+        let timeout = self.hook.map_or(Duration::ZERO, |hook| hook.timeout);
+        for counters in &mut self.spans {
+            let took = if counters.failed_at_once() {
+                Duration::ZERO
+            } else {
+                timeout
+            };
+            if counters.from().is_some_and(|from| from < cleared + took) {
+                *counters = counters.without_failures();
+            }
+        }
+        self.accusations
+            .retain(|accusation| accusation.named.started >= cleared);
     }
 
     /// Whether the hook has not been changed since.

@@ -1,5 +1,7 @@
 //! The state of the control plane as a whole, and the troubles with writes that are no hook's.
 
+use std::time::Duration;
+
 use crate::domain::canaries::Canaries;
 use crate::domain::canary::CanaryOutcome;
 use crate::domain::history::{Baseline, Usual, Window, Windows};
@@ -30,11 +32,12 @@ pub struct Plane<'a> {
     pub sick: Option<String>,
 }
 
-/// When writes were last seen to be worse than well.
+/// When each state of writes was last witnessed.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Worse {
+pub struct Witnessed {
     blocked: Option<Time>,
     delayed: Option<Time>,
+    flowing: Option<Time>,
 }
 
 /// The extra time of writes, to be shared out among the hooks.
@@ -123,9 +126,9 @@ impl<'a> Plane<'a> {
             && window.write_rate < t::standstill() * usual
     }
 
-    /// Whether the control plane takes writes, with what is `elsewhere`. That they flow has to be witnessed: by a canary
-    /// that got through, or by writes that were counted since anything was out of reach.
-    pub fn writes(&self, elsewhere: Option<&Elsewhere>) -> Writes {
+    /// Whether the control plane takes writes, with what is `elsewhere` and what was `witnessed` before. That they flow
+    /// has to be witnessed: by a canary that got through, or by writes that were counted since anything was out of reach.
+    pub fn writes(&self, elsewhere: Option<&Elsewhere>, witnessed: &Witnessed) -> Writes {
         // An address that was never reached may be the wrong one.
         let down =
             elsewhere.is_some_and(|found| found.cause == NotAHook::ApiServerDown) && self.was_reached();
@@ -149,8 +152,13 @@ impl<'a> Plane<'a> {
         }
         if let Some(window) = self.window() {
             let results = &window.gained.write_results;
-            blocked |=
-                results.failed >= t::few_calls() && results.failed >= t::most_calls() * results.total();
+            let goes_on = self.is_lately(witnessed.blocked, t::blocked_for());
+            let share = if goes_on {
+                t::still_blocked()
+            } else {
+                t::most_calls()
+            };
+            blocked |= results.failed >= t::few_calls() && results.failed >= share * results.total();
             // Of one interval a few slow writes may make up the mean.
             let mut spans = [Some(window), self.windows.recent.as_ref()].into_iter().flatten();
             let (usual, limits) = (&self.baseline.write, t::delayed_at_least()..t::slow_always());
@@ -175,21 +183,35 @@ impl<'a> Plane<'a> {
     }
 
     /// What is said of writes beside what was said a moment ago: that they are better only once they have been for a while.
-    /// Bursts of a few seconds are how a hook that hangs is felt. An API server that is back is back at once.
-    pub fn settled(&self, writes: Writes, elsewhere: Option<&Elsewhere>, worse: &mut Worse) -> Writes {
-        let down = elsewhere.is_some_and(|found| found.cause == NotAHook::ApiServerDown);
-        let lately = |last: Option<Time>, span| last.is_some_and(|last| self.now.since(last) < span);
+    /// Bursts of a few seconds are how a hook that hangs is felt. An API server that is back is back at once. And where one
+    /// canary got no answer, what was witnessed a moment ago stands until the next.
+    pub fn settled(
+        &self,
+        writes: Writes,
+        elsewhere: Option<&Elsewhere>,
+        witnessed: &mut Witnessed,
+    ) -> Writes {
+        use Writes::{Blocked, Delayed, Flowing, Unknown};
         let said = match writes {
-            Writes::Delayed | Writes::Flowing if lately(worse.blocked, t::blocked_for()) => Writes::Blocked,
-            Writes::Flowing if lately(worse.delayed, t::delayed_for()) => Writes::Delayed,
+            Delayed | Flowing if self.is_lately(witnessed.blocked, t::blocked_for()) => Blocked,
+            Flowing if self.is_lately(witnessed.delayed, t::delayed_for()) => Delayed,
+            Unknown if self.is_lately(witnessed.flowing, t::unexplained_after()) => Flowing,
             writes => writes,
         };
+        let down = elsewhere.is_some_and(|found| found.cause == NotAHook::ApiServerDown);
+        let now = Some(self.now);
         match (writes, said) {
-            (Writes::Blocked, _) if !down => worse.blocked = Some(self.now),
-            (Writes::Delayed, Writes::Delayed) => worse.delayed = Some(self.now),
+            (Blocked, _) if down => witnessed.flowing = None,
+            (Blocked, _) => (witnessed.blocked, witnessed.flowing) = (now, None),
+            (Delayed, Delayed) => (witnessed.delayed, witnessed.flowing) = (now, None),
+            (Flowing, Flowing) => witnessed.flowing = now,
             _ => {}
         }
         said
+    }
+
+    fn is_lately(&self, last: Option<Time>, span: Duration) -> bool {
+        last.is_some_and(|last| self.now.since(last) < span)
     }
 
     /// An API server answered a scrape or a canary before.

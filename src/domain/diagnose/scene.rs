@@ -30,6 +30,10 @@ pub struct Before {
     pub since: Option<Time>,
     /// At some time since then none of its backends answered.
     pub whole: bool,
+    /// It was named as failing, and not found to be well since.
+    pub named: bool,
+    /// When it was last found to be well after it had been named: where the interval that showed it began.
+    pub cleared: Option<Time>,
 }
 
 /// What the evidence on all hooks shares.

@@ -10,6 +10,7 @@ mod others;
 mod replica;
 mod scale;
 mod servers;
+mod steady;
 
 use std::time::Duration;
 

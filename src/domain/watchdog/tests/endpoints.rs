@@ -265,8 +265,8 @@ fn one_refused_probe_of_an_endpoint_that_just_became_ready_is_a_suspicion_for_a_
         ),
         "{said}"
     );
-    incident.all_alive(50 * SECOND, &opa);
-    assert_eq!(incident.verdict(50 * SECOND, "opa").health, Health::Healthy);
+    incident.all_alive(61 * SECOND, &opa);
+    assert_eq!(incident.verdict(61 * SECOND, "opa").health, Health::Healthy);
 }
 
 #[test]

@@ -1,0 +1,121 @@
+//! What is said once stays said until something new is known.
+
+use super::*;
+
+/// Calls of two seconds: some are answered, some ran into their timeout.
+fn count(incident: &mut Incident, answered: f64, timed_out: f64) {
+    incident.count_calls("opa", answered, 0.001);
+    let series = incident.count_calls("opa", timed_out, 10.0);
+    series.rejections.calling += timed_out;
+    add(&mut series.rejected, timed_out, 10.0);
+}
+
+fn health(incident: &mut Incident, second: u64, outcome: ProbeOutcome) -> Health {
+    let ms = second * SECOND;
+    let took = if outcome == alive() { 3 } else { 2 * SECOND };
+    incident.probe_taking(ms - took, took, &hook("opa", 1), 0, outcome);
+    incident.scrape(ms);
+    incident.verdict(ms + 10, "opa").health
+}
+
+fn timed_out() -> ProbeOutcome {
+    let phase = Phase::Connect;
+    ProbeOutcome::TimedOut { phase }
+}
+
+/// A hook that hung from 10 s to 20 s, and was found to be well at 22 s.
+fn recovered() -> Incident {
+    let mut incident = Incident::calm(&[&hook("opa", 1)]);
+    for second in [14, 16, 18, 20] {
+        count(&mut incident, 0.0, 4.0);
+        health(&mut incident, second, timed_out());
+    }
+    assert_eq!(incident.verdict(20 * SECOND + 20, "opa").health, Health::Failing);
+    count(&mut incident, 20.0, 0.0);
+    assert_eq!(health(&mut incident, 22, alive()), Health::Healthy);
+    incident
+}
+
+#[test]
+fn a_hook_that_was_found_well_is_not_named_again_for_calls_that_began_before() {
+    let mut incident = recovered();
+    for second in [24, 26, 28, 30] {
+        count(&mut incident, 20.0, 4.0);
+        assert_eq!(
+            health(&mut incident, second, alive()),
+            Health::Healthy,
+            "{second} s"
+        );
+    }
+}
+
+#[test]
+fn a_hook_that_was_found_well_is_named_again_for_calls_that_began_after() {
+    let mut incident = recovered();
+    for second in (24..=34).step_by(2) {
+        count(&mut incident, 20.0, 4.0);
+        health(&mut incident, second, alive());
+    }
+    assert_eq!(incident.verdict(34 * SECOND + 20, "opa").health, Health::Failing);
+}
+
+#[test]
+fn a_hook_that_was_found_well_is_named_again_at_once_when_its_backends_are_dead() {
+    let mut incident = recovered();
+    count(&mut incident, 0.0, 4.0);
+    assert_eq!(health(&mut incident, 24, timed_out()), Health::Failing);
+}
+
+#[test]
+fn a_hook_that_is_called_rarely_stays_named_until_a_call_is_answered() {
+    let mut incident = Incident::calm(&[&hook("opa", 1)]);
+    count(&mut incident, 0.0, 3.0);
+    assert_eq!(health(&mut incident, 90, alive()), Health::Failing);
+    for second in (92..=120).step_by(2) {
+        count(&mut incident, 0.0, if second % 10 == 0 { 1.0 } else { 0.0 });
+        assert_eq!(
+            health(&mut incident, second, alive()),
+            Health::Failing,
+            "{second} s"
+        );
+    }
+    count(&mut incident, 5.0, 0.0);
+    assert_eq!(health(&mut incident, 122, alive()), Health::Healthy);
+}
+
+fn writes(incident: &mut Incident, second: u64, ok: f64, failed: f64) -> Writes {
+    incident.count_writes(ok, 0.005, 0.004);
+    incident.count_writes(failed, 0.005, 0.004);
+    incident.counters.write_results.ok -= failed;
+    incident.counters.write_results.failed += failed;
+    incident.scrape(second * SECOND);
+    incident.tick(second * SECOND + 10).control_plane.writes
+}
+
+#[test]
+fn writes_that_were_blocked_still_are_while_many_of_them_fail() {
+    let mut incident = Incident::calm(&[&hook("opa", 1)]);
+    assert_eq!(writes(&mut incident, 12, 8.0, 5.0), Writes::Flowing);
+    assert_eq!(writes(&mut incident, 14, 7.0, 7.0), Writes::Blocked);
+    for second in (16..=40).step_by(2) {
+        assert_eq!(
+            writes(&mut incident, second, 8.0, 5.0),
+            Writes::Blocked,
+            "{second} s"
+        );
+    }
+    for second in (42..=50).step_by(2) {
+        writes(&mut incident, second, 14.0, 0.0);
+    }
+    assert_eq!(writes(&mut incident, 52, 14.0, 0.0), Writes::Flowing);
+}
+
+#[test]
+fn writes_that_flowed_a_moment_ago_do_so_still_when_one_canary_has_no_answer() {
+    let mut incident = Incident::calm(&[&hook("opa", 1)]);
+    let why = || "connection refused".to_owned();
+    incident.canary(11 * SECOND, 3, CanaryOutcome::Unreachable { why: why() });
+    let writes = |incident: &mut Incident, ms: u64| incident.tick(ms).control_plane.writes;
+    assert_eq!(writes(&mut incident, 12 * SECOND), Writes::Flowing);
+    assert_eq!(writes(&mut incident, 25 * SECOND), Writes::Unknown);
+}
