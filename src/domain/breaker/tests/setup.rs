@@ -126,7 +126,7 @@ impl Setup {
             fallback: PolicyRule {
                 rungs: self.rungs.clone(),
                 hold: Some(UNIT * self.hold),
-                longest: self.longest.map_or(forever, |longest| UNIT * longest),
+                longest: Some(self.longest.map_or(forever, |longest| UNIT * longest)),
                 at_limit: Some(AtLimit::Restore),
                 ..PolicyRule::fallback()
             },
@@ -188,9 +188,11 @@ impl Setup {
             },
             meets_control_plane: true,
             ignores: false,
+            dead: false,
             place: None,
             conditions_full: false,
             ceiling: object.ceiling,
+            permit: Permit::Nothing,
             subject: Arc::default(),
         }
     }

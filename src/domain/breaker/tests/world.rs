@@ -39,6 +39,7 @@ impl Object {
             uid: "u".into(),
             shown: self.shown.clone(),
             ceiling: self.ceiling,
+            permit: Permit::Nothing,
             left_over: self.left_over,
             by_hand_until: None,
         }

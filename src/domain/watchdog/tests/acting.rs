@@ -412,6 +412,23 @@ fn a_hook_that_is_shielded_goes_on_being_named_though_every_canary_is_spared() {
     }
 }
 
+/// Else what goes further than a shield would have to wait until the first calls have timed out.
+#[test]
+fn a_canary_that_was_sent_before_the_shield_goes_on_speaking_against_the_hook() {
+    let opa = hook("opa", 2);
+    let mut incident = outage(&opa);
+    let shielded = changed(&opa, "hookwatch.dev/shield");
+    incident.inventory(13 * SECOND + 200, vec![shielded.clone()]);
+    incident.canary(13 * SECOND + 300, 5, CanaryOutcome::Written);
+    let during = incident.facts(14 * SECOND, &opa);
+    assert!(during.sure && during.is_culprit(), "{during:?}");
+    assert_eq!(during.witnesses, witnesses(&[Witness::Probes, Witness::Canary]));
+    // It came back, and those that are sent now are spared.
+    incident.canary(11 * SECOND, 3_100, CanaryOutcome::Written);
+    let after = incident.facts(14 * SECOND + 200, &opa);
+    assert!(!after.witnesses.contains(&Witness::Canary), "{after:?}");
+}
+
 #[test]
 fn a_canary_that_is_configured_covers_a_hook_that_no_other_meets() {
     let mut pods = hook("pods", 1);
