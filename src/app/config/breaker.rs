@@ -236,6 +236,7 @@ breaker:
             "breaker.rules[0].rungs[1]",
             "breaker.rules[0].hold",
             "breaker.rules[0].atLimit",
+            "breaker.rules[0].skipWhileDead",
             "breaker.rules[0].colour",
         ];
         assert_eq!(errors, Err(expected.map(str::to_owned).into()));
