@@ -201,9 +201,11 @@ fn skipped_for(entry: &Entry, now: Time) -> Duration {
 /// Why nobody permits to skip a hook while it is dead; `None` where somebody does.
 fn not_permitted(id: &HookId, hook: &HookMemory, facts: &Facts, rule: &PolicyRule) -> Option<&'static str> {
     // By the newest version of the object that is known.
-    let read = hook.read.as_ref().map(|(_, view)| view.permit);
+    let read = hook.read.as_ref().map(|(_, view)| (view.permit, view.ignores));
+    let (permit, ignores) = read.unwrap_or((facts.permit, facts.ignores));
     let by_rule = rule.skip_while_dead;
-    match read.unwrap_or(facts.permit) {
+    match permit {
+        _ if !ignores => Some("its failurePolicy is not Ignore"),
         // What it makes of objects is lost with it: the operator has to mean this very one.
         _ if id.kind == HookKind::Mutating && !(by_rule && rule.names(&id.configuration)) => {
             Some("a mutating webhook is skipped while dead only by a rule that names its configuration")

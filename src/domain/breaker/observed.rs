@@ -91,6 +91,8 @@ pub struct View {
     pub ceiling: Ceiling,
     /// What the owner permits beyond the rules, as it stands on this very version.
     pub permit: Permit,
+    /// Its failures are ignored, by this very version.
+    pub ignores: bool,
     /// Nothing of hookwatch's is in force, and something is still written down about it.
     pub left_over: bool,
     /// It was bypassed by hand, until then.

@@ -29,6 +29,7 @@ impl View {
             shown,
             ceiling: ceiling(object),
             permit: permit(object),
+            ignores: ignores(object, webhook),
         }
     }
 
@@ -40,6 +41,7 @@ impl View {
             shown: Shown::Gone,
             ceiling: Ceiling::Open,
             permit: Permit::Nothing,
+            ignores: false,
             left_over: false,
             by_hand_until: None,
         }
@@ -62,6 +64,12 @@ pub fn ceiling(object: &Value) -> Ceiling {
 /// What the owner of an object permits beyond the rules.
 pub fn permit(object: &Value) -> Permit {
     Permit::read(object["metadata"]["annotations"][PERMIT_ANNOTATION].as_str())
+}
+
+/// Whether the failures of one of its webhooks are ignored.
+fn ignores(object: &Value, webhook: &str) -> bool {
+    let mut webhooks = object["webhooks"].as_array().into_iter().flatten();
+    webhooks.any(|entry| entry["name"] == webhook && entry["failurePolicy"] == "Ignore")
 }
 
 /// What rules can go by of an object. What is longer than any of them would be is left out.
@@ -179,7 +187,11 @@ mod tests {
             let object = object(json!({PERMIT_ANNOTATION: said}), json!([]));
             let view = View::of(Some(&object), "w");
             assert_eq!((view.permit, view.ceiling), (permit, Ceiling::Open), "{said}");
+            assert!(!view.ignores);
         }
+        let mut object = object(json!({}), json!([]));
+        object["webhooks"][0]["failurePolicy"] = "Ignore".into();
+        assert!(View::of(Some(&object), "w").ignores && !View::of(Some(&object), "v").ignores);
     }
 
     fn noted(entry: Value) -> Value {

@@ -34,6 +34,7 @@ pub(super) fn view(version: &str, shown: Shown) -> View {
         shown,
         ceiling: Ceiling::Open,
         permit: Permit::Nothing,
+        ignores: false,
         left_over: false,
         by_hand_until: None,
     }
@@ -122,6 +123,7 @@ impl Incident {
             by_hand_until: self.by_hand_until,
             ceiling: self.ceiling,
             permit: self.permit,
+            ignores: self.facts.ignores,
             ..view(&self.version.to_string(), self.shown.clone())
         }
     }

@@ -61,6 +61,7 @@ impl World {
             by_hand_until: None,
             ceiling: Ceiling::Open,
             permit: Permit::Nothing,
+            ignores: false,
         }
     }
 
