@@ -46,13 +46,10 @@ impl Breaker {
         now: Time,
     ) -> Option<&'static str> {
         let facts = hook.facts.as_ref()?;
-        if !self.settings.guards.on(Guard::Dead) {
-            return None;
-        }
         if let Some(why) = not_permitted(id, hook, facts, rule) {
             return Some(why);
         }
-        if !facts.dead {
+        if !self.is_dead(facts) {
             return Some("nothing shows that it answers nobody");
         }
         let skips = entry.and_then(|entry| entry.skips)?;
@@ -64,6 +61,10 @@ impl Breaker {
         } else {
             waits.then_some("it was skipped a short while ago")
         }
+    }
+
+    fn is_dead(&self, facts: &Facts) -> bool {
+        facts.dead || !self.settings.guards.on(Guard::Dead)
     }
 
     /// What is to be done about a skip while dead that is in force; `None` where there is none.
@@ -128,7 +129,7 @@ impl Breaker {
             && not_permitted(id, hook, facts, rule).is_none();
         if !facts.ignores {
             Some("Its failurePolicy is not Ignore any more: it is shielded.")
-        } else if !facts.dead {
+        } else if !self.is_dead(facts) {
             Some("Nothing shows any more that it answers nobody: it is shielded.")
         } else if !permitted {
             Some("It may not be skipped any more: it is shielded.")
