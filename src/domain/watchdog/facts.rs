@@ -10,7 +10,7 @@ use super::tampering::Tampering;
 use crate::domain::breaker::{CanaryWord, Ceiling, Facts, Judged, Permit, Witness};
 use crate::domain::bypass::CONDITION_PREFIX;
 use crate::domain::bypass::edit::MAX_CONDITIONS;
-use crate::domain::canaries::CanaryMemory;
+use crate::domain::canaries::{CanaryMemory, Named};
 use crate::domain::canary::{CanaryOutcome, CanaryTarget};
 use crate::domain::diagnose::evidence::Evidence;
 use crate::domain::diagnose::probes::counted;
@@ -145,17 +145,18 @@ impl Court<'_> {
         let canaries = &self.scene.seen.canaries;
         // What was called elsewhere is another hook of that name, even if that is gone again.
         let called_here = |url: &Option<String>| url.as_deref().is_none_or(|url| hook.is_called_at(url));
+        // What was sent before the shield met the hook, though those that are sent now are spared.
+        let shielded = evidence
+            .reconfigured
+            .filter(|_| evidence.bypass == Some(Bypass::Shield));
+        let counts = |named: &Named<'_>| named.current || shielded.is_some_and(|at| named.started < at);
         let mut named = canaries.naming(&hook.id.webhook, now);
-        if named.any(|named| named.current && called_here(&named.failure.url)) {
+        if named.any(|named| counts(&named) && called_here(&named.failure.url)) {
             return true;
         }
         let is_late =
             |memory: &CanaryMemory| self.scene.hung_for(memory).is_some() || memory.slow(now).is_some();
         let reaching = self.scene.seen.coverage.reaching(hook);
-        // One that was sent before the shield waits for the hook, though those that are sent now are spared.
-        let shielded = evidence
-            .reconfigured
-            .filter(|_| evidence.bypass == Some(Bypass::Shield));
         let waits = |memory: &CanaryMemory| shielded.is_some_and(|at| memory.waits_since_before(at, now));
         let mut late = self.scene.seen.coverage.of(&hook.id).to_vec();
         late.retain(|target| {

@@ -423,9 +423,32 @@ fn a_canary_that_was_sent_before_the_shield_goes_on_speaking_against_the_hook() 
     let during = incident.facts(14 * SECOND, &opa);
     assert!(during.sure && during.is_culprit(), "{during:?}");
     assert_eq!(during.witnesses, witnesses(&[Witness::Probes, Witness::Canary]));
-    // It came back, and those that are sent now are spared.
-    incident.canary(11 * SECOND, 3_100, CanaryOutcome::Written);
-    let after = incident.facts(14 * SECOND + 200, &opa);
+    // It is refused in the end, and is remembered for a minute.
+    incident.canary(
+        11 * SECOND,
+        10 * SECOND,
+        refusal("opa", "context deadline exceeded"),
+    );
+    let mut speaks = |second: u64| {
+        for backend in 0..2 {
+            incident.probe_late((second - 3) * SECOND, &opa, backend, 2 * SECOND);
+        }
+        incident.canary(second * SECOND - 100, 5, CanaryOutcome::Written);
+        let facts = incident.facts(second * SECOND, &shielded);
+        facts.witnesses.contains(&Witness::Canary)
+    };
+    assert!(speaks(22));
+    assert!(!speaks(90));
+}
+
+#[test]
+fn a_late_canary_that_came_back_before_the_shield_speaks_against_nobody() {
+    let opa = hook("opa", 2);
+    let mut incident = outage(&opa);
+    incident.canary(11 * SECOND, 2_150, CanaryOutcome::Written);
+    let shielded = changed(&opa, "hookwatch.dev/shield");
+    incident.inventory(13 * SECOND + 200, vec![shielded.clone()]);
+    let after = incident.facts(14 * SECOND, &shielded);
     assert!(!after.witnesses.contains(&Witness::Canary), "{after:?}");
 }
 
