@@ -20,7 +20,9 @@
 
 pub mod action;
 pub mod book;
+mod budget;
 pub mod choice;
+mod dead;
 mod decide;
 pub mod guards;
 mod hear;
@@ -43,11 +45,11 @@ use crate::domain::hook::HookId;
 use crate::domain::time::Time;
 
 pub use action::{Action, Change, Expects, News, Stage, To, Told};
-pub use book::{Book, Entry, Freeze, Place, Version};
+pub use book::{Book, Entry, Freeze, Place, Skips, Version};
 pub use choice::Choice;
 pub use guards::HeldBack;
 pub use observed::{CanaryWord, Doubt, Facts, Judged, Observation, Outcome, Shown, Ticket, View, Witness};
-pub use policy::{AtLimit, Ceiling, Matches, Pattern, Policy, PolicyRule, Rung, Subject};
+pub use policy::{AtLimit, Ceiling, Matches, Pattern, Permit, Policy, PolicyRule, Rung, Subject};
 
 pub use standing::HookStanding;
 
@@ -227,6 +229,8 @@ struct HookMemory {
     /// Since when it is bypassed, as far as we saw.
     bypassed_since: Option<Time>,
     probation_since: Option<Time>,
+    /// Since when it is skipped, as far as we saw.
+    skipped_since: Option<Time>,
     /// Since when it is to be put back.
     leaving_since: Option<Time>,
     /// Relapses on probation that do not stand in the book.

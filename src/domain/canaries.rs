@@ -274,6 +274,13 @@ impl CanaryMemory {
             .filter(move |sent| now.since((*sent).max(resumed)) >= self.slowest.patience(now))
     }
 
+    /// Whether one that was sent before an instant is still not back, whatever got through since.
+    pub fn waits_since_before(&self, instant: Time, now: Time) -> bool {
+        let (resumed, patience) = (self.resumed, self.slowest.patience(now));
+        let mut sent = self.overdue.range(..instant).map(|(sent, _)| *sent);
+        sent.any(|sent| now.since(sent.max(resumed)) >= patience)
+    }
+
     /// When the canary was sent that is late.
     pub fn late_since(&self, now: Time) -> Option<Time> {
         self.late(now).map(|(started, _)| started)

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::hook::HookKind;
 use super::row;
-use super::snapshot::{Scrape, Snapshot, WriteSeries};
+use super::snapshot::{HookSeries, Scrape, Snapshot, WriteSeries};
 use super::thresholds as t;
 use super::time::Time;
 
@@ -317,6 +317,21 @@ impl History {
         merged
     }
 
+    /// What each process counted of a hook over as few of its newest intervals as are so long together, and when the first
+    /// of all of them began. `None` when one of them was not heard of lately, or not for so long.
+    pub fn each_over(
+        &self,
+        span: Duration,
+        key: &(HookKind, String),
+        now: Time,
+    ) -> Option<(Time, Vec<HookSeries>)> {
+        let running = self.replicas.iter().filter(|known| !self.has_ended(*known));
+        let each = running.map(|(_, replica)| replica.over(span, key, now));
+        let each: Vec<(Time, HookSeries)> = each.collect::<Option<_>>()?;
+        let from = each.iter().map(|(from, _)| *from).min()?;
+        Some((from, each.into_iter().map(|(_, series)| series).collect()))
+    }
+
     /// A process that began at the same address after this one was heard of last has told what it counts since: this
     /// one has ended, and what it counted in its last interval says nothing about now.
     fn has_ended(&self, ((target, _), replica): (&ReplicaKey, &Replica)) -> bool {
@@ -369,6 +384,29 @@ impl History {
 }
 
 impl Replica {
+    /// See [`History::each_over`].
+    fn over(&self, span: Duration, key: &(HookKind, String), now: Time) -> Option<(Time, HookSeries)> {
+        let newest = self
+            .intervals
+            .back()
+            .filter(|newest| now.since(newest.to) < t::recent())?;
+        let mut counted = HookSeries::default();
+        for interval in self
+            .intervals
+            .iter()
+            .rev()
+            .take_while(|interval| !interval.is_long())
+        {
+            if let Some(series) = interval.gained.hooks.get(key) {
+                counted.add(series);
+            }
+            if newest.to.since(interval.from) >= span {
+                return Some((interval.from, counted));
+            }
+        }
+        None
+    }
+
     /// Adds up the intervals that ended after an instant, the newest among them in any case, unless just these are
     /// added up already; `None` when the newest is too old or too long to speak for now.
     fn sum(&mut self, which: usize, now: Time, after: Time) -> Option<&Window> {

@@ -29,6 +29,8 @@ pub struct BackendMemory {
     /// When hookwatch last went on after it had stood still.
     resumed: Time,
     was_alive: bool,
+    /// When the last answer came, on whichever connection.
+    answered: Time,
     /// As last seen.
     pub(super) certificates: CertificateFacts,
 }
@@ -88,6 +90,9 @@ impl BackendMemory {
         self.certificates.served_not_after = seen.served_not_after.or(self.certificates.served_not_after);
         self.certificates.ca_not_after = seen.ca_not_after;
         self.was_alive |= report.outcome.is_alive();
+        if report.outcome.is_alive() {
+            self.answered = self.answered.max(report.started + report.took);
+        }
         if report.connection == Connection::Kept {
             return;
         }
@@ -127,6 +132,11 @@ impl BackendMemory {
         let ended = |known: &&ProbeReport| known.started + known.took <= until;
         let mut alive = self.fresh.iter().filter(|known| known.outcome.is_alive());
         alive.rfind(ended).map(|known| known.started)
+    }
+
+    /// Whether it answered nothing since an instant, on a fresh connection or a kept one, while hookwatch was awake.
+    pub fn is_silent_since(&self, since: Time) -> bool {
+        self.answered < since && self.resumed < since
     }
 
     /// Its state now.

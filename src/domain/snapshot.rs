@@ -452,7 +452,8 @@ impl HookSeries {
         }
     }
 
-    fn add(&mut self, other: &Self) {
+    /// Adds another one's gains to these.
+    pub fn add(&mut self, other: &Self) {
         self.calls.add(&other.calls);
         self.rejected.add(&other.rejected);
         self.writes.add(&other.writes);

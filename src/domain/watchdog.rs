@@ -5,6 +5,7 @@
 //! list of events, and a recording replays to the same verdicts.
 
 mod attention;
+mod dead;
 mod facts;
 mod messages;
 mod tampering;

@@ -165,11 +165,8 @@ pub fn config(kubeconfig: &Path, rung: Rung) -> Config {
     };
     let mut config = Config::parse("", &arguments).unwrap();
     config.auto_break = AutoBreak::On;
-    let up_to = Rung::ALL.into_iter().filter(|other| *other <= rung);
-    config.breaker.fallback.rungs = match rung {
-        Rung::Ignore => [rung].into(),
-        _ => up_to.collect(),
-    };
+    // With a shield permitted as well it would come first.
+    config.breaker.fallback.rungs = [rung].into();
     config.probes.interval = config.probes.alert_interval;
     config.canaries.interval = config.canaries.alert_interval;
     config.scrapes.interval = config.scrapes.alert_interval;

@@ -68,9 +68,9 @@ fn rule(section: &mut Section<'_>) -> Option<PolicyRule> {
     let (says_mode, says_rungs) = (section.says("mode"), section.says("rungs"));
     let mode = Some(section.auto_break("mode", None)).filter(|_| says_mode);
     let rungs = Some(section.set("rungs", Rung::parse)).filter(|_| says_rungs);
-    let says_hold = section.says("hold");
+    let (says_hold, says_longest) = (section.says("hold"), section.says("longest"));
     let hold = section.span("hold", default.hold(Rung::Skip), Duration::ZERO..=MINUTE * 10);
-    let longest = section.span("longest", default.longest, MINUTE..=DAY * 7);
+    let longest = section.span("longest", default.longest(), MINUTE..=DAY * 7);
     let at_limit = section.text("atLimit").and_then(|text| {
         let read = AtLimit::parse(&text);
         read.map_err(|why| section.error("atLimit", why)).ok()
@@ -80,8 +80,9 @@ fn rule(section: &mut Section<'_>) -> Option<PolicyRule> {
         matches,
         mode: mode.unwrap_or(default.mode),
         rungs: rungs.unwrap_or(default.rungs),
+        skip_while_dead: section.flag("skipWhileDead", default.skip_while_dead),
         hold: says_hold.then_some(hold),
-        longest,
+        longest: says_longest.then_some(longest),
         at_limit,
         page: section.text("page").map(Into::into),
     })
@@ -183,6 +184,7 @@ breaker:
         labels: {tier: mesh}
         causes: [Hanging]
       rungs: [shield, skip]
+      skipWhileDead: true
       hold: 5s
       longest: 30m
       atLimit: hold
@@ -197,9 +199,11 @@ breaker:
         assert_eq!(rule.rungs, BTreeSet::from([Rung::Shield, Rung::Skip]));
         assert_eq!(
             (rule.hold, rule.longest),
-            (Some(Duration::from_secs(5)), MINUTE * 30)
+            (Some(Duration::from_secs(5)), Some(MINUTE * 30))
         );
         assert_eq!(rule.at_limit, Some(AtLimit::Hold));
+        assert!(rule.skip_while_dead && !policy.rules[1].skip_while_dead);
+        assert_eq!((policy.rules[1].hold, policy.rules[1].longest), (None, None));
         assert_eq!(rule.page.as_deref(), Some("mesh-team"));
         assert_eq!(rule.matches.configurations.len(), 2);
         assert_eq!(policy.rules[1].mode, AutoBreak::Plan);
@@ -216,6 +220,7 @@ breaker:
     - match: {kinds: [converting], configurations: ['a*b'], labels: {a: 1}, causes: [Bored]}
       rungs: [shield, jump]
       atLimit: wait
+      skipWhileDead: sometimes
       hold: never
       colour: blue
 ",
@@ -231,6 +236,7 @@ breaker:
             "breaker.rules[0].rungs[1]",
             "breaker.rules[0].hold",
             "breaker.rules[0].atLimit",
+            "breaker.rules[0].skipWhileDead",
             "breaker.rules[0].colour",
         ];
         assert_eq!(errors, Err(expected.map(str::to_owned).into()));

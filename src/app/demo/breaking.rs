@@ -13,7 +13,7 @@ use super::assessment::{Assessment, HookStanding};
 use super::judge::{SeenVerdict, rounded};
 use super::timeline::Event;
 use super::without::WithoutBreaker;
-use crate::domain::bypass::{FIELD_MANAGER, touched};
+use crate::domain::bypass::{FIELD_MANAGER, Rung, touched};
 use crate::lab::cluster::LabHook;
 use crate::lab::workload::{FirstSuccess, Flow};
 
@@ -57,7 +57,7 @@ pub struct Breaking {
     /// What was last told of each hook.
     told: BTreeMap<String, String>,
     held_back: BTreeMap<String, (String, String)>,
-    /// The webhooks that were bypassed, the first one first, and how far.
+    /// The webhooks that were bypassed, the first one first, and how far at most.
     bypassed: Vec<(String, String)>,
     bypassed_after: Option<Duration>,
     bypassed_at: Option<Instant>,
@@ -102,6 +102,11 @@ impl Breaking {
     /// Whether something was bypassed.
     pub fn has_bypassed(&self) -> bool {
         self.bypassed_at.is_some()
+    }
+
+    /// Since when as much is bypassed as ever was: writes before that say nothing of it.
+    pub fn bypassed_at(&self) -> Option<Instant> {
+        self.bypassed_at
     }
 
     /// Whether what is to be seen while the fault lasts was seen.
@@ -166,8 +171,14 @@ impl Breaking {
             if self.bypassed_at.is_none() {
                 (self.bypassed_at, self.bypassed_after) = (Some(Instant::now()), Some(since.elapsed()));
             }
-            if !self.bypassed.iter().any(|(known, _)| known == webhook) {
-                self.bypassed.push((webhook.clone(), rung.clone()));
+            match self.bypassed.iter_mut().find(|(known, _)| known == webhook) {
+                // What goes further than a shield comes after it.
+                Some((_, known)) if Rung::parse(known).ok() < Rung::parse(rung).ok() => {
+                    known.clone_from(rung);
+                    self.bypassed_at = Some(Instant::now());
+                }
+                Some(_) => {}
+                None => self.bypassed.push((webhook.clone(), rung.clone())),
             }
         }
         self.told.insert(webhook.clone(), state);

@@ -377,11 +377,11 @@ impl<'a> Director<'a> {
             // What succeeds after the fault was removed is not the breaker's merit.
             let first = self.stage.workload.first_success();
             let first = first.filter(|_| matches!(phase, Phase::Fault(_)));
-            let before = breaking.has_bypassed();
+            let before = breaking.bypassed_at();
             for event in breaking.observe(fault, assessment, first) {
                 self.teller.tell(event)?;
             }
-            if breaking.has_bypassed() && !before {
+            if breaking.bypassed_at() != before {
                 self.stage.workload.count_flows();
             }
         }

@@ -211,9 +211,9 @@ impl Driver {
         judged.inventory_is_old |= self.match_conditions.is_none();
         for (hook, facts) in &mut judged.hooks {
             match self.sights.owner(hook) {
-                Some((subject, ceiling)) => {
-                    facts.subject = Arc::clone(subject);
-                    facts.ceiling = *ceiling;
+                Some(owner) => {
+                    facts.subject = Arc::clone(&owner.subject);
+                    (facts.ceiling, facts.permit) = (owner.ceiling, owner.permit);
                 }
                 // Its owner may have said something that was not read yet.
                 None => {

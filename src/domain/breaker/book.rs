@@ -105,6 +105,24 @@ pub struct Entry {
     /// A person did it. Whoever takes that away reverts nothing of ours.
     #[serde(default)]
     pub by_hand: bool,
+    /// Its skips while dead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skips: Option<Skips>,
+}
+
+/// What is remembered of the skips of a hook that was dead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Skips {
+    /// The last one is in force, or about to be.
+    pub on: bool,
+    /// When the last one was decided on, by the clock of who did.
+    pub since: Time,
+    /// How many there were.
+    pub times: u8,
+    /// One lasted as long as it may: not again before the line is forgotten.
+    #[serde(default)]
+    pub spent: bool,
 }
 
 impl Entry {
@@ -171,6 +189,12 @@ mod tests {
             contested: false,
             spent: true,
             by_hand: false,
+            skips: Some(Skips {
+                on: true,
+                since: Time::from_unix_millis(5),
+                times: 3,
+                spent: false,
+            }),
         };
         let book = Book {
             frozen: Some(Freeze {

@@ -50,38 +50,36 @@ impl Choice {
 /// What speaks against a rung, with the reason to publish.
 type Against = (HeldBack, String);
 
-/// Chooses the smallest rung that gives back what the hook takes, of those that are permitted and possible.
-///
-/// `ceiling` is the owner's, read from the newest version of the object that is known. `match_conditions`: whether the
-/// API servers know them.
-///
-/// # Errors
-/// With the reason, when there is none.
-pub(super) fn choose(
-    facts: &Facts,
-    rule: &PolicyRule,
-    ceiling: Ceiling,
-    match_conditions: bool,
-    guards: Guards,
-) -> Result<Choice, HeldBack> {
-    let Some(cause) = facts.cause else {
-        return Err(HeldBack::Evidence);
-    };
-    let ceiling = match guards.on(Guard::Ceiling) {
-        true => ceiling,
-        false => Ceiling::Open,
-    };
-    match ceiling {
-        Ceiling::Off => return Err(HeldBack::OptedOut),
-        Ceiling::Unreadable => return Err(HeldBack::AnnotationUnreadable),
-        Ceiling::Open | Ceiling::At(_) => {}
-    }
-    let against = |rung: Rung| -> Option<Against> {
-        if !rule.rungs.contains(&rung) && guards.on(Guard::Policy) {
-            let why = format!("the rule {:?} does not permit it", rule.name);
+/// What rungs are held against beside the facts.
+pub(super) struct Bounds<'a> {
+    /// The rule that counts.
+    pub(super) rule: &'a PolicyRule,
+    /// The owner's, read from the newest version of the object that is known.
+    pub(super) ceiling: Ceiling,
+    /// Whether the API servers know `matchConditions`.
+    pub(super) match_conditions: bool,
+    /// Nothing beyond it is taken yet.
+    pub(super) most: Rung,
+    /// Why a hook whose failures are ignored may not be skipped; `None` where it may.
+    pub(super) not_dead: Option<&'static str>,
+    pub(super) guards: Guards,
+}
+
+impl Bounds<'_> {
+    /// What speaks against a rung for a hook that fails from this cause.
+    fn against(&self, rung: Rung, facts: &Facts, cause: Cause) -> Option<Against> {
+        let guards = self.guards;
+        let dead = facts.ignores && self.not_dead.is_none();
+        if facts.ignores && rung == Rung::Skip {
+            // Permitted apart from the rungs of the rule.
+            if let Some(why) = self.not_dead {
+                return Some((HeldBack::WeakEvidence, why.to_owned()));
+            }
+        } else if !self.rule.rungs.contains(&rung) && guards.on(Guard::Policy) {
+            let why = format!("the rule {:?} does not permit it", self.rule.name);
             return Some((HeldBack::Policy, why));
         }
-        if !ceiling.permits(rung) {
+        if !self.ceiling.permits(rung) {
             let why = "the annotation hookwatch.dev/breaker does not permit it".to_owned();
             return Some((HeldBack::Ceiling, why));
         }
@@ -94,11 +92,11 @@ pub(super) fn choose(
             };
             return Some((HeldBack::WeakEvidence, why));
         }
-        if rung > Rung::Shield && facts.ignores && guards.on(Guard::WeakEvidence) {
+        if rung == Rung::Ignore && facts.ignores && guards.on(Guard::WeakEvidence) {
             let why = "a hook whose failures are ignored refuses no write".to_owned();
             return Some((HeldBack::WeakEvidence, why));
         }
-        if rung < Rung::Ignore && !match_conditions {
+        if rung < Rung::Ignore && !self.match_conditions {
             let why = "the API server knows no matchConditions".to_owned();
             return Some((HeldBack::ServerTooOld, why));
         }
@@ -106,13 +104,31 @@ pub(super) fn choose(
             let why = "the webhook has as many matchConditions as the API server takes".to_owned();
             return Some((HeldBack::NoRoom, why));
         }
-        if rung == Rung::Shield && !facts.meets_control_plane {
+        // A dead hook is shielded first in any case.
+        if rung == Rung::Shield && !facts.meets_control_plane && !dead {
             let why = "the hook is asked about nothing that it spares".to_owned();
             return Some((HeldBack::NothingToShield, why));
         }
-        None
+        (rung > self.most).then(|| (HeldBack::Policy, "a shield comes first".to_owned()))
+    }
+}
+
+/// Chooses the smallest rung that gives back what the hook takes, of those that are permitted and possible.
+///
+/// # Errors
+/// With the reason, when there is none.
+pub(super) fn choose(facts: &Facts, bounds: &Bounds<'_>) -> Result<Choice, HeldBack> {
+    let Some(cause) = facts.cause else {
+        return Err(HeldBack::Evidence);
     };
-    let judged: Vec<(Rung, Option<Against>)> = Rung::ALL.map(|rung| (rung, against(rung))).into();
+    match bounds.ceiling {
+        Ceiling::Off => return Err(HeldBack::OptedOut),
+        Ceiling::Unreadable => return Err(HeldBack::AnnotationUnreadable),
+        Ceiling::Open | Ceiling::At(_) => {}
+    }
+    let judged: Vec<(Rung, Option<Against>)> = Rung::ALL
+        .map(|rung| (rung, bounds.against(rung, facts, cause)))
+        .into();
     let usable = |rung: &Rung| {
         judged
             .iter()
@@ -122,7 +138,8 @@ pub(super) fn choose(
     let for_everybody = facts.effect == Effect::Blocking && !facts.ignores;
     let beyond = [Rung::Skip, Rung::Ignore].into_iter().find(usable);
     let smallest = Rung::ALL.into_iter().find(usable);
-    let taken = match for_everybody {
+    // Beyond a shield nothing is usable where failures are ignored but a skip while dead.
+    let taken = match for_everybody || facts.ignores {
         true => beyond.or(smallest),
         false => smallest,
     };
@@ -132,6 +149,9 @@ pub(super) fn choose(
     let why = match rung {
         Rung::Shield if for_everybody => format!("{cause}: gives the control plane's own writes back"),
         Rung::Shield => format!("{cause}: gives the control plane's own writes their time back"),
+        Rung::Skip if facts.ignores => format!(
+            "{cause}, and dead: every write is admitted without its review already; gives tenants' writes their time back"
+        ),
         Rung::Skip => format!("{cause}: gives everybody's writes back"),
         Rung::Ignore => format!("{cause}: lets writes pass after a short wait for the hook"),
     };
@@ -140,6 +160,7 @@ pub(super) fn choose(
         .map(|(other, against)| {
             let why = match against {
                 Some((_, why)) => why,
+                None if other < rung && facts.ignores => "it leaves the tenants' writes waiting".to_owned(),
                 None if other < rung => "it leaves the tenants' writes blocked".to_owned(),
                 None => "it goes further than is needed".to_owned(),
             };
@@ -170,7 +191,8 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::domain::breaker::observed::{CanaryWord, Witness};
+    use crate::domain::breaker::observed::{CanaryWord, Doubt, Witness};
+    use crate::domain::breaker::policy::Permit;
     use crate::domain::vocabulary::Health;
 
     fn facts(cause: Cause, effect: Effect) -> Facts {
@@ -185,9 +207,11 @@ mod tests {
             canary: CanaryWord::Unmet,
             meets_control_plane: true,
             ignores: false,
+            dead: false,
             place: None,
             conditions_full: false,
             ceiling: Ceiling::Open,
+            permit: Permit::Nothing,
             subject: Arc::default(),
         }
     }
@@ -199,8 +223,27 @@ mod tests {
         }
     }
 
+    const NOT_DEAD: Option<&str> = Some("it is not dead");
+
+    fn bounds(rule: &PolicyRule) -> Bounds<'_> {
+        Bounds {
+            rule,
+            ceiling: Ceiling::Open,
+            match_conditions: true,
+            most: Rung::Ignore,
+            not_dead: NOT_DEAD,
+            guards: Guards::default(),
+        }
+    }
+
     fn chosen(facts: &Facts, rungs: &[Rung], ceiling: Ceiling, new: bool) -> Result<Rung, HeldBack> {
-        choose(facts, &rule(rungs), ceiling, new, Guards::default()).map(|choice| choice.rung)
+        let rule = rule(rungs);
+        let bounds = Bounds {
+            ceiling,
+            match_conditions: new,
+            ..bounds(&rule)
+        };
+        choose(facts, &bounds).map(|choice| choice.rung)
     }
 
     #[test]
@@ -240,22 +283,72 @@ mod tests {
     }
 
     #[test]
-    fn a_hook_whose_failures_are_ignored_is_shielded_and_never_more_whatever_it_blocks() {
+    fn a_hook_whose_failures_are_ignored_and_that_is_not_dead_is_shielded_and_never_more_whatever_it_blocks()
+    {
         let mut ignoring = facts(Cause::Hanging, Effect::Blocking);
         ignoring.ignores = true;
-        let choice = choose(
-            &ignoring,
-            &rule(&Rung::ALL),
-            Ceiling::Open,
-            true,
-            Guards::default(),
-        )
-        .unwrap();
+        let all = rule(&Rung::ALL);
+        let choice = choose(&ignoring, &bounds(&all)).unwrap();
         assert_eq!(choice.rung, Rung::Shield);
         assert!(choice.why.contains("their time back"), "{}", choice.why);
         let beyond = [Rung::Skip, Rung::Ignore];
         let held_back = chosen(&ignoring, &beyond, Ceiling::Open, true);
         assert_eq!(held_back, Err(HeldBack::WeakEvidence));
+    }
+
+    /// A hook that is dead and may be skipped, with what else there is to it.
+    fn dead(change: impl FnOnce(&mut Facts, &mut Bounds<'_>)) -> Result<Rung, HeldBack> {
+        let rule = PolicyRule::fallback();
+        let mut facts = facts(Cause::Hanging, Effect::Delaying);
+        facts.ignores = true;
+        let mut bounds = Bounds {
+            not_dead: None,
+            ..bounds(&rule)
+        };
+        change(&mut facts, &mut bounds);
+        choose(&facts, &bounds).map(|choice| choice.rung)
+    }
+
+    #[test]
+    fn a_hook_that_is_dead_is_skipped_but_for_whatever_speaks_against_more_than_a_shield() {
+        assert_eq!(dead(|_, _| {}), Ok(Rung::Skip));
+        assert_eq!(dead(|facts, _| facts.effect = Effect::Blocking), Ok(Rung::Skip));
+        let shielded: [fn(&mut Facts, &mut Bounds<'_>); 6] = [
+            |_, bounds| bounds.not_dead = NOT_DEAD,
+            |_, bounds| bounds.ceiling = Ceiling::At(Rung::Shield),
+            |_, bounds| bounds.most = Rung::Shield,
+            |facts, _| facts.cause = Some(Cause::Slow),
+            |facts, _| facts.ambiguous = true,
+            |facts, _| facts.doubt = Some(Doubt::SomeAnswered),
+        ];
+        for (at, change) in shielded.into_iter().enumerate() {
+            assert_eq!(dead(change), Ok(Rung::Shield), "{at}");
+        }
+        assert_eq!(
+            dead(|_, bounds| bounds.ceiling = Ceiling::Off),
+            Err(HeldBack::OptedOut)
+        );
+        assert_eq!(
+            dead(|_, bounds| bounds.match_conditions = false),
+            Err(HeldBack::ServerTooOld)
+        );
+    }
+
+    #[test]
+    fn a_dead_hook_is_shielded_first_even_where_a_shield_spares_nothing() {
+        let tenants_only = |most| {
+            dead(|facts, bounds| {
+                facts.meets_control_plane = false;
+                bounds.most = most;
+            })
+        };
+        assert_eq!(tenants_only(Rung::Shield), Ok(Rung::Shield));
+        assert_eq!(tenants_only(Rung::Ignore), Ok(Rung::Skip));
+        let alive = dead(|facts, bounds| {
+            facts.meets_control_plane = false;
+            bounds.not_dead = NOT_DEAD;
+        });
+        assert_eq!(alive, Err(HeldBack::NothingToShield));
     }
 
     #[test]
@@ -291,7 +384,7 @@ mod tests {
     fn the_rungs_not_taken_are_explained() {
         let hanging = facts(Cause::Hanging, Effect::Blocking);
         let rule = rule(&[Rung::Shield, Rung::Skip]);
-        let choice = choose(&hanging, &rule, Ceiling::Open, true, Guards::default()).unwrap();
+        let choice = choose(&hanging, &bounds(&rule)).unwrap();
         assert_eq!(
             &*choice.words(),
             "Hanging: gives everybody's writes back (not shield: it leaves the tenants' writes blocked; not ignore: \

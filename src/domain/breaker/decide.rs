@@ -1,12 +1,12 @@
 //! What is to be done about one hook now.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
+
 use std::time::Duration;
 
 use super::action::{News, To};
-use super::book::{Book, Entry, Place};
-use super::choice::{Choice, choose};
+use super::book::{Entry, Place, Skips};
+use super::choice::{Bounds, Choice, choose};
 use super::guards::{Guard, HeldBack};
 use super::observed::{Shown, View};
 use super::policy::{Ceiling, PolicyRule, Rung, Subject};
@@ -17,9 +17,6 @@ use crate::domain::fence::AutoBreak;
 use crate::domain::hook::HookId;
 use crate::domain::time::Time;
 use crate::domain::vocabulary::Cause;
-
-/// So many shields of hooks that share their backends count as one.
-const AS_ONE: usize = 50;
 
 impl Breaker {
     pub(super) fn decide(&self, id: &HookId, now: Time) -> Step {
@@ -52,8 +49,8 @@ impl Breaker {
             if !culprit {
                 return Step::default();
             }
-            if let Err(reason) = self.justify(id, hook, None, now) {
-                let step = self.held_back(id, hook, reason);
+            if let Err(reason) = self.justify(id, hook, None, at_first(hook), now) {
+                let step = self.held_back(id, hook, reason, now);
                 // What is only to be waited for is read meanwhile.
                 let read = reason == HeldBack::Hold && hook.read.is_none();
                 return if read {
@@ -89,6 +86,8 @@ impl Breaker {
                 Place::Leaving => self.left(hook, entry, now),
                 Place::Out => self.is_out(id, hook, entry, view, now),
             },
+            // Whether it is skipped as dead shows with the first judgement.
+            (None, Shown::Ours { .. }) if self.memory.judged.is_none() => Step::default(),
             (None, Shown::Ours { rung, .. }) => self.adopt(hook, None, *rung, view, now),
             (Some(entry), Shown::Ours { rung, probation }) => match entry.place {
                 Place::Held => self.bypassed(id, hook, entry, (*rung, *probation), now),
@@ -123,12 +122,42 @@ impl Breaker {
         read.or(facts).unwrap_or_default()
     }
 
-    /// Whether there is reason and leave to bypass a hook, and how far.
+    /// The rung for a hook, `most` at most.
+    fn choice(
+        &self,
+        id: &HookId,
+        hook: &HookMemory,
+        entry: Option<&Entry>,
+        most: Rung,
+        now: Time,
+    ) -> Result<Choice, HeldBack> {
+        let (Some(overall), Some(facts)) = (&self.memory.judged, &hook.facts) else {
+            return Err(HeldBack::Stale);
+        };
+        let guards = self.settings.guards;
+        let rule = self.rule(id, hook, facts.cause.unwrap_or(Cause::Slow));
+        let bounds = Bounds {
+            rule,
+            ceiling: match guards.on(Guard::Ceiling) {
+                true => Self::ceiling(hook),
+                false => Ceiling::Open,
+            },
+            match_conditions: overall.match_conditions,
+            most,
+            not_dead: self.not_dead(id, hook, entry, rule, now),
+            guards,
+        };
+        choose(facts, &bounds)
+    }
+
+    /// Whether there is reason and leave to bypass a hook, and how far: `most` at most, and a shield as long as it is too
+    /// early for more.
     pub(super) fn justify(
         &self,
         id: &HookId,
         hook: &HookMemory,
         entry: Option<&Entry>,
+        most: Rung,
         now: Time,
     ) -> Result<Choice, HeldBack> {
         let guards = self.settings.guards;
@@ -156,13 +185,19 @@ impl Breaker {
         if rule.mode == AutoBreak::Off {
             return Err(HeldBack::Policy);
         }
-        let choice = choose(facts, rule, Self::ceiling(hook), overall.match_conditions, guards)?;
         let behind = match self.memory.leads {
             true => Duration::ZERO,
             false => self.settings.times.follows_after,
         };
-        if now.since(since) < rule.hold(choice.rung) + behind && guards.on(Guard::Hold) {
-            return Err(HeldBack::Hold);
+        let early =
+            |choice: &Choice| now.since(since) < rule.hold(choice.rung) + behind && guards.on(Guard::Hold);
+        // A replica that does not lead goes no deeper than a shield.
+        let most = if self.memory.leads { most } else { Rung::Shield };
+        let mut choice = self.choice(id, hook, entry, most, now)?;
+        if early(&choice) {
+            let shield = self.choice(id, hook, entry, Rung::Shield, now);
+            let shield = shield.ok().filter(|choice| !early(choice));
+            choice = shield.ok_or(HeldBack::Hold)?;
         }
         if entry.is_some_and(|entry| entry.contested) && guards.on(Guard::Contested) {
             return Err(HeldBack::Contested);
@@ -187,30 +222,21 @@ impl Breaker {
 
     /// What would be done, where nothing may be.
     fn plan(&self, id: &HookId, hook: &HookMemory, now: Time) -> Step {
-        match self.justify(id, hook, None, now) {
-            Err(reason) => self.held_back(id, hook, reason),
+        match self.justify(id, hook, None, at_first(hook), now) {
+            Err(reason) => self.held_back(id, hook, reason, now),
             Ok(_) => Step::held_back(HeldBack::Plan),
         }
     }
 
-    fn held_back(&self, id: &HookId, hook: &HookMemory, reason: HeldBack) -> Step {
+    fn held_back(&self, id: &HookId, hook: &HookMemory, reason: HeldBack, now: Time) -> Step {
         if let (HeldBack::Refused, Some(refusal)) = (reason, &hook.refusal) {
             let words = format!("{} {}", reason.sentence(), refusal.why);
             return Step::default().says(News::HeldBack(reason), words);
         }
-        let (Some(overall), Some(facts), HeldBack::Plan) = (&self.memory.judged, &hook.facts, reason) else {
+        if reason != HeldBack::Plan {
             return Step::held_back(reason);
-        };
-        let cause = facts.cause.unwrap_or(Cause::Slow);
-        let rule = self.rule(id, hook, cause);
-        let ceiling = Self::ceiling(hook);
-        match choose(
-            facts,
-            rule,
-            ceiling,
-            overall.match_conditions,
-            self.settings.guards,
-        ) {
+        }
+        match self.choice(id, hook, None, at_first(hook), now) {
             Ok(choice) => Step::default().says(News::WouldBypass(choice.rung), &*choice.words()),
             Err(reason) => Step::held_back(reason),
         }
@@ -225,21 +251,16 @@ impl Breaker {
         view: &View,
         now: Time,
     ) -> Step {
-        let choice = match self.justify(id, hook, over, now) {
-            Ok(choice) => choice,
-            Err(reason) => return self.held_back(id, hook, reason),
+        let room = |choice: Choice| Ok((self.room(id, choice.rung, now)?, choice));
+        let shield = || self.justify(id, hook, over, Rung::Shield, now).and_then(room);
+        let found = self.justify(id, hook, over, at_first(hook), now);
+        // Where there is no room for more there may be for a shield, which is one with others.
+        let found = found.and_then(|choice| room(choice).or_else(|reason| shield().map_err(|_| reason)));
+        let (counts, choice) = match found {
+            Ok(found) => found,
+            Err(reason) => return self.held_back(id, hook, reason, now),
         };
-        let (guards, policy) = (self.settings.guards, &self.settings.policy);
-        if self.others_bypassed(id, choice.rung) >= policy.most_bypassed && guards.on(Guard::Budget) {
-            return Step::held_back(HeldBack::Budget);
-        }
-        let begun = self
-            .book()
-            .map_or(0, |book| begun(book, now, policy.rate_window).count());
-        let joins = self.joins(id, choice.rung);
-        if begun >= policy.rate && !joins && guards.on(Guard::Rate) {
-            return Step::held_back(HeldBack::Rate);
-        }
+        let guards = self.settings.guards;
         if !guards.on(Guard::LedgerFirst) {
             return self.bypass(&choice, over.map_or(0, |entry| entry.relapses));
         }
@@ -248,12 +269,13 @@ impl Breaker {
             relapses: over.map_or(0, |entry| entry.relapses.saturating_add(1)),
             contested: over.is_some_and(|entry| entry.contested),
             spent: over.is_some_and(|entry| entry.spent),
+            skips: over.and_then(|entry| entry.skips).map(Skips::over),
             ..self.line(hook, &choice, view, now)
         };
         let does = Does::Write {
             line: Some(line),
             licence: Some(true),
-            counts: if joins { Counts::Nothing } else { Counts::Begins },
+            counts,
         };
         does.into()
     }
@@ -273,6 +295,7 @@ impl Breaker {
             contested: false,
             spent: false,
             by_hand: false,
+            skips: None,
         }
     }
 
@@ -295,7 +318,7 @@ impl Breaker {
     /// or somebody took the bypass away.
     fn not_there(&self, id: &HookId, hook: &HookMemory, entry: &Entry, view: &View, now: Time) -> Step {
         let (guards, times) = (self.settings.guards, &self.settings.times);
-        let justified = self.justify(id, hook, Some(entry), now);
+        let justified = self.justify(id, hook, Some(entry), entry.rung, now);
         let unchanged = view.version == entry.seen;
         let licence = hook.licence;
         if let (Ok(choice), Some(licence)) = (&justified, licence)
@@ -325,6 +348,7 @@ impl Breaker {
                 since: entry.since,
                 reverts,
                 relapses: entry.relapses,
+                skips: entry.skips,
                 ..self.line(hook, choice, view, now)
             };
             let does = Does::Write {
@@ -341,7 +365,7 @@ impl Breaker {
         let over = now.since(hook.line_since) >= times.patience || !guards.on(Guard::Patience);
         if unchanged && !over {
             return match justified {
-                Err(reason) if hook.failing_since.is_some() => self.held_back(id, hook, reason),
+                Err(reason) if hook.failing_since.is_some() => self.held_back(id, hook, reason, now),
                 _ => Step::default(),
             };
         }
@@ -384,7 +408,7 @@ impl Breaker {
             licence: None,
             counts: Counts::TakesBack(entry.since),
         };
-        let said = self.held_back(id, hook, HeldBack::Refused).says;
+        let said = self.held_back(id, hook, HeldBack::Refused, now).says;
         Step { does, says: said }
     }
 
@@ -413,6 +437,10 @@ impl Breaker {
             contested: over.is_some_and(|entry| entry.contested),
             spent: over.is_some_and(|entry| entry.spent),
             by_hand,
+            skips: match rung == Rung::Skip && hook.ignores() {
+                true => Some(Skips::begun(over.and_then(|entry| entry.skips), now)),
+                false => over.and_then(|entry| entry.skips).map(Skips::over),
+            },
         };
         let does = Does::Write {
             line: Some(line),
@@ -436,45 +464,13 @@ impl Breaker {
             counts: Counts::Nothing,
         }
     }
+}
 
-    /// What counts of all other hooks that are bypassed or about to be, if this one is to be bypassed as far as `rung`.
-    /// Shields of hooks that share their backends count once: it is one fault.
-    pub(super) fn others_bypassed(&self, id: &HookId, rung: Rung) -> usize {
-        let (mut each, mut shields) = (0, BTreeMap::<&str, usize>::new());
-        for (other, rung) in self.bypassed_hooks().filter(|(other, _)| *other != id) {
-            match self.place(other).filter(|_| rung == Rung::Shield) {
-                Some(place) => *shields.entry(place).or_default() += 1,
-                None => each += 1,
-            }
-        }
-        let shields: usize = shields.values().map(|hooks| hooks.div_ceil(AS_ONE)).sum();
-        each + shields - usize::from(self.joins(id, rung))
-    }
-
-    /// Whether a shield of this hook is one with another's, so that neither budget nor rate counts it again.
-    fn joins(&self, id: &HookId, rung: Rung) -> bool {
-        let own = self.place(id).filter(|_| rung == Rung::Shield);
-        let with = self.bypassed_hooks();
-        let with =
-            with.filter(|(other, rung)| *other != id && *rung == Rung::Shield && self.place(other) == own);
-        own.is_some() && (1..AS_ONE).contains(&with.count())
-    }
-
-    /// Where the calls of a hook go that is known.
-    fn place(&self, id: &HookId) -> Option<&str> {
-        self.memory.hooks.get(id)?.facts.as_ref()?.place.as_deref()
-    }
-
-    /// All hooks that are bypassed or about to be, by the book or by what their objects show, with how far.
-    fn bypassed_hooks(&self) -> impl Iterator<Item = (&HookId, Rung)> {
-        let lines = self.book().map(|book| &book.entries).into_iter().flatten();
-        let lines = lines.filter(|(_, entry)| entry.counts());
-        let lines: BTreeMap<&HookId, Rung> = lines.map(|(id, entry)| (id, entry.rung)).collect();
-        let unwritten = self.memory.hooks.iter();
-        let unwritten = unwritten.filter_map(|(id, hook)| Some((id, hook.rung()?)));
-        let unwritten: BTreeMap<&HookId, Rung> =
-            unwritten.filter(|(id, _)| !lines.contains_key(id)).collect();
-        lines.into_iter().chain(unwritten)
+/// How far a bypass goes that is begun. A hook whose failures are ignored may be skipped after that, if it is dead.
+fn at_first(hook: &HookMemory) -> Rung {
+    match hook.ignores() {
+        true => Rung::Shield,
+        false => Rung::Ignore,
     }
 }
 
@@ -482,10 +478,4 @@ impl Breaker {
 pub(super) fn wanted_by_hand(view: &View, now: Time) -> Option<Time> {
     let until = view.by_hand_until.filter(|until| now < *until)?;
     (until.since(now) <= LONGEST_BY_HAND).then_some(until)
-}
-
-/// When bypasses were begun of late. An instant that is yet to come is another clock's, and counts as now.
-pub(super) fn begun(book: &Book, now: Time, window: Duration) -> impl Iterator<Item = Time> {
-    let begun = book.begun.iter().copied();
-    begun.filter(move |begun| now.since(*begun) < window)
 }

@@ -163,6 +163,8 @@ pub(super) enum Guard {
     Policy,
     /// Nor past shield on weak evidence.
     WeakEvidence,
+    /// Nor past shield where its failures are ignored, unless it is dead.
+    Dead,
     /// Not before it has failed for some time.
     Hold,
     /// Nothing is touched unless the mode is `on`.
@@ -200,13 +202,14 @@ pub(super) enum Guard {
 #[cfg(test)]
 impl Guard {
     /// All of them.
-    pub(super) const ALL: [Self; 22] = [
+    pub(super) const ALL: [Self; 23] = [
         Self::Evidence,
         Self::SelfDoubt,
         Self::Stale,
         Self::Ceiling,
         Self::Policy,
         Self::WeakEvidence,
+        Self::Dead,
         Self::Hold,
         Self::Mode,
         Self::Fence,

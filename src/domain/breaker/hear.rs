@@ -262,6 +262,11 @@ impl HookMemory {
         })
     }
 
+    /// Whether its failures are ignored.
+    pub(super) fn ignores(&self) -> bool {
+        self.facts.as_ref().is_some_and(|facts| facts.ignores)
+    }
+
     /// Whether something of hookwatch's that is not in force any more is known to be there.
     pub(super) fn is_left_over(&self) -> bool {
         let read = self.read.as_ref().map(|(_, view)| view);
@@ -290,7 +295,7 @@ impl HookMemory {
     /// Takes in the truth.
     fn sees(&mut self, view: View, now: Time) {
         match view.shown {
-            Shown::Ours { probation, .. } => {
+            Shown::Ours { rung, probation } => {
                 self.bypassed_since.get_or_insert(now);
                 // It has served. If the object is as its owner has it after this, somebody took the bypass away.
                 self.licence = None;
@@ -298,10 +303,14 @@ impl HookMemory {
                     true => _ = self.probation_since.get_or_insert(now),
                     false => self.probation_since = None,
                 }
+                match rung {
+                    Rung::Skip => _ = self.skipped_since.get_or_insert(now),
+                    Rung::Shield | Rung::Ignore => self.skipped_since = None,
+                }
             }
             Shown::Original | Shown::Gone => {
                 (self.bypassed_since, self.probation_since) = (None, None);
-                self.leaving_since = None;
+                (self.skipped_since, self.leaving_since) = (None, None);
                 self.relapses = 0;
             }
             Shown::Foreign => {}

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::book::{Book, Version};
-use super::policy::{Ceiling, Rung, Subject};
+use super::policy::{Ceiling, Permit, Rung, Subject};
 use crate::domain::hook::HookId;
 use crate::domain::time::Time;
 use crate::domain::vocabulary::{Cause, Effect, Health};
@@ -89,6 +89,10 @@ pub struct View {
     pub shown: Shown,
     /// What the owner's annotation permits, as it stands on this very version.
     pub ceiling: Ceiling,
+    /// What the owner permits beyond the rules, as it stands on this very version.
+    pub permit: Permit,
+    /// Its failures are ignored, by this very version.
+    pub ignores: bool,
     /// Nothing of hookwatch's is in force, and something is still written down about it.
     pub left_over: bool,
     /// It was bypassed by hand, until then.
@@ -207,12 +211,17 @@ pub struct Facts {
     pub meets_control_plane: bool,
     /// Its failures are ignored: as long as it fails every write passes it, and the wait is all that a bypass takes off.
     pub ignores: bool,
+    /// Its failures are ignored, and it answers nobody: every request that meets it is admitted without review. While it
+    /// is skipped, only that none of its backends answers a probe.
+    pub dead: bool,
     /// Where its calls go: hooks that share it fail together. `None` where it shares it with none.
     pub place: Option<Arc<str>>,
     /// It has as many match conditions as the API server takes.
     pub conditions_full: bool,
     /// What the owner's annotation permits.
     pub ceiling: Ceiling,
+    /// What the owner permits beyond the rules.
+    pub permit: Permit,
     /// Labels and annotations of its configuration.
     pub subject: Arc<Subject>,
 }

@@ -52,6 +52,32 @@ impl Ceiling {
     }
 }
 
+/// The annotation by which the owner of a configuration permits more than the rules do. It lifts no ceiling.
+pub const PERMIT_ANNOTATION: &str = "hookwatch.dev/permit";
+
+/// What the owner of a configuration permits by [`PERMIT_ANNOTATION`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize)]
+pub enum Permit {
+    /// Nothing: the policy alone decides.
+    #[default]
+    Nothing,
+    /// To skip a validating webhook with `failurePolicy: Ignore` while it is dead.
+    SkipWhileDead,
+    /// Nothing, for the value is not a known one.
+    Unreadable,
+}
+
+impl Permit {
+    /// Reads the annotation's value.
+    pub fn read(annotation: Option<&str>) -> Self {
+        match annotation.map(str::trim) {
+            None => Self::Nothing,
+            Some("skip-while-dead") => Self::SkipWhileDead,
+            Some(_) => Self::Unreadable,
+        }
+    }
+}
+
 /// What is done when a bypass has lasted as long as it may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -183,10 +209,12 @@ pub struct PolicyRule {
     pub mode: AutoBreak,
     /// The rungs that may be taken. They need not be next to each other.
     pub rungs: BTreeSet<Rung>,
+    /// Whether a hook with `failurePolicy: Ignore` may be skipped while it is dead, whatever `rungs` says.
+    pub skip_while_dead: bool,
     /// How long a hook must have been failing before it is bypassed; `None`: [`PolicyRule::hold`] of the rung.
     pub hold: Option<Duration>,
-    /// How long a bypass may last.
-    pub longest: Duration,
+    /// How long a bypass may last; `None`: [`PolicyRule::longest`] and [`PolicyRule::longest_dead`].
+    pub longest: Option<Duration>,
     /// What is done then; `None`: [`AtLimit::default_for`] the rung.
     pub at_limit: Option<AtLimit>,
     /// Who is told when somebody has to be woken.
@@ -201,8 +229,9 @@ impl PolicyRule {
             matches: Matches::default(),
             mode: AutoBreak::On,
             rungs: BTreeSet::from([Rung::Shield]),
+            skip_while_dead: false,
             hold: None,
-            longest: Self::LONGEST,
+            longest: None,
             at_limit: None,
             page: None,
         }
@@ -210,16 +239,35 @@ impl PolicyRule {
 
     /// How long a hook must have been failing before it is bypassed at this rung. A verdict is sure before it names a
     /// culprit; this is for what passes by itself. A leader lives on if a renewal begins 5 s after the fault: for a
-    /// shield, which costs next to nothing, there is less time than for what goes further.
+    /// shield, which costs next to nothing, there is less time than for what goes further. So where a rule permits
+    /// more than a shield, what it says is about that.
     pub fn hold(&self, rung: Rung) -> Duration {
-        self.hold.unwrap_or(match rung {
+        let usual = match rung {
             Rung::Shield => Duration::from_secs(1),
             Rung::Skip | Rung::Ignore => Duration::from_secs(2),
-        })
+        };
+        let goes_further = self.skip_while_dead || self.rungs.iter().any(|rung| *rung > Rung::Shield);
+        match self.hold {
+            Some(hold) if rung == Rung::Shield && goes_further => hold.min(usual),
+            hold => hold.unwrap_or(usual),
+        }
     }
 
-    /// `longest` where nothing else is said.
-    pub const LONGEST: Duration = Duration::from_secs(3_600);
+    /// How long a bypass may last.
+    pub fn longest(&self) -> Duration {
+        self.longest.unwrap_or(Duration::from_secs(3_600))
+    }
+
+    /// How long a skip while dead may last before it becomes a shield.
+    pub fn longest_dead(&self) -> Duration {
+        self.longest.unwrap_or(Duration::from_secs(900))
+    }
+
+    /// Whether it is about this configuration by its whole name.
+    pub fn names(&self, configuration: &str) -> bool {
+        let mut patterns = self.matches.configurations.iter();
+        patterns.any(|pattern| pattern.0 == configuration)
+    }
 
     /// What is done when a bypass at this rung has lasted as long as it may.
     pub fn at_limit(&self, rung: Rung) -> AtLimit {
@@ -347,6 +395,22 @@ mod tests {
         for text in ["off", "OFF", "", "on", "{}", "shield,skip", "\u{1F4A5}"] {
             assert_eq!(permitted(Some(text)), 0, "{text:?}");
         }
+    }
+
+    #[test]
+    fn an_annotation_other_than_skip_while_dead_permits_nothing_more() {
+        assert_eq!(Permit::read(None), Permit::Nothing);
+        assert_eq!(Permit::read(Some(" skip-while-dead ")), Permit::SkipWhileDead);
+        for text in ["", "skip", "Skip-While-Dead", "skip-while-dead,ignore", "true"] {
+            assert_eq!(Permit::read(Some(text)), Permit::Unreadable, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_that_matches_a_configuration_does_not_name_it() {
+        assert!(rule("a", &["x*", "opa"]).names("opa"));
+        assert!(!rule("a", &["opa*", "*"]).names("opa"));
+        assert!(!rule("a", &[]).names("opa"));
     }
 
     #[test]

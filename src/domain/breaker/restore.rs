@@ -40,11 +40,14 @@ impl Breaker {
             };
             return self.leave(hook, entry, false, why, now);
         }
-        let rule = self.rule(id, hook, entry.cause);
-        let justified = self.justify(id, hook, Some(entry), now);
         if entry.contested {
             return self.leave(hook, entry, false, "Somebody keeps taking the bypass away.", now);
         }
+        if let Some(step) = self.skipped(id, hook, entry, rung, now) {
+            return step;
+        }
+        let rule = self.rule(id, hook, entry.cause);
+        let justified = self.justify(id, hook, Some(entry), Rung::Ignore, now);
         let permitted = rule.mode == AutoBreak::On
             && (rule.rungs.contains(&rung) || !guards.on(Guard::Policy))
             && (Self::ceiling(hook).permits(rung) || !guards.on(Guard::Ceiling));
@@ -59,7 +62,7 @@ impl Breaker {
             .bypassed_since
             .map_or(Duration::ZERO, |since| now.since(since));
         let lasted = own.max(now.since(entry.since));
-        let limit = lasted >= rule.longest && guards.on(Guard::Longest);
+        let limit = lasted >= rule.longest() && guards.on(Guard::Longest);
         if limit && rule.at_limit(rung) == AtLimit::Restore {
             return self.leave(hook, entry, true, "The bypass lasted as long as it may.", now);
         }
@@ -70,11 +73,16 @@ impl Breaker {
         if let Some(step) = step {
             return step;
         }
-        let within = |rung| self.others_bypassed(id, rung) < self.settings.policy.most_bypassed;
+        if rung == Rung::Shield
+            && let Some(step) = self.skips(id, hook, entry, &justified, now)
+        {
+            return step;
+        }
         if let Ok(choice) = justified
             && choice.rung > rung
             && !probation
-            && (within(choice.rung) || !guards.on(Guard::Budget))
+            && !hook.ignores()
+            && (self.fits(id, choice.rung) || !guards.on(Guard::Budget))
         {
             return self.move_to(hook, entry, &choice, now);
         }
@@ -136,11 +144,16 @@ impl Breaker {
         hook.well_since.filter(|_| fresh).map(|since| now.since(since))
     }
 
+    /// How long a hook has to be well after so many relapses.
+    pub(super) fn doubled(&self, relapses: u32) -> Duration {
+        let times = &self.settings.times;
+        times.well_for * 2_u32.saturating_pow(relapses.min(times.doublings))
+    }
+
     fn still_bypassed(&self, hook: &HookMemory, entry: &Entry, rung: Rung, now: Time) -> Option<Step> {
-        let (guards, times) = (self.settings.guards, &self.settings.times);
+        let guards = self.settings.guards;
         let relapses = entry.relapses.saturating_add(hook.relapses);
-        let wait = times.well_for * 2_u32.saturating_pow(u32::from(relapses).min(times.doublings));
-        if self.well_for(hook, now)? < wait {
+        if self.well_for(hook, now)? < self.doubled(u32::from(relapses)) {
             return None;
         }
         let met = hook.facts.as_ref().is_some_and(|facts| facts.canary.is_met());
@@ -178,7 +191,7 @@ impl Breaker {
     }
 
     /// Lets a bypassed hook back: the book first, so that other replicas do not take it for a revert.
-    fn leave(&self, hook: &HookMemory, entry: &Entry, spent: bool, why: &str, now: Time) -> Step {
+    pub(super) fn leave(&self, hook: &HookMemory, entry: &Entry, spent: bool, why: &str, now: Time) -> Step {
         let since = hook.leaving_since;
         if since.is_some_and(|since| now.since(since) >= self.settings.times.without_ledger) {
             return put_back(why);

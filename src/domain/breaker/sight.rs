@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::book::Version;
 use super::observed::{Shown, View};
-use super::policy::{Ceiling, Rung, Subject};
+use super::policy::{Ceiling, PERMIT_ANNOTATION, Permit, Rung, Subject};
 use crate::domain::bypass::edit::is_left_over;
 use crate::domain::bypass::{Condition, OPT_OUT_ANNOTATION, Phase, STATE_ANNOTATION, Standing, standing};
 use crate::domain::time::Time;
@@ -28,6 +28,8 @@ impl View {
             by_hand_until: by_hand_until(&standing),
             shown,
             ceiling: ceiling(object),
+            permit: permit(object),
+            ignores: ignores(object, webhook),
         }
     }
 
@@ -38,6 +40,8 @@ impl View {
             uid: "".into(),
             shown: Shown::Gone,
             ceiling: Ceiling::Open,
+            permit: Permit::Nothing,
+            ignores: false,
             left_over: false,
             by_hand_until: None,
         }
@@ -55,6 +59,17 @@ fn by_hand_until(standing: &Standing) -> Option<Time> {
 /// What the owner of an object permits.
 pub fn ceiling(object: &Value) -> Ceiling {
     Ceiling::read(object["metadata"]["annotations"][OPT_OUT_ANNOTATION].as_str())
+}
+
+/// What the owner of an object permits beyond the rules.
+pub fn permit(object: &Value) -> Permit {
+    Permit::read(object["metadata"]["annotations"][PERMIT_ANNOTATION].as_str())
+}
+
+/// Whether the failures of one of its webhooks are ignored.
+fn ignores(object: &Value, webhook: &str) -> bool {
+    let mut webhooks = object["webhooks"].as_array().into_iter().flatten();
+    webhooks.any(|entry| entry["name"] == webhook && entry["failurePolicy"] == "Ignore")
 }
 
 /// What rules can go by of an object. What is longer than any of them would be is left out.
@@ -156,10 +171,27 @@ mod tests {
             STATE_ANNOTATION: "{}", "long": "x".repeat(MAX_VALUE + 1)});
         let object = object(annotations, json!([]));
         assert_eq!(ceiling(&object), Ceiling::At(Rung::Shield));
+        assert_eq!(permit(&object), Permit::Nothing);
         let subject = subject(&object);
         assert_eq!(subject.labels["team"], "a");
         let keys: Vec<&str> = subject.annotations.keys().map(String::as_str).collect();
         assert_eq!(keys, [OPT_OUT_ANNOTATION, "tier"]);
+    }
+
+    #[test]
+    fn what_the_owner_permits_stands_on_the_very_version_that_was_read() {
+        for (said, permit) in [
+            ("skip-while-dead", Permit::SkipWhileDead),
+            ("skip", Permit::Unreadable),
+        ] {
+            let object = object(json!({PERMIT_ANNOTATION: said}), json!([]));
+            let view = View::of(Some(&object), "w");
+            assert_eq!((view.permit, view.ceiling), (permit, Ceiling::Open), "{said}");
+            assert!(!view.ignores);
+        }
+        let mut object = object(json!({}), json!([]));
+        object["webhooks"][0]["failurePolicy"] = "Ignore".into();
+        assert!(View::of(Some(&object), "w").ignores && !View::of(Some(&object), "v").ignores);
     }
 
     fn noted(entry: Value) -> Value {

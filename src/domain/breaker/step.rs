@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::action::{Action, Change, Expects, News, To, Told};
 use super::book::{Entry, Place};
-use super::decide::begun;
+use super::budget::begun;
 use super::guards::{Guard, HeldBack};
 use super::policy::Rung;
 use super::{Breaker, Pending, Writing};

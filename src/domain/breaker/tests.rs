@@ -1,7 +1,9 @@
 //! The breaker as a whole: single incidents, and all that can happen in small worlds.
 
 mod canonical;
+mod dead;
 mod hands;
+mod incident;
 mod incidents;
 mod model;
 mod needed;

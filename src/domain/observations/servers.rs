@@ -119,6 +119,12 @@ impl Servers {
         self.targets.values().any(|target| target.last_good > Some(after))
     }
 
+    /// Whether every target was scraped within so long.
+    pub fn all_scraped_within(&self, span: Duration, now: Time) -> bool {
+        let mut targets = self.targets.values();
+        targets.all(|target| target.answered_within(span, now))
+    }
+
     /// Forgets targets that were not heard of for long.
     pub fn forget_the_gone(&mut self, now: Time) {
         self.targets

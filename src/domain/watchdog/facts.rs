@@ -7,10 +7,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::tampering::Tampering;
-use crate::domain::breaker::{CanaryWord, Ceiling, Facts, Judged, Witness};
+use crate::domain::breaker::{CanaryWord, Ceiling, Facts, Judged, Permit, Witness};
 use crate::domain::bypass::CONDITION_PREFIX;
 use crate::domain::bypass::edit::MAX_CONDITIONS;
-use crate::domain::canaries::CanaryMemory;
+use crate::domain::canaries::{CanaryMemory, Named};
 use crate::domain::canary::{CanaryOutcome, CanaryTarget};
 use crate::domain::diagnose::evidence::Evidence;
 use crate::domain::diagnose::probes::counted;
@@ -22,7 +22,7 @@ use crate::domain::probing::BackendState;
 use crate::domain::thresholds as t;
 use crate::domain::time::Time;
 use crate::domain::verdict::Verdict;
-use crate::domain::vocabulary::{Cause, Effect, Health};
+use crate::domain::vocabulary::{Bypass, Cause, Effect, Health};
 
 /// What all hooks are held against.
 pub(super) struct Court<'a> {
@@ -69,6 +69,10 @@ impl Court<'_> {
         } else {
             (verdict.health, verdict.cause, would_be(hook, evidence, verdict))
         };
+        let health = match health {
+            Health::Healthy if !self.may_be_back(evidence) => Health::Suspect,
+            health => health,
+        };
         Facts {
             health,
             cause,
@@ -80,9 +84,11 @@ impl Court<'_> {
             canary,
             meets_control_plane: self.shieldable.contains(&hook.id),
             ignores: hook.failure_policy == FailurePolicy::Ignore,
+            dead: self.is_dead(evidence, hook),
             place: matters.then(|| hook.target.place()).flatten().map(Arc::from),
             conditions_full: has_no_room(hook),
             ceiling: Ceiling::Open,
+            permit: Permit::Nothing,
             subject: Default::default(),
         }
     }
@@ -98,7 +104,7 @@ impl Court<'_> {
         let speak = [
             probes_speak(evidence, verdict.cause),
             spans.any(|window| self.counters_speak(hook, window)),
-            self.canary_speaks(hook),
+            self.canary_speaks(evidence, hook),
         ];
         let witnesses = [Witness::Probes, Witness::Counters, Witness::Canary];
         let speaking = witnesses.into_iter().zip(speak).filter(|(_, speaks)| *speaks);
@@ -134,19 +140,29 @@ impl Court<'_> {
 
     /// A canary was refused in the hook's name; or one that meets it is late, and neither does it meet another that
     /// could be why, nor is anything else known to be.
-    fn canary_speaks(&self, hook: &Hook) -> bool {
+    fn canary_speaks(&self, evidence: &Evidence<'_>, hook: &Hook) -> bool {
         let now = self.scene.now;
         let canaries = &self.scene.seen.canaries;
         // What was called elsewhere is another hook of that name, even if that is gone again.
         let called_here = |url: &Option<String>| url.as_deref().is_none_or(|url| hook.is_called_at(url));
+        // What was sent before the shield met the hook, though those that are sent now are spared.
+        let shielded = evidence
+            .reconfigured
+            .filter(|_| evidence.bypass == Some(Bypass::Shield));
+        let counts = |named: &Named<'_>| named.current || shielded.is_some_and(|at| named.started < at);
         let mut named = canaries.naming(&hook.id.webhook, now);
-        if named.any(|named| named.current && called_here(&named.failure.url)) {
+        if named.any(|named| counts(&named) && called_here(&named.failure.url)) {
             return true;
         }
         let is_late =
             |memory: &CanaryMemory| self.scene.hung_for(memory).is_some() || memory.slow(now).is_some();
-        let mut late = self.scene.seen.coverage.reaching(hook);
-        late.retain(|target| canaries.get(*target).is_some_and(is_late));
+        let reaching = self.scene.seen.coverage.reaching(hook);
+        let waits = |memory: &CanaryMemory| shielded.is_some_and(|at| memory.waits_since_before(at, now));
+        let mut late = self.scene.seen.coverage.of(&hook.id).to_vec();
+        late.retain(|target| {
+            let memory = canaries.get(*target);
+            memory.is_some_and(|memory| reaching.contains(target) && is_late(memory) || waits(memory))
+        });
         !self.elsewhere && !late.is_empty() && !self.shared_with_a_suspect(hook, &late)
     }
 

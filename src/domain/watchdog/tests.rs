@@ -1,6 +1,7 @@
 //! Incidents as lists of events.
 
 mod acting;
+mod dead;
 mod endpoints;
 mod explained;
 mod forged;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Driver;
-use crate::domain::breaker::{AtLimit, Change, Outcome, To};
+use crate::domain::breaker::{AtLimit, Change, Outcome, Rung, To};
 use crate::domain::bypass::Writer;
 use crate::domain::bypass::edit::{Author, Why, Wish};
 use crate::domain::time::Time;
@@ -31,12 +31,10 @@ impl Driver {
             To::Original => return Wish::Restore,
         };
         let hook = &change.hook;
-        let assessment = self
-            .has
-            .judged
-            .borrow()
-            .as_ref()
-            .map(|(assessment, _)| Arc::clone(assessment));
+        let judgement = self.has.judged.borrow().clone();
+        let judged = judgement.as_ref().and_then(|(_, judged)| judged.hooks.get(hook));
+        let while_dead = rung == Rung::Skip && judged.is_some_and(|facts| facts.ignores);
+        let assessment = judgement.as_ref().map(|(assessment, _)| assessment);
         let verdict = assessment.iter().flat_map(|it| &it.hooks).find(|verdict| {
             verdict.kind == hook.kind
                 && verdict.webhook == hook.webhook
@@ -46,17 +44,21 @@ impl Driver {
         let subject = self
             .sights
             .owner(hook)
-            .map(|(subject, _)| Arc::clone(subject))
+            .map(|owner| Arc::clone(&owner.subject))
             .unwrap_or_default();
         let rule = self.policy.rule(hook, &subject, cause);
         // What stays at its limit until somebody comes has no end that `restore --expired` could go by.
         let ends = rule.at_limit(rung) == AtLimit::Restore;
+        let expires = match while_dead {
+            true => Some(now + rule.longest_dead()),
+            false => ends.then(|| now + rule.longest()),
+        };
         Wish::Bypass {
             rung,
             why: Why {
                 reason: change.why.to_string(),
                 evidence: verdict.map_or_else(Vec::new, |verdict| verdict.evidence.clone()),
-                expires: ends.then(|| now + rule.longest),
+                expires,
             },
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::domain::breaker::{Book, Ceiling, Observation, Subject, Version, View, sight};
+use crate::domain::breaker::{Book, Ceiling, Observation, Permit, Subject, Version, View, sight};
 use crate::domain::bypass::{LEDGER, Standing, original_of, touched};
 use crate::domain::hook::{HookId, HookKind};
 use crate::domain::time::Time;
@@ -53,11 +53,18 @@ impl Heard {
 /// The configuration that a hook is in.
 type Configuration = (HookKind, Arc<str>);
 
+/// What only the objects say of a configuration.
+pub(super) struct Owner {
+    pub(super) subject: Arc<Subject>,
+    pub(super) ceiling: Ceiling,
+    pub(super) permit: Permit,
+}
+
 #[derive(Default)]
 pub(super) struct Sights {
     /// Hooks that are named as culprits.
     pub(super) culprits: BTreeSet<HookId>,
-    owners: BTreeMap<Configuration, (Arc<Subject>, Ceiling)>,
+    owners: BTreeMap<Configuration, Owner>,
     uids: BTreeMap<Configuration, String>,
     originals: BTreeMap<HookId, String>,
     /// Since when hooks are bypassed, by what stands on their objects.
@@ -73,7 +80,7 @@ pub(super) struct Sights {
 
 impl Sights {
     /// What rules go by of a hook's configuration, and what its owner permits.
-    pub(super) fn owner(&self, hook: &HookId) -> Option<&(Arc<Subject>, Ceiling)> {
+    pub(super) fn owner(&self, hook: &HookId) -> Option<&Owner> {
         self.owners.get(&(hook.kind, Arc::clone(&hook.configuration)))
     }
 
@@ -162,8 +169,12 @@ impl Sights {
             let key: Configuration = (kind, name.into());
             let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
             self.uids.insert(key.clone(), uid.to_owned());
-            let subject = Arc::new(sight::subject(object));
-            self.owners.insert(key, (subject, sight::ceiling(object)));
+            let owner = Owner {
+                subject: Arc::new(sight::subject(object)),
+                ceiling: sight::ceiling(object),
+                permit: sight::permit(object),
+            };
+            self.owners.insert(key, owner);
             for (webhook, standing) in touched(object) {
                 let hook = HookId::new(kind, name, &webhook);
                 if let Standing::Bypassed { entry, .. } = &standing

@@ -56,8 +56,14 @@ fn of_itself(rule: &PolicyRule) -> Option<(&'static str, String)> {
             "permits only rungs beyond shield for causes that never go past shield".to_owned(),
         ));
     }
-    if rule.hold >= Some(rule.longest) {
+    if rule.hold >= Some(rule.longest()) {
         return Some(("longest", "must be longer than hold".to_owned()));
+    }
+    if rule.skip_while_dead && !rule.rungs.contains(&Rung::Shield) {
+        return Some((
+            "skipWhileDead",
+            "needs the rung shield, which such a skip comes from and goes back to".to_owned(),
+        ));
     }
     None
 }
@@ -164,11 +170,21 @@ mod tests {
     }
 
     #[test]
+    fn a_skip_while_dead_needs_a_shield_to_go_back_to() {
+        let mut dead = rule("a", "x");
+        dead.skip_while_dead = true;
+        assert_eq!(found(vec![dead.clone()]), []);
+        dead.rungs = BTreeSet::from([Rung::Skip]);
+        assert_eq!(found(vec![dead]), [(0, "skipWhileDead")]);
+    }
+
+    #[test]
     fn a_bypass_may_not_be_over_before_it_begins() {
         let mut short = rule("a", "x");
-        short.hold = Some(short.longest);
+        short.hold = Some(Duration::from_secs(60));
+        short.longest = short.hold;
         assert_eq!(found(vec![short.clone()]), [(0, "longest")]);
-        short.longest += Duration::from_secs(1);
+        short.longest = Some(Duration::from_secs(61));
         assert_eq!(found(vec![short]), []);
     }
 }

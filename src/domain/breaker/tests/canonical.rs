@@ -44,6 +44,7 @@ impl World {
             for entry in book.entries.values_mut() {
                 if setup.longest.is_none() {
                     entry.since = NOW;
+                    entry.skips.iter_mut().for_each(|skips| skips.since = NOW);
                 }
             }
         };
@@ -83,10 +84,12 @@ impl World {
                 hook.failing_since = hook.failing_since.map(|since| at_most(since, setup.hold));
                 hook.well_since = hook.well_since.map(|since| at_most(since, 2));
                 hook.probation_since = hook.probation_since.map(|since| at_most(since, 1));
-                hook.bypassed_since = hook.bypassed_since.map(|since| match setup.longest {
-                    Some(longest) => at_most(since, longest),
-                    None => now,
-                });
+                for since in [&mut hook.bypassed_since, &mut hook.skipped_since] {
+                    *since = since.map(|since| match setup.longest {
+                        Some(longest) => at_most(since, longest),
+                        None => now,
+                    });
+                }
                 if let Some((read, _)) = &mut hook.read {
                     *read = now;
                 }
@@ -108,6 +111,9 @@ impl World {
             for entry in book.entries.values_mut() {
                 entry.relapses = entry.relapses.min(1);
                 entry.reverts = entry.reverts.min(3);
+                if let Some(skips) = &mut entry.skips {
+                    skips.times = skips.times.min(1);
+                }
             }
         };
         cap(&mut self.book);
@@ -255,6 +261,9 @@ fn map_book(book: &mut Book, map: &impl Fn(Time) -> Time) {
     }
     for entry in book.entries.values_mut() {
         (entry.since, entry.at) = (map(entry.since), map(entry.at));
+        if let Some(skips) = &mut entry.skips {
+            skips.since = map(skips.since);
+        }
     }
 }
 
@@ -281,6 +290,7 @@ impl Memory {
                 &mut hook.well_since,
                 &mut hook.bypassed_since,
                 &mut hook.probation_since,
+                &mut hook.skipped_since,
                 &mut hook.leaving_since,
                 &mut hook.rest_until,
             ] {

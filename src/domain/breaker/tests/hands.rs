@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::*;
-use super::incidents::{Incident, at, hook, ours};
+use super::incident::{Incident, at, hook, ours};
 use crate::domain::bypass::LONGEST_BY_HAND;
 use crate::domain::fence::AutoBreak;
 use crate::domain::vocabulary::Cause;

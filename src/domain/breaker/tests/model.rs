@@ -10,10 +10,14 @@ use std::time::Instant;
 
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
-use super::promises::{BACK, LONGEST, PROMISES, STEPS};
+use super::promises::{ANSWERED, BACK, LONGEST, PROMISES, STEPS};
 use super::setup::{Hand, Mishaps, Mood, Setup};
-use super::world::{Happens, World};
+use super::world::{Happens, Object, World};
+use crate::domain::breaker::Rung;
 use crate::domain::fence::AutoBreak;
+
+/// Else a world in which nothing is ever skipped would keep every promise about that.
+const SKIPPED: &str = "something is skipped";
 
 /// A setup as the checker sees it.
 pub(super) struct Small {
@@ -96,13 +100,21 @@ impl Model for Small {
                 })),*]
             };
         }
-        let mut properties = promises![0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15];
+        let mut properties = promises![0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16];
         properties.push(Property::always(BACK, |model: &Self, world: &World| {
             model.steps_back(world, true).is_some()
         }));
         if self.setup.longest.is_some() {
             properties.push(Property::always(LONGEST, |model: &Self, world: &World| {
                 model.steps_back(world, false).is_some()
+            }));
+        }
+        if self.setup.ignores {
+            properties.push(Property::always(ANSWERED, |model: &Self, world: &World| {
+                world.ends_skips(&model.setup)
+            }));
+            properties.push(Property::sometimes(SKIPPED, |_: &Self, world: &World| {
+                world.objects.iter().any(Object::is_skipped)
             }));
         }
         // Else a world in which nothing is ever bypassed would keep every promise.
@@ -130,6 +142,8 @@ fn worlds(large: bool) -> Vec<(&'static str, Setup)> {
         ("owners who opt out and delete", owners(more)),
         ("the longest bypass, and clocks that step", longest(more)),
         ("a rate, two hooks", rate(more)),
+        ("a hook that fails open, dead and alive", dead(more)),
+        ("the same with two replicas", dead_twice(more)),
         ("the mode plan", plan()),
     ]
 }
@@ -324,6 +338,43 @@ pub(super) fn rate(more: u8) -> Setup {
     }
 }
 
+/// A hook that fails open and may be skipped while it is dead, an owner who changes that, and a crash.
+pub(super) fn dead(more: u8) -> Setup {
+    Setup {
+        ignores: true,
+        rungs: BTreeSet::from([Rung::Shield]),
+        moods: vec![Mood::Well, Mood::Hanging, Mood::Dead],
+        first: Mood::Dead,
+        hands: vec![Hand::Enforce],
+        canaries: true,
+        mishaps: Mishaps {
+            hands: 1,
+            crashes: 1,
+            refusals: more,
+            doubts: more,
+            moods: 2 + more,
+            ..Mishaps::default()
+        },
+        ..Setup::default()
+    }
+}
+
+/// The same with two replicas.
+pub(super) fn dead_twice(more: u8) -> Setup {
+    Setup {
+        actors: 2,
+        moods: vec![Mood::Hanging, Mood::Dead],
+        canaries: false,
+        mishaps: Mishaps {
+            hands: more,
+            unheard: 1,
+            moods: 1,
+            ..Mishaps::default()
+        },
+        ..dead(more)
+    }
+}
+
 /// Nothing is to be touched.
 pub(super) fn plan() -> Setup {
     Setup {
@@ -360,7 +411,7 @@ fn explore(name: &str, setup: Setup) {
         "{name}: {states} states, {steps} steps, {depth} deep, back in {furthest} units, {seconds:.1} s"
     );
     for (promise, path) in checker.discoveries() {
-        if promise != "something is bypassed" {
+        if promise != "something is bypassed" && promise != SKIPPED {
             let way: Vec<Happens> = path.clone().into_actions();
             panic!(
                 "{name}: broken: {promise}\nby {way:#?}\nends in {:#?}",

@@ -79,6 +79,15 @@ fn without_the_cap_weak_evidence_takes_a_hook_away() {
 }
 
 #[test]
+fn without_the_need_to_be_dead_a_hook_that_fails_open_is_passed_by_though_it_answers() {
+    let setup = Setup {
+        first: Mood::Hanging,
+        ..model::dead(0)
+    };
+    needed(Guard::Dead, setup, DEAD);
+}
+
+#[test]
 fn without_the_mode_plan_touches_objects() {
     needed(Guard::Mode, model::plan(), TOUCHES);
 }

@@ -9,10 +9,13 @@ use crate::domain::vocabulary::Cause;
 /// Units of time without mishaps that lead back to what the owners want, at most. Patience alone takes three.
 pub(super) const STEPS: u8 = 8;
 
+/// Units of time without mishaps after which a skip while dead is a shield, at most. One goes by after a refusal.
+const SHIELDED: u8 = 2;
+
 /// Everything that is promised, by name.
-pub(super) const PROMISES: [&str; 16] = [
+pub(super) const PROMISES: [&str; 17] = [
     MOST, EVIDENCE, DOUBT, HOLD, OPTED_OUT, RUNG, WEAK, RESTORABLE, FIGHTS, LINE, FROZEN, TOUCHES, FENCE,
-    RATE, CANARY, SPENT,
+    RATE, CANARY, SPENT, DEAD,
 ];
 
 pub(super) const MOST: &str = "never more bypassed than permitted, on any API server";
@@ -31,8 +34,11 @@ pub(super) const FENCE: &str = "never acts without the fence";
 pub(super) const RATE: &str = "never begins more bypasses in some time than permitted";
 pub(super) const CANARY: &str = "lets nobody back before canaries got through";
 pub(super) const SPENT: &str = "not again after the longest bypass";
+pub(super) const DEAD: &str =
+    "goes past shield where failures are ignored only while it is dead, and never by probation";
 /// Beside these, as they are about what comes after a state.
 pub(super) const BACK: &str = "from everywhere a few healthy steps lead back to enforcing";
+pub(super) const ANSWERED: &str = "no skip outlasts that the hook is dead and fails open";
 pub(super) const LONGEST: &str = "no bypass outlasts its limit, well or not";
 
 impl World {
@@ -109,6 +115,9 @@ impl World {
         if facts.cause == Some(Cause::Slow) && rung > Rung::Shield {
             broken.push(WEAK);
         }
+        if facts.ignores && rung > Rung::Shield && !(rung == Rung::Skip && facts.dead) {
+            broken.push(DEAD);
+        }
         self.broken.extend(broken);
     }
 
@@ -176,7 +185,8 @@ impl World {
                     if object.ceiling == Ceiling::Off {
                         broken.push(OPTED_OUT);
                     }
-                    if !object.ceiling.permits(rung) || !setup.rungs.contains(&rung) {
+                    let while_dead = object.ignores && rung == Rung::Skip;
+                    if !object.ceiling.permits(rung) || !(while_dead || setup.rungs.contains(&rung)) {
                         broken.push(RUNG);
                     }
                 }
@@ -199,6 +209,9 @@ impl World {
                 };
             }
             To::Probation => {
+                if object.ignores {
+                    broken.push(DEAD);
+                }
                 // The tenants' writes are spared the hook, as by skip.
                 if !setup.rungs.contains(&Rung::Skip) || before == Some(Rung::Shield) {
                     broken.push(RUNG);
@@ -241,6 +254,7 @@ impl World {
                 }
             }
             Hand::OptOut => object.ceiling = Ceiling::Off,
+            Hand::Enforce => object.ignores = false,
             Hand::Delete => (object.shown, object.kept, object.left_over) = (Shown::Gone, None, false),
         }
         object.version += 1;
@@ -256,6 +270,21 @@ impl World {
             _ => true,
         };
         state && !self.broken.contains(promise)
+    }
+
+    /// Whether every hook that is skipped is dead and fails open, or is not skipped for long.
+    pub(super) fn ends_skips(&self, setup: &Setup) -> bool {
+        let lasts = |world: &Self| {
+            let mut hooks = world.objects.iter().zip(&world.moods);
+            hooks.any(|(object, mood)| object.is_skipped() && !(object.ignores && *mood == Mood::Dead))
+        };
+        let mut world = self.clone();
+        let mut units = 0;
+        while lasts(&world) && units < SHIELDED {
+            world = world.works(setup, false);
+            units += 1;
+        }
+        !lasts(&world)
     }
 
     fn bypassed_somewhere(&self) -> usize {

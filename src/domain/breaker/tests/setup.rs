@@ -16,6 +16,8 @@ pub(super) enum Mood {
     Well,
     /// Everything says that it hangs.
     Hanging,
+    /// And that it answers nobody.
+    Dead,
     /// One witness says so.
     Thin,
     /// It is slow, and everything says so.
@@ -35,6 +37,8 @@ pub(super) enum Hand {
     Rewrite,
     /// The owner opts out.
     OptOut,
+    /// The owner wants its failures to refuse writes from now on.
+    Enforce,
     /// They delete it.
     Delete,
 }
@@ -72,6 +76,8 @@ pub(super) struct Setup {
     /// Bypasses per three units; none: any number.
     pub(super) rate: Option<usize>,
     pub(super) rungs: BTreeSet<Rung>,
+    /// The hooks' failures are ignored, and a rule permits to skip them while they are dead.
+    pub(super) ignores: bool,
     /// In units.
     pub(super) hold: u32,
     /// In units; none: for ever.
@@ -95,6 +101,7 @@ impl Default for Setup {
             most: 1,
             rate: None,
             rungs: BTreeSet::from([Rung::Shield, Rung::Skip]),
+            ignores: false,
             hold: 0,
             longest: None,
             first: Mood::Hanging,
@@ -125,8 +132,9 @@ impl Setup {
         let policy = Policy {
             fallback: PolicyRule {
                 rungs: self.rungs.clone(),
+                skip_while_dead: self.ignores,
                 hold: Some(UNIT * self.hold),
-                longest: self.longest.map_or(forever, |longest| UNIT * longest),
+                longest: Some(self.longest.map_or(forever, |longest| UNIT * longest)),
                 at_limit: Some(AtLimit::Restore),
                 ..PolicyRule::fallback()
             },
@@ -167,16 +175,22 @@ impl Setup {
         let witnesses: BTreeSet<Witness> = match mood {
             Mood::Well => BTreeSet::new(),
             Mood::Thin => BTreeSet::from([Witness::Probes]),
-            Mood::Hanging | Mood::Slow => BTreeSet::from([Witness::Probes, Witness::Counters]),
+            Mood::Hanging | Mood::Dead | Mood::Slow => BTreeSet::from([Witness::Probes, Witness::Counters]),
         };
         Facts {
             health: if bad { Health::Failing } else { Health::Healthy },
             cause: match mood {
                 Mood::Well => None,
                 Mood::Slow => Some(Cause::Slow),
-                Mood::Hanging | Mood::Thin => Some(Cause::Hanging),
+                Mood::Hanging | Mood::Dead | Mood::Thin => Some(Cause::Hanging),
             },
-            effect: if bad { Effect::Blocking } else { Effect::None },
+            effect: match (bad, object.ignores, &object.shown) {
+                (false, ..) => Effect::None,
+                (true, false, _) => Effect::Blocking,
+                // Nobody waits for what nobody calls.
+                (true, true, Shown::Ours { rung: Rung::Skip, .. }) => Effect::FailingOpen,
+                (true, true, _) => Effect::Delaying,
+            },
             sure: true,
             witnesses,
             ambiguous: false,
@@ -188,10 +202,12 @@ impl Setup {
                 (true, false, _) => CanaryWord::Awaited,
             },
             meets_control_plane: true,
-            ignores: false,
+            ignores: object.ignores,
+            dead: object.ignores && mood == Mood::Dead,
             place: None,
             conditions_full: false,
             ceiling: object.ceiling,
+            permit: Permit::Nothing,
             subject: Arc::default(),
         }
     }

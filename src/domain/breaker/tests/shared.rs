@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::*;
-use super::incidents::{at, ours, policy, view};
+use super::incident::{at, ours, policy, view};
 use crate::domain::fence::AutoBreak;
 use crate::domain::hook::HookKind;
 use crate::domain::vocabulary::{Cause, Effect, Health};
@@ -148,9 +148,11 @@ fn hangs(place: &str) -> Facts {
         canary: CanaryWord::Failed,
         meets_control_plane: true,
         ignores: false,
+        dead: false,
         place: Some(place.into()),
         conditions_full: false,
         ceiling: Ceiling::Open,
+        permit: Permit::Nothing,
         subject: Arc::default(),
     }
 }
@@ -209,8 +211,34 @@ fn what_goes_beyond_a_shield_counts_for_each_hook() {
     let outage = Outage::of(&[("one", 3)], &[Rung::Skip]);
     assert_eq!(outage.bypassed("one", Rung::Skip), 1);
     assert!(outage.is_held_back("one", HeldBack::Budget));
-    let outage = Outage::of(&[("one", 3)], &[Rung::Shield, Rung::Skip]);
+}
+
+/// The one that is skipped has used the budget up; the others' shields are of the same fault.
+#[test]
+fn a_budget_that_is_used_up_by_a_skip_holds_back_no_shield_of_the_same_service() {
+    let outage = Outage::of(&[("one", 3), ("other", 1)], &[Rung::Shield, Rung::Skip]);
     assert_eq!(outage.bypassed("one", Rung::Skip), 1);
+    assert_eq!(outage.bypassed("one", Rung::Shield), 2);
+    assert_eq!(outage.ledger.1.begun.len(), 1);
+    assert_eq!(outage.bypassed("other", Rung::Shield), 0);
+    assert!(outage.is_held_back("other", HeldBack::Budget));
+}
+
+#[test]
+fn a_rule_that_permits_a_skip_does_not_hold_the_shield_back_by_its_hold() {
+    let mut rule = PolicyRule {
+        hold: Some(Duration::from_secs(30)),
+        ..PolicyRule::fallback()
+    };
+    let holds = |rule: &PolicyRule| [Rung::Shield, Rung::Skip].map(|rung| rule.hold(rung).as_secs());
+    assert_eq!(holds(&rule), [30, 30]);
+    rule.rungs.insert(Rung::Skip);
+    assert_eq!(holds(&rule), [1, 30]);
+    rule.rungs.remove(&Rung::Skip);
+    rule.skip_while_dead = true;
+    assert_eq!(holds(&rule), [1, 30]);
+    rule.hold = Some(Duration::ZERO);
+    assert_eq!(holds(&rule), [0, 0]);
 }
 
 #[test]

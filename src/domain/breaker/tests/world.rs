@@ -24,6 +24,8 @@ pub(super) struct Object {
     pub(super) version: u8,
     pub(super) shown: Shown,
     pub(super) ceiling: Ceiling,
+    /// Its failures are ignored.
+    pub(super) ignores: bool,
     /// What the owner last wanted the fields to be.
     pub(super) wanted: u8,
     /// What stands beside a bypass as the original.
@@ -33,12 +35,19 @@ pub(super) struct Object {
 }
 
 impl Object {
+    /// Whether the hook is called for nothing.
+    pub(super) fn is_skipped(&self) -> bool {
+        matches!(self.shown, Shown::Ours { rung: Rung::Skip, .. })
+    }
+
     pub(super) fn view(&self) -> View {
         View {
             version: version(self.version),
             uid: "u".into(),
             shown: self.shown.clone(),
             ceiling: self.ceiling,
+            permit: Permit::Nothing,
+            ignores: self.ignores,
             left_over: self.left_over,
             by_hand_until: None,
         }
@@ -162,6 +171,7 @@ impl World {
             version: 0,
             shown: Shown::Original,
             ceiling: Ceiling::Open,
+            ignores: setup.ignores,
             wanted: 0,
             kept: None,
             left_over: false,

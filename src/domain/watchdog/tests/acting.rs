@@ -412,6 +412,46 @@ fn a_hook_that_is_shielded_goes_on_being_named_though_every_canary_is_spared() {
     }
 }
 
+/// Else what goes further than a shield would have to wait until the first calls have timed out.
+#[test]
+fn a_canary_that_was_sent_before_the_shield_goes_on_speaking_against_the_hook() {
+    let opa = hook("opa", 2);
+    let mut incident = outage(&opa);
+    let shielded = changed(&opa, "hookwatch.dev/shield");
+    incident.inventory(13 * SECOND + 200, vec![shielded.clone()]);
+    incident.canary(13 * SECOND + 300, 5, CanaryOutcome::Written);
+    let during = incident.facts(14 * SECOND, &opa);
+    assert!(during.sure && during.is_culprit(), "{during:?}");
+    assert_eq!(during.witnesses, witnesses(&[Witness::Probes, Witness::Canary]));
+    // It is refused in the end, and is remembered for a minute.
+    incident.canary(
+        11 * SECOND,
+        10 * SECOND,
+        refusal("opa", "context deadline exceeded"),
+    );
+    let mut speaks = |second: u64| {
+        for backend in 0..2 {
+            incident.probe_late((second - 3) * SECOND, &opa, backend, 2 * SECOND);
+        }
+        incident.canary(second * SECOND - 100, 5, CanaryOutcome::Written);
+        let facts = incident.facts(second * SECOND, &shielded);
+        facts.witnesses.contains(&Witness::Canary)
+    };
+    assert!(speaks(22));
+    assert!(!speaks(90));
+}
+
+#[test]
+fn a_late_canary_that_came_back_before_the_shield_speaks_against_nobody() {
+    let opa = hook("opa", 2);
+    let mut incident = outage(&opa);
+    incident.canary(11 * SECOND, 2_150, CanaryOutcome::Written);
+    let shielded = changed(&opa, "hookwatch.dev/shield");
+    incident.inventory(13 * SECOND + 200, vec![shielded.clone()]);
+    let after = incident.facts(14 * SECOND, &shielded);
+    assert!(!after.witnesses.contains(&Witness::Canary), "{after:?}");
+}
+
 #[test]
 fn a_canary_that_is_configured_covers_a_hook_that_no_other_meets() {
     let mut pods = hook("pods", 1);

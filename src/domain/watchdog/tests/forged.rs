@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::domain::breaker::{
-    Action, Book, Breaker, Ceiling, Observation, Outcome, Policy, PolicyRule, Rung, Settings, Shown, To,
-    Version, View, Witness,
+    Action, Book, Breaker, Ceiling, Observation, Outcome, Permit, Policy, PolicyRule, Rung, Settings, Shown,
+    To, Version, View, Witness,
 };
 
 /// The core, and a breaker that does what it decides, with one API server that never refuses anything.
@@ -60,6 +60,8 @@ impl World {
             left_over: false,
             by_hand_until: None,
             ceiling: Ceiling::Open,
+            permit: Permit::Nothing,
+            ignores: false,
         }
     }
 

@@ -1,0 +1,95 @@
+//! Whether a hook whose failures are ignored answers nobody, so that every request passes it without review already; and
+//! whether it is back.
+
+use super::facts::Court;
+use crate::domain::diagnose::evidence::Evidence;
+use crate::domain::diagnose::probes::counted;
+use crate::domain::hook::{Backend, BackendPath, Hook};
+use crate::domain::probing::BackendState;
+use crate::domain::thresholds as t;
+use crate::domain::time::Time;
+use crate::domain::vocabulary::{Bypass, Cause};
+
+impl Court<'_> {
+    /// No backend answers, and no API server got an answer. Of a hook that is skipped no API server can tell.
+    pub(super) fn is_dead(&self, evidence: &Evidence<'_>, hook: &Hook) -> bool {
+        evidence.fails_open()
+            && !self.scene.self_doubt
+            && self.is_silent(evidence, hook)
+            && self.others_answer(hook)
+            && (evidence.is_uncalled() || self.every_call_failed(evidence, hook))
+    }
+
+    /// For the hook's whole timeout every backend was silent or refused, on fresh connections and on kept ones.
+    fn is_silent(&self, evidence: &Evidence<'_>, hook: &Hook) -> bool {
+        let since = self.scene.now.before(hook.timeout);
+        let mut direct = evidence
+            .backends
+            .iter()
+            .filter(|(backend, _)| backend.path != BackendPath::ClusterIp)
+            .peekable();
+        let is_silent = |(_, state): &(Backend, BackendState)| match state {
+            BackendState::Dead(dead) => {
+                matches!(dead.cause, Cause::Hanging | Cause::Refused | Cause::Unreachable)
+                    && dead.since <= since
+            }
+            _ => false,
+        };
+        let known = self.scene.seen.backends.get(&hook.id);
+        let mut known = known.into_iter().flatten();
+        known.all(|(_, memory)| memory.is_silent_since(since))
+            && direct.peek().is_some()
+            && direct.all(is_silent)
+    }
+
+    /// We would see it answer: a backend of another hook does, if there is any.
+    fn others_answer(&self, hook: &Hook) -> bool {
+        let place = hook.target.place();
+        let others = self
+            .scene
+            .seen
+            .hooks()
+            .filter(|other| other.target.place() != place);
+        let others = others.filter_map(|other| self.scene.states.get(&other.id));
+        let mut others = others.flat_map(|states| counted(states)).peekable();
+        others.peek().is_none() || others.any(answers)
+    }
+
+    /// For the hook's whole timeout every API server counted calls that failed, and none that was answered. Those of the
+    /// canaries of all replicas prove nothing.
+    fn every_call_failed(&self, evidence: &Evidence<'_>, hook: &Hook) -> bool {
+        let (seen, now) = (self.scene.seen, self.scene.now);
+        let key = (evidence.kind, evidence.webhook.to_owned());
+        let each = seen.history.each_over(hook.timeout, &key, now);
+        let Some((from, each)) = each.filter(|_| seen.servers.all_scraped_within(t::recent(), now)) else {
+            return false;
+        };
+        let own = evidence.covered_by.iter();
+        let own = own.map(|target| {
+            seen.canaries
+                .ended_within(*target, |ended: Time| ended >= from)
+                .len()
+        });
+        let own = own.sum::<usize>() as f64 * t::replicas();
+        let failed: f64 = each.iter().map(|series| series.fail_open).sum();
+        seen.unlisted_api_servers.is_none()
+            && failed >= own + 1.0
+            && each
+                .iter()
+                .all(|series| series.fail_open >= 1.0 && series.calls.count - series.failed() < 1.0)
+    }
+
+    /// Whether a shield may be lifted: every backend answers, and no call fails open any more. That canaries are written
+    /// says nothing of a hook that fails open.
+    pub(super) fn may_be_back(&self, evidence: &Evidence<'_>) -> bool {
+        if !evidence.fails_open() || evidence.bypass != Some(Bypass::Shield) {
+            return true;
+        }
+        counted(evidence.backends).into_iter().all(answers) && evidence.spans[1].fail_open < 1.0
+    }
+}
+
+/// Whether a backend answered last.
+fn answers((_, state): &(Backend, BackendState)) -> bool {
+    matches!(state, BackendState::Alive { .. } | BackendState::Slow { .. })
+}

@@ -1,0 +1,390 @@
+//! When a hook whose failures are ignored is dead: every request passes it without review already.
+
+use super::*;
+use crate::domain::breaker::Facts;
+
+/// What is seen of the hook in each second.
+#[derive(Clone)]
+struct Case {
+    /// How long its backends take to answer a probe on a fresh connection; `None`: they do not.
+    fresh: [Option<u64>; 2],
+    /// Whether the connections that are kept go on answering.
+    kept: bool,
+    /// Whether another hook's backend answers.
+    others: bool,
+    /// Calls that failed open and calls that were answered, as each of two API servers counts them.
+    counted: [(f64, f64); 2],
+    /// How many of the API servers are scraped.
+    scraped: usize,
+    /// Canaries that come back.
+    canaries: bool,
+    policy: FailurePolicy,
+}
+
+/// Nobody answers anybody.
+const DEAD: Case = Case {
+    fresh: [None; 2],
+    kept: false,
+    others: true,
+    counted: [(3.0, 0.0); 2],
+    scraped: 2,
+    canaries: false,
+    policy: FailurePolicy::Ignore,
+};
+
+const NOBODY_FAILS: [(f64, f64); 2] = [(0.0, 20.0); 2];
+
+struct Watched {
+    incident: Incident,
+    hook: Hook,
+    other: Hook,
+    second_server: Snapshot,
+    ms: u64,
+}
+
+impl Watched {
+    fn new(policy: FailurePolicy) -> Self {
+        let mut hook = hook("opa", 2);
+        hook.failure_policy = policy;
+        let mut other = super::hook("other", 1);
+        other.target = Target::Service(ServiceTarget {
+            namespace: "ns".into(),
+            name: "other".into(),
+            port: 443,
+            path: "/".into(),
+            service: ServiceState::Found {
+                by_hand: false,
+                cluster_ip: None,
+                endpoints: vec![Endpoint {
+                    address: ([10, 0, 1, 1], 8443).into(),
+                    ready: true,
+                    serving: true,
+                    terminating: false,
+                    node: None,
+                    pod: None,
+                }],
+            },
+        });
+        Self {
+            incident: Incident::calm(&[&hook, &other]),
+            hook,
+            other,
+            second_server: Snapshot {
+                process_start: Some(2.0),
+                ..Snapshot::default()
+            },
+            ms: 12 * SECOND,
+        }
+    }
+
+    /// One second of it; what the breaker is told after that.
+    fn second(&mut self, case: &Case) -> Facts {
+        self.ms += SECOND;
+        let (ms, hook, other) = (self.ms, self.hook.clone(), self.other.clone());
+        for (backend, takes) in case.fresh.into_iter().enumerate() {
+            self.probed(&hook, backend, takes);
+        }
+        self.probed(&other, 0, case.others.then_some(3));
+        if case.kept {
+            self.kept(ms, &hook);
+        }
+        if case.canaries {
+            self.incident.canary(ms - 2, 1, CanaryOutcome::Written);
+        }
+        if (ms / SECOND).is_multiple_of(2) {
+            self.scrapes(case);
+        }
+        self.incident.tick(ms + 200);
+        self.incident.judged.hooks[&hook.id].clone()
+    }
+
+    fn probed(&mut self, hook: &Hook, backend: usize, takes: Option<u64>) {
+        let ms = self.ms;
+        if takes.is_none_or(|takes| takes > 2 * SECOND) {
+            self.incident
+                .probe_late(ms - 2 * SECOND, hook, backend, 2 * SECOND);
+        }
+        if let Some(takes) = takes {
+            self.incident
+                .probe_taking(ms - takes, takes, hook, backend, alive());
+        }
+    }
+
+    fn kept(&mut self, ms: u64, hook: &Hook) {
+        let report = ProbeReport {
+            hook: hook.id.clone(),
+            backend: hook.backends()[0].clone(),
+            level: ProbeLevel::Http,
+            connection: Connection::Kept,
+            started: Incident::at(ms - 3),
+            took: Duration::from_millis(3),
+            phases: Phases::default(),
+            outcome: alive(),
+            certificates: CertificateFacts::default(),
+        };
+        self.incident.event(ms, Event::Probed(Box::new(report)));
+    }
+
+    fn scrapes(&mut self, case: &Case) {
+        let servers = [&mut self.incident.counters, &mut self.second_server];
+        for (server, (failed, answered)) in servers.into_iter().zip(case.counted) {
+            let key = (HookKind::Validating, "opa".to_owned());
+            let series = server.hooks.entry(key).or_default();
+            add(&mut series.calls, failed, 10.0);
+            add(&mut series.calls, answered, 0.003);
+            series.fail_open += failed;
+        }
+        if case.scraped > 0 {
+            self.incident.scrape(self.ms + 100);
+        }
+        if case.scraped > 1 {
+            let scrape = Scrape {
+                target: "10.0.0.2:6443".into(),
+                at: Incident::at(self.ms + 100),
+                took: Duration::ZERO,
+                bytes: 0,
+                snapshot: self.second_server.clone(),
+                complaints: Complaints::default(),
+            };
+            self.incident
+                .event(self.ms + 100, Event::Scraped(Box::new(scrape)));
+        }
+    }
+
+    fn is_bypassed(&mut self, condition: &str) {
+        self.hook = acting::changed(&self.hook, condition);
+        let hooks = vec![self.hook.clone(), self.other.clone()];
+        self.incident.inventory(self.ms + 300, hooks);
+    }
+}
+
+/// Whether it is dead at some time within a minute.
+fn is_ever_dead(case: &Case) -> bool {
+    let mut watched = Watched::new(case.policy);
+    (0..60).any(|_| watched.second(case).dead)
+}
+
+#[test]
+fn a_hook_is_dead_once_nobody_was_answered_for_its_whole_timeout() {
+    let mut watched = Watched::new(FailurePolicy::Ignore);
+    let dead: Vec<bool> = (0..40).map(|_| watched.second(&DEAD).dead).collect();
+    let first = dead.iter().position(|dead| *dead).expect("it is dead");
+    assert!((9..=14).contains(&first), "{first}: its timeout is 10 s");
+    assert!(dead[first..].iter().all(|dead| *dead), "{dead:?}");
+    let refused = is_ever_dead(&Case {
+        counted: [(20.0, 0.0); 2],
+        ..DEAD
+    });
+    assert!(refused);
+}
+
+#[test]
+fn a_hook_that_answers_anybody_is_never_dead() {
+    let cases = [
+        (
+            "alive at 1.2 s",
+            Case {
+                fresh: [Some(1_200); 2],
+                kept: true,
+                counted: NOBODY_FAILS,
+                ..DEAD
+            },
+        ),
+        (
+            "slow at 4 s",
+            Case {
+                fresh: [Some(4_000); 2],
+                ..DEAD
+            },
+        ),
+        (
+            "one call in ten is answered",
+            Case {
+                counted: [(18.0, 2.0); 2],
+                ..DEAD
+            },
+        ),
+        (
+            "one call in ten is answered, by one API server's count",
+            Case {
+                counted: [(18.0, 2.0), (20.0, 0.0)],
+                ..DEAD
+            },
+        ),
+        (
+            "an attacker's own requests alone fail, or the way is lost on the API server's side",
+            Case {
+                fresh: [Some(3); 2],
+                kept: true,
+                ..DEAD
+            },
+        ),
+        (
+            "one backend of two answers",
+            Case {
+                fresh: [None, Some(3)],
+                ..DEAD
+            },
+        ),
+        ("only kept connections answer", Case { kept: true, ..DEAD }),
+    ];
+    for (name, case) in cases {
+        assert!(!is_ever_dead(&case), "{name}");
+    }
+}
+
+#[test]
+fn a_hook_of_which_not_everybody_says_so_is_never_dead() {
+    let cases = [
+        (
+            "hookwatch alone is cut off",
+            Case {
+                others: false,
+                counted: NOBODY_FAILS,
+                ..DEAD
+            },
+        ),
+        (
+            "hookwatch is cut off, and would not see it answer",
+            Case {
+                others: false,
+                ..DEAD
+            },
+        ),
+        (
+            "nobody calls it",
+            Case {
+                counted: [(0.0, 0.0); 2],
+                ..DEAD
+            },
+        ),
+        (
+            "one API server calls it",
+            Case {
+                counted: [(20.0, 0.0), (0.0, 0.0)],
+                ..DEAD
+            },
+        ),
+        (
+            "canaries alone fail open",
+            Case {
+                counted: [(1.0, 0.0); 2],
+                canaries: true,
+                ..DEAD
+            },
+        ),
+        ("no API server is scraped", Case { scraped: 0, ..DEAD }),
+        (
+            "its failures are not ignored",
+            Case {
+                policy: FailurePolicy::Fail,
+                ..DEAD
+            },
+        ),
+    ];
+    for (name, case) in cases {
+        assert!(!is_ever_dead(&case), "{name}");
+    }
+}
+
+#[test]
+fn an_api_server_that_is_not_heard_any_more_may_have_been_answered() {
+    let mut watched = Watched::new(FailurePolicy::Ignore);
+    for _ in 0..20 {
+        watched.second(&DEAD);
+    }
+    let unheard = Case { scraped: 1, ..DEAD };
+    let dead: Vec<bool> = (0..20).map(|_| watched.second(&unheard).dead).collect();
+    assert!(dead[0] && !dead[12..].iter().any(|dead| *dead), "{dead:?}");
+}
+
+#[test]
+fn what_hookwatch_did_not_see_because_it_stood_still_proves_nothing() {
+    let mut watched = Watched::new(FailurePolicy::Ignore);
+    for _ in 0..20 {
+        watched.second(&DEAD);
+    }
+    let ms = watched.ms;
+    watched.incident.event(ms, Event::Resumed);
+    let dead: Vec<bool> = (0..20).map(|_| watched.second(&DEAD).dead).collect();
+    assert!(!dead[..9].iter().any(|dead| *dead) && dead[15], "{dead:?}");
+}
+
+#[test]
+fn while_it_is_skipped_a_hook_is_dead_until_the_first_answer_of_any_backend() {
+    for (name, answers) in [
+        (
+            "fresh",
+            Case {
+                fresh: [None, Some(3)],
+                ..DEAD
+            },
+        ),
+        ("kept", Case { kept: true, ..DEAD }),
+    ] {
+        let mut watched = Watched::new(FailurePolicy::Ignore);
+        for _ in 0..20 {
+            watched.second(&DEAD);
+        }
+        watched.is_bypassed("hookwatch.dev/skip");
+        // Nobody calls it, and canaries pass it by.
+        let skipped = Case {
+            counted: [(0.0, 0.0); 2],
+            canaries: true,
+            ..DEAD
+        };
+        assert!((0..30).all(|_| watched.second(&skipped).dead), "{name}");
+        let answered = Case {
+            counted: skipped.counted,
+            canaries: true,
+            ..answers
+        };
+        assert!(!watched.second(&answered).dead, "{name}");
+    }
+}
+
+#[test]
+fn a_shield_is_lifted_once_every_backend_answers_and_no_call_fails_open_any_more() {
+    let mut watched = Watched::new(FailurePolicy::Ignore);
+    for _ in 0..20 {
+        watched.second(&DEAD);
+    }
+    watched.is_bypassed("hookwatch.dev/shield");
+    let back = Case {
+        fresh: [Some(3); 2],
+        kept: true,
+        canaries: true,
+        counted: NOBODY_FAILS,
+        ..DEAD
+    };
+    let healthy = |watched: &mut Watched, case: &Case| {
+        let seconds = (0..40).map(|_| watched.second(case).health == Health::Healthy);
+        seconds.filter(|healthy| *healthy).count()
+    };
+    let one_answers = Case {
+        fresh: [None, Some(3)],
+        ..back.clone()
+    };
+    assert_eq!(healthy(&mut watched, &one_answers), 0, "one backend answers");
+    // Every fifth scrape finds one more call that failed open, among many that were answered.
+    let still_fails = Case {
+        counted: [(1.0, 60.0); 2],
+        ..back.clone()
+    };
+    let well = (0..40).filter(|second| {
+        let fails = second % 10 < 2;
+        watched.second(if fails { &still_fails } else { &back }).health == Health::Healthy
+    });
+    assert!(well.count() <= 2, "calls fail open");
+    // A backend that is refused every other time.
+    let well = (0..40).filter(|_| {
+        watched.second(&back);
+        let (ms, hook) = (watched.ms + 300, watched.hook.clone());
+        watched.incident.probe(ms, &hook, 0, ProbeOutcome::Refused);
+        watched.incident.tick(ms + 100);
+        let refused = &watched.incident.judged.hooks[&hook.id];
+        refused.health == Health::Healthy
+    });
+    assert_eq!(well.count(), 0, "a backend was refused last");
+    assert!(healthy(&mut watched, &back) > 20);
+}
