@@ -1,7 +1,6 @@
 //! What is to be done about one hook now.
 
 use std::sync::Arc;
-
 use std::time::Duration;
 
 use super::action::{News, To};

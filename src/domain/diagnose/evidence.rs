@@ -53,6 +53,8 @@ pub struct Evidence<'a> {
     pub probes: Probes<'a>,
     /// What the API server counted: in the newest interval, in the last ten seconds, in the last minute.
     pub spans: [Counters; 3],
+    /// Whether it counted a call that failed open in the last ten seconds, whenever that began.
+    pub failed_open: bool,
     /// The span that tells best how things are now.
     pub counters: Counters,
     /// What it counted of calls that are slow.
@@ -123,6 +125,7 @@ impl<'a> Evidence<'a> {
             backends,
             probes: Probes::of(backends),
             spans: Default::default(),
+            failed_open: false,
             counters: Counters::default(),
             slowness: None,
             usual: scene.plane.baseline.hook(&key),
@@ -199,6 +202,7 @@ impl<'a> Evidence<'a> {
         let (windows, was_failing) = (self.scene.windows, self.was_failing());
         self.spans = [&windows.newest, &windows.recent, &windows.minute]
             .map(|window| Counters::over(window.as_ref(), key, hook, self.usual));
+        self.failed_open = self.spans[1].fail_open >= 1.0;
         self.leave_out_what_is_over();
         self.counters = Counters::choose(&self.spans, &self.probes, was_failing);
         let slow_before = self.before.filter(|before| before.cause == Some(Cause::Slow));

@@ -85,7 +85,7 @@ impl Court<'_> {
         if !evidence.fails_open() || evidence.bypass != Some(Bypass::Shield) {
             return true;
         }
-        counted(evidence.backends).into_iter().all(answers) && evidence.spans[1].fail_open < 1.0
+        counted(evidence.backends).into_iter().all(answers) && !evidence.failed_open
     }
 }
 
