@@ -304,7 +304,9 @@ impl Watchdog {
             let subject = verdict.subject();
             let known = self.verdicts.get(&subject);
             let named = known.is_some_and(|known| known.named);
-            let is_cleared = named && verdict.health == Health::Healthy;
+            // Of a hook that is bypassed no call says that it is well.
+            let is_well = verdict.health == Health::Healthy && verdict.bypass.is_none();
+            let is_cleared = named && is_well;
             let cleared = known.and_then(|known| known.cleared);
             let known = known.filter(|known| known.cause == verdict.cause);
             let before = Before {
