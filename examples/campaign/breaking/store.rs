@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hookwatch::domain::breaker::{
-    Action, Book, Ceiling, Change, Observation, Outcome, Rung, Shown, To, Version, View,
+    Action, Book, Ceiling, Change, Observation, Outcome, Permit, Rung, Shown, To, Version, View,
 };
 use hookwatch::domain::hook::{HookId, HookKind};
 
@@ -227,6 +227,9 @@ fn view(object: &Object, id: &HookId) -> View {
         uid: "uid".into(),
         shown,
         ceiling: Ceiling::Open,
+        permit: Permit::Nothing,
+        // Nobody permits to skip what is dead, so it makes no difference here.
+        ignores: false,
         left_over: false,
         by_hand_until: None,
     }

@@ -4,13 +4,14 @@
 //! It comes after a shield, and becomes a shield again as soon as the hook may be alive: nobody who answers is passed
 //! by.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::action::{News, To};
 use super::book::{Entry, Skips};
 use super::choice::Choice;
 use super::guards::{Guard, HeldBack};
-use super::observed::Facts;
+use super::observed::{Facts, View};
 use super::policy::{Permit, PolicyRule, Rung};
 use super::step::{Counts, Does, Step};
 use super::{Breaker, HookMemory};
@@ -150,26 +151,13 @@ impl Breaker {
     ) -> Option<Step> {
         let (_, view) = hook.read.as_ref()?;
         let times = &self.settings.times;
-        let skip = justified.as_ref().ok().filter(|choice| choice.rung == Rung::Skip);
+        let skip = justified.as_ref().ok();
+        let skip = skip.filter(|choice| choice.rung == Rung::Skip && hook.ignores());
         let Some(skips) = entry.skips.filter(|skips| skips.on) else {
             let room = self.fits(id, Rung::Skip) || !self.settings.guards.on(Guard::Budget);
-            let choice = skip.filter(|_| room && hook.ignores())?;
-            let cause = hook.facts.as_ref().and_then(|facts| facts.cause);
-            let line = Entry {
-                rung: choice.rung,
-                cause: cause.unwrap_or(entry.cause),
-                by: self.settings.identity.clone(),
-                at: now,
-                seen: view.version.clone(),
-                skips: Some(Skips::begun(entry.skips, now)),
-                ..entry.clone()
-            };
-            let does = Does::Write {
-                line: Some(line),
-                licence: Some(true),
-                counts: Counts::Nothing,
-            };
-            return Some(does.into());
+            return skip
+                .filter(|_| room)
+                .map(|_| self.begin_skip(hook, entry, view, now));
         };
         let unchanged = view.version == entry.seen;
         let may = hook
@@ -191,6 +179,26 @@ impl Breaker {
             });
         };
         over.then(|| self.rewrite(entry, settle, now).into())
+    }
+
+    /// Writes into the book that a shielded hook is about to be skipped.
+    fn begin_skip(&self, hook: &HookMemory, entry: &Entry, view: &View, now: Time) -> Step {
+        let cause = hook.facts.as_ref().and_then(|facts| facts.cause);
+        let line = Entry {
+            rung: Rung::Skip,
+            cause: cause.unwrap_or(entry.cause),
+            by: Arc::clone(&self.settings.identity),
+            at: now,
+            seen: view.version.clone(),
+            skips: Some(Skips::begun(entry.skips, now)),
+            ..entry.clone()
+        };
+        let does = Does::Write {
+            line: Some(line),
+            licence: Some(true),
+            counts: Counts::Nothing,
+        };
+        does.into()
     }
 }
 
