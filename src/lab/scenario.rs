@@ -169,6 +169,12 @@ impl Scenario {
         })
     }
 
+    /// Whether the fault ends by itself once writes get through.
+    pub fn mends_itself(&self) -> bool {
+        let mut faults = self.faults.iter();
+        faults.any(|fault| matches!(fault, Fault::PodsGone(_)))
+    }
+
     /// Why it cannot be played where backends are reached like this; `None` when it can.
     pub fn unplayable(&self, reach: Reach) -> Option<&'static str> {
         const WITHOUT: &str = "backends can be reached by url only here, which leaves one backend per hook and no \
