@@ -6,6 +6,7 @@ use super::action::{Action, Change, Expects, News, To, Told};
 use super::book::{Entry, Place};
 use super::budget::begun;
 use super::guards::{Guard, HeldBack};
+use super::observed::Shown;
 use super::policy::Rung;
 use super::{Breaker, Pending, Writing};
 use crate::domain::hook::HookId;
@@ -71,8 +72,13 @@ impl Breaker {
     /// may have died of the outage, and the next leader comes too late for the control plane. That both do it is for the
     /// ledger to prevent, as between two that believe to lead.
     pub(super) fn as_follower(&self, id: &HookId, step: Step) -> Step {
-        let hook = self.memory.hooks.get(id);
-        let is_culprit = hook.is_some_and(|hook| hook.failing_since.is_some());
+        let Some(hook) = self.memory.hooks.get(id) else {
+            return Step::default();
+        };
+        let is_culprit = hook.failing_since.is_some();
+        let view = hook.read.as_ref().map(|(_, view)| &view.shown);
+        // What is bypassed already is for whoever leads.
+        let is_enforced = view.is_some_and(|shown| *shown == Shown::Original);
         let own = |line: &Entry| {
             (line.rung, line.place) == (Rung::Shield, Place::Held) && line.by == self.settings.identity
         };
@@ -82,11 +88,11 @@ impl Breaker {
                 line: Some(line),
                 licence: Some(_),
                 ..
-            } if own(line) => step,
+            } if is_enforced && own(line) => step,
             Does::Change {
                 to: To::Bypass(Rung::Shield),
                 ..
-            } => step,
+            } if is_enforced => step,
             _ => Step::default(),
         }
     }
