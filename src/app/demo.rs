@@ -227,10 +227,7 @@ async fn play(
             Some(programs) => Some(Pages::new(stage.monitor(programs).await?)),
             None => None,
         };
-        let breaking = match options.auto_break {
-            Some(_) => Some(Breaking::new(stage.client())),
-            None => None,
-        };
+        let breaking = options.auto_break.map(|_| Breaking::new(stage.client()));
         director.with_pages(pages).with_breaker(breaking).play().await
     };
     let played = tokio::select! {
