@@ -13,76 +13,59 @@ const LEASES_EXPIRE: Duration = Duration::from_secs(45);
 /// Of a fault this long every leader is gone in the end: it exits 10 to 12 s after its last renewal.
 const LEADERS_EXIT: Duration = Duration::from_secs(15);
 
+/// What the others leave as it is.
+const QUIET: Scenario = Scenario {
+    name: "quiet",
+    summary: "Nothing is broken, and nothing is to be said.",
+    symptom: "nothing",
+    expected: &[],
+    foreseen: None,
+    not_a_hook: None,
+    lasts_at_least: Duration::ZERO,
+    starts_api_server: false,
+    loses_leader: false,
+    arranged: &[],
+    faults: &[],
+};
+
 /// All scenarios, the quiet one first.
 pub static SCENARIOS: [Scenario; 27] = [
-    Scenario {
-        name: "quiet",
-        summary: "Nothing is broken, and nothing is to be said.",
-        symptom: "nothing",
-        expected: &[],
-        foreseen: None,
-        not_a_hook: None,
-        lasts_at_least: Duration::ZERO,
-        starts_api_server: false,
-        loses_leader: false,
-        arranged: &[],
-        faults: &[],
-    },
+    QUIET,
     Scenario {
         name: "validating-slow",
         summary: "Every backend of the catch-all validating hook takes 800 ms longer.",
         symptom: "every kubectl apply takes a second; nothing fails",
         expected: &[failing(LabHook::Opa, "Slow")],
-        foreseen: None,
-        not_a_hook: None,
-        lasts_at_least: Duration::ZERO,
-        starts_api_server: false,
-        loses_leader: false,
-        arranged: &[],
         faults: &[all_of(LabHook::Opa, Behaviour::Slow(Duration::from_millis(800)))],
+        ..QUIET
     },
     Scenario {
         name: "validating-hang",
         summary: "All three backends of the catch-all validating hook stop, as under SIGSTOP.",
         symptom: "every create and update hangs; for 10 s nothing even fails",
         expected: &[failing(LabHook::Opa, "Hanging")],
-        foreseen: None,
-        not_a_hook: None,
-        lasts_at_least: Duration::ZERO,
-        starts_api_server: false,
-        loses_leader: false,
-        arranged: &[],
         faults: &[all_of(LabHook::Opa, Behaviour::Stopped)],
+        ..QUIET
     },
     Scenario {
         name: "validating-refused",
         summary: "All three backends of the catch-all validating hook are killed.",
         symptom: "every create and update fails at once; request latency falls",
         expected: &[failing(LabHook::Opa, "Refused")],
-        foreseen: None,
-        not_a_hook: None,
-        lasts_at_least: Duration::ZERO,
-        starts_api_server: false,
-        loses_leader: false,
-        arranged: &[],
         faults: &[all_of(LabHook::Opa, Behaviour::Refused)],
+        ..QUIET
     },
     Scenario {
         name: "one-of-three-refused",
         summary: "One of the three backends of the catch-all validating hook is killed.",
         symptom: "a few writes fail, or none at all",
         expected: &[suspect(LabHook::Opa, "Partial")],
-        foreseen: None,
-        not_a_hook: None,
-        lasts_at_least: Duration::ZERO,
-        starts_api_server: false,
-        loses_leader: false,
-        arranged: &[],
         faults: &[Fault::Behave {
             hook: LabHook::Opa,
             backends: 1,
             behaviour: Behaviour::Refused,
         }],
+        ..QUIET
     },
     Scenario {
         name: "mutating-hang-fail-open",
@@ -92,131 +75,86 @@ pub static SCENARIOS: [Scenario; 27] = [
             effect: Some("Delaying"),
             ..failing(LabHook::Policy, "Hanging")
         }],
-        foreseen: None,
-        not_a_hook: None,
-        lasts_at_least: Duration::ZERO,
-        starts_api_server: false,
-        loses_leader: false,
-        arranged: &[],
         faults: &[all_of(LabHook::Policy, Behaviour::AcceptAndHang)],
+        ..QUIET
     },
     Scenario {
         name: "validating-http-500",
         summary: "Every backend of the catch-all validating hook answers 500.",
         symptom: "every create and update fails at once",
         expected: &[failing(LabHook::Opa, "Erroring")],
-        foreseen: None,
-        not_a_hook: None,
-        lasts_at_least: Duration::ZERO,
-        starts_api_server: false,
-        loses_leader: false,
-        arranged: &[],
         faults: &[all_of(
             LabHook::Opa,
             Behaviour::HttpStatus(500, Cow::Borrowed("boom")),
         )],
+        ..QUIET
     },
     Scenario {
         name: "not-an-admission-review",
         summary: "Every backend of the catch-all validating hook answers 200 with some other JSON.",
         symptom: "every create and update fails at once",
         expected: &[failing(LabHook::Opa, "Erroring")],
-        foreseen: None,
-        not_a_hook: None,
-        lasts_at_least: Duration::ZERO,
-        starts_api_server: false,
-        loses_leader: false,
-        arranged: &[],
         faults: &[all_of(LabHook::Opa, Behaviour::NotAnAdmissionReview)],
+        ..QUIET
     },
     Scenario {
         name: "ca-mismatch",
         summary: "The catch-all validating hook's caBundle is replaced by that of another authority.",
         symptom: "every create and update fails with an x509 error",
         expected: &[failing(LabHook::Opa, "TlsInvalid")],
-        foreseen: None,
-        not_a_hook: None,
-        lasts_at_least: Duration::ZERO,
-        starts_api_server: false,
-        loses_leader: false,
-        arranged: &[],
         faults: &[Fault::WrongCaBundle(LabHook::Opa)],
+        ..QUIET
     },
     Scenario {
         name: "certificate-expired",
         summary: "The backends of the catch-all validating hook serve a certificate that has expired.",
         symptom: "every create and update fails with an x509 error",
         expected: &[failing(LabHook::Opa, "TlsInvalid")],
-        foreseen: None,
-        not_a_hook: None,
-        lasts_at_least: Duration::ZERO,
-        starts_api_server: false,
-        loses_leader: false,
-        arranged: &[],
         faults: &[Fault::ExpiredCertificates(LabHook::Opa)],
+        ..QUIET
     },
     Scenario {
         name: "no-endpoints",
         summary: "The Deployment behind the catch-all validating hook is scaled to zero: no endpoints, no backends.",
         symptom: "every create and update fails at once",
         expected: &[failing(LabHook::Opa, "NoEndpoints")],
-        foreseen: None,
-        not_a_hook: None,
-        lasts_at_least: Duration::ZERO,
-        starts_api_server: false,
-        loses_leader: false,
-        arranged: &[],
         // The API server resolves only when it dials: as long as backends live, its pooled connections hide that
         // the slice is empty.
         faults: &[
             Fault::NoEndpoints(LabHook::Opa),
             all_of(LabHook::Opa, Behaviour::Refused),
         ],
+        ..QUIET
     },
     Scenario {
         name: "deny-storm",
         summary: "The catch-all validating hook denies everything. It works; it is no fault of its own.",
         symptom: "every create and update is denied by policy",
         expected: &[suspect(LabHook::Opa, "Denying")],
-        foreseen: None,
-        not_a_hook: None,
-        lasts_at_least: Duration::ZERO,
-        starts_api_server: false,
-        loses_leader: false,
-        arranged: &[],
         faults: &[all_of(
             LabHook::Opa,
             Behaviour::Deny(403, Cow::Borrowed("denied by the lab's policy")),
         )],
+        ..QUIET
     },
     Scenario {
         name: "etcd-slow",
         summary: "Storage operations take 80 ms and more. No hook has a part in it.",
         symptom: "everything is slow, with every hook well",
-        expected: &[],
-        foreseen: None,
         not_a_hook: Some("EtcdSlow"),
-        lasts_at_least: Duration::ZERO,
-        starts_api_server: false,
-        loses_leader: false,
-        arranged: &[],
         faults: &[Fault::SlowStorage(Duration::from_millis(80))],
+        ..QUIET
     },
     Scenario {
         name: "read-overload",
         summary: "A flood of LISTs leaves the API server short of CPU. No hook has a part in it.",
         symptom: "everything is slow, hooks included",
-        expected: &[],
-        foreseen: None,
         not_a_hook: Some("Overloaded"),
-        lasts_at_least: Duration::ZERO,
-        starts_api_server: false,
-        loses_leader: false,
-        arranged: &[],
         faults: &[Fault::ReadOverload {
             readers: 12,
             cores: 1,
         }],
+        ..QUIET
     },
     Scenario {
         name: "two-culprits",
@@ -226,16 +164,11 @@ pub static SCENARIOS: [Scenario; 27] = [
             failing(LabHook::Opa, "Erroring"),
             failing(LabHook::Policy, "Hanging"),
         ],
-        foreseen: None,
-        not_a_hook: None,
-        lasts_at_least: Duration::ZERO,
-        starts_api_server: false,
-        loses_leader: false,
-        arranged: &[],
         faults: &[
             all_of(LabHook::Opa, Behaviour::HttpStatus(500, Cow::Borrowed("boom"))),
             all_of(LabHook::Policy, Behaviour::AcceptAndHang),
         ],
+        ..QUIET
     },
     Scenario {
         name: "stale-connections",
@@ -243,16 +176,11 @@ pub static SCENARIOS: [Scenario; 27] = [
                   connections; their endpoints are removed at once.",
         symptom: "some creates and updates hang for 10 s and fail, then all is well again",
         expected: &[failing(LabHook::Opa, "StaleConnection")],
-        foreseen: None,
-        not_a_hook: None,
-        lasts_at_least: Duration::ZERO,
-        starts_api_server: false,
-        loses_leader: false,
-        arranged: &[],
         faults: &[Fault::Vanish {
             hook: LabHook::Opa,
             backends: 2,
         }],
+        ..QUIET
     },
     Scenario {
         name: "rollout-gap",
@@ -263,13 +191,8 @@ pub static SCENARIOS: [Scenario; 27] = [
             effect: Some("FailingOpen"),
             ..failing(LabHook::Policy, "RolloutGap")
         }],
-        foreseen: None,
-        not_a_hook: None,
-        lasts_at_least: Duration::ZERO,
-        starts_api_server: false,
-        loses_leader: false,
-        arranged: &[],
         faults: &[Fault::RestartWithoutEnd(LabHook::Policy)],
+        ..QUIET
     },
     Scenario {
         name: "all-on-one-node",
@@ -278,12 +201,8 @@ pub static SCENARIOS: [Scenario; 27] = [
         symptom: "nothing for 8 s; then every create and update hangs",
         expected: &[failing(LabHook::Opa, "Hanging")],
         foreseen: Some("which is NotReady"),
-        not_a_hook: None,
-        lasts_at_least: Duration::ZERO,
-        starts_api_server: false,
-        loses_leader: false,
-        arranged: &[],
         faults: &[Fault::OnlyNodeLost(LabHook::Opa)],
+        ..QUIET
     },
     Scenario {
         name: "gke-opa-outage",
@@ -294,13 +213,10 @@ pub static SCENARIOS: [Scenario; 27] = [
             effect: Some("Blocking"),
             ..failing(LabHook::Opa, "Hanging")
         }],
-        foreseen: None,
-        not_a_hook: None,
         lasts_at_least: LEASES_EXPIRE,
         starts_api_server: true,
-        loses_leader: false,
-        arranged: &[],
         faults: &[all_of(LabHook::Opa, Behaviour::HangAfterTls)],
+        ..QUIET
     },
     Scenario {
         name: "firewalled",
@@ -308,13 +224,8 @@ pub static SCENARIOS: [Scenario; 27] = [
                   hook, which is well and answers everybody else.",
         symptom: "every create and update hangs for 10 s and fails; the hook's own metrics and logs are fine",
         expected: &[failing(LabHook::Opa, "Unreachable")],
-        foreseen: None,
-        not_a_hook: None,
-        lasts_at_least: Duration::ZERO,
-        starts_api_server: false,
-        loses_leader: false,
-        arranged: &[],
         faults: &[Fault::Firewall(LabHook::Opa)],
+        ..QUIET
     },
     Scenario {
         name: "ignore-hang",
@@ -331,13 +242,10 @@ pub static SCENARIOS: [Scenario; 27] = [
                 ..failing(LabHook::Opa, "Hanging")
             },
         ],
-        foreseen: None,
-        not_a_hook: None,
         lasts_at_least: LEASES_EXPIRE,
-        starts_api_server: false,
-        loses_leader: false,
         arranged: &[at_opa(LabHook::Policy, true, 10), at_opa(LabHook::Opa, true, 10)],
         faults: &[all_of(LabHook::Opa, Behaviour::HangAfterTls)],
+        ..QUIET
     },
     Scenario {
         name: "mixed-hang",
@@ -352,11 +260,7 @@ pub static SCENARIOS: [Scenario; 27] = [
             },
             failing(LabHook::Quota, "Hanging"),
         ],
-        foreseen: None,
-        not_a_hook: None,
         lasts_at_least: LEADERS_EXIT,
-        starts_api_server: false,
-        loses_leader: false,
         arranged: &[
             at_opa(LabHook::Policy, true, 10),
             at_opa(LabHook::Opa, false, 10),
@@ -372,6 +276,7 @@ pub static SCENARIOS: [Scenario; 27] = [
             },
         ],
         faults: &[all_of(LabHook::Opa, Behaviour::HangAfterTls)],
+        ..QUIET
     },
     Scenario {
         name: "ignore-default-hang",
@@ -388,13 +293,9 @@ pub static SCENARIOS: [Scenario; 27] = [
                 ..failing(LabHook::Opa, "Hanging")
             },
         ],
-        foreseen: None,
-        not_a_hook: None,
-        lasts_at_least: Duration::ZERO,
-        starts_api_server: false,
-        loses_leader: false,
         arranged: &[at_opa(LabHook::Policy, true, 1), at_opa(LabHook::Opa, true, 3)],
         faults: &[all_of(LabHook::Opa, Behaviour::HangAfterTls)],
+        ..QUIET
     },
     Scenario {
         name: "slow-chain",
@@ -410,11 +311,6 @@ pub static SCENARIOS: [Scenario; 27] = [
                 ..failing(LabHook::Opa, "Slow")
             },
         ],
-        foreseen: None,
-        not_a_hook: None,
-        lasts_at_least: Duration::ZERO,
-        starts_api_server: false,
-        loses_leader: false,
         arranged: &[Arranged {
             hook: LabHook::Policy,
             shape: Shape {
@@ -429,6 +325,7 @@ pub static SCENARIOS: [Scenario; 27] = [
             all_of(LabHook::Policy, Behaviour::Slow(Duration::from_millis(2_600))),
             all_of(LabHook::Opa, Behaviour::Slow(Duration::from_millis(2_600))),
         ],
+        ..QUIET
     },
     Scenario {
         name: "self-blocked",
@@ -439,11 +336,7 @@ pub static SCENARIOS: [Scenario; 27] = [
             effect: Some("Blocking"),
             ..failing(LabHook::Opa, "Refused")
         }],
-        foreseen: None,
-        not_a_hook: None,
         lasts_at_least: LEADERS_EXIT,
-        starts_api_server: false,
-        loses_leader: false,
         arranged: &[Arranged {
             hook: LabHook::Opa,
             shape: Shape {
@@ -455,6 +348,7 @@ pub static SCENARIOS: [Scenario; 27] = [
             },
         }],
         faults: &[Fault::PodsGone(LabHook::Opa)],
+        ..QUIET
     },
     Scenario {
         name: "leader-lost",
@@ -465,13 +359,10 @@ pub static SCENARIOS: [Scenario; 27] = [
             effect: Some("Blocking"),
             ..failing(LabHook::Opa, "Hanging")
         }],
-        foreseen: None,
-        not_a_hook: None,
         lasts_at_least: LEADERS_EXIT,
-        starts_api_server: false,
         loses_leader: true,
-        arranged: &[],
         faults: &[all_of(LabHook::Opa, Behaviour::HangAfterTls)],
+        ..QUIET
     },
     Scenario {
         name: "first-hook-hang",
@@ -482,13 +373,9 @@ pub static SCENARIOS: [Scenario; 27] = [
             effect: Some("Blocking"),
             ..failing(LabHook::Opa, "Hanging")
         }],
-        foreseen: None,
-        not_a_hook: None,
         lasts_at_least: LEADERS_EXIT,
-        starts_api_server: false,
-        loses_leader: false,
-        arranged: &[],
         faults: &[Fault::FirstHook(LabHook::Opa)],
+        ..QUIET
     },
 ];
 
