@@ -11,26 +11,26 @@ const HEAD: &str = "# What a shield spares
 
 <!-- Written by the tests: `HOOKWATCH_BLESS=1 cargo test --test repository shield`. -->
 
-A hook under a shield is not asked about the control plane's own writes, and about everything else as before. A write is spared
-when a line of this table names what is written *and* who writes it. What no line names is not spared. The match condition
-`hookwatch.dev/shield`, hookwatch's own reckoning and this page are made from one table.
+A shielded webhook still reviews tenants' writes. The API server skips it for the control plane's own writes, which this table
+lists. A write is spared if one line names both what is written and who writes it; no other write is. One table in the code
+generates the match condition `hookwatch.dev/shield`, hookwatch's own decisions and this page.
 
-Who writes is never enough: the controllers of kube-system make the Pods of every tenant. A tenant's Pod is never spared,
-whoever makes it. Nor is an exec or another `CONNECT`, nor a Namespace.
+The writer alone is never enough: controllers in kube-system create the Pods of every tenant. No line spares a tenant's Pod, a
+Namespace, or a `CONNECT` such as exec.
 
-A hook that must see one of these writes as well can say so: `hookwatch.dev/breaker: off` keeps hookwatch away from it.
+To keep a webhook from being shielded at all, annotate its configuration `hookwatch.dev/breaker: off`.
 
 ";
 
 const TAIL: &str = "
-The users of controllers are those of kube-controller-manager with `--use-service-account-credentials`, which kubeadm and the
-large providers set; without it all its controllers are `system:kube-controller-manager`, and are spared the same objects.
-Kubernetes 1.36 was read for them. A cloud's controllers under names of its own are not spared.
+The user names are those of kube-controller-manager 1.36 with `--use-service-account-credentials`, which kubeadm and the large
+providers set. Without that flag all its controllers are `system:kube-controller-manager`, and the same objects are spared. Cloud
+controllers that run under other user names are not spared.
 
 ## What an owner can add
 
-The annotation `hookwatch.dev/spare` on a configuration adds to what a shield of its webhooks spares. Its items stand between
-commas, without blanks:
+The annotation `hookwatch.dev/spare` on a webhook configuration adds to this table for its webhooks. Separate items by commas,
+without spaces:
 
 ```yaml
 metadata:
@@ -38,24 +38,24 @@ metadata:
     hookwatch.dev/spare: self,leases=operators+autoscaling
 ```
 
-| Item | Adds | What it opens |
+| Item | What it adds | What it opens |
 |---|---|---|
-| `self` | Pods, their bindings and tokens, ReplicaSets and Deployments in the namespace of the webhook's own Service, whoever writes them; so that the hook can come back where it blocks its own Pods. Nothing for a webhook that is called at a URL, and never in `default` and `kube-public`. | While the shield lasts, whoever may make Pods in that namespace makes them unchecked. |
-| `leases=NAMESPACE+NAMESPACE` | Leases in up to eight namespaces, whoever writes them: those where leaders of operators, autoscalers and drivers have theirs. | Whoever may write Leases there writes them unchecked. |
+| `self` | Pods, their bindings and tokens, ReplicaSets and Deployments in the namespace of the webhook's own Service, for any writer. The webhook can then come back when it blocks its own Pods. It adds nothing for a webhook with a URL, or in `default` and `kube-public`. | During the shield, anybody who may create Pods in that namespace creates them without review. |
+| `leases=NAMESPACE+NAMESPACE` | Leases in up to eight namespaces, for any writer: the namespaces where operators, autoscalers and CSI drivers elect their leaders. | During the shield, anybody who may write Leases there writes them without review. |
 
-Anything else in it adds nothing, and hookwatch says so (`problems` in the assessment). The annotation permits no bypass:
-`hookwatch.dev/breaker` and the policy do. hookwatch cannot change it, and the [fence](../deploy/README.md#the-fence) derives
-the same condition from the object as it was before the write. Taking a shield away never depends on it.
+hookwatch ignores any other item and reports it (`problems` in the assessment). The annotation does not permit a bypass; the
+policy and `hookwatch.dev/breaker` do. hookwatch cannot change the annotation. The [fence](../deploy/README.md#the-fence) derives
+the condition from the object as it was before the write. Removing a shield never depends on the annotation.
 
 ## The standing remedy
 
-A hook that is not asked about the control plane's own writes cannot stop them. Let its owner exempt at least the Leases in
-`kube-system` and `kube-node-lease`, by `namespaceSelector` or by `matchConditions`.
+A webhook cannot stop writes that it does not review. Ask its owner to exempt at least the Leases in `kube-system` and
+`kube-node-lease`, by `namespaceSelector` or `matchConditions`.
 ";
 
 fn writer(writer: Writer) -> String {
     match writer {
-        Writer::Anyone => "Whoever may".to_owned(),
+        Writer::Anyone => "Anybody with permission".to_owned(),
         Writer::Group(group) => format!("Group `{group}`"),
         Writer::Users(users) => users
             .iter()
@@ -70,7 +70,7 @@ fn what(line: &Line) -> String {
         What::Within => {
             let named = SHIELDED_NAMESPACES.map(|namespace| format!("`{namespace}`"));
             return format!(
-                "All objects in {}, and in hookwatch's own namespace, but Namespaces",
+                "All objects in {} and hookwatch's own namespace, except Namespaces",
                 named.join(", ")
             );
         }
@@ -95,7 +95,7 @@ fn what(line: &Line) -> String {
 
 fn document() -> String {
     let mut text = format!(
-        "{HEAD}| What for | Who writes | What | What an admin of one namespace could cause by it |\n|---|---|---|---|\n"
+        "{HEAD}| Spared | Writer | Objects | What the admin of one namespace could cause |\n|---|---|---|---|\n"
     );
     for line in &LINES {
         let cells = [

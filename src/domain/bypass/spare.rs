@@ -84,14 +84,14 @@ const LEASES: Object = ("coordination.k8s.io", "leases", "");
 /// tenant's has no such account.
 pub const LINES: [Line; 13] = [
     Line {
-        name: "Everything in `kube-system`, `kube-node-lease` and hookwatch's own namespace, but for Namespaces themselves",
+        name: "Everything in the control plane's namespaces and in hookwatch's own",
         writer: Writer::Anyone,
         operations: ALL,
         what: What::Within,
-        risk: "Nothing: these namespaces are no tenant's.",
+        risk: "Nothing: tenants do not administer these namespaces.",
     },
     Line {
-        name: "The reviews by which everybody else is let in",
+        name: "Token and access reviews",
         writer: Writer::Anyone,
         operations: ALL,
         what: What::Objects(&[
@@ -102,10 +102,10 @@ pub const LINES: [Line; 13] = [
             ("authorization.k8s.io", "selfsubjectaccessreviews", ""),
             ("authorization.k8s.io", "selfsubjectrulesreviews", ""),
         ]),
-        risk: "Nothing: nothing of them is stored.",
+        risk: "Nothing: reviews are not stored.",
     },
     Line {
-        name: "What a node writes to be seen alive, to get its certificate and the tokens of its Pods, and to say how those are",
+        name: "Node heartbeats, node certificates, tokens for Pods, and Pod status",
         writer: Writer::Group("system:nodes"),
         operations: ALL,
         what: What::Objects(&[
@@ -117,24 +117,24 @@ pub const LINES: [Line; 13] = [
             ("certificates.k8s.io", "certificatesigningrequests", ""),
             ("resource.k8s.io", "resourceslices", ""),
         ]),
-        risk: "A token for a Pod that was admitted. That a node writes no other node's is for the node authorizer and NodeRestriction to see to.",
+        risk: "A token for an admitted Pod. The node authorizer and NodeRestriction keep a node to its own objects.",
     },
     Line {
-        name: "The deletion of a Pod that its node has stopped",
+        name: "Removal of Pods that their node has stopped",
         writer: Writer::Group("system:nodes"),
         operations: &["DELETE"],
         what: What::Objects(&[("", "pods", "")]),
-        risk: "The end of a Pod whose deletion somebody asked for, and the hook was asked about, before.",
+        risk: "Removal of a Pod whose deletion the webhook already reviewed.",
     },
     Line {
-        name: "The request for a certificate of a machine that joins",
+        name: "Certificate requests of joining nodes",
         writer: Writer::Group("system:bootstrappers"),
         operations: &["CREATE"],
         what: What::Objects(&[("certificates.k8s.io", "certificatesigningrequests", "")]),
-        risk: "Nothing: no tenant has a bootstrap token, and a request alone grants nothing.",
+        risk: "Nothing: tenants have no bootstrap token, and a request alone grants nothing.",
     },
     Line {
-        name: "Its approval and its certificate",
+        name: "Approval and signing of node certificates",
         writer: Writer::Users(&[
             "system:serviceaccount:kube-system:certificate-controller",
             MANAGER,
@@ -144,10 +144,10 @@ pub const LINES: [Line; 13] = [
             ("certificates.k8s.io", "certificatesigningrequests", "approval"),
             ("certificates.k8s.io", "certificatesigningrequests", "status"),
         ]),
-        risk: "Nothing: the controller approves what authorization lets a node ask for.",
+        risk: "Nothing: the controller approves only what authorization lets a node request.",
     },
     Line {
-        name: "What an API server writes for itself, above all while it starts",
+        name: "The API server's own objects, most of them written at start-up",
         writer: Writer::Users(&["system:apiserver"]),
         operations: ALL,
         what: What::Objects(&[
@@ -177,10 +177,10 @@ pub const LINES: [Line; 13] = [
             ("", "services", ""),
             ("", "resourcequotas", "status"),
         ]),
-        risk: "An IPAddress for a Service that was admitted, and what is used of a quota.",
+        risk: "An IPAddress for an admitted Service, and the usage of a quota.",
     },
     Line {
-        name: "On which node a Pod runs, and the volumes that are chosen for it",
+        name: "Scheduling: bindings of Pods, and the volumes chosen for them",
         writer: Writer::Users(&["system:kube-scheduler"]),
         operations: &["CREATE", "UPDATE"],
         what: What::Objects(&[
@@ -189,10 +189,10 @@ pub const LINES: [Line; 13] = [
             ("", "persistentvolumes", ""),
             ("", "persistentvolumeclaims", ""),
         ]),
-        risk: "That a Pod of theirs that was admitted starts, with a claim of theirs bound to a volume that fits.",
+        risk: "Their admitted Pod starts, and their claim is bound to a matching volume.",
     },
     Line {
-        name: "Taints and conditions of nodes, and that the Pods of a dead one are not ready",
+        name: "Taints and conditions of nodes; NotReady for the Pods of a dead node",
         writer: Writer::Users(&[
             "system:serviceaccount:kube-system:node-controller",
             MANAGER,
@@ -201,10 +201,10 @@ pub const LINES: [Line; 13] = [
         ]),
         operations: UPDATE,
         what: What::Objects(&[("", "nodes", ""), ("", "nodes", "status"), ("", "pods", "status")]),
-        risk: "Nothing: what it writes follows from what the nodes are.",
+        risk: "Nothing: these writes follow from the state of nodes.",
     },
     Line {
-        name: "Where Services lead",
+        name: "Endpoints of Services",
         writer: Writer::Users(&[
             "system:serviceaccount:kube-system:endpointslice-controller",
             "system:serviceaccount:kube-system:endpointslicemirroring-controller",
@@ -213,10 +213,10 @@ pub const LINES: [Line; 13] = [
         ]),
         operations: ALL,
         what: What::Objects(&[("discovery.k8s.io", "endpointslices", ""), ("", "endpoints", "")]),
-        risk: "Endpoints as follow from Services, Pods and Endpoints that were admitted. One written by hand is not spared.",
+        risk: "Endpoints derived from admitted Services, Pods and Endpoints. A tenant's own EndpointSlice is not spared.",
     },
     Line {
-        name: "Which volume is attached to which node",
+        name: "Attaching and detaching of volumes",
         writer: Writer::Users(&[
             "system:serviceaccount:kube-system:attachdetach-controller",
             MANAGER,
@@ -226,10 +226,10 @@ pub const LINES: [Line; 13] = [
             ("storage.k8s.io", "volumeattachments", ""),
             ("", "nodes", "status"),
         ]),
-        risk: "That the volume of a Pod that was admitted is attached where the Pod runs.",
+        risk: "The volume of an admitted Pod is attached to its node.",
     },
     Line {
-        name: "Which volume belongs to which claim",
+        name: "Binding of volumes to claims",
         writer: Writer::Users(&[
             "system:serviceaccount:kube-system:persistent-volume-binder",
             "system:serviceaccount:kube-system:pv-protection-controller",
@@ -243,14 +243,14 @@ pub const LINES: [Line; 13] = [
             ("", "persistentvolumeclaims", ""),
             ("", "persistentvolumeclaims", "status"),
         ]),
-        risk: "That a claim of theirs that was admitted is bound to a volume that fits; and the end of a volume whose claim they deleted.",
+        risk: "Their admitted claim is bound to a matching volume; the volume of a claim they deleted is removed.",
     },
     Line {
-        name: "How many Pods a drain may evict",
+        name: "Status of PodDisruptionBudgets",
         writer: Writer::Users(&["system:serviceaccount:kube-system:disruption-controller", MANAGER]),
         operations: UPDATE,
         what: What::Objects(&[("policy", "poddisruptionbudgets", "status")]),
-        risk: "The count of Pods of theirs.",
+        risk: "The count of their own Pods.",
     },
 ];
 

@@ -36,7 +36,7 @@ impl Added {
         let Some(value) = value else { return (added, said) };
         if value.chars().count() > MAX_ANNOTATION {
             said.push(format!(
-                "it is longer than {MAX_ANNOTATION} characters, and adds nothing"
+                "it is longer than {MAX_ANNOTATION} characters and is ignored"
             ));
             return (added, said);
         }
@@ -47,14 +47,14 @@ impl Added {
                 ("self", _) => match namespace.filter(|name| is_label(name) && !NEVER_OWN.contains(name)) {
                     Some(namespace) => added.own = Some(namespace.to_owned()),
                     None => said.push(
-                        "self adds nothing: the hook has no Service in a namespace of its own".to_owned(),
+                        "self is ignored: the webhook has no Service in a namespace of its own".to_owned(),
                     ),
                 },
                 (_, Some(namespaces)) if lists == 1 => added.leases = namespaces,
-                (_, Some(_)) => said.push(format!("{item:?} adds nothing: only one list of Leases counts")),
+                (_, Some(_)) => said.push(format!("{item:?} is ignored: give one list of Leases only")),
                 (_, None) => said.push(format!(
-                    "{item:?} adds nothing: it is neither self nor leases=NAMESPACE+NAMESPACE with at most \
-                     {MAX_NAMESPACES} names of namespaces"
+                    "{item:?} is ignored: expected self or leases=NAMESPACE+NAMESPACE with at most \
+                     {MAX_NAMESPACES} namespaces"
                 )),
             }
         }

@@ -329,9 +329,9 @@ pub static SCENARIOS: [Scenario; 27] = [
     },
     Scenario {
         name: "self-blocked",
-        summary: "The catch-all validating hook is asked about its own Pods as well; all of them are gone, and a \
-                  controller makes them anew. Its owner lets a shield spare them.",
-        symptom: "every create and update fails at once, that of the hook's own Pods included: it cannot come back",
+        summary: "All Pods of the catch-all validating webhook are gone, and it reviews its own Pods: the ReplicaSet \
+                  controller cannot replace them. The owner's annotation spares them under a shield.",
+        symptom: "every create and update is refused at once, the webhook's own Pods included",
         expected: &[Expected {
             effect: Some("Blocking"),
             ..failing(LabHook::Opa, "Refused")
@@ -352,9 +352,9 @@ pub static SCENARIOS: [Scenario; 27] = [
     },
     Scenario {
         name: "leader-lost",
-        summary: "The catch-all validating hook takes every request and answers none; of two replicas of hookwatch the \
-                  one that leads is killed at the same instant.",
-        symptom: "every create and update hangs for 10 s, and nobody leads who may bypass anything",
+        summary: "The catch-all validating webhook takes every request and answers none. At the same instant the leading \
+                  replica of hookwatch is killed; one follower is left.",
+        symptom: "every create and update hangs for 10 s, and hookwatch has no leader",
         expected: &[Expected {
             effect: Some("Blocking"),
             ..failing(LabHook::Opa, "Hanging")
@@ -366,9 +366,8 @@ pub static SCENARIOS: [Scenario; 27] = [
     },
     Scenario {
         name: "first-hook-hang",
-        summary: "The first webhook that a cluster ever gets is shown everything, and answers nothing from its first \
-                  call on.",
-        symptom: "every create and update hangs for 10 s from the moment it is registered",
+        summary: "A cluster gets its first webhook, a catch-all that hangs from its first call.",
+        symptom: "every create and update hangs for 10 s as soon as the webhook is registered",
         expected: &[Expected {
             effect: Some("Blocking"),
             ..failing(LabHook::Opa, "Hanging")
