@@ -143,6 +143,16 @@ fn a_replica_that_does_not_lead_shields_before_a_leader_of_the_control_plane_is_
     helps(&report.breaker.unwrap());
 }
 
+/// Three Services, one path: a canary that waits for all of them speaks against each.
+#[test]
+fn webhooks_whose_path_is_lost_are_shielded_as_one_before_a_leader_is_lost() {
+    let report = play("path-lost", Rung::Shield);
+    survives(report.casualties);
+    let breaker = report.breaker.unwrap();
+    assert!(breaker.restored && breaker.restored_identical, "{breaker:?}");
+    helps(&breaker);
+}
+
 /// Its Pods cannot be made for as long as it is asked about them; its owner lets a shield spare them.
 #[test]
 fn a_hook_that_blocks_its_own_pods_comes_back_by_itself_under_its_shield() {

@@ -160,7 +160,7 @@ macro_rules! scenarios {
         #[test]
         fn every_scenario_has_a_test() {
             // The last two are about the breaker, and played with it.
-            let others = ["validating-hang", "gke-opa-outage", "quiet", "self-blocked", "leader-lost"];
+            let others = ["validating-hang", "gke-opa-outage", "quiet", "self-blocked", "leader-lost", "path-lost"];
             let tested = [&[$($name),*][..], &others].concat();
             for scenario in &SCENARIOS {
                 assert!(tested.contains(&scenario.name), "{} is not played", scenario.name);

@@ -34,6 +34,7 @@ pub fn tests() -> Vec<Named> {
         "self-blocked",
         "leader-lost",
         "first-hook-hang",
+        "path-lost",
     ]
     .map(|scenario| {
         let name = format!("breaker_loses_nobody_in_{}", scenario.replace('-', "_"));

@@ -8,6 +8,7 @@ mod forged;
 mod measured;
 mod misleading;
 mod others;
+mod path;
 mod replica;
 mod scale;
 mod servers;

@@ -29,7 +29,7 @@ const QUIET: Scenario = Scenario {
 };
 
 /// All scenarios, the quiet one first.
-pub static SCENARIOS: [Scenario; 27] = [
+pub static SCENARIOS: [Scenario; 28] = [
     QUIET,
     Scenario {
         name: "validating-slow",
@@ -376,6 +376,23 @@ pub static SCENARIOS: [Scenario; 27] = [
         faults: &[Fault::FirstHook(LabHook::Opa)],
         ..QUIET
     },
+    Scenario {
+        name: "path-lost",
+        summary: "The tunnel between the control plane and all webhooks accepts connections and delivers nothing.",
+        symptom: "every create and update hangs for 10 s; no webhook answers anybody, hookwatch included",
+        expected: &[
+            failing(LabHook::Opa, "Hanging"),
+            failing(LabHook::Policy, "Hanging"),
+            failing(LabHook::Quota, "Hanging"),
+        ],
+        lasts_at_least: LEADERS_EXIT,
+        faults: &[
+            all_of(LabHook::Opa, Behaviour::AcceptAndHang),
+            all_of(LabHook::Policy, Behaviour::AcceptAndHang),
+            all_of(LabHook::Quota, Behaviour::AcceptAndHang),
+        ],
+        ..QUIET
+    },
 ];
 
 const fn failing(hook: LabHook, cause: &'static str) -> Expected {
@@ -423,7 +440,7 @@ mod tests {
     use super::*;
     use crate::lab::scenario::by_name;
 
-    const NAMES: [&str; 27] = [
+    const NAMES: [&str; 28] = [
         "quiet",
         "validating-slow",
         "validating-hang",
@@ -451,6 +468,7 @@ mod tests {
         "self-blocked",
         "leader-lost",
         "first-hook-hang",
+        "path-lost",
     ];
 
     #[test]

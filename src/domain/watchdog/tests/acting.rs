@@ -44,6 +44,7 @@ impl Incident {
             elsewhere,
             shieldable,
             tampering,
+            path_lost: false,
         };
         court.judged(true).hooks[&hook.id].clone()
     }

@@ -1,0 +1,46 @@
+//! The path to all webhooks is lost at once: one fault, though each has a Service of its own.
+
+use super::*;
+use crate::domain::breaker::{Facts, Judged};
+
+const HOOKS: [&str; 3] = ["one", "two", "three"];
+
+/// What the breaker is told of each when a canary waits and so many milliseconds before now the backends of each fell
+/// silent; `None` for one that answers.
+fn told(silent: [Option<u64>; 3]) -> [Facts; 3] {
+    let hooks = HOOKS.map(|name| hook(name, 2));
+    let mut incident = Incident::calm(&[&hooks[0], &hooks[1], &hooks[2]]);
+    let now = 60 * SECOND;
+    for (hook, silent) in hooks.iter().zip(silent) {
+        for backend in 0..2 {
+            match silent {
+                Some(ms) => incident.probe_late(now - ms, hook, backend, 2 * SECOND),
+                None => incident.probe(now - 500, hook, backend, alive()),
+            }
+        }
+    }
+    incident.canary_late(now - 3 * SECOND);
+    incident.scrape(now);
+    incident.tick(now + 100);
+    let judged = Judged::clone(&incident.judged);
+    hooks.map(|hook| judged.hooks[&hook.id].clone())
+}
+
+#[test]
+fn a_canary_that_waits_speaks_against_each_webhook_whose_path_was_lost_and_they_count_as_one() {
+    let told = told([Some(4 * SECOND), Some(3 * SECOND), Some(3 * SECOND)]);
+    for facts in &told {
+        assert_eq!(facts.witnesses.len(), 2, "{facts:?}");
+        assert_eq!(facts.place, told[0].place);
+    }
+}
+
+#[test]
+fn where_one_webhook_answers_or_fell_silent_long_before_it_is_no_lost_path() {
+    let recent = Some(3 * SECOND);
+    for other in [None, Some(50 * SECOND)] {
+        let [one, two, _] = told([recent, recent, other]);
+        assert!(one.witnesses.len() < 2 && two.witnesses.len() < 2, "{other:?}");
+        assert_ne!(one.place, two.place);
+    }
+}
