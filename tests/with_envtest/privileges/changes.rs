@@ -35,7 +35,9 @@ pub const OPTED_OUT: &str = "validatingwebhookconfigurations/opted-out";
 pub const LEDGER: &str = "validatingwebhookconfigurations/hookwatch-ledger";
 /// Its owner adds to what a shield spares; `a` and `c` are called at Services, `b` at a URL.
 pub const SPARED: &str = "validatingwebhookconfigurations/spared";
-pub const OBJECTS: [&str; 7] = [PLAIN, MUTATING, BYPASSED, WIPED, OPTED_OUT, LEDGER, SPARED];
+/// `a` is shielded in the text of another release.
+pub const OLDER: &str = "validatingwebhookconfigurations/older";
+pub const OBJECTS: [&str; 8] = [PLAIN, MUTATING, BYPASSED, WIPED, OPTED_OUT, LEDGER, SPARED, OLDER];
 
 const NOT_MADE: &str = "hookwatch neither creates nor deletes";
 const OFF: &str = "annotated hookwatch.dev/breaker: off";
@@ -97,6 +99,17 @@ pub fn spared(mut object: Value) -> Value {
             json!({"service": {"namespace": namespace, "name": "s"}});
     }
     object
+}
+
+/// [`OLDER`], of a [`plain`] one.
+pub fn older(mut object: Value) -> Value {
+    note(&mut object, &[]);
+    add(&mut object, 0, older_shield());
+    object
+}
+
+fn older_shield() -> Value {
+    json!({"name": Condition::Shield.name(), "expression": "request.operation == \"CONNECT\""})
 }
 
 /// A shield of a webhook that is called at a Service in `namespace`, as its owner adds to it by `spare`.
@@ -192,6 +205,7 @@ pub fn attempts() -> Vec<Attempt> {
         at_ownership(),
         at_other_objects(),
         at_spared(),
+        at_older(),
     ]
     .into_iter()
     .flatten()
@@ -326,6 +340,34 @@ fn at_spared() -> Vec<Attempt> {
             Expect::Fence(ANNOTATION),
             |o| {
                 o["metadata"]["annotations"]["hookwatch.dev/spare"] = "leases=tenant".into();
+            },
+        ),
+    ]
+}
+
+fn at_older() -> Vec<Attempt> {
+    vec![
+        allowed(OLDER, "the end of a shield in an older text", |o| {
+            without_ours(o, 0);
+            remove(&mut o["metadata"]["annotations"], STATE_ANNOTATION);
+        }),
+        allowed(OLDER, "this release's text for an older one", |o| {
+            without_ours(o, 0);
+            add(o, 0, condition(Condition::Shield));
+        }),
+        allowed(
+            OLDER,
+            "an older text as it is, and another webhook shielded",
+            |o| {
+                add(o, 2, condition(Condition::Shield));
+            },
+        ),
+        at(
+            OLDER,
+            "an older text at another webhook",
+            Expect::Fence(OURS),
+            |o| {
+                add(o, 2, older_shield());
             },
         ),
     ]

@@ -201,6 +201,7 @@ async fn objects(cluster: &Cluster, wide: &Client) {
         plain(validating, "bypassed", json!({})),
         plain(validating, "wiped", json!({})),
         plain(validating, "opted-out", json!({"hookwatch.dev/breaker": "off"})),
+        changes::older(plain(validating, "older", json!({}))),
         changes::spared(plain(
             validating,
             "spared",
