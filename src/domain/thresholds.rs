@@ -181,10 +181,10 @@ thresholds! {
     just_before: Duration = s(120);
     /// Changes older than this explain nothing any more.
     changes_remembered: Duration = s(3_600);
-    /// The path to all webhooks was lost at once if every backend fell silent within this time. A lower value misses probes
-    /// that were due late, a higher one takes faults for one that have nothing to do with each other.
+    /// The path to all webhooks was lost at once if every backend fell silent within this time. A lower value misses
+    /// probes that run late, a higher one joins unrelated faults.
     path_lost_for: Duration = s(20);
-    /// So many Services or addresses have to be silent. With two, two independent faults are as likely.
+    /// At least this many Services or addresses must be silent for that: two could be two independent faults.
     path_places: f64 = 3.0;
     /// Answers that come within so little of each other come together.
     together: Duration = ms(500);
