@@ -234,7 +234,6 @@ impl Watchdog {
             elsewhere: elsewhere.is_some(),
             shieldable: &self.shieldable,
             tampering: &self.tampering,
-            path_lost: facts::path_is_lost(&scene),
         };
         let judged = Arc::new(court.judged(self.fence.as_ref().is_some_and(Proof::permits)));
         let problems = self.problems(&all, now);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::plane::{Excess, Plane};
+use super::probes::counted;
 use crate::domain::canaries::CanaryMemory;
 use crate::domain::canary::CanaryTarget;
 use crate::domain::history::Windows;
@@ -53,6 +54,8 @@ pub struct Scene<'a> {
     pub ruled_out: Option<(Time, String)>,
     /// Every probe of everything fails and nothing shows that this is not our own fault.
     pub self_doubt: bool,
+    /// The path to all webhooks was lost at once.
+    pub path_lost: bool,
     /// The inventory has been old for a while: addresses may have changed.
     pub inventory_is_old: bool,
     /// Every backend of every hook with what its probes add up to.
@@ -98,6 +101,7 @@ impl<'a> Scene<'a> {
             ruled_out: plane.ruled_out(elsewhere.as_ref()),
             elsewhere,
             self_doubt: seen.self_doubt(&states, now),
+            path_lost: path_is_lost(seen, &states, now),
             inventory_is_old: seen.inventory_is_old(now),
             excess: plane.excess(),
             stalled: plane.stalled(),
@@ -180,4 +184,34 @@ fn hanging<'a>(
         .iter()
         .filter(|(id, backends)| seen.coverage.of(id).iter().any(is_late) && backends.iter().any(hangs));
     hooks.map(|(id, _)| *id).collect()
+}
+
+/// Whether the path to all webhooks was lost at once: at three places or more, every backend fell silent within the last
+/// moments, and none answers. Then it is one fault, and a canary that waits for any of them speaks against each. Nobody but
+/// the owners of all their backends could feign that.
+fn path_is_lost(
+    seen: &Observations,
+    states: &BTreeMap<&HookId, Vec<(Backend, BackendState)>>,
+    now: Time,
+) -> bool {
+    let hooks = seen.hooks().filter(|hook| hook.id.kind.is_admission());
+    let mut places = BTreeSet::new();
+    for hook in hooks {
+        let probed = states.get(&hook.id).map(|states| counted(states));
+        let Some(probed) = probed.filter(|probed| !probed.is_empty()) else {
+            continue;
+        };
+        let fell_silent = |(_, state): &(Backend, BackendState)| match state {
+            BackendState::Dead(dead) => {
+                matches!(dead.cause, Cause::Hanging | Cause::Unreachable)
+                    && now.since(dead.since) <= t::path_lost_for()
+            }
+            _ => false,
+        };
+        if !probed.into_iter().all(fell_silent) {
+            return false;
+        }
+        places.insert(hook.target.place());
+    }
+    places.len() as f64 >= t::path_places()
 }

@@ -34,38 +34,10 @@ pub(super) struct Court<'a> {
     /// Hooks that are asked about something that a shield spares.
     pub(super) shieldable: &'a BTreeSet<HookId>,
     pub(super) tampering: &'a Tampering,
-    /// The path to all webhooks was lost at once.
-    pub(super) path_lost: bool,
 }
 
 /// Where webhooks are that became unreachable together, whatever their Services.
 const ONE_PATH: &str = "one path";
-
-/// Whether the path to all webhooks was lost at once: at three places or more, every backend fell silent within the last
-/// moments, and none answers. Then it is one fault, and a canary that waits for any of them speaks against each. Nobody but
-/// the owners of all their backends could feign that.
-pub(super) fn path_is_lost(scene: &Scene<'_>) -> bool {
-    let hooks = scene.seen.hooks().filter(|hook| hook.id.kind.is_admission());
-    let mut places = BTreeSet::new();
-    for hook in hooks {
-        let probed = scene.states.get(&hook.id).map(|states| counted(states));
-        let Some(probed) = probed.filter(|probed| !probed.is_empty()) else {
-            continue;
-        };
-        let fell_silent = |(_, state): &(Backend, BackendState)| match state {
-            BackendState::Dead(dead) => {
-                matches!(dead.cause, Cause::Hanging | Cause::Unreachable)
-                    && scene.now.since(dead.since) <= t::path_lost_for()
-            }
-            _ => false,
-        };
-        if !probed.into_iter().all(fell_silent) {
-            return false;
-        }
-        places.insert(hook.target.place());
-    }
-    places.len() as f64 >= t::path_places()
-}
 
 impl Court<'_> {
     /// What the breaker is to know. What the owners of configurations say, and whether the API servers know
@@ -125,7 +97,7 @@ impl Court<'_> {
     }
 
     fn place(&self, hook: &Hook) -> Option<String> {
-        if self.path_lost {
+        if self.scene.path_lost {
             return Some(ONE_PATH.to_owned());
         }
         hook.target.place()
@@ -208,7 +180,7 @@ impl Court<'_> {
     /// with this one, or lost the same path, is no other reason: a canary that waits for either speaks against both.
     fn shared_with_a_suspect(&self, hook: &Hook, canaries: &[CanaryTarget]) -> bool {
         let place = hook.target.place();
-        !self.path_lost
+        !self.scene.path_lost
             && self.all.iter().any(|(other, verdict)| {
                 use Cause::{Hanging, Slow, StaleConnection, Unreachable};
                 matches!(

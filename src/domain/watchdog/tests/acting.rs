@@ -44,7 +44,6 @@ impl Incident {
             elsewhere,
             shieldable,
             tampering,
-            path_lost: false,
         };
         court.judged(true).hooks[&hook.id].clone()
     }
