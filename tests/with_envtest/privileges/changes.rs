@@ -101,11 +101,10 @@ pub fn spared(mut object: Value) -> Value {
     object
 }
 
-/// [`OLDER`], of a [`plain`] one.
-pub fn older(mut object: Value) -> Value {
-    note(&mut object, &[]);
-    add(&mut object, 0, older_shield());
-    object
+/// The bypass of the object `older`.
+pub fn older(object: &mut Value) {
+    note(object, &[]);
+    add(object, 0, older_shield());
 }
 
 fn older_shield() -> Value {

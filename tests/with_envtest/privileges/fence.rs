@@ -201,7 +201,7 @@ async fn objects(cluster: &Cluster, wide: &Client) {
         plain(validating, "bypassed", json!({})),
         plain(validating, "wiped", json!({})),
         plain(validating, "opted-out", json!({"hookwatch.dev/breaker": "off"})),
-        changes::older(plain(validating, "older", json!({}))),
+        plain(validating, "older", json!({})),
         changes::spared(plain(
             validating,
             "spared",
@@ -245,6 +245,14 @@ async fn objects(cluster: &Cluster, wide: &Client) {
         let written = Way::JsonPatch.go(wide, object, &before, &after, false).await;
         assert!(written.is_success(), "{written:?}");
     }
+    // As hookwatch did behind the fence of its release.
+    let before = get(&cluster.admin, changes::OLDER).await;
+    let mut after = before.clone();
+    changes::older(&mut after);
+    let written = Way::JsonPatch
+        .go(&cluster.admin, changes::OLDER, &before, &after, false)
+        .await;
+    assert!(written.is_success(), "{written:?}");
     let wiped = json!({"metadata": {"annotations": {"hookwatch.dev/bypass": null}}});
     let target = format!("{CONFIGURATIONS}/{}", changes::WIPED);
     cluster.admin(Method::PATCH, &target, &wiped).await;
