@@ -89,7 +89,7 @@ pub struct Times {
     pub reread: Duration,
     /// How long the ledger may be out of reach before a restore goes on without it.
     pub without_ledger: Duration,
-    /// How much longer than whoever leads a replica waits that does not.
+    /// How much longer than the leader a follower waits.
     pub follows_after: Duration,
 }
 

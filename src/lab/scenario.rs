@@ -100,7 +100,7 @@ enum Fault {
     RestartWithoutEnd(LabHook),
     /// The hook is registered, as the first of all, and answers nothing from its first call on.
     FirstHook(LabHook),
-    /// All Pods of the hook are gone, and its controller makes them anew: once one can be written, its backends serve.
+    /// All Pods of the hook are gone; its backends serve again once the controller's new Pod is admitted.
     PodsGone(LabHook),
     /// All endpoints of the hook are on one node, which becomes NotReady and is lost a little later.
     OnlyNodeLost(LabHook),

@@ -9,7 +9,7 @@ use hookwatch::io::metrics::contract::{Bound, Declared};
 use serde_json::Value;
 
 use crate::exposed::{EXPOSED, names_in};
-use crate::{files, read, root};
+use crate::{files, read, root, same_document};
 
 const DOCUMENT: &str = "docs/metrics.md";
 
@@ -153,15 +153,7 @@ fn document() -> String {
 
 #[test]
 fn the_document_of_the_metrics_is_what_the_code_registers() {
-    let made = document();
-    if std::env::var_os("HOOKWATCH_BLESS").is_some() {
-        std::fs::write(root().join(DOCUMENT), &made).unwrap();
-    }
-    let written = std::fs::read_to_string(root().join(DOCUMENT)).unwrap_or_default();
-    assert!(
-        written == made,
-        "{DOCUMENT} is not what the code registers: HOOKWATCH_BLESS=1 cargo test --test repository metrics"
-    );
+    same_document(DOCUMENT, &document(), "metrics");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use hookwatch::domain::diagnose::rules::TABLE;
 use hookwatch::domain::thresholds::{CHOSEN, KUBERNETES, MEASURED};
 
-use crate::{read, root};
+use crate::{read, same_document};
 
 const DOCUMENT: &str = "docs/diagnosis.md";
 
@@ -45,14 +45,7 @@ fn the_rules_and_their_document_are_the_same() {
     let document = read(DOCUMENT);
     let measured = measured(&document);
     let generated = page::page(&|name| measured.get(name).map(|figures| (*figures).to_owned()));
-    if std::env::var_os("HOOKWATCH_BLESS").is_some() {
-        std::fs::write(root().join(DOCUMENT), generated).unwrap();
-        return;
-    }
-    assert_eq!(
-        document, generated,
-        "the rules or the thresholds have changed: HOOKWATCH_BLESS=1 cargo test --test repository diagnosis"
-    );
+    same_document(DOCUMENT, &generated, "diagnosis");
 }
 
 #[test]

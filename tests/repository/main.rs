@@ -113,3 +113,17 @@ fn skip(what: &str) {
     assert!(!in_ci(), "in CI this must not be left out: {what}");
     let _ = writeln!(std::io::stderr(), "\nSKIPPED: {what}\n");
 }
+
+/// Holds a generated document against the one in the repository, or writes it where `HOOKWATCH_BLESS` is set. `test` is
+/// the test that writes it.
+fn same_document(path: &str, generated: &str, test: &str) {
+    if std::env::var_os("HOOKWATCH_BLESS").is_some() {
+        std::fs::write(root().join(path), generated).unwrap();
+        return;
+    }
+    // Without the texts: they are whole documents.
+    assert!(
+        read(path) == generated,
+        "{path} is out of date: HOOKWATCH_BLESS=1 cargo test --test repository {test}"
+    );
+}

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use clap::{Arg, ArgAction, Command};
 
-use crate::{read, root};
+use crate::same_document;
 
 const DOCUMENT: &str = "docs/commands.md";
 
@@ -152,16 +152,7 @@ fn document() -> String {
 
 #[test]
 fn the_commands_and_their_document_are_the_same() {
-    let document = document();
-    if std::env::var_os("HOOKWATCH_BLESS").is_some() {
-        std::fs::write(root().join(DOCUMENT), document).unwrap();
-        return;
-    }
-    assert_eq!(
-        read(DOCUMENT),
-        document,
-        "the commands have changed: HOOKWATCH_BLESS=1 cargo test --test repository reference"
-    );
+    same_document(DOCUMENT, &document(), "reference");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use hookwatch::domain::bypass::SHIELDED_NAMESPACES;
 use hookwatch::domain::bypass::spare::{LINES, Line, What, Writer};
 
-use crate::{read, root};
+use crate::same_document;
 
 const DOCUMENT: &str = "docs/shield.md";
 
@@ -111,14 +111,5 @@ fn document() -> String {
 
 #[test]
 fn the_shield_and_its_document_are_the_same() {
-    let document = document();
-    if std::env::var_os("HOOKWATCH_BLESS").is_some() {
-        std::fs::write(root().join(DOCUMENT), document).unwrap();
-        return;
-    }
-    assert_eq!(
-        read(DOCUMENT),
-        document,
-        "the table has changed: HOOKWATCH_BLESS=1 cargo test --test repository shield"
-    );
+    same_document(DOCUMENT, &document(), "shield");
 }

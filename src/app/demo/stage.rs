@@ -106,7 +106,7 @@ impl Stage {
 
     /// Kills the replica that leads, where there are two.
     pub fn lose_leader(&self) {
-        // Dropped, and not stopped: it says farewell to nobody.
+        // Dropped, not stopped: a killed process does not resign.
         drop(self.leader.lock().ok().and_then(|mut leader| leader.take()));
     }
 

@@ -76,7 +76,7 @@ impl Breaker {
     }
 }
 
-/// When bypasses were begun of late. An instant that is yet to come is another clock's, and counts as now.
+/// When bypasses were begun within the window. An instant that is yet to come is another clock's, and counts as now.
 pub(super) fn begun(book: &Book, now: Time, window: Duration) -> impl Iterator<Item = Time> {
     let begun = book.begun.iter().copied();
     begun.filter(move |begun| now.since(*begun) < window)

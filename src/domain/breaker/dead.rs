@@ -1,8 +1,7 @@
 //! Skipping a hook whose failures are ignored, while it is dead.
 //!
 //! Every write that meets it is admitted without its review already, after a wait for it. A skip takes that wait off.
-//! It comes after a shield, and becomes a shield again as soon as the hook may be alive: nobody who answers is passed
-//! by.
+//! It comes after a shield, and becomes a shield again as soon as the hook may be alive.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,11 +50,11 @@ impl Breaker {
             return Some(why);
         }
         if !self.is_dead(facts) {
-            return Some("nothing shows that it answers nobody");
+            return Some("there is no proof that it is dead");
         }
         let skips = entry.and_then(|entry| entry.skips)?;
         let wait = self.doubled(u32::from(skips.times));
-        // By our own clock: whoever takes over waits anew.
+        // By our own clock: a replica that takes over waits the whole time again.
         let waits = !skips.on && now.since(hook.line_since) < wait;
         if skips.spent {
             Some("it was skipped for as long as it may be")
@@ -96,7 +95,7 @@ impl Breaker {
         if !shields {
             return Some(self.leave(hook, entry, false, "It may not be bypassed any more.", now));
         }
-        // The object first: to enforce more again needs nobody's consent, nor the ledger.
+        // The object first: enforcing more needs no line in the ledger.
         let does = Does::Change {
             to: To::Bypass(Rung::Shield),
             why: why.into(),
@@ -131,7 +130,7 @@ impl Breaker {
         if !facts.ignores {
             Some("Its failurePolicy is not Ignore any more: it is shielded.")
         } else if !self.is_dead(facts) {
-            Some("Nothing shows any more that it answers nobody: it is shielded.")
+            Some("There is no proof any more that it is dead: it is shielded.")
         } else if !permitted {
             Some("It may not be skipped any more: it is shielded.")
         } else {
@@ -207,7 +206,7 @@ fn skipped_for(entry: &Entry, now: Time) -> Duration {
     entry.skips.map_or(Duration::ZERO, |skips| now.since(skips.since))
 }
 
-/// Why nobody permits to skip a hook while it is dead; `None` where somebody does.
+/// Why neither a rule nor the owner permits to skip a hook while it is dead; `None` where one does.
 fn not_permitted(id: &HookId, hook: &HookMemory, facts: &Facts, rule: &PolicyRule) -> Option<&'static str> {
     // By the newest version of the object that is known.
     let read = hook.read.as_ref().map(|(_, view)| (view.permit, view.ignores));

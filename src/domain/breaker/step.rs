@@ -68,8 +68,8 @@ impl Step {
 }
 
 impl Breaker {
-    /// As much of a step as is for a replica that does not lead: it puts up a shield, and does nothing else. Whoever leads
-    /// may have died of the outage, and the next leader comes too late for the control plane. That both do it is for the
+    /// As much of a step as is for a replica that does not lead: it puts up a shield, and does nothing else. The leader
+    /// may have died of the outage, and the next one comes too late for the control plane. That both do it is for the
     /// ledger to prevent, as between two that believe to lead.
     pub(super) fn as_follower(&self, id: &HookId, step: Step) -> Step {
         let Some(hook) = self.memory.hooks.get(id) else {
@@ -77,7 +77,7 @@ impl Breaker {
         };
         let is_culprit = hook.failing_since.is_some();
         let view = hook.read.as_ref().map(|(_, view)| &view.shown);
-        // What is bypassed already is for whoever leads.
+        // Only the leader changes a bypass that is there.
         let is_enforced = view.is_some_and(|shown| *shown == Shown::Original);
         let own = |line: &Entry| {
             (line.rung, line.place) == (Rung::Shield, Place::Held) && line.by == self.settings.identity

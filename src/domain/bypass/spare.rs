@@ -20,14 +20,14 @@ pub struct Line {
     pub operations: &'static [&'static str],
     /// What is written.
     pub what: What,
-    /// What somebody who may do everything in one namespace, and nothing beside, could bring about by it.
+    /// What the admin of one namespace could cause by it.
     pub risk: &'static str,
 }
 
 /// Who writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Writer {
-    /// Whoever may.
+    /// Any user whom RBAC permits it.
     Anyone,
     /// Everybody in a group.
     Group(&'static str),
@@ -291,7 +291,7 @@ impl<'a> Spare<'a> {
 
     /// The shield's condition: false for what is spared.
     ///
-    /// `CONNECT` (an exec into a Pod of kube-system) is not spared, nobody's heartbeat needs it.
+    /// `CONNECT` (an exec into a Pod of kube-system) is not spared: no heartbeat needs it.
     pub fn expression(self) -> String {
         let lines = LINES.iter().map(|line| line.expression(self.own));
         let terms: Vec<String> = lines.chain(terms(self.added)).collect();
@@ -388,7 +388,7 @@ fn terms(added: &Added) -> impl Iterator<Item = String> {
     own.chain(leases)
 }
 
-/// Whether a request is spared for what an owner added, whoever makes it.
+/// Whether a request is spared for what an owner added; any writer counts.
 fn spares_added(added: &Added, request: &RequestShape<'_>) -> bool {
     let object = (request.group, request.resource, request.subresource);
     request.namespace.is_some_and(|namespace| {

@@ -187,7 +187,7 @@ fn hanging<'a>(
 }
 
 /// Whether the path to all webhooks was lost at once: at three places or more, every backend fell silent within the last
-/// moments, and none answers. Then it is one fault, and a canary that waits for any of them speaks against each. Nobody but
+/// moments, and none answers. Then it is one fault, and a canary that waits for any of them speaks against each. Only
 /// the owners of all their backends could feign that.
 fn path_is_lost(
     seen: &Observations,

@@ -122,7 +122,7 @@ fn look_at_bundle(ca_bundle: &[u8], problems: &mut Problems) {
 
 fn hooks(kind: HookKind, metadata: &ObjectMeta, entries: Vec<Entry>) -> Vec<Hook> {
     let probe = probe_annotation(metadata);
-    // Nobody hides behind the name: a webhook with rules is a hook, whatever its configuration is called.
+    // The name alone hides nothing: a webhook with rules is a hook, whatever its configuration is called.
     let is_proof = metadata.name.as_deref() == Some(PROOF);
     entries
         .into_iter()
