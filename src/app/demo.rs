@@ -13,9 +13,9 @@ mod pages;
 mod played;
 mod report;
 mod stage;
+mod survival;
 mod teller;
 mod timeline;
-mod without;
 
 use std::io::{IsTerminal, Write};
 use std::net::SocketAddr;
@@ -35,13 +35,14 @@ use self::director::Director;
 use self::pages::Pages;
 use self::played::Played;
 use self::stage::Stage;
+use self::survival::survive;
 use self::teller::{Account, Teller};
 use crate::app::progress::during;
 use crate::domain::bypass::Rung;
 use crate::lab::control_plane::Kind;
 use crate::lab::envtest::{binaries, namespace};
 use crate::lab::monitoring::{Monitoring, Programs};
-use crate::lab::scenario::{SCENARIOS, Scenario, by_name};
+use crate::lab::scenario::{SCENARIOS, SHAPES, Scenario, by_name};
 
 pub use self::breaking::BreakerReport;
 pub use self::director::Timing;
@@ -49,7 +50,7 @@ pub use self::flaps::Flaps;
 pub use self::judge::SeenVerdict;
 pub use self::pages::DeliveredPage;
 pub use self::report::{DemoReport, ExpectedVerdict};
-pub use self::without::WithoutBreaker;
+pub use self::survival::{Survival, WithoutBreaker};
 
 /// The scenario of a demo that was not asked for another: the one that latency alone sees last.
 const DEFAULT_SCENARIO: &str = "validating-hang";
@@ -75,6 +76,9 @@ pub struct DemoArguments {
     /// Leave everything running, the fault included, until interrupted
     #[arg(long)]
     pub hold: bool,
+    /// End the fault after this long, print as JSON who survived it, and wait for nothing else
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, conflicts_with_all = ["hold", "with_prometheus", "record"])]
+    pub lasting: Option<Duration>,
     /// Run Prometheus and Alertmanager with the shipped rules around it, and show each page arriving and ending
     ///
     /// Both have to be installed. The rules wait as long as they do in production: half a minute before somebody is
@@ -116,7 +120,7 @@ impl DemoArguments {
 }
 
 fn scenario_names() -> PossibleValuesParser {
-    PossibleValuesParser::new(SCENARIOS.iter().map(|scenario| scenario.name))
+    PossibleValuesParser::new(SCENARIOS.iter().chain(&SHAPES).map(|scenario| scenario.name))
 }
 
 /// How a demo prints its outcome.
@@ -196,12 +200,8 @@ pub async fn run(
     let (kind, scenario, timing) = (options.control_plane, options.scenario, options.timing.clone());
     let mut played = play(options, &mut start_daemon).await?;
     if let Some(lasted) = played.lasted {
-        let again = without::measure(kind, scenario, (timing, lasted), start_daemon);
-        let without = tokio::select! {
-            without = again => without?,
-            interrupted = interruption() => return interrupted.and_then(|()| anyhow::bail!(INTERRUPTED)),
-        };
-        played.compare(without)?;
+        let without = uninterrupted(survive(kind, scenario, (timing, lasted), None, start_daemon)).await?;
+        played.compare(WithoutBreaker::from(&without))?;
     }
     played.close()
 }
@@ -212,10 +212,13 @@ async fn play(
     start_daemon: impl FnMut(DaemonArguments) -> StartingDaemon,
 ) -> anyhow::Result<Played> {
     let started = Instant::now();
-    let stage = tokio::select! {
-        stage = during(SETTING_UP, Stage::set_up(options.control_plane, Some(options.scenario), options.auto_break, start_daemon)) => stage?,
-        interrupted = interruption() => return interrupted.and_then(|()| anyhow::bail!(INTERRUPTED)),
-    };
+    let stage = Stage::set_up(
+        options.control_plane,
+        Some(options.scenario),
+        options.auto_break,
+        start_daemon,
+    );
+    let stage = uninterrupted(during(SETTING_UP, stage)).await?;
     let account = Account {
         out: options.timeline,
         colour: options.colour,
@@ -230,10 +233,7 @@ async fn play(
         let breaking = options.auto_break.map(|_| Breaking::new(stage.client()));
         director.with_pages(pages).with_breaker(breaking).play().await
     };
-    let played = tokio::select! {
-        played = play => played,
-        interrupted = interruption() => interrupted.and_then(|()| anyhow::bail!(INTERRUPTED)),
-    };
+    let played = uninterrupted(play).await;
     let left = stage.leave().await;
     // What went wrong first says more than what came of it.
     let played = played?;
@@ -276,6 +276,20 @@ pub async fn command(
     if let Some(why) = scenario.unplayable(arguments.control_plane.reach()) {
         eprintln!("hookwatch: SKIPPED {}: {why}", scenario.name);
         return Ok(ExitCode::from(SKIPPED));
+    }
+    if let Some(lasting) = arguments.lasting {
+        let long = (Timing::default(), lasting);
+        let survival = survive(
+            arguments.control_plane,
+            scenario,
+            long,
+            arguments.auto_break,
+            start_daemon,
+        );
+        let document =
+            serde_json::to_string_pretty(&uninterrupted(survival).await?).context("writing the result")?;
+        print(&format!("{document}\n"))?;
+        return Ok(ExitCode::SUCCESS);
     }
     let options = DemoOptions {
         control_plane: arguments.control_plane,
@@ -394,14 +408,13 @@ fn held(stage: &Stage, arguments: &DemoArguments, monitoring: Option<&Monitoring
 
 /// The table of scenarios.
 fn list(output: DemoOutput) -> String {
+    let all = SCENARIOS.iter().chain(&SHAPES);
     match output {
-        DemoOutput::Text => SCENARIOS
-            .iter()
+        DemoOutput::Text => all
             .map(|scenario| format!("{:<24}  {}\n", scenario.name, scenario.summary))
             .collect(),
         DemoOutput::Json => {
-            let rows: Vec<_> = SCENARIOS
-                .iter()
+            let rows: Vec<_> = all
                 .map(|scenario| json!({"name": scenario.name, "summary": scenario.summary}))
                 .collect();
             format!("{}\n", json!(rows))
@@ -415,6 +428,14 @@ fn print(text: &str) -> anyhow::Result<()> {
         .write_all(text.as_bytes())
         .and_then(|()| stdout.flush())
         .context("writing to stdout")
+}
+
+/// What work comes to, unless a signal interrupts it.
+async fn uninterrupted<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    tokio::select! {
+        done = work => done,
+        interrupted = interruption() => interrupted.and_then(|()| anyhow::bail!(INTERRUPTED)),
+    }
 }
 
 /// Ends when SIGINT or SIGTERM comes.
@@ -474,9 +495,12 @@ mod tests {
 
     #[test]
     fn the_list_has_a_line_for_every_scenario() {
-        assert_eq!(list(DemoOutput::Text).lines().count(), SCENARIOS.len());
+        assert_eq!(
+            list(DemoOutput::Text).lines().count(),
+            SCENARIOS.len() + SHAPES.len()
+        );
         let rows: Vec<Value> = serde_json::from_str(&list(DemoOutput::Json)).unwrap();
-        assert_eq!(rows.len(), SCENARIOS.len());
+        assert_eq!(rows.len(), SCENARIOS.len() + SHAPES.len());
     }
 
     /// What a fake daemon noted, for the test to look at.

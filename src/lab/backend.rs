@@ -39,6 +39,8 @@ pub enum Behaviour {
     /// As a killed process: the listener and all connections are closed, so new ones are refused. Any other
     /// behaviour brings the backend back on the same address and port.
     Refused,
+    /// Connections are accepted and reset at once; those there were are closed.
+    Reset,
     /// Every request, of whatever method, gets this status and body.
     HttpStatus(u16, Cow<'static, str>),
     /// Reviews get a 200 with JSON that is no AdmissionReview.
@@ -245,9 +247,11 @@ impl Server {
     async fn obey(&mut self, command: Command, listener: &mut Option<TcpListener>) {
         let done = match command {
             Command::Behave(behaviour, done) => {
+                if matches!(behaviour, Behaviour::Refused | Behaviour::Reset) {
+                    self.connections.shutdown().await;
+                }
                 if behaviour == Behaviour::Refused {
                     *listener = None;
-                    self.connections.shutdown().await;
                 } else if listener.is_none() {
                     *listener = rebind(self.address).await;
                     if listener.is_none() {
@@ -278,6 +282,11 @@ impl Server {
     }
 
     fn serve(&mut self, stream: TcpStream) {
+        if *self.behaviour.borrow() == Behaviour::Reset {
+            // Without it the client would see an orderly end. It fails only on a connection that is gone already.
+            let _ = stream.set_zero_linger();
+            return;
+        }
         let stream = self.gate.guard(stream);
         let acceptor = self.acceptor.clone();
         let (role, behaviour) = (self.role, self.behaviour.subscribe());

@@ -1,5 +1,6 @@
 //! The scenarios: what is broken, and what hookwatch is to say of it.
 
+mod shapes;
 mod table;
 
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use super::cluster::{Cluster, LabHook, Shape};
 use super::control_plane::{ControlPlane, Reach, Trouble};
 use super::script::Script;
 
+pub use self::shapes::SHAPES;
 pub use self::table::SCENARIOS;
 
 /// One way of breaking the lab cluster, or of leaving it alone.
@@ -35,6 +37,8 @@ pub struct Scenario {
     pub starts_api_server: bool,
     /// Whether there are two replicas of hookwatch, of which the one that leads is killed with the fault.
     pub loses_leader: bool,
+    /// Whether hardly anybody writes besides the control plane.
+    pub hardly_any_users: bool,
     /// What is arranged before, otherwise than in the other scenarios.
     arranged: &'static [Arranged],
     faults: &'static [Fault],
@@ -131,16 +135,14 @@ pub struct Injected {
 /// # Errors
 /// When there is none; the message lists the names.
 pub fn by_name(name: &str) -> anyhow::Result<&'static Scenario> {
-    SCENARIOS
-        .iter()
-        .find(|scenario| scenario.name == name)
-        .with_context(|| {
-            let names: Vec<_> = SCENARIOS.iter().map(|scenario| scenario.name).collect();
-            format!(
-                "there is no scenario {name:?}; the scenarios are {}",
-                names.join(", ")
-            )
-        })
+    let all = || SCENARIOS.iter().chain(&SHAPES);
+    all().find(|scenario| scenario.name == name).with_context(|| {
+        let names: Vec<_> = all().map(|scenario| scenario.name).collect();
+        format!(
+            "there is no scenario {name:?}; the scenarios are {}",
+            names.join(", ")
+        )
+    })
 }
 
 impl Scenario {

@@ -23,6 +23,16 @@ pub struct WorkloadOptions {
     pub pace: Duration,
 }
 
+impl WorkloadOptions {
+    /// One client and a write every two seconds.
+    pub const fn hardly_any() -> Self {
+        Self {
+            clients: 1,
+            pace: Duration::from_secs(2),
+        }
+    }
+}
+
 impl Default for WorkloadOptions {
     /// Four clients and in all about 80 writes per second.
     fn default() -> Self {
@@ -84,6 +94,11 @@ impl Workload {
     /// within half a second, or five times what was usual before.
     pub fn first_success(&self) -> Option<FirstSuccess> {
         self.record.first_success()
+    }
+
+    /// As [`Self::first_success`], among the control plane's own writes.
+    pub fn first_of_control_plane(&self) -> Option<FirstSuccess> {
+        self.record.first_of_control_plane()
     }
 
     /// Looks for a first success among what is begun from now on and one of these hooks is asked about, for instance when

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use super::assessment::{Assessment, HookStanding};
 use super::judge::{SeenVerdict, rounded};
+use super::survival::WithoutBreaker;
 use super::timeline::Event;
-use super::without::WithoutBreaker;
 use crate::domain::bypass::{FIELD_MANAGER, Rung, touched};
 use crate::lab::cluster::LabHook;
 use crate::lab::workload::{FirstSuccess, Flow};
@@ -102,6 +102,24 @@ impl Breaking {
     /// Whether something was bypassed.
     pub fn has_bypassed(&self) -> bool {
         self.bypassed_at.is_some()
+    }
+
+    /// The webhooks that were bypassed, the first one first.
+    pub fn bypassed(&self) -> Vec<String> {
+        self.bypassed.iter().map(|(webhook, _)| webhook.clone()).collect()
+    }
+
+    /// From the fault until every API server went by the first bypass.
+    pub const fn bypassed_after(&self) -> Option<Duration> {
+        self.bypassed_after
+    }
+
+    /// Culprits that were not bypassed, and which guard rail held the breaker back.
+    pub fn held_back(&self) -> BTreeMap<String, String> {
+        let reasons = self.held_back.iter();
+        reasons
+            .map(|(webhook, (reason, _))| (webhook.clone(), reason.clone()))
+            .collect()
     }
 
     /// Since when as much is bypassed as ever was: writes before that say nothing of it.
@@ -358,11 +376,7 @@ impl Breaking {
             first_write_after_intervals: first_write.map(in_intervals),
             flowing: namespaces(true),
             waiting: namespaces(false),
-            held_back: self
-                .held_back
-                .iter()
-                .map(|(webhook, (reason, _))| (webhook.clone(), reason.clone()))
-                .collect(),
+            held_back: self.held_back(),
             restored: self.restored,
             restored_identical: self.restored && self.objections.is_empty(),
             without_breaker: None,

@@ -8,14 +8,14 @@ use jiff::Timestamp;
 use super::assessment::Assessment;
 use super::breaking::Breaking;
 use super::flaps::{self, FlapCounter};
-use super::judge::{Judge, News, Phase};
+use super::judge::{Judge, News, Phase, rounded};
 use super::pages::Pages;
 use super::played::Played;
 use super::report::{closing, finding, report};
 use super::stage::Stage;
+use super::survival::{AFTER, Survival};
 use super::teller::Teller;
 use super::timeline::Event;
-use super::without::{AFTER, WithoutBreaker};
 use crate::lab::cluster::LabHook;
 use crate::lab::scenario::{Injected, Scenario};
 use crate::lab::workload::FirstFailure;
@@ -185,24 +185,51 @@ impl<'a> Director<'a> {
         })
     }
 
-    /// Plays a fault that lasts so long, and measures when the first write gets through.
+    /// Plays a fault that lasts so long, and counts who survives it. What the breaker did is left as it is.
     ///
     /// # Errors
     /// When the lab or the daemon fails.
-    pub async fn measure(mut self, lasting: Duration) -> anyhow::Result<WithoutBreaker> {
+    pub async fn survive(mut self, lasting: Duration) -> anyhow::Result<Survival> {
         self.wait_for_quiet().await?;
         let injected = self.break_it().await?;
         let fault = self.moments.fault.map_or_else(Instant::now, |(at, _)| at);
-        tokio::time::sleep(lasting.saturating_sub(fault.elapsed())).await;
+        while fault.elapsed() < lasting {
+            self.look(Phase::Fault(fault.elapsed())).await?;
+        }
         injected.clear(&self.stage.target()).await?;
         let removed = Instant::now();
-        while self.stage.workload.first_success().is_none() && removed.elapsed() < AFTER {
+        let workload = &self.stage.workload;
+        while workload.first_success().is_none() && removed.elapsed() < AFTER {
             tokio::time::sleep(self.timing.poll).await;
         }
-        let first = self.stage.workload.first_success();
-        let first = first.map(|first| first.ended.saturating_duration_since(fault));
-        let casualties = self.stage.clients.casualties();
-        Ok(WithoutBreaker::new(removed - fault, first, casualties))
+        let after = |at: Instant| rounded(at.saturating_duration_since(fault));
+        let bypassed = self.breaking.as_ref().map(Breaking::bypassed).unwrap_or_default();
+        let culprits = self.scenario.expected;
+        let innocent = |name: &String| culprits.iter().all(|it| it.hook.webhook() != name);
+        Ok(Survival {
+            scenario: self.scenario.name,
+            with_breaker: self.breaking.is_some(),
+            leaders: self.stage.clients.leaders(),
+            fault_removed_after_seconds: after(removed),
+            verdict_after_seconds: self.judge.time_to_verdict().map(rounded),
+            bypassed_after_seconds: self
+                .breaking
+                .as_ref()
+                .and_then(Breaking::bypassed_after)
+                .map(rounded),
+            first_write_after_seconds: workload.first_success().map(|first| after(first.ended)),
+            control_plane_write_begun_after_seconds: workload
+                .first_of_control_plane()
+                .map(|first| after(first.began)),
+            innocents_bypassed: bypassed.iter().filter(|name| innocent(name)).cloned().collect(),
+            bypassed,
+            held_back: self
+                .breaking
+                .as_ref()
+                .map(Breaking::held_back)
+                .unwrap_or_default(),
+            casualties: self.stage.clients.casualties(),
+        })
     }
 
     /// Plays up to the fault and leaves it in force for as long as the returned value lives.

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::DemoReport;
 use super::casualties;
+use super::survival::WithoutBreaker;
 use super::teller::Teller;
 use super::timeline::Event;
-use super::without::WithoutBreaker;
 
 /// A demo that has been played, but for its last line.
 pub struct Played {

@@ -63,7 +63,11 @@ impl Stage {
         if let Some(scenario) = scenario {
             scenario.arrange(&target).await?;
         }
-        let workload = Workload::start(&kubeconfig, &WorkloadOptions::default()).await?;
+        let users = match scenario.is_some_and(|scenario| scenario.hardly_any_users) {
+            true => WorkloadOptions::hardly_any(),
+            false => WorkloadOptions::default(),
+        };
+        let workload = Workload::start(&kubeconfig, &users).await?;
         let clients = ControlPlaneClients::start(&control_plane, &cluster.nodes(), &workload).await?;
         let arguments = DaemonArguments {
             kubeconfig: directory.write("kubeconfig", &kubeconfig)?,

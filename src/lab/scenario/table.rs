@@ -14,7 +14,7 @@ const LEASES_EXPIRE: Duration = Duration::from_secs(45);
 const LEADERS_EXIT: Duration = Duration::from_secs(15);
 
 /// What the others leave as it is.
-const QUIET: Scenario = Scenario {
+pub(super) const QUIET: Scenario = Scenario {
     name: "quiet",
     summary: "Nothing is broken, and nothing is to be said.",
     symptom: "nothing",
@@ -24,6 +24,7 @@ const QUIET: Scenario = Scenario {
     lasts_at_least: Duration::ZERO,
     starts_api_server: false,
     loses_leader: false,
+    hardly_any_users: false,
     arranged: &[],
     faults: &[],
 };
@@ -395,7 +396,7 @@ pub static SCENARIOS: [Scenario; 28] = [
     },
 ];
 
-const fn failing(hook: LabHook, cause: &'static str) -> Expected {
+pub(super) const fn failing(hook: LabHook, cause: &'static str) -> Expected {
     Expected {
         hook,
         cause,
@@ -404,7 +405,7 @@ const fn failing(hook: LabHook, cause: &'static str) -> Expected {
     }
 }
 
-const fn suspect(hook: LabHook, cause: &'static str) -> Expected {
+pub(super) const fn suspect(hook: LabHook, cause: &'static str) -> Expected {
     Expected {
         hook,
         cause,
@@ -427,7 +428,7 @@ const fn at_opa(hook: LabHook, ignores: bool, timeout_seconds: u8) -> Arranged {
     }
 }
 
-const fn all_of(hook: LabHook, behaviour: Behaviour) -> Fault {
+pub(super) const fn all_of(hook: LabHook, behaviour: Behaviour) -> Fault {
     Fault::Behave {
         hook,
         backends: hook.backends(),

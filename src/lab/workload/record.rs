@@ -61,6 +61,8 @@ pub struct FirstFailure {
 /// The first create or update that succeeded at once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FirstSuccess {
+    /// When it was begun.
+    pub began: Instant,
     /// When the client learned of it.
     pub ended: Instant,
     /// What it had asked for, as in `create configmaps in team-a`.
@@ -125,6 +127,8 @@ struct State {
     /// What a write took before that.
     usual: Duration,
     first_success: Option<FirstSuccess>,
+    /// The same among the control plane's own writes.
+    first_of_control_plane: Option<FirstSuccess>,
     next_ticket: u64,
     under_way: BTreeMap<Ticket, (Instant, String)>,
     /// Since when flows are counted.
@@ -153,11 +157,18 @@ impl Record {
             .as_ref()
             .is_some_and(|(since, hooks)| began >= *since && is_asked(hooks, &request));
         let at_once = took <= state.at_once();
-        if awaited && at_once && state.first_success.is_none() {
-            state.first_success = Some(FirstSuccess {
+        if awaited && at_once {
+            let success = FirstSuccess {
+                began,
                 ended: now,
                 request: request.clone(),
-            });
+            };
+            if namespace(&request).starts_with("kube-") {
+                state
+                    .first_of_control_plane
+                    .get_or_insert_with(|| success.clone());
+            }
+            state.first_success.get_or_insert(success);
         }
         state.count_flow(began, &request, |flow| match at_once {
             true => flow.at_once += 1,
@@ -224,11 +235,16 @@ impl Record {
         self.lock().first_success.clone()
     }
 
+    pub(super) fn first_of_control_plane(&self) -> Option<FirstSuccess> {
+        self.lock().first_of_control_plane.clone()
+    }
+
     pub(super) fn await_success(&self, hooks: &[LabHook]) {
         let mut state = self.lock();
         let now = Instant::now();
         state.usual = state.recent(now, MEMORY).median.unwrap_or_default();
-        (state.awaited, state.first_success) = (Some((now, hooks.to_vec())), None);
+        state.awaited = Some((now, hooks.to_vec()));
+        (state.first_success, state.first_of_control_plane) = (None, None);
     }
 
     /// Counts anew, from now on, how the writes to each namespace go.

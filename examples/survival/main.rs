@@ -1,0 +1,140 @@
+//! Plays outages again and again and prints who survives them, as docs/survival.md.
+//!
+//! `cargo run --release --example survival -- --runs 10 --results FILE [--control-plane envtest] [SCENARIO...]`
+//!
+//! Every run is a process of its own, `hookwatch demo --lasting`, and a line of the results file; what is there already
+//! is not played again. Nothing else should run meanwhile: the figures are seconds.
+
+mod table;
+
+use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Parser;
+use serde_json::Value;
+
+/// What is played unless something else is asked for, and for how long: 40 s, or until a node's grace is over (50 s
+/// after its last renewal, and up to 5 s more).
+const SHAPES: [(&str, u64); 16] = [
+    ("gke-opa-outage", 60),
+    ("ignore-hang", 60),
+    ("mixed-hang", 60),
+    ("hang-quiet-cluster", 40),
+    ("ignore-default-hang", 40),
+    ("path-lost", 40),
+    ("self-blocked", 40),
+    ("slow-chain", 40),
+    ("first-hook-hang", 40),
+    ("leader-lost", 40),
+    ("validating-refused", 40),
+    ("connections-reset", 40),
+    ("certificate-expired", 40),
+    ("slow-4s", 40),
+    ("slow-6s", 40),
+    ("one-of-two-hung", 40),
+];
+
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// What to play; everything unless named
+    scenarios: Vec<String>,
+    /// How often to play each with hookwatch
+    #[arg(long, default_value_t = 10)]
+    runs: usize,
+    /// And how often without it
+    #[arg(long, default_value_t = 2)]
+    without: usize,
+    /// What to play on: envtest, or embedded
+    #[arg(long, default_value = "envtest")]
+    control_plane: String,
+    /// Where each run's result is kept, one a line
+    #[arg(long)]
+    results: PathBuf,
+    /// Print the table of what is there, and play nothing
+    #[arg(long)]
+    print: bool,
+    /// The hookwatch to play with
+    #[arg(long, default_value = "target/release/hookwatch")]
+    hookwatch: PathBuf,
+}
+
+fn main() -> anyhow::Result<ExitCode> {
+    let arguments = Arguments::parse();
+    let shapes: Vec<_> = SHAPES
+        .into_iter()
+        .filter(|(name, _)| arguments.scenarios.is_empty() || arguments.scenarios.iter().any(|it| it == name))
+        .collect();
+    let mut results = read(&arguments.results)?;
+    if !arguments.print {
+        // In turn, so that a table that was cut short has something of everything.
+        for round in 0..arguments.runs.max(arguments.without) {
+            for (name, seconds) in &shapes {
+                for (breaker, wanted) in [(true, arguments.runs), (false, arguments.without)] {
+                    let there = results
+                        .get(&(*name).to_owned())
+                        .map_or(0, |runs| count(runs, breaker));
+                    if round < wanted && there <= round {
+                        let result = play(&arguments, name, Duration::from_secs(*seconds), breaker)?;
+                        eprintln!("{}", table::line(&result));
+                        results.entry((*name).to_owned()).or_default().push(result);
+                    }
+                }
+            }
+        }
+    }
+    print!("{}", table::document(&shapes, &results));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn count(runs: &[Value], breaker: bool) -> usize {
+    runs.iter().filter(|run| run["with_breaker"] == breaker).count()
+}
+
+/// The results that are there, by scenario.
+fn read(path: &PathBuf) -> anyhow::Result<BTreeMap<String, Vec<Value>>> {
+    let mut results: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+    if path.exists() {
+        let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+        for line in text.lines() {
+            let result: Value =
+                serde_json::from_str(line).with_context(|| format!("in {}", path.display()))?;
+            let name = result["scenario"].as_str().unwrap_or_default().to_owned();
+            results.entry(name).or_default().push(result);
+        }
+    }
+    Ok(results)
+}
+
+/// Plays once, and keeps the result.
+fn play(arguments: &Arguments, name: &str, lasting: Duration, breaker: bool) -> anyhow::Result<Value> {
+    let mut command = Command::new(&arguments.hookwatch);
+    command
+        .args([
+            "demo",
+            "--scenario",
+            name,
+            "--control-plane",
+            &arguments.control_plane,
+        ])
+        .args(["--lasting", &format!("{}s", lasting.as_secs())])
+        .args(breaker.then_some("--auto-break"))
+        .stdin(Stdio::null());
+    let output = command
+        .output()
+        .with_context(|| format!("starting {}", arguments.hookwatch.display()))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    anyhow::ensure!(output.status.success(), "{name}: {}: {said}", output.status);
+    let result: Value =
+        serde_json::from_slice(&output.stdout).with_context(|| format!("reading the result of {name}"))?;
+    let mut file = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(&arguments.results)?;
+    writeln!(file, "{result}").with_context(|| format!("writing to {}", arguments.results.display()))?;
+    Ok(result)
+}

@@ -1,0 +1,136 @@
+//! Who survives a fault that lasts a given time, with the breaker or without it.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use super::breaking::Breaking;
+use super::director::{Director, Timing};
+use super::stage::Stage;
+use super::teller::{Account, Teller};
+use super::{DaemonArguments, StartingDaemon};
+use crate::domain::bypass::Rung;
+use crate::lab::clients::{Casualties, Leaders};
+use crate::lab::control_plane::Kind;
+use crate::lab::scenario::Scenario;
+
+/// Longest wait for a write once the fault is gone: what hangs then ends within the API server's own limit of 34 s.
+pub const AFTER: Duration = Duration::from_secs(45);
+
+/// Who survived a scenario; all times count from the fault.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Survival {
+    /// The scenario's name.
+    pub scenario: &'static str,
+    /// Whether hookwatch was allowed to bypass webhooks.
+    pub with_breaker: bool,
+    /// Whether kube-controller-manager and kube-scheduler were simulated or real.
+    pub leaders: Leaders,
+    /// Until the fault was removed.
+    pub fault_removed_after_seconds: f64,
+    /// Until the last of the expected verdicts; `None` when there was none in time.
+    pub verdict_after_seconds: Option<f64>,
+    /// Until every API server went by the first bypass; `None` when there was none.
+    pub bypassed_after_seconds: Option<f64>,
+    /// Until the end of the first create or update that was begun after the fault and succeeded at once.
+    pub first_write_after_seconds: Option<f64>,
+    /// Until the first of the control plane's own writes was begun that succeeded at once; of a real leader's that is
+    /// when its renewal was seen.
+    pub control_plane_write_begun_after_seconds: Option<f64>,
+    /// The webhooks that were bypassed, the first one first.
+    pub bypassed: Vec<String>,
+    /// Those among them that had no part in it.
+    pub innocents_bypassed: Vec<String>,
+    /// Culprits that were not bypassed, and which guard rail held the breaker back.
+    pub held_back: BTreeMap<String, String>,
+    /// What was lost.
+    pub casualties: Casualties,
+}
+
+/// What a scenario came to without the breaker, over as long a fault.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct WithoutBreaker {
+    /// From the fault until it was removed.
+    pub fault_removed_after_seconds: f64,
+    /// From the fault to the end of the first create or update that was begun after it and succeeded at once;
+    /// `None` when there was none.
+    pub first_write_after_seconds: Option<f64>,
+    /// What was lost.
+    pub casualties: Casualties,
+}
+
+impl WithoutBreaker {
+    /// The same in words.
+    pub fn sentence(&self) -> String {
+        let removed = self.fault_removed_after_seconds;
+        match self.first_write_after_seconds {
+            None => {
+                format!("no write went through at once, though the fault was removed after {removed:.1} s")
+            }
+            Some(first) if first < removed => format!(
+                "the first write that went through at once {first:.1} s after the fault, which lasted {removed:.1} s"
+            ),
+            Some(first) => format!(
+                "no write went through at once until the fault was removed after {removed:.1} s; the first did after \
+                 {first:.1} s"
+            ),
+        }
+    }
+}
+
+impl From<&Survival> for WithoutBreaker {
+    fn from(survival: &Survival) -> Self {
+        Self {
+            fault_removed_after_seconds: survival.fault_removed_after_seconds,
+            first_write_after_seconds: survival.first_write_after_seconds,
+            casualties: survival.casualties,
+        }
+    }
+}
+
+/// Plays a scenario on a lab of its own, with a fault that lasts as long, and counts who survives it.
+///
+/// # Errors
+/// When the lab or the daemon fails.
+pub async fn survive(
+    kind: Kind,
+    scenario: &'static Scenario,
+    (timing, lasting): (Timing, Duration),
+    auto_break: Option<Rung>,
+    start_daemon: impl FnMut(DaemonArguments) -> StartingDaemon,
+) -> anyhow::Result<Survival> {
+    let stage = Stage::set_up(kind, Some(scenario), auto_break, start_daemon).await?;
+    let silent = Account {
+        out: None,
+        colour: false,
+    };
+    let teller = Teller::new(silent, Instant::now());
+    let breaking = auto_break.map(|_| Breaking::new(stage.client()));
+    let director = Director::new(&stage, scenario, timing, teller).with_breaker(breaking);
+    let survived = director.survive(lasting).await;
+    let left = stage.leave().await;
+    let survived = survived?;
+    left?;
+    Ok(survived)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_said_whether_writes_came_back_before_the_fault_was_removed_after_it_or_never() {
+        let said = |first: Option<f64>| {
+            let without = WithoutBreaker {
+                fault_removed_after_seconds: 20.0,
+                first_write_after_seconds: first,
+                casualties: Casualties::default(),
+            };
+            without.sentence()
+        };
+        assert!(said(Some(3.0)).contains("3.0 s after the fault, which lasted 20.0 s"));
+        assert!(said(Some(24.0)).contains("removed after 20.0 s; the first did after 24.0 s"));
+        assert!(said(None).starts_with("no write went through at once, though"));
+    }
+}

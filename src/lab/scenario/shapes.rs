@@ -1,0 +1,67 @@
+//! Further shapes of an outage: played to see who survives them, as the scenarios are, and not to tell of.
+
+use std::time::Duration;
+
+use super::table::{QUIET, all_of, failing, suspect};
+use super::{Arranged, Fault, Scenario};
+use crate::lab::backend::Behaviour;
+use crate::lab::cluster::{LabHook, Shape};
+
+/// All of them.
+pub static SHAPES: [Scenario; 5] = [
+    Scenario {
+        name: "hang-quiet-cluster",
+        summary: "As gke-opa-outage, with a write of a user every two seconds.",
+        symptom: "every create and update hangs for 10 s",
+        expected: &[failing(LabHook::Opa, "Hanging")],
+        hardly_any_users: true,
+        faults: &[all_of(LabHook::Opa, Behaviour::HangAfterTls)],
+        ..QUIET
+    },
+    Scenario {
+        name: "connections-reset",
+        summary: "The catch-all validating webhook's backends reset every connection.",
+        symptom: "every create and update fails at once",
+        expected: &[failing(LabHook::Opa, "Refused")],
+        faults: &[all_of(LabHook::Opa, Behaviour::Reset)],
+        ..QUIET
+    },
+    Scenario {
+        name: "slow-4s",
+        summary: "The catch-all validating webhook takes 4 s longer.",
+        symptom: "every create and update takes 4 s; leaders, which give each attempt 5 s, live on that",
+        expected: &[failing(LabHook::Opa, "Slow")],
+        faults: &[all_of(LabHook::Opa, Behaviour::Slow(Duration::from_secs(4)))],
+        ..QUIET
+    },
+    Scenario {
+        name: "slow-6s",
+        summary: "The catch-all validating webhook takes 6 s longer.",
+        symptom: "every create and update takes 6 s; leaders, which give each attempt 5 s, cannot renew",
+        expected: &[failing(LabHook::Opa, "Slow")],
+        faults: &[all_of(LabHook::Opa, Behaviour::Slow(Duration::from_secs(6)))],
+        ..QUIET
+    },
+    Scenario {
+        name: "one-of-two-hung",
+        summary: "One of the two backends of a catch-all mutating webhook takes requests and answers none.",
+        symptom: "about half of all creates and updates hang for 10 s",
+        expected: &[suspect(LabHook::Policy, "Partial")],
+        arranged: &[Arranged {
+            hook: LabHook::Policy,
+            shape: Shape {
+                at: LabHook::Policy,
+                ignores: false,
+                timeout_seconds: 10,
+                only_namespaces: false,
+                spares_itself: true,
+            },
+        }],
+        faults: &[Fault::Behave {
+            hook: LabHook::Policy,
+            backends: 1,
+            behaviour: Behaviour::HangAfterTls,
+        }],
+        ..QUIET
+    },
+];
