@@ -194,7 +194,7 @@ impl Breaking {
     }
 
     fn take(&mut self, observation: Observation, now: At) {
-        for action in self.breaker.take(observation, time(now)) {
+        for action in self.breaker.take([observation], time(now)) {
             match action {
                 Action::Tell(told) => {
                     if let Some(hook) = self.index.get(&told.hook) {

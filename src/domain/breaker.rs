@@ -183,6 +183,9 @@ struct Ledger {
     /// When a read was asked for that is not back.
     reading: Option<Time>,
     writing: Option<Writing>,
+    /// A write that is being put together: what is decided of several hooks at one time is one write. `None` between
+    /// two observations.
+    draft: Option<Writing>,
     /// Not to be read or written before.
     rest_until: Option<Time>,
     /// Since when it cannot be read or written.
@@ -195,9 +198,9 @@ struct Writing {
     ticket: Ticket,
     sent: Time,
     book: Book,
-    hook: HookId,
-    /// Whether it gives leave to begin a bypass, and whether nothing under an earlier leave can still have an effect.
-    licence: Option<bool>,
+    /// The hooks whose lines it writes, with whether that gives leave to begin a bypass, and whether nothing under an
+    /// earlier leave can still have an effect.
+    licences: BTreeMap<HookId, Option<bool>>,
 }
 
 /// Leave to begin a bypass.
@@ -268,10 +271,15 @@ impl Breaker {
         }
     }
 
-    /// Takes one observation in, made at `now`, and says what is to be done.
-    pub fn take(&mut self, observation: Observation, now: Time) -> Vec<Action> {
+    /// Takes in what was observed at `now`, and says what is to be done.
+    ///
+    /// What one answer told of several hooks is to be taken in together: then what is decided of them is one write of
+    /// the ledger, and changes of the same object that can be made in one request.
+    pub fn take(&mut self, observations: impl IntoIterator<Item = Observation>, now: Time) -> Vec<Action> {
         let mut actions = Vec::new();
-        self.hear(observation, now, &mut actions);
+        for observation in observations {
+            self.hear(observation, now, &mut actions);
+        }
         self.give_up(now);
         let culprits = |hook: &HookMemory| hook.failing_since.is_some();
         if !self.memory.leads && !self.memory.hooks.values().any(culprits) {
@@ -287,6 +295,7 @@ impl Breaker {
             };
             self.carry_out(&hook, step, now, &mut actions);
         }
+        actions.extend(self.send_draft());
         actions
     }
 
@@ -323,9 +332,12 @@ impl Breaker {
         self.memory.hooks.keys().map(|hook| (hook, self.stage(hook)))
     }
 
-    /// What replicas agree on, as far as it was read.
+    /// What replicas agree on, as far as it was read; while steps are decided on, with those that are about to be
+    /// written down.
     pub fn book(&self) -> Option<&Book> {
-        self.memory.ledger.known.as_ref().map(|(_, book)| book)
+        let ledger = &self.memory.ledger;
+        let draft = ledger.draft.as_ref().map(|draft| &draft.book);
+        draft.or_else(|| ledger.known.as_ref().map(|(_, book)| book))
     }
 
     fn ticket(&mut self) -> Ticket {

@@ -78,11 +78,11 @@ enum Done {
     /// What one of them goes by.
     Heard(Heard),
     /// What the breaker asked for.
-    Observed(Observation),
+    Observed(Vec<Observation>),
     /// The ledger was written, or not.
     LedgerWritten(Ticket, Outcome),
-    /// A change that was made, or not.
-    Changed(Box<(Change, Wish, Outcome, Report)>),
+    /// Changes of one object that were made, or not.
+    Changed(Vec<(Change, Wish, Outcome, Report)>),
     /// What went in unchecked, where that could be found out.
     Listed(Option<Box<Unchecked>>),
 }
@@ -174,8 +174,9 @@ impl Driver {
                     }
                 },
             };
-            for observation in self.leadership().into_iter().chain(observations) {
-                self.take(observation);
+            let observations: Vec<Observation> = self.leadership().into_iter().chain(observations).collect();
+            if !observations.is_empty() {
+                self.take(observations);
             }
             self.publish();
         }
@@ -185,11 +186,58 @@ impl Driver {
         (self.has.clock)()
     }
 
-    fn take(&mut self, observation: Observation) {
+    /// Takes in what was observed, and does what is to be done: what concerns one object in one request.
+    fn take(&mut self, observations: Vec<Observation>) {
         let now = self.now();
-        for action in self.breaker.take(observation, now) {
-            self.carry_out(action, now);
+        let (mut reads, mut changes) = (BTreeMap::<_, Vec<_>>::new(), BTreeMap::<_, Vec<_>>::new());
+        for action in self.breaker.take(observations, now) {
+            match action {
+                Action::Read { ticket, hook } => {
+                    let object = (hook.kind, Arc::clone(&hook.configuration));
+                    reads.entry(object).or_default().push((ticket, hook.webhook));
+                }
+                Action::Change(change) => {
+                    let hook = &change.hook;
+                    let object = (hook.kind, Arc::clone(&hook.configuration));
+                    changes.entry(object).or_default().push(change);
+                }
+                action => self.carry_out(action, now),
+            }
         }
+        for ((kind, configuration), hooks) in reads {
+            let hand = Arc::clone(&self.hand);
+            self.jobs.spawn(async move {
+                let read = hand.read(kind, &configuration).await.ok();
+                let view = |webhook: &str| read.as_ref().map(|object| View::of(object.as_ref(), webhook));
+                let answers = hooks.into_iter().map(|(ticket, webhook)| Observation::Read {
+                    ticket,
+                    view: view(&webhook),
+                });
+                Done::Observed(answers.collect())
+            });
+        }
+        for changes in changes.into_values() {
+            self.change(changes, now);
+        }
+    }
+
+    /// Makes changes of one object.
+    fn change(&mut self, changes: Vec<Change>, now: Time) {
+        let wishes = changes
+            .into_iter()
+            .map(|change| (self.wish(&change, now), change));
+        let wishes: Vec<(Wish, Change)> = wishes.collect();
+        let author = self.author();
+        let hand = Arc::clone(&self.hand);
+        self.jobs.spawn(async move {
+            let wanted = wishes
+                .iter()
+                .map(|(wish, change)| (change.hook.clone(), wish.clone(), change.expects.clone()));
+            let told = hand.together(&wanted.collect::<Vec<_>>(), &author).await;
+            let changed = wishes.into_iter().zip(told);
+            let changed = changed.map(|((wish, change), (outcome, report))| (change, wish, outcome, report));
+            Done::Changed(changed.collect())
+        });
     }
 
     /// Whether this replica began or ceased to lead.
@@ -288,11 +336,13 @@ impl Driver {
                 concerned.extend(self.sights.culprits.iter().cloned());
                 self.sights.take(heard, concerned, self.now())
             }
-            Done::Observed(observation) => vec![observation],
+            Done::Observed(observations) => observations,
             Done::Changed(changed) => {
-                let (change, wish, outcome, report) = *changed;
-                self.changed(&change, &wish, &outcome, &report);
-                self.written(Some(&change.hook), change.ticket, outcome)
+                let told = changed.into_iter().flat_map(|(change, wish, outcome, report)| {
+                    self.changed(&change, &wish, &outcome, &report);
+                    self.written(Some(&change.hook), change.ticket, outcome)
+                });
+                told.collect()
             }
             Done::LedgerWritten(ticket, outcome) => self.written(None, ticket, outcome),
             Done::Listed(listed) => {
@@ -315,7 +365,7 @@ impl Driver {
         };
         self.jobs.spawn(async move {
             tokio::time::sleep(pause).await;
-            Done::Observed(observation)
+            Done::Observed(vec![observation])
         });
         Vec::new()
     }
@@ -325,13 +375,14 @@ impl Driver {
             Action::ReadLedger => {
                 let ledger = self.ledger.clone();
                 self.jobs.spawn(async move {
-                    Done::Observed(match ledger.read_book().await {
+                    let read = match ledger.read_book().await {
                         Ok((version, book)) => Observation::Ledger { version, book },
                         Err(why) => {
                             tracing::warn!(why, "the breaker cannot read its ledger");
                             Observation::NoLedger
                         }
-                    })
+                    };
+                    Done::Observed(vec![read])
                 });
             }
             Action::WriteLedger {
@@ -349,26 +400,8 @@ impl Driver {
                     Done::LedgerWritten(ticket, outcome)
                 });
             }
-            Action::Read { ticket, hook } => {
-                let hand = Arc::clone(&self.hand);
-                self.jobs.spawn(async move {
-                    let read = hand.read(hook.kind, &hook.configuration).await;
-                    let view = match read {
-                        Ok(object) => Some(View::of(object.as_ref(), &hook.webhook)),
-                        Err(_) => None,
-                    };
-                    Done::Observed(Observation::Read { ticket, view })
-                });
-            }
-            Action::Change(change) => {
-                let wish = self.wish(&change, now);
-                let author = self.author();
-                let hand = Arc::clone(&self.hand);
-                self.jobs.spawn(async move {
-                    let (outcome, report) = hand.once(&change.hook, &wish, &author, &change.expects).await;
-                    Done::Changed(Box::new((change, wish, outcome, report)))
-                });
-            }
+            // See `take`.
+            Action::Read { .. } | Action::Change(_) => {}
             Action::Tell(told) => {
                 let uid = self.sights.uid(&told.hook);
                 self.said.tell(

@@ -159,7 +159,9 @@ impl Breaker {
                     hook.relapses = hook.relapses.saturating_add(1);
                     hook.well_since = None;
                 }
+                let (id, version) = (id.clone(), view.version.clone());
                 hook.sees(view, now);
+                self.has_changed(&id, &version);
             }
             Outcome::Conflict | Outcome::Gone => {}
             Outcome::Refused(why) => {
@@ -180,6 +182,17 @@ impl Breaker {
         }
     }
 
+    /// The object of a hook has this version now: what was read of the others in it is older.
+    fn has_changed(&mut self, id: &HookId, version: &Version) {
+        let others = self.memory.hooks.iter_mut();
+        let others = others.filter(|(other, _)| {
+            (other.kind, &other.configuration) == (id.kind, &id.configuration) && *other != id
+        });
+        for (_, other) in others {
+            other.read.take_if(|(_, read)| read.version != *version);
+        }
+    }
+
     fn ledger_written(&mut self, outcome: Outcome, now: Time) {
         let retry = self.settings.times.retry;
         let ledger = &mut self.memory.ledger;
@@ -191,14 +204,16 @@ impl Breaker {
                 ledger.known = Some((Some(version), writing.book));
                 ledger.known_at = now;
                 (ledger.lost, ledger.rest_until) = (None, None);
-                let hook = self.memory.hooks.entry(writing.hook).or_default();
-                hook.line_since = now;
-                hook.licence = writing.licence.map(|clean| Licence {
-                    sent: writing.sent,
-                    clean,
-                });
-                if hook.licence.is_none() {
-                    (hook.read, hook.asked) = (None, None);
+                for (id, licence) in writing.licences {
+                    let hook = self.memory.hooks.entry(id).or_default();
+                    hook.line_since = now;
+                    hook.licence = licence.map(|clean| Licence {
+                        sent: writing.sent,
+                        clean,
+                    });
+                    if hook.licence.is_none() {
+                        (hook.read, hook.asked) = (None, None);
+                    }
                 }
             }
             Outcome::Refused(_) => {

@@ -1,5 +1,6 @@
 //! A step, and how it is set in motion.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::action::{Action, Change, Expects, News, To, Told};
@@ -30,7 +31,7 @@ pub(super) enum Does {
     /// Writes the hook's line of the book; `None` strikes it out.
     Write {
         line: Option<Entry>,
-        /// See [`Writing::licence`].
+        /// See [`Writing::licences`].
         licence: Option<bool>,
         /// What it means for the rate.
         counts: Counts,
@@ -127,10 +128,9 @@ impl Breaker {
                 {
                     hook.leaving_since.get_or_insert(now);
                 }
-                match self.write(id, line, licence, &counts, now) {
-                    Some(action) => actions.push(action),
-                    // It will be said when it is done.
-                    None => return,
+                // If it cannot be written now, it will be said when it is done.
+                if !self.write(id, line, licence, &counts, now) {
+                    return;
                 }
             }
             Does::Change { to, why } => {
@@ -162,6 +162,7 @@ impl Breaker {
         self.tell(id, step.says, actions);
     }
 
+    /// Puts a line into what is to be written; false where nothing can be written now.
     fn write(
         &mut self,
         id: &HookId,
@@ -169,14 +170,16 @@ impl Breaker {
         licence: Option<bool>,
         counts: &Counts,
         now: Time,
-    ) -> Option<Action> {
-        let resting = self.memory.ledger.rest_until.is_some_and(|until| now < until);
-        if resting || self.memory.ledger.unsure || self.memory.ledger.writing.is_some() {
-            return None;
+    ) -> bool {
+        let ledger = &self.memory.ledger;
+        let resting = ledger.rest_until.is_some_and(|until| now < until);
+        if resting || ledger.unsure || ledger.writing.is_some() {
+            return false;
         }
-        let (version, known) = self.memory.ledger.known.clone()?;
-        let mut book = known;
-        book.begun = begun(&book, now, self.settings.policy.rate_window).collect();
+        let Some(mut draft) = self.memory.ledger.draft.take().or_else(|| self.draft(now)) else {
+            return false;
+        };
+        let Writing { book, licences, .. } = &mut draft;
         match counts {
             Counts::Nothing => {}
             Counts::Begins => book.begun.push(now),
@@ -190,19 +193,35 @@ impl Breaker {
             Some(line) => _ = book.entries.insert(id.clone(), line),
             None => _ = book.entries.remove(id),
         }
-        let ticket = self.ticket();
-        self.memory.ledger.writing = Some(Writing {
-            ticket,
+        licences.insert(id.clone(), licence);
+        self.memory.ledger.draft = Some(draft);
+        true
+    }
+
+    /// The book as it stands, to be written anew.
+    fn draft(&mut self, now: Time) -> Option<Writing> {
+        let mut book = self.book()?.clone();
+        book.begun = begun(&book, now, self.settings.policy.rate_window).collect();
+        Some(Writing {
+            ticket: self.ticket(),
             sent: now,
-            book: book.clone(),
-            hook: id.clone(),
-            licence,
-        });
-        Some(Action::WriteLedger {
-            ticket,
-            version,
             book,
+            licences: BTreeMap::new(),
         })
+    }
+
+    /// Sends what was put together.
+    pub(super) fn send_draft(&mut self) -> Option<Action> {
+        let ledger = &mut self.memory.ledger;
+        let draft = ledger.draft.take()?;
+        let (version, _) = ledger.known.as_ref()?;
+        let action = Action::WriteLedger {
+            ticket: draft.ticket,
+            version: version.clone(),
+            book: draft.book.clone(),
+        };
+        ledger.writing = Some(draft);
+        Some(action)
     }
 
     /// Reads the ledger where it is not known.

@@ -78,7 +78,7 @@ pub enum Plan {
     Edit(Edit),
 }
 
-/// One write. It tests what it rests on; see [`Edit::only_at`] for more than that.
+/// One write. It tests what it rests on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Edit {
     /// A JSON patch (RFC 6902).
@@ -87,17 +87,6 @@ pub struct Edit {
     pub changes: Vec<Change>,
     /// Whether the wish has come true with it. After one that is not the last, plan again.
     pub last: bool,
-}
-
-impl Edit {
-    /// The same, for this very version of the object: it fails after anybody's change, whatever was changed.
-    pub fn only_at(mut self, version: &str) -> Self {
-        if let Value::Array(operations) = &mut self.patch {
-            let test = json!({"op": "test", "path": "/metadata/resourceVersion", "value": version});
-            operations.insert(0, test);
-        }
-        self
-    }
 }
 
 /// Why nothing is written.

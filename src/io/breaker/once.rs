@@ -1,38 +1,42 @@
-//! One change as the breaker decides it: made to the very version of the object that the decision rests on, or not.
+//! Changes as the breaker decides them: made to the very version of the object that the decision rests on, or not.
 
 use http::Method;
 use serde_json::{Value, json};
 
 use super::request::{Reply, is_conflict, patch, read_anew, send};
 use super::{Hand, Outcome, Patience, Refused, Report, Server, Step, Way, items};
-use crate::domain::breaker::{Expects, Outcome as Told, View};
-use crate::domain::bypass::edit::{Author, Plan, Wish};
+use crate::domain::breaker::{Expects, Outcome as Told, Version, View};
+use crate::domain::bypass::edit::{Author, Change, Plan, Wish};
 use crate::domain::hook::{HookId, HookKind};
 use crate::io::client::Connection;
 use crate::io::held::{Answer, ask};
 
 impl Hand {
-    /// Makes a wish come true of an object that is what the breaker `expects`, and says what became of it in the
-    /// breaker's words and in full. A wish that takes several writes rests on each of them in turn.
+    /// Makes wishes about webhooks of one configuration come true, in one write, of an object that is what the breaker
+    /// `expects`, and says what became of each in the breaker's words and in full. A wish that takes several writes rests
+    /// on each of them in turn, and one that comes after it finds another object than it expects.
     ///
     /// A write whose answer is lost is not asked about: the breaker reads the object anew.
-    pub async fn once(
+    pub async fn together(
         &self,
-        hook: &HookId,
-        wish: &Wish,
+        changes: &[(HookId, Wish, Expects)],
         author: &Author,
-        expects: &Expects,
-    ) -> (Told, Report) {
+    ) -> Vec<(Told, Report)> {
         let mut way = Way::new(self);
-        let mut report = Report {
-            outcome: Outcome::Contended,
-            steps: Vec::new(),
-            changes: Vec::new(),
-            object: None,
-        };
-        let told = way.once(hook, wish, author, expects, &mut report).await;
-        report.steps = way.steps;
-        (told, report)
+        let mut members: Vec<Member<'_>> = changes.iter().map(Member::new).collect();
+        way.together(&mut members, author).await;
+        let unsettled = || refused(&Outcome::Contended);
+        let told = members.into_iter().map(|member| {
+            let (told, outcome) = member.told.unwrap_or_else(unsettled);
+            let report = Report {
+                outcome,
+                steps: way.steps.clone(),
+                changes: member.changes,
+                object: member.object,
+            };
+            (told, report)
+        });
+        told.collect()
     }
 
     /// All configurations of a kind as one API server has heard of them: what it goes by.
@@ -66,109 +70,238 @@ impl Hand {
     }
 }
 
+/// One wish among those that are carried out together.
+struct Member<'a> {
+    hook: &'a HookId,
+    wish: &'a Wish,
+    uid: &'a str,
+    /// The version that its object has to have.
+    version: Version,
+    /// What became of it, once that is known.
+    told: Option<(Told, Outcome)>,
+    changes: Vec<Change>,
+    /// The object as last seen.
+    object: Option<Value>,
+}
+
+impl<'a> Member<'a> {
+    fn new((hook, wish, expects): &'a (HookId, Wish, Expects)) -> Self {
+        Self {
+            hook,
+            wish,
+            uid: &expects.uid,
+            version: expects.version.clone(),
+            told: None,
+            changes: Vec::new(),
+            object: None,
+        }
+    }
+
+    fn view(&self, object: &Value) -> View {
+        View::of(Some(object), &self.hook.webhook)
+    }
+}
+
+/// What one request is to write.
+#[derive(Default)]
+struct Draft {
+    operations: Vec<Value>,
+    /// For which members, by their places.
+    whose: Vec<usize>,
+    /// Whether their wishes have come true with it.
+    last: bool,
+}
+
 impl Way<'_> {
-    async fn once(
-        &mut self,
-        hook: &HookId,
-        wish: &Wish,
-        author: &Author,
-        expects: &Expects,
-        report: &mut Report,
-    ) -> Told {
+    /// Settles every member.
+    async fn together(&mut self, members: &mut [Member<'_>], author: &Author) {
+        let Some(hook) = members.first().map(|first| first.hook.clone()) else {
+            return;
+        };
         let mut object = match self.object(hook.kind, &hook.configuration).await {
             Ok(Some(object)) => object,
-            Ok(None) => {
-                report.outcome = Outcome::Gone;
-                return Told::Gone;
-            }
-            Err(outcome) => return refused(outcome, report),
+            Ok(None) => return settle(members, &(Told::Gone, Outcome::Gone)),
+            Err(outcome) => return settle(members, &refused(&outcome)),
         };
-        let mut version = expects.version.clone();
+        // Where an API server refuses what it was asked for, it is asked for each change alone.
+        let mut at_once = usize::MAX;
         loop {
-            let view = View::of(Some(&object), &hook.webhook);
-            report.object = Some(object.clone());
-            if view.version != version || view.uid != expects.uid {
-                return Told::Conflict;
+            let draft = self.draft(members, &object, at_once, author).await;
+            let Some(version) = draft.whose.first().map(|first| members[*first].version.clone()) else {
+                return;
+            };
+            let patch = only_at(&version, draft.operations);
+            let reply = match self.write(&hook, &patch).await {
+                Ok(reply) => reply,
+                Err(outcome) => return settle(members, &refused(&outcome)),
+            };
+            let mut settles = |told: (Told, Outcome)| {
+                for place in &draft.whose {
+                    members[*place].told = Some(told.clone());
+                }
+            };
+            match reply {
+                Reply::Done(written) => {
+                    for place in draft.whose {
+                        self.written(&mut members[place], &written, draft.last, author)
+                            .await;
+                    }
+                    object = written;
+                }
+                Reply::Unclear(why) => {
+                    // What came of it is read from another one.
+                    self.hand.next();
+                    return settle(members, &(Told::Ambiguous, Outcome::GaveUp(why)));
+                }
+                Reply::Refused(404, _) => return settle(members, &(Told::Gone, Outcome::Gone)),
+                Reply::Refused(status, message) if is_conflict(status, &message) => {
+                    self.steps.push(Step::Conflict { why: message });
+                    return settle(members, &(Told::Conflict, Outcome::Contended));
+                }
+                Reply::Refused(..) if draft.whose.len() > 1 => at_once = 1,
+                Reply::Refused(status, message) => {
+                    settles(refused(&Outcome::Refused(Refused::ByServer { status, message })));
+                }
+                Reply::NotNow(why, _) => settles(refused(&Outcome::GaveUp(why))),
             }
-            let edit = match self.plan(&object, hook, wish, author).await {
+        }
+    }
+
+    /// Plans for those that are not settled, each on what the ones before it leave, and settles those that nothing is to
+    /// be written for.
+    async fn draft(
+        &mut self,
+        members: &mut [Member<'_>],
+        object: &Value,
+        at_once: usize,
+        author: &Author,
+    ) -> Draft {
+        let (mut draft, mut after) = (
+            Draft {
+                last: true,
+                ..Draft::default()
+            },
+            object.clone(),
+        );
+        for (place, member) in members
+            .iter_mut()
+            .enumerate()
+            .filter(|(_, member)| member.told.is_none())
+        {
+            if draft.whose.len() >= at_once || !draft.last {
+                break;
+            }
+            let view = member.view(&after);
+            member.object = Some(object.clone());
+            if view.version != member.version || *view.uid != *member.uid {
+                member.told = Some((Told::Conflict, Outcome::Contended));
+                continue;
+            }
+            // The second copy is another hook's.
+            self.copy = None;
+            let edit = match self.plan(&after, member.hook, member.wish, author).await {
+                Ok(Plan::Edit(edit)) if edit.last || draft.whose.is_empty() => edit,
+                Ok(Plan::Edit(_)) => continue,
                 Ok(Plan::AlreadySo) => {
-                    report.outcome = Outcome::AlreadySo;
-                    return Told::Applied(view);
+                    member.told = Some((Told::Applied(view), Outcome::AlreadySo));
+                    continue;
                 }
                 Ok(Plan::Gone) => {
-                    report.outcome = Outcome::Gone;
-                    return Told::Gone;
+                    member.told = Some((Told::Gone, Outcome::Gone));
+                    continue;
                 }
-                Err(refusal) => return refused(Outcome::Refused(refusal.into()), report),
-                Ok(Plan::Edit(edit)) => edit.only_at(&version.0),
-            };
-            let written = loop {
-                let (server, limit) = match self.server() {
-                    Ok(found) => found,
-                    Err(outcome) => return refused(outcome, report),
-                };
-                let target = patch(hook.kind, &hook.configuration, limit);
-                let name = server.name.clone();
-                match send(&server.client, &target, Some(&edit.patch), limit).await {
-                    Reply::Done(object) => {
-                        self.steps.push(Step::Applied { server: name });
-                        break object;
-                    }
-                    Reply::NotNow(why, wait) => {
-                        self.steps.push(Step::NotNow {
-                            server: name,
-                            why: why.clone(),
-                        });
-                        if let Err(outcome) = self.rest(wait, why).await {
-                            return refused(outcome, report);
-                        }
-                    }
-                    Reply::Unclear(why) => {
-                        self.steps.push(Step::Ambiguous {
-                            server: name,
-                            why: why.clone(),
-                        });
-                        report.outcome = Outcome::GaveUp(why);
-                        // What came of it is read from another one.
-                        self.hand.next();
-                        return Told::Ambiguous;
-                    }
-                    Reply::Refused(404, _) => {
-                        report.outcome = Outcome::Gone;
-                        return Told::Gone;
-                    }
-                    Reply::Refused(status, message) if is_conflict(status, &message) => {
-                        self.steps.push(Step::Conflict { why: message });
-                        return Told::Conflict;
-                    }
-                    Reply::Refused(status, message) => {
-                        return refused(Outcome::Refused(Refused::ByServer { status, message }), report);
-                    }
+                Err(refusal) => {
+                    member.told = Some(refused(&Outcome::Refused(refusal.into())));
+                    continue;
                 }
             };
-            report.changes.extend(edit.changes);
-            let view = View::of(Some(&written), &hook.webhook);
-            if edit.last {
-                let shown = self.plan(&written, hook, wish, author).await;
-                report.object = Some(written);
-                if !matches!(shown, Ok(Plan::AlreadySo | Plan::Gone)) {
-                    let why = "the API server took the patch, and its answer does not show it".to_owned();
-                    return refused(Outcome::GaveUp(why), report);
-                }
-                report.outcome = Outcome::Applied;
-                return Told::Applied(view);
+            let (Value::Array(operations), last) = (edit.patch, edit.last) else {
+                continue;
+            };
+            if !apply(&mut after, &operations) {
+                // It does not go together with the others.
+                continue;
             }
-            version = view.version;
-            object = written;
+            draft.operations.extend(operations);
+            draft.whose.push(place);
+            draft.last = last;
+            member.changes.extend(edit.changes);
         }
+        draft
+    }
+
+    /// Sends a patch until an API server takes it or refuses it.
+    async fn write(&mut self, hook: &HookId, body: &Value) -> Result<Reply, Outcome> {
+        loop {
+            let (server, limit) = self.server()?;
+            let target = patch(hook.kind, &hook.configuration, limit);
+            let name = server.name.clone();
+            let reply = send(&server.client, &target, Some(body), limit).await;
+            match &reply {
+                Reply::Done(_) => self.steps.push(Step::Applied { server: name }),
+                Reply::Unclear(why) => self.steps.push(Step::Ambiguous {
+                    server: name,
+                    why: why.clone(),
+                }),
+                Reply::NotNow(why, wait) => {
+                    self.steps.push(Step::NotNow {
+                        server: name,
+                        why: why.clone(),
+                    });
+                    self.rest(*wait, why.clone()).await?;
+                    continue;
+                }
+                Reply::Refused(..) => {}
+            }
+            return Ok(reply);
+        }
+    }
+
+    /// What a write that was taken came to for one of those it was for.
+    async fn written(&mut self, member: &mut Member<'_>, object: &Value, last: bool, author: &Author) {
+        let view = member.view(object);
+        member.object = Some(object.clone());
+        if !last {
+            member.version = view.version;
+            return;
+        }
+        self.copy = None;
+        member.told = Some(match self.plan(object, member.hook, member.wish, author).await {
+            Ok(Plan::AlreadySo | Plan::Gone) => (Told::Applied(view), Outcome::Applied),
+            // One that does not know a field leaves it out without a word.
+            _ => refused(&Outcome::GaveUp(
+                "the API server took the patch, and its answer does not show it".to_owned(),
+            )),
+        });
+    }
+}
+
+/// The same came of all that are not settled.
+fn settle(members: &mut [Member<'_>], told: &(Told, Outcome)) {
+    for member in members.iter_mut().filter(|member| member.told.is_none()) {
+        member.told = Some(told.clone());
     }
 }
 
 /// It did not come to what was wanted, and why.
-fn refused(outcome: Outcome, report: &mut Report) -> Told {
+fn refused(outcome: &Outcome) -> (Told, Outcome) {
     let why = outcome.detail().unwrap_or_else(|| outcome.as_str().to_owned());
-    report.outcome = outcome;
-    Told::Refused(why.into())
+    (Told::Refused(why.into()), outcome.clone())
+}
+
+/// A patch of this very version of the object: it fails after anybody's change, whatever was changed.
+fn only_at(version: &Version, mut operations: Vec<Value>) -> Value {
+    let test = json!({"op": "test", "path": "/metadata/resourceVersion", "value": version});
+    operations.insert(0, test);
+    Value::Array(operations)
+}
+
+/// What an object will be after an edit that was planned of it, whose tests hold therefore; false, and the object
+/// unchanged, where that does not apply.
+fn apply(object: &mut Value, operations: &[Value]) -> bool {
+    let operations = operations.iter().filter(|operation| operation["op"] != "test");
+    let operations: Result<json_patch::Patch, _> = serde_json::from_value(operations.cloned().collect());
+    operations.is_ok_and(|operations| json_patch::patch(object, &operations).is_ok())
 }
 
 /// Who hookwatch is to the API server: the user whose dry runs reach a hook on probation.

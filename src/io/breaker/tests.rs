@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::json;
 
 use super::*;
+use crate::domain::breaker::{Expects, Outcome as Told, Shown as Shows, Version};
 use crate::domain::bypass::edit::Why;
 use crate::domain::bypass::{Rung, Writer};
 use crate::io::testing::{Asked, Reply as Given, Server as Api, clock, soon};
@@ -160,4 +161,97 @@ async fn each_api_server_is_known_by_its_own_address() {
     let api = Api::start(|_| Given::status(403, "cannot list")).await;
     let (found, trouble) = soon(servers(&api.connection().await)).await;
     assert!(found.len() == 1 && trouble.is_some_and(|why| why.contains("cannot list")));
+}
+
+fn three() -> Value {
+    let webhook = |name: &str| json!({"name": name, "failurePolicy": "Fail", "timeoutSeconds": 10});
+    json!({
+        "metadata": {"name": "c", "uid": "u", "resourceVersion": "1"},
+        "webhooks": [webhook("a"), webhook("b"), webhook("c")],
+    })
+}
+
+/// An API server with one object, that refuses what this says of it, and counts the patches.
+async fn together(refuses: impl Fn(&Value) -> bool + Send + Sync + 'static) -> (Vec<Told>, Value, usize) {
+    let stored = std::sync::Arc::new(std::sync::Mutex::new((1, three())));
+    let object = std::sync::Arc::clone(&stored);
+    let api = Api::start(move |asked| {
+        let mut stored = object.lock().unwrap();
+        if is_read(asked) {
+            return Given::json(200, json!({"items": [stored.1]}));
+        }
+        let mut patch: json_patch::Patch = serde_json::from_str(&asked.body).unwrap();
+        // To the API server a test for null holds where nothing is.
+        patch.0.retain(
+            |operation| !matches!(operation, json_patch::PatchOperation::Test(test) if test.value.is_null()),
+        );
+        let mut after = stored.1.clone();
+        if json_patch::patch(&mut after, &patch).is_err() {
+            return Given::status(409, "changed meanwhile");
+        }
+        if refuses(&after) {
+            return Given::status(422, "denied");
+        }
+        stored.0 += 1;
+        after["metadata"]["resourceVersion"] = stored.0.to_string().into();
+        stored.1 = after;
+        Given::json(200, stored.1.clone())
+    })
+    .await;
+    let connection = api.connection().await;
+    let servers = vec![Server::new("api", connection.calls().clone(), true)];
+    let hand = Hand::new(servers, clock(), Patience::default());
+    let changes = ["a", "b", "c"].map(|webhook| {
+        let why = Why {
+            reason: "r".into(),
+            evidence: Vec::new(),
+            expires: None,
+        };
+        let wish = Wish::Bypass {
+            rung: Rung::Skip,
+            why,
+        };
+        let expects = Expects {
+            uid: "u".into(),
+            version: Version::new("1"),
+            shown: Shows::Original,
+        };
+        (HookId::new(HookKind::Validating, "c", webhook), wish, expects)
+    });
+    let told = soon(hand.together(&changes, &author())).await;
+    let patches = api.asked().iter().filter(|asked| !is_read(asked)).count();
+    let object = stored.lock().unwrap().1.clone();
+    (told.into_iter().map(|(told, _)| told).collect(), object, patches)
+}
+
+fn conditions(object: &Value) -> usize {
+    let webhooks = object["webhooks"].as_array().unwrap();
+    webhooks
+        .iter()
+        .filter(|webhook| webhook["matchConditions"].is_array())
+        .count()
+}
+
+#[tokio::test]
+async fn webhooks_of_one_configuration_are_bypassed_in_one_write() {
+    let (told, object, patches) = together(|_| false).await;
+    assert!(
+        told.iter().all(|told| matches!(told, Told::Applied(_))),
+        "{told:?}"
+    );
+    assert_eq!((conditions(&object), patches), (3, 1));
+}
+
+#[tokio::test]
+async fn a_change_that_is_refused_keeps_no_other_one_from_being_made() {
+    // As a fence does that sees to one of them.
+    let (told, object, _) = together(|object| object["webhooks"][0]["matchConditions"].is_array()).await;
+    assert!(
+        matches!(&told[0], Told::Refused(why) if why.contains("denied")),
+        "{told:?}"
+    );
+    assert!(matches!(told[1], Told::Applied(_)), "{told:?}");
+    // The object has changed; the breaker reads it anew.
+    assert_eq!(told[2], Told::Conflict);
+    assert_eq!(conditions(&object), 1);
 }

@@ -131,7 +131,7 @@ impl Incident {
     pub(super) fn observe(&mut self, observation: Observation) {
         let mut due = vec![observation];
         while let Some(observation) = due.pop() {
-            for action in self.breaker.take(observation, at(self.now)) {
+            for action in self.breaker.take([observation], at(self.now)) {
                 due.extend(self.does(action));
             }
         }

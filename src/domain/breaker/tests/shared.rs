@@ -18,6 +18,8 @@ struct Outage {
     objects: BTreeMap<HookId, (u64, Shown)>,
     facts: BTreeMap<HookId, Facts>,
     held_back: BTreeSet<(HookId, HeldBack)>,
+    /// How often objects were changed, by place: what is asked for at one time is one request.
+    rounds: BTreeMap<&'static str, usize>,
 }
 
 impl Outage {
@@ -48,6 +50,7 @@ impl Outage {
             objects: objects.collect(),
             facts,
             held_back: BTreeSet::new(),
+            rounds: BTreeMap::new(),
         };
         outage.observe(Observation::Servers(BTreeSet::from(["s".into()])));
         outage.observe(Observation::Leads(leads));
@@ -83,10 +86,17 @@ impl Outage {
 
     fn observe(&mut self, observation: Observation) {
         let mut due = vec![observation];
-        while let Some(observation) = due.pop() {
-            for action in self.breaker.take(observation, at(self.now)) {
-                due.extend(self.does(action));
+        while !due.is_empty() {
+            let actions = self.breaker.take(std::mem::take(&mut due), at(self.now));
+            let changes = actions.iter().filter_map(|action| match action {
+                Action::Change(change) => Some(&*change.hook.configuration),
+                _ => None,
+            });
+            for place in changes.collect::<BTreeSet<&str>>() {
+                let known = ["one", "other"].into_iter().find(|known| *known == place);
+                *self.rounds.entry(known.unwrap_or_default()).or_default() += 1;
             }
+            due.extend(actions.into_iter().filter_map(|action| self.does(action)));
         }
     }
 
@@ -164,6 +174,13 @@ fn forty_hooks_of_one_service_are_shielded_in_one_unit_of_budget_and_rate_and_an
     assert_eq!(outage.ledger.1.begun.len(), 1);
     assert_eq!(outage.bypassed("other", Rung::Shield), 0);
     assert!(outage.is_held_back("other", HeldBack::Budget));
+    // It was 1 before, and 2 is the leave for all of them.
+    assert_eq!(outage.ledger.0, 2, "one write of the ledger");
+    assert_eq!(
+        outage.rounds,
+        BTreeMap::from([("one", 1)]),
+        "one round of changes"
+    );
 }
 
 #[test]

@@ -421,7 +421,7 @@ impl World {
                 settings: setup.settings(actor),
                 memory: std::mem::take(&mut self.actors[actor].memory),
             };
-            let actions = breaker.take(observation, now);
+            let actions = breaker.take([observation], now);
             self.actors[actor].memory = breaker.memory;
             for action in actions {
                 match action {

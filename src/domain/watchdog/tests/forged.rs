@@ -68,7 +68,7 @@ impl World {
     fn observe(&mut self, observation: Observation) {
         let mut due = vec![observation];
         while let Some(observation) = due.pop() {
-            for action in self.breaker.take(observation, Incident::at(self.now)) {
+            for action in self.breaker.take([observation], Incident::at(self.now)) {
                 due.extend(self.does(action));
             }
         }
