@@ -134,6 +134,8 @@ pub struct Shape {
     pub only_namespaces: bool,
     /// Whether it is not asked about its own namespace; where it is, its owner lets a shield spare what it needs there.
     pub spares_itself: bool,
+    /// How many further webhooks its configuration has that are asked about the same.
+    pub siblings: usize,
 }
 
 /// A running lab cluster. Dropping it stops the backends; the objects stay in the API server.

@@ -256,6 +256,14 @@ pub(super) fn arranged(cluster: &Cluster, hook: LabHook, shape: &Shape) -> Value
     };
     webhook["failurePolicy"] = if shape.ignores { "Ignore" } else { "Fail" }.into();
     webhook["timeoutSeconds"] = shape.timeout_seconds.into();
+    let webhook = webhook.clone();
+    if let Some(webhooks) = configuration["webhooks"].as_array_mut() {
+        webhooks.extend((1..=shape.siblings).map(|number| {
+            let mut sibling = webhook.clone();
+            sibling["name"] = format!("{number}.{}", hook.webhook()).into();
+            sibling
+        }));
+    }
     configuration
 }
 

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use super::table::{QUIET, all_of, failing, suspect};
+use super::table::{QUIET, USUAL, all_of, failing, suspect};
 use super::{Arranged, Fault, Scenario};
 use crate::lab::backend::Behaviour;
 use crate::lab::cluster::{LabHook, Shape};
 
 /// All of them.
-pub static SHAPES: [Scenario; 5] = [
+pub static SHAPES: [Scenario; 6] = [
     Scenario {
         name: "hang-quiet-cluster",
         summary: "As gke-opa-outage, with a write of a user every two seconds.",
@@ -51,10 +51,7 @@ pub static SHAPES: [Scenario; 5] = [
             hook: LabHook::Policy,
             shape: Shape {
                 at: LabHook::Policy,
-                ignores: false,
-                timeout_seconds: 10,
-                only_namespaces: false,
-                spares_itself: true,
+                ..USUAL
             },
         }],
         faults: &[Fault::Behave {
@@ -62,6 +59,22 @@ pub static SHAPES: [Scenario; 5] = [
             backends: 1,
             behaviour: Behaviour::HangAfterTls,
         }],
+        ..QUIET
+    },
+    Scenario {
+        name: "many-webhooks-hang",
+        summary: "Twelve webhooks of one configuration, as policy engines register them, share a Service that takes every \
+                  request and answers none.",
+        symptom: "every create and update hangs for 10 s",
+        expected: &[failing(LabHook::Opa, "Hanging")],
+        arranged: &[Arranged {
+            hook: LabHook::Opa,
+            shape: Shape {
+                siblings: 11,
+                ..USUAL
+            },
+        }],
+        faults: &[all_of(LabHook::Opa, Behaviour::HangAfterTls)],
         ..QUIET
     },
 ];

@@ -29,6 +29,16 @@ pub(super) const QUIET: Scenario = Scenario {
     faults: &[],
 };
 
+/// A catch-all webhook as the others are, at the Service of the validating one.
+pub(super) const USUAL: Shape = Shape {
+    at: LabHook::Opa,
+    ignores: false,
+    timeout_seconds: 10,
+    only_namespaces: false,
+    spares_itself: true,
+    siblings: 0,
+};
+
 /// All scenarios, the quiet one first.
 pub static SCENARIOS: [Scenario; 28] = [
     QUIET,
@@ -268,11 +278,8 @@ pub static SCENARIOS: [Scenario; 28] = [
             Arranged {
                 hook: LabHook::Quota,
                 shape: Shape {
-                    at: LabHook::Opa,
-                    ignores: false,
-                    timeout_seconds: 10,
                     only_namespaces: true,
-                    spares_itself: true,
+                    ..USUAL
                 },
             },
         ],
@@ -316,10 +323,7 @@ pub static SCENARIOS: [Scenario; 28] = [
             hook: LabHook::Policy,
             shape: Shape {
                 at: LabHook::Policy,
-                ignores: false,
-                timeout_seconds: 10,
-                only_namespaces: false,
-                spares_itself: true,
+                ..USUAL
             },
         }],
         faults: &[
@@ -341,11 +345,8 @@ pub static SCENARIOS: [Scenario; 28] = [
         arranged: &[Arranged {
             hook: LabHook::Opa,
             shape: Shape {
-                at: LabHook::Opa,
-                ignores: false,
-                timeout_seconds: 10,
-                only_namespaces: false,
                 spares_itself: false,
+                ..USUAL
             },
         }],
         faults: &[Fault::PodsGone(LabHook::Opa)],
@@ -419,11 +420,9 @@ const fn at_opa(hook: LabHook, ignores: bool, timeout_seconds: u8) -> Arranged {
     Arranged {
         hook,
         shape: Shape {
-            at: LabHook::Opa,
             ignores,
             timeout_seconds,
-            only_namespaces: false,
-            spares_itself: true,
+            ..USUAL
         },
     }
 }
