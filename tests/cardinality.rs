@@ -100,6 +100,7 @@ fn assessment(ids: &[HookId], make: impl Fn(usize, &mut Verdict)) -> Assessment 
             kind: id.kind,
             configuration: Some(Arc::clone(&id.configuration)),
             webhook: Arc::clone(&id.webhook),
+            incident: None,
             health: Health::Healthy,
             cause: None,
             effect: Effect::None,

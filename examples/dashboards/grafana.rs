@@ -127,7 +127,7 @@ fn annotation() -> Value {
 
 /// The cause of every hook that fails.
 pub const FAILING: &str = "max by (kind, configuration, webhook, cause, effect) (\
-    hookwatch_hook_cause{cluster=~\"$cluster\"} and ignoring (cause, effect, health) \
+    hookwatch_hook_cause{cluster=~\"$cluster\"} and ignoring (cause, effect, health, incident) \
     hookwatch_hook_health{cluster=~\"$cluster\", health=\"failing\"} == 1)";
 
 /// One panel.

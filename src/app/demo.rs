@@ -81,8 +81,8 @@ pub struct DemoArguments {
     pub lasting: Option<Duration>,
     /// Run Prometheus and Alertmanager with the shipped rules around it, and show each page arriving and ending
     ///
-    /// Both have to be installed. The rules wait as long as they do in production: half a minute before somebody is
-    /// paged for a hook that blocks writes, 45 s for one that delays them.
+    /// Both have to be installed. The rules wait as long as they do in production: 15 s before somebody is paged
+    /// for a hook that blocks writes, 45 s for one that delays them.
     #[arg(long)]
     pub with_prometheus: bool,
     /// Let the daemon bypass the culprit, so far and no farther: shield, skip or ignore

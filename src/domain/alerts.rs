@@ -34,7 +34,7 @@ pub use tracker::{Alert, Board, Ended, MAX_ALERTS, RETENTION, Tracker};
 pub const SOURCE: &str = "hookwatch";
 
 /// The labels that an alert gets here. None of them can be set by an operator.
-pub const LABELS: [&str; 15] = [
+pub const LABELS: [&str; 16] = [
     "alertname",
     "severity",
     "source",
@@ -43,6 +43,7 @@ pub const LABELS: [&str; 15] = [
     "webhook",
     "cause",
     "effect",
+    "incident",
     "state",
     "certificate",
     "missing",
@@ -168,6 +169,7 @@ fn hook(verdict: &Verdict, self_doubt: bool, found: &mut Vec<Condition>) {
             ("configuration", verdict.configuration.as_deref().unwrap_or("")),
             ("webhook", &*verdict.webhook),
             ("effect", verdict.effect.as_str()),
+            ("incident", verdict.incident.as_deref().unwrap_or("")),
         ];
         if rule.by_cause {
             labels.push(("cause", cause.as_str()));

@@ -217,6 +217,7 @@ mod tests {
             kind: HookKind::Validating,
             configuration: Some("policy".into()),
             webhook: webhook.into(),
+            incident: None,
             health,
             cause,
             effect: Effect::Blocking,

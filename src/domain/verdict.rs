@@ -24,6 +24,9 @@ pub struct Verdict {
     pub configuration: Option<Arc<str>>,
     /// The webhook's name.
     pub webhook: Arc<str>,
+    /// Where its calls go, as namespace/service:port or host:port: webhooks that fail and have this in common are one
+    /// incident. `None` where that is not known.
+    pub incident: Option<String>,
     /// How it is.
     pub health: Health,
     /// What is wrong; `None` exactly when it is healthy or unknown.

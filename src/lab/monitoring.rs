@@ -301,7 +301,7 @@ fn routing(receiver: SocketAddr) -> String {
         "{INHIBITION}\n\
          route:\n  \
            receiver: demo\n  \
-           group_by: [alertname, cluster, kind, configuration, webhook]\n  \
+           group_by: [alertname, cluster, incident]\n  \
            group_wait: 3s\n  \
            group_interval: 3s\n\
          receivers:\n\

@@ -89,7 +89,9 @@ fn what_is_pushed_is_kept_back_by_its_twin_whatever_both_see_differently() {
     ] {
         assert!(equal.contains(needed), "{needed} is not compared");
     }
-    for differs in ["source", "cause", "effect", "state", "job", "instance"] {
+    for differs in [
+        "source", "cause", "effect", "incident", "state", "job", "instance",
+    ] {
         assert!(
             !equal.contains(differs),
             "{differs} may differ between two that mean the same"

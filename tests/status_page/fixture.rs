@@ -53,6 +53,7 @@ pub fn healthy(webhook: &str) -> Verdict {
         kind: HookKind::Validating,
         configuration: Some(format!("{webhook}-configuration").into()),
         webhook: webhook.into(),
+        incident: None,
         health: Health::Healthy,
         cause: None,
         effect: Effect::None,

@@ -123,7 +123,7 @@ impl Alertmanager {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let inhibition = std::fs::read_to_string(root.join("alerts/alertmanager-inhibit.yaml")).unwrap();
         let configuration = format!(
-            "route: {{receiver: page, group_by: [alertname, kind, configuration, webhook], \
+            "route: {{receiver: page, group_by: [alertname, incident], \
              group_wait: 1s, group_interval: 2s, repeat_interval: 1h}}\n\
              receivers: [{{name: page, webhook_configs: [{{url: 'http://{}/', send_resolved: true}}]}}]\n\
              {inhibition}",

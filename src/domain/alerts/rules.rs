@@ -86,10 +86,10 @@ impl Rule {
     }
 }
 
-pub(super) static WRITES_BLOCKED: Rule = Rule::new("HookwatchWritesBlocked", Severity::Critical, 30);
+pub(super) static WRITES_BLOCKED: Rule = Rule::new("HookwatchWritesBlocked", Severity::Critical, 15);
 pub(super) static WRITES_DELAYED: Rule = Rule::new("HookwatchWritesDelayed", Severity::Warning, 45);
 pub(super) static NOT_A_HOOK: Rule = Rule::new("HookwatchNotAHook", Severity::Warning, 120).by_cause();
-pub(super) static HOOK_BLOCKING: Rule = Rule::new("HookwatchHookFailing", Severity::Critical, 30);
+pub(super) static HOOK_BLOCKING: Rule = Rule::new("HookwatchHookFailing", Severity::Critical, 15);
 pub(super) static HOOK_DELAYING: Rule = Rule::new("HookwatchHookFailing", Severity::Warning, 45);
 pub(super) static API_FAILING: Rule = Rule::new("HookwatchApiFailing", Severity::Warning, 120).by_cause();
 pub(super) static HOOK_FAILING_OPEN: Rule = Rule::new("HookwatchHookFailingOpen", Severity::Warning, 120);

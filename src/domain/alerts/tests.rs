@@ -32,6 +32,7 @@ fn verdict(webhook: &str, health: Health, cause: Cause, effect: Effect) -> Verdi
         kind: HookKind::Validating,
         configuration: Some("policy".into()),
         webhook: webhook.into(),
+        incident: Some("policy/policy:443".to_owned()),
         health,
         cause: Some(cause),
         effect,

@@ -5,6 +5,7 @@
 //! takes every request that meets it as long as it is waited for, and a request that takes longer than its client
 //! waits is as good as refused.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use super::evidence::Evidence;
 use super::probes::Probes;
 use crate::domain::bypass::CONDITION_PREFIX;
 use crate::domain::bypass::spare::Spare;
-use crate::domain::hook::{Hook, HookId, HookKind, Labels};
+use crate::domain::hook::{Hook, HookId, HookKind, Labels, Rule, Scope};
 use crate::domain::matching::RequestShape;
 use crate::domain::thresholds as t;
 use crate::domain::vocabulary::{Bypass, Cause, Effect, Health, human};
@@ -21,84 +22,87 @@ use crate::domain::vocabulary::{Bypass, Cause, Effect, Health, human};
 /// Hooks told of in one sentence.
 const TOLD: usize = 4;
 
+/// Kinds of tenants' objects told apart, beside those in [`CLASSES`].
+const TENANTS: usize = 64;
+
 /// Requests of one kind.
-#[derive(Debug)]
-struct Class {
+#[derive(Debug, Clone)]
+struct Class<'a> {
     /// One of them, as the beginning of a sentence.
-    name: &'static str,
+    name: Cow<'static, str>,
     /// How long one may take.
     deadline: fn() -> Duration,
     /// What happens past that.
     then: &'static str,
-    /// Operation, group, resource, subresource.
-    what: [&'static str; 4],
+    /// Operation, group, version, resource, subresource.
+    what: [&'a str; 5],
     /// Where its objects are; `None` for those without a namespace.
     namespace: Option<&'static str>,
 }
 
 /// Those that the control plane lives on, the one that is given up soonest first, and those of tenants.
-const CLASSES: [Class; 9] = [
+const CLASSES: [Class<'static>; 9] = [
     Class {
-        name: "A renewal of a leader's Lease",
+        name: Cow::Borrowed("A renewal of a leader's Lease"),
         deadline: t::leader_attempt,
         then: "leaders give an attempt up after 5 s, and exit 10 to 12 s after their last renewal",
-        what: ["UPDATE", "coordination.k8s.io", "leases", ""],
+        what: ["UPDATE", "coordination.k8s.io", "v1", "leases", ""],
         namespace: Some("kube-system"),
     },
     Class {
-        name: "A renewal of a node's Lease",
+        name: Cow::Borrowed("A renewal of a node's Lease"),
         deadline: t::kubelet_attempt,
         then: "kubelets give an attempt up after 10 s, and a node is NotReady 50 to 55 s after its last renewal",
-        what: ["UPDATE", "coordination.k8s.io", "leases", ""],
+        what: ["UPDATE", "coordination.k8s.io", "v1", "leases", ""],
         namespace: Some("kube-node-lease"),
     },
     Class {
-        name: "An update of a node's status",
+        name: Cow::Borrowed("An update of a node's status"),
         deadline: t::kubelet_attempt,
         then: "kubelets give an attempt up after 10 s",
-        what: ["UPDATE", "", "nodes", "status"],
+        what: ["UPDATE", "", "v1", "nodes", "status"],
         namespace: None,
     },
     Class {
-        name: "An update of a Pod's status",
+        name: Cow::Borrowed("An update of a Pod's status"),
         deadline: t::longest_write,
         then: PAST_LONGEST,
-        what: ["UPDATE", "", "pods", "status"],
+        what: ["UPDATE", "", "v1", "pods", "status"],
         namespace: Some(""),
     },
     Class {
-        name: "A change of an EndpointSlice",
+        name: Cow::Borrowed("A change of an EndpointSlice"),
         deadline: t::longest_write,
         then: PAST_LONGEST,
-        what: ["UPDATE", "discovery.k8s.io", "endpointslices", ""],
+        what: ["UPDATE", "discovery.k8s.io", "v1", "endpointslices", ""],
         namespace: Some(""),
     },
     Class {
-        name: "A token for a ServiceAccount",
+        name: Cow::Borrowed("A token for a ServiceAccount"),
         deadline: t::longest_write,
         then: PAST_LONGEST,
-        what: ["CREATE", "", "serviceaccounts", "token"],
+        what: ["CREATE", "", "v1", "serviceaccounts", "token"],
         namespace: Some(""),
     },
     Class {
-        name: "What an API server writes while it starts",
+        name: Cow::Borrowed("What an API server writes while it starts"),
         deadline: t::longest_write,
         then: PAST_LONGEST,
-        what: ["UPDATE", "rbac.authorization.k8s.io", "clusterroles", ""],
+        what: ["UPDATE", "rbac.authorization.k8s.io", "v1", "clusterroles", ""],
         namespace: None,
     },
     Class {
-        name: "A tenant's new Pod",
+        name: Cow::Borrowed("A tenant's new Pod"),
         deadline: t::longest_write,
         then: PAST_LONGEST,
-        what: ["CREATE", "", "pods", ""],
+        what: ["CREATE", "", "v1", "pods", ""],
         namespace: Some(""),
     },
     Class {
-        name: "A tenant's change of a Deployment",
+        name: Cow::Borrowed("A tenant's change of a Deployment"),
         deadline: t::longest_write,
         then: PAST_LONGEST,
-        what: ["UPDATE", "apps", "deployments", ""],
+        what: ["UPDATE", "apps", "v1", "deployments", ""],
         namespace: Some(""),
     },
 ];
@@ -108,7 +112,7 @@ const PAST_LONGEST: &str = "the API server gives a write up after 34 s";
 /// What one class of requests pays.
 #[derive(Debug)]
 struct Bill<'a> {
-    class: &'static Class,
+    class: Class<'a>,
     /// Those it meets, with what each costs: the mutating ones, then the validating ones.
     mutating: Vec<(&'a Hook, Duration)>,
     validating: Vec<(&'a Hook, Duration)>,
@@ -135,7 +139,8 @@ impl<'a> Costs<'a> {
         let own = seen.map_or("", |seen| &*seen.coverage.own_namespace);
         let inventory = seen.and_then(|seen| seen.inventory.as_ref());
         let labels = |namespace: &str| inventory?.namespaces.get(namespace);
-        let bills = CLASSES.iter().map(|class| {
+        let tenants = Class::of_tenants(costs.iter().map(|(hook, _)| *hook));
+        let bills = CLASSES.into_iter().chain(tenants).map(|class| {
             let request = class.request(labels);
             let meets = |hook: &Hook| {
                 let mut conditions = hook.match_conditions.iter();
@@ -204,19 +209,61 @@ fn cost(evidence: &Evidence<'_>, cause: Option<Cause>) -> Option<Duration> {
     (cost.as_secs_f64() >= t::slow_always()).then_some(cost)
 }
 
-impl Class {
-    fn request<'a>(&self, labels: impl Fn(&str) -> Option<&'a Labels>) -> RequestShape<'a> {
-        let [operation, group, resource, subresource] = self.what;
+impl<'a> Class<'a> {
+    /// Tenants' writes of what these hooks name in their rules: one that is asked about Ingresses alone costs those.
+    fn of_tenants(hooks: impl Iterator<Item = &'a Hook>) -> impl Iterator<Item = Self> {
+        let named: BTreeSet<_> = hooks.flat_map(|hook| &hook.rules).flat_map(named).collect();
+        let new =
+            |(_, [_, what @ ..]): &(_, [&str; 5])| !CLASSES.iter().any(|class| class.what[1..] == *what);
+        named
+            .into_iter()
+            .filter(new)
+            .take(TENANTS)
+            .map(|(clustered, what)| Class {
+                name: Cow::Owned(format!("A tenant's write of {}", what[3])),
+                deadline: t::longest_write,
+                then: PAST_LONGEST,
+                what,
+                namespace: (!clustered).then_some(""),
+            })
+    }
+
+    fn request(&self, labels: impl Fn(&str) -> Option<&'a Labels>) -> RequestShape<'a> {
+        let [operation, group, version, resource, subresource] = self.what;
         RequestShape {
             operation,
             group,
-            version: "v1",
+            version,
             resource,
             subresource,
             namespace: self.namespace,
             namespace_labels: self.namespace.and_then(labels),
             ..RequestShape::default()
         }
+    }
+}
+
+/// What a rule names, wildcards apart: whether it has no namespace; operation, group, version, resource, subresource.
+fn named(rule: &Rule) -> impl Iterator<Item = (bool, [&str; 5])> {
+    let operation = first(&rule.operations, "CREATE");
+    let version = first(&rule.api_versions, "v1");
+    let plain = |name: &&String| !name.contains('*');
+    let groups = rule.api_groups.iter().filter(plain);
+    groups.flat_map(move |group| {
+        rule.resources.iter().filter(plain).map(move |name| {
+            let (resource, subresource) = name.split_once('/').unwrap_or((name, ""));
+            (
+                rule.scope == Scope::Cluster,
+                [operation, group, version, resource, subresource],
+            )
+        })
+    })
+}
+
+fn first<'a>(of: &'a [String], any: &'a str) -> &'a str {
+    match of.first().map(String::as_str) {
+        None | Some("*") => any,
+        Some(name) => name,
     }
 }
 
@@ -244,7 +291,7 @@ impl Bill<'_> {
         let mutating = self.mutating.iter().map(paid);
         let slowest = self.validating.iter().max_by_key(|(_, cost)| *cost);
         let told: Vec<String> = mutating.chain(slowest.map(paid)).take(TOLD).collect();
-        let (total, Class { name, then, .. }) = (human(self.total()), self.class);
+        let (total, Class { name, then, .. }) = (human(self.total()), &self.class);
         format!(
             "{name} waits {total} for hooks now ({}); {then}.",
             told.join(", then ")
@@ -272,7 +319,7 @@ mod tests {
             paid.collect()
         };
         Bill {
-            class: &CLASSES[0],
+            class: CLASSES[0].clone(),
             mutating: paid(mutating),
             validating: paid(validating),
         }
@@ -292,6 +339,52 @@ mod tests {
             "{said}"
         );
         assert!(!said.contains("three"), "{said}");
+    }
+
+    #[test]
+    fn tenants_pay_by_what_the_rules_name_and_kinds_that_are_known_are_not_counted_twice() {
+        let rule = |resources: &[&str], scope| Rule {
+            operations: vec!["UPDATE".to_owned()],
+            api_groups: vec!["networking.k8s.io".to_owned(), "*".to_owned()],
+            api_versions: vec!["v2".to_owned()],
+            resources: resources.iter().map(|name| (*name).to_owned()).collect(),
+            scope,
+        };
+        let asked = Hook {
+            rules: vec![
+                rule(&["ingresses", "ingresses/status", "*/*"], Scope::All),
+                rule(&["ingressclasses"], Scope::Cluster),
+            ],
+            ..asked(HookKind::Mutating, "one")
+        };
+        let classes: Vec<_> = Class::of_tenants([&asked, &asked].into_iter()).collect();
+        let whats: Vec<_> = classes
+            .iter()
+            .map(|class| (class.what, class.namespace))
+            .collect();
+        let group = "networking.k8s.io";
+        assert_eq!(
+            whats,
+            [
+                (["UPDATE", group, "v2", "ingresses", ""], Some("")),
+                (["UPDATE", group, "v2", "ingresses", "status"], Some("")),
+                (["UPDATE", group, "v2", "ingressclasses", ""], None),
+            ]
+        );
+        assert!(
+            classes
+                .iter()
+                .all(|class| asked.could_match(&class.request(|_| None)))
+        );
+        let pods = Hook {
+            rules: vec![Rule {
+                api_groups: vec![String::new()],
+                api_versions: vec!["*".to_owned()],
+                ..rule(&["pods"], Scope::All)
+            }],
+            ..asked
+        };
+        assert_eq!(Class::of_tenants([&pods].into_iter()).count(), 0);
     }
 
     #[test]

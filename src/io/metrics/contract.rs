@@ -142,6 +142,11 @@ fn bound(metric: &str, label: &str) -> Option<Bound> {
             ));
         }
         (_, "webhook") => return Some(Bound::Hook("the webhook's name")),
+        (_, "incident") => {
+            return Some(Bound::Hook(
+                "where its calls go; webhooks that fail and have this in common are one incident",
+            ));
+        }
         (_, "kind") => return Some(Bound::Hook("mutating, validating, conversion or aggregated")),
         (_, "target") => return Some(Bound::AtMost(MAX_TARGETS, "addresses of API servers")),
         ("api_server_info", "version") => return Some(Bound::AtMost(1, "release of that API server")),

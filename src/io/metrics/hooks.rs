@@ -65,7 +65,7 @@ impl HookMetrics {
             cause: make.gauges(
                 "hook_cause",
                 "1 for what is wrong with a hook and what that does; no series for a hook that is well.",
-                &["kind", "configuration", "webhook", "cause", "effect"],
+                &["kind", "configuration", "webhook", "cause", "effect", "incident"],
             )?,
             confidence: make.gauges(
                 "hook_confidence_ratio",
@@ -216,7 +216,15 @@ impl HookMetrics {
             .with_label_values(&with(verdict.health.as_str()))
             .set(1.0);
         if let Some(cause) = verdict.cause {
-            let labels = [hook[0], hook[1], hook[2], cause.as_str(), verdict.effect.as_str()];
+            let incident = verdict.incident.as_deref().unwrap_or("");
+            let labels = [
+                hook[0],
+                hook[1],
+                hook[2],
+                cause.as_str(),
+                verdict.effect.as_str(),
+                incident,
+            ];
             self.cause.with_label_values(&labels).set(1.0);
         }
         self.confidence.with_label_values(&hook).set(verdict.confidence);

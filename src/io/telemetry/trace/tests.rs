@@ -85,6 +85,7 @@ fn change(name: &str, health: Health) -> Change {
             kind: HookKind::Validating,
             configuration: Some("policy".into()),
             webhook: name.into(),
+            incident: None,
             health,
             cause: Some(Cause::Hanging),
             effect: Effect::Blocking,
