@@ -99,6 +99,7 @@ fn a_hook_that_blocks_is_told_with_the_labels_of_the_rule_and_the_words_of_the_v
             "alertname=HookwatchHookFailing",
             "configuration=policy",
             "effect=Blocking",
+            "incident=policy/policy:443",
             "kind=validating",
             "severity=critical",
             "source=hookwatch",
@@ -319,8 +320,8 @@ fn no_label_is_one_that_an_operator_may_set() {
 fn an_alert_fires_after_its_time_goes_on_under_another_cause_and_ends() {
     let mut tracker = Tracker::default();
     assert_eq!(look(&mut tracker, &hanging("w"), 0).firing, []);
-    assert_eq!(look(&mut tracker, &hanging("w"), 29).firing, []);
-    let board = look(&mut tracker, &hanging("w"), 30);
+    assert_eq!(look(&mut tracker, &hanging("w"), 14).firing, []);
+    let board = look(&mut tracker, &hanging("w"), 15);
     assert_eq!((board.firing.len(), board.ended.len()), (1, 0));
     assert_eq!(board.firing[0].since, at(0));
     assert!(board.firing[0].runbook_url.ends_with("/HookwatchHookFailing.md"));
@@ -354,7 +355,7 @@ fn an_alert_fires_after_its_time_goes_on_under_another_cause_and_ends() {
 fn a_condition_that_does_not_last_never_fires() {
     let mut tracker = Tracker::default();
     for second in 0..600 {
-        let assessment = if second % 25 == 24 {
+        let assessment = if second % 12 == 11 {
             calm(at(0))
         } else {
             hanging("w")
@@ -393,7 +394,7 @@ fn five_thousand_failing_hooks_make_no_more_than_the_bound_and_the_same_ones_eac
 fn boards() -> (Board, Board) {
     let mut tracker = Tracker::default();
     look(&mut tracker, &hanging("w"), 0);
-    let firing = look(&mut tracker, &hanging("w"), 30);
+    let firing = look(&mut tracker, &hanging("w"), 15);
     (firing, look(&mut tracker, &calm(at(40)), 40))
 }
 
