@@ -121,8 +121,10 @@ fn the_daemon_is_told_how_to_reach_the_cluster_and_nothing_else() {
         listen,
         record,
         auto_break,
+        configurations,
     } = arguments;
     assert_eq!((record, auto_break), (None, None));
+    assert!(configurations.is_empty());
     assert_eq!(listen, "127.0.0.1:0");
     let told = format!("{}{kubeconfig}", path.display());
     for scenario in &SCENARIOS {

@@ -156,6 +156,8 @@ pub struct DaemonArguments {
     pub record: Option<PathBuf>,
     /// How far it may bypass a culprit; `None` for not at all.
     pub auto_break: Option<Rung>,
+    /// The configurations that a rule names; none unless more than a shield is permitted.
+    pub configurations: Vec<&'static str>,
 }
 
 /// A daemon that serves.

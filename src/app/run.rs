@@ -11,6 +11,7 @@ use tokio::task::JoinHandle;
 use super::config::{Config, ConfigArguments};
 use super::demo::{DaemonArguments, DaemonHandle, StartingDaemon};
 use super::engine::Engine;
+use crate::domain::breaker::{Matches, Pattern, PolicyRule};
 use crate::domain::bypass::Rung;
 use crate::domain::fence::AutoBreak;
 use crate::io::http::{self, Shown};
@@ -79,6 +80,7 @@ pub fn for_demo(arguments: DaemonArguments) -> StartingDaemon {
             listen,
             record,
             auto_break,
+            configurations,
         } = arguments;
         let arguments = ConfigArguments {
             kubeconfig: Some(kubeconfig),
@@ -95,6 +97,18 @@ pub fn for_demo(arguments: DaemonArguments) -> StartingDaemon {
             config.without_fence = true;
             let up_to = Rung::ALL.into_iter().filter(|rung| *rung <= permitted);
             config.breaker.fallback.rungs = up_to.collect();
+            if !configurations.is_empty() {
+                let named = configurations.into_iter().flat_map(Pattern::parse);
+                config.breaker.rules.push(PolicyRule {
+                    name: "demo".into(),
+                    matches: Matches {
+                        configurations: named.collect(),
+                        ..Matches::default()
+                    },
+                    skip_while_dead: true,
+                    ..config.breaker.fallback.clone()
+                });
+            }
         }
         let probe_interval = config.probes.interval;
         let daemon = Daemon::start(config).await?;

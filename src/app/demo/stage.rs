@@ -11,7 +11,7 @@ use super::timeline::Event;
 use super::{DaemonArguments, DaemonHandle, StartingDaemon};
 use crate::domain::bypass::Rung;
 use crate::lab::clients::ControlPlaneClients;
-use crate::lab::cluster::Cluster;
+use crate::lab::cluster::{Cluster, LabHook};
 use crate::lab::control_plane::{ControlPlane, Kind};
 use crate::lab::directory::PrivateDirectory;
 use crate::lab::monitoring::{Monitoring, Programs};
@@ -74,6 +74,10 @@ impl Stage {
             listen: "127.0.0.1:0".to_owned(),
             record: None,
             auto_break,
+            configurations: match auto_break.is_some_and(|most| most > Rung::Shield) {
+                true => LabHook::ALL.map(LabHook::configuration).to_vec(),
+                false => Vec::new(),
+            },
         };
         let mut daemon = start_daemon(arguments.clone())
             .await

@@ -6,6 +6,7 @@ use crate::domain::diagnose::evidence::Evidence;
 use crate::domain::diagnose::probes::counted;
 use crate::domain::hook::{Backend, BackendPath, Hook};
 use crate::domain::probing::BackendState;
+use crate::domain::snapshot::WriteSeries;
 use crate::domain::thresholds as t;
 use crate::domain::time::Time;
 use crate::domain::vocabulary::{Bypass, Cause};
@@ -56,7 +57,7 @@ impl Court<'_> {
     }
 
     /// For the hook's whole timeout every API server counted calls that failed, and none that was answered. Those of the
-    /// canaries of all replicas prove nothing.
+    /// canaries of all replicas prove nothing: somebody else has to have called it, or to have waited.
     fn every_call_failed(&self, evidence: &Evidence<'_>, hook: &Hook) -> bool {
         let (seen, now) = (self.scene.seen, self.scene.now);
         let key = (evidence.kind, evidence.webhook.to_owned());
@@ -73,10 +74,20 @@ impl Court<'_> {
         let own = own.sum::<usize>() as f64 * t::replicas();
         let failed: f64 = each.iter().map(|series| series.fail_open).sum();
         seen.unlisted_api_servers.is_none()
-            && failed >= own + 1.0
+            && (failed >= own + 1.0 || self.somebody_waited(hook))
             && each
                 .iter()
                 .all(|series| series.fail_open >= 1.0 && series.calls.count - series.failed() < 1.0)
+    }
+
+    /// Writes that are no dry runs, and so no canaries of any replica, waited for webhooks as long as this one is waited
+    /// for: how long they took is more than the API server's own time for them.
+    fn somebody_waited(&self, hook: &Hook) -> bool {
+        let recent = self.scene.windows.recent.as_ref();
+        recent.is_some_and(|window| {
+            let WriteSeries { duration, sli } = window.gained.all_writes();
+            sli.count >= 1.0 && duration.sum - sli.sum >= hook.timeout.as_secs_f64()
+        })
     }
 
     /// Whether a shield may be lifted: every backend answers, and no call fails open any more. That canaries are written

@@ -18,6 +18,8 @@ struct Case {
     scraped: usize,
     /// Canaries that come back.
     canaries: bool,
+    /// How long writes that are no dry runs waited.
+    waited: f64,
     policy: FailurePolicy,
 }
 
@@ -29,6 +31,7 @@ const DEAD: Case = Case {
     counted: [(3.0, 0.0); 2],
     scraped: 2,
     canaries: false,
+    waited: 0.0,
     policy: FailurePolicy::Ignore,
 };
 
@@ -134,6 +137,7 @@ impl Watched {
             add(&mut series.calls, answered, 0.003);
             series.fail_open += failed;
         }
+        self.incident.count_writes(4.0, 0.005 + case.waited / 4.0, 0.005);
         if case.scraped > 0 {
             self.incident.scrape(self.ms + 100);
         }
@@ -176,6 +180,21 @@ fn a_hook_is_dead_once_nobody_was_answered_for_its_whole_timeout() {
         ..DEAD
     });
     assert!(refused);
+}
+
+#[test]
+fn canaries_prove_that_a_hook_is_dead_once_other_writes_waited_as_long_as_for_it() {
+    let canaries = Case {
+        counted: [(1.0, 0.0); 2],
+        canaries: true,
+        ..DEAD
+    };
+    let waited = |waited| Case {
+        waited,
+        ..canaries.clone()
+    };
+    assert!(is_ever_dead(&waited(4.0)));
+    assert!(!is_ever_dead(&waited(0.2)));
 }
 
 #[test]
