@@ -11,6 +11,9 @@ use crate::domain::thresholds as t;
 use crate::domain::time::Time;
 use crate::domain::vocabulary::{Bypass, Cause};
 
+/// Over so many of a hook's timeouts every call has to have failed: writes that wait for several hooks come in bursts.
+const SPANS: [u32; 3] = [1, 2, 3];
+
 impl Court<'_> {
     /// No backend answers, and no API server got an answer. Of a hook that is skipped no API server can tell.
     pub(super) fn is_dead(&self, evidence: &Evidence<'_>, hook: &Hook) -> bool {
@@ -18,7 +21,10 @@ impl Court<'_> {
             && !self.scene.self_doubt
             && self.is_silent(evidence, hook)
             && self.others_answer(hook)
-            && (evidence.is_uncalled() || self.every_call_failed(evidence, hook))
+            && (evidence.is_uncalled()
+                || SPANS
+                    .iter()
+                    .any(|times| self.every_call_failed(evidence, hook, *times)))
     }
 
     /// For the hook's whole timeout every backend was silent or refused, on fresh connections and on kept ones.
@@ -56,12 +62,12 @@ impl Court<'_> {
         others.peek().is_none() || others.any(answers)
     }
 
-    /// For the hook's whole timeout every API server counted calls that failed, and none that was answered. Those of the
+    /// For the hook's whole timeout, so many times over, every API server counted calls that failed, and none that was answered. Those of the
     /// canaries of all replicas prove nothing: somebody else has to have called it, or to have waited.
-    fn every_call_failed(&self, evidence: &Evidence<'_>, hook: &Hook) -> bool {
+    fn every_call_failed(&self, evidence: &Evidence<'_>, hook: &Hook, times: u32) -> bool {
         let (seen, now) = (self.scene.seen, self.scene.now);
         let key = (evidence.kind, evidence.webhook.to_owned());
-        let each = seen.history.each_over(hook.timeout, &key, now);
+        let each = seen.history.each_over(hook.timeout * times, &key, now);
         let Some((from, each)) = each.filter(|_| seen.servers.all_scraped_within(t::recent(), now)) else {
             return false;
         };
@@ -83,8 +89,8 @@ impl Court<'_> {
     /// Writes that are no dry runs, and so no canaries of any replica, waited for webhooks as long as this one is waited
     /// for: how long they took is more than the API server's own time for them.
     fn somebody_waited(&self, hook: &Hook) -> bool {
-        let recent = self.scene.windows.recent.as_ref();
-        recent.is_some_and(|window| {
+        let minute = self.scene.windows.minute.as_ref();
+        minute.is_some_and(|window| {
             let WriteSeries { duration, sli } = window.gained.all_writes();
             sli.count >= 1.0 && duration.sum - sli.sum >= hook.timeout.as_secs_f64()
         })

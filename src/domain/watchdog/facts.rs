@@ -113,7 +113,9 @@ impl Court<'_> {
         let mut spans = spans.into_iter().flatten();
         let speak = [
             probes_speak(evidence, verdict.cause),
-            spans.any(|window| self.counters_speak(hook, window)),
+            // Of a dead one every API server counted nothing but calls that failed.
+            spans.any(|window| self.counters_speak(hook, window))
+                || !evidence.is_uncalled() && self.is_dead(evidence, hook),
             self.canary_speaks(evidence, hook),
         ];
         let witnesses = [Witness::Probes, Witness::Counters, Witness::Canary];
