@@ -103,6 +103,13 @@ impl HookSeries {
     pub fn failed(&self) -> f64 {
         self.rejections.calling + self.rejections.internal + self.fail_open
     }
+
+    /// Calls that were answered: neither did they fail, nor did their client give up before the hook said anything, which
+    /// a mutating hook's policy does not count as failing open.
+    pub fn answered(&self) -> f64 {
+        let unanswered = self.codes.get(&503).copied().unwrap_or_default();
+        (self.calls.count - self.failed().max(unanswered)).max(0.0)
+    }
 }
 
 /// CREATE or UPDATE: what a person calls a write. The API server's verbs map to it.

@@ -83,7 +83,7 @@ impl Court<'_> {
             && (failed >= own + 1.0 || self.somebody_waited(hook))
             && each
                 .iter()
-                .all(|series| series.fail_open >= 1.0 && series.calls.count - series.failed() < 1.0)
+                .all(|series| series.fail_open >= 1.0 && series.answered() < 1.0)
     }
 
     /// Writes that are no dry runs, and so no canaries of any replica, waited for webhooks as long as this one is waited

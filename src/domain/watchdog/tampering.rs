@@ -95,7 +95,7 @@ fn answers_some(evidence: &Evidence<'_>, verdict: &Verdict) -> bool {
     let key = (evidence.kind, evidence.webhook.to_owned());
     let answered = |window: &Window| {
         let series = window.gained.hooks.get(&key);
-        series.is_some_and(|series| series.calls.count - series.failed() >= 2.0)
+        series.is_some_and(|series| series.answered() >= 2.0)
     };
     let mut spans = evidence.scene.windows.spans();
     spans.any(|window| window.from > since && answered(window))

@@ -183,6 +183,21 @@ fn a_hook_is_dead_once_nobody_was_answered_for_its_whole_timeout() {
 }
 
 #[test]
+fn a_call_that_its_client_gave_up_was_not_answered() {
+    let mut watched = Watched::new(FailurePolicy::Ignore);
+    let key = (HookKind::Validating, "opa".to_owned());
+    let dead = (0..40).filter(|_| {
+        for server in [&mut watched.incident.counters, &mut watched.second_server] {
+            let series = server.hooks.entry(key.clone()).or_default();
+            add(&mut series.calls, 1.0, 5.0);
+            *series.codes.entry(503).or_default() += 4.0;
+        }
+        watched.second(&DEAD).dead
+    });
+    assert!(dead.count() > 20);
+}
+
+#[test]
 fn canaries_prove_that_a_hook_is_dead_once_other_writes_waited_as_long_as_for_it() {
     let canaries = Case {
         counted: [(1.0, 0.0); 2],
