@@ -9,36 +9,14 @@ mod table;
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
-use std::io::Write;
-use std::path::PathBuf;
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use anyhow::Context;
 use clap::Parser;
 use serde_json::Value;
-
-/// What is played unless something else is asked for, and for how long: 40 s, or until a node's grace is over (50 s
-/// after its last renewal, and up to 5 s more).
-const SHAPES: [(&str, u64); 17] = [
-    ("gke-opa-outage", 60),
-    ("ignore-hang", 60),
-    ("mixed-hang", 60),
-    ("hang-quiet-cluster", 40),
-    ("many-webhooks-hang", 40),
-    ("ignore-default-hang", 40),
-    ("path-lost", 40),
-    ("self-blocked", 40),
-    ("slow-chain", 40),
-    ("first-hook-hang", 40),
-    ("leader-lost", 40),
-    ("validating-refused", 40),
-    ("connections-reset", 40),
-    ("certificate-expired", 40),
-    ("slow-4s", 40),
-    ("slow-6s", 40),
-    ("one-of-two-hung", 40),
-];
 
 #[derive(Debug, Parser)]
 struct Arguments {
@@ -66,7 +44,7 @@ struct Arguments {
 
 fn main() -> anyhow::Result<ExitCode> {
     let arguments = Arguments::parse();
-    let shapes: Vec<_> = SHAPES
+    let shapes: Vec<_> = table::SHAPES
         .into_iter()
         .filter(|(name, _)| arguments.scenarios.is_empty() || arguments.scenarios.iter().any(|it| it == name))
         .collect();
@@ -76,9 +54,7 @@ fn main() -> anyhow::Result<ExitCode> {
         for round in 0..arguments.runs.max(arguments.without) {
             for (name, seconds) in &shapes {
                 for (breaker, wanted) in [(true, arguments.runs), (false, arguments.without)] {
-                    let there = results
-                        .get(&(*name).to_owned())
-                        .map_or(0, |runs| count(runs, breaker));
+                    let there = results.get(*name).map_or(0, |runs| count(runs, breaker));
                     if round < wanted && there <= round {
                         let result = play(&arguments, name, Duration::from_secs(*seconds), breaker)?;
                         eprintln!("{}", table::line(&result));
@@ -88,7 +64,7 @@ fn main() -> anyhow::Result<ExitCode> {
             }
         }
     }
-    print!("{}", table::document(&shapes, &results));
+    print!("{}", table::document(&results));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -97,18 +73,12 @@ fn count(runs: &[Value], breaker: bool) -> usize {
 }
 
 /// The results that are there, by scenario.
-fn read(path: &PathBuf) -> anyhow::Result<BTreeMap<String, Vec<Value>>> {
-    let mut results: BTreeMap<String, Vec<Value>> = BTreeMap::new();
-    if path.exists() {
-        let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
-        for line in text.lines() {
-            let result: Value =
-                serde_json::from_str(line).with_context(|| format!("in {}", path.display()))?;
-            let name = result["scenario"].as_str().unwrap_or_default().to_owned();
-            results.entry(name).or_default().push(result);
-        }
-    }
-    Ok(results)
+fn read(path: &Path) -> anyhow::Result<BTreeMap<String, Vec<Value>>> {
+    let text = match std::fs::read_to_string(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(BTreeMap::new()),
+        read => read.with_context(|| format!("reading {}", path.display()))?,
+    };
+    table::results(&text).with_context(|| format!("in {}", path.display()))
 }
 
 /// Plays once, and keeps the result.

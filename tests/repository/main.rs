@@ -25,6 +25,7 @@ mod reference;
 mod runbooks;
 mod shield;
 mod source;
+mod survival;
 mod telemetry;
 mod typed;
 

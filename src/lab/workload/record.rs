@@ -152,23 +152,23 @@ impl Record {
             return;
         };
         let took = now - began;
-        let awaited = state
-            .awaited
-            .as_ref()
-            .is_some_and(|(since, hooks)| began >= *since && is_asked(hooks, &request));
         let at_once = took <= state.at_once();
-        if awaited && at_once {
+        if at_once && let Some((_, hooks)) = state.awaited.as_ref().filter(|(since, _)| began >= *since) {
             let success = FirstSuccess {
                 began,
                 ended: now,
                 request: request.clone(),
             };
+            let asked = is_asked(hooks, &request);
+            // A hook that costs the control plane anything is asked about all that it writes.
             if namespace(&request).starts_with("kube-") {
                 state
                     .first_of_control_plane
                     .get_or_insert_with(|| success.clone());
             }
-            state.first_success.get_or_insert(success);
+            if asked {
+                state.first_success.get_or_insert(success);
+            }
         }
         state.count_flow(began, &request, |flow| match at_once {
             true => flow.at_once += 1,
