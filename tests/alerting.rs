@@ -188,7 +188,7 @@ async fn two_senders_of_one_alert_make_one_incident_that_lasts_until_both_are_do
         client: reqwest::Client::new(),
     };
     let labels = json!({"alertname": "HookwatchHookFailing", "severity": "critical", "kind": "validating",
-        "configuration": "policy", "webhook": "<script>\"\n", "effect": "Blocking"});
+        "configuration": "policy", "webhook": "<script>\"\n", "effect": "Blocking", "incident": "policy/policy:443"});
     let with = |more: Value| {
         let mut labels = labels.clone();
         let more = more.as_object().unwrap().clone();
@@ -201,7 +201,7 @@ async fn two_senders_of_one_alert_make_one_incident_that_lasts_until_both_are_do
     let blocked = json!({"alertname": "HookwatchWritesBlocked", "severity": "critical", "state": "blocked",
         "job": "hookwatch", "instance": "a"});
     let other_hook = json!({"alertname": "HookwatchHookFailing", "severity": "warning", "kind": "mutating",
-        "configuration": "other", "webhook": "m", "cause": "Slow", "effect": "Delaying", "source": "hookwatch"});
+        "configuration": "other", "webhook": "m", "cause": "Slow", "effect": "Delaying", "source": "hookwatch", "incident": "other/other:443"});
     let known = json!({"alertname": "ApiServerWebhookCallsFail", "severity": "critical", "name": "<script>\"\n",
         "webhook": "<script>\"\n", "type": "validating", "job": "apiserver"});
     let both = [scraped.clone(), pushed.clone(), blocked, other_hook, known];

@@ -2,6 +2,7 @@
 
 mod access;
 mod patient;
+mod room;
 mod server;
 mod status;
 mod tls;
@@ -139,7 +140,10 @@ fn observed(shown: Shown, judged: LastJudged) -> Router {
 }
 
 fn metrics_of(shown: Shown) -> Router {
-    Router::new().route("/metrics", get(metrics)).with_state(shown)
+    Router::new()
+        .route("/metrics", get(metrics))
+        .with_state(shown)
+        .layer(axum::middleware::from_fn(access::by_no_name))
 }
 
 /// What tells of hooks, and not to everybody.
@@ -232,6 +236,8 @@ async fn assessment(State(shown): State<Shown>) -> Response {
 
 #[cfg(test)]
 mod tests {
+    use std::io::ErrorKind;
+
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpStream;
 
@@ -273,21 +279,42 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn clients_that_send_one_byte_and_wait_are_closed_and_hold_nobody_up() {
+    async fn clients_that_send_one_byte_and_wait_hold_nobody_up_and_are_closed() {
         let (address, _publish, _stop) = start().await;
         let mut slow = Vec::new();
-        for _ in 0..server::MAX_CONNECTIONS {
+        for _ in 0..160 {
             let mut stream = TcpStream::connect(address).await.expect("a connection");
             stream.write_all(b"G").await.expect("one byte");
             slow.push(stream);
         }
-        // There is room for this one only because the others are closed.
         let answer = soon(get(address, "/live")).await;
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        // Not because their time was over: the last of them is still being waited for.
+        let newest = slow.last().expect("a connection").try_read(&mut [0; 1]);
+        assert_eq!(newest.map_err(|error| error.kind()), Err(ErrorKind::WouldBlock));
         for mut stream in slow {
             let mut rest = Vec::new();
             let closed = soon(stream.read_to_end(&mut rest)).await;
             assert!(rest.is_empty() || closed.is_err() || rest.starts_with(b"HTTP/1.1 408"));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_website_that_resolves_its_name_to_this_host_reads_no_metrics_and_a_scraper_does() {
+        let (address, _publish, _stop) = start().await;
+        let asked = async |host: &str| {
+            let mut stream = TcpStream::connect(address).await.expect("a connection");
+            let request = format!("GET /metrics HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
+            stream.write_all(request.as_bytes()).await.expect("a request");
+            let mut answer = String::new();
+            soon(stream.read_to_string(&mut answer)).await.expect("an answer");
+            answer[..12].to_owned()
+        };
+        for host in ["localhost:9880", "127.0.0.1:9880", "[::1]:9880", "10.1.2.3:9880"] {
+            assert_eq!(asked(host).await, "HTTP/1.1 200", "{host}");
+        }
+        for host in ["evil.example", "localhost.evil.example:9880", "x y"] {
+            assert_ne!(asked(host).await, "HTTP/1.1 200", "{host}");
         }
     }
 

@@ -400,7 +400,7 @@ impl Driver {
                     Done::LedgerWritten(ticket, outcome)
                 });
             }
-            // See `take`.
+            // What concerns one object is put together in `take`.
             Action::Read { .. } | Action::Change(_) => {}
             Action::Tell(told) => {
                 let uid = self.sights.uid(&told.hook);

@@ -106,8 +106,8 @@ impl<'a> Member<'a> {
 #[derive(Default)]
 struct Draft {
     operations: Vec<Value>,
-    /// For which members, by their places.
-    whose: Vec<usize>,
+    /// For which members, by their places, and what it changes for each.
+    whose: Vec<(usize, Vec<Change>)>,
     /// Whether their wishes have come true with it.
     last: bool,
 }
@@ -127,7 +127,11 @@ impl Way<'_> {
         let mut at_once = usize::MAX;
         loop {
             let draft = self.draft(members, &object, at_once, author).await;
-            let Some(version) = draft.whose.first().map(|first| members[*first].version.clone()) else {
+            let Some(version) = draft
+                .whose
+                .first()
+                .map(|(first, _)| members[*first].version.clone())
+            else {
                 return;
             };
             let patch = only_at(&version, draft.operations);
@@ -136,15 +140,16 @@ impl Way<'_> {
                 Err(outcome) => return settle(members, &refused(&outcome)),
             };
             let mut settles = |told: (Told, Outcome)| {
-                for place in &draft.whose {
+                for (place, _) in &draft.whose {
                     members[*place].told = Some(told.clone());
                 }
             };
             match reply {
                 Reply::Done(written) => {
-                    for place in draft.whose {
-                        self.written(&mut members[place], &written, draft.last, author)
-                            .await;
+                    for (place, changes) in draft.whose {
+                        let member = &mut members[place];
+                        member.changes.extend(changes);
+                        self.written(member, &written, draft.last, author).await;
                     }
                     object = written;
                 }
@@ -223,9 +228,8 @@ impl Way<'_> {
                 continue;
             }
             draft.operations.extend(operations);
-            draft.whose.push(place);
+            draft.whose.push((place, edit.changes));
             draft.last = last;
-            member.changes.extend(edit.changes);
         }
         draft
     }

@@ -6,7 +6,7 @@
 //! 127.0.0.1. Whoever is asked by the API server to review a token waits for the API server; so nothing here asks it.
 
 use std::io::Read;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -121,6 +121,16 @@ pub(super) async fn admit(
     }
 }
 
+/// The metrics are for everybody that reaches them, but not for a website that resolves its own name to 127.0.0.1 and asks
+/// from the browser of whoever forwards the port. A scraper behind a proxy in the Pod asks for the Pod's address.
+pub(super) async fn by_no_name(Extension(peer): Extension<Peer>, request: Request, next: Next) -> Response {
+    let is_here = peer.address.ip().to_canonical().is_loopback();
+    match asked_for(request.headers()) {
+        Asked::Name if is_here => Refusal::NotThisHost.into_response(),
+        _ => next.run(request).await,
+    }
+}
+
 /// What is missing.
 #[derive(Debug, PartialEq, Eq)]
 enum Refusal {
@@ -171,21 +181,35 @@ fn offered(value: &[u8]) -> Option<Vec<u8>> {
 
 /// Whether the request names a loopback host. One without any is no browser's.
 fn asks_for_this_host(headers: &HeaderMap) -> bool {
+    match asked_for(headers) {
+        Asked::Nobody => true,
+        Asked::Address(address) => address.is_loopback(),
+        Asked::Name => false,
+    }
+}
+
+/// Whose host a request names.
+enum Asked {
+    Nobody,
+    /// `localhost` counts as its address.
+    Address(IpAddr),
+    Name,
+}
+
+fn asked_for(headers: &HeaderMap) -> Asked {
     let Some(host) = headers.get(header::HOST) else {
-        return true;
+        return Asked::Nobody;
     };
-    let Ok(authority) = host
-        .to_str()
-        .unwrap_or_default()
-        .parse::<axum::http::uri::Authority>()
-    else {
-        return false;
+    let host = host.to_str().unwrap_or_default();
+    let Ok(authority) = host.parse::<axum::http::uri::Authority>() else {
+        return Asked::Name;
     };
     let host = authority.host().trim_matches(['[', ']']);
-    host.eq_ignore_ascii_case("localhost")
-        || host
-            .parse::<IpAddr>()
-            .is_ok_and(|ip| ip.to_canonical().is_loopback())
+    match host.parse::<IpAddr>() {
+        Ok(address) => Asked::Address(address.to_canonical()),
+        Err(_) if host.eq_ignore_ascii_case("localhost") => Asked::Address(Ipv4Addr::LOCALHOST.into()),
+        Err(_) => Asked::Name,
+    }
 }
 
 /// A file with a token, read anew now and then.

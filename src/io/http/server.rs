@@ -1,11 +1,10 @@
 //! Accepting connections within bounds, so that no client can hold the server by being slow.
 //!
 //! A client may take [`HEADER_TIMEOUT`] for the head of a request, between two requests as well; it has to take its answer
-//! at some speed ([`Patient`]); a connection lives [`LIFETIME`] and then ends after the request under way; and while
-//! [`MAX_CONNECTIONS`] are open, others wait.
+//! at some speed ([`Patient`]); a connection lives [`LIFETIME`] and then ends after the request under way; and where there
+//! is no room for another one ([`Room`]), one that is waited for ends.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -16,7 +15,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
@@ -24,10 +23,9 @@ use tower::ServiceExt;
 
 use super::access::Peer;
 use super::patient::Patient;
+use super::room::{Guest, Room};
 use super::tls::Tls;
 
-/// Connections open at once. A scraper, a few people and the kubelet's probes need ten.
-pub(super) const MAX_CONNECTIONS: usize = 64;
 /// Longest wait for the head of a request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest wait for a TLS handshake.
@@ -48,23 +46,23 @@ pub(super) async fn serve(
     router: Router,
     mut stop: watch::Receiver<bool>,
 ) {
-    let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let room = Room::default();
     // Dropped, and with it every connection, when this future is.
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
-            accepted = accept(&listener, &room) => accepted,
+            accepted = listener.accept() => accepted,
             () = stopped(&mut stop) => break,
         };
         while connections.try_join_next().is_some() {}
         match accepted {
-            Ok((stream, address, permit)) => {
+            Ok((stream, address)) => {
                 let (router, stop) = (router.clone(), stop.clone());
                 let acceptor = tls.as_ref().map(|tls| TlsAcceptor::from(tls.config()));
-                connections.spawn(async move {
-                    greet(stream, address, acceptor, router, stop).await;
-                    drop(permit);
-                });
+                let guest = room.enter(address.ip());
+                let number = guest.number();
+                let task = greet(stream, (address, guest), acceptor, router, stop);
+                room.ends_by(number, connections.spawn(task));
             }
             Err(error) => {
                 tracing::debug!(%error, "a connection could not be accepted");
@@ -75,23 +73,10 @@ pub(super) async fn serve(
     while connections.join_next().await.is_some() {}
 }
 
-async fn accept(
-    listener: &TcpListener,
-    room: &Arc<Semaphore>,
-) -> std::io::Result<(TcpStream, SocketAddr, tokio::sync::OwnedSemaphorePermit)> {
-    // Whoever finds no room waits in the system's queue, which costs nothing here.
-    let permit = Arc::clone(room)
-        .acquire_owned()
-        .await
-        .map_err(std::io::Error::other)?;
-    let (stream, address) = listener.accept().await?;
-    Ok((stream, address, permit))
-}
-
 /// Learns who is at the other end.
 async fn greet(
     stream: TcpStream,
-    address: SocketAddr,
+    (address, guest): (SocketAddr, Guest),
     acceptor: Option<TlsAcceptor>,
     router: Router,
     mut stop: watch::Receiver<bool>,
@@ -102,7 +87,7 @@ async fn greet(
     };
     let stream = Patient::new(stream);
     let Some(acceptor) = acceptor else {
-        return hold(stream, peer, router, stop).await;
+        return hold(stream, (peer, guest), router, stop).await;
     };
     let greeted = tokio::select! {
         greeted = timeout(HANDSHAKE, acceptor.accept(stream)) => greeted,
@@ -111,17 +96,24 @@ async fn greet(
     if let Ok(Ok(stream)) = greeted {
         // One that does not verify has ended the handshake.
         peer.certified = stream.get_ref().1.peer_certificates().is_some();
-        hold(stream, peer, router, stop).await;
+        hold(stream, (peer, guest), router, stop).await;
     }
 }
 
-async fn hold<S>(stream: S, peer: Peer, router: Router, mut stop: watch::Receiver<bool>)
+async fn hold<S>(stream: S, (peer, guest): (Peer, Guest), router: Router, mut stop: watch::Receiver<bool>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    let guest = &guest;
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(peer);
-        router.clone().oneshot(request)
+        let router = router.clone();
+        async move {
+            guest.asks();
+            let answer = router.oneshot(request).await;
+            guest.answered();
+            answer
+        }
     });
     let mut connection = std::pin::pin!(
         http1::Builder::new()
