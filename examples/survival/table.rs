@@ -103,9 +103,10 @@ kube-controller-manager and kube-scheduler 1.36.2 on two cores, three nodes whos
 no rules. Each run is 40 s of the fault, or 60 s, to the end of a node's grace. Times count from the fault; a leader lives if a
 renewal begins 5 s after it at the latest, in the unlucky phase.
 
-    cargo run --release --example survival -- --results docs/survival.jsonl
+    cargo build --release && cargo run --release --example survival -- --results docs/survival.jsonl
 
-plays what is missing in [survival.jsonl](survival.jsonl) of ten runs each, two without hookwatch, and takes hours; it can be stopped at any time.
+plays what is missing in [survival.jsonl](survival.jsonl) of ten runs each, two without hookwatch, and takes hours; it can be
+stopped at any time.
 
 `slow-4s` loses nobody either way: leaders give each attempt 5 s. `ignore-default-hang` costs every write 4 s, which they live
 on. Of a `slow-chain` one webhook is shielded: what the other one takes is within every deadline. Webhooks of which one
