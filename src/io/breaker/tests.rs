@@ -22,6 +22,18 @@ fn author() -> Author {
     }
 }
 
+fn skip() -> Wish {
+    let why = Why {
+        reason: "r".into(),
+        evidence: Vec::new(),
+        expires: None,
+    };
+    Wish::Bypass {
+        rung: Rung::Skip,
+        why,
+    }
+}
+
 fn object() -> Value {
     json!({
         "metadata": {"name": "c", "uid": "u", "resourceVersion": "1"},
@@ -47,17 +59,8 @@ async fn skipped(handler: impl Fn(&Asked) -> Given + Send + Sync + 'static) -> (
     };
     let servers = vec![Server::new("api", connection.calls().clone(), true)];
     let hand = Hand::new(servers, clock(), patience);
-    let why = Why {
-        reason: "r".into(),
-        evidence: Vec::new(),
-        expires: None,
-    };
-    let wish = Wish::Bypass {
-        rung: Rung::Skip,
-        why,
-    };
     let hook = HookId::new(HookKind::Validating, "c", "w");
-    let report = soon(hand.carry_out(&hook, &wish, &author())).await;
+    let report = soon(hand.carry_out(&hook, &skip(), &author())).await;
     (report, api.asked())
 }
 
@@ -202,21 +205,12 @@ async fn together(refuses: impl Fn(&Value) -> bool + Send + Sync + 'static) -> (
     let servers = vec![Server::new("api", connection.calls().clone(), true)];
     let hand = Hand::new(servers, clock(), Patience::default());
     let changes = ["a", "b", "c"].map(|webhook| {
-        let why = Why {
-            reason: "r".into(),
-            evidence: Vec::new(),
-            expires: None,
-        };
-        let wish = Wish::Bypass {
-            rung: Rung::Skip,
-            why,
-        };
         let expects = Expects {
             uid: "u".into(),
             version: Version::new("1"),
             shown: Shows::Original,
         };
-        (HookId::new(HookKind::Validating, "c", webhook), wish, expects)
+        (HookId::new(HookKind::Validating, "c", webhook), skip(), expects)
     });
     let told = soon(hand.together(&changes, &author())).await;
     let patches = api.asked().iter().filter(|asked| !is_read(asked)).count();

@@ -1,5 +1,5 @@
-//! Who is served when more connect than there is room for: whoever came last. What has to leave is the oldest that is being
-//! waited for, of the peer that takes most room; so slow clients crowd out each other and not the kubelet.
+//! Room for a bounded number of connections. A new connection is always let in. Where there is no room, the peer with most
+//! connections loses its oldest idle one, so slow clients crowd out each other and not the kubelet.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -30,7 +30,7 @@ struct Place {
     leaves: Option<AbortHandle>,
 }
 
-/// What is going on at a connection; whoever stands first leaves first.
+/// What is going on at a connection; the least leaves first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Stands {
     /// No request of it has ever come whole.
