@@ -285,6 +285,9 @@ pub struct Hook {
     pub match_conditions: Vec<MatchCondition>,
     /// True when `sideEffects` is `None` or `NoneOnDryRun`, so that a dry run reaches the hook.
     pub dry_run_safe: bool,
+    /// `reinvocationPolicy: IfNeeded`: a mutating hook is asked again about what another one changed after it.
+    #[serde(default)]
+    pub reinvoked: bool,
     /// `admissionReviewVersions` in the order of preference.
     pub review_versions: Vec<String>,
     /// What the annotation `hookwatch.dev/probe` on the configuration asks for.

@@ -215,6 +215,7 @@ pub(super) mod tests {
             object_selector: Selector::default(),
             match_conditions: Vec::new(),
             dry_run_safe: true,
+            reinvoked: false,
             review_versions: Vec::new(),
             probe_level: None,
             added: crate::domain::hook::Added::default(),

@@ -33,7 +33,7 @@ use super::snapshot::{Operation, Scrape, ScrapeFailure};
 use super::thresholds as t;
 use super::time::Time;
 use super::verdict::{Assessment, ControlPlane, Elsewhere, Verdict};
-use super::vocabulary::{Health, NotAHook, Writes};
+use super::vocabulary::{Bypass, Health, NotAHook, Writes};
 
 use attention::{is_news, is_trouble};
 use facts::Court;
@@ -304,8 +304,9 @@ impl Watchdog {
             let subject = verdict.subject();
             let known = self.verdicts.get(&subject);
             let named = known.is_some_and(|known| known.named);
-            // Of a hook that is bypassed no call says that it is well.
-            let is_well = verdict.health == Health::Healthy && verdict.bypass.is_none();
+            // Of a hook that is bypassed no call says that it is well; of a shielded one those that it is still asked about.
+            let asked = verdict.bypass.is_none_or(|bypass| bypass == Bypass::Shield);
+            let is_well = verdict.health == Health::Healthy && asked;
             let is_cleared = named && is_well;
             let cleared = known.and_then(|known| known.cleared);
             let known = known.filter(|known| known.cause == verdict.cause);

@@ -220,6 +220,7 @@ impl Incident {
             object_selector: Selector::default(),
             match_conditions: Vec::new(),
             dry_run_safe: true,
+            reinvoked: false,
             review_versions: vec!["v1".into()],
             probe_level: None,
             added: Added::default(),

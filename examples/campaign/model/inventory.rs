@@ -121,6 +121,7 @@ fn entry(hook: &HookSpec, form: Form, service: &Service, at: At) -> Hook {
         object_selector: Selector::default(),
         match_conditions: match_conditions(form),
         dry_run_safe: hook.dry_run_safe,
+        reinvoked: false,
         review_versions: vec!["v1".to_owned()],
         probe_level: None,
         added: Added::default(),

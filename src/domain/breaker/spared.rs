@@ -118,6 +118,7 @@ mod tests {
             object_selector: Selector::default(),
             match_conditions: Vec::new(),
             dry_run_safe: true,
+            reinvoked: false,
             review_versions: Vec::new(),
             probe_level: None,
             added: Added::default(),

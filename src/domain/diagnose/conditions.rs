@@ -191,14 +191,10 @@ impl Evidence<'_> {
         self.excess_share >= Some(t::culprit_share()) || self.call_share >= Some(t::culprit_call_share())
     }
 
-    /// It goes on being slow: until the newest calls are not, once it is named.
+    /// It goes on being slow, and its newest calls are slow as well.
     pub(super) fn goes_on_slowly(&self, slowness: &Slowness) -> bool {
-        let goes_on = if self.was_failing() {
-            !slowness.is_over
-        } else {
-            slowness.goes_on
-        };
-        goes_on && self.before.and_then(|before| before.cause) == Some(Cause::Slow)
+        let known = self.before.and_then(|before| before.cause) == Some(Cause::Slow);
+        known && !slowness.is_over && (slowness.goes_on || self.was_failing())
     }
 
     /// A canary that meets it was slow enough to have met it as our probe did, nothing else explains that, and the API

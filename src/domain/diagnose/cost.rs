@@ -1,9 +1,10 @@
 //! What a request pays now for the hooks that it meets, held against how long it may take.
 //!
 //! Mutating hooks are asked one after the other, validating ones all at once
-//! (`apiserver/pkg/admission/plugin/webhook/{mutating,validating}/dispatcher.go`). So a hook whose failures are ignored
-//! takes every request that meets it as long as it is waited for, and a request that takes longer than its client
-//! waits is as good as refused.
+//! (`apiserver/pkg/admission/plugin/webhook/{mutating,validating}/dispatcher.go`); a mutating hook that is reinvoked is
+//! asked once more when another one changes the object after it. So a hook whose failures are ignored takes every
+//! request that meets it as long as it is waited for, and a request that takes longer than its client waits is as good
+//! as refused.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -12,11 +13,14 @@ use std::time::Duration;
 use super::conditions::Hit;
 use super::evidence::Evidence;
 use super::probes::Probes;
+use super::scene::Scene;
 use crate::domain::bypass::CONDITION_PREFIX;
 use crate::domain::bypass::spare::Spare;
-use crate::domain::hook::{Hook, HookId, HookKind, Labels, Rule, Scope};
+use crate::domain::canary::CanaryTarget;
+use crate::domain::hook::{Hook, HookId, HookKind, Labels, MatchCondition, Rule, Scope};
 use crate::domain::matching::RequestShape;
 use crate::domain::thresholds as t;
+use crate::domain::time::Time;
 use crate::domain::vocabulary::{Bypass, Cause, Effect, Health, human};
 
 /// Hooks told of in one sentence.
@@ -38,6 +42,8 @@ struct Class<'a> {
     what: [&'a str; 5],
     /// Where its objects are; `None` for those without a namespace.
     namespace: Option<&'static str>,
+    /// The canaries that are held up by whatever holds these requests up, whatever a hook's own matchConditions say.
+    canaries: &'static [CanaryTarget],
 }
 
 /// Those that the control plane lives on, the one that is given up soonest first, and those of tenants.
@@ -48,6 +54,7 @@ const CLASSES: [Class<'static>; 9] = [
         then: "leaders give an attempt up after 5 s, and exit 10 to 12 s after their last renewal",
         what: ["UPDATE", "coordination.k8s.io", "v1", "leases", ""],
         namespace: Some("kube-system"),
+        canaries: &[CanaryTarget::KubeSystem, CanaryTarget::NodeLease],
     },
     Class {
         name: Cow::Borrowed("A renewal of a node's Lease"),
@@ -55,6 +62,7 @@ const CLASSES: [Class<'static>; 9] = [
         then: "kubelets give an attempt up after 10 s, and a node is NotReady 50 to 55 s after its last renewal",
         what: ["UPDATE", "coordination.k8s.io", "v1", "leases", ""],
         namespace: Some("kube-node-lease"),
+        canaries: &[CanaryTarget::NodeLease],
     },
     Class {
         name: Cow::Borrowed("An update of a node's status"),
@@ -62,6 +70,7 @@ const CLASSES: [Class<'static>; 9] = [
         then: "kubelets give an attempt up after 10 s",
         what: ["UPDATE", "", "v1", "nodes", "status"],
         namespace: None,
+        canaries: &[CanaryTarget::NodeLease],
     },
     Class {
         name: Cow::Borrowed("An update of a Pod's status"),
@@ -69,6 +78,7 @@ const CLASSES: [Class<'static>; 9] = [
         then: PAST_LONGEST,
         what: ["UPDATE", "", "v1", "pods", "status"],
         namespace: Some(""),
+        canaries: &[],
     },
     Class {
         name: Cow::Borrowed("A change of an EndpointSlice"),
@@ -76,6 +86,7 @@ const CLASSES: [Class<'static>; 9] = [
         then: PAST_LONGEST,
         what: ["UPDATE", "discovery.k8s.io", "v1", "endpointslices", ""],
         namespace: Some(""),
+        canaries: &[],
     },
     Class {
         name: Cow::Borrowed("A token for a ServiceAccount"),
@@ -83,6 +94,7 @@ const CLASSES: [Class<'static>; 9] = [
         then: PAST_LONGEST,
         what: ["CREATE", "", "v1", "serviceaccounts", "token"],
         namespace: Some(""),
+        canaries: &[],
     },
     Class {
         name: Cow::Borrowed("What an API server writes while it starts"),
@@ -90,6 +102,7 @@ const CLASSES: [Class<'static>; 9] = [
         then: PAST_LONGEST,
         what: ["UPDATE", "rbac.authorization.k8s.io", "v1", "clusterroles", ""],
         namespace: None,
+        canaries: &[],
     },
     Class {
         name: Cow::Borrowed("A tenant's new Pod"),
@@ -97,6 +110,7 @@ const CLASSES: [Class<'static>; 9] = [
         then: PAST_LONGEST,
         what: ["CREATE", "", "v1", "pods", ""],
         namespace: Some(""),
+        canaries: &[],
     },
     Class {
         name: Cow::Borrowed("A tenant's change of a Deployment"),
@@ -104,6 +118,7 @@ const CLASSES: [Class<'static>; 9] = [
         then: PAST_LONGEST,
         what: ["UPDATE", "apps", "v1", "deployments", ""],
         namespace: Some(""),
+        canaries: &[],
     },
 ];
 
@@ -132,26 +147,31 @@ impl<'a> Costs<'a> {
     pub fn of(all: &[(Evidence<'a>, Health, Hit)]) -> Self {
         let costs = all.iter().filter_map(|(evidence, health, hit)| {
             let cost = cost(evidence, hit.cause).filter(|_| *health == Health::Failing)?;
-            Some((evidence.hook?, cost))
+            Some((evidence, evidence.hook?, hit.since, cost))
         });
         let costs: Vec<_> = costs.collect();
-        let seen = all.first().map(|(evidence, ..)| evidence.scene.seen);
-        let own = seen.map_or("", |seen| &*seen.coverage.own_namespace);
-        let inventory = seen.and_then(|seen| seen.inventory.as_ref());
+        let scene = all.first().map(|(evidence, ..)| evidence.scene);
+        let own = scene.map_or("", |scene| &*scene.seen.coverage.own_namespace);
+        let inventory = scene.and_then(|scene| scene.seen.inventory.as_ref());
         let labels = |namespace: &str| inventory?.namespaces.get(namespace);
-        let tenants = Class::of_tenants(costs.iter().map(|(hook, _)| *hook));
+        let mutating = scene.into_iter().flat_map(|scene| scene.seen.hooks());
+        let mutating: Vec<_> = mutating
+            .filter(|hook| hook.id.kind == HookKind::Mutating)
+            .collect();
+        let tenants = Class::of_tenants(costs.iter().map(|(_, hook, ..)| *hook));
         let bills = CLASSES.into_iter().chain(tenants).map(|class| {
             let request = class.request(labels);
-            let meets = |hook: &Hook| {
-                let mut conditions = hook.match_conditions.iter();
-                // What the owner's conditions spare is not known here.
-                let whole = conditions.all(|condition| condition.name.starts_with(CONDITION_PREFIX));
-                let added = &hook.added;
-                let shielded = !hook.match_conditions.is_empty();
-                let spared = shielded && Spare { own, added }.spares(&request, None);
-                whole && !spared && hook.could_match(&request)
+            let changed_after = |hook: &Hook| {
+                let mut others = mutating.iter().filter(|other| other.id != hook.id);
+                hook.reinvoked && others.any(|other| other.could_match(&request))
             };
-            let met = costs.iter().copied().filter(|(hook, _)| meets(hook));
+            let met = costs.iter().filter(|(evidence, hook, since, _)| {
+                let added = &hook.added;
+                let shielded = hook.match_conditions.iter().any(is_ours);
+                let spared = shielded && Spare { own, added }.spares(&request, None);
+                !spared && hook.could_match(&request) && class.is_let_through(hook, evidence.scene, *since)
+            });
+            let met = met.map(|(_, hook, _, cost)| (*hook, *cost * if changed_after(hook) { 2 } else { 1 }));
             let (mutating, validating) = met.partition(|(hook, _)| hook.id.kind == HookKind::Mutating);
             Bill {
                 class,
@@ -161,7 +181,7 @@ impl<'a> Costs<'a> {
         });
         let passed = bills.filter(|bill| bill.total() >= (bill.class.deadline)());
         let passed = passed.collect();
-        let hooks = costs.iter().map(|(hook, _)| &hook.id);
+        let hooks = costs.iter().map(|(_, hook, ..)| &hook.id);
         Self {
             hooks: hooks.collect(),
             passed,
@@ -225,7 +245,21 @@ impl<'a> Class<'a> {
                 then: PAST_LONGEST,
                 what,
                 namespace: (!clustered).then_some(""),
+                canaries: &[],
             })
+    }
+
+    /// Whether a hook's own matchConditions let such requests through to it. What they say is not read here: the canaries
+    /// that stand for these requests tell, by what they have waited since the hook failed.
+    fn is_let_through(&self, hook: &Hook, scene: &Scene<'_>, since: Option<Time>) -> bool {
+        if hook.match_conditions.iter().all(is_ours) {
+            return true;
+        }
+        let waits = |target: &CanaryTarget| {
+            let memory = scene.seen.canaries.get(*target).zip(since);
+            memory.and_then(|(memory, since)| memory.passes_since(since, scene.now)) == Some(false)
+        };
+        !self.canaries.is_empty() && self.canaries.iter().all(waits)
     }
 
     fn request(&self, labels: impl Fn(&str) -> Option<&'a Labels>) -> RequestShape<'a> {
@@ -241,6 +275,10 @@ impl<'a> Class<'a> {
             ..RequestShape::default()
         }
     }
+}
+
+fn is_ours(condition: &MatchCondition) -> bool {
+    condition.name.starts_with(CONDITION_PREFIX)
 }
 
 /// What a rule names, wildcards apart: whether it has no namespace; operation, group, version, resource, subresource.

@@ -93,7 +93,7 @@ rules! {
     "pooled-connection-and-calls", Failing, 0.98 0.98, words::stale, |e| {
         let canary = e.canary_late.is_some() && !e.others_hang;
         let named = e.was_failing_with() == Some(Cause::StaleConnection);
-        e.stale(|stale| stale.own && (stale.speaks || canary || named && !stale.over))
+        e.stale(|stale| stale.own && (stale.speaks || (canary || named) && !stale.over))
     };
     /// The connection that hookwatch kept to a backend that left is silent: the API server may have such ones.
     "pooled-connection", Suspect, 0.98 0.97, words::stale, |e| e.stale(|stale| stale.own && !stale.over);

@@ -1,6 +1,7 @@
 //! Incidents as lists of events.
 
 mod acting;
+mod costs;
 mod dead;
 mod endpoints;
 mod explained;
@@ -150,9 +151,13 @@ impl Incident {
     }
 
     fn canary_late(&mut self, ms: u64) {
+        self.canary_of_late(CanaryTarget::KubeSystem, ms);
+    }
+
+    fn canary_of_late(&mut self, target: CanaryTarget, ms: u64) {
         let waiting = Duration::from_secs(2);
         let overdue = CanaryOverdue {
-            target: CanaryTarget::KubeSystem,
+            target,
             started: Self::at(ms),
             waiting,
         };
@@ -283,6 +288,7 @@ fn hook(webhook: &str, endpoints: u8) -> Hook {
         object_selector: Selector::default(),
         match_conditions: Vec::new(),
         dry_run_safe: true,
+        reinvoked: false,
         review_versions: vec!["v1".into()],
         probe_level: None,
         added: Added::default(),

@@ -57,15 +57,18 @@ struct Entry {
     object_selector: Option<LabelSelector>,
     match_conditions: Vec<ApiMatchCondition>,
     side_effects: String,
+    reinvoked: bool,
     review_versions: Vec<String>,
 }
 
-/// The API has two types with the same fields.
+/// The API has two types with the same fields, but that only mutating webhooks are reinvoked.
 macro_rules! entry_from {
-    ($webhook:ty) => {
+    ($webhook:ident, $reinvoked:expr) => {
         impl From<$webhook> for Entry {
             fn from(webhook: $webhook) -> Self {
+                let reinvoked: fn(&$webhook) -> bool = $reinvoked;
                 Self {
+                    reinvoked: reinvoked(&webhook),
                     name: webhook.name,
                     client_config: webhook.client_config,
                     failure_policy: webhook.failure_policy,
@@ -81,8 +84,10 @@ macro_rules! entry_from {
         }
     };
 }
-entry_from!(ValidatingWebhook);
-entry_from!(MutatingWebhook);
+entry_from!(ValidatingWebhook, |_| false);
+entry_from!(MutatingWebhook, |webhook| {
+    webhook.reinvocation_policy.as_deref() == Some("IfNeeded")
+});
 
 /// What the probe annotation asks for, if it is there.
 fn probe_annotation(metadata: &ObjectMeta) -> Option<Result<ProbeLevel, String>> {
@@ -187,6 +192,7 @@ fn hook(
             })
             .collect(),
         dry_run_safe: matches!(entry.side_effects.as_str(), "None" | "NoneOnDryRun"),
+        reinvoked: entry.reinvoked,
         review_versions: entry.review_versions,
         probe_level,
         added,
@@ -511,6 +517,21 @@ mod tests {
             "{:?}",
             hooks[1].problems
         );
+    }
+
+    #[test]
+    fn mutating_webhooks_are_reinvoked_where_their_owner_asks_for_it() {
+        for (policy, reinvoked) in [
+            (json!("IfNeeded"), true),
+            (json!("Never"), false),
+            (json!(null), false),
+        ] {
+            let webhook = json!({"name": "w", "clientConfig": {"url": "https://h"}, "sideEffects": "None",
+                "admissionReviewVersions": ["v1"], "reinvocationPolicy": policy});
+            let configuration = json!({"metadata": {"name": "c"}, "webhooks": [webhook]});
+            let hooks = mutating(serde_json::from_value(configuration).expect("a configuration"));
+            assert_eq!(hooks[0].reinvoked, reinvoked, "{policy}");
+        }
     }
 
     #[test]

@@ -226,6 +226,7 @@ mod tests {
             object_selector: Selector::default(),
             match_conditions: Vec::new(),
             dry_run_safe: true,
+            reinvoked: false,
             review_versions: vec!["v1".to_owned(), "v1beta1".to_owned()],
             probe_level: None,
             added: crate::domain::hook::Added::default(),

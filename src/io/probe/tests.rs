@@ -65,6 +65,7 @@ fn hook(ca_bundle: &str) -> Hook {
         },
         match_conditions: Vec::new(),
         dry_run_safe: true,
+        reinvoked: false,
         review_versions: vec!["v1".to_owned()],
         probe_level: None,
         added: Added::default(),

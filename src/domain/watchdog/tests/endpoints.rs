@@ -187,6 +187,10 @@ fn a_kept_connection_that_nobody_misses_is_forgotten() {
     }
     // Every call was answered for longer than a stale connection could hide.
     assert_eq!(incident.verdict(35 * SECOND, "opa").health, Health::Healthy);
+    // What holds a canary up then is something else.
+    incident.canary_late(35 * SECOND);
+    incident.scrape(37 * SECOND);
+    assert_eq!(incident.verdict(37 * SECOND + 10, "opa").health, Health::Healthy);
 }
 
 /// A mutating policy that may be skipped, as in a rollout of which one Pod in fifty went in unmutated.

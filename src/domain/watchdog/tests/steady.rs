@@ -1,5 +1,6 @@
 //! What is said once stays said until something new is known.
 
+use super::acting::changed;
 use super::*;
 
 /// Calls of two seconds: some are answered, some ran into their timeout.
@@ -23,9 +24,13 @@ fn timed_out() -> ProbeOutcome {
     ProbeOutcome::TimedOut { phase }
 }
 
-/// A hook that hung from 10 s to 20 s, and was found to be well at 22 s.
-fn recovered() -> Incident {
-    let mut incident = Incident::calm(&[&hook("opa", 1)]);
+/// A hook that hung from 10 s to 20 s, maybe shielded meanwhile, and was found to be well at 22 s.
+fn recovered(shielded: bool) -> Incident {
+    let opa = hook("opa", 1);
+    let mut incident = Incident::calm(&[&opa]);
+    if shielded {
+        incident.inventory(13 * SECOND, vec![changed(&opa, "hookwatch.dev/shield")]);
+    }
     for second in [14, 16, 18, 20] {
         count(&mut incident, 0.0, 4.0);
         health(&mut incident, second, timed_out());
@@ -38,20 +43,42 @@ fn recovered() -> Incident {
 
 #[test]
 fn a_hook_that_was_found_well_is_not_named_again_for_calls_that_began_before() {
-    let mut incident = recovered();
-    for second in [24, 26, 28, 30] {
-        count(&mut incident, 20.0, 4.0);
-        assert_eq!(
-            health(&mut incident, second, alive()),
-            Health::Healthy,
-            "{second} s"
-        );
+    for shielded in [false, true] {
+        let mut incident = recovered(shielded);
+        for second in [24, 26, 28, 30] {
+            count(&mut incident, 20.0, 4.0);
+            assert_eq!(
+                health(&mut incident, second, alive()),
+                Health::Healthy,
+                "{second} s, shielded {shielded}"
+            );
+        }
     }
 }
 
 #[test]
+fn a_slow_hook_whose_newest_calls_are_quick_is_steadily_not_named() {
+    let opa = hook("opa", 1);
+    let mut incident = Incident::calm(&[&opa]);
+    let mut look = |second: u64, calls: f64, seconds_each: f64| {
+        incident.count_calls("opa", calls, seconds_each);
+        incident.count_writes(calls, seconds_each, 0.004);
+        incident.probe(second * SECOND - 3, &opa, 0, alive());
+        incident.scrape(second * SECOND);
+        let ticks = (1..9).map(|tick| incident.verdict(second * SECOND + 200 * tick, "opa").health);
+        ticks.collect::<Vec<_>>()
+    };
+    for second in [14, 16] {
+        look(second, 20.0, 1.2);
+    }
+    assert_eq!(look(18, 20.0, 1.2), [Health::Failing; 8]);
+    // Too few to tell alone: the ten seconds before are slow still.
+    assert_eq!(look(20, 2.0, 0.001), [Health::Suspect; 8]);
+}
+
+#[test]
 fn a_hook_that_was_found_well_is_named_again_for_calls_that_began_after() {
-    let mut incident = recovered();
+    let mut incident = recovered(false);
     for second in (24..=34).step_by(2) {
         count(&mut incident, 20.0, 4.0);
         health(&mut incident, second, alive());
@@ -61,7 +88,7 @@ fn a_hook_that_was_found_well_is_named_again_for_calls_that_began_after() {
 
 #[test]
 fn a_hook_that_was_found_well_is_named_again_at_once_when_its_backends_are_dead() {
-    let mut incident = recovered();
+    let mut incident = recovered(false);
     count(&mut incident, 0.0, 4.0);
     assert_eq!(health(&mut incident, 24, timed_out()), Health::Failing);
 }

@@ -230,6 +230,7 @@ fn hook(kind: HookKind, metadata: &ObjectMeta, target: Target, ca_bundle: &[u8])
         object_selector: Selector::default(),
         match_conditions: Vec::new(),
         dry_run_safe: false,
+        reinvoked: false,
         review_versions: Vec::new(),
         probe_level,
         added: Added::default(),

@@ -1,0 +1,92 @@
+//! What requests pay for webhooks that ignore failures.
+
+use super::acting::changed;
+use super::*;
+
+/// Mutating hooks that fail open and hang from 11 s on, the canaries of these targets with them; what is said of the
+/// first one 3 s later.
+fn hanging(hooks: &[Hook], late: &[CanaryTarget]) -> Verdict {
+    let all: Vec<&Hook> = hooks.iter().collect();
+    let mut incident = Incident::calm(&all);
+    for hook in hooks {
+        incident.probe_late(11 * SECOND, hook, 0, 2 * SECOND);
+    }
+    for target in late {
+        incident.canary_of_late(*target, 11 * SECOND);
+    }
+    for hook in hooks {
+        incident.probe_late(13 * SECOND, hook, 0, 2 * SECOND);
+    }
+    incident.scrape(15 * SECOND);
+    incident.tick(15 * SECOND + 10);
+    incident.verdict(15 * SECOND + 200, &hooks[0].id.webhook)
+}
+
+fn mutating(webhook: &str, seconds: u64) -> Hook {
+    let hook = hook(webhook, 1);
+    Hook {
+        id: HookId::new(HookKind::Mutating, &hook.id.configuration, webhook),
+        failure_policy: FailurePolicy::Ignore,
+        timeout: Duration::from_secs(seconds),
+        ..hook
+    }
+}
+
+#[test]
+fn a_webhook_with_conditions_of_its_owner_blocks_what_the_canaries_for_it_wait_for() {
+    use CanaryTarget::{KubeSystem, NodeLease, OwnNamespace};
+    let plain = mutating("opa", 10);
+    let conditional = changed(&plain, "only-what-we-own");
+    let effect = |hook: &Hook, late: &[CanaryTarget]| {
+        let verdict = hanging(std::slice::from_ref(hook), late);
+        assert_eq!(
+            (verdict.health, verdict.cause),
+            (Health::Failing, Some(Cause::Hanging))
+        );
+        verdict.effect
+    };
+    // Whatever meets it waits; that Leases do stands in its rules.
+    assert_eq!(effect(&plain, &[KubeSystem]), HookEffect::Blocking);
+    // Of this one only the canaries know.
+    assert_eq!(effect(&conditional, &[OwnNamespace]), HookEffect::Delaying);
+    assert_eq!(effect(&conditional, &[KubeSystem]), HookEffect::Delaying);
+    let both = effect(&conditional, &[KubeSystem, NodeLease]);
+    assert_eq!(both, HookEffect::Blocking);
+    // A node's renewal has 10 s.
+    assert_eq!(effect(&conditional, &[NodeLease]), HookEffect::Blocking);
+    let shorter = Hook {
+        timeout: Duration::from_secs(6),
+        ..conditional
+    };
+    assert_eq!(effect(&shorter, &[NodeLease]), HookEffect::Delaying);
+}
+
+#[test]
+fn a_webhook_that_is_reinvoked_is_paid_twice_where_another_one_may_change_the_object_after_it() {
+    let asked = |reinvoked, beside: Option<Hook>| {
+        let opa = Hook {
+            reinvoked,
+            ..mutating("opa", 3)
+        };
+        let hooks: Vec<Hook> = [opa].into_iter().chain(beside).collect();
+        hanging(&hooks, &[CanaryTarget::KubeSystem]).effect
+    };
+    let beside = |kind| Hook {
+        id: HookId::new(kind, "sidecars", "sidecars"),
+        timeout: Duration::from_secs(1),
+        ..mutating("sidecars", 1)
+    };
+    assert_eq!(asked(true, None), HookEffect::Delaying);
+    assert_eq!(
+        asked(true, Some(beside(HookKind::Validating))),
+        HookEffect::Delaying
+    );
+    assert_eq!(
+        asked(false, Some(beside(HookKind::Mutating))),
+        HookEffect::Delaying
+    );
+    assert_eq!(
+        asked(true, Some(beside(HookKind::Mutating))),
+        HookEffect::Blocking
+    );
+}
