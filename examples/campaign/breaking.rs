@@ -9,7 +9,8 @@ use std::sync::Arc;
 use clap::ValueEnum;
 use hookwatch::domain::breaker::action::News;
 use hookwatch::domain::breaker::{
-    Action, Breaker, HeldBack, Judged, Observation, Policy, PolicyRule, Rung, Settings, Stage, To,
+    Action, Breaker, HeldBack, Judged, Matches, Observation, Pattern, Policy, PolicyRule, Rung, Settings,
+    Stage, To,
 };
 use hookwatch::domain::fence::AutoBreak;
 use hookwatch::domain::hook::HookId;
@@ -45,18 +46,26 @@ pub enum Farthest {
 }
 
 impl Farthest {
-    /// Permits so much, of as many hooks at once as there are: neither budget nor rate is to hide a mistake.
-    fn policy(self) -> Policy {
+    /// Permits so much, of as many hooks at once as there are: neither budget nor rate is to hide a mistake. Beyond a
+    /// shield, hooks that fail open may be skipped while they are dead as well, of whichever configuration.
+    fn policy(self, cluster: &Cluster) -> Policy {
         let rungs: &[Rung] = match self {
             Self::Shield => &[Rung::Shield],
             Self::Skip => &[Rung::Shield, Rung::Skip],
             Self::Ignore => &[Rung::Shield, Rung::Skip, Rung::Ignore],
         };
-        Policy {
-            fallback: PolicyRule {
-                rungs: rungs.iter().copied().collect(),
-                ..PolicyRule::fallback()
+        let names = cluster.hooks.iter().map(|hook| &*hook.id.configuration);
+        let named = PolicyRule {
+            matches: Matches {
+                configurations: names.filter_map(|name| Pattern::parse(name).ok()).collect(),
+                ..Matches::default()
             },
+            rungs: rungs.iter().copied().collect(),
+            skip_while_dead: self != Self::Shield,
+            ..PolicyRule::fallback()
+        };
+        Policy {
+            rules: vec![named],
             most_bypassed: usize::MAX,
             rate: usize::MAX,
             ..Policy::default()
@@ -120,7 +129,7 @@ pub struct Breaking {
 
 impl Breaking {
     pub fn new(cluster: Arc<Cluster>, farthest: Farthest, random: Random, begin: At) -> Self {
-        let settings = Settings::new("campaign", AutoBreak::On, farthest.policy());
+        let settings = Settings::new("campaign", AutoBreak::On, farthest.policy(&cluster));
         let hooks = cluster.hooks.iter().enumerate();
         let mut breaking = Self {
             breaker: Breaker::new(settings),

@@ -189,6 +189,8 @@ pub struct Incident {
     pub noise: Vec<String>,
     /// Rollouts among that in which Pods were listed that did not serve: of which Service, from when until when.
     pub gaps: Vec<Gap>,
+    /// When hookwatch itself stands still, from when until when, in order.
+    pub pauses: Vec<(At, At)>,
     /// For the model's own chance.
     pub world: Random,
     /// For the observers'.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use hookwatch::domain::breaker::Judged;
 use hookwatch::domain::hook::{HookId, HookKind};
+use hookwatch::domain::thresholds;
 use hookwatch::domain::verdict::{Assessment, Cause, Health, NotAHook, Verdict, Writes};
 use hookwatch::domain::watchdog::{Effect, Event, Watchdog};
 
@@ -206,6 +207,40 @@ fn note_verdict(turns: &mut Vec<Turn>, at: At, verdict: &Verdict, in_full: bool)
     });
 }
 
+/// What comes in while hookwatch stands still, it reads when it goes on.
+struct Pauses<'a> {
+    left: &'a [(At, At)],
+    held: Vec<Seen>,
+}
+
+impl<'a> Pauses<'a> {
+    const fn new(left: &'a [(At, At)]) -> Self {
+        let held = Vec::new();
+        Self { left, held }
+    }
+
+    fn pass(&mut self, now: At, events: Vec<Seen>) -> Vec<Seen> {
+        let Some(((from, until), rest)) = self.left.split_first() else {
+            return events;
+        };
+        if now < *from {
+            return events;
+        }
+        if now < *until {
+            let ticks = |seen: &Seen| matches!(seen, Seen::Event(Event::Tick));
+            self.held.extend(events.into_iter().filter(|seen| !ticks(seen)));
+            return Vec::new();
+        }
+        self.left = rest;
+        let mut all = std::mem::take(&mut self.held);
+        if std::time::Duration::from_micros(until - from) >= thresholds::stood_still() {
+            all.push(Seen::Event(Event::Resumed));
+        }
+        all.extend(events);
+        all
+    }
+}
+
 /// Plays an incident from its beginning to its end.
 pub fn play(incident: &Incident, manner: Manner) -> Played {
     play_with(incident, manner, &mut |_, _| {})
@@ -231,6 +266,7 @@ pub fn play_with(incident: &Incident, manner: Manner, each: &mut dyn FnMut(At, &
     let mut naive = Naive::new(&cluster);
     let mut scribe = Scribe::new(&ids, manner.in_full);
     let mut tick = incident.begin;
+    let mut pauses = Pauses::new(&incident.pauses);
     loop {
         let (model, seen) = (world.next(), observers.next());
         let breaks = breaking.as_ref().map_or(At::MAX, Breaking::next);
@@ -261,7 +297,7 @@ pub fn play_with(incident: &Incident, manner: Manner, each: &mut dyn FnMut(At, &
             tick += ASSESS;
             vec![Seen::Event(Event::Tick)]
         };
-        for seen in events {
+        for seen in pauses.pass(now, events) {
             let event = match seen {
                 Seen::Event(event) => event,
                 Seen::Reading(reading) => {

@@ -1,6 +1,6 @@
 //! The model's store of webhook configurations, and the ledger in it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hookwatch::domain::breaker::{
@@ -33,6 +33,8 @@ struct Object {
 #[derive(Debug, Default)]
 pub(super) struct Store {
     index: BTreeMap<HookId, usize>,
+    /// Whose failures their owners ignore.
+    ignored: BTreeSet<HookId>,
     /// Every state of each object, the newest last.
     objects: BTreeMap<Configuration, Vec<Object>>,
     ledger: Option<(Version, Book)>,
@@ -51,6 +53,9 @@ impl Store {
             };
             store.objects.insert(configuration(&hook.id), vec![object]);
             store.index.insert(hook.id.clone(), index);
+            if !hook.fails {
+                store.ignored.insert(hook.id.clone());
+            }
         }
         store
     }
@@ -78,7 +83,7 @@ impl Store {
         let views = hooks.filter_map(|id| {
             let states = self.objects.get(&configuration(id))?;
             let state = states.iter().rev().find(|state| state.since <= at)?;
-            Some((id.clone(), view(state, id)))
+            Some((id.clone(), self.view(state, id)))
         });
         (ledger.map(|(_, version)| version.clone()), views.collect())
     }
@@ -123,7 +128,7 @@ impl Store {
                 let states = self.objects.get(&configuration(hook))?;
                 answer(Observation::Read {
                     ticket: *ticket,
-                    view: Some(view(states.last()?, hook)),
+                    view: Some(self.view(states.last()?, hook)),
                 })
             }
             Action::Change(change) => self.change(change, now),
@@ -131,13 +136,32 @@ impl Store {
         }
     }
 
+    fn view(&self, object: &Object, id: &HookId) -> View {
+        let (shown, ignores) = match object.ours.get(&id.webhook) {
+            Some((rung, probation)) => {
+                let (rung, probation) = (*rung, *probation);
+                (Shown::Ours { rung, probation }, rung == Rung::Ignore)
+            }
+            None => (Shown::Original, false),
+        };
+        View {
+            version: object.version.clone(),
+            uid: "uid".into(),
+            shown,
+            ceiling: Ceiling::Open,
+            permit: Permit::Nothing,
+            ignores: ignores || self.ignored.contains(id),
+            left_over: false,
+            by_hand_until: None,
+        }
+    }
+
     fn change(&mut self, change: &Change, now: At) -> Option<Served> {
         let id = &change.hook;
         let hook = *self.index.get(id)?;
         let version = self.version();
-        let states = self.objects.get_mut(&configuration(id))?;
-        let newest = states.last()?;
-        if newest.version != change.expects.version || view(newest, id).shown != change.expects.shown {
+        let newest = self.objects.get(&configuration(id))?.last()?;
+        if newest.version != change.expects.version || self.view(newest, id).shown != change.expects.shown {
             let outcome = Outcome::Conflict;
             return Some(Served {
                 answer: Observation::Outcome {
@@ -171,8 +195,8 @@ impl Store {
                 }
             }
         };
-        let applied = Outcome::Applied(view(&object, id));
-        states.push(object);
+        let applied = Outcome::Applied(self.view(&object, id));
+        self.objects.get_mut(&configuration(id))?.push(object);
         Some(Served {
             answer: Observation::Outcome {
                 ticket: change.ticket,
@@ -212,25 +236,4 @@ impl Served {
 
 fn configuration(id: &HookId) -> Configuration {
     (id.kind, Arc::clone(&id.configuration))
-}
-
-fn view(object: &Object, id: &HookId) -> View {
-    let shown = match object.ours.get(&id.webhook) {
-        Some((rung, probation)) => Shown::Ours {
-            rung: *rung,
-            probation: *probation,
-        },
-        None => Shown::Original,
-    };
-    View {
-        version: object.version.clone(),
-        uid: "uid".into(),
-        shown,
-        ceiling: Ceiling::Open,
-        permit: Permit::Nothing,
-        // Nobody permits to skip what is dead, so it makes no difference here.
-        ignores: false,
-        left_over: false,
-        by_hand_until: None,
-    }
 }

@@ -101,6 +101,7 @@ pub(super) fn finished(
         faults,
         noise,
         gaps,
+        pauses: Vec::new(),
         world: random.fork(),
         observers: random.fork(),
     }
@@ -146,11 +147,24 @@ fn second(
     inject(cluster, kind, span, taken, random)
 }
 
-/// A stretch of so long in which nothing breaks: what happens anyway, once in a while.
+/// A stretch of so long in which nothing breaks: what happens anyway, once in a while. Some hooks always take as long as
+/// one that hangs is waited for, and hookwatch itself stands still now and then.
 pub fn quiet(seed: u64, index: u64, length: At) -> Incident {
     let mut random = Random::of(seed ^ 0x0051_1e70, index);
     let mut cluster = stage::cluster(&mut random);
     let (mut said, mut gaps) = (Vec::new(), Vec::new());
+    // That such a hook is slow is no false alarm; to bypass it would be.
+    let always_slow = random
+        .chance(0.3)
+        .then(|| stage::take_long(&mut cluster, &mut random));
+    let faults = always_slow.map(|(hooks, severity)| Fault {
+        kind: Kind::Slow,
+        hooks,
+        from: 0,
+        until: HEAD + length,
+        severity,
+        note: format!("always takes {severity:.1} s"),
+    });
     let mut at = HEAD + seconds(random.exponential(600.0));
     while at < HEAD + length {
         if let Some(what) = noise::add(&mut cluster, at, &[], &mut gaps, &mut random) {
@@ -158,7 +172,21 @@ pub fn quiet(seed: u64, index: u64, length: At) -> Incident {
         }
         at += seconds(random.exponential(1_200.0));
     }
-    finished(cluster, HEAD + length, Vec::new(), (said, gaps), &mut random)
+    let mut pauses = Vec::new();
+    let mut at = HEAD + seconds(random.exponential(600.0));
+    while at < HEAD + length {
+        let until = at + seconds(random.log_between(0.3, 10.0));
+        said.push(format!(
+            "at {:.0} s: hookwatch stands still for {:.1} s",
+            as_seconds(at),
+            as_seconds(until - at)
+        ));
+        pauses.push((at, until));
+        at = until + seconds(random.exponential(900.0));
+    }
+    let faults = faults.into_iter().collect();
+    let quiet = finished(cluster, HEAD + length, faults, (said, gaps), &mut random);
+    Incident { pauses, ..quiet }
 }
 
 #[cfg(test)]

@@ -190,6 +190,24 @@ fn add_hooks(cluster: &mut Cluster, pattern: &Pattern, number: usize, random: &m
     }
 }
 
+/// Lets the hooks of one Service always take 1.6 to 3 s, and maybe its probes as well. Which hooks, and how long.
+pub fn take_long(cluster: &mut Cluster, random: &mut Random) -> (Vec<usize>, f64) {
+    let which = random.below(cluster.services.len());
+    let service = &mut cluster.services[which];
+    (service.latency, service.spread) = (random.between(1.6, 3.0), 0.1);
+    if random.chance(0.5) {
+        service.probe_latency = service.latency;
+    }
+    let (hooks, latency) = (cluster.hooks.iter_mut().enumerate(), service.latency);
+    let hooks = hooks
+        .filter(|(_, hook)| hook.service == which)
+        .map(|(index, hook)| {
+            hook.timeout = hook.timeout.max(10 * SECOND);
+            index
+        });
+    (hooks.collect(), latency)
+}
+
 pub fn service(name: &str, index: usize, random: &mut Random) -> Service {
     let routing = [Routing::ClusterIp, Routing::Endpoints, Routing::Url][random.weighted([0.75, 0.15, 0.1])];
     let backends = match routing {

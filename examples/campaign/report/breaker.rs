@@ -42,6 +42,10 @@ pub struct BreakerReport {
     pub innocent: Vec<(u64, String)>,
     /// Bypasses that were begun when the fault was over.
     pub late: Vec<(u64, String)>,
+    /// Skips of hooks that fail open, while they are dead.
+    pub dead: usize,
+    /// Skips of hooks that fail open and were alive, each with its incident.
+    pub alive: Vec<(u64, String)>,
     /// Incidents in which a hook was not as its owner has it in the end.
     pub left: Vec<u64>,
     /// Bypasses in quiet hours, each with its hour.
@@ -78,6 +82,8 @@ impl BreakerReport {
             bypasses: incidents.iter().map(|(_, reckoning)| reckoning.bypasses).sum(),
             innocent: stories(&incidents, |reckoning| &reckoning.innocent),
             late: stories(&incidents, |reckoning| &reckoning.late),
+            dead: incidents.iter().map(|(_, reckoning)| reckoning.dead).sum(),
+            alive: stories(&incidents, |reckoning| &reckoning.alive),
             left: incidents
                 .iter()
                 .filter(|(_, reckoning)| !reckoning.left.is_empty())
@@ -157,6 +163,13 @@ impl fmt::Display for BreakerReport {
         writeln!(f, "of innocent hooks {} {:?}", self.innocent.len(), self.innocent)?;
         writeln!(f, "on quiet days     {} {:?}", self.quiet.len(), self.quiet)?;
         writeln!(f, "after the fault   {} {:?}", self.late.len(), self.late)?;
+        writeln!(
+            f,
+            "skipped as dead   {}, alive {} {:?}",
+            self.dead,
+            self.alive.len(),
+            self.alive
+        )?;
         writeln!(f, "never restored    {:?}", self.left)?;
         writeln!(
             f,

@@ -5,8 +5,8 @@ use hookwatch::domain::breaker::{Rung, To};
 use super::{GRACE, PROBE_INTERVAL, is_felt};
 use crate::breaking::{Act, Broken};
 use crate::incident::{Fault, Incident, Kind};
-use crate::model::as_seconds;
 use crate::model::manner::Manner;
+use crate::model::{SECOND, as_seconds};
 use crate::play::Played;
 
 /// What a fault does to those who write.
@@ -49,6 +49,10 @@ pub struct Reckoning {
     pub innocent: Vec<String>,
     /// Bypasses that were begun when the fault was over already.
     pub late: Vec<String>,
+    /// Skips of hooks that fail open.
+    pub dead: usize,
+    /// Those of them that were begun while nothing kept the hook from answering.
+    pub alive: Vec<String>,
     /// Hooks that were never brought back.
     pub left: Vec<usize>,
 }
@@ -62,7 +66,22 @@ pub(super) fn reckon(incident: &Incident, played: &Played) -> Option<Reckoning> 
         left: broken.left.clone(),
         ..Reckoning::default()
     };
-    for act in bypasses() {
+    for act in bypasses().filter(|act| act.to == To::Bypass(Rung::Skip)) {
+        let hook = &incident.cluster.hooks[act.hook];
+        if hook.fails {
+            continue;
+        }
+        reckoning.dead += 1;
+        let keeps_it = |fault: &&Fault| fault.hooks.contains(&act.hook) && fault.kind.fails_calls();
+        let mut keep_it = incident.faults.iter().filter(keeps_it);
+        if !keep_it.any(|fault| (fault.from..=fault.until + SECOND).contains(&act.at)) {
+            let at = as_seconds(act.at);
+            reckoning.alive.push(format!("{} at {at:.1} s", hook.id));
+        }
+    }
+    // What was dead and answers again is shielded: that is on its way back.
+    let begun = |act: &&Act| was_bypassed(&broken.acts, act) != Some(To::Bypass(Rung::Skip));
+    for act in bypasses().filter(begun) {
         let guilty = |fault: &&Fault| fault.hooks.contains(&act.hook) && fault.kind != Kind::Denying;
         let guilty = || incident.faults.iter().filter(guilty);
         if guilty().any(|fault| (fault.from..=fault.until).contains(&act.at)) {
@@ -79,7 +98,7 @@ pub(super) fn reckon(incident: &Incident, played: &Played) -> Option<Reckoning> 
             .map(|fault| fault.until)
             .filter(|until| *until < act.at)
             .max();
-        match over.is_some_and(|until| act.at <= until + GRACE || is_bypassed(&broken.acts, act)) {
+        match over.is_some_and(|until| act.at <= until + GRACE || was_bypassed(&broken.acts, act).is_some()) {
             true => reckoning.late.push(story),
             false => reckoning.innocent.push(story),
         }
@@ -91,12 +110,13 @@ pub(super) fn reckon(incident: &Incident, played: &Played) -> Option<Reckoning> 
     Some(reckoning)
 }
 
-/// The hook had been bypassed before, and was not let back since.
-fn is_bypassed(acts: &[Act], act: &Act) -> bool {
+/// The hook had been bypassed before, and was not let back since: how far.
+fn was_bypassed(acts: &[Act], act: &Act) -> Option<To> {
     let mut before = acts
         .iter()
         .filter(|other| other.hook == act.hook && other.at < act.at);
-    before.next_back().is_some_and(|last| last.to != To::Original)
+    let last = before.next_back()?.to;
+    (last != To::Original).then_some(last)
 }
 
 fn handled(fault: &Fault, incident: &Incident, played: &Played, broken: &Broken) -> Handled {

@@ -109,6 +109,10 @@ impl Bounds<'_> {
             let why = "the hook is asked about nothing that it spares".to_owned();
             return Some((HeldBack::NothingToShield, why));
         }
+        if rung == Rung::Shield && cause == Cause::Slow && facts.effect != Effect::Blocking {
+            let why = "no request of the control plane's passes its deadline".to_owned();
+            return Some((HeldBack::NothingToShield, why));
+        }
         (rung > self.most).then(|| (HeldBack::Policy, "a shield comes first".to_owned()))
     }
 }
@@ -317,7 +321,7 @@ mod tests {
             |_, bounds| bounds.not_dead = NOT_DEAD,
             |_, bounds| bounds.ceiling = Ceiling::At(Rung::Shield),
             |_, bounds| bounds.most = Rung::Shield,
-            |facts, _| facts.cause = Some(Cause::Slow),
+            |facts, _| (facts.cause, facts.effect) = (Some(Cause::Slow), Effect::Blocking),
             |facts, _| facts.ambiguous = true,
             |facts, _| facts.doubt = Some(Doubt::SomeAnswered),
         ];
@@ -378,6 +382,13 @@ mod tests {
         let held_back = chosen(&hanging, &[Rung::Shield], Ceiling::Open, true);
         assert_eq!(held_back, Err(HeldBack::NothingToShield));
         assert_eq!(chosen(&hanging, &Rung::ALL, Ceiling::Open, true), Ok(Rung::Skip));
+    }
+
+    #[test]
+    fn a_slow_hook_is_not_shielded_while_every_deadline_is_kept() {
+        let slow = |effect| chosen(&facts(Cause::Slow, effect), &[Rung::Shield], Ceiling::Open, true);
+        assert_eq!(slow(Effect::Delaying), Err(HeldBack::NothingToShield));
+        assert_eq!(slow(Effect::Blocking), Ok(Rung::Shield));
     }
 
     #[test]

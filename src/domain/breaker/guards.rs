@@ -23,7 +23,8 @@ pub enum HeldBack {
     WeakEvidence,
     /// The API server is too old for the rungs that are permitted.
     ServerTooOld,
-    /// Only shield is permitted, and the hook is asked about nothing that shield spares.
+    /// Only shield is permitted, and the hook is asked about nothing that shield spares, or is slow within the deadlines of
+    /// what it spares.
     NothingToShield,
     /// It has not been failing for long enough.
     Hold,
@@ -126,7 +127,7 @@ impl HeldBack {
             }
             Self::ServerTooOld => "The API server knows no matchConditions, and ignore is not permitted.",
             Self::NothingToShield => {
-                "The hook is asked about nothing that shield spares, and no more is permitted."
+                "The hook is asked about nothing that shield spares, or is slow within every deadline, and no more is permitted."
             }
             Self::Hold => "It has not been failing for long enough.",
             Self::Plan => "The mode is plan.",
