@@ -32,15 +32,23 @@ pub const BYPASSED: &str = "validatingwebhookconfigurations/bypassed";
 /// Bypassed by two conditions, and somebody has wiped the annotation.
 pub const WIPED: &str = "validatingwebhookconfigurations/wiped";
 pub const OPTED_OUT: &str = "validatingwebhookconfigurations/opted-out";
+/// What its owner permits cannot be read.
+pub const UNREADABLE: &str = "validatingwebhookconfigurations/unreadable";
+/// Its owner permits a shield.
+pub const AT_SHIELD: &str = "validatingwebhookconfigurations/at-shield";
+/// Its owner permits a skip.
+pub const AT_SKIP: &str = "mutatingwebhookconfigurations/at-skip";
 pub const LEDGER: &str = "validatingwebhookconfigurations/hookwatch-ledger";
 /// Its owner adds to what a shield spares; `a` and `c` are called at Services, `b` at a URL.
 pub const SPARED: &str = "validatingwebhookconfigurations/spared";
 /// `a` is shielded in the text of another release.
 pub const OLDER: &str = "validatingwebhookconfigurations/older";
-pub const OBJECTS: [&str; 8] = [PLAIN, MUTATING, BYPASSED, WIPED, OPTED_OUT, LEDGER, SPARED, OLDER];
+pub const OBJECTS: [&str; 11] = [
+    PLAIN, MUTATING, BYPASSED, WIPED, OPTED_OUT, UNREADABLE, AT_SHIELD, AT_SKIP, LEDGER, SPARED, OLDER,
+];
 
 const NOT_MADE: &str = "hookwatch neither creates nor deletes";
-const OFF: &str = "annotated hookwatch.dev/breaker: off";
+const OFF: &str = "annotation hookwatch.dev/breaker does not permit it";
 const LEDGER_ONLY: &str = "the ledger carries annotations of hookwatch's";
 const OBJECT: &str = "nothing of the object changes but";
 const ANNOTATION: &str = "no annotation changes but";
@@ -853,6 +861,30 @@ fn at_other_objects() -> Vec<Attempt> {
         at(OPTED_OUT, "a bypass against its owner's will", off, |o| {
             note(o, &[]);
             add(o, 0, condition(Condition::Shield));
+        }),
+        at(UNREADABLE, "a shield where nobody can read how far", off, |o| {
+            note(o, &[]);
+            add(o, 0, condition(Condition::Shield));
+        }),
+        at(AT_SHIELD, "a shield where a shield is permitted", Expect::Allowed, |o| {
+            note(o, &[]);
+            add(o, 0, condition(Condition::Shield));
+        }),
+        at(AT_SHIELD, "a skip where a shield is permitted", off, |o| {
+            note(o, &[]);
+            add(o, 0, condition(Condition::Skip));
+        }),
+        at(AT_SHIELD, "a probation where a shield is permitted", off, |o| {
+            note(o, &[]);
+            add(o, 0, condition(Condition::Probation));
+        }),
+        at(AT_SKIP, "a skip where a skip is permitted", Expect::Allowed, |o| {
+            note(o, &[]);
+            add(o, 0, condition(Condition::Skip));
+        }),
+        at(AT_SKIP, "another policy where a skip is permitted", off, |o| {
+            note(o, &[fail_10("c.example.com")]);
+            o["webhooks"][2]["failurePolicy"] = "Ignore".into();
         }),
         at(OPTED_OUT, "the opt-out away", Expect::Fence(ANNOTATION), |o| {
             remove(&mut o["metadata"]["annotations"], "hookwatch.dev/breaker");

@@ -195,12 +195,16 @@ async fn objects(cluster: &Cluster, wide: &Client) {
         changes::plain(kind, name, annotations)
     };
     let validating = "ValidatingWebhookConfiguration";
+    let mutating = "MutatingWebhookConfiguration";
     for object in [
         plain(validating, "plain", json!({})),
-        plain("MutatingWebhookConfiguration", "plain", json!({})),
+        plain(mutating, "plain", json!({})),
         plain(validating, "bypassed", json!({})),
         plain(validating, "wiped", json!({})),
-        plain(validating, "opted-out", json!({"hookwatch.dev/breaker": "off"})),
+        plain(validating, "opted-out", json!({"hookwatch.dev/breaker": "Off "})),
+        plain(validating, "unreadable", json!({"hookwatch.dev/breaker": "disabled"})),
+        plain(validating, "at-shield", json!({"hookwatch.dev/breaker": " Shield"})),
+        plain(mutating, "at-skip", json!({"hookwatch.dev/breaker": "SKIP\n"})),
         plain(validating, "older", json!({})),
         changes::spared(plain(
             validating,
@@ -553,7 +557,7 @@ async fn taken_back_once_its_owner_opted_out(cluster: &Cluster, account: &mut Ac
     let target = format!("{CONFIGURATIONS}/{PLAIN}");
     cluster.admin(Method::PATCH, &target, &off).await;
     let bypassed = get(&cluster.admin, PLAIN).await;
-    let says = "annotated hookwatch.dev/breaker: off";
+    let says = "annotation hookwatch.dev/breaker does not permit it";
     let mut farther = bypassed.clone();
     farther["webhooks"][2]["timeoutSeconds"] = 1.into();
     let answer = Way::JsonPatch.go(&actor, PLAIN, &bypassed, &farther, true).await;
