@@ -823,6 +823,17 @@ fn at_ownership() -> Vec<Attempt> {
                 "f:rules",
             );
         }),
+        refused("a condition less for the installer", OWNERSHIP, |o| {
+            let fields = &mut o["metadata"]["managedFields"][0]["fieldsV1"]["f:webhooks"];
+            remove(
+                &mut fields["k:{\"name\":\"a.example.com\"}"]["f:matchConditions"],
+                "k:{\"name\":\"first.example.com\"}",
+            );
+        }),
+        refused("all conditions less for the installer", OWNERSHIP, |o| {
+            let fields = &mut o["metadata"]["managedFields"][0]["fieldsV1"]["f:webhooks"];
+            remove(&mut fields["k:{\"name\":\"a.example.com\"}"], "f:matchConditions");
+        }),
         refused("an annotation less for the installer", OWNERSHIP, |o| {
             let fields = &mut o["metadata"]["managedFields"][0]["fieldsV1"];
             remove(&mut fields["f:metadata"]["f:annotations"], "f:owner");
@@ -866,10 +877,15 @@ fn at_other_objects() -> Vec<Attempt> {
             note(o, &[]);
             add(o, 0, condition(Condition::Shield));
         }),
-        at(AT_SHIELD, "a shield where a shield is permitted", Expect::Allowed, |o| {
-            note(o, &[]);
-            add(o, 0, condition(Condition::Shield));
-        }),
+        at(
+            AT_SHIELD,
+            "a shield where a shield is permitted",
+            Expect::Allowed,
+            |o| {
+                note(o, &[]);
+                add(o, 0, condition(Condition::Shield));
+            },
+        ),
         at(AT_SHIELD, "a skip where a shield is permitted", off, |o| {
             note(o, &[]);
             add(o, 0, condition(Condition::Skip));
@@ -878,10 +894,15 @@ fn at_other_objects() -> Vec<Attempt> {
             note(o, &[]);
             add(o, 0, condition(Condition::Probation));
         }),
-        at(AT_SKIP, "a skip where a skip is permitted", Expect::Allowed, |o| {
-            note(o, &[]);
-            add(o, 0, condition(Condition::Skip));
-        }),
+        at(
+            AT_SKIP,
+            "a skip where a skip is permitted",
+            Expect::Allowed,
+            |o| {
+                note(o, &[]);
+                add(o, 0, condition(Condition::Skip));
+            },
+        ),
         at(AT_SKIP, "another policy where a skip is permitted", off, |o| {
             note(o, &[fail_10("c.example.com")]);
             o["webhooks"][2]["failurePolicy"] = "Ignore".into();

@@ -202,8 +202,16 @@ async fn objects(cluster: &Cluster, wide: &Client) {
         plain(validating, "bypassed", json!({})),
         plain(validating, "wiped", json!({})),
         plain(validating, "opted-out", json!({"hookwatch.dev/breaker": "Off "})),
-        plain(validating, "unreadable", json!({"hookwatch.dev/breaker": "disabled"})),
-        plain(validating, "at-shield", json!({"hookwatch.dev/breaker": " Shield"})),
+        plain(
+            validating,
+            "unreadable",
+            json!({"hookwatch.dev/breaker": "disabled"}),
+        ),
+        plain(
+            validating,
+            "at-shield",
+            json!({"hookwatch.dev/breaker": " Shield"}),
+        ),
         plain(mutating, "at-skip", json!({"hookwatch.dev/breaker": "SKIP\n"})),
         plain(validating, "older", json!({})),
         changes::spared(plain(
