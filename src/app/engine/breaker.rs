@@ -342,7 +342,11 @@ impl Driver {
                     self.changed(&change, &wish, &outcome, &report);
                     self.written(Some(&change.hook), change.ticket, outcome)
                 });
-                told.collect()
+                let told = told.collect();
+                // Until every API server is known to go by it, nothing more is done about the hook.
+                self.sights.outdated();
+                self.look();
+                told
             }
             Done::LedgerWritten(ticket, outcome) => self.written(None, ticket, outcome),
             Done::Listed(listed) => {

@@ -120,6 +120,13 @@ impl Sights {
         due
     }
 
+    /// What they said may not hold any more: each is asked again as soon as it has answered.
+    pub(super) fn outdated(&mut self) {
+        for (at, _) in self.asked.values_mut() {
+            *at = Time::default();
+        }
+    }
+
     /// Takes in what one of them has heard of. `concerned`: the hooks that the breaker has to do with.
     pub(super) fn take(&mut self, heard: Heard, concerned: BTreeSet<HookId>, now: Time) -> Vec<Observation> {
         let server = heard.server;
