@@ -220,3 +220,27 @@ fn a_quiet_recording_has_no_culprit() {
     assert_eq!(code, 0);
     assert!(said.ends_with("no culprit\n"), "{said}");
 }
+
+#[test]
+fn a_demo_whose_fault_lasts_as_long_as_asked_tells_who_survived_it() {
+    let asked = [
+        "demo",
+        "--scenario",
+        "validating-refused",
+        "--auto-break",
+        "--lasting",
+        "6s",
+    ];
+    let (code, out, err) = run(&asked);
+    assert_eq!(code, 0, "{err}");
+    let survival: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(survival["scenario"], "validating-refused");
+    assert_eq!(survival["with_breaker"], true);
+    assert!(
+        survival["fault_removed_after_seconds"].as_f64().unwrap() >= 6.0,
+        "{out}"
+    );
+    assert_eq!(survival["bypassed"].as_array().unwrap().len(), 1, "{out}");
+    assert_eq!(survival["innocents_bypassed"], serde_json::json!([]));
+    assert_eq!(survival["casualties"]["leaders_lost"], 0, "{out}");
+}

@@ -9,12 +9,13 @@ use crate::domain::fence::AutoBreak;
 use crate::domain::verdict::Assessment;
 
 /// Reasons that are no surprise to whoever set hookwatch up, or that have an alert of their own: the rule leaves them out.
-pub const EXPECTED: [HeldBack; 5] = [
+pub const EXPECTED: [HeldBack; 6] = [
     HeldBack::NotAdmission,
     HeldBack::OptedOut,
     HeldBack::Policy,
     HeldBack::Plan,
     HeldBack::Contested,
+    HeldBack::NothingToShield,
 ];
 
 pub(super) fn conditions(assessment: &Assessment, found: &mut Vec<Condition>) {
