@@ -351,6 +351,7 @@ pub(super) fn dead(more: u8) -> Setup {
             hands: 1,
             crashes: 1,
             refusals: more,
+            delays: 1,
             doubts: more,
             moods: 2 + more,
             ..Mishaps::default()
