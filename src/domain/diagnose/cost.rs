@@ -158,20 +158,21 @@ impl<'a> Costs<'a> {
         let mutating: Vec<_> = mutating
             .filter(|hook| hook.id.kind == HookKind::Mutating)
             .collect();
+        let reinvoked = costs.iter().any(|(_, hook, ..)| hook.reinvoked);
         let tenants = Class::of_tenants(costs.iter().map(|(_, hook, ..)| *hook));
         let bills = CLASSES.into_iter().chain(tenants).map(|class| {
             let request = class.request(labels);
-            let changed_after = |hook: &Hook| {
-                let mut others = mutating.iter().filter(|other| other.id != hook.id);
-                hook.reinvoked && others.any(|other| other.could_match(&request))
-            };
+            // What one of several changes, those before it are asked about again.
+            let mut mutate = mutating.iter().filter(|hook| hook.could_match(&request));
+            let asked_again = reinvoked && mutate.nth(1).is_some();
             let met = costs.iter().filter(|(evidence, hook, since, _)| {
                 let added = &hook.added;
                 let shielded = hook.match_conditions.iter().any(is_ours);
                 let spared = shielded && Spare { own, added }.spares(&request, None);
                 !spared && hook.could_match(&request) && class.is_let_through(hook, evidence.scene, *since)
             });
-            let met = met.map(|(_, hook, _, cost)| (*hook, *cost * if changed_after(hook) { 2 } else { 1 }));
+            let times = |hook: &Hook| if hook.reinvoked && asked_again { 2 } else { 1 };
+            let met = met.map(|(_, hook, _, cost)| (*hook, *cost * times(hook)));
             let (mutating, validating) = met.partition(|(hook, _)| hook.id.kind == HookKind::Mutating);
             Bill {
                 class,
