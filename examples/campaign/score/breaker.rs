@@ -83,9 +83,8 @@ pub(super) fn reckon(incident: &Incident, played: &Played) -> Option<Reckoning> 
     let begun = |act: &&Act| was_bypassed(&broken.acts, act) != Some(To::Bypass(Rung::Skip));
     for act in bypasses().filter(begun) {
         // What has always been so is how the hook is, and no outage.
-        let guilty = |fault: &&Fault| {
-            fault.hooks.contains(&act.hook) && fault.kind != Kind::Denying && fault.from > 0
-        };
+        let guilty =
+            |fault: &&Fault| fault.hooks.contains(&act.hook) && fault.kind != Kind::Denying && fault.from > 0;
         let guilty = || incident.faults.iter().filter(guilty);
         if guilty().any(|fault| (fault.from..=fault.until).contains(&act.at)) {
             continue;
