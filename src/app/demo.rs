@@ -77,7 +77,7 @@ pub struct DemoArguments {
     #[arg(long)]
     pub hold: bool,
     /// End the fault after this long, print as JSON who survived it, and wait for nothing else
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, conflicts_with_all = ["hold", "with_prometheus", "record"])]
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, conflicts_with_all = ["hold", "with_prometheus"])]
     pub lasting: Option<Duration>,
     /// Run Prometheus and Alertmanager with the shipped rules around it, and show each page arriving and ending
     ///
@@ -280,7 +280,7 @@ pub async fn command(
         return Ok(ExitCode::from(SKIPPED));
     }
     if let Some(lasting) = arguments.lasting {
-        let long = (Timing::default(), lasting);
+        let long = (Timing::at_any_instant(), lasting);
         let survival = survive(
             arguments.control_plane,
             scenario,

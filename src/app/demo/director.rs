@@ -1,5 +1,6 @@
 //! The course of one demo: quiet, fault, verdict, repair.
 
+use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -54,6 +55,20 @@ impl Default for Timing {
             first_failure: seconds(12),
             quiet: seconds(20),
             recovery: seconds(45),
+        }
+    }
+}
+
+impl Timing {
+    /// For measuring: a fault that comes at any instant of the daemon's own rhythm, and a closer look.
+    pub fn at_any_instant() -> Self {
+        let usual = Self::default();
+        // The longest interval at which one and the same canary is written.
+        let toss = RandomState::new().hash_one(()) % 3_000;
+        Self {
+            poll: Duration::from_millis(50),
+            baseline: usual.baseline + Duration::from_millis(toss),
+            ..usual
         }
     }
 }

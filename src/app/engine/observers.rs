@@ -364,8 +364,13 @@ impl Probes {
     async fn run(mut self) {
         let mut tick = tokio::time::interval(SCHEDULE);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut attention = self.attention.clone();
         loop {
-            tick.tick().await;
+            // Where something has begun to wait is looked at in that instant.
+            tokio::select! {
+                _ = tick.tick() => {}
+                Ok(()) = attention.changed() => {}
+            }
             while self.running.try_join_next().is_some() {}
             if self.inventory.has_changed().unwrap_or(false) {
                 self.forget_the_gone();

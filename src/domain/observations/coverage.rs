@@ -81,6 +81,12 @@ impl Coverage {
         self.by_hook.get(hook).map_or(&[], Vec::as_slice)
     }
 
+    /// Hooks that any canary meets.
+    pub fn hooks(&self) -> impl Iterator<Item = &HookId> {
+        let hooks = self.by_hook.iter();
+        hooks.filter_map(|(hook, targets)| (!targets.is_empty()).then_some(hook))
+    }
+
     /// Hooks that this canary meets.
     pub fn by(&self, target: CanaryTarget) -> impl Iterator<Item = &HookId> {
         let hooks = self.by_hook.iter();

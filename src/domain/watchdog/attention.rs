@@ -40,14 +40,21 @@ impl Attention {
                 hooks.insert(id);
             }
         }
-        // A canary that is late or slow speaks of one of the hooks it meets.
+        // A canary that is slow speaks of one of the hooks it meets. While it waits, all that canaries meet are looked
+        // at: what fails at many places shows at one canary after the other.
         let mut canary_is_odd = false;
+        let mut one_waits = false;
         for (target, memory) in seen.canaries.iter() {
-            let late = memory.is_slow_so_far(now) || memory.slow(now).is_some();
-            if late {
+            let waits = memory.is_slow_so_far(now);
+            let slow = memory.slow(now).is_some();
+            if slow {
                 hooks.extend(seen.coverage.by(target).cloned());
             }
-            canary_is_odd |= late || memory.is_odd(now);
+            one_waits |= waits;
+            canary_is_odd |= waits || slow || memory.is_odd(now);
+        }
+        if one_waits {
+            hooks.extend(seen.coverage.hooks().cloned());
         }
         let everywhere = !hooks.is_empty()
             || canary_is_odd
