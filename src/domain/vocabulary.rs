@@ -82,6 +82,12 @@ impl Cause {
         Self::Denying,
     ];
 
+    /// Whether a call of such a hook fails as soon as it is made: that others take long is no sign of it.
+    pub const fn fails_at_once(self) -> bool {
+        use Cause::{Erroring, NoEndpoints, NoService, Refused, TlsInvalid};
+        matches!(self, Refused | NoEndpoints | NoService | Erroring | TlsInvalid)
+    }
+
     /// The name as it stands in reports, labels and JSON.
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -190,11 +190,18 @@ fn add_hooks(cluster: &mut Cluster, pattern: &Pattern, number: usize, random: &m
     }
 }
 
-/// Lets the hooks of one Service always take 1.6 to 3 s, and maybe its probes as well. Which hooks, and how long.
+/// Lets the hooks of one Service always take 1.6 to 3 s, and maybe its probes as well. Which hooks, and how long. Where a
+/// write waits for several of them they take less: no leader outlives 5 s, so no cluster is quiet that way.
 pub fn take_long(cluster: &mut Cluster, random: &mut Random) -> (Vec<usize>, f64) {
     let which = random.below(cluster.services.len());
+    let of_service = || cluster.hooks.iter().filter(|hook| hook.service == which);
+    let mutating = of_service()
+        .filter(|hook| hook.id.kind == HookKind::Mutating)
+        .count();
+    let in_turn = mutating + usize::from(mutating < of_service().count());
+    let longest = 4.4 / in_turn.max(1) as f64;
     let service = &mut cluster.services[which];
-    (service.latency, service.spread) = (random.between(1.6, 3.0), 0.1);
+    (service.latency, service.spread) = (random.between(1.6, 3.0).min(longest), 0.1);
     if random.chance(0.5) {
         service.probe_latency = service.latency;
     }

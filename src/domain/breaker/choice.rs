@@ -109,7 +109,7 @@ impl Bounds<'_> {
             let why = "the hook is asked about nothing that it spares".to_owned();
             return Some((HeldBack::NothingToShield, why));
         }
-        if rung == Rung::Shield && cause == Cause::Slow && facts.effect != Effect::Blocking {
+        if rung == Rung::Shield && facts.is_merely_slow() {
             let why = "no request of the control plane's passes its deadline".to_owned();
             return Some((HeldBack::NothingToShield, why));
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::action::{Action, News, To, Told};
 use super::book::{Book, Version};
-use super::observed::{Judged, Observation, Outcome, Shown, Ticket, View};
+use super::observed::{Facts, Judged, Observation, Outcome, Shown, Ticket, View};
 use super::policy::Rung;
 use super::{Breaker, HookMemory, Licence, Overall, Refusal, Times};
 use crate::domain::hook::HookId;
@@ -61,7 +61,11 @@ impl Breaker {
         }
         for (id, facts) in judged.hooks {
             let hook = self.memory.hooks.entry(id).or_default();
-            hook.failing_since = facts.is_culprit().then(|| hook.failing_since.unwrap_or(now));
+            // How long it has been merely slow says nothing of how long it has been worse.
+            let gets_worse =
+                hook.facts.as_ref().is_some_and(Facts::is_merely_slow) && !facts.is_merely_slow();
+            let since = hook.failing_since.filter(|_| !gets_worse);
+            hook.failing_since = facts.is_culprit().then(|| since.unwrap_or(now));
             hook.well_since = (facts.health == Health::Healthy).then(|| hook.well_since.unwrap_or(now));
             hook.facts = Some(facts);
         }

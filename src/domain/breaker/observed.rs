@@ -233,4 +233,9 @@ impl Facts {
             && self.cause.is_some()
             && matches!(self.effect, Effect::Blocking | Effect::Delaying)
     }
+
+    /// Whether it takes long and no request of the control plane's passes its deadline for that.
+    pub fn is_merely_slow(&self) -> bool {
+        self.cause == Some(Cause::Slow) && self.effect != Effect::Blocking
+    }
 }

@@ -306,23 +306,36 @@ fn first<'a>(of: &'a [String], any: &'a str) -> &'a str {
     }
 }
 
+/// How long a request waits for the mutating hooks and the slowest validating one, of those that keep it for less than
+/// that alone.
+fn waited(mutating: &[(&Hook, Duration)], validating: &[(&Hook, Duration)], less_than: Duration) -> Duration {
+    let counts = |cost: &Duration| *cost < less_than;
+    let mutating = mutating.iter().map(|(_, cost)| *cost).filter(counts);
+    let validating = validating.iter().map(|(_, cost)| *cost).filter(counts);
+    mutating.sum::<Duration>() + validating.max().unwrap_or_default()
+}
+
 impl Bill<'_> {
-    fn mutating(&self) -> Duration {
-        self.mutating.iter().map(|(_, cost)| *cost).sum()
-    }
-
     fn total(&self) -> Duration {
-        let slowest = self.validating.iter().map(|(_, cost)| *cost).max();
-        self.mutating() + slowest.unwrap_or_default()
+        waited(&self.mutating, &self.validating, Duration::MAX)
     }
 
-    /// A validating hook adds nothing to a slower one beside it: it counts if it alone would pass the deadline after the
+    /// A hook that passes the deadline alone does so, and what the others add to it matters no more. Those pass it
+    /// together, or not; a validating one adds nothing to a slower one beside it, and counts if it alone would after the
     /// mutating ones.
     fn is_passed_by(&self, hook: &HookId) -> bool {
-        let before = self.mutating();
-        let passes = |(_, cost): &&(&Hook, Duration)| before + *cost >= (self.class.deadline)();
-        let mut guilty = self.mutating.iter().chain(self.validating.iter().filter(passes));
-        guilty.any(|(other, _)| other.id == *hook)
+        let deadline = (self.class.deadline)();
+        let its = |hooks: &[(&Hook, Duration)]| {
+            let its = hooks.iter().find(|(other, _)| other.id == *hook);
+            its.map(|(_, cost)| *cost)
+        };
+        let (mutates, validates) = (its(&self.mutating), its(&self.validating));
+        match mutates.or(validates) {
+            None => false,
+            Some(cost) if cost >= deadline => true,
+            Some(_) if mutates.is_some() => waited(&self.mutating, &self.validating, deadline) >= deadline,
+            Some(cost) => waited(&self.mutating, &[], deadline) + cost >= deadline,
+        }
     }
 
     fn sentence(&self) -> String {

@@ -105,7 +105,8 @@ impl Court<'_> {
 
     fn witnesses(&self, evidence: &Evidence<'_>, hook: &Hook, verdict: &Verdict) -> BTreeSet<Witness> {
         // What a rollout costs is over by the time it is known: nothing says what is, and a bypass comes too late.
-        if verdict.cause == Some(Cause::RolloutGap) {
+        if verdict.cause == Some(Cause::RolloutGap) || self.is_mostly_answered(evidence, hook, verdict.cause)
+        {
             return BTreeSet::new();
         }
         // Where next to nothing is written, ten seconds hold nothing.
@@ -114,7 +115,7 @@ impl Court<'_> {
         let speak = [
             probes_speak(evidence, verdict.cause),
             // Of a dead one every API server counted nothing but calls that failed.
-            spans.any(|window| self.counters_speak(hook, window))
+            spans.any(|window| self.counters_speak(hook, verdict.cause, window))
                 || !evidence.is_uncalled() && self.is_dead(evidence, hook),
             self.canary_speaks(evidence, hook),
         ];
@@ -123,8 +124,31 @@ impl Court<'_> {
         speaking.map(|(witness, _)| witness).collect()
     }
 
+    /// Most calls are answered, and there is a reason why some are not that no bypass helps against: its endpoints are
+    /// changing, and what broke off was lost with the Pods that stopped, as was the part of its backends that is bad; or
+    /// every backend answers probes, and a few calls took longer than they are waited for.
+    fn is_mostly_answered(&self, evidence: &Evidence<'_>, hook: &Hook, cause: Option<Cause>) -> bool {
+        let Scene {
+            seen, now, windows, ..
+        } = *self.scene;
+        let moves = || {
+            let moved = seen.changes.moved_since(now.before(t::moved()));
+            moved.contains(&(hook.id.kind, &*hook.id.webhook))
+        };
+        let serves = |(_, state): &(Backend, BackendState)| !matches!(state, BackendState::Dead(_));
+        let has_reason = match cause {
+            Some(Cause::Erroring | Cause::Partial) => moves(),
+            Some(Cause::Hanging) => counted(evidence.backends).into_iter().all(serves),
+            _ => false,
+        };
+        let key = (hook.id.kind, hook.id.webhook.to_string());
+        let recent = windows.recent.as_ref();
+        let series = recent.and_then(|window| window.gained.hooks.get(&key));
+        has_reason && series.is_some_and(|series| series.failed() * 2.0 < series.calls.count)
+    }
+
     /// The API server counted calls that failed or were late, more of them than the canaries of all replicas made.
-    fn counters_speak(&self, hook: &Hook, window: &Window) -> bool {
+    fn counters_speak(&self, hook: &Hook, cause: Option<Cause>, window: &Window) -> bool {
         let key = (hook.id.kind, hook.id.webhook.to_string());
         let Some(series) = window.gained.hooks.get(&key) else {
             return false;
@@ -144,6 +168,9 @@ impl Court<'_> {
         };
         if series.failed() >= own_failed as f64 * t::replicas() + 1.0 {
             return true;
+        }
+        if cause.is_some_and(Cause::fails_at_once) {
+            return false;
         }
         let users = series.calls.count - t::replicas() * own.len() as f64;
         let took = series.calls.sum - t::replicas() * own.iter().sum::<f64>();
@@ -244,8 +271,8 @@ fn is_well_though_uncalled(evidence: &Evidence<'_>, cause: Option<Cause>) -> boo
         && states.iter().all(alive)
 }
 
-/// Every backend that a probe reaches another way than the API server is dead or slow, or there is none; of a hook
-/// of which a part is bad, that part is.
+/// Every backend that a probe reaches another way than the API server is dead, or there is none; of a hook of which a
+/// part is bad, that part is. That they are slow speaks for a slow hook and for nothing else: some always are.
 fn probes_speak(evidence: &Evidence<'_>, cause: Option<Cause>) -> bool {
     if matches!(cause, Some(Cause::NoEndpoints | Cause::NoService)) {
         return evidence.without_backends_since.is_some();
@@ -253,7 +280,7 @@ fn probes_speak(evidence: &Evidence<'_>, cause: Option<Cause>) -> bool {
     let states = counted(evidence.backends);
     let bad = |(_, state): &&(Backend, BackendState)| match state {
         BackendState::Dead(dead) => dead.certain,
-        BackendState::Slow { .. } => true,
+        BackendState::Slow { .. } => cause == Some(Cause::Slow),
         _ => false,
     };
     match cause {
