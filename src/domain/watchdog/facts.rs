@@ -136,15 +136,18 @@ impl Court<'_> {
             moved.contains(&(hook.id.kind, &*hook.id.webhook))
         };
         let serves = |(_, state): &(Backend, BackendState)| !matches!(state, BackendState::Dead(_));
-        let has_reason = match cause {
-            Some(Cause::Erroring | Cause::Partial) => moves(),
-            Some(Cause::Hanging) => counted(evidence.backends).into_iter().all(serves),
-            _ => false,
+        let (has_reason, window) = match cause {
+            Some(Cause::Erroring | Cause::Partial) => (moves(), &windows.recent),
+            // Calls that hang are counted when they end: what was answered before must not speak for them.
+            Some(Cause::Hanging) => (
+                counted(evidence.backends).into_iter().all(serves),
+                &windows.newest,
+            ),
+            _ => return false,
         };
         let key = (hook.id.kind, hook.id.webhook.to_string());
-        let recent = windows.recent.as_ref();
-        let series = recent.and_then(|window| window.gained.hooks.get(&key));
-        has_reason && series.is_some_and(|series| series.failed() * 2.0 < series.calls.count)
+        let series = window.as_ref().and_then(|window| window.gained.hooks.get(&key));
+        has_reason && series.is_some_and(|series| series.answered() > series.failed())
     }
 
     /// The API server counted calls that failed or were late, more of them than the canaries of all replicas made.

@@ -13,6 +13,7 @@ mod path;
 mod replica;
 mod scale;
 mod servers;
+mod slow;
 mod steady;
 
 use std::time::Duration;

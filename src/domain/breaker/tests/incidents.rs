@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::super::*;
 use super::incident::{Incident, hook, ours, policy};
 use crate::domain::fence::AutoBreak;
-use crate::domain::vocabulary::Cause;
+use crate::domain::vocabulary::{Cause, Effect};
 
 #[test]
 fn a_hung_hook_is_skipped_tried_by_canaries_and_put_back() {
@@ -297,4 +297,18 @@ fn the_times_leave_no_gap_for_a_change_that_comes_late() {
         .patience
         .saturating_sub(times.act_within + times.request_life);
     assert!(slack >= Duration::from_secs(20), "{slack:?}");
+}
+
+#[test]
+fn what_was_merely_slow_for_long_is_bypassed_no_sooner_when_it_gets_worse() {
+    let mut incident = Incident::new(AutoBreak::On, &[Rung::Shield]);
+    incident.fails(Cause::Slow);
+    incident.facts.effect = Effect::Delaying;
+    incident.wait(600);
+    assert_eq!(incident.changes, []);
+    incident.fails(Cause::Erroring);
+    incident.wait(1);
+    assert_eq!(incident.changes, [], "it has to be steady");
+    incident.wait(5);
+    assert_eq!(incident.changes, [To::Bypass(Rung::Shield)]);
 }

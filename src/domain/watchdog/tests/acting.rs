@@ -15,7 +15,7 @@ impl Incident {
     }
 
     /// What the breaker would be told if all verdicts had this cause, or something else held requests up.
-    fn facts_if(&mut self, ms: u64, hook: &Hook, cause: Option<Cause>, elsewhere: bool) -> Facts {
+    pub(super) fn facts_if(&mut self, ms: u64, hook: &Hook, cause: Option<Cause>, elsewhere: bool) -> Facts {
         let now = Self::at(ms);
         let Watchdog {
             seen,

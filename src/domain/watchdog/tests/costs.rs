@@ -90,3 +90,16 @@ fn a_webhook_that_is_reinvoked_is_paid_twice_where_another_one_may_change_the_ob
         HookEffect::Blocking
     );
 }
+
+#[test]
+fn what_one_webhook_alone_makes_late_is_not_laid_on_those_beside_it() {
+    let beside = |seconds| Hook {
+        id: HookId::new(HookKind::Mutating, "sidecars", "sidecars"),
+        ..mutating("sidecars", seconds)
+    };
+    let effect = |first: Hook, then: Hook| hanging(&[first, then], &[CanaryTarget::KubeSystem]).effect;
+    assert_eq!(effect(mutating("opa", 10), beside(3)), HookEffect::Blocking);
+    assert_eq!(effect(beside(3), mutating("opa", 10)), HookEffect::Delaying);
+    // Together alone.
+    assert_eq!(effect(beside(3), mutating("opa", 3)), HookEffect::Blocking);
+}
