@@ -63,7 +63,7 @@ fn calls_that_broke_off_while_endpoints_change_speak_against_nobody_as_long_as_m
     };
     assert_eq!(speak(4.0, true), BTreeSet::new());
     assert_eq!(speak(4.0, false), both);
-    assert_eq!(speak(120.0, true), both);
+    assert_eq!(speak(400.0, true), both);
 }
 
 #[test]
