@@ -3,10 +3,11 @@
 //! A verdict names a culprit when the evidence suffices for that. To act takes more: witnesses that do not lean on each
 //! other. So they are counted here, from the same evidence.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::tampering::Tampering;
+use crate::domain::breaker::spared::Spared;
 use crate::domain::breaker::{CanaryWord, Ceiling, Facts, Judged, Permit, Witness};
 use crate::domain::bypass::CONDITION_PREFIX;
 use crate::domain::bypass::edit::MAX_CONDITIONS;
@@ -31,8 +32,8 @@ pub(super) struct Court<'a> {
     pub(super) all: &'a [(Evidence<'a>, Verdict)],
     /// Something that is no hook's is known to hold requests up.
     pub(super) elsewhere: bool,
-    /// Hooks that are asked about something that a shield spares.
-    pub(super) shieldable: &'a BTreeSet<HookId>,
+    /// How much of what a shield spares each hook is asked about.
+    pub(super) spared: &'a BTreeMap<HookId, Spared>,
     pub(super) tampering: &'a Tampering,
 }
 
@@ -85,7 +86,7 @@ impl Court<'_> {
             ambiguous: self.tampering.is_shared(&hook.id.webhook, now),
             doubt: self.tampering.doubt(hook, &self.scene.seen.changes, now),
             canary,
-            meets_control_plane: self.shieldable.contains(&hook.id),
+            meets_control_plane: self.gives_back(hook),
             ignores: hook.failure_policy == FailurePolicy::Ignore,
             dead: self.is_dead(evidence, hook),
             place: matters.then(|| self.place(hook)).flatten().map(Arc::from),
@@ -158,9 +159,7 @@ impl Court<'_> {
         };
         let Scene { seen, now, .. } = *self.scene;
         let within = |ended: Time| ended >= window.from && ended <= window.to;
-        let own = seen.coverage.of(&hook.id).iter();
-        let own = own.flat_map(|target| seen.canaries.ended_within(*target, within));
-        let own: Vec<f64> = own.map(|took| took.as_secs_f64()).collect();
+        let own = self.own_calls(hook, window);
         let own_failed = match hook.failure_policy {
             FailurePolicy::Fail => {
                 let named = seen.canaries.naming(&hook.id.webhook, now);
@@ -178,6 +177,39 @@ impl Court<'_> {
         let users = series.calls.count - t::replicas() * own.len() as f64;
         let took = series.calls.sum - t::replicas() * own.iter().sum::<f64>();
         users >= 2.0 && took / users >= t::slow_always()
+    }
+
+    /// How long the calls took that canaries made within a window.
+    fn own_calls(&self, hook: &Hook, window: &Window) -> Vec<f64> {
+        let Scene { seen, .. } = *self.scene;
+        let within = |ended: Time| ended >= window.from && ended <= window.to;
+        let own = seen.coverage.of(&hook.id).iter();
+        let own = own.flat_map(|target| seen.canaries.ended_within(*target, within));
+        own.map(|took| took.as_secs_f64()).collect()
+    }
+
+    /// Whether a shield gives anything back to others than hookwatch: a hook that is asked about nothing else for sure must
+    /// have been called more often than hookwatch writes. Who may install webhooks could otherwise keep it busy with some
+    /// that nobody else meets.
+    fn gives_back(&self, hook: &Hook) -> bool {
+        match self.spared.get(&hook.id) {
+            Some(Spared::ControlPlane) => true,
+            Some(Spared::Ours) => {
+                let key = (hook.id.kind, hook.id.webhook.to_string());
+                let minute = self.scene.windows.minute.as_ref();
+                minute.is_some_and(|window| {
+                    let calls = window
+                        .gained
+                        .hooks
+                        .get(&key)
+                        .map_or(0.0, |series| series.calls.count);
+                    let canaries = self.own_calls(hook, window).len() as f64;
+                    let renewals = window.seconds() * t::renewals();
+                    calls >= t::replicas() * (canaries + renewals) + 2.0
+                })
+            }
+            Some(Spared::Nothing) | None => false,
+        }
     }
 
     /// A canary was refused in the hook's name; or one that meets it is late, and neither does it meet another that

@@ -11,6 +11,7 @@ mod misleading;
 mod others;
 mod path;
 mod replica;
+mod sabotage;
 mod scale;
 mod servers;
 mod slow;

@@ -20,7 +20,7 @@ impl Incident {
         let Watchdog {
             seen,
             verdicts,
-            shieldable,
+            spared,
             tampering,
             ..
         } = &mut self.watchdog;
@@ -42,7 +42,7 @@ impl Incident {
             scene: &scene,
             all: &all,
             elsewhere,
-            shieldable,
+            spared,
             tampering,
         };
         court.judged(true).hooks[&hook.id].clone()
