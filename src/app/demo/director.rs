@@ -60,10 +60,9 @@ impl Default for Timing {
 }
 
 impl Timing {
-    /// For measuring: a fault that comes at any instant of the daemon's own rhythm, and a closer look.
+    /// For measuring: a fault at any instant of the three seconds between two writes of a canary, and a closer look.
     pub fn at_any_instant() -> Self {
         let usual = Self::default();
-        // The longest interval at which one and the same canary is written.
         let toss = RandomState::new().hash_one(()) % 3_000;
         Self {
             poll: Duration::from_millis(50),

@@ -343,7 +343,7 @@ async fn write_canaries(
     }
 }
 
-/// The schedule of all probes.
+/// The schedule of all probes. Where something has begun to wait is looked at in that instant.
 struct Probes {
     prober: Arc<Prober>,
     config: ProbeConfig,
@@ -364,12 +364,10 @@ impl Probes {
     async fn run(mut self) {
         let mut tick = tokio::time::interval(SCHEDULE);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut attention = self.attention.clone();
         loop {
-            // Where something has begun to wait is looked at in that instant.
             tokio::select! {
                 _ = tick.tick() => {}
-                Ok(()) = attention.changed() => {}
+                Ok(()) = self.attention.changed() => {}
             }
             while self.running.try_join_next().is_some() {}
             if self.inventory.has_changed().unwrap_or(false) {
