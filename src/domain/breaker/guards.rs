@@ -23,8 +23,8 @@ pub enum HeldBack {
     WeakEvidence,
     /// The API server is too old for the rungs that are permitted.
     ServerTooOld,
-    /// Only shield is permitted, and nobody but hookwatch is known to write what it spares, or the hook is slow within the deadlines of
-    /// what it spares.
+    /// Only shield is permitted, and nobody but hookwatch is known to write what it spares, or the hook is slow within the
+    /// deadlines of what it spares.
     NothingToShield,
     /// It has not been failing for long enough.
     Hold,
