@@ -193,7 +193,7 @@ thresholds! {
     /// Every replica of hookwatch writes canaries, and none knows what those of the others came to: so many are
     /// reckoned with.
     replicas: f64 = 3.0;
-    /// Writes a second that each of them makes beside those, to its Lease: one in two seconds at the default term.
+    /// Writes a second that the one that leads makes beside those, to its Lease: one in two seconds at the default term.
     renewals: f64 = 0.5;
     /// After a webhook name stopped being shared, counters and canaries speak of it for a minute each: for so long what
     /// goes by the name may mean either hook, and the breaker goes no further than a shield.

@@ -14,9 +14,9 @@ const CANARY: &str = "configmaps";
 pub enum Spared {
     /// Nothing.
     Nothing,
-    /// What hookwatch itself writes, and nothing else that every cluster does: only calls that were counted can tell
-    /// whether anybody else minds.
-    Ours,
+    /// What hookwatch's canaries write, and nothing else that every cluster does: only calls that failed can tell whether
+    /// anybody else minds.
+    Perhaps,
     /// The control plane's writes.
     ControlPlane,
 }
@@ -24,26 +24,22 @@ pub enum Spared {
 /// How much of what a shield spares a hook is asked about. `own` is the namespace of hookwatch; `labels` knows those of
 /// namespaces, and what it does not know excludes nothing.
 pub fn spared_of<'a>(hook: &'a Hook, own: &'a str, labels: impl Fn(&str) -> Option<&'a Labels>) -> Spared {
-    let [system, leases] = SHIELDED_NAMESPACES;
-    let others = is_asked_within(hook, &[system, leases], &|resource| resource != CANARY, &labels)
-        || is_asked_about_objects(hook, own, &labels);
-    if others && !hook.names_hookwatch() {
-        return Spared::ControlPlane;
-    }
-    match others || is_asked_within(hook, &[system, leases, own], &|_| true, &labels) {
-        true => Spared::Ours,
+    let objects = is_asked_about_objects(hook, own, &labels);
+    let known = objects || is_asked_within(hook, &|resource| resource != CANARY, &labels);
+    match known || is_asked_within(hook, &|_| true, &labels) {
+        true if known && !hook.names_hookwatch() => Spared::ControlPlane,
+        true => Spared::Perhaps,
         false => Spared::Nothing,
     }
 }
 
-/// Whether it is asked about such resources in one of these namespaces.
+/// Whether it is asked about such resources in the control plane's namespaces.
 fn is_asked_within<'a>(
     hook: &'a Hook,
-    namespaces: &[&'a str],
     counts: &dyn Fn(&str) -> bool,
     labels: &impl Fn(&str) -> Option<&'a Labels>,
 ) -> bool {
-    namespaces.iter().any(|namespace| {
+    SHIELDED_NAMESPACES.into_iter().any(|namespace| {
         hook.rules.iter().flat_map(operations).any(|(rule, operation)| {
             let mut resources = rule.resources.iter();
             resources.any(|resource| {
@@ -235,9 +231,8 @@ mod tests {
     #[test]
     fn what_hookwatch_alone_writes_is_told_apart_from_what_the_control_plane_lives_on() {
         let configmaps = |selector| asked(&["*"], "", &["configmaps"], selector);
-        assert_eq!(spared(&configmaps(Selector::default())), Spared::Ours);
-        assert_eq!(spared(&configmaps(only("own"))), Spared::Ours);
-        assert_eq!(spared(&configmaps(only("shop"))), Spared::Nothing);
+        assert_eq!(spared(&configmaps(Selector::default())), Spared::Perhaps);
+        assert_eq!(spared(&configmaps(only("own"))), Spared::Nothing);
         assert_eq!(
             spared(&asked(&["*"], "*", &["*"], only("own"))),
             Spared::ControlPlane
@@ -259,7 +254,11 @@ mod tests {
         let shield = only_if("hookwatch.dev/shield", "request.dryRun");
         assert_eq!(spared(&shield), Spared::ControlPlane);
         for expression in ["request.dryRun", "request.name == 'HookWatch-canary'"] {
-            assert_eq!(spared(&only_if("mine", expression)), Spared::Ours, "{expression}");
+            assert_eq!(
+                spared(&only_if("mine", expression)),
+                Spared::Perhaps,
+                "{expression}"
+            );
         }
         let selected = Hook {
             object_selector: Selector {
@@ -268,6 +267,6 @@ mod tests {
             },
             ..everything()
         };
-        assert_eq!(spared(&selected), Spared::Ours);
+        assert_eq!(spared(&selected), Spared::Perhaps);
     }
 }

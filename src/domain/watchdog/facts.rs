@@ -20,6 +20,7 @@ use crate::domain::diagnose::scene::Scene;
 use crate::domain::history::Window;
 use crate::domain::hook::{Backend, FailurePolicy, Hook, HookId};
 use crate::domain::probing::BackendState;
+use crate::domain::snapshot::HookSeries;
 use crate::domain::thresholds as t;
 use crate::domain::time::Time;
 use crate::domain::verdict::Verdict;
@@ -153,30 +154,37 @@ impl Court<'_> {
 
     /// The API server counted calls that failed or were late, more of them than the canaries of all replicas made.
     fn counters_speak(&self, hook: &Hook, cause: Option<Cause>, window: &Window) -> bool {
-        let key = (hook.id.kind, hook.id.webhook.to_string());
-        let Some(series) = window.gained.hooks.get(&key) else {
+        if self.failed_of_others(hook, window) >= 1.0 {
+            return true;
+        }
+        if cause.is_some_and(Cause::fails_at_once) {
             return false;
-        };
-        let Scene { seen, now, .. } = *self.scene;
-        let within = |ended: Time| ended >= window.from && ended <= window.to;
+        }
+        let key = (hook.id.kind, hook.id.webhook.to_string());
+        let series = window.gained.hooks.get(&key);
         let own = self.own_calls(hook, window);
+        series.is_some_and(|series| {
+            let users = series.calls.count - t::replicas() * own.len() as f64;
+            let took = series.calls.sum - t::replicas() * own.iter().sum::<f64>();
+            users >= 2.0 && took / users >= t::slow_always()
+        })
+    }
+
+    /// How many calls failed that no canary of any replica made.
+    fn failed_of_others(&self, hook: &Hook, window: &Window) -> f64 {
+        let Scene { seen, now, .. } = *self.scene;
+        let key = (hook.id.kind, hook.id.webhook.to_string());
+        let within = |ended: Time| ended >= window.from && ended <= window.to;
         let own_failed = match hook.failure_policy {
             FailurePolicy::Fail => {
                 let named = seen.canaries.naming(&hook.id.webhook, now);
                 named.filter(|named| within(named.started + named.took)).count()
             }
             // No refusal tells which of them it was not there for.
-            FailurePolicy::Ignore => own.len(),
+            FailurePolicy::Ignore => self.own_calls(hook, window).len(),
         };
-        if series.failed() >= own_failed as f64 * t::replicas() + 1.0 {
-            return true;
-        }
-        if cause.is_some_and(Cause::fails_at_once) {
-            return false;
-        }
-        let users = series.calls.count - t::replicas() * own.len() as f64;
-        let took = series.calls.sum - t::replicas() * own.iter().sum::<f64>();
-        users >= 2.0 && took / users >= t::slow_always()
+        let failed = window.gained.hooks.get(&key).map_or(0.0, HookSeries::failed);
+        failed - own_failed as f64 * t::replicas()
     }
 
     /// How long the calls took that canaries made within a window.
@@ -188,24 +196,17 @@ impl Court<'_> {
         own.map(|took| took.as_secs_f64()).collect()
     }
 
-    /// Whether a shield gives anything back to others than hookwatch: a hook that is asked about nothing else for sure must
-    /// have been called more often than hookwatch writes. Who may install webhooks could otherwise keep it busy with some
-    /// that nobody else meets.
+    /// Whether a shield gives anything back to others than hookwatch: of a hook that nobody else is sure to ask, more calls
+    /// must have failed than hookwatch made. Who may install webhooks could otherwise keep it busy with some that nobody
+    /// else meets.
     fn gives_back(&self, hook: &Hook) -> bool {
         match self.spared.get(&hook.id) {
             Some(Spared::ControlPlane) => true,
-            Some(Spared::Ours) => {
-                let key = (hook.id.kind, hook.id.webhook.to_string());
-                let minute = self.scene.windows.minute.as_ref();
-                minute.is_some_and(|window| {
-                    let calls = window
-                        .gained
-                        .hooks
-                        .get(&key)
-                        .map_or(0.0, |series| series.calls.count);
-                    let canaries = self.own_calls(hook, window).len() as f64;
-                    let renewals = window.seconds() * t::renewals();
-                    calls >= t::replicas() * (canaries + renewals) + 2.0
+            Some(Spared::Perhaps) => {
+                let spans = [&self.scene.windows.recent, &self.scene.windows.minute];
+                let mut spans = spans.into_iter().flatten();
+                spans.any(|window| {
+                    self.failed_of_others(hook, window) >= 1.0 + window.seconds() * t::renewals()
                 })
             }
             Some(Spared::Nothing) | None => false,
