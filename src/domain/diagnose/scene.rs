@@ -128,14 +128,17 @@ impl<'a> Scene<'a> {
         (answers || waiting >= t::late_at_most()).then_some(waiting)
     }
 
-    /// Whether another hook that is called where this one is was named a moment ago. What is called there as well is
-    /// known by the configurations alone: who may write EndpointSlices has no say in it.
+    /// Whether another hook that is called where this one is, or that lost the same path, was named a moment ago. What is
+    /// called there as well is known by the configurations alone: who may write EndpointSlices has no say in it.
     pub(super) fn is_named_beside(&self, hook: &Hook) -> bool {
         let mut others = self
             .named
             .iter()
             .filter(|(other, _)| ***other != hook.id)
             .peekable();
+        if self.path_lost && others.peek().is_some() {
+            return true;
+        }
         let Some(place) = others.peek().and_then(|_| hook.target.place()) else {
             return false;
         };

@@ -144,9 +144,11 @@ pub fn beside(evidence: &Evidence<'_>) -> Vec<String> {
     } else {
         ""
     };
-    let said = format!(
-        "A webhook that is called at the same Service or address is named, and does not answer either.{asked}"
-    );
+    let same = match evidence.scene.path_lost {
+        true => "whose path was lost in the same moment",
+        false => "that is called at the same Service or address",
+    };
+    let said = format!("A webhook {same} is named, and does not answer either.{asked}");
     let mut all = late(evidence);
     all.push(said);
     all

@@ -36,6 +36,34 @@ fn a_canary_that_waits_speaks_against_each_webhook_whose_path_was_lost_and_they_
 }
 
 #[test]
+fn what_no_canary_waits_for_is_named_with_the_others_and_stays_named_once_theirs_are_spared() {
+    let hooks = HOOKS.map(|name| hook(name, 2));
+    let mut uncovered = hooks[2].clone();
+    uncovered.dry_run_safe = false;
+    let all = [&hooks[0], &hooks[1], &uncovered];
+    let mut incident = Incident::calm(&all);
+    let begun = 60 * SECOND;
+    for hook in all {
+        for backend in 0..2 {
+            incident.probe_late(begun, hook, backend, 2 * SECOND);
+        }
+    }
+    incident.canary_late(begun);
+    incident.scrape(begun + 2_100);
+    incident.tick(begun + 2_200);
+    let named = incident.verdict(begun + 2_400, "three");
+    assert_eq!(
+        (named.health, named.cause),
+        (Health::Failing, Some(Cause::Hanging))
+    );
+    let judged = Judged::clone(&incident.judged);
+    assert!(
+        judged.hooks[&uncovered.id].witnesses.len() < 2,
+        "and not bypassed for it"
+    );
+}
+
+#[test]
 fn where_one_webhook_answers_or_fell_silent_long_before_it_is_no_lost_path() {
     let recent = Some(3 * SECOND);
     for other in [None, Some(50 * SECOND)] {
