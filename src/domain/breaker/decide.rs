@@ -188,8 +188,13 @@ impl Breaker {
             true => Duration::ZERO,
             false => self.settings.times.follows_after,
         };
-        let early =
-            |choice: &Choice| now.since(since) < rule.hold(choice.rung) + behind && guards.on(Guard::Hold);
+        let early = |choice: &Choice| {
+            let since = match choice.rung {
+                Rung::Shield => self.together_since(id, since),
+                _ => since,
+            };
+            now.since(since) < rule.hold(choice.rung) + behind && guards.on(Guard::Hold)
+        };
         // A replica that does not lead goes no deeper than a shield.
         let most = if self.memory.leads { most } else { Rung::Shield };
         let mut choice = self.choice(id, hook, entry, most, now)?;
@@ -217,6 +222,19 @@ impl Breaker {
             return Err(HeldBack::Refused);
         }
         Ok(choice)
+    }
+
+    /// Since when a hook fails that itself fails since then, or another one with it: they are shielded at one time. The
+    /// first shield lets canaries by that others wait for, and then less would be known of those.
+    fn together_since(&self, id: &HookId, since: Time) -> Time {
+        let place = |hook: &HookMemory| hook.facts.as_ref().and_then(|facts| facts.place.clone());
+        let own = self.memory.hooks.get(id).and_then(place);
+        let others = self.memory.hooks.values();
+        let with_it = others.filter(|other| own.is_some() && place(other) == own);
+        let acute = with_it.filter(|other| other.facts.as_ref().is_some_and(|facts| !facts.is_merely_slow()));
+        acute
+            .filter_map(|other| other.failing_since)
+            .fold(since, Time::min)
     }
 
     /// What would be done, where nothing may be.

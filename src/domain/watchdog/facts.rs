@@ -234,6 +234,11 @@ impl Court<'_> {
         let reaching = self.scene.seen.coverage.reaching(hook);
         let waits = |memory: &CanaryMemory| shielded.is_some_and(|at| memory.waits_since_before(at, now));
         let mut late = self.scene.seen.coverage.of(&hook.id).to_vec();
+        // Where the path to all of them is lost, a canary that waits for any speaks against each that some canary meets.
+        let path_lost = self.scene.path_lost && !late.is_empty();
+        if path_lost && canaries.iter().any(|(_, memory)| is_late(memory)) && !self.elsewhere {
+            return true;
+        }
         late.retain(|target| {
             let memory = canaries.get(*target);
             memory.is_some_and(|memory| reaching.contains(target) && is_late(memory) || waits(memory))

@@ -269,3 +269,45 @@ fn a_shield_is_raised_after_a_second_and_what_goes_further_after_two() {
     };
     assert_eq!(said.hold(Rung::Shield), Duration::from_secs(7));
 }
+
+#[test]
+fn who_joins_a_shared_outage_is_shielded_with_the_first_and_who_was_merely_slow_hurries_nobody() {
+    let shielded_after = |first: Cause, effect: Effect| {
+        let mut outage = Outage::seen_by(true, &[("one", 2)], &[Rung::Shield]);
+        let hooks: Vec<HookId> = outage.facts.keys().cloned().collect();
+        let fresh = Breaker::new(Settings::new("me", AutoBreak::On, policy(&[Rung::Shield])));
+        (outage.breaker, outage.ledger) = (fresh, (1, Book::default()));
+        outage
+            .objects
+            .values_mut()
+            .for_each(|object| *object = (1, Shown::Original));
+        outage.observe(Observation::Servers(BTreeSet::from(["s".into()])));
+        outage.observe(Observation::Leads(true));
+        let second = hangs("one");
+        outage.facts = BTreeMap::from([
+            (
+                hooks[0].clone(),
+                Facts {
+                    cause: Some(first),
+                    effect,
+                    ..hangs("one")
+                },
+            ),
+            (
+                hooks[1].clone(),
+                Facts {
+                    health: Health::Healthy,
+                    cause: None,
+                    effect: Effect::None,
+                    ..hangs("one")
+                },
+            ),
+        ]);
+        outage.goes_on();
+        outage.facts.insert(hooks[1].clone(), second);
+        outage.goes_on();
+        outage.bypassed("one", Rung::Shield)
+    };
+    assert_eq!(shielded_after(Cause::Hanging, Effect::Blocking), 2);
+    assert_eq!(shielded_after(Cause::Slow, Effect::Delaying), 0);
+}
