@@ -204,7 +204,7 @@ rules! {
     "probes-for-long", Failing, 0.99 0.98, words::late, |e| {
         e.all_dead()?.when(e.is_admission() && e.is_dead_for_long())
     };
-    /// No backend answers a probe, and a webhook that is called at the same place is named.
+    /// No backend answers a probe, and a webhook that is called at the same place, or lost the same path, is named.
     "probes-and-named-beside", Failing, 0.97 0.95, words::beside, |e| {
         let (worst, _) = e.worst()?;
         e.all_dead()?.when(e.is_admission() && e.named_beside && worst.certain)
