@@ -59,7 +59,7 @@ impl Breaker {
     }
 
     /// Where the calls of a hook go that is known.
-    fn place(&self, id: &HookId) -> Option<&str> {
+    pub(super) fn place(&self, id: &HookId) -> Option<&str> {
         self.memory.hooks.get(id)?.facts.as_ref()?.place.as_deref()
     }
 

@@ -106,7 +106,7 @@ impl Bounds<'_> {
         }
         // A dead hook is shielded first in any case.
         if rung == Rung::Shield && !facts.meets_control_plane && !dead {
-            let why = "nobody but hookwatch is known to write what it spares".to_owned();
+            let why = "only hookwatch is known to write what it spares".to_owned();
             return Some((HeldBack::NothingToShield, why));
         }
         if rung == Rung::Shield && facts.is_merely_slow() {

@@ -7,7 +7,7 @@ use super::action::{News, To};
 use super::book::{Entry, Place, Skips};
 use super::choice::{Bounds, Choice, choose};
 use super::guards::{Guard, HeldBack};
-use super::observed::{Shown, View};
+use super::observed::{Facts, Shown, View};
 use super::policy::{Ceiling, PolicyRule, Rung, Subject};
 use super::step::{Counts, Does, Step, put_back, strike_out, tidy};
 use super::{Breaker, HookMemory, REVERTS, WITNESSES};
@@ -224,16 +224,17 @@ impl Breaker {
         Ok(choice)
     }
 
-    /// Since when a hook fails that itself fails since then, or another one with it: they are shielded at one time. The
-    /// first shield lets canaries by that others wait for, and then less would be known of those.
+    /// Since when the first of the hooks that fail together fails, the merely slow ones apart: they are shielded at one
+    /// time. The first shield spares the canaries that are evidence against the others.
     fn together_since(&self, id: &HookId, since: Time) -> Time {
-        let place = |hook: &HookMemory| hook.facts.as_ref().and_then(|facts| facts.place.clone());
-        let own = self.memory.hooks.get(id).and_then(place);
-        let others = self.memory.hooks.values();
-        let with_it = others.filter(|other| own.is_some() && place(other) == own);
-        let acute = with_it.filter(|other| other.facts.as_ref().is_some_and(|facts| !facts.is_merely_slow()));
-        acute
-            .filter_map(|other| other.failing_since)
+        let Some(place) = self.place(id) else {
+            return since;
+        };
+        let hooks = self.memory.hooks.iter();
+        let together = hooks.filter(|(other, _)| self.place(other) == Some(place));
+        let worse = together.filter(|(_, hook)| !hook.facts.as_ref().is_some_and(Facts::is_merely_slow));
+        worse
+            .filter_map(|(_, hook)| hook.failing_since)
             .fold(since, Time::min)
     }
 

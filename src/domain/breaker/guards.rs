@@ -23,7 +23,7 @@ pub enum HeldBack {
     WeakEvidence,
     /// The API server is too old for the rungs that are permitted.
     ServerTooOld,
-    /// Only shield is permitted, and nobody but hookwatch is known to write what it spares, or the hook is slow within the
+    /// Only shield is permitted, and only hookwatch is known to write what it spares, or the hook is slow within the
     /// deadlines of what it spares.
     NothingToShield,
     /// It has not been failing for long enough.
@@ -127,7 +127,7 @@ impl HeldBack {
             }
             Self::ServerTooOld => "The API server knows no matchConditions, and ignore is not permitted.",
             Self::NothingToShield => {
-                "Nobody but hookwatch is known to write what shield spares, or the hook is slow within every deadline, and no more is permitted."
+                "Only hookwatch is known to write what shield spares, or the hook is slow within every deadline, and no more is permitted."
             }
             Self::Hold => "It has not been failing for long enough.",
             Self::Plan => "The mode is plan.",

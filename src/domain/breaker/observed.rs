@@ -207,7 +207,7 @@ pub struct Facts {
     pub doubt: Option<Doubt>,
     /// What the canary that meets it says.
     pub canary: CanaryWord,
-    /// It is asked about something that shield would spare.
+    /// Others than hookwatch ask it about something that shield would spare.
     pub meets_control_plane: bool,
     /// Its failures are ignored: as long as it fails every write passes it, and the wait is all that a bypass takes off.
     pub ignores: bool,

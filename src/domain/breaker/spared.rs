@@ -6,7 +6,7 @@ use crate::domain::bypass::{CONDITION_PREFIX, SHIELDED_NAMESPACES};
 use crate::domain::hook::{Hook, Labels, Rule, Scope};
 use crate::domain::matching::RequestShape;
 
-/// What hookwatch's canaries in kube-system are, and little else there is.
+/// The resource of hookwatch's canary in kube-system, which little else writes.
 const CANARY: &str = "configmaps";
 
 /// How much of what a shield spares a hook is asked about, as far as its rules and selectors tell.
@@ -14,8 +14,8 @@ const CANARY: &str = "configmaps";
 pub enum Spared {
     /// Nothing.
     Nothing,
-    /// What hookwatch's canaries write, and nothing else that every cluster does: only calls that failed can tell whether
-    /// anybody else minds.
+    /// What hookwatch's canaries write, and nothing else that every cluster writes: only failed calls show whether others
+    /// write it.
     Perhaps,
     /// The control plane's writes.
     ControlPlane,
@@ -116,8 +116,8 @@ fn first(names: &[String]) -> &str {
 
 impl Hook {
     /// Whether its owner's matchConditions or objectSelector are about hookwatch's own writes: by name, or by their being
-    /// dry runs. Such a hook may meet nothing else, and then nobody but hookwatch minds what becomes of it.
-    pub fn names_hookwatch(&self) -> bool {
+    /// dry runs. Such a hook may meet nothing else.
+    fn names_hookwatch(&self) -> bool {
         let names = |text: &str| {
             let text = text.to_ascii_lowercase();
             text.contains("hookwatch") || text.contains("dryrun")

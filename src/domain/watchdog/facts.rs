@@ -147,8 +147,7 @@ impl Court<'_> {
             ),
             _ => return false,
         };
-        let key = (hook.id.kind, hook.id.webhook.to_string());
-        let series = window.as_ref().and_then(|window| window.gained.hooks.get(&key));
+        let series = window.as_ref().and_then(|window| counted_calls(hook, window));
         has_reason && series.is_some_and(|series| series.answered() > series.failed())
     }
 
@@ -160,10 +159,8 @@ impl Court<'_> {
         if cause.is_some_and(Cause::fails_at_once) {
             return false;
         }
-        let key = (hook.id.kind, hook.id.webhook.to_string());
-        let series = window.gained.hooks.get(&key);
         let own = self.own_calls(hook, window);
-        series.is_some_and(|series| {
+        counted_calls(hook, window).is_some_and(|series| {
             let users = series.calls.count - t::replicas() * own.len() as f64;
             let took = series.calls.sum - t::replicas() * own.iter().sum::<f64>();
             users >= 2.0 && took / users >= t::slow_always()
@@ -173,7 +170,6 @@ impl Court<'_> {
     /// How many calls failed that no canary of any replica made.
     fn failed_of_others(&self, hook: &Hook, window: &Window) -> f64 {
         let Scene { seen, now, .. } = *self.scene;
-        let key = (hook.id.kind, hook.id.webhook.to_string());
         let within = |ended: Time| ended >= window.from && ended <= window.to;
         let own_failed = match hook.failure_policy {
             FailurePolicy::Fail => {
@@ -183,7 +179,7 @@ impl Court<'_> {
             // No refusal tells which of them it was not there for.
             FailurePolicy::Ignore => self.own_calls(hook, window).len(),
         };
-        let failed = window.gained.hooks.get(&key).map_or(0.0, HookSeries::failed);
+        let failed = counted_calls(hook, window).map_or(0.0, HookSeries::failed);
         failed - own_failed as f64 * t::replicas()
     }
 
@@ -196,9 +192,9 @@ impl Court<'_> {
         own.map(|took| took.as_secs_f64()).collect()
     }
 
-    /// Whether a shield gives anything back to others than hookwatch: of a hook that nobody else is sure to ask, more calls
-    /// must have failed than hookwatch made. Who may install webhooks could otherwise keep it busy with some that nobody
-    /// else meets.
+    /// Whether a shield gives anything back to others than hookwatch. Where rules and selectors do not show that others call
+    /// the hook, more calls must have failed than hookwatch made: an installer of webhooks could otherwise use up the
+    /// budget with webhooks that only hookwatch calls.
     fn gives_back(&self, hook: &Hook) -> bool {
         match self.spared.get(&hook.id) {
             Some(Spared::ControlPlane) => true,
@@ -299,6 +295,12 @@ impl Court<'_> {
         }
         word
     }
+}
+
+/// What the API servers counted of the hook within a window.
+fn counted_calls<'w>(hook: &Hook, window: &'w Window) -> Option<&'w HookSeries> {
+    let key = (hook.id.kind, hook.id.webhook.to_string());
+    window.gained.hooks.get(&key)
 }
 
 /// Users' calls do not reach the hook, because it is bypassed: what was counted before says nothing of how it is

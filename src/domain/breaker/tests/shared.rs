@@ -271,7 +271,7 @@ fn a_shield_is_raised_after_a_second_and_what_goes_further_after_two() {
 }
 
 #[test]
-fn who_joins_a_shared_outage_is_shielded_with_the_first_and_who_was_merely_slow_hurries_nobody() {
+fn hooks_that_fail_together_are_shielded_at_one_time_and_a_merely_slow_one_shortens_no_hold() {
     let shielded_after = |first: Cause, effect: Effect| {
         let mut outage = Outage::seen_by(true, &[("one", 2)], &[Rung::Shield]);
         let hooks: Vec<HookId> = outage.facts.keys().cloned().collect();

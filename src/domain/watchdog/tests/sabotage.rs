@@ -1,8 +1,8 @@
-//! What somebody installs to keep hookwatch busy.
+//! Webhooks that are installed to use up the budget.
 
 use super::*;
 
-/// A hook that is asked about ConfigMaps alone: hookwatch's canaries, and what others there is.
+/// A hook for ConfigMaps alone, which hookwatch's canaries are.
 fn trap() -> Hook {
     let mut trap = hook("trap", 1);
     for rule in &mut trap.rules {
@@ -26,7 +26,7 @@ fn refusing(trap: &Hook, calls: f64) -> Incident {
 }
 
 #[test]
-fn a_hook_that_nobody_but_hookwatch_meets_is_not_worth_a_shield() {
+fn a_hook_that_only_hookwatch_meets_is_not_worth_a_shield() {
     let trap = trap();
     let is_worth_it = |hook: &Hook, calls| {
         let facts = refusing(hook, calls).facts_if(10 * SECOND + 50, hook, None, false);
@@ -37,6 +37,6 @@ fn a_hook_that_nobody_but_hookwatch_meets_is_not_worth_a_shield() {
     assert!(!is_worth_it(&trap, 1.0));
     assert!(!is_worth_it(&trap, 3.0));
     assert!(is_worth_it(&trap, 20.0));
-    // Whatever the control plane lives on is worth it before any call was counted.
+    // The control plane's own writes are worth it before any call was counted.
     assert!(is_worth_it(&hook("trap", 1), 0.0));
 }
