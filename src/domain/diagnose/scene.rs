@@ -164,7 +164,10 @@ fn named<'a>(
             Some(Arc::clone(&id.configuration)),
             Arc::clone(&id.webhook),
         ));
-        known.is_some_and(|known| known.health == Health::Failing && known.whole)
+        // One that is slow was named for its calls, whatever its probes say.
+        known.is_some_and(|known| {
+            known.health == Health::Failing && known.whole && known.cause != Some(Cause::Slow)
+        })
     };
     let admission = seen.hooks().filter(|hook| hook.id.kind.is_admission());
     admission

@@ -232,7 +232,10 @@ impl Court<'_> {
         let mut late = self.scene.seen.coverage.of(&hook.id).to_vec();
         // Where the path to all of them is lost, a canary that waits for any speaks against each that some canary meets.
         let path_lost = self.scene.path_lost && !late.is_empty();
-        if path_lost && canaries.iter().any(|(_, memory)| is_late(memory)) && !self.elsewhere {
+        let mut waits_for_any = canaries
+            .iter()
+            .filter_map(|(_, memory)| self.scene.hung_for(memory));
+        if path_lost && waits_for_any.next().is_some() && !self.elsewhere {
             return true;
         }
         late.retain(|target| {

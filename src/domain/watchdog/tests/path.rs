@@ -67,6 +67,40 @@ fn what_lost_the_same_path_is_named_with_the_others_and_has_a_second_witness_onl
 }
 
 #[test]
+fn where_hookwatch_alone_reaches_no_webhook_a_slow_one_is_named_and_those_that_answer_are_not() {
+    let hooks = HOOKS.map(|name| hook(name, 2));
+    let mut incident = Incident::calm(&[&hooks[0], &hooks[1], &hooks[2]]);
+    for second in (12..=30).step_by(2) {
+        incident.count_calls(HOOKS[0], 20.0, 2.0);
+        incident.count_writes(20.0, 2.0, 0.004);
+        for name in &HOOKS[1..] {
+            incident.count_calls(name, 20.0, 0.03);
+        }
+        if second == 22 {
+            for hook in &hooks {
+                for backend in 0..2 {
+                    // So that no scrape tells yet whether calls that began since are answered.
+                    incident.probe_late(second * SECOND - 1_850, hook, backend, 1_850);
+                }
+            }
+        }
+        incident.scrape(second * SECOND);
+        for tick in 1..9 {
+            let ms = second * SECOND + 200 * tick;
+            for name in &HOOKS[1..] {
+                assert_ne!(
+                    incident.verdict(ms, name).health,
+                    Health::Failing,
+                    "{name} at {ms} ms"
+                );
+            }
+        }
+    }
+    let slow = incident.verdict(32 * SECOND, HOOKS[0]);
+    assert_eq!((slow.health, slow.cause), (Health::Failing, Some(Cause::Slow)));
+}
+
+#[test]
 fn where_one_webhook_answers_or_fell_silent_long_before_it_is_no_lost_path() {
     let recent = Some(3 * SECOND);
     for other in [None, Some(50 * SECOND)] {
