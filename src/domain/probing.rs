@@ -31,6 +31,8 @@ pub struct BackendMemory {
     was_alive: bool,
     /// When the last answer came, on whichever connection.
     answered: Time,
+    /// When the first of the failed attempts in a row began, though it may be too old to be kept.
+    failing_since: Option<Time>,
     /// As last seen.
     pub(super) certificates: CertificateFacts,
 }
@@ -108,6 +110,18 @@ impl BackendMemory {
         self.fresh.retain(|known| was_made(&report) && was_made(known));
         // Attempts overlap and may come back out of order.
         row::insert(&mut self.fresh, KEPT, report, |attempt| attempt.started);
+        let answered = self.fresh.len() - self.failed_in_a_row();
+        let first = self.fresh.get(answered).filter(|first| was_made(first));
+        // Where all that is kept failed, what is kept no longer may have failed before it.
+        let before = self.failing_since.filter(|_| answered == 0);
+        self.failing_since =
+            first.map(|first| before.map_or(first.started, |before| before.min(first.started)));
+    }
+
+    /// How many of the newest attempts that are kept failed.
+    fn failed_in_a_row(&self) -> usize {
+        let newest = self.fresh.iter().rev();
+        newest.take_while(|attempt| !attempt.outcome.is_healthy()).count()
     }
 
     /// Takes the news in that a probe is late.
@@ -141,8 +155,7 @@ impl BackendMemory {
 
     /// Its state now.
     pub fn state(&self, now: Time) -> BackendState {
-        let failed = self.fresh.iter().rev();
-        let failed = failed.take_while(|attempt| !attempt.outcome.is_healthy()).count();
+        let failed = self.failed_in_a_row();
         if let Some(hang) = self.hang(now) {
             return self.hanging(hang, failed, now);
         }
@@ -158,10 +171,12 @@ impl BackendMemory {
             _ if is_stale => untried("not probed of late"),
             (ProbeOutcome::NotProbed { why }, _) => untried(why),
             _ if failed == 0 => self.answering(last),
-            (_, Some(found)) if self.is_certain(failed) => {
-                let since = self.fresh[self.fresh.len() - failed].started;
-                self.dead(found, since, failed, detail())
-            }
+            (_, Some(found)) if self.is_certain(failed) => self.dead(
+                found,
+                self.failing_since.unwrap_or(last.started),
+                failed,
+                detail(),
+            ),
             _ => BackendState::Wavering { detail: detail() },
         }
     }
@@ -198,8 +213,7 @@ impl BackendMemory {
         if waiting < self.slowest.patience(now) && !self.is_certain(failed_before) {
             return BackendState::Wavering { detail };
         }
-        let first = self.fresh.get(self.fresh.len() - failed_before);
-        let since = first.map_or(under_way.started, |first| first.started);
+        let since = self.failing_since.unwrap_or(under_way.started);
         self.dead((Cause::Hanging, true), since, failed_before + 1, detail)
     }
 
@@ -440,6 +454,24 @@ mod tests {
         assert_eq!(dead(memory.state(at(2_000))), Some((Cause::Hanging, 1)));
         memory.overdue(late(1_500, 1_000));
         assert_eq!(dead(memory.state(at(2_500))), Some((Cause::Hanging, 2)));
+    }
+
+    #[test]
+    fn a_backend_is_dead_since_its_first_failure_however_many_attempts_follow() {
+        let mut memory = BackendMemory::default();
+        let since = |memory: &BackendMemory, now| match memory.state(at(now)) {
+            BackendState::Dead(dead) => Some(dead.since),
+            _ => None,
+        };
+        for n in 0..100 {
+            memory.finished(report(n * 1_000, 1, ProbeOutcome::Refused));
+        }
+        assert_eq!(since(&memory, 100_000), Some(at(0)));
+        memory.finished(report(100_000, 1, ok()));
+        for n in 101..200 {
+            memory.finished(report(n * 1_000, 1, ProbeOutcome::Refused));
+        }
+        assert_eq!(since(&memory, 200_000), Some(at(101_000)));
     }
 
     #[test]

@@ -128,6 +128,13 @@ impl<'a> Scene<'a> {
         (answers || waiting >= t::late_at_most()).then_some(waiting)
     }
 
+    /// Whether the path to all webhooks is lost for the API server, too: a canary hangs. Where hookwatch alone reaches none,
+    /// canaries pass.
+    pub fn path_hangs(&self) -> bool {
+        let mut canaries = self.seen.canaries.iter();
+        self.path_lost && canaries.any(|(_, memory)| self.hung_for(memory).is_some())
+    }
+
     /// Whether another hook that is called where this one is, or that lost the same path, was named a moment ago. What is
     /// called there as well is known by the configurations alone: who may write EndpointSlices has no say in it.
     pub(super) fn is_named_beside(&self, hook: &Hook) -> bool {
@@ -136,7 +143,7 @@ impl<'a> Scene<'a> {
             .iter()
             .filter(|(other, _)| ***other != hook.id)
             .peekable();
-        if self.path_lost && others.peek().is_some() {
+        if self.path_hangs() && others.peek().is_some() {
             return true;
         }
         let Some(place) = others.peek().and_then(|_| hook.target.place()) else {

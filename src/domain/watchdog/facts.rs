@@ -231,11 +231,7 @@ impl Court<'_> {
         let waits = |memory: &CanaryMemory| shielded.is_some_and(|at| memory.waits_since_before(at, now));
         let mut late = self.scene.seen.coverage.of(&hook.id).to_vec();
         // Where the path to all of them is lost, a canary that waits for any speaks against each that some canary meets.
-        let path_lost = self.scene.path_lost && !late.is_empty();
-        let mut waits_for_any = canaries
-            .iter()
-            .filter_map(|(_, memory)| self.scene.hung_for(memory));
-        if path_lost && waits_for_any.next().is_some() && !self.elsewhere {
+        if self.scene.path_hangs() && !late.is_empty() && !self.elsewhere {
             return true;
         }
         late.retain(|target| {
