@@ -366,6 +366,7 @@ mod tests {
             target: CanaryTarget::KubeSystem,
             started: at(started_ms),
             took: Duration::from_millis(took_ms),
+            created: false,
             outcome,
         }
     }

@@ -80,6 +80,9 @@ pub struct CanaryReport {
     pub started: Time,
     /// How long until the answer.
     pub took: Duration,
+    /// It was a CREATE, since there was nothing to update.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub created: bool,
     /// How it ended.
     pub outcome: CanaryOutcome,
 }

@@ -89,6 +89,7 @@ mod tests {
             target: CanaryTarget::KubeSystem,
             started: at(10),
             took: Duration::from_millis(5),
+            created: false,
             outcome: CanaryOutcome::Written,
         });
         let told = running(&canaries, at(0), at(12));
@@ -107,6 +108,7 @@ mod tests {
             target: CanaryTarget::KubeSystem,
             started: at(20),
             took: Duration::from_secs(10),
+            created: false,
             outcome: CanaryOutcome::TimedOut,
         });
         let told = running(&canaries, at(0), at(31));

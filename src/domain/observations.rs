@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::canaries::Canaries;
+use super::canary::CanaryReport;
 use super::changes::{Changes, What};
 use super::history::History;
 use super::hook::{Backend, BackendPath, Hook, HookId};
@@ -66,6 +67,15 @@ impl Observations {
         self.rollouts.keep_only(|hook| backends.contains_key(hook), now);
         (self.backends, self.without_backends) = (backends, without_backends);
         self.inventory = Some(inventory);
+    }
+
+    /// Takes a finished canary in.
+    pub fn take_canary(&mut self, report: CanaryReport) {
+        let is_news = self.coverage.written(report.target, report.created);
+        if let Some(inventory) = self.inventory.as_ref().filter(|_| is_news) {
+            self.coverage.take(inventory);
+        }
+        self.canaries.finished(report);
     }
 
     /// Every hook of the inventory.

@@ -104,7 +104,7 @@ impl Watchdog {
                     memory.overdue(*overdue);
                 }
             }
-            Event::CanaryWritten(report) => seen.canaries.finished(report),
+            Event::CanaryWritten(report) => seen.take_canary(report),
             Event::CanaryOverdue(overdue) => seen.canaries.overdue(&overdue),
             Event::Fence(proof) => return self.take_fence(proof),
             Event::Standings(standings) => self.standings = standings,

@@ -84,32 +84,38 @@ impl Canaries {
         on_overdue: impl FnOnce(CanaryOverdue) + Send,
     ) -> CanaryReport {
         let started = (self.clock)();
-        let mut writing = pin!(tokio::time::timeout(self.deadline, self.outcome(target, started)));
-        let outcome = match tokio::time::timeout(OVERDUE_AFTER, &mut writing).await {
-            Ok(outcome) => outcome,
-            Err(_) => {
-                on_overdue(CanaryOverdue {
-                    target,
-                    started,
-                    waiting: (self.clock)().since(started),
-                });
-                writing.await
+        let mut created = false;
+        let outcome = {
+            let attempt = self.outcome(target, started, &mut created);
+            let mut writing = pin!(tokio::time::timeout(self.deadline, attempt));
+            match tokio::time::timeout(OVERDUE_AFTER, &mut writing).await {
+                Ok(outcome) => outcome,
+                Err(_) => {
+                    on_overdue(CanaryOverdue {
+                        target,
+                        started,
+                        waiting: (self.clock)().since(started),
+                    });
+                    writing.await
+                }
             }
         };
         CanaryReport {
             target,
             started,
             took: (self.clock)().since(started),
+            created,
             outcome: outcome.unwrap_or(CanaryOutcome::TimedOut),
         }
     }
 
-    async fn outcome(&self, target: CanaryTarget, now: Time) -> CanaryOutcome {
+    async fn outcome(&self, target: CanaryTarget, now: Time, created: &mut bool) -> CanaryOutcome {
         let object = match target {
             CanaryTarget::OwnNamespace => CanaryObject::config_map(&self.namespace),
             CanaryTarget::KubeSystem => CanaryObject::config_map("kube-system"),
             CanaryTarget::NodeLease => CanaryObject::lease(),
             CanaryTarget::Further(name) => {
+                *created = true;
                 let mut further = self.further.iter();
                 return match further.find(|canary| canary.target == target) {
                     Some(canary) => further::create(self, canary).await,
@@ -119,16 +125,17 @@ impl Canaries {
                 };
             }
         };
-        self.attempt(&object, now).await
+        self.attempt(&object, now, created).await
     }
 
     /// An update, so that hooks which only match UPDATE are met too; where there is nothing to update, a
     /// creation that is never stored.
-    async fn attempt(&self, object: &CanaryObject<'_>, now: Time) -> CanaryOutcome {
+    async fn attempt(&self, object: &CanaryObject<'_>, now: Time, created: &mut bool) -> CanaryOutcome {
         let update = self.send(object.update(now)).await;
         let Answered::Refused(404, _) = update else {
             return update.outcome(|status, message| object.explain_update(status, message));
         };
+        *created = true;
         let creation = self.send(object.creation(now)).await;
         creation.outcome(|status, message| object.explain_creation(status, message))
     }
@@ -393,6 +400,7 @@ mod tests {
         let canaries = canaries(&server).await;
         let report = soon(canaries.write(CanaryTarget::NodeLease, |_| {})).await;
         assert_eq!(report.outcome, CanaryOutcome::Written);
+        assert!(report.created);
         let created = &server.asked()[1];
         assert_eq!(created.method, "POST");
         assert!(

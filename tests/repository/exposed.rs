@@ -156,6 +156,7 @@ fn exposition() -> String {
         target: CanaryTarget::KubeSystem,
         started: at,
         took,
+        created: false,
         outcome: CanaryOutcome::Written,
     });
     metrics.scrape_failed(&ScrapeFailure {

@@ -290,6 +290,7 @@ pub fn bypassed() -> (Assessment, Past) {
         target: CanaryTarget::KubeSystem,
         started: ago(456),
         took: Duration::from_millis(9),
+        created: false,
         outcome: CanaryOutcome::Written,
     };
     past.observed(&Event::CanaryWritten(written), ago(456));

@@ -287,6 +287,7 @@ fn a_canary_that_is_out_counts_for_as_long_as_it_is_out() {
         target,
         started: begin,
         took: Duration::from_secs(10),
+        created: false,
         outcome: CanaryOutcome::Written,
     };
     past.observed(

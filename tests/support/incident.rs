@@ -297,6 +297,7 @@ impl Incident {
             target,
             started: at(started),
             took: Duration::from_millis(took),
+            created: false,
             outcome,
         };
         events.push((walk.ends, Event::CanaryWritten(report)));

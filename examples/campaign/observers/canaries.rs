@@ -167,6 +167,7 @@ impl Canaries {
                 target: out.target,
                 started: time(out.sent),
                 took: Duration::from_micros(now - out.sent),
+                created: false,
                 outcome: CanaryOutcome::TimedOut,
             };
             coming.plan(now, Later::Event(Box::new(Event::CanaryWritten(report))));
@@ -196,6 +197,7 @@ impl Canaries {
                 target: out.target,
                 started: time(out.sent),
                 took: Duration::from_micros(at - out.sent),
+                created: false,
                 outcome: match end {
                     CanaryEnd::Written => CanaryOutcome::Written,
                     CanaryEnd::Refused(status, message) => CanaryOutcome::from_status(status, &message),

@@ -1,6 +1,6 @@
 //! Which canary meets which hook, and which of them a bypass keeps from it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::domain::bypass::{Condition, SHIELDED_NAMESPACES};
 use crate::domain::canary::{CanaryTarget, FurtherCanary};
@@ -30,6 +30,8 @@ pub struct Coverage {
     pub own_namespace: String,
     /// The canaries beside those that always are.
     pub further: Vec<FurtherCanary>,
+    /// Canaries that are a CREATE, since there is nothing to update.
+    created: BTreeSet<CanaryTarget>,
     by_hook: BTreeMap<HookId, Vec<CanaryTarget>>,
 }
 
@@ -57,9 +59,11 @@ fn covered_by(hook: &Hook, coverage: &Coverage, inventory: &Inventory) -> Vec<Ca
             CanaryTarget::NodeLease => ("coordination.k8s.io", "leases", "kube-node-lease"),
             CanaryTarget::Further(_) => return false,
         };
-        // Where the object is missing the canary is a CREATE instead.
-        let mut operations = ["UPDATE", "CREATE"].into_iter();
-        operations.any(|operation| meets(operation, (group, "v1"), resource, namespace, None))
+        let operation = match coverage.created.contains(target) {
+            true => "CREATE",
+            false => "UPDATE",
+        };
+        meets(operation, (group, "v1"), resource, namespace, None)
     });
     let further = coverage.further.iter().filter(|canary| {
         let (kind, labels) = (canary.group_version(), canary.labels());
@@ -74,6 +78,14 @@ impl Coverage {
         let hooks = inventory.hooks.iter();
         let covered = hooks.map(|hook| (hook.id.clone(), covered_by(hook, self, inventory)));
         self.by_hook = covered.collect();
+    }
+
+    /// Takes in how a canary was written. True if that is news, and [`Coverage::take`] is due.
+    pub fn written(&mut self, target: CanaryTarget, created: bool) -> bool {
+        match created {
+            true => self.created.insert(target),
+            false => self.created.remove(&target),
+        }
     }
 
     /// The canaries that a hook's rules and selectors match.

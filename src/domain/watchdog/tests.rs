@@ -147,6 +147,7 @@ impl Incident {
                 target: CanaryTarget::KubeSystem,
                 started: Self::at(ms),
                 took: Duration::from_millis(took),
+                created: false,
                 outcome,
             }),
         );

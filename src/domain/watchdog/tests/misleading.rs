@@ -382,3 +382,30 @@ fn a_hook_that_refuses_at_once_and_fails_open_is_not_said_to_be_waited_for() {
     );
     assert!(!verdict.summary.contains("waiting"), "{}", verdict.summary);
 }
+
+#[test]
+fn a_canary_speaks_for_and_against_those_hooks_alone_that_are_asked_about_what_it_does() {
+    let asked_about = |operation: &str| {
+        let mut hook = hook(operation, 2);
+        hook.rules[0].operations = vec![operation.to_owned()];
+        hook
+    };
+    let (creations, updates) = (asked_about("CREATE"), asked_about("UPDATE"));
+    let mut incident = Incident::calm(&[&creations, &updates]);
+    let met = |incident: &Incident, hook: &Hook| {
+        let coverage = &incident.watchdog.seen.coverage;
+        coverage.of(&hook.id).contains(&CanaryTarget::KubeSystem)
+    };
+    assert!(!met(&incident, &creations) && met(&incident, &updates));
+    let report = |created| CanaryReport {
+        target: CanaryTarget::KubeSystem,
+        started: Incident::at(60 * SECOND),
+        took: Duration::from_millis(5),
+        created,
+        outcome: CanaryOutcome::Written,
+    };
+    incident.event(60 * SECOND, Event::CanaryWritten(report(true)));
+    assert!(met(&incident, &creations) && !met(&incident, &updates));
+    incident.event(61 * SECOND, Event::CanaryWritten(report(false)));
+    assert!(!met(&incident, &creations) && met(&incident, &updates));
+}

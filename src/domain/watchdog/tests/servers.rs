@@ -359,6 +359,7 @@ fn what_a_shield_spares_is_said_to_flow_only_when_canaries_of_its_kinds_got_thro
                 target,
                 started: Incident::at(ms - took),
                 took: Duration::from_millis(took),
+                created: false,
                 outcome: CanaryOutcome::Written,
             };
             incident.event(ms, Event::CanaryWritten(report));
