@@ -123,12 +123,14 @@ impl Entry {
     }
 
     /// What a field was set to by hookwatch, `None` where it was not. Where there is an original and nothing legible says
-    /// what came in its place, it is what the rung [`Rung::Ignore`] means.
+    /// what came in its place, it is what the rung [`Rung::Ignore`] means. No release sets another `failurePolicy` than
+    /// `Ignore`: from there every way back makes the hook stricter, whatever somebody writes here.
     pub fn applied(&self, field: &str) -> Option<Value> {
-        match self.0.get("applied") {
+        let said = match self.0.get("applied") {
             Some(Value::Object(applied)) => applied.get(field).cloned(),
             _ => self.0.get("original").map(|_| ignored(field)),
-        }
+        };
+        said.filter(|value| field != "failurePolicy" || *value == ignored(field))
     }
 
     /// Why, in one sentence.
@@ -287,6 +289,12 @@ impl State {
                 originals: pieces.map(str::to_owned).collect(),
             }
         };
+        // In another spelling than the one it is compared by, an original would be what the fence never saw.
+        if text.contains('\\') {
+            return Err(unreadable(
+                "it has a \\ in it, which hookwatch never writes".to_owned(),
+            ));
+        }
         let mut rest: Map<String, Value> = serde_json::from_str(text)
             .map_err(|error| unreadable(format!("it is not what hookwatch writes: {error}")))?;
         match rest.remove("webhooks") {

@@ -10,7 +10,8 @@ use crate::domain::bypass::state::{Entry, Fields, State};
 use crate::domain::bypass::{Phase, ownership};
 use crate::domain::time::Time;
 
-/// Puts back the fields that still hold what hookwatch put there, and writes down that none is hookwatch's any more.
+/// Puts back the fields that still hold what hookwatch put there, and writes down that none is hookwatch's any more. None
+/// becomes weaker by it, whatever is written down: no `Fail` becomes `Ignore`, and no timeout shorter than it is.
 pub(super) fn put_back(page: &mut Page<'_>, entry: &mut Entry) -> Result<(), Refusal> {
     let ours = page.here.still_applied(entry);
     if !ours.is_empty() {
@@ -30,12 +31,13 @@ fn fields_back(page: &mut Page<'_>, ours: &[&str], original: Option<&Fields>) ->
     // Whose a field is does not show in its value: somebody may claim it as it is before this is written.
     let version = "/metadata/resourceVersion";
     page.draft.expect(version, page.here.object.pointer(version));
+    let now = page.here.fields();
     for field in ours {
         page.field(
             field,
             match *field {
                 "failurePolicy" => original.failure_policy.clone().into(),
-                _ => original.timeout_seconds.into(),
+                _ => original.timeout_seconds.max(now.timeout_seconds).into(),
             },
         );
     }

@@ -451,6 +451,51 @@ fn a_bypass_that_is_as_wished_is_not_written_again() {
 }
 
 #[test]
+fn no_annotation_makes_a_restore_weaken_a_webhook() {
+    let fields = |object: &Value| {
+        (
+            object["webhooks"][0]["failurePolicy"].clone(),
+            object["webhooks"][0]["timeoutSeconds"].clone(),
+        )
+    };
+    for (applied, original) in [
+        (
+            json!({"failurePolicy": "Fail", "timeoutSeconds": 10}),
+            "a=Ignore/1",
+        ),
+        (json!({"failurePolicy": "Fail"}), "a=Ignore/30"),
+        (json!({"timeoutSeconds": 10}), "a=Ignore/1"),
+        (json!(["Fail"]), "a=Ignore/1"),
+    ] {
+        let text = json!({"webhooks": {"a": {"rung": "ignore", "applied": applied, "original": original}}});
+        let owners = two()["metadata"]["managedFields"].to_string();
+        for owner in ["hookwatch", "owner"] {
+            let mut forged = two();
+            forged["metadata"]["annotations"] = json!({STATE_ANNOTATION: text.to_string()});
+            let owners = owners.replace("\"owner\"", &format!("{owner:?}"));
+            forged["metadata"]["managedFields"] = serde_json::from_str(&owners).expect("JSON");
+            let restored = done(&forged, "a", &Wish::Restore);
+            assert_eq!(fields(&restored), fields(&two()), "{text} {owner}");
+        }
+    }
+}
+
+#[test]
+fn an_original_that_is_spelt_as_the_fence_does_not_read_it_is_none() {
+    let text = r#"{"webhooks": {"a": {"rung": "ignore", "original": "a=\u0046ail/10"}}}"#;
+    let mut forged = two();
+    forged["metadata"]["annotations"] = json!({STATE_ANNOTATION: text});
+    let forged = theirs(&forged, |object| {
+        object["webhooks"][0]["failurePolicy"] = "Ignore".into()
+    });
+    let standing = standing(&forged, "a");
+    assert!(
+        !matches!(standing, Standing::Bypassed { .. }) && super::super::standing::state(&forged).is_err(),
+        "{standing:?}"
+    );
+}
+
+#[test]
 fn a_bypass_of_another_release_is_taken_back() {
     let text = json!({"version": 9, "webhooks": {"b": {
         "rung": "dim", "original": "b=Fail/7", "applied": {"timeoutSeconds": 3}, "by": {"version": "9.0.0"},
