@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hookwatch::domain::bypass::edit::Wish;
-use hookwatch::domain::bypass::{LEDGER, Rung, Standing, standing};
+use hookwatch::domain::bypass::{LEDGER, Rung, Standing, standing, touched};
 use hookwatch::domain::hook::{HookId, HookKind};
 use hookwatch::domain::ledger::ANNOTATION;
-use hookwatch::io::breaker::{Outcome, Server, Step};
+use hookwatch::io::breaker::{Hand, Outcome, Server, Step};
 use hookwatch::lab::balancer::Balancer;
 use hookwatch::lab::cluster::client_for;
 use hookwatch::lab::directory::PrivateDirectory;
@@ -231,10 +231,26 @@ fn owners_and_others() -> Played {
         )
         .await;
 
+        renamed(&cluster, &hand, &original).await;
         wiped_and_nonsense(&cluster, &account).await;
         while_others_write(&cluster, &account).await;
     });
     Played::Held
+}
+
+/// Its owner renames it while it is bypassed. What is noted under the old name is brought back first, as the daemon does.
+async fn renamed(cluster: &Cluster, hand: &Hand, original: &Value) {
+    for rung in [Rung::Shield, Rung::Skip] {
+        applied(hand, &a(), &wish(rung)).await;
+        let rename = json!([{"op": "replace", "path": "/webhooks/0/name", "value": "renamed.example.com"}]);
+        theirs(cluster, &a(), rename).await;
+        let report = hand.carry_out(&a(), &Wish::Restore, &author()).await;
+        let left = touched(&read(hand, &a()).await);
+        assert!(left.is_empty(), "{rung}: {left:?} after {report:?}");
+        let back = json!([{"op": "replace", "path": "/webhooks/0/name", "value": A}]);
+        theirs(cluster, &a(), back).await;
+        assert_restored(&read(hand, &a()).await, original, "renamed");
+    }
 }
 
 async fn wiped_and_nonsense(cluster: &Cluster, account: &Client) {

@@ -199,7 +199,7 @@ pub fn plan_with(
     let here = match Here::find(object, webhook) {
         (Some(here), 1) => here,
         (Some(_), _) => return Err(Refusal::NameTwice(webhook.to_owned())),
-        (None, _) if *wish == Wish::Restore => return Ok(back::of_gone(object, webhook)),
+        (None, _) if *wish == Wish::Restore => return back::of_gone(object, webhook, now),
         (None, _) => return Ok(Plan::Gone),
     };
     match wish {
@@ -214,7 +214,7 @@ pub fn is_left_over(object: &Value, webhook: &str) -> bool {
     let plan = match Here::find(object, webhook) {
         (Some(here), 1) => back::restore(&here, Time::default(), None),
         (Some(_), _) => return false,
-        (None, _) => Ok(back::of_gone(object, webhook)),
+        (None, _) => back::of_gone(object, webhook, Time::default()),
     };
     matches!(plan, Ok(Plan::Edit(_)))
 }

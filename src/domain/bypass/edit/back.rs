@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::page::{Page, annotate, finish};
-use super::{Plan, Refusal};
+use super::{Edit, Plan, Refusal};
 use crate::domain::bypass::draft::Draft;
 use crate::domain::bypass::standing::{Here, ignored, state};
 use crate::domain::bypass::state::{Entry, Fields, State};
@@ -95,6 +95,11 @@ pub(super) fn restore(here: &Here<'_>, now: Time, copy: Option<&Fields>) -> Resu
         (Some(_), _) => {
             page.state.forget(here.webhook);
             let text = page.state.text();
+            if text.is_none()
+                && let Some(first) = unexplained_first(others(here), now)
+            {
+                return first;
+            }
             // Where somebody took another webhook's note away, what is owned of it is the one sign of it that is left.
             let alone = others(here).all(|other| !ownership::holds(here.object, other.webhook));
             page.release(text.is_none() && alone);
@@ -135,11 +140,16 @@ pub(super) fn restore(here: &Here<'_>, now: Time, copy: Option<&Fields>) -> Resu
 
 /// The other webhooks of the object.
 fn others<'a>(here: &Here<'a>) -> impl Iterator<Item = Here<'a>> {
-    let (object, index) = (here.object, here.index);
+    let index = here.index;
+    all(here.object).filter(move |other| other.index != index)
+}
+
+fn all(object: &Value) -> impl Iterator<Item = Here<'_>> {
     let hooks = object.get("webhooks").and_then(Value::as_array);
-    let hooks = hooks.into_iter().flatten().enumerate();
     hooks
-        .filter(move |(other, _)| *other != index)
+        .into_iter()
+        .flatten()
+        .enumerate()
         .filter_map(move |(index, hook)| {
             Some(Here {
                 object,
@@ -150,9 +160,22 @@ fn others<'a>(here: &Here<'a>) -> impl Iterator<Item = Here<'a>> {
         })
 }
 
+/// The fence lets the annotation go only once no condition of hookwatch's is left: one that went along with a webhook that
+/// somebody has renamed is taken away first. Nothing else may be written down when this is asked.
+fn unexplained_first<'a>(
+    mut webhooks: impl Iterator<Item = Here<'a>>,
+    now: Time,
+) -> Option<Result<Plan, Refusal>> {
+    let here = webhooks.find(|other| !other.ours().is_empty())?;
+    Some(restore(&here, now, None).map(|plan| match plan {
+        Plan::Edit(edit) => Plan::Edit(Edit { last: false, ..edit }),
+        other => other,
+    }))
+}
+
 /// Forgets a webhook that somebody has removed or renamed. What is illegible speaks of nobody once there is no webhook
 /// any more.
-pub(super) fn of_gone(object: &Value, webhook: &str) -> Plan {
+pub(super) fn of_gone(object: &Value, webhook: &str, now: Time) -> Result<Plan, Refusal> {
     let mut draft = Draft::default();
     let text = match state(object) {
         Ok(mut state) if state.entry(webhook).is_some() => {
@@ -160,9 +183,14 @@ pub(super) fn of_gone(object: &Value, webhook: &str) -> Plan {
             state.text()
         }
         Err(_) if object["webhooks"].as_array().is_none_or(Vec::is_empty) => None,
-        Ok(_) | Err(_) => return Plan::Gone,
+        Ok(_) | Err(_) => return Ok(Plan::Gone),
     };
+    if text.is_none()
+        && let Some(first) = unexplained_first(all(object), now)
+    {
+        return first;
+    }
     ownership::release(object, webhook, text.is_none(), &mut draft);
     annotate(object, text.as_deref(), &mut draft);
-    finish(object, draft, true)
+    Ok(finish(object, draft, true))
 }

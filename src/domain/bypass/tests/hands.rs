@@ -299,6 +299,10 @@ fn what_was_removed_or_renamed_is_forgotten() {
     let restored = done(&done(&renamed, "z", &Wish::Restore), "a", &Wish::Restore);
     assert!(!holds_ours(&restored), "{restored:#}");
     assert_eq!(
+        done(&renamed, "a", &Wish::Restore)["webhooks"],
+        restored["webhooks"]
+    );
+    assert_eq!(
         plan(&restored, "a", &bypass(Rung::Skip), &author(), NOW),
         Ok(Plan::Gone)
     );
@@ -447,6 +451,39 @@ fn a_bypass_that_is_as_wished_is_not_written_again() {
         why.expires = None;
         let longer = edit(&bypassed, "a", &Wish::Bypass { rung, why });
         assert_eq!(longer.changes.len(), 1, "the annotation alone");
+    }
+}
+
+/// The fence refuses an edit that takes the annotation away while a condition stays.
+#[test]
+fn the_annotation_goes_only_once_no_condition_is_left_whoever_is_brought_back_first() {
+    let explained = |object: &Value| {
+        let conditions = object["webhooks"].to_string().contains("hookwatch.dev/");
+        !conditions
+            || object["metadata"]["annotations"]
+                .to_string()
+                .contains(STATE_ANNOTATION)
+    };
+    let both = done(
+        &done(&two(), "a", &bypass(Rung::Shield)),
+        "b",
+        &bypass(Rung::Shield),
+    );
+    for (at, bypassed) in [&done(&two(), "a", &bypass(Rung::Shield)), &both]
+        .into_iter()
+        .enumerate()
+    {
+        let mut renamed = theirs(bypassed, |object| object["webhooks"][0]["name"] = "z".into());
+        for webhook in ["b", "a", "z"] {
+            let mut edits = 0;
+            while let Ok(Plan::Edit(edit)) = plan(&renamed, webhook, &Wish::Restore, &author(), NOW) {
+                renamed = patched(&renamed, &edit.patch).expect("it holds");
+                assert!(explained(&renamed), "{at} {webhook}: {renamed:#}");
+                edits += 1;
+                assert!(edits < 5, "{at} {webhook}");
+            }
+        }
+        assert!(!holds_ours(&renamed), "{renamed:#}");
     }
 }
 
