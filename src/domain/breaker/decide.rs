@@ -442,8 +442,12 @@ impl Breaker {
             };
         }
         let cause = hook.facts.as_ref().and_then(|facts| facts.cause);
+        // A backup that was made during the bypass, and is applied once that is over, has the bypass in it. Through the
+        // book all the same: another replica may have bypassed it a moment ago, and this one not have heard of it.
+        let needed = hook.facts.is_none() || hook.failing_since.is_some() || by_hand;
+        let is_old = over.is_some_and(|entry| entry.place == Place::Out) && !needed;
         let line = Entry {
-            place: Place::Held,
+            place: if is_old { Place::Leaving } else { Place::Held },
             rung,
             cause: cause.unwrap_or(Cause::Slow),
             by: Arc::clone(&self.settings.identity),

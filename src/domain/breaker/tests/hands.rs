@@ -96,6 +96,30 @@ fn a_person_who_goes_further_than_the_daemon_has_gone_is_not_called_back() {
 }
 
 #[test]
+fn a_bypass_that_comes_back_with_an_old_copy_of_the_object_goes_at_once_unless_it_is_needed() {
+    for fails in [false, true] {
+        let mut incident = Incident::new(AutoBreak::On, &[Rung::Shield]);
+        // It fails again and again, so that it would be watched for long.
+        for _ in 0..3 {
+            incident.fails(Cause::Hanging);
+            incident.wait(10);
+            incident.is_well();
+            incident.wait(250);
+        }
+        assert_eq!((incident.shown.is_ours(), incident.changes.len()), (false, 6));
+        if fails {
+            incident.fails(Cause::Hanging);
+        }
+        incident.somebody_writes(ours(Rung::Shield, false));
+        incident.wait(5);
+        assert_eq!(incident.shown.is_ours(), fails, "{:?}", incident.changes);
+        let line = &incident.ledger.1.entries[&hook()];
+        let again = u8::from(fails);
+        assert_eq!(line.relapses, 2 + again, "nobody's copy is a relapse");
+    }
+}
+
+#[test]
 fn an_end_that_nobody_can_have_asked_for_keeps_no_hook_away() {
     let mut incident = Incident::new(AutoBreak::On, &[Rung::Skip]);
     let never = at(0) + LONGEST_BY_HAND + Duration::from_secs(3_600);
