@@ -9,9 +9,9 @@ use super::choice::{Bounds, Choice, choose};
 use super::guards::{Guard, HeldBack};
 use super::observed::{Facts, Shown, View};
 use super::policy::{Ceiling, PolicyRule, Rung, Subject};
+use super::restore::wanted_by_hand;
 use super::step::{Counts, Does, Step, put_back, strike_out, tidy};
 use super::{Breaker, HookMemory, REVERTS, WITNESSES};
-use crate::domain::bypass::LONGEST_BY_HAND;
 use crate::domain::fence::AutoBreak;
 use crate::domain::hook::HookId;
 use crate::domain::time::Time;
@@ -494,10 +494,4 @@ fn at_first(hook: &HookMemory) -> Rung {
         true => Rung::Shield,
         false => Rung::Ignore,
     }
-}
-
-/// Until when a person wants a bypass that they made. What asks for more than anybody can ask for, nobody asked for.
-pub(super) fn wanted_by_hand(view: &View, now: Time) -> Option<Time> {
-    let until = view.by_hand_until.filter(|until| now < *until)?;
-    (until.since(now) <= LONGEST_BY_HAND).then_some(until)
 }

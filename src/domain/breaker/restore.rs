@@ -5,12 +5,12 @@ use std::time::Duration;
 use super::action::{News, To};
 use super::book::{Entry, Place};
 use super::choice::Choice;
-use super::decide::wanted_by_hand;
 use super::guards::Guard;
 use super::observed::{CanaryWord, View};
 use super::policy::{AtLimit, Rung};
 use super::step::{Does, Step, put_back, strike_out};
 use super::{Breaker, HookMemory};
+use crate::domain::bypass::LONGEST_BY_HAND;
 use crate::domain::fence::AutoBreak;
 use crate::domain::hook::HookId;
 use crate::domain::time::Time;
@@ -260,4 +260,10 @@ impl Breaker {
             false => Step::default(),
         }
     }
+}
+
+/// Until when a person wants a bypass that they made. What asks for more than anybody can ask for, nobody asked for.
+pub(super) fn wanted_by_hand(view: &View, now: Time) -> Option<Time> {
+    let until = view.by_hand_until.filter(|until| now < *until)?;
+    (until.since(now) <= LONGEST_BY_HAND).then_some(until)
 }
