@@ -23,6 +23,7 @@ mod monitoring;
 mod pushed;
 mod reference;
 mod runbooks;
+mod security;
 mod shield;
 mod source;
 mod survival;
