@@ -215,6 +215,7 @@ fn risks(verdict: &Verdict, found: &mut Vec<Condition>) {
         let rule = match risk.kind {
             RiskKind::OneNode => &rules::ONE_NODE,
             RiskKind::NodeNotReady => &rules::NODE_NOT_READY,
+            RiskKind::NamesHookwatch => &rules::NAMES_HOOKWATCH,
         };
         let labels = [
             ("kind", verdict.kind.as_str()),

@@ -11,17 +11,20 @@ pub enum RiskKind {
     OneNode,
     /// All of its backends are on one node, and that is not ready.
     NodeNotReady,
+    /// Its owner's conditions are about hookwatch's own writes.
+    NamesHookwatch,
 }
 
 impl RiskKind {
     /// All of them, for metrics that export one series per value.
-    pub const ALL: [Self; 2] = [Self::OneNode, Self::NodeNotReady];
+    pub const ALL: [Self; 3] = [Self::OneNode, Self::NodeNotReady, Self::NamesHookwatch];
 
     /// The value of the `risk` label in metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::OneNode => "OneNode",
             Self::NodeNotReady => "NodeNotReady",
+            Self::NamesHookwatch => "NamesHookwatch",
         }
     }
 }

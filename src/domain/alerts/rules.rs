@@ -97,6 +97,7 @@ pub(super) static HOOK_PARTIAL: Rule = Rule::at_risk("Partial", Severity::Warnin
 pub(super) static HOOK_SUSPECT: Rule = Rule::at_risk("Suspect", Severity::Info, 1_800).by_cause();
 pub(super) static NODE_NOT_READY: Rule = Rule::at_risk("NodeNotReady", Severity::Warning, 60);
 pub(super) static ONE_NODE: Rule = Rule::at_risk("OneNode", Severity::Info, 3_600);
+pub(super) static NAMES_HOOKWATCH: Rule = Rule::at_risk("NamesHookwatch", Severity::Info, 3_600);
 pub(super) static CERTIFICATE_SOON: Rule = Rule::certificate("ends", Severity::Warning, 3_600);
 pub(super) static CERTIFICATE_NOW: Rule = Rule::certificate("ends", Severity::Critical, 600);
 pub(super) static CERTIFICATE_MISMATCH: Rule =

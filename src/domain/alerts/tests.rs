@@ -274,7 +274,11 @@ fn blindness_and_a_missing_leader_are_told() {
 fn a_risk_is_told_of_a_hook_that_is_well() {
     let mut verdict = verdict("w", Health::Healthy, Cause::Slow, Effect::None);
     verdict.cause = None;
-    for (kind, severity) in [(RiskKind::OneNode, "info"), (RiskKind::NodeNotReady, "warning")] {
+    for kind in RiskKind::ALL {
+        let severity = match kind {
+            RiskKind::NodeNotReady => "warning",
+            RiskKind::OneNode | RiskKind::NamesHookwatch => "info",
+        };
         let text = "All of it is on one node.".to_owned();
         verdict.risks = vec![Risk { kind, text }];
         let found = conditions(&with(vec![verdict.clone()]), &[], at(0));

@@ -117,7 +117,7 @@ fn first(names: &[String]) -> &str {
 impl Hook {
     /// Whether its owner's matchConditions or objectSelector are about hookwatch's own writes: by name, or by their being
     /// dry runs. Such a hook may meet nothing else.
-    fn names_hookwatch(&self) -> bool {
+    pub(in crate::domain) fn names_hookwatch(&self) -> bool {
         let names = |text: &str| {
             let text = text.to_ascii_lowercase();
             text.contains("hookwatch") || text.contains("dryrun")

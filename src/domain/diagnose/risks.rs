@@ -8,9 +8,17 @@ use crate::domain::risk::{Risk, RiskKind};
 
 /// The risks of one hook.
 pub(super) fn risks(hook: &Hook, nodes: &BTreeMap<String, NodeState>) -> Vec<Risk> {
-    let Some((node, endpoints)) = hook.only_node() else {
-        return Vec::new();
-    };
+    let singled_out = hook.names_hookwatch().then(|| Risk {
+        kind: RiskKind::NamesHookwatch,
+        text: "Its matchConditions or objectSelector name hookwatch or dry runs: canaries do not meet it as other writes do, \
+               and it is shielded only once calls of others fail. Let it treat hookwatch like anybody else."
+            .to_owned(),
+    });
+    on_one_node(hook, nodes).into_iter().chain(singled_out).collect()
+}
+
+fn on_one_node(hook: &Hook, nodes: &BTreeMap<String, NodeState>) -> Option<Risk> {
+    let (node, endpoints) = hook.only_node()?;
     let both = (endpoints == 2).then(|| "Both backends".to_owned());
     let all = both.unwrap_or_else(|| format!("All {endpoints} backends"));
     let state = nodes.get(node).filter(|state| state.ready == Some(false));
@@ -20,7 +28,7 @@ pub(super) fn risks(hook: &Hook, nodes: &BTreeMap<String, NodeState>) -> Vec<Ris
              topologySpreadConstraints."
         );
         let kind = RiskKind::OneNode;
-        return vec![Risk { kind, text }];
+        return Some(Risk { kind, text });
     };
     let since = state
         .since
@@ -30,13 +38,13 @@ pub(super) fn risks(hook: &Hook, nodes: &BTreeMap<String, NodeState>) -> Vec<Ris
          other node has one to take over."
     );
     let kind = RiskKind::NodeNotReady;
-    vec![Risk { kind, text }]
+    Some(Risk { kind, text })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::hook::{Endpoint, ServiceState, ServiceTarget, Target};
+    use crate::domain::hook::{Endpoint, MatchCondition, ServiceState, ServiceTarget, Target};
     use crate::domain::matching::tests::hook;
     use crate::domain::time::Time;
 
@@ -101,6 +109,23 @@ mod tests {
         assert!(
             predicted.contains("is NotReady since 1970-01-01T00:00:00.000Z: this hook fails"),
             "{predicted}"
+        );
+    }
+
+    #[test]
+    fn a_hook_that_singles_hookwatch_out_is_told_of_and_one_with_other_conditions_is_not() {
+        let mut hook = on(&[Some("a"), Some("b")]);
+        let condition = |expression: &str| MatchCondition {
+            name: "theirs".to_owned(),
+            expression: expression.to_owned(),
+        };
+        hook.match_conditions = vec![condition("request.userInfo.username != 'somebody'")];
+        assert_eq!(risks(&hook, &nodes(true)), []);
+        hook.match_conditions = vec![condition("request.userInfo.username.endsWith(':hookwatch')")];
+        let told = one(&hook, &nodes(true), RiskKind::NamesHookwatch);
+        assert!(
+            told.contains("canaries do not meet it as other writes do"),
+            "{told}"
         );
     }
 
