@@ -106,6 +106,7 @@ fn deposed(arrives_first: bool) {
         let cut_off = Arc::new(AtomicBool::new(false));
         let is_over = Arc::new(AtomicBool::new(false));
         let (is_cut_off, over) = (Arc::clone(&cut_off), Arc::clone(&is_over));
+        let led = Arc::clone(&cut_off);
         let ways = [
             Between::start(&lab.kubeconfig, move |write| match write.target {
                 _ if over.load(Ordering::SeqCst) => Fate::Pass,
@@ -117,7 +118,12 @@ fn deposed(arrives_first: bool) {
                 Target::Ledger => Fate::Pass,
             })
             .await,
-            Between::start(&lab.kubeconfig, |_| Fate::Pass).await,
+            // A replica that does not lead may shield, too, and would come first where the one that leads is slow.
+            Between::start(&lab.kubeconfig, move |_| match led.load(Ordering::SeqCst) {
+                true => Fate::Pass,
+                false => Fate::Lost,
+            })
+            .await,
         ];
         let mut engines = Vec::new();
         for between in &ways {
