@@ -71,7 +71,7 @@ impl Observations {
 
     /// Takes a finished canary in.
     pub fn take_canary(&mut self, report: CanaryReport) {
-        // Without an answer to the update nobody knows whether there was anything to update.
+        // An update without an answer does not tell whether there was anything to update.
         let tells = report.created || report.outcome.is_heard();
         let is_news = tells && self.coverage.written(report.target, report.created);
         if let Some(inventory) = self.inventory.as_ref().filter(|_| is_news) {

@@ -1,4 +1,4 @@
-//! docs/security.md: each test that it names is there, so that nobody relies on what is not held any more.
+//! docs/security.md: each test that it names exists.
 
 use std::collections::BTreeSet;
 

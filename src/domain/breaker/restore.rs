@@ -262,7 +262,8 @@ impl Breaker {
     }
 }
 
-/// Until when a person wants a bypass that they made. What asks for more than anybody can ask for, nobody asked for.
+/// Until when a person wants a bypass that they made. `break` takes no longer time than [`LONGEST_BY_HAND`]: more than that was
+/// not asked for by a person.
 pub(super) fn wanted_by_hand(view: &View, now: Time) -> Option<Time> {
     let until = view.by_hand_until.filter(|until| now < *until)?;
     (until.since(now) <= LONGEST_BY_HAND).then_some(until)

@@ -57,22 +57,24 @@ pub(super) struct Here<'a> {
 }
 
 impl<'a> Here<'a> {
+    /// Every webhook that has a name.
+    pub(super) fn all(object: &'a Value) -> impl Iterator<Item = Self> {
+        let hooks = object.get("webhooks").and_then(Value::as_array);
+        let hooks = hooks.into_iter().flatten().enumerate();
+        hooks.filter_map(move |(index, hook)| {
+            Some(Self {
+                object,
+                webhook: hook["name"].as_str()?,
+                index,
+                hook,
+            })
+        })
+    }
+
     /// Finds a webhook by its name; with how many there are.
     pub(super) fn find(object: &'a Value, webhook: &'a str) -> (Option<Self>, usize) {
-        let hooks = object
-            .get("webhooks")
-            .and_then(Value::as_array)
-            .map_or(&[][..], Vec::as_slice);
-        let mut found = hooks
-            .iter()
-            .enumerate()
-            .filter(|(_, hook)| hook["name"] == webhook);
-        let first = found.next().map(|(index, hook)| Self {
-            object,
-            webhook,
-            index,
-            hook,
-        });
+        let mut found = Self::all(object).filter(|here| here.webhook == webhook);
+        let first = found.next();
         let count = usize::from(first.is_some()) + found.count();
         (first, count)
     }

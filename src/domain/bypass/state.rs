@@ -124,7 +124,7 @@ impl Entry {
 
     /// What a field was set to by hookwatch, `None` where it was not. Where there is an original and nothing legible says
     /// what came in its place, it is what the rung [`Rung::Ignore`] means. No release sets another `failurePolicy` than
-    /// `Ignore`: from there every way back makes the hook stricter, whatever somebody writes here.
+    /// `Ignore`: from there every way back makes the hook stricter, whatever the annotation says.
     pub fn applied(&self, field: &str) -> Option<Value> {
         let said = match self.0.get("applied") {
             Some(Value::Object(applied)) => applied.get(field).cloned(),

@@ -115,7 +115,7 @@ fn a_bypass_that_comes_back_with_an_old_copy_of_the_object_goes_at_once_unless_i
         assert_eq!(incident.shown.is_ours(), fails, "{:?}", incident.changes);
         let line = &incident.ledger.1.entries[&hook()];
         let again = u8::from(fails);
-        assert_eq!(line.relapses, 2 + again, "nobody's copy is a relapse");
+        assert_eq!(line.relapses, 2 + again, "an old copy is no relapse");
     }
 }
 

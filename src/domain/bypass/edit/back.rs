@@ -10,8 +10,7 @@ use crate::domain::bypass::state::{Entry, Fields, State};
 use crate::domain::bypass::{Phase, ownership};
 use crate::domain::time::Time;
 
-/// Puts back the fields that still hold what hookwatch put there, and writes down that none is hookwatch's any more. None
-/// becomes weaker by it, whatever is written down: no `Fail` becomes `Ignore`, and no timeout shorter than it is.
+/// Puts back the fields that still hold what hookwatch put there, and writes down that none is hookwatch's any more.
 pub(super) fn put_back(page: &mut Page<'_>, entry: &mut Entry) -> Result<(), Refusal> {
     let ours = page.here.still_applied(entry);
     if !ours.is_empty() {
@@ -24,6 +23,8 @@ pub(super) fn put_back(page: &mut Page<'_>, entry: &mut Entry) -> Result<(), Ref
     Ok(())
 }
 
+/// Puts fields back. None becomes weaker by it, whatever the annotation says: no `Fail` becomes `Ignore` ([`Entry::applied`]),
+/// and no timeout becomes shorter than it is.
 fn fields_back(page: &mut Page<'_>, ours: &[&str], original: Option<&Fields>) -> Result<(), Refusal> {
     let Some(original) = original else {
         return Err(Refusal::OriginalUnknown(ours.join(" and ")));
@@ -141,27 +142,11 @@ pub(super) fn restore(here: &Here<'_>, now: Time, copy: Option<&Fields>) -> Resu
 /// The other webhooks of the object.
 fn others<'a>(here: &Here<'a>) -> impl Iterator<Item = Here<'a>> {
     let index = here.index;
-    all(here.object).filter(move |other| other.index != index)
+    Here::all(here.object).filter(move |other| other.index != index)
 }
 
-fn all(object: &Value) -> impl Iterator<Item = Here<'_>> {
-    let hooks = object.get("webhooks").and_then(Value::as_array);
-    hooks
-        .into_iter()
-        .flatten()
-        .enumerate()
-        .filter_map(move |(index, hook)| {
-            Some(Here {
-                object,
-                webhook: hook["name"].as_str()?,
-                index,
-                hook,
-            })
-        })
-}
-
-/// The fence lets the annotation go only once no condition of hookwatch's is left: one that went along with a webhook that
-/// somebody has renamed is taken away first. Nothing else may be written down when this is asked.
+/// Takes away a condition that nothing explains, as a renamed webhook has one. The fence refuses to let the annotation go
+/// before that. For an object of which nothing else is written down.
 fn unexplained_first<'a>(
     mut webhooks: impl Iterator<Item = Here<'a>>,
     now: Time,
@@ -186,7 +171,7 @@ pub(super) fn of_gone(object: &Value, webhook: &str, now: Time) -> Result<Plan, 
         Ok(_) | Err(_) => return Ok(Plan::Gone),
     };
     if text.is_none()
-        && let Some(first) = unexplained_first(all(object), now)
+        && let Some(first) = unexplained_first(Here::all(object), now)
     {
         return first;
     }

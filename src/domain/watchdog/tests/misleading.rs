@@ -411,7 +411,7 @@ fn a_canary_speaks_for_and_against_those_hooks_alone_that_are_asked_about_what_i
         (met(&incident, &creations), met(&incident, &updates))
     };
     assert_eq!(report(true, CanaryOutcome::Written), (true, false));
-    // An update that nobody answered may have been one of nothing.
+    // An update without an answer may have been one of nothing.
     assert_eq!(report(false, CanaryOutcome::TimedOut), (true, false));
     assert_eq!(report(false, CanaryOutcome::Written), (false, true));
 }
