@@ -218,6 +218,8 @@ fn cost(evidence: &Evidence<'_>, cause: Option<Cause>) -> Option<Duration> {
             refused.max(counted(evidence.counters.failed_mean))
         }
         Cause::Slow => match (&evidence.slowness, &evidence.probes) {
+            // Calls of before it was slow count into the mean as well: probes may know better what each of them costs now.
+            (Some(slowness), Probes::Slow { least, .. }) => counted(Some(slowness.mean)).max(Some(*least)),
             (Some(slowness), _) => counted(Some(slowness.mean)),
             (None, Probes::Slow { took, .. }) => Some(*took),
             _ => None,

@@ -23,6 +23,8 @@ pub enum Probes<'a> {
     Slow {
         /// How long the slowest took.
         took: Duration,
+        /// How long the quickest took; nothing where one answers in time.
+        least: Duration,
         /// Since when.
         since: Time,
     },
@@ -69,7 +71,11 @@ impl<'a> Probes<'a> {
             (Some(worst), _) if dead.len() == of => Self::All { worst, dead },
             (Some(_), _) if answers() => Self::Some { dead, of },
             (Some(_), _) => Self::NoData,
-            (None, Some(&(took, since))) => Self::Slow { took, since },
+            (None, Some(&(took, since))) => {
+                let least = slow.iter().map(|(took, _)| *took).min();
+                let least = least.filter(|_| alive.is_empty()).unwrap_or_default();
+                Self::Slow { took, least, since }
+            }
             (None, None) if alive.is_empty() => Self::NoData,
             (None, None) => {
                 let endpoints = backends.iter().filter(|(backend, _)| backend.path != ClusterIp);

@@ -181,7 +181,7 @@ rules! {
     };
     /// Probes are answered late, a canary took as long, and the API server has counted nothing since.
     "slow-probes-and-canary", Failing, 0.95 0.92, words::slow_canary, |e| {
-        let Probes::Slow { since, took } = e.probes else { return None };
+        let Probes::Slow { since, took, .. } = e.probes else { return None };
         e.late_probes()?.when(e.is_admission() && e.canary_is_as_slow((since, took)))
     };
     /// No backend of anything answers: the fault may be hookwatch's own.

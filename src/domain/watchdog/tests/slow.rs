@@ -73,3 +73,28 @@ fn a_few_calls_that_took_too_long_are_no_hang_where_every_backend_answers() {
     assert_eq!(speak(4.0), BTreeSet::new());
     assert_eq!(speak(20.0), BTreeSet::from([Witness::Canary, Witness::Counters]));
 }
+
+#[test]
+fn what_a_slow_webhook_costs_now_is_told_by_probes_while_its_mean_still_holds_quick_calls() {
+    let effect = |slow: &[usize]| {
+        let opa = hook("opa", 2);
+        let mut incident = Incident::calm(&[&opa]);
+        for second in [18, 24, 30] {
+            for backend in 0..2 {
+                let took = if slow.contains(&backend) { 5_500 } else { 5 };
+                incident.probe_taking(second * SECOND - took, took, &opa, backend, alive());
+            }
+            // As many calls are answered at once as are after 5.5 s.
+            incident.count_writes(10.0, 2.755, 0.004);
+            incident.count_calls("opa", 10.0, 2.75);
+            incident.scrape(second * SECOND);
+            incident.tick(second * SECOND + 10);
+        }
+        let verdict = incident.verdict(30 * SECOND + 200, "opa");
+        assert_eq!((verdict.health, verdict.cause), (Health::Failing, Some(Cause::Slow)));
+        verdict.effect
+    };
+    assert_eq!(effect(&[0, 1]), HookEffect::Blocking);
+    // Some requests wait so long, and others do not.
+    assert_eq!(effect(&[0]), HookEffect::Delaying);
+}
