@@ -217,6 +217,7 @@ fn a_bypass_that_is_found_at_the_start_is_brought_back_when_its_hook_is_well() {
                 version: "0.0.1".to_owned(),
             },
             match_conditions: true,
+            fenced: true,
         };
         let why = Why {
             reason: "It hung.".to_owned(),

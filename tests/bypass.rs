@@ -16,7 +16,7 @@ mod shielding;
 
 use assert_cmd::Command;
 use bypassing::{
-    applied, assert_restored, every_rung_comes_and_goes, killed_anywhere_is_brought_back,
+    applied, assert_restored, author_of, every_rung_comes_and_goes, ignore, killed_anywhere_is_brought_back,
     one_that_is_lost_is_made_good, read, straight, validating, wish,
 };
 use cutting::{Cutting, Fate, author, hand};
@@ -119,7 +119,8 @@ async fn a_hook_that_frames_another_in_what_it_says_accuses_itself_alone() {
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_is_killed_between_any_two_requests_leaves_what_can_be_brought_back() {
     let lab = lab().await;
-    let places = killed_anywhere_is_brought_back(&lab.client, &a()).await;
+    let bypasses = [wish(Rung::Shield), wish(Rung::Skip), ignore()];
+    let places = killed_anywhere_is_brought_back(&lab.client, &a(), &bypasses).await;
     assert!(places > 50, "{places} places");
 }
 
@@ -193,7 +194,7 @@ async fn whoever_keeps_changing_the_object_is_given_way_to() {
     let report = cutting
         .hand()
         .await
-        .carry_out(&a(), &wish(Rung::Ignore), &author())
+        .carry_out(&a(), &ignore(), &author_of(&ignore()))
         .await;
     assert_eq!(report.outcome, Outcome::Contended, "{:?}", report.steps);
     assert!(
@@ -211,6 +212,15 @@ fn with_time(seconds: u64) -> Value {
     hook("a.example.com", "Fail", seconds, json!([]))
 }
 
+/// A configuration whose webhook has no room for another match condition.
+async fn full(lab: &Lab) {
+    let full: Vec<Value> = (0..64)
+        .map(|index| json!({"name": format!("c{index}"), "expression": "true"}))
+        .collect();
+    let hooks = vec![hook("a.example.com", "Fail", 10, json!(full))];
+    create(&lab.client, HookKind::Validating, "full", json!({}), hooks).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_must_not_be_touched_is_refused_and_stays_as_it_is() {
     let lab = lab().await;
@@ -223,17 +233,7 @@ async fn what_must_not_be_touched_is_refused_and_stays_as_it_is() {
         vec![hook("a.example.com", "Fail", 10, json!([]))],
     )
     .await;
-    let full: Vec<Value> = (0..64)
-        .map(|index| json!({"name": format!("c{index}"), "expression": "true"}))
-        .collect();
-    create(
-        &lab.client,
-        HookKind::Validating,
-        "full",
-        json!({}),
-        vec![hook("a.example.com", "Fail", 10, json!(full))],
-    )
-    .await;
+    full(&lab).await;
     let hand = straight(&lab.client);
     for (configuration, refusal) in [("off", Refusal::OptedOut), ("full", Refusal::ConditionsFull(64))] {
         let hook = validating(configuration, "a.example.com");
@@ -310,24 +310,31 @@ async fn a_person_bypasses_a_hook_and_brings_it_back_without_a_daemon() {
     );
     assert_eq!(read(&hand, &a()).await, original, "nobody agreed");
 
-    let asked = [
-        &["break"],
-        &hook[..],
-        &why,
-        &["--rung", "ignore", "--for", "1h", "--yes"],
-    ]
-    .concat();
-    let (code, shown, said) = terminal.run(&asked).await;
+    let asked = |rung| {
+        [
+            &["break"],
+            &hook[..],
+            &why,
+            &["--rung", rung, "--for", "1h", "--yes"],
+        ]
+        .concat()
+    };
+    let (code, _, said) = terminal.run(&asked("ignore")).await;
     assert!(
-        code == Some(0) && shown.contains("bypassed (ignore) until"),
+        code == Some(1) && said.contains("use --rung skip"),
+        "{code:?} {said}"
+    );
+    assert_eq!(
+        read(&hand, &a()).await,
+        original,
+        "a match condition can be added"
+    );
+    let (code, shown, said) = terminal.run(&asked("skip")).await;
+    assert!(
+        code == Some(0) && shown.contains("bypassed (skip) until") && shown.contains("goes by it"),
         "{code:?} {shown} {said}"
     );
-    assert!(
-        shown.contains("- \"Fail\"") && shown.contains("+ \"Ignore\"") && shown.contains("goes by it"),
-        "{shown}"
-    );
     let bypassed = read(&hand, &a()).await;
-    assert_eq!(bypassed["webhooks"][0]["failurePolicy"], "Ignore");
     let text = bypassed["metadata"]["annotations"][STATE_ANNOTATION]
         .as_str()
         .unwrap();
@@ -379,6 +386,48 @@ async fn a_person_bypasses_a_hook_and_brings_it_back_without_a_daemon() {
         code == Some(0) && shown.contains("Nothing to restore."),
         "{code:?} {shown}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_person_has_failures_ignored_where_no_condition_can_be_added_and_ends_that() {
+    let lab = lab().await;
+    full(&lab).await;
+    let (terminal, hand) = (Terminal::new(&lab), straight(&lab.client));
+    let hook = validating("full", "a.example.com");
+    let original = read(&hand, &hook).await;
+    let asked = [
+        "break",
+        "full/a.example.com",
+        "--reason",
+        "x",
+        "--yes",
+        "--rung",
+        "ignore",
+    ];
+    let (code, shown, said) = terminal.run(&[&asked[..], &["--for", "1s"]].concat()).await;
+    assert!(
+        code == Some(0) && shown.contains("bypassed (ignore) until"),
+        "{code:?} {shown} {said}"
+    );
+    assert!(
+        shown.contains("- \"Fail\"") && shown.contains("+ \"Ignore\""),
+        "{shown}"
+    );
+    let ignored = read(&hand, &hook).await;
+    let fields = |object: &Value| {
+        (
+            object["webhooks"][0]["failurePolicy"].clone(),
+            object["webhooks"][0]["timeoutSeconds"].clone(),
+        )
+    };
+    assert_eq!(fields(&ignored), (json!("Ignore"), json!(1)));
+    tokio::time::sleep(std::time::Duration::from_millis(1_100)).await;
+    let (code, shown, said) = terminal.run(&["restore", "--expired", "--yes"]).await;
+    assert!(
+        code == Some(0) && shown.contains("- \"Ignore\""),
+        "{code:?} {shown} {said}"
+    );
+    assert_restored(&read(&hand, &hook).await, &original, "ignored by hand");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -452,7 +501,7 @@ async fn nonsense_on_one_object_is_told_and_keeps_nothing_else_from_coming_back(
     let original = read(&hand, &a()).await;
     let mutating = HookId::new(HookKind::Mutating, "policy", "a.example.com");
     applied(&hand, &a(), &wish(Rung::Skip)).await;
-    applied(&hand, &mutating, &wish(Rung::Ignore)).await;
+    applied(&hand, &mutating, &ignore()).await;
     let spoiled = json!({"metadata": {"annotations": {STATE_ANNOTATION: "by hand"}}});
     change(&lab.client, &a(), spoiled).await;
     let broken = read(&hand, &mutating).await["metadata"]["annotations"][STATE_ANNOTATION].clone();

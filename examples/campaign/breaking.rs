@@ -41,8 +41,6 @@ pub enum Farthest {
     Shield,
     /// Hooks are skipped where a shield does not give the writes back
     Skip,
-    /// And on releases without match conditions their failures are ignored
-    Ignore,
 }
 
 impl Farthest {
@@ -52,7 +50,6 @@ impl Farthest {
         let rungs: &[Rung] = match self {
             Self::Shield => &[Rung::Shield],
             Self::Skip => &[Rung::Shield, Rung::Skip],
-            Self::Ignore => &[Rung::Shield, Rung::Skip, Rung::Ignore],
         };
         let names = cluster.hooks.iter().map(|hook| &*hook.id.configuration);
         let named = PolicyRule {

@@ -121,7 +121,6 @@ fn forms(incident: &Incident, acts: &[Act]) -> Vec<Timeline<Form>> {
             To::Probation => Form::OnProbation,
             To::Bypass(Rung::Shield) => Form::Shielded,
             To::Bypass(Rung::Skip) => Form::Skipped,
-            To::Bypass(Rung::Ignore) => Form::Ignored,
         };
         forms[act.hook].set(act.at, form);
     }

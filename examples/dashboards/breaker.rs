@@ -56,7 +56,8 @@ fn would_bypass() -> Panel {
 fn states() -> Panel {
     Panel::lines(
         "Webhooks by where they stand",
-        "Those that the breaker has to do with. contested: somebody keeps taking the bypass away, and it has stopped.",
+        "Those that the breaker has to do with. contested: somebody keeps taking the bypass away, and it has stopped. ignored: failures are ignored by hand, and \
+         an administrator takes that back.",
         "short",
     )
     .query(

@@ -15,7 +15,7 @@ use super::engine::clock;
 use super::progress::during;
 use super::{BAD_USAGE, Output};
 use crate::domain::announcement::of_action;
-use crate::domain::bypass::edit::{Author, Plan, Refusal, Why, Wish};
+use crate::domain::bypass::edit::{Author, Plan, Refusal, Why, Wish, plan};
 use crate::domain::bypass::{Phase, Standing, Writer, touched};
 use crate::domain::hook::{HookId, HookKind};
 use crate::domain::time::Time;
@@ -68,10 +68,7 @@ pub async fn break_hook(arguments: BreakArguments) -> anyhow::Result<ExitCode> {
         evidence: vec!["It was asked for by hand.".to_owned()],
         expires: Some(now + arguments.at_most),
     };
-    let wish = Wish::Bypass {
-        rung: arguments.rung,
-        why,
-    };
+    let wish = arguments.rung.wish(why);
     let found = match session.find(&arguments.target, arguments.kind).await {
         Ok(found) => found,
         Err(why) => return session.usage(&why),
@@ -90,14 +87,11 @@ pub async fn break_hook(arguments: BreakArguments) -> anyhow::Result<ExitCode> {
 /// When there is no way to the cluster.
 pub async fn plan_hook(arguments: PlanArguments) -> anyhow::Result<ExitCode> {
     let mut session = Session::open(arguments.cluster).await?;
-    let wish = Wish::Bypass {
-        rung: arguments.rung,
-        why: Why {
-            reason: "It was asked for by hand.".to_owned(),
-            evidence: Vec::new(),
-            expires: None,
-        },
-    };
+    let wish = arguments.rung.wish(Why {
+        reason: "It was asked for by hand.".to_owned(),
+        evidence: Vec::new(),
+        expires: None,
+    });
     let (hook, object) = match session.find(&arguments.target, arguments.kind).await {
         Ok(found) => found,
         Err(why) => return session.usage(&why),
@@ -186,6 +180,7 @@ impl Session {
                 version: env!("CARGO_PKG_VERSION").to_owned(),
             },
             match_conditions: during("asking for the version", knows_match_conditions(&connection)).await,
+            fenced: false,
         };
         let clock = clock();
         Ok(Self {
@@ -258,7 +253,7 @@ impl Session {
 
     /// Shows what would be changed. Whether there is anything to do.
     async fn show(&mut self, hook: &HookId, object: &serde_json::Value, wish: &Wish) -> bool {
-        match self.hand.plan(object, hook, wish, &self.author).await {
+        match plan(object, &hook.webhook, wish, &self.author, (self.clock)()) {
             Ok(Plan::Edit(edit)) => {
                 self.say(&show::changes(hook, &edit.changes));
                 true
@@ -391,6 +386,8 @@ fn is_over(standing: &Standing, now: Time) -> bool {
         Standing::Bypassed { entry, .. } | Standing::Reverted { entry } => {
             entry.expires().is_some_and(|expires| expires <= now)
         }
+        // A shield that was put up and taken away meanwhile has cost it the time that was said.
+        Standing::Ignored { entry } => entry.expires().is_none_or(|expires| expires <= now),
         Standing::Original | Standing::OursWithoutAnnotation { .. } | Standing::Gone { .. } => true,
         // It cannot be brought back, and that is said.
         Standing::Twice => true,

@@ -85,7 +85,7 @@ pub struct DemoArguments {
     /// for a hook that blocks writes, 45 s for one that delays them.
     #[arg(long)]
     pub with_prometheus: bool,
-    /// Let the daemon bypass the culprit, so far and no farther: shield, skip or ignore
+    /// Let the daemon bypass the culprit, so far and no farther: shield or skip
     #[arg(
         long,
         value_name = "RUNG",

@@ -44,6 +44,9 @@ impl Daemon {
                 "the page and the API are for this host alone; serve.tokenFile or serve.clientCAFile lets others in"
             );
         }
+        for warning in &config.warnings {
+            tracing::warn!("{warning}");
+        }
         let engine = Engine::start_with(&config, Settings::from_environment()).await?;
         let shown = Shown {
             assessment: engine.assessment.clone(),

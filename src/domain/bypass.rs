@@ -25,7 +25,7 @@ use std::time::Duration;
 
 pub use draft::escaped;
 pub use rung::{Phase, Rung};
-pub use standing::{Standing, original_of, standing, state, touched};
+pub use standing::{Standing, standing, state, touched};
 pub use state::{Entry, Fields, State, Unreadable, Writer};
 
 use self::spare::Spare;
@@ -45,8 +45,8 @@ pub enum Condition {
 /// What every name of a condition of hookwatch's begins with.
 pub const CONDITION_PREFIX: &str = "hookwatch.dev/";
 
-/// The annotation on a configuration in which a bypass is written down; beside a webhook's match conditions,
-/// `failurePolicy` and `timeoutSeconds` all that hookwatch may change.
+/// The annotation on a configuration in which a bypass is written down; beside a webhook's match conditions all that the
+/// daemon may change.
 pub const STATE_ANNOTATION: &str = "hookwatch.dev/bypass";
 
 /// The annotation by whose value `off` an object's owner keeps hookwatch from changing it.
@@ -61,11 +61,15 @@ pub const LEDGER: &str = "hookwatch-ledger";
 /// The field manager of every write of hookwatch's. The fence lets no other gain ownership of a field.
 pub const FIELD_MANAGER: &str = "hookwatch";
 
+/// `timeoutSeconds` of a webhook whose failures a person has had ignored: the least that the API server takes, for every
+/// call of a webhook that hangs still waits so long.
+pub const IGNORE_SECONDS: u64 = 1;
+
 /// How the original of a webhook's `failurePolicy` and `timeoutSeconds` stands in [`STATE_ANNOTATION`]: as a whole
 /// JSON string.
 ///
-/// The fence splits the annotation at its quotes, lets only what is true be written down, and lets these fields go
-/// back only to what is.
+/// The fence splits the annotation at its quotes. It lets nobody whom it is around write such a string down, nor forget
+/// one as long as the webhook's failures are ignored.
 pub fn original(webhook: &str, failure_policy: &str, timeout_seconds: u64) -> String {
     format!("{webhook}={failure_policy}/{timeout_seconds}")
 }

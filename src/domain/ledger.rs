@@ -5,19 +5,16 @@
 //! `admission/plugin/webhook/predicates/rules/rules.go`), so no webhook that the API serves can block one.
 //!
 //! Replicas of different releases read each other's ledgers. What a release does not know it keeps as it is: that is
-//! the room for what later ones will write down there, such as that a person has frozen the breaker, or the originals
-//! of bypassed hooks.
+//! the room for what later ones will write down there.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::breaker::book::{self, Book};
 use super::canary::bounded;
-use super::hook::HookId;
 use super::leadership::{Bid, Record};
 
 /// The object that holds it, a ValidatingWebhookConfiguration.
@@ -28,8 +25,6 @@ pub const ANNOTATION: &str = "hookwatch.dev/ledger";
 pub const MAX_BYTES: usize = 128 << 10;
 /// Longest identity that is believed, in bytes: that of a Pod's name and a suffix.
 const MAX_IDENTITY: usize = 300;
-/// Where originals stand in it.
-const ORIGINALS: &str = "originals";
 /// The layout that this release writes.
 const VERSION: u64 = 1;
 
@@ -134,45 +129,22 @@ impl Reading {
         }
     }
 
-    /// The annotation with this book in it, and with the originals of the fields that bypasses of now have changed: a
-    /// second copy, for whoever finds that the first, on the object itself, is gone. None when it would be larger than
-    /// [`MAX_BYTES`], or what is there cannot be read.
-    pub fn with_book(&self, book: &Book, originals: &BTreeMap<HookId, String>) -> Option<String> {
+    /// The annotation with this book in it. None when it would be larger than [`MAX_BYTES`], or what is there cannot be
+    /// read.
+    pub fn with_book(&self, book: &Book) -> Option<String> {
         let Self::Ledger(ledger) = self else { return None };
         let mut ledger = ledger.clone();
         ledger.version = ledger.version.max(VERSION);
-        let mut put = |key: &str, value: Option<Value>| match value {
-            Some(value) => _ = ledger.rest.insert(key.to_owned(), value),
-            None => _ = ledger.rest.remove(key),
-        };
-        let is_empty = *book == Book::default();
-        put(
-            book::KEY,
-            match is_empty {
-                true => None,
-                false => Some(serde_json::to_value(book).ok()?),
-            },
-        );
-        let lines = originals
-            .iter()
-            .map(|(hook, original)| json!({"hook": hook, "original": original}));
-        let lines: Vec<Value> = lines.collect();
-        put(ORIGINALS, (!lines.is_empty()).then(|| lines.into()));
+        match *book == Book::default() {
+            true => _ = ledger.rest.remove(book::KEY),
+            false => {
+                _ = ledger
+                    .rest
+                    .insert(book::KEY.to_owned(), serde_json::to_value(book).ok()?)
+            }
+        }
         let text = serde_json::to_string(&ledger).ok()?;
         (text.len() <= MAX_BYTES).then_some(text)
-    }
-
-    /// The originals that were written down beside the book, each as it stands on the object.
-    pub fn originals(&self) -> BTreeMap<HookId, String> {
-        let Self::Ledger(ledger) = self else {
-            return BTreeMap::new();
-        };
-        let lines = ledger.rest.get(ORIGINALS).and_then(Value::as_array);
-        let read = |line: &Value| {
-            let hook = HookId::deserialize(&line["hook"]).ok()?;
-            Some((hook, line["original"].as_str()?.to_owned()))
-        };
-        lines.into_iter().flatten().filter_map(read).collect()
     }
 
     /// The annotation with this bid in it; `now` is the wall clock's time as people write it. None when it would be
@@ -206,6 +178,7 @@ impl Reading {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use serde_json::json;
 
     const NOW: &str = "2026-11-21T00:11:02Z";
 
@@ -277,23 +250,21 @@ mod tests {
     }
 
     #[test]
-    fn a_book_and_originals_stand_beside_the_actor_and_neither_costs_the_other_anything() {
+    fn a_book_stands_beside_the_actor_and_neither_costs_the_other_anything() {
         let first = Reading::of(None).with(&bid(Some("a")), NOW).expect("it fits");
         let reading = Reading::of(Some(&first));
         assert_eq!(reading.book(), Ok(Book::default()));
-        let hook = HookId::new(crate::domain::hook::HookKind::Validating, "c", "w");
         let book = Book {
             begun: vec![crate::domain::time::Time::from_unix_millis(4)],
             ..Book::default()
         };
-        let originals = BTreeMap::from([(hook, "w=Fail/10".to_owned())]);
-        let text = reading.with_book(&book, &originals).expect("it fits");
+        let text = reading.with_book(&book).expect("it fits");
         let reading = Reading::of(Some(&text));
         assert_eq!(reading.record("2").holder.as_deref(), Some("a"));
         let renewed = reading.with(&bid(Some("b")), NOW).expect("it fits");
         let reading = Reading::of(Some(&renewed));
-        assert_eq!((reading.book(), reading.originals()), (Ok(book), originals));
-        let emptied = reading.with_book(&Book::default(), &BTreeMap::new());
+        assert_eq!(reading.book(), Ok(book));
+        let emptied = reading.with_book(&Book::default());
         assert_eq!(value(emptied)["actor"]["identity"], "b");
     }
 
@@ -302,7 +273,7 @@ mod tests {
         assert!(Reading::of(Some(r#"{"breaker": 3}"#)).book().is_err());
         let nonsense = Reading::of(Some("nonsense"));
         assert!(nonsense.book().is_err());
-        assert_eq!(nonsense.with_book(&Book::default(), &BTreeMap::new()), None);
+        assert_eq!(nonsense.with_book(&Book::default()), None);
     }
 
     #[test]

@@ -41,7 +41,6 @@ impl From<Rung> for Way {
         match rung {
             Rung::Shield => Self::Shielded,
             Rung::Skip => Self::Skipped,
-            Rung::Ignore => Self::FailedOpen,
         }
     }
 }

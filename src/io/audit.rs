@@ -49,6 +49,7 @@ impl Record {
     pub fn new(hook: &HookId, wish: &Wish, author: &Author, report: &Report, time: Time) -> Self {
         let (action, rung, reason) = match wish {
             Wish::Bypass { rung, why } => ("bypass", Some(rung.as_str()), Some(why.reason.clone())),
+            Wish::Ignore { why } => ("bypass", Some("ignore"), Some(why.reason.clone())),
             Wish::Probation => ("probation", None, None),
             Wish::Restore => ("restore", None, None),
         };

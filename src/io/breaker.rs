@@ -4,7 +4,6 @@
 //! by somebody else after a crash: an answer that was lost is found out by reading again, and a conflict by planning
 //! again. Nothing here decides whether anything should be done.
 
-mod copy;
 mod once;
 mod request;
 mod servers;
@@ -20,7 +19,6 @@ use tokio::time::{Instant, sleep};
 
 use self::request::{Reply, heard, is_conflict, list, patch, read_anew, send};
 use super::Clock;
-use crate::domain::bypass::Fields;
 use crate::domain::bypass::edit::{Author, Change, Edit, Plan, Refusal, Wish, plan};
 use crate::domain::hook::{HookId, HookKind};
 
@@ -285,8 +283,6 @@ struct Way<'a> {
     until: Instant,
     wait: Duration,
     steps: Vec<Step>,
-    /// The second copy of the original, once it was asked for.
-    copy: Option<Option<Fields>>,
 }
 
 impl<'a> Way<'a> {
@@ -296,7 +292,6 @@ impl<'a> Way<'a> {
             until: Instant::now() + hand.patience.whole,
             wait: hand.patience.first_wait,
             steps: Vec::new(),
-            copy: None,
         }
     }
 
@@ -310,7 +305,7 @@ impl<'a> Way<'a> {
                 Ok(None) => return Outcome::Gone,
                 Err(outcome) => return outcome,
             };
-            let planned = self.plan(&object, hook, wish, author).await;
+            let planned = plan(&object, &hook.webhook, wish, author, (self.hand.clock)());
             report.object = Some(object);
             if let Some(sent) = unclear.take()
                 && !matches!(&planned, Ok(Plan::Edit(edit)) if edit.changes == sent.changes)
@@ -334,7 +329,7 @@ impl<'a> Way<'a> {
                     self.steps.push(Step::Applied { server });
                     report.changes.extend(edit.changes);
                     wrote = true;
-                    let settled = match self.plan(&object, hook, wish, author).await {
+                    let settled = match plan(&object, &hook.webhook, wish, author, (self.hand.clock)()) {
                         Ok(Plan::AlreadySo | Plan::Gone) => true,
                         // One that does not know a field leaves it out without a word.
                         _ if edit.last => {

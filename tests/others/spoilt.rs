@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use hookwatch::domain::bypass::{Rung, STATE_ANNOTATION};
+use hookwatch::domain::bypass::{CONDITION_PREFIX, Rung, STATE_ANNOTATION};
+use hookwatch::domain::verdict::Assessment;
 use hookwatch::lab::backend::Behaviour;
 use serde_json::{Value, json};
 
-use super::daemon::{HOOK, Lab, NEIGHBOUR, annotation, assert_is, metrics, place, standing};
+use super::daemon::{HOOK, Lab, NEIGHBOUR, annotation, assert_is, metrics, place, standing, until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_changed_is_said_with_the_reason_and_bypassed_as_soon_as_it_can_be() {
@@ -70,24 +71,35 @@ async fn what_cannot_be_changed_is_said_with_the_reason_and_bypassed_as_soon_as_
     engine.stop().await;
 }
 
+/// What only a person does, and the fence lets no daemon take back.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_original_that_is_spoilt_comes_back_from_the_ledger() {
+async fn a_webhook_whose_failures_a_person_has_ignored_is_told_of_with_the_command_and_shielded_all_the_same()
+{
     let lab = Lab::start().await;
-    let engine = lab.daemon(&[Rung::Ignore]).await;
+    let engine = lab.daemon(&[Rung::Shield]).await;
+    let at = place(&lab.original, HOOK.webhook());
+    lab.ignored_by_hand().await;
+    let said = standing(&lab, &engine, "it is told of", |it| it.state == "ignored").await;
+    let command = format!("hookwatch restore {}", lab.target());
+    assert!(said.words.contains(&command), "{said:?}");
+    assert!(metrics(&engine).contains("hookwatch_breaker_hooks{state=\"ignored\"} 1"));
+    // Somebody gives it its time back: it keeps leaders waiting again.
+    let path = format!("/webhooks/{at}/timeoutSeconds");
+    lab.patch(json!([{"op": "replace", "path": path, "value": 10}]))
+        .await;
     lab.behave(Behaviour::HangAfterTls).await;
-    for (from, to) in [("=Fail/10", "=Fail/99"), ("\"version\"", "version")] {
-        lab.behave(Behaviour::HangAfterTls).await;
-        let bypassed = lab.bypassed(&engine).await;
-        let text = annotation(&bypassed).unwrap();
-        let spoilt = text.replace(from, to);
-        assert_ne!(text, spoilt);
-        let path = format!("/metadata/annotations/{}", STATE_ANNOTATION.replace('/', "~1"));
-        lab.patch(json!([{"op": "replace", "path": path, "value": spoilt}]))
-            .await;
-        lab.behave(Behaviour::Healthy).await;
-        let back = lab.free(&engine).await;
-        assert_is(&back, &lab.original);
-    }
+    lab.bypassed(&engine).await;
+    lab.behave(Behaviour::Healthy).await;
+    let is_left = |object: &Value| {
+        !object["webhooks"].to_string().contains(CONDITION_PREFIX) && annotation(object).is_some()
+    };
+    let left = lab.becomes(&engine, "the shield is gone", is_left).await;
+    assert_eq!(left["webhooks"][at]["failurePolicy"], "Ignore");
+    let (code, said) = lab.by_hand(&["restore", "--all", "--yes"]).await;
+    assert_eq!(code, Some(0), "{said}");
+    assert_is(&lab.read().await, &lab.original);
+    let is_over = |it: &Assessment| !it.breaker.hooks.iter().any(|it| it.state == "ignored");
+    until(&engine, "it is told of no more", is_over).await;
     engine.stop().await;
 }
 

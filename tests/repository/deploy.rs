@@ -141,9 +141,9 @@ fn the_fence_knows_our_names() {
     for word in ours.filter(|word| !word.contains(' ') && !word.contains('\\')) {
         assert!(known.contains(word), "{word} is known to the fence alone");
     }
-    // The pieces that the fence puts originals together from.
+    // By which the fence knows an original.
     assert_eq!(original("w", "Fail", 10), "w=Fail/10");
-    assert!(text.contains("b.name + \"=\" + b.failurePolicy + \"/\" + string(b.timeoutSeconds)"));
+    assert!(text.contains("text.startsWith(w.name + \"=Fail/\")"));
 }
 
 #[test]

@@ -73,7 +73,7 @@ pub fn values_of(label: &str) -> Option<Vec<&'static str>> {
             // Those of a backend.
             .chain(["alive", "slow", "wavering", "dead", "untried"])
             // Those of a hook as the breaker sees it.
-            .chain(["enforcing", "bypassed", "probation", "contested"])
+            .chain(["enforcing", "bypassed", "probation", "contested", "ignored"])
             .collect(),
         "cause" => causes
             .map(Cause::as_str)

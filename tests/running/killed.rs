@@ -84,8 +84,3 @@ fn killed_after_any_write_of_a_shield_the_next_one_brings_the_original_back() {
 fn killed_after_any_write_of_a_skip_the_next_one_brings_the_original_back() {
     killed_anywhere(Rung::Skip);
 }
-
-#[test]
-fn killed_after_any_write_of_an_ignore_the_next_one_brings_the_original_back() {
-    killed_anywhere(Rung::Ignore);
-}

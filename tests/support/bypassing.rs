@@ -1,6 +1,6 @@
 //! What a bypass and its end have to come to on any API server, whatever happens to the requests.
 
-use hookwatch::domain::bypass::edit::{Why, Wish};
+use hookwatch::domain::bypass::edit::{Author, Why, Wish};
 use hookwatch::domain::bypass::{Rung, Standing, standing, touched};
 use hookwatch::domain::hook::{HookId, HookKind};
 use hookwatch::io::breaker::{Hand, Outcome, Server, Step};
@@ -9,13 +9,29 @@ use serde_json::Value;
 
 use super::cutting::{Cutting, Fate, author, clock, hand};
 
-pub fn wish(rung: Rung) -> Wish {
-    let why = Why {
+fn why() -> Why {
+    Why {
         reason: "it hangs".to_owned(),
         evidence: vec!["every probe timed out".to_owned()],
         expires: Some(clock()() + std::time::Duration::from_secs(1_800)),
-    };
-    Wish::Bypass { rung, why }
+    }
+}
+
+pub fn wish(rung: Rung) -> Wish {
+    Wish::Bypass { rung, why: why() }
+}
+
+/// What only a person wishes for, on an API server that knows no match conditions.
+pub fn ignore() -> Wish {
+    Wish::Ignore { why: why() }
+}
+
+/// Whoever has that wish.
+pub fn author_of(wish: &Wish) -> Author {
+    Author {
+        match_conditions: !matches!(wish, Wish::Ignore { .. }),
+        ..author()
+    }
 }
 
 /// All that is not the API server's own account of writes.
@@ -41,7 +57,7 @@ pub fn assert_restored(object: &Value, original: &Value, what: &str) {
 }
 
 pub async fn applied(hand: &Hand, hook: &HookId, wish: &Wish) {
-    let report = hand.carry_out(hook, wish, &author()).await;
+    let report = hand.carry_out(hook, wish, &author_of(wish)).await;
     assert_eq!(report.outcome, Outcome::Applied, "{wish:?}: {:?}", report.steps);
 }
 
@@ -85,13 +101,13 @@ pub fn straight(client: &Client) -> Hand {
 
 /// Dies at every request there is, before and after it has arrived, and is then brought back by another process.
 /// Says at how many places.
-pub async fn killed_anywhere_is_brought_back(client: &Client, hook: &HookId) -> usize {
+pub async fn killed_anywhere_is_brought_back(client: &Client, hook: &HookId, bypasses: &[Wish]) -> usize {
     let straight = straight(client);
     let original = read(&straight, hook).await;
     let mut places = 0;
-    for rung in Rung::ALL {
+    for bypass in bypasses {
         for probation in [false, true] {
-            let mut wishes = vec![wish(rung), Wish::Restore];
+            let mut wishes = vec![bypass.clone(), Wish::Restore];
             if probation {
                 wishes.insert(1, Wish::Probation);
             }
@@ -111,7 +127,7 @@ pub async fn killed_anywhere_is_brought_back(client: &Client, hook: &HookId) -> 
                     });
                     let all_of_it = async {
                         for wish in &wishes {
-                            process.carry_out(hook, wish, &author()).await;
+                            process.carry_out(hook, wish, &author_of(wish)).await;
                         }
                     };
                     // What is dropped at that moment is what kill -9 ends.
@@ -124,12 +140,13 @@ pub async fn killed_anywhere_is_brought_back(client: &Client, hook: &HookId) -> 
                         tokio::time::sleep(std::time::Duration::from_millis(30)).await;
                     }
                     drop(process);
-                    let what = format!("{rung}, probation {probation}, request {last}, arrives {arrives}");
+                    let what =
+                        format!("{bypass:?}, probation {probation}, request {last}, arrives {arrives}");
                     let left = read(&straight, hook).await;
                     for (webhook, standing) in touched(&left) {
                         assert_eq!(webhook, &*hook.webhook, "{what}");
                         assert!(
-                            matches!(standing, Standing::Bypassed { .. }),
+                            matches!(standing, Standing::Bypassed { .. } | Standing::Ignored { .. }),
                             "{what}: {standing:?}"
                         );
                     }
@@ -164,7 +181,7 @@ pub async fn one_that_is_lost_is_made_good(client: &Client, hook: &HookId) -> us
         Fate::Misreported(500),
         Fate::Misreported(504),
     ];
-    for rung in [Rung::Shield, Rung::Ignore] {
+    for rung in Rung::ALL {
         for bad in fates {
             let mut place = 1;
             loop {

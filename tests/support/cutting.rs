@@ -174,5 +174,6 @@ pub fn author() -> Author {
             version: env!("CARGO_PKG_VERSION").to_owned(),
         },
         match_conditions: true,
+        fenced: false,
     }
 }

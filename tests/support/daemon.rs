@@ -9,11 +9,12 @@ use assert_cmd::Command;
 use hookwatch::app::config::{Config, ConfigArguments};
 use hookwatch::app::engine::{Engine, clock};
 use hookwatch::domain::breaker::HookStanding;
-use hookwatch::domain::bypass::{Rung, STATE_ANNOTATION, touched};
+use hookwatch::domain::bypass::edit::{Author, Why, Wish};
+use hookwatch::domain::bypass::{Rung, STATE_ANNOTATION, Writer, touched};
 use hookwatch::domain::fence::AutoBreak;
 use hookwatch::domain::hook::{HookId, HookKind};
 use hookwatch::domain::verdict::{Assessment, Health};
-use hookwatch::io::breaker::{Hand, Patience, Server};
+use hookwatch::io::breaker::{Hand, Outcome, Patience, Server};
 use hookwatch::lab::api::{ApiServer, ApiServerOptions};
 use hookwatch::lab::backend::Behaviour;
 use hookwatch::lab::cluster::{Cluster, LabHook, client_for};
@@ -217,6 +218,30 @@ impl Lab {
             .patch(&self.hook.configuration, &owner, &Patch::Apply(object))
             .await;
         applied.unwrap();
+    }
+
+    /// A person has the hook's failures ignored, as on an API server that knows no match conditions.
+    pub async fn ignored_by_hand(&self) {
+        let person = Author {
+            namespace: "hookwatch".to_owned(),
+            account: String::new(),
+            writer: Writer {
+                identity: "anna@desk".to_owned(),
+                version: "0.1.0".to_owned(),
+            },
+            match_conditions: false,
+            fenced: false,
+        };
+        let why = Why {
+            reason: "it hangs".to_owned(),
+            evidence: Vec::new(),
+            expires: None,
+        };
+        let report = self
+            .hand
+            .carry_out(&self.hook, &Wish::Ignore { why }, &person)
+            .await;
+        assert_eq!(report.outcome, Outcome::Applied, "{:?}", report.steps);
     }
 
     /// A person at the command line.

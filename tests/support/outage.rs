@@ -156,7 +156,7 @@ async fn apply(client: &Client, hook: LabHook, object: &Value, force: bool) -> k
     Ok(serde_json::to_value(applied).unwrap())
 }
 
-/// A daemon's configuration with the breaker on, up to a rung (`ignore`: that one alone), at the highest pace.
+/// A daemon's configuration with the breaker on, with one rung permitted, at the highest pace.
 pub fn config(kubeconfig: &Path, rung: Rung) -> Config {
     let arguments = ConfigArguments {
         kubeconfig: Some(kubeconfig.to_owned()),

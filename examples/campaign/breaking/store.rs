@@ -137,12 +137,12 @@ impl Store {
     }
 
     fn view(&self, object: &Object, id: &HookId) -> View {
-        let (shown, ignores) = match object.ours.get(&id.webhook) {
-            Some((rung, probation)) => {
-                let (rung, probation) = (*rung, *probation);
-                (Shown::Ours { rung, probation }, rung == Rung::Ignore)
-            }
-            None => (Shown::Original, false),
+        let shown = match object.ours.get(&id.webhook) {
+            Some((rung, probation)) => Shown::Ours {
+                rung: *rung,
+                probation: *probation,
+            },
+            None => Shown::Original,
         };
         View {
             version: object.version.clone(),
@@ -150,7 +150,7 @@ impl Store {
             shown,
             ceiling: Ceiling::Open,
             permit: Permit::Nothing,
-            ignores: ignores || self.ignored.contains(id),
+            ignores: self.ignored.contains(id),
             left_over: false,
             by_hand_until: None,
         }
@@ -191,7 +191,6 @@ impl Store {
                 match rung {
                     Rung::Shield => Form::Shielded,
                     Rung::Skip => Form::Skipped,
-                    Rung::Ignore => Form::Ignored,
                 }
             }
         };

@@ -13,7 +13,7 @@ const SEED: u64 = 6;
 fn reckoned(index: u64) -> Reckoning {
     let incident = draw::incident(SEED, index);
     let manner = Manner {
-        breaker: Some(Farthest::Ignore),
+        breaker: Some(Farthest::Skip),
         ..Manner::default()
     };
     score(index, &incident, &play(&incident, manner)).breaker.unwrap()
@@ -45,7 +45,7 @@ fn no_innocent_hook_is_bypassed_and_most_that_block_writes_are_and_come_back() {
 fn a_quiet_hour_sees_no_bypass() {
     let incident = draw::quiet(SEED, 1, 900 * SECOND);
     let manner = Manner {
-        breaker: Some(Farthest::Ignore),
+        breaker: Some(Farthest::Skip),
         ..Manner::default()
     };
     let broken = play(&incident, manner).broken.unwrap();

@@ -100,8 +100,7 @@ impl<'a> Writes<'a> {
     fn call(&mut self, hook: usize, replica: usize, now: At, limit: At) -> (At, bool) {
         let cluster = self.cluster;
         let spec = &cluster.hooks[hook];
-        let form = *self.forms[hook].at(now);
-        let (met, backend) = self.meet(spec, replica, now, (now + form.timeout(spec)).min(limit));
+        let (met, backend) = self.meet(spec, replica, now, (now + spec.timeout).min(limit));
         if met.keeps
             && let Some((backend, opened)) = backend
         {
@@ -111,7 +110,7 @@ impl<'a> Writes<'a> {
         }
         let passes = match met.end {
             End::Answered => !self.random.chance(*spec.denies.at(now)),
-            _ => !form.fails(spec),
+            _ => !spec.fails,
         };
         (met.ended, passes)
     }

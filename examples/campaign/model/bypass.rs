@@ -1,11 +1,6 @@
 //! What a bypass changes of a hook, as the API server goes by it.
 
-use super::cluster::HookSpec;
 use super::traffic::{Class, Place};
-use super::{At, SECOND};
-
-/// The timeout of a hook whose failures are ignored.
-const SHORT: At = SECOND;
 
 /// How a hook stands in its configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -19,31 +14,16 @@ pub enum Form {
     Skipped,
     /// A match condition spares everything but hookwatch's dry runs.
     OnProbation,
-    /// Its failures are let pass, and it is waited for briefly.
-    Ignored,
 }
 
 impl Form {
     /// Whether a write that the hook's rules match is spared the call.
     pub fn spares(self, class: &Class) -> bool {
         match self {
-            Self::Original | Self::Ignored => false,
+            Self::Original => false,
             Self::Shielded => keeps_the_control_plane_alive(class),
             Self::Skipped => true,
             Self::OnProbation => !class.dry_run,
-        }
-    }
-
-    /// Whether a call that fails is refused.
-    pub fn fails(self, spec: &HookSpec) -> bool {
-        spec.fails && self != Self::Ignored
-    }
-
-    /// How long a call may take.
-    pub fn timeout(self, spec: &HookSpec) -> At {
-        match self {
-            Self::Ignored => spec.timeout.min(SHORT),
-            _ => spec.timeout,
         }
     }
 }

@@ -111,11 +111,11 @@ fn entry(hook: &HookSpec, form: Form, service: &Service, at: At) -> Hook {
         created: None,
         target: target(hook, service, at),
         ca_bundle: Arc::from(service.bundle.at(at).to_le_bytes().as_slice()),
-        failure_policy: match form.fails(hook) {
+        failure_policy: match hook.fails {
             true => FailurePolicy::Fail,
             false => FailurePolicy::Ignore,
         },
-        timeout: Duration::from_micros(form.timeout(hook)),
+        timeout: Duration::from_micros(hook.timeout),
         rules: rules.collect(),
         namespace_selector,
         object_selector: Selector::default(),
@@ -133,7 +133,7 @@ fn entry(hook: &HookSpec, form: Form, service: &Service, at: At) -> Hook {
 /// Under the names by which they are known for hookwatch's.
 fn match_conditions(form: Form) -> Vec<MatchCondition> {
     let condition = match form {
-        Form::Original | Form::Ignored => return Vec::new(),
+        Form::Original => return Vec::new(),
         Form::Shielded => Condition::Shield,
         Form::Skipped => Condition::Skip,
         Form::OnProbation => Condition::Probation,

@@ -9,7 +9,7 @@ fn arguments(into: PathBuf, jobs: usize) -> TraceArguments {
         incidents: 3,
         seed: 7,
         draws: Draws::Usual,
-        breaker: Some(Farthest::Ignore),
+        breaker: Some(Farthest::Skip),
         quiet_days: 0.0,
         recordings: Vec::new(),
         scrapes: vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/recordings")],
@@ -38,7 +38,7 @@ fn every_line_is_a_change() {
     for index in 0..6 {
         let mut last: BTreeMap<(String, String), String> = BTreeMap::new();
         let mut before = 0;
-        let breaker = Some(Farthest::Ignore);
+        let breaker = Some(Farthest::Skip);
         let text = played(index, &draw::incident(7, index), breaker, &mut Figures::default());
         for line in text.lines() {
             let mut fields = line.splitn(4, '\t');

@@ -4,10 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::super::Output;
+use crate::domain::bypass::edit::{Why, Wish};
 use crate::domain::bypass::{LONGEST_BY_HAND, Rung};
 use crate::domain::hook::HookKind;
 use crate::domain::time::Time;
-use crate::domain::unchecked::instant;
+use crate::domain::unchecked::{Way, instant};
 use crate::io::audit::AuditLog;
 
 /// What all commands by hand take.
@@ -47,9 +48,9 @@ pub struct BreakArguments {
     /// Which kind of configuration, where both have one of this name: validating or mutating
     #[arg(long, value_parser = kind)]
     pub kind: Option<HookKind>,
-    /// How far: shield, skip or ignore
-    #[arg(long, value_parser = Rung::parse, default_value = "shield")]
-    pub rung: Rung,
+    /// How far: shield or skip; or ignore, where no match condition can be added
+    #[arg(long, value_parser = Far::parse, default_value = "shield")]
+    pub rung: Far,
     /// How long at most; `hookwatch restore --expired` ends what is older
     #[arg(long = "for", value_name = "DURATION", value_parser = duration, default_value = "30m")]
     pub at_most: Duration,
@@ -98,11 +99,47 @@ pub struct UncheckedArguments {
     #[arg(long, value_name = "WHEN", value_parser = when)]
     pub until: Option<Instant>,
     /// How far it was bypassed: below a shield less went in; default: as far as it is now, or all the way
-    #[arg(long, value_parser = Rung::parse)]
-    pub rung: Option<Rung>,
+    #[arg(long, value_parser = Far::parse)]
+    pub rung: Option<Far>,
     /// The cluster
     #[command(flatten)]
     pub cluster: ClusterArguments,
+}
+
+/// How far a person goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Far {
+    /// As far as the daemon may.
+    Rung(Rung),
+    /// The webhook's failures are ignored.
+    Ignore,
+}
+
+impl Far {
+    fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "ignore" => Ok(Self::Ignore),
+            text => Rung::parse(text)
+                .map(Self::Rung)
+                .map_err(|why| format!("{why}, ignore")),
+        }
+    }
+
+    /// The wish for it.
+    pub(super) fn wish(self, why: Why) -> Wish {
+        match self {
+            Self::Rung(rung) => Wish::Bypass { rung, why },
+            Self::Ignore => Wish::Ignore { why },
+        }
+    }
+
+    /// What went in meanwhile.
+    pub(super) fn way(self) -> Way {
+        match self {
+            Self::Rung(rung) => rung.into(),
+            Self::Ignore => Way::FailedOpen,
+        }
+    }
 }
 
 /// A time as it is given.
@@ -123,9 +160,9 @@ pub struct PlanArguments {
     /// Which kind of configuration, where both have one of this name: validating or mutating
     #[arg(long, value_parser = kind)]
     pub kind: Option<HookKind>,
-    /// How far: shield, skip or ignore
-    #[arg(long, value_parser = Rung::parse, default_value = "shield")]
-    pub rung: Rung,
+    /// How far: shield or skip; or ignore, where no match condition can be added
+    #[arg(long, value_parser = Far::parse, default_value = "shield")]
+    pub rung: Far,
     /// The cluster
     #[command(flatten)]
     pub cluster: ClusterArguments,

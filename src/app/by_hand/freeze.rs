@@ -85,8 +85,7 @@ impl Session {
                 return Ok(false);
             }
             book.frozen.clone_from(&order);
-            let originals = self.ledger.originals(version.as_ref());
-            match self.ledger.write_book(version.as_ref(), &book, &originals).await {
+            match self.ledger.write_book(version.as_ref(), &book).await {
                 Written::Written(_) => return Ok(true),
                 // Somebody was faster, or it is not clear whether it was written: reading tells.
                 Written::Conflict | Written::Gone | Written::Ambiguous | Written::Applied(_) => {}

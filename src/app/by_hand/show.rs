@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use crate::domain::bypass::STATE_ANNOTATION;
-use crate::domain::bypass::edit::{Author, Change, Wish};
+use crate::domain::bypass::edit::{Author, Change, Why, Wish};
 use crate::domain::hook::HookId;
 use crate::io::breaker::Report;
 
@@ -49,11 +49,13 @@ fn short(value: &Value) -> String {
 
 /// What was done, in a few words.
 pub(super) fn done(wish: &Wish) -> String {
+    let bypassed = |rung: &str, why: &Why| match why.expires {
+        Some(expires) => format!("bypassed ({rung}) until {expires}"),
+        None => format!("bypassed ({rung})"),
+    };
     match wish {
-        Wish::Bypass { rung, why } => match why.expires {
-            Some(expires) => format!("bypassed ({rung}) until {expires}"),
-            None => format!("bypassed ({rung})"),
-        },
+        Wish::Bypass { rung, why } => bypassed(rung.as_str(), why),
+        Wish::Ignore { why } => bypassed("ignore", why),
         Wish::Probation => "on probation".to_owned(),
         Wish::Restore => "restored".to_owned(),
     }
@@ -62,7 +64,7 @@ pub(super) fn done(wish: &Wish) -> String {
 /// The reason of the Event, and whether it is a warning.
 pub(super) fn event(wish: &Wish) -> (&'static str, bool) {
     match wish {
-        Wish::Bypass { .. } => ("Bypassed", true),
+        Wish::Bypass { .. } | Wish::Ignore { .. } => ("Bypassed", true),
         Wish::Probation => ("OnProbation", false),
         Wish::Restore => ("Restored", false),
     }
@@ -76,7 +78,7 @@ pub(super) fn note(hook: &HookId, wish: &Wish, report: &Report, author: &Author)
         done(wish),
         author.writer.identity
     );
-    if let Wish::Bypass { why, .. } = wish {
+    if let Wish::Bypass { why, .. } | Wish::Ignore { why } = wish {
         let _ = write!(text, " Reason: {}.", why.reason.trim_end_matches('.'));
     }
     let changed: Vec<&str> = report.changes.iter().map(|change| change.what.as_str()).collect();

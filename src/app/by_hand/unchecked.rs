@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use super::Session;
-use super::arguments::{Instant, UncheckedArguments};
+use super::arguments::{Far, Instant, UncheckedArguments};
 use crate::domain::bypass::{Standing, standing};
 use crate::domain::hook::HookId;
 use crate::domain::time::Time;
@@ -33,7 +33,7 @@ pub async fn unchecked(arguments: UncheckedArguments) -> anyhow::Result<ExitCode
     if to < from {
         return session.usage("--until is before --since");
     }
-    let way = arguments.rung.map(Way::from);
+    let way = arguments.rung.map(Far::way);
     let way = way.or(noted.map(|(way, _)| way)).unwrap_or(Way::Skipped);
     let Some(hook) = hook_of(id.kind, &object, &id.webhook) else {
         return session.usage(&format!("{}: there is no such webhook any more", id.object()));
@@ -58,6 +58,7 @@ pub async fn unchecked(arguments: UncheckedArguments) -> anyhow::Result<ExitCode
 fn noted(object: &serde_json::Value, id: &HookId) -> Option<(Way, Option<Time>)> {
     match standing(object, &id.webhook) {
         Standing::Bypassed { rung, entry, .. } => Some((rung.map_or(Way::Skipped, Way::from), entry.since())),
+        Standing::Ignored { entry } => Some((Way::FailedOpen, entry.since())),
         _ => None,
     }
 }

@@ -13,6 +13,8 @@ use crate::domain::probe::ProbeLevel;
 #[derive(Default)]
 pub(super) struct Notes {
     pub(super) errors: Vec<ConfigError>,
+    /// What is no mistake, and does nothing.
+    pub(super) warnings: Vec<ConfigError>,
     /// Every key that was looked for, whether it was there or not.
     pub(super) known: BTreeSet<String>,
 }
@@ -28,6 +30,12 @@ impl Section<'_> {
     pub(super) fn error(&mut self, key: &str, what: impl Into<String>) {
         self.notes
             .errors
+            .push(ConfigError::new(format!("{}{key}", self.path), what));
+    }
+
+    pub(super) fn warn(&mut self, key: &str, what: impl Into<String>) {
+        self.notes
+            .warnings
             .push(ConfigError::new(format!("{}{key}", self.path), what));
     }
 

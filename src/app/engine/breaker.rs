@@ -395,9 +395,8 @@ impl Driver {
                 book,
             } => {
                 let ledger = self.ledger.clone();
-                let originals = self.sights.originals(&book);
                 self.jobs.spawn(async move {
-                    let outcome = ledger.write_book(version.as_ref(), &book, &originals).await;
+                    let outcome = ledger.write_book(version.as_ref(), &book).await;
                     if let Outcome::Refused(why) = &outcome {
                         tracing::warn!(%why, "the breaker cannot write its ledger");
                     }
@@ -425,11 +424,14 @@ impl Driver {
         let book = self.breaker.book();
         let remembered = |hook: &HookId| book.is_some_and(|book| book.entries.contains_key(hook));
         let culprits = &self.sights.culprits;
-        let stages: BTreeMap<HookId, _> = self
-            .breaker
-            .stages()
-            .map(|(hook, stage)| (hook.clone(), stage))
-            .collect();
+        let stages = self.breaker.stages();
+        let mut stages: BTreeMap<HookId, _> = stages.map(|(hook, stage)| (hook.clone(), stage)).collect();
+        for hook in &self.sights.ignored {
+            let stage = stages.entry(hook.clone()).or_insert(Stage::Enforcing);
+            if *stage == Stage::Enforcing {
+                *stage = Stage::Ignored;
+            }
+        }
         let assessment = self.has.judged.borrow().as_ref().map(|(it, _)| Arc::clone(it));
         let over = self.gaps.look(
             &stages,

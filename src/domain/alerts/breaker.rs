@@ -47,6 +47,15 @@ pub(super) fn conditions(assessment: &Assessment, found: &mut Vec<Condition>) {
             &words(&contested),
         ));
     }
+    let ignored: Vec<&HookStanding> = hooks().filter(|it| it.state == "ignored").collect();
+    if !ignored.is_empty() {
+        found.push(Condition::new(
+            &rules::IGNORED,
+            &[("state", "ignored")],
+            &format!("Webhooks whose failures are ignored by hand: {}.", ignored.len()),
+            &words(&ignored),
+        ));
+    }
     if breaker.effective == AutoBreak::On {
         held_back(hooks(), found);
     } else if !bypassed.is_empty() {
@@ -147,6 +156,7 @@ mod tests {
             bypassed("c", Rung::Skip),
             standing("d", Stage::Probation { restored: false }),
             standing("e", Stage::Contested),
+            standing("f", Stage::Ignored),
         ];
         assert_eq!(
             told(AutoBreak::On, hooks),
@@ -154,6 +164,7 @@ mod tests {
                 ("HookwatchBypassed", "rung=shield".to_owned()),
                 ("HookwatchBypassed", "rung=skip".to_owned()),
                 ("HookwatchContested", "state=contested".to_owned()),
+                ("HookwatchBypassOrphaned", "state=ignored".to_owned()),
             ]
         );
     }

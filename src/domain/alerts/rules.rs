@@ -106,6 +106,7 @@ pub(super) static BYPASSED: Rule = Rule::new("HookwatchBypassed", Severity::Warn
 pub(super) static CONTESTED: Rule = Rule::new("HookwatchContested", Severity::Critical, 60);
 pub(super) static HELD_BACK: Rule = Rule::new("HookwatchHeldBack", Severity::Warning, 120);
 pub(super) static BYPASS_ORPHANED: Rule = Rule::new("HookwatchBypassOrphaned", Severity::Critical, 600);
+pub(super) static IGNORED: Rule = Rule::new("HookwatchBypassOrphaned", Severity::Warning, 0);
 pub(super) static BLIND_INVENTORY: Rule = Rule::blind("inventory", 120);
 pub(super) static BLIND_SCRAPES: Rule = Rule::blind("scrapes", 300);
 pub(super) static BLIND_ANSWERS: Rule = Rule::blind("answers", 600);
@@ -113,7 +114,7 @@ pub(super) static BLIND_LEADER: Rule = Rule::blind("leader", 300);
 
 /// Every rule whose alert can be pushed. That hookwatch is absent is for others to say, and what looks back over many
 /// minutes (calls lost of late, probes that ceased) is for whoever keeps a history.
-pub static RULES: [&Rule; 22] = [
+pub static RULES: [&Rule; 23] = [
     &WRITES_BLOCKED,
     &WRITES_DELAYED,
     &NOT_A_HOOK,
@@ -132,6 +133,7 @@ pub static RULES: [&Rule; 22] = [
     &CONTESTED,
     &HELD_BACK,
     &BYPASS_ORPHANED,
+    &IGNORED,
     &BLIND_INVENTORY,
     &BLIND_SCRAPES,
     &BLIND_ANSWERS,

@@ -160,6 +160,8 @@ pub enum Stage {
     },
     /// Somebody keeps reverting us: we stopped.
     Contested,
+    /// A person or an older release has its failures ignored, and only an administrator can end that.
+    Ignored,
 }
 
 impl Stage {
@@ -170,6 +172,7 @@ impl Stage {
             Self::Bypassed { .. } => "bypassed",
             Self::Probation { .. } => "probation",
             Self::Contested => "contested",
+            Self::Ignored => "ignored",
         }
     }
 }

@@ -78,6 +78,7 @@ pub struct Entry {
     /// Where it stands.
     pub place: Place,
     /// The rung that was chosen.
+    #[serde(deserialize_with = "rung")]
     pub rung: Rung,
     /// From which cause.
     #[serde(with = "cause")]
@@ -152,6 +153,12 @@ fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<HookId, E
     Ok(lines.into_iter().map(|line| (line.hook, line.entry)).collect())
 }
 
+/// A rung by its name. One that only another release knows, as an earlier one knew `ignore`, is taken for the farthest.
+fn rung<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Rung, D::Error> {
+    let name = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
+    Ok(Rung::parse(&name).unwrap_or(Rung::Skip))
+}
+
 /// Causes by their names. One that only another release knows becomes the least that it can be.
 mod cause {
     use serde::{Deserialize, Deserializer, Serializer};
@@ -211,13 +218,14 @@ mod tests {
         assert_eq!(serde_json::from_str::<Book>("{}").unwrap(), Book::default());
         let newer = text
             .replace("Hanging", "Haunted")
+            .replace("\"skip\"", "\"ignore\"")
             .replace("\"spent\"", "\"extra\":1,\"spent\"");
         let newer = serde_json::from_str::<Book>(&newer).unwrap();
         assert!(
             newer
                 .entries
                 .values()
-                .all(|entry| entry.cause == Cause::Slow && entry.spent)
+                .all(|entry| (entry.cause, entry.rung, entry.spent) == (Cause::Slow, Rung::Skip, true))
         );
     }
 }

@@ -92,15 +92,11 @@ impl Bounds<'_> {
             };
             return Some((HeldBack::WeakEvidence, why));
         }
-        if rung == Rung::Ignore && facts.ignores && guards.on(Guard::WeakEvidence) {
-            let why = "a hook whose failures are ignored refuses no write".to_owned();
-            return Some((HeldBack::WeakEvidence, why));
-        }
-        if rung < Rung::Ignore && !self.match_conditions {
+        if !self.match_conditions {
             let why = "the API server knows no matchConditions".to_owned();
             return Some((HeldBack::ServerTooOld, why));
         }
-        if rung < Rung::Ignore && facts.conditions_full {
+        if facts.conditions_full {
             let why = "the webhook has as many matchConditions as the API server takes".to_owned();
             return Some((HeldBack::NoRoom, why));
         }
@@ -140,11 +136,10 @@ pub(super) fn choose(facts: &Facts, bounds: &Bounds<'_>) -> Result<Choice, HeldB
     };
     // A shield leaves the tenants' writes to the hook. That is all there is to have while some of them get through.
     let for_everybody = facts.effect == Effect::Blocking && !facts.ignores;
-    let beyond = [Rung::Skip, Rung::Ignore].into_iter().find(usable);
     let smallest = Rung::ALL.into_iter().find(usable);
-    // Beyond a shield nothing is usable where failures are ignored but a skip while dead.
-    let taken = match for_everybody || facts.ignores {
-        true => beyond.or(smallest),
+    // Where failures are ignored, a skip is usable while dead.
+    let taken = match (for_everybody || facts.ignores) && usable(&Rung::Skip) {
+        true => Some(Rung::Skip),
         false => smallest,
     };
     let Some(rung) = taken else {
@@ -157,7 +152,6 @@ pub(super) fn choose(facts: &Facts, bounds: &Bounds<'_>) -> Result<Choice, HeldB
             "{cause}, and dead: every write is admitted without its review already; gives tenants' writes their time back"
         ),
         Rung::Skip => format!("{cause}: gives everybody's writes back"),
-        Rung::Ignore => format!("{cause}: lets writes pass after a short wait for the hook"),
     };
     let not_taken = judged.into_iter().filter(|(other, _)| *other != rung);
     let not_taken = not_taken
@@ -234,7 +228,7 @@ mod tests {
             rule,
             ceiling: Ceiling::Open,
             match_conditions: true,
-            most: Rung::Ignore,
+            most: Rung::Skip,
             not_dead: NOT_DEAD,
             guards: Guards::default(),
         }
@@ -257,7 +251,6 @@ mod tests {
         assert_eq!(chosen(&Rung::ALL, Ceiling::Open), Ok(Rung::Skip));
         assert_eq!(chosen(&[Rung::Shield], Ceiling::Open), Ok(Rung::Shield));
         assert_eq!(chosen(&Rung::ALL, Ceiling::At(Rung::Shield)), Ok(Rung::Shield));
-        assert_eq!(chosen(&[Rung::Ignore], Ceiling::Open), Ok(Rung::Ignore));
         assert_eq!(
             chosen(&[Rung::Skip], Ceiling::At(Rung::Shield)),
             Err(HeldBack::Ceiling)
@@ -280,8 +273,7 @@ mod tests {
         weak.push(ambiguous);
         for facts in weak {
             assert_eq!(chosen(&facts, &Rung::ALL, Ceiling::Open, true), Ok(Rung::Shield));
-            let beyond = [Rung::Skip, Rung::Ignore];
-            let held_back = chosen(&facts, &beyond, Ceiling::Open, true);
+            let held_back = chosen(&facts, &[Rung::Skip], Ceiling::Open, true);
             assert_eq!(held_back, Err(HeldBack::WeakEvidence), "{:?}", facts.cause);
         }
     }
@@ -295,8 +287,7 @@ mod tests {
         let choice = choose(&ignoring, &bounds(&all)).unwrap();
         assert_eq!(choice.rung, Rung::Shield);
         assert!(choice.why.contains("their time back"), "{}", choice.why);
-        let beyond = [Rung::Skip, Rung::Ignore];
-        let held_back = chosen(&ignoring, &beyond, Ceiling::Open, true);
+        let held_back = chosen(&ignoring, &[Rung::Skip], Ceiling::Open, true);
         assert_eq!(held_back, Err(HeldBack::WeakEvidence));
     }
 
@@ -347,7 +338,7 @@ mod tests {
             })
         };
         assert_eq!(tenants_only(Rung::Shield), Ok(Rung::Shield));
-        assert_eq!(tenants_only(Rung::Ignore), Ok(Rung::Skip));
+        assert_eq!(tenants_only(Rung::Skip), Ok(Rung::Skip));
         let alive = dead(|facts, bounds| {
             facts.meets_control_plane = false;
             bounds.not_dead = NOT_DEAD;
@@ -356,23 +347,15 @@ mod tests {
     }
 
     #[test]
-    fn an_api_server_without_match_conditions_leaves_nothing_but_ignore() {
+    fn where_no_match_condition_can_be_added_nothing_is_done() {
         let hanging = facts(Cause::Hanging, Effect::Blocking);
-        assert_eq!(
-            chosen(&hanging, &Rung::ALL, Ceiling::Open, false),
-            Ok(Rung::Ignore)
-        );
-        let held_back = chosen(&hanging, &[Rung::Shield, Rung::Skip], Ceiling::Open, false);
-        assert_eq!(held_back, Err(HeldBack::ServerTooOld));
-    }
-
-    #[test]
-    fn a_webhook_without_room_for_another_condition_leaves_nothing_but_ignore() {
-        let mut full = facts(Cause::Hanging, Effect::Blocking);
-        full.conditions_full = true;
-        assert_eq!(chosen(&full, &Rung::ALL, Ceiling::Open, true), Ok(Rung::Ignore));
-        let held_back = chosen(&full, &[Rung::Shield, Rung::Skip], Ceiling::Open, true);
-        assert_eq!(held_back, Err(HeldBack::NoRoom));
+        let chosen = |facts: &Facts, new| chosen(facts, &Rung::ALL, Ceiling::Open, new);
+        assert_eq!(chosen(&hanging, false), Err(HeldBack::ServerTooOld));
+        let full = Facts {
+            conditions_full: true,
+            ..hanging
+        };
+        assert_eq!(chosen(&full, true), Err(HeldBack::NoRoom));
     }
 
     #[test]
@@ -394,12 +377,14 @@ mod tests {
     #[test]
     fn the_rungs_not_taken_are_explained() {
         let hanging = facts(Cause::Hanging, Effect::Blocking);
-        let rule = rule(&[Rung::Shield, Rung::Skip]);
-        let choice = choose(&hanging, &bounds(&rule)).unwrap();
+        let words = |rungs: &[Rung]| choose(&hanging, &bounds(&rule(rungs))).unwrap().words();
         assert_eq!(
-            &*choice.words(),
-            "Hanging: gives everybody's writes back (not shield: it leaves the tenants' writes blocked; not ignore: \
-             the rule \"default\" does not permit it)"
+            &*words(&Rung::ALL),
+            "Hanging: gives everybody's writes back (not shield: it leaves the tenants' writes blocked)"
+        );
+        assert_eq!(
+            &*words(&[Rung::Shield]),
+            "Hanging: gives the control plane's own writes back (not skip: the rule \"default\" does not permit it)"
         );
     }
 }

@@ -492,6 +492,6 @@ impl Breaker {
 fn at_first(hook: &HookMemory) -> Rung {
     match hook.ignores() {
         true => Rung::Shield,
-        false => Rung::Ignore,
+        false => Rung::Skip,
     }
 }

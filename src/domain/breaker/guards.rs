@@ -21,7 +21,7 @@ pub enum HeldBack {
     Policy,
     /// The evidence is of a kind that never goes past shield, and shield is not permitted or not possible.
     WeakEvidence,
-    /// The API server is too old for the rungs that are permitted.
+    /// The API server knows no match conditions.
     ServerTooOld,
     /// Only shield is permitted, and only hookwatch is known to write what it spares, or the hook is slow within the
     /// deadlines of what it spares.
@@ -46,7 +46,7 @@ pub enum HeldBack {
     Budget,
     /// As many bypasses were begun of late as may be.
     Rate,
-    /// The webhook has no room for another match condition, and no other rung is permitted.
+    /// The webhook has no room for another match condition.
     NoRoom,
     /// The change was refused, and is tried again later.
     Refused,
@@ -118,14 +118,16 @@ impl HeldBack {
             Self::Stale => "What is known of the hooks is too old to act by.",
             Self::OptedOut => "The configuration is annotated hookwatch.dev/breaker: off.",
             Self::AnnotationUnreadable => {
-                "The annotation hookwatch.dev/breaker is none of off, shield, skip, ignore."
+                "The annotation hookwatch.dev/breaker is none of off, shield, skip."
             }
             Self::Ceiling => "What would help is beyond what the annotation hookwatch.dev/breaker permits.",
             Self::Policy => "The policy does not permit what would help.",
             Self::WeakEvidence => {
                 "Evidence of this kind never goes past shield, and shield is not to be had."
             }
-            Self::ServerTooOld => "The API server knows no matchConditions, and ignore is not permitted.",
+            Self::ServerTooOld => {
+                "The API server knows no matchConditions; only a person can have failures ignored (hookwatch break)."
+            }
             Self::NothingToShield => {
                 "Only hookwatch is known to write what shield spares, or the hook is slow within every deadline, and no more is permitted."
             }
@@ -142,7 +144,7 @@ impl HeldBack {
             Self::Budget => "As many hooks are bypassed as may be at once.",
             Self::Rate => "As many bypasses were begun of late as may be.",
             Self::NoRoom => {
-                "The webhook has as many matchConditions as the API server takes, and ignore is not permitted."
+                "The webhook has as many matchConditions as the API server takes; only a person can have failures ignored (hookwatch break)."
             }
             Self::Refused => "The change was refused, and is tried again later.",
         }

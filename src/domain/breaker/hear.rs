@@ -324,7 +324,7 @@ impl HookMemory {
                 }
                 match rung {
                     Rung::Skip => _ = self.skipped_since.get_or_insert(now),
-                    Rung::Shield | Rung::Ignore => self.skipped_since = None,
+                    Rung::Shield => self.skipped_since = None,
                 }
             }
             Shown::Original | Shown::Gone => {

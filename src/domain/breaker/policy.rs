@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::domain::bypass::edit::permitted;
 use crate::domain::fence::AutoBreak;
 use crate::domain::hook::{HookId, HookKind, Labels};
 use crate::domain::vocabulary::Cause;
@@ -38,7 +39,7 @@ impl Ceiling {
         let text = text.trim().to_ascii_lowercase();
         match text.as_str() {
             "off" => Self::Off,
-            text => Rung::parse(text).map_or(Self::Unreadable, Self::At),
+            text => permitted(text).map_or(Self::Unreadable, Self::At),
         }
     }
 
@@ -114,7 +115,7 @@ impl AtLimit {
     pub const fn default_for(rung: Rung) -> Self {
         match rung {
             Rung::Shield => Self::Hold,
-            Rung::Skip | Rung::Ignore => Self::Restore,
+            Rung::Skip => Self::Restore,
         }
     }
 }
@@ -207,7 +208,7 @@ pub struct PolicyRule {
     pub matches: Matches,
     /// What may be done at most; the mode of the whole can be lower.
     pub mode: AutoBreak,
-    /// The rungs that may be taken. They need not be next to each other.
+    /// The rungs that may be taken.
     pub rungs: BTreeSet<Rung>,
     /// Whether a hook with `failurePolicy: Ignore` may be skipped while it is dead, whatever `rungs` says.
     pub skip_while_dead: bool,
@@ -244,7 +245,7 @@ impl PolicyRule {
     pub fn hold(&self, rung: Rung) -> Duration {
         let usual = match rung {
             Rung::Shield => Duration::from_secs(1),
-            Rung::Skip | Rung::Ignore => Duration::from_secs(2),
+            Rung::Skip => Duration::from_secs(2),
         };
         let goes_further = self.skip_while_dead || self.rungs.iter().any(|rung| *rung > Rung::Shield);
         match self.hold {
@@ -390,8 +391,10 @@ mod tests {
                 .filter(|rung| ceiling.permits(*rung))
                 .count()
         };
-        assert_eq!(permitted(None), 3);
+        assert_eq!(permitted(None), 2);
         assert_eq!((permitted(Some("skip")), permitted(Some(" Shield "))), (2, 1));
+        // Once there was a farther rung.
+        assert_eq!(permitted(Some("Ignore")), 2);
         for text in ["off", "OFF", "", "on", "{}", "shield,skip", "\u{1F4A5}"] {
             assert_eq!(permitted(Some(text)), 0, "{text:?}");
         }

@@ -47,7 +47,7 @@ impl Breaker {
             return step;
         }
         let rule = self.rule(id, hook, entry.cause);
-        let justified = self.justify(id, hook, Some(entry), Rung::Ignore, now);
+        let justified = self.justify(id, hook, Some(entry), Rung::Skip, now);
         let permitted = rule.mode == AutoBreak::On
             && (rule.rungs.contains(&rung) || !guards.on(Guard::Policy))
             && (Self::ceiling(hook).permits(rung) || !guards.on(Guard::Ceiling));
@@ -158,7 +158,6 @@ impl Breaker {
         }
         let met = hook.facts.as_ref().is_some_and(|facts| facts.canary.is_met());
         // Below a shield the tenants are still sent to the hook; to let only canaries through would be to spare them.
-        // Below ignore canaries reach the hook anyhow.
         let narrower = rung == Rung::Skip || !guards.on(Guard::Narrowing);
         if met && narrower && guards.on(Guard::Canary) {
             let does = Does::Change {

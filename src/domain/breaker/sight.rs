@@ -90,8 +90,10 @@ pub fn subject(object: &Value) -> Subject {
 
 fn shown(standing: &Standing) -> Shown {
     match standing {
-        // What somebody took back is as they want it, though something may still be written about it.
+        // What somebody took back is as they want it, though something may still be written about it; so is that failures
+        // are ignored.
         Standing::Original
+        | Standing::Ignored { .. }
         | Standing::Reverted { .. }
         | Standing::Bypassed {
             phase: Phase::Restored,
@@ -99,14 +101,10 @@ fn shown(standing: &Standing) -> Shown {
         } => Shown::Original,
         // How far it goes may be known to another release alone: then it is taken for the farthest.
         Standing::Bypassed { rung, phase, .. } => Shown::Ours {
-            rung: rung.unwrap_or(Rung::Ignore),
+            rung: rung.unwrap_or(Rung::Skip),
             probation: *phase == Phase::Probation,
         },
-        // The fields are hookwatch's, and what they were stands in the ledger, if anywhere.
-        Standing::OursWithoutAnnotation { conditions, .. } if conditions.is_empty() => Shown::Ours {
-            rung: Rung::Ignore,
-            probation: false,
-        },
+        Standing::OursWithoutAnnotation { conditions, .. } if conditions.is_empty() => Shown::Original,
         Standing::OursWithoutAnnotation { conditions, .. } => {
             let has = |condition: Condition| conditions.iter().any(|name| name == condition.name());
             Shown::Ours {
@@ -231,13 +229,19 @@ mod tests {
     }
 
     #[test]
-    fn fields_that_are_hookwatchs_and_that_nothing_explains_are_ours_and_a_name_that_occurs_twice_is_not() {
+    fn failures_that_are_ignored_are_for_a_person_to_end_and_a_name_that_occurs_twice_is_nobodys() {
+        let entry = json!({"rung": "ignore", "phase": "bypassed", "original": "w=Fail/10"});
+        let mut ignored = object(noted(entry), json!([]));
+        ignored["webhooks"][0]["failurePolicy"] = "Ignore".into();
+        ignored["webhooks"][0]["timeoutSeconds"] = 1.into();
         let mut wiped = object(json!({}), json!([]));
         wiped["webhooks"][0]["failurePolicy"] = "Ignore".into();
         wiped["metadata"]["managedFields"] = json!([{"manager": "hookwatch",
             "fieldsV1": {"f:webhooks": {"k:{\"name\":\"w\"}": {"f:failurePolicy": {}}}}}]);
-        let (rung, probation) = (Rung::Ignore, false);
-        assert_eq!(View::of(Some(&wiped), "w").shown, Shown::Ours { rung, probation });
+        for object in [ignored, wiped] {
+            let view = View::of(Some(&object), "w");
+            assert_eq!((view.shown, view.left_over), (Shown::Original, false));
+        }
         let mut twice = object(json!({}), json!([]));
         let hook = twice["webhooks"][0].clone();
         twice["webhooks"] = json!([hook, hook]);

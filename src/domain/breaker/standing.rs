@@ -13,7 +13,7 @@ pub struct HookStanding {
     /// Which.
     #[serde(flatten)]
     pub hook: HookId,
-    /// `enforcing`, `bypassed`, `probation` or `contested`.
+    /// `enforcing`, `bypassed`, `probation`, `contested` or `ignored`.
     pub state: String,
     /// How far it is bypassed.
     pub rung: Option<Rung>,
@@ -40,6 +40,13 @@ impl HookStanding {
             Stage::Bypassed { rung, effective } => (Some(rung), effective),
             _ => (None, false),
         };
+        let words = match stage {
+            Stage::Ignored => format!(
+                "Its failures are ignored, by hand or by an older release. An administrator ends it: hookwatch restore {}/{}.",
+                hook.configuration, hook.webhook
+            ),
+            _ => String::new(),
+        };
         Self {
             hook,
             state: stage.as_str().to_owned(),
@@ -48,7 +55,7 @@ impl HookStanding {
             since,
             would_bypass: None,
             held_back: None,
-            words: String::new(),
+            words,
             unchecked: None,
         }
     }

@@ -13,8 +13,8 @@ use thiserror::Error;
 
 use self::page::Page;
 use super::standing::{Here, Standing, annotation, ignored, standing, state};
-use super::state::{Entry, Fields, Writer};
-use super::{OPT_OUT_ANNOTATION, Phase, Rung};
+use super::state::{Entry, Writer};
+use super::{IGNORE_SECONDS, OPT_OUT_ANNOTATION, Phase, Rung};
 use crate::domain::time::Time;
 
 pub use super::draft::Change;
@@ -34,6 +34,12 @@ pub enum Wish {
     Bypass {
         /// How far.
         rung: Rung,
+        /// Why.
+        why: Why,
+    },
+    /// Its failures ignored, after a short wait. Only where no match condition can be added: nothing that the fence keeps
+    /// to conditions could bring it back.
+    Ignore {
         /// Why.
         why: Why,
     },
@@ -65,6 +71,8 @@ pub struct Author {
     pub writer: Writer,
     /// Whether the API servers know `matchConditions` (1.28, and every later release).
     pub match_conditions: bool,
+    /// Whether the fence keeps it to match conditions. Then it puts no other field back, and forgets none.
+    pub fenced: bool,
 }
 
 /// What has to be done.
@@ -103,19 +111,26 @@ pub enum Refusal {
         /// What the annotation says.
         permitted: String,
         /// What was wished for.
-        wanted: Rung,
+        wanted: &'static str,
     },
     /// The name does not say which webhook is meant.
     #[error("several webhooks of the configuration are called {0:?}; give each a name of its own")]
     NameTwice(String),
     /// There is no room for another condition.
     #[error(
-        "the webhook has {0} matchConditions, and the API server takes {MAX_CONDITIONS}; only the rung ignore is left"
+        "the webhook has {0} matchConditions, and the API server takes {MAX_CONDITIONS}; only `hookwatch break --rung ignore` is left"
     )]
     ConditionsFull(usize),
     /// The API servers are too old.
-    #[error("the API server does not know matchConditions (Kubernetes 1.28); only the rung ignore is left")]
+    #[error(
+        "the API server does not know matchConditions (Kubernetes 1.28); only `hookwatch break --rung ignore` is left"
+    )]
     NoMatchConditions,
+    /// There is a way that goes back by itself.
+    #[error(
+        "a match condition can be added to the webhook: use --rung skip, which hookwatch takes back by itself"
+    )]
+    CanBeSkipped,
     /// It has the least effect already.
     #[error("failurePolicy is Ignore and timeoutSeconds {seconds} already: there is nothing left to ignore")]
     NothingToIgnore {
@@ -162,22 +177,6 @@ pub enum Refusal {
 /// # Errors
 /// When it must not or cannot be done, and then nothing is to be written.
 pub fn plan(object: &Value, webhook: &str, wish: &Wish, author: &Author, now: Time) -> Result<Plan, Refusal> {
-    plan_with(object, webhook, wish, author, now, None)
-}
-
-/// As [`plan`], with a second copy of the original for where the object itself does not tell any more what was there.
-/// Fields that somebody has changed or claimed since are theirs all the same.
-///
-/// # Errors
-/// As for [`plan`].
-pub fn plan_with(
-    object: &Value,
-    webhook: &str,
-    wish: &Wish,
-    author: &Author,
-    now: Time,
-    copy: Option<&Fields>,
-) -> Result<Plan, Refusal> {
     if object.pointer("/metadata/uid").and_then(Value::as_str).is_none() {
         return Err(Refusal::NoObject);
     }
@@ -186,13 +185,15 @@ pub fn plan_with(
         // To take everything of hookwatch's away is what its owner wants.
         (Some(text), wish) if text == "off" && *wish != Wish::Restore => return Err(Refusal::OptedOut),
         // What is not understood permits nothing.
-        (Some(text), Wish::Bypass { rung, .. })
-            if !Rung::parse(text).is_ok_and(|permitted| permitted >= *rung) =>
-        {
-            return Err(Refusal::BeyondCeiling {
-                permitted: text.chars().take(100).collect(),
-                wanted: *rung,
-            });
+        (Some(text), Wish::Bypass { .. } | Wish::Ignore { .. }) => {
+            let (wanted, rung) = match wish {
+                Wish::Bypass { rung, .. } => (rung.as_str(), *rung),
+                _ => ("ignore", Rung::Skip),
+            };
+            if !permitted(text).is_ok_and(|permitted| permitted >= rung) {
+                let permitted = text.chars().take(100).collect();
+                return Err(Refusal::BeyondCeiling { permitted, wanted });
+            }
         }
         _ => {}
     }
@@ -204,15 +205,28 @@ pub fn plan_with(
     };
     match wish {
         Wish::Bypass { rung, why } => bypass(&here, *rung, why, author, now),
+        Wish::Ignore { why } => ignore(&here, why, author, now),
         Wish::Probation => probation(&here, author, now),
-        Wish::Restore => back::restore(&here, now, copy),
+        Wish::Restore => back::restore(&here, author.fenced, now),
     }
 }
 
-/// Whether there is something to be taken away of a webhook that nothing of hookwatch's is in force on.
+/// The rung that the annotation [`OPT_OUT_ANNOTATION`] permits, trimmed and in small letters. Once there was a farther one
+/// called `ignore`.
+///
+/// # Errors
+/// When it permits none.
+pub(crate) fn permitted(text: &str) -> Result<Rung, String> {
+    match text {
+        "ignore" => Ok(Rung::Skip),
+        text => Rung::parse(text),
+    }
+}
+
+/// Whether there is something for the daemon to take away of a webhook that no condition of hookwatch's is in force on.
 pub fn is_left_over(object: &Value, webhook: &str) -> bool {
     let plan = match Here::find(object, webhook) {
-        (Some(here), 1) => back::restore(&here, Time::default(), None),
+        (Some(here), 1) => back::restore(&here, true, Time::default()),
         (Some(_), _) => return false,
         (None, _) => back::of_gone(object, webhook, Time::default()),
     };
@@ -220,37 +234,36 @@ pub fn is_left_over(object: &Value, webhook: &str) -> bool {
 }
 
 fn bypass(here: &Here<'_>, rung: Rung, why: &Why, author: &Author, now: Time) -> Result<Plan, Refusal> {
-    let mut page = open(here, rung.condition().is_some(), author)?;
+    let mut page = open(here, author)?;
     let standing = standing(here.object, here.webhook);
-    let in_force = |wanted: Rung| matches!(&standing, Standing::Bypassed { rung: Some(rung), phase: Phase::Bypassed, .. } if *rung == wanted);
-    let known = page.state.entry(here.webhook);
-    let mut entry = known.clone().unwrap_or_default();
-    match rung.condition() {
-        Some(condition) => {
-            page.condition(Some(condition), author)?;
-            back::put_back(&mut page, &mut entry)?;
-        }
-        None if in_force(Rung::Ignore) => page.no_condition(),
-        None => {
-            if let Some(step) = clear(here, &entry, now)? {
-                return Ok(step);
-            }
-            page.no_condition();
-            ignore(&mut page, &mut entry)?;
-        }
-    }
-    let as_wished = in_force(rung) && entry.rung() == Some(rung) && entry.phase() == Some(Phase::Bypassed);
+    let as_wished = matches!(&standing, Standing::Bypassed { rung: Some(is), phase: Phase::Bypassed, entry }
+        if *is == rung && entry.rung() == Some(rung) && entry.phase() == Some(Phase::Bypassed));
+    let mut entry = page.state.entry(here.webhook).unwrap_or_default();
+    page.condition(Some(rung.condition()), author)?;
     if page.draft.is_empty() && as_wished && entry.expires() == why.expires {
         return Ok(Plan::AlreadySo);
     }
+    if here.still_applied(&entry).is_empty() {
+        entry.forget_fields();
+    }
+    entry.set_rung(rung, Phase::Bypassed);
+    let goes_on = matches!(standing, Standing::Bypassed { .. });
+    begun(page, entry, (goes_on, &standing), why, author, now)
+}
+
+/// What is written down of a bypass that is begun or goes on.
+fn begun(
+    mut page: Page<'_>,
+    mut entry: Entry,
+    (goes_on, standing): (bool, &Standing),
+    why: &Why,
+    author: &Author,
+    now: Time,
+) -> Result<Plan, Refusal> {
     if matches!(standing, Standing::Reverted { .. }) {
         entry.reverted();
     }
-    let since = match standing {
-        Standing::Bypassed { .. } => entry.since(),
-        _ => None,
-    };
-    entry.set_rung(rung, Phase::Bypassed);
+    let since = entry.since().filter(|_| goes_on);
     entry.set_why(&why.reason, &why.evidence);
     entry.set_times(since, now, why.expires);
     entry.set_by(&author.writer);
@@ -259,49 +272,43 @@ fn bypass(here: &Here<'_>, rung: Rung, why: &Why, author: &Author, now: Time) ->
     Ok(page.edit(true))
 }
 
-/// Something of an earlier bypass has to be cleared away first, lest it be taken for the original.
-fn clear(here: &Here<'_>, entry: &Entry, now: Time) -> Result<Option<Plan>, Refusal> {
-    let original = entry.original(here.webhook);
-    if !here.still_applied(entry).is_empty() {
-        return back::restore(here, now, None).map(Some);
+/// Has a webhook's failures ignored.
+fn ignore(here: &Here<'_>, why: &Why, author: &Author, now: Time) -> Result<Plan, Refusal> {
+    if author.match_conditions && here.conditions().len() < MAX_CONDITIONS {
+        return Err(Refusal::CanBeSkipped);
     }
-    match original {
-        Ok(None) => Ok(None),
-        Ok(Some(original)) if original == here.fields() => Ok(None),
-        // What was true once is not any more: its owner has changed it since.
-        Ok(Some(_)) | Err(_) => {
-            let mut page = Page::open(here, state(here.object).unwrap_or_default());
-            let mut entry = entry.clone();
-            entry.set_fields(here.webhook, None);
-            page.write_down(entry)?;
-            Ok(Some(page.edit(false)))
+    let mut page = opened(here)?;
+    let standing = standing(here.object, here.webhook);
+    let mut entry = page.state.entry(here.webhook).unwrap_or_default();
+    if let Standing::Ignored { .. } = standing {
+        if entry.expires() == why.expires {
+            return Ok(Plan::AlreadySo);
         }
+    } else {
+        let original = here.fields();
+        let mut applied = Map::new();
+        if original.failure_policy != "Ignore" {
+            applied.insert("failurePolicy".to_owned(), ignored("failurePolicy"));
+        }
+        if original.timeout_seconds > IGNORE_SECONDS {
+            applied.insert("timeoutSeconds".to_owned(), ignored("timeoutSeconds"));
+        }
+        if applied.is_empty() {
+            let seconds = original.timeout_seconds;
+            return Err(Refusal::NothingToIgnore { seconds });
+        }
+        for (field, value) in &applied {
+            page.field(field, value.clone());
+        }
+        entry.set_fields(here.webhook, &original, applied);
     }
-}
-
-/// Sets the fields of the rung [`Rung::Ignore`].
-fn ignore(page: &mut Page<'_>, entry: &mut Entry) -> Result<(), Refusal> {
-    let original: Fields = page.here.fields();
-    let mut applied = Map::new();
-    if original.failure_policy != "Ignore" {
-        applied.insert("failurePolicy".to_owned(), ignored("failurePolicy"));
-    }
-    if original.timeout_seconds > Rung::IGNORE_SECONDS {
-        applied.insert("timeoutSeconds".to_owned(), ignored("timeoutSeconds"));
-    }
-    if applied.is_empty() {
-        let seconds = original.timeout_seconds;
-        return Err(Refusal::NothingToIgnore { seconds });
-    }
-    for (field, value) in &applied {
-        page.field(field, value.clone());
-    }
-    entry.set_fields(page.here.webhook, Some((&original, applied)));
-    Ok(())
+    entry.set_ignored();
+    let goes_on = matches!(standing, Standing::Ignored { .. });
+    begun(page, entry, (goes_on, &standing), why, author, now)
 }
 
 fn probation(here: &Here<'_>, author: &Author, now: Time) -> Result<Plan, Refusal> {
-    let mut page = open(here, true, author)?;
+    let mut page = open(here, author)?;
     let standing = standing(here.object, here.webhook);
     let since = match &standing {
         Standing::Bypassed {
@@ -314,8 +321,6 @@ fn probation(here: &Here<'_>, author: &Author, now: Time) -> Result<Plan, Refusa
     };
     let mut entry = page.state.entry(here.webhook).unwrap_or_default();
     page.condition(Some(super::Condition::Probation), author)?;
-    // Nobody else is sent to the hook, so what a canary comes to is decided by the policy that will be in force.
-    back::put_back(&mut page, &mut entry)?;
     if page.draft.is_empty() && entry.phase() == Some(Phase::Probation) {
         return Ok(Plan::AlreadySo);
     }
@@ -343,11 +348,16 @@ fn rung_by_name(here: &Here<'_>) -> Rung {
     }
 }
 
-/// The beginning of an edit that leaves something of hookwatch's in force.
-fn open<'a>(here: &'a Here<'a>, conditions: bool, author: &Author) -> Result<Page<'a>, Refusal> {
-    if conditions && !author.match_conditions {
-        return Err(Refusal::NoMatchConditions);
+/// The beginning of an edit that leaves a condition of hookwatch's in force.
+fn open<'a>(here: &'a Here<'a>, author: &Author) -> Result<Page<'a>, Refusal> {
+    match author.match_conditions {
+        true => opened(here),
+        false => Err(Refusal::NoMatchConditions),
     }
+}
+
+/// The beginning of an edit that leaves something of hookwatch's in force.
+fn opened<'a>(here: &'a Here<'a>) -> Result<Page<'a>, Refusal> {
     let state = state(here.object).map_err(|unreadable| Refusal::Unreadable(unreadable.why))?;
     if state.entry(here.webhook).is_none() && !here.unexplained().is_empty() {
         return Err(Refusal::OriginalUnknown(here.unexplained().join(" and ")));

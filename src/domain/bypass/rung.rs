@@ -14,24 +14,17 @@ pub enum Rung {
     Shield,
     /// The hook skips everything.
     Skip,
-    /// The hook's failures are ignored, after [`Rung::IGNORE_SECONDS`].
-    Ignore,
 }
 
 impl Rung {
     /// All of them, the smallest first.
-    pub const ALL: [Self; 3] = [Self::Shield, Self::Skip, Self::Ignore];
-
-    /// `timeoutSeconds` of a hook on the rung [`Rung::Ignore`]: the least the API server takes, for every call of a
-    /// hook that hangs still waits so long.
-    pub const IGNORE_SECONDS: u64 = 1;
+    pub const ALL: [Self; 2] = [Self::Shield, Self::Skip];
 
     /// The name in the configuration, in annotations, on the command line, in labels and in JSON.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Shield => "shield",
             Self::Skip => "skip",
-            Self::Ignore => "ignore",
         }
     }
 
@@ -41,15 +34,14 @@ impl Rung {
     /// With the names there are, when it is none of them.
     pub fn parse(text: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|rung| rung.as_str() == text);
-        found.ok_or_else(|| format!("{text:?} is not one of shield, skip, ignore"))
+        found.ok_or_else(|| format!("{text:?} is not one of shield, skip"))
     }
 
-    /// The match condition that makes it; `None` where it is made of other fields.
-    pub const fn condition(self) -> Option<Condition> {
+    /// The match condition that makes it.
+    pub const fn condition(self) -> Condition {
         match self {
-            Self::Shield => Some(Condition::Shield),
-            Self::Skip => Some(Condition::Skip),
-            Self::Ignore => None,
+            Self::Shield => Condition::Shield,
+            Self::Skip => Condition::Skip,
         }
     }
 }

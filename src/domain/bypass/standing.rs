@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::ownership::{holds, owners};
 use super::state::{Entry, Fields, State, Unreadable};
-use super::{CONDITION_PREFIX, Condition, Phase, Rung, STATE_ANNOTATION};
+use super::{CONDITION_PREFIX, Condition, IGNORE_SECONDS, Phase, Rung, STATE_ANNOTATION};
 
 /// What a webhook is to hookwatch.
 #[derive(Debug, Clone, PartialEq)]
@@ -19,6 +19,11 @@ pub enum Standing {
         rung: Option<Rung>,
         /// Where it stands.
         phase: Phase,
+        /// What is written down.
+        entry: Entry,
+    },
+    /// Its failures are ignored, by a person or by an older release, and that is written down.
+    Ignored {
         /// What is written down.
         entry: Entry,
     },
@@ -45,7 +50,17 @@ pub enum Standing {
     Twice,
 }
 
-/// Fields that hookwatch may change, and what the API server takes for them where they are absent.
+impl Standing {
+    /// Whether a person or an older release has its failures ignored, which the daemon cannot take back.
+    pub fn is_ignored(&self) -> bool {
+        matches!(
+            self,
+            Self::Ignored { .. } | Self::OursWithoutAnnotation { fields: true, .. }
+        )
+    }
+}
+
+/// Fields by which failures are ignored.
 pub(super) const FIELDS: [&str; 2] = ["failurePolicy", "timeoutSeconds"];
 
 /// One webhook in its object.
@@ -134,11 +149,11 @@ impl<'a> Here<'a> {
     }
 }
 
-/// What a field is on the rung [`Rung::Ignore`].
+/// What a field is where failures are ignored.
 pub(super) fn ignored(field: &str) -> Value {
     match field {
         "failurePolicy" => json!("Ignore"),
-        _ => Rung::IGNORE_SECONDS.into(),
+        _ => IGNORE_SECONDS.into(),
     }
 }
 
@@ -205,20 +220,12 @@ pub fn standing(object: &Value, webhook: &str) -> Standing {
         return Standing::Bypassed { rung, phase, entry };
     }
     let by_condition = [Rung::Skip, Rung::Shield];
-    let by_condition = by_condition
-        .into_iter()
-        .find(|rung| rung.condition().is_some_and(&has));
-    let fields = here.still_applied(&entry);
-    // `failurePolicy` is what lets writes through; only where it was Ignore before the time alone was changed.
-    let decisive = match entry.applied("failurePolicy") {
-        Some(_) => "failurePolicy",
-        None => "timeoutSeconds",
-    };
+    let by_condition = by_condition.into_iter().find(|rung| has(rung.condition()));
     let rung = match by_condition {
         Some(rung) => Some(rung),
-        None if fields.contains(&decisive) => Some(Rung::Ignore),
         // A condition that only another release knows.
         None if !names.is_empty() => None,
+        None if !here.still_applied(&entry).is_empty() => return Standing::Ignored { entry },
         None if entry.phase() == Some(Phase::Restored) => {
             let (rung, phase) = (entry.rung(), Phase::Restored);
             return Standing::Bypassed { rung, phase, entry };
@@ -227,21 +234,6 @@ pub fn standing(object: &Value, webhook: &str) -> Standing {
     };
     let phase = Phase::Bypassed;
     Standing::Bypassed { rung, phase, entry }
-}
-
-/// What `failurePolicy` and `timeoutSeconds` of a webhook are without hookwatch, as it stands in the annotation: what is
-/// written down, else what is there. `None` when there is no such webhook, when what is written down makes no sense, and
-/// when nothing explains what hookwatch has set.
-pub fn original_of(object: &Value, webhook: &str) -> Option<String> {
-    let (here, count) = Here::find(object, webhook);
-    let here = here.filter(|_| count == 1)?;
-    let entry = state(object).ok()?.entry(webhook);
-    let noted = match entry {
-        Some(entry) => entry.original(webhook).ok()?,
-        None if here.unexplained().is_empty() => None,
-        None => return None,
-    };
-    Some(noted.unwrap_or_else(|| here.fields()).text(webhook))
 }
 
 /// Every webhook of a configuration that hookwatch has to do with: those that are not [`Standing::Original`], those that

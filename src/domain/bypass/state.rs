@@ -16,6 +16,8 @@ use crate::domain::time::Time;
 pub const MAX_STATE: usize = 16_384;
 /// The layout that this release writes.
 const VERSION: u64 = 1;
+/// What stands in the place of a rung where failures are ignored.
+const IGNORED: &str = "ignore";
 /// Most characters of one sentence of a reason or of evidence.
 const MAX_SENTENCE: usize = 300;
 /// Most sentences of evidence.
@@ -23,10 +25,10 @@ const MAX_EVIDENCE: usize = 6;
 /// For whoever finds it and never heard of hookwatch.
 const NOTE: [&str; 6] = [
     "hookwatch changed the webhooks named here because they kept the API from being written.",
-    "It added the matchConditions whose names begin with hookwatch.dev/ and set what is named under 'applied';",
-    "'original' is what failurePolicy/timeoutSeconds were. hookwatch puts all of it back by itself.",
+    "It added the matchConditions whose names begin with hookwatch.dev/, and takes them away by itself.",
+    "Where a person had failures ignored, 'applied' is what was set and 'original' what failurePolicy/timeoutSeconds were.",
     "By hand: hookwatch restore CONFIGURATION/WEBHOOK, or, without it, take those matchConditions away,",
-    "put the original back, and take this annotation away last.",
+    "put the original back where there is one, and take this annotation away last.",
     "Not wanted at all? Annotate the object hookwatch.dev/breaker: off.",
 ];
 
@@ -100,7 +102,8 @@ impl Entry {
         serde_json::from_value(self.0.get(key)?.clone()).ok()
     }
 
-    /// How far it goes; `None` when another release calls it something that this one does not know.
+    /// How far it goes; `None` where failures are ignored, and when another release calls it something that this one does
+    /// not know.
     pub fn rung(&self) -> Option<Rung> {
         Rung::parse(self.text("rung")?).ok()
     }
@@ -123,7 +126,7 @@ impl Entry {
     }
 
     /// What a field was set to by hookwatch, `None` where it was not. Where there is an original and nothing legible says
-    /// what came in its place, it is what the rung [`Rung::Ignore`] means. No release sets another `failurePolicy` than
+    /// what came in its place, it is what ignoring failures means. No release sets another `failurePolicy` than
     /// `Ignore`: from there every way back makes the hook stricter, whatever the annotation says.
     pub fn applied(&self, field: &str) -> Option<Value> {
         let said = match self.0.get("applied") {
@@ -173,22 +176,25 @@ impl Entry {
         self.set_phase(phase);
     }
 
+    pub(super) fn set_ignored(&mut self) {
+        self.put("rung", IGNORED.into());
+        self.set_phase(Phase::Bypassed);
+    }
+
     pub(super) fn set_phase(&mut self, phase: Phase) {
         self.put("phase", phase.as_str().into());
     }
 
-    /// Notes the fields as they were, and those that were changed as they are; or that none is changed any more.
-    pub(super) fn set_fields(&mut self, webhook: &str, fields: Option<(&Fields, Map<String, Value>)>) {
-        match fields {
-            Some((fields, applied)) => {
-                self.put("original", fields.text(webhook).into());
-                self.put("applied", applied.into());
-            }
-            None => {
-                self.0.remove("original");
-                self.0.remove("applied");
-            }
-        }
+    /// Notes the fields as they were, and those that were changed as they are.
+    pub(super) fn set_fields(&mut self, webhook: &str, original: &Fields, applied: Map<String, Value>) {
+        self.put("original", original.text(webhook).into());
+        self.put("applied", applied.into());
+    }
+
+    /// Notes that no field is changed any more.
+    pub(super) fn forget_fields(&mut self) {
+        self.0.remove("original");
+        self.0.remove("applied");
     }
 
     pub(super) fn set_why(&mut self, reason: &str, evidence: &[String]) {
@@ -347,13 +353,13 @@ mod tests {
 
     fn entry() -> Entry {
         let mut entry = Entry::default();
-        entry.set_rung(Rung::Ignore, Phase::Bypassed);
+        entry.set_ignored();
         let original = Fields {
             failure_policy: "Fail".into(),
             timeout_seconds: 10,
         };
         let applied = Map::from_iter([("failurePolicy".to_owned(), json!("Ignore"))]);
-        entry.set_fields("w", Some((&original, applied)));
+        entry.set_fields("w", &original, applied);
         entry.set_why("it hangs", &["seen".to_owned()]);
         entry.set_times(
             None,
@@ -378,10 +384,7 @@ mod tests {
         let state = State::read(Some(&written())).expect("readable");
         let read = state.entry("w").expect("an entry");
         assert_eq!(read, entry());
-        assert_eq!(
-            (read.rung(), read.phase()),
-            (Some(Rung::Ignore), Some(Phase::Bypassed))
-        );
+        assert_eq!((read.rung(), read.phase()), (None, Some(Phase::Bypassed)));
         assert_eq!(
             read.original("w").expect("valid").expect("one").timeout_seconds,
             10

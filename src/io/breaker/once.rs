@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::request::{Reply, is_conflict, patch, read_anew, send};
 use super::{Hand, Outcome, Patience, Refused, Report, Server, Step, Way, items};
 use crate::domain::breaker::{Expects, Outcome as Told, Version, View};
-use crate::domain::bypass::edit::{Author, Change, Plan, Wish};
+use crate::domain::bypass::edit::{Author, Change, Plan, Wish, plan};
 use crate::domain::hook::{HookId, HookKind};
 use crate::io::client::Connection;
 use crate::io::held::{Answer, ask};
@@ -126,7 +126,7 @@ impl Way<'_> {
         // Where an API server refuses what it was asked for, it is asked for each change alone.
         let mut at_once = usize::MAX;
         loop {
-            let draft = self.draft(members, &object, at_once, author).await;
+            let draft = self.draft(members, &object, at_once, author);
             let Some(version) = draft
                 .whose
                 .first()
@@ -149,7 +149,7 @@ impl Way<'_> {
                     for (place, changes) in draft.whose {
                         let member = &mut members[place];
                         member.changes.extend(changes);
-                        self.written(member, &written, draft.last, author).await;
+                        self.written(member, &written, draft.last, author);
                     }
                     object = written;
                 }
@@ -174,7 +174,7 @@ impl Way<'_> {
 
     /// Plans for those that are not settled, each on what the ones before it leave, and settles those that nothing is to
     /// be written for.
-    async fn draft(
+    fn draft(
         &mut self,
         members: &mut [Member<'_>],
         object: &Value,
@@ -202,9 +202,8 @@ impl Way<'_> {
                 member.told = Some((Told::Conflict, Outcome::Contended));
                 continue;
             }
-            // The second copy is another hook's.
-            self.copy = None;
-            let edit = match self.plan(&after, member.hook, member.wish, author).await {
+            let now = (self.hand.clock)();
+            let edit = match plan(&after, &member.hook.webhook, member.wish, author, now) {
                 Ok(Plan::Edit(edit)) if edit.last || draft.whose.is_empty() => edit,
                 Ok(Plan::Edit(_)) => continue,
                 Ok(Plan::AlreadySo) => {
@@ -262,21 +261,23 @@ impl Way<'_> {
     }
 
     /// What a write that was taken came to for one of those it was for.
-    async fn written(&mut self, member: &mut Member<'_>, object: &Value, last: bool, author: &Author) {
+    fn written(&self, member: &mut Member<'_>, object: &Value, last: bool, author: &Author) {
         let view = member.view(object);
         member.object = Some(object.clone());
         if !last {
             member.version = view.version;
             return;
         }
-        self.copy = None;
-        member.told = Some(match self.plan(object, member.hook, member.wish, author).await {
-            Ok(Plan::AlreadySo | Plan::Gone) => (Told::Applied(view), Outcome::Applied),
-            // One that does not know a field leaves it out without a word.
-            _ => refused(&Outcome::GaveUp(
-                "the API server took the patch, and its answer does not show it".to_owned(),
-            )),
-        });
+        let now = (self.hand.clock)();
+        member.told = Some(
+            match plan(object, &member.hook.webhook, member.wish, author, now) {
+                Ok(Plan::AlreadySo | Plan::Gone) => (Told::Applied(view), Outcome::Applied),
+                // One that does not know a field leaves it out without a word.
+                _ => refused(&Outcome::GaveUp(
+                    "the API server took the patch, and its answer does not show it".to_owned(),
+                )),
+            },
+        );
     }
 }
 

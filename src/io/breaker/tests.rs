@@ -19,6 +19,7 @@ fn author() -> Author {
             version: "1".into(),
         },
         match_conditions: true,
+        fenced: false,
     }
 }
 

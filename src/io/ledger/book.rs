@@ -1,13 +1,10 @@
 //! The breaker's part of the ledger.
 
-use std::collections::BTreeMap;
-
 use http::Method;
 use serde_json::{Value, json};
 
 use super::{COLLECTION, LedgerObject};
-use crate::domain::breaker::{Book, Entry, Outcome, Version};
-use crate::domain::hook::HookId;
+use crate::domain::breaker::{Book, Outcome, Version};
 use crate::domain::ledger::{ANNOTATION, OBJECT, Reading};
 use crate::io::held::{Answer, version};
 
@@ -36,14 +33,8 @@ impl LedgerObject {
     }
 
     /// Writes the book over that of a version that was read, or makes a ledger for it where there was none. Whatever
-    /// else stands in the ledger stays, the originals of hooks that are bypassed among it: whoever writes may never have
-    /// seen them.
-    pub async fn write_book(
-        &self,
-        precondition: Option<&Version>,
-        book: &Book,
-        originals: &BTreeMap<HookId, String>,
-    ) -> Outcome {
+    /// else stands in the ledger stays.
+    pub async fn write_book(&self, precondition: Option<&Version>, book: &Book) -> Outcome {
         let reading = match precondition {
             None => Reading::of(None),
             Some(version) => match self.reading_of(&version.0) {
@@ -52,11 +43,7 @@ impl LedgerObject {
                 None => return Outcome::Conflict,
             },
         };
-        let counts = |hook: &HookId| book.entries.get(hook).is_some_and(Entry::counts);
-        let mut all = reading.originals();
-        all.retain(|hook, _| counts(hook));
-        all.extend(originals.iter().map(|(hook, text)| (hook.clone(), text.clone())));
-        let Some(text) = reading.with_book(book, &all) else {
+        let Some(text) = reading.with_book(book) else {
             let why = format!("annotation {ANNOTATION} of {} would grow too large", Self::what());
             return Outcome::Refused(why.into());
         };
@@ -89,12 +76,6 @@ impl LedgerObject {
             // A server's error may come after the fact.
             Answer::Refused(..) => Outcome::Ambiguous,
         }
-    }
-
-    /// The originals that stand beside the book of a version that was read.
-    pub fn originals(&self, version: Option<&Version>) -> BTreeMap<HookId, String> {
-        let reading = version.and_then(|version| self.reading_of(&version.0));
-        reading.map_or_else(BTreeMap::new, |reading| reading.originals())
     }
 
     fn written(&self, object: &Value) -> Outcome {

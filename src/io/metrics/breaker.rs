@@ -8,7 +8,7 @@ use crate::domain::fence::{AutoBreak, Breaker};
 use crate::domain::time::Time;
 
 /// The states that a hook can be in, as the breaker sees it.
-pub(super) const STATES: [&str; 4] = ["enforcing", "bypassed", "probation", "contested"];
+pub(super) const STATES: [&str; 5] = ["enforcing", "bypassed", "probation", "contested", "ignored"];
 /// What can be done to a configuration.
 pub(super) const ACTIONS: [&str; 3] = ["bypass", "probation", "restore"];
 /// What can become of it.

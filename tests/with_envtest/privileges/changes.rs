@@ -38,13 +38,18 @@ pub const UNREADABLE: &str = "validatingwebhookconfigurations/unreadable";
 pub const AT_SHIELD: &str = "validatingwebhookconfigurations/at-shield";
 /// Its owner permits a skip.
 pub const AT_SKIP: &str = "mutatingwebhookconfigurations/at-skip";
+/// Its owner permits what an earlier release could do at most.
+pub const AT_IGNORE: &str = "validatingwebhookconfigurations/at-ignore";
+/// A person has the failures of `a` ignored, as once those of `c`, and `c` is shielded.
+pub const IGNORED: &str = "validatingwebhookconfigurations/ignored";
 pub const LEDGER: &str = "validatingwebhookconfigurations/hookwatch-ledger";
 /// Its owner adds to what a shield spares; `a` and `c` are called at Services, `b` at a URL.
 pub const SPARED: &str = "validatingwebhookconfigurations/spared";
 /// `a` is shielded in the text of another release.
 pub const OLDER: &str = "validatingwebhookconfigurations/older";
-pub const OBJECTS: [&str; 11] = [
-    PLAIN, MUTATING, BYPASSED, WIPED, OPTED_OUT, UNREADABLE, AT_SHIELD, AT_SKIP, LEDGER, SPARED, OLDER,
+pub const OBJECTS: [&str; 13] = [
+    PLAIN, MUTATING, BYPASSED, WIPED, OPTED_OUT, UNREADABLE, AT_SHIELD, AT_SKIP, AT_IGNORE, LEDGER, SPARED,
+    OLDER, IGNORED,
 ];
 
 const NOT_MADE: &str = "hookwatch neither creates nor deletes";
@@ -57,8 +62,7 @@ const COUNT: &str = "webhooks stay as many";
 const FIELDS: &str = "nothing of a webhook changes but";
 const FOREIGN: &str = "match conditions of others stay";
 const OURS: &str = "a match condition of hookwatch's is the only one";
-const POLICY: &str = "failurePolicy goes from Fail to Ignore";
-const ORIGINAL: &str = "an original in hookwatch.dev/bypass is what";
+const ORIGINAL: &str = "no original is added";
 const FORGOTTEN: &str = "it is not forgotten that a webhook was Fail";
 const OWNERSHIP: &str = "owner in managedFields";
 
@@ -144,17 +148,8 @@ fn fail_10(webhook: &str) -> String {
     original(webhook, "Fail", 10)
 }
 
-/// The bypass of the object `bypassed`.
+/// The bypass of the objects `bypassed` and `wiped`, before the latter is wiped.
 pub fn bypass(object: &mut Value) {
-    note(object, &[fail_10("a.example.com"), fail_10("c.example.com")]);
-    add(object, 0, condition(Condition::Skip));
-    object["webhooks"][0]["failurePolicy"] = "Ignore".into();
-    object["webhooks"][0]["timeoutSeconds"] = 2.into();
-    add(object, 2, condition(Condition::Shield));
-}
-
-/// The bypass of the object `wiped`, before it is wiped.
-pub fn conditions_alone(object: &mut Value) {
     note(object, &[]);
     add(object, 0, condition(Condition::Skip));
     add(object, 2, condition(Condition::Shield));
@@ -164,9 +159,15 @@ pub fn conditions_alone(object: &mut Value) {
 pub fn restore(object: &mut Value) {
     without_ours(object, 0);
     without_ours(object, 2);
-    object["webhooks"][0]["failurePolicy"] = "Fail".into();
-    object["webhooks"][0]["timeoutSeconds"] = 10.into();
     remove(&mut object["metadata"]["annotations"], STATE_ANNOTATION);
+}
+
+/// What was done to the object `ignored`.
+pub fn ignore(object: &mut Value) {
+    note(object, &[fail_10("a.example.com"), fail_10("c.example.com")]);
+    object["webhooks"][0]["failurePolicy"] = "Ignore".into();
+    object["webhooks"][0]["timeoutSeconds"] = 1.into();
+    add(object, 2, condition(Condition::Shield));
 }
 
 fn without_ours(object: &mut Value, webhook: usize) {
@@ -209,6 +210,7 @@ pub fn attempts() -> Vec<Attempt> {
         at_webhooks(),
         at_conditions(),
         at_policies(),
+        at_ignored(),
         at_ownership(),
         at_other_objects(),
         at_spared(),
@@ -242,34 +244,15 @@ fn of_bypasses() -> Vec<Attempt> {
             note(o, &[]);
             (0..3).for_each(|webhook| add(o, webhook, condition(Condition::Shield)));
         }),
-        allowed(PLAIN, "Fail to Ignore, with the original", |o| {
-            note(o, &[fail_10("a.example.com")]);
-            o["webhooks"][0]["failurePolicy"] = "Ignore".into();
-        }),
-        allowed(PLAIN, "Fail to Ignore and less time, with the original", |o| {
-            note(o, &[fail_10("a.example.com")]);
-            o["webhooks"][0]["failurePolicy"] = "Ignore".into();
-            o["webhooks"][0]["timeoutSeconds"] = 1.into();
-        }),
-        allowed(PLAIN, "less time, with the original", |o| {
-            note(o, &[original("b.example.com", "Ignore", 5)]);
-            o["webhooks"][1]["timeoutSeconds"] = 1.into();
-        }),
         allowed(PLAIN, "the annotation alone", |o| note(o, &[])),
-        allowed(MUTATING, "skip and Ignore at a mutating one", |o| {
-            note(o, &[fail_10("a.example.com")]);
+        allowed(MUTATING, "skip at a mutating one", |o| {
+            note(o, &[]);
             add(o, 0, condition(Condition::Skip));
-            o["webhooks"][0]["failurePolicy"] = "Ignore".into();
         }),
         allowed(BYPASSED, "the whole end", restore),
         allowed(BYPASSED, "the end of one of two", |o| {
-            note(o, &[fail_10("c.example.com")]);
+            note(o, &[]);
             without_ours(o, 0);
-            o["webhooks"][0]["failurePolicy"] = "Fail".into();
-            o["webhooks"][0]["timeoutSeconds"] = 10.into();
-        }),
-        allowed(BYPASSED, "an original that is in force anyway less", |o| {
-            note(o, &[fail_10("a.example.com")]);
         }),
         allowed(BYPASSED, "from skip to probation", |o| {
             without_ours(o, 0);
@@ -612,52 +595,31 @@ fn at_conditions() -> Vec<Attempt> {
 
 fn at_policies() -> Vec<Attempt> {
     vec![
-        refused("Fail to Ignore without a word", POLICY, |o| {
+        refused("Fail to Ignore", FIELDS, |o| {
             o["webhooks"][0]["failurePolicy"] = "Ignore".into()
         }),
-        refused("Fail to Ignore with the original of another", POLICY, |o| {
-            note(o, &[fail_10("c.example.com")]);
+        refused("Fail to Ignore, with the original", FIELDS, |o| {
+            note(o, &[fail_10("a.example.com")]);
             o["webhooks"][0]["failurePolicy"] = "Ignore".into();
         }),
-        refused("Fail to Ignore with a false original", ORIGINAL, |o| {
-            note(o, &[original("a.example.com", "Ignore", 10)]);
-            o["webhooks"][0]["failurePolicy"] = "Ignore".into();
-        }),
-        refused("Ignore to Fail", POLICY, |o| {
+        refused("Ignore to Fail", FIELDS, |o| {
             o["webhooks"][1]["failurePolicy"] = "Fail".into()
         }),
-        refused("failurePolicy absent where it was Ignore", POLICY, |o| {
+        refused("failurePolicy absent where it was Ignore", FIELDS, |o| {
             remove(&mut o["webhooks"][1], "failurePolicy");
         }),
-        refused(
-            "Ignore to Fail with a false original in the same write",
-            POLICY,
-            |o| {
-                note(o, &[original("b.example.com", "Fail", 5)]);
-                o["webhooks"][1]["failurePolicy"] = "Fail".into();
-            },
-        ),
-        refused("a false original for later", ORIGINAL, |o| {
-            note(o, &[original("b.example.com", "Fail", 5)]);
+        refused("less time", FIELDS, |o| {
+            o["webhooks"][0]["timeoutSeconds"] = 1.into()
         }),
-        refused("an original of no webhook", ORIGINAL, |o| {
-            note(o, &[fail_10("z.example.com")])
+        refused("less time, with the original", FIELDS, |o| {
+            note(o, &[original("b.example.com", "Ignore", 5)]);
+            o["webhooks"][1]["timeoutSeconds"] = 1.into();
         }),
-        refused("a false original in plain text", ORIGINAL, |o| {
-            o["metadata"]["annotations"][STATE_ANNOTATION] = "b.example.com=Fail/5".into();
-        }),
-        refused("more time", POLICY, |o| {
+        refused("more time", FIELDS, |o| {
             o["webhooks"][1]["timeoutSeconds"] = 30.into()
         }),
-        refused("more time with an original", POLICY, |o| {
-            note(o, &[original("b.example.com", "Ignore", 5)]);
-            o["webhooks"][1]["timeoutSeconds"] = 30.into();
-        }),
-        refused("timeoutSeconds absent, which is more", POLICY, |o| {
+        refused("timeoutSeconds absent, which is more", FIELDS, |o| {
             remove(&mut o["webhooks"][1], "timeoutSeconds");
-        }),
-        refused("less time without a word", POLICY, |o| {
-            o["webhooks"][0]["timeoutSeconds"] = 1.into()
         }),
         at(PLAIN, "no time", Expect::Api("timeoutSeconds"), |o| {
             o["webhooks"][0]["timeoutSeconds"] = 0.into()
@@ -665,10 +627,22 @@ fn at_policies() -> Vec<Attempt> {
         at(PLAIN, "31 seconds", Expect::Api("timeoutSeconds"), |o| {
             o["webhooks"][0]["timeoutSeconds"] = 31.into()
         }),
+        refused("an original, for later", ORIGINAL, |o| {
+            note(o, &[fail_10("a.example.com")])
+        }),
+        refused("a false original, for later", ORIGINAL, |o| {
+            note(o, &[original("b.example.com", "Fail", 5)]);
+        }),
+        refused("an original of no webhook", ORIGINAL, |o| {
+            note(o, &[fail_10("z.example.com")])
+        }),
+        refused("an original in plain text", ORIGINAL, |o| {
+            o["metadata"]["annotations"][STATE_ANNOTATION] = "b.example.com=Fail/5".into();
+        }),
         at(
             BYPASSED,
-            "Ignore to Fail beside a bypass",
-            Expect::Fence(POLICY),
+            "another policy beside a bypass",
+            Expect::Fence(FIELDS),
             |o| {
                 o["webhooks"][1]["failurePolicy"] = "Fail".into();
             },
@@ -676,41 +650,10 @@ fn at_policies() -> Vec<Attempt> {
         at(
             BYPASSED,
             "a bypass ended with more time",
-            Expect::Fence(POLICY),
+            Expect::Fence(FIELDS),
             |o| {
                 restore(o);
                 o["webhooks"][0]["timeoutSeconds"] = 30.into();
-            },
-        ),
-        allowed(
-            BYPASSED,
-            "failurePolicy back, and the time left to its owner",
-            |o| {
-                o["webhooks"][0]["failurePolicy"] = "Fail".into();
-            },
-        ),
-        allowed(
-            BYPASSED,
-            "the time back, and failurePolicy left to its owner",
-            |o| {
-                o["webhooks"][0]["timeoutSeconds"] = 10.into();
-            },
-        ),
-        at(
-            BYPASSED,
-            "back to the time of another",
-            Expect::Fence(POLICY),
-            |o| {
-                o["webhooks"][0]["timeoutSeconds"] = 5.into();
-            },
-        ),
-        at(
-            BYPASSED,
-            "more bypassed with nothing written down any more",
-            Expect::Fence(OURS),
-            |o| {
-                remove(&mut o["metadata"]["annotations"], STATE_ANNOTATION);
-                o["webhooks"][0]["timeoutSeconds"] = 1.into();
             },
         ),
         at(
@@ -721,33 +664,6 @@ fn at_policies() -> Vec<Attempt> {
         ),
         at(
             BYPASSED,
-            "an original of Fail less while it is Ignore",
-            Expect::Fence(FORGOTTEN),
-            |o| note(o, &[fail_10("c.example.com")]),
-        ),
-        at(
-            BYPASSED,
-            "all originals away with the conditions, while it is Ignore",
-            Expect::Fence(FORGOTTEN),
-            |o| {
-                without_ours(o, 0);
-                without_ours(o, 2);
-                remove(&mut o["metadata"]["annotations"], STATE_ANNOTATION);
-            },
-        ),
-        at(
-            BYPASSED,
-            "a false original beside true ones",
-            Expect::Fence(ORIGINAL),
-            |o| {
-                note(
-                    o,
-                    &[fail_10("a.example.com"), original("b.example.com", "Fail", 30)],
-                );
-            },
-        ),
-        at(
-            BYPASSED,
             "a bypass ended with a condition of others",
             Expect::Fence(FOREIGN),
             |o| {
@@ -755,6 +671,51 @@ fn at_policies() -> Vec<Attempt> {
                 drop(list(&mut o["webhooks"][0], "matchConditions").pop());
             },
         ),
+    ]
+}
+
+/// What a person has done is for a person to take back, and the daemon shields beside it.
+fn at_ignored() -> Vec<Attempt> {
+    let refused = |name, says, change| at(IGNORED, name, Expect::Fence(says), change);
+    vec![
+        allowed(IGNORED, "the end of a shield beside it", |o| without_ours(o, 2)),
+        allowed(IGNORED, "a shield of its own", |o| {
+            add(o, 0, condition(Condition::Shield))
+        }),
+        allowed(IGNORED, "an original that is in force anyway less", |o| {
+            note(o, &[fail_10("a.example.com")]);
+        }),
+        refused("failurePolicy back", FIELDS, |o| {
+            o["webhooks"][0]["failurePolicy"] = "Fail".into();
+        }),
+        refused("the time back", FIELDS, |o| {
+            o["webhooks"][0]["timeoutSeconds"] = 10.into();
+        }),
+        refused("an original of Fail less while it is Ignore", FORGOTTEN, |o| {
+            note(o, &[fail_10("c.example.com")])
+        }),
+        refused(
+            "all originals away with the conditions, while it is Ignore",
+            FORGOTTEN,
+            |o| {
+                without_ours(o, 2);
+                remove(&mut o["metadata"]["annotations"], STATE_ANNOTATION);
+            },
+        ),
+        refused("a false original beside true ones", ORIGINAL, |o| {
+            let originals = [
+                fail_10("a.example.com"),
+                fail_10("c.example.com"),
+                original("b.example.com", "Fail", 30),
+            ];
+            note(o, &originals);
+        }),
+        refused("a false original for a true one", ORIGINAL, |o| {
+            note(
+                o,
+                &[original("a.example.com", "Fail", 1), fail_10("c.example.com")],
+            );
+        }),
     ]
 }
 
@@ -811,6 +772,13 @@ fn at_ownership() -> Vec<Attempt> {
         }),
         refused("a timeout for somebody else", OWNERSHIP, |o| {
             claim(o, "somebody", "a.example.com", json!({"f:timeoutSeconds": {}}));
+        }),
+        refused("a timeout for us", OWNERSHIP, |o| {
+            claim(o, "hookwatch", "a.example.com", json!({"f:timeoutSeconds": {}}));
+        }),
+        refused("a timeout less for the installer", OWNERSHIP, |o| {
+            let fields = &mut o["metadata"]["managedFields"][0]["fieldsV1"]["f:webhooks"];
+            remove(&mut fields["k:{\"name\":\"c.example.com\"}"], "f:timeoutSeconds");
         }),
         refused("a webhook less for the installer", OWNERSHIP, |o| {
             let fields = &mut o["metadata"]["managedFields"][0]["fieldsV1"];
@@ -903,9 +871,9 @@ fn at_other_objects() -> Vec<Attempt> {
                 add(o, 0, condition(Condition::Skip));
             },
         ),
-        at(AT_SKIP, "another policy where a skip is permitted", off, |o| {
-            note(o, &[fail_10("c.example.com")]);
-            o["webhooks"][2]["failurePolicy"] = "Ignore".into();
+        allowed(AT_IGNORE, "a skip where more was permitted once", |o| {
+            note(o, &[]);
+            add(o, 0, condition(Condition::Skip));
         }),
         at(OPTED_OUT, "the opt-out away", Expect::Fence(ANNOTATION), |o| {
             remove(&mut o["metadata"]["annotations"], "hookwatch.dev/breaker");

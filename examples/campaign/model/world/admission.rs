@@ -87,8 +87,7 @@ impl World {
         };
         let spec = &cluster.hooks[hook];
         let (replica, leaves) = (request.replica, request.leaves);
-        let form = self.forms[hook];
-        let limit = (now + form.timeout(spec)).min(request.limit);
+        let limit = (now + spec.timeout).min(request.limit);
         let weight = cluster.classes[request.class].weight;
         let load = *cluster.replicas[replica].load.at(now);
         let service = &cluster.services[spec.service];
@@ -107,7 +106,7 @@ impl World {
             met,
             connection,
             denied,
-            fails: form.fails(spec),
+            fails: spec.fails,
             abandoned,
         };
         let call = match self.free_calls.pop() {

@@ -21,6 +21,7 @@ impl Driver {
                 version: env!("CARGO_PKG_VERSION").to_owned(),
             },
             match_conditions: self.match_conditions == Some(true),
+            fenced: true,
         }
     }
 

@@ -132,7 +132,8 @@ impl Said {
             };
             since.insert(hook.clone(), (stage.as_str(), rung, begun));
             let mut standing = HookStanding::new(hook.clone(), stage, begun);
-            if let Some((news, words)) = self.last.get(hook) {
+            let last = self.last.get(hook).filter(|_| stage != Stage::Ignored);
+            if let Some((news, words)) = last {
                 standing.words.clone_from(words);
                 match news {
                     News::WouldBypass(rung) => standing.would_bypass = Some(*rung),

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::domain::breaker::{Book, Ceiling, Observation, Permit, Subject, Version, View, sight};
-use crate::domain::bypass::{LEDGER, Standing, original_of, touched};
+use crate::domain::breaker::{Ceiling, Observation, Permit, Subject, Version, View, sight};
+use crate::domain::bypass::{LEDGER, Standing, touched};
 use crate::domain::hook::{HookId, HookKind};
 use crate::domain::time::Time;
 use crate::io::breaker::{Hand, Server};
@@ -66,7 +66,8 @@ pub(super) struct Sights {
     pub(super) culprits: BTreeSet<HookId>,
     owners: BTreeMap<Configuration, Owner>,
     uids: BTreeMap<Configuration, String>,
-    originals: BTreeMap<HookId, String>,
+    /// Hooks whose failures a person or an older release has ignored, by what stands on their objects.
+    pub(super) ignored: BTreeSet<HookId>,
     /// Since when hooks are bypassed, by what stands on their objects.
     since: BTreeMap<HookId, Time>,
     /// Hooks that are looked at, and until when.
@@ -93,14 +94,6 @@ impl Sights {
     /// Since when a hook is bypassed, by what stands on its object.
     pub(super) fn since(&self, hook: &HookId) -> Option<Time> {
         self.since.get(hook).copied()
-    }
-
-    /// The originals of the hooks that a book says are bypassed, or about to be.
-    pub(super) fn originals(&self, book: &Book) -> BTreeMap<HookId, String> {
-        let counting = book.entries.iter().filter(|(_, entry)| entry.counts());
-        counting
-            .filter_map(|(hook, _)| Some((hook.clone(), self.originals.get(hook)?.clone())))
-            .collect()
     }
 
     /// The API servers that are to be asked now.
@@ -163,6 +156,7 @@ impl Sights {
         let mut by_name: BTreeMap<&str, &Value> = BTreeMap::new();
         let mut observations = Vec::new();
         self.owners.retain(|(other, _), _| *other != kind);
+        self.ignored.retain(|hook| hook.kind != kind);
         for object in objects {
             let Some(name) = object["metadata"]["name"].as_str() else {
                 continue;
@@ -189,6 +183,9 @@ impl Sights {
                 {
                     self.since.insert(hook.clone(), since);
                 }
+                if standing.is_ignored() {
+                    self.ignored.insert(hook.clone());
+                }
                 self.followed.insert(hook, now + LINGER);
             }
         }
@@ -202,15 +199,11 @@ impl Sights {
             .collect();
         for hook in followed {
             let object = by_name.get(&*hook.configuration).copied();
-            if let Some(original) = object.and_then(|object| original_of(object, &hook.webhook)) {
-                self.originals.insert(hook.clone(), original);
-            }
             let view = View::of(object, &hook.webhook);
             let server = Arc::clone(server);
             observations.push(Observation::Shows { hook, server, view });
         }
         let followed = &self.followed;
-        self.originals.retain(|hook, _| followed.contains_key(hook));
         self.since.retain(|hook, _| followed.contains_key(hook));
         observations
     }

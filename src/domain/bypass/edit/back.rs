@@ -6,24 +6,11 @@ use super::page::{Page, annotate, finish};
 use super::{Edit, Plan, Refusal};
 use crate::domain::bypass::draft::Draft;
 use crate::domain::bypass::standing::{Here, ignored, state};
-use crate::domain::bypass::state::{Entry, Fields, State};
+use crate::domain::bypass::state::{Fields, State};
 use crate::domain::bypass::{Phase, ownership};
 use crate::domain::time::Time;
 
-/// Puts back the fields that still hold what hookwatch put there, and writes down that none is hookwatch's any more.
-pub(super) fn put_back(page: &mut Page<'_>, entry: &mut Entry) -> Result<(), Refusal> {
-    let ours = page.here.still_applied(entry);
-    if !ours.is_empty() {
-        let original = entry
-            .original(page.here.webhook)
-            .map_err(Refusal::InvalidOriginal)?;
-        fields_back(page, &ours, original.as_ref())?;
-    }
-    entry.set_fields(page.here.webhook, None);
-    Ok(())
-}
-
-/// Puts fields back. None becomes weaker by it, whatever the annotation says: no `Fail` becomes `Ignore` ([`Entry::applied`]),
+/// Puts fields back. None becomes weaker by it, whatever the annotation says: no `Fail` becomes `Ignore` (`Entry::applied`),
 /// and no timeout becomes shorter than it is.
 fn fields_back(page: &mut Page<'_>, ours: &[&str], original: Option<&Fields>) -> Result<(), Refusal> {
     let Some(original) = original else {
@@ -46,9 +33,9 @@ fn fields_back(page: &mut Page<'_>, ours: &[&str], original: Option<&Fields>) ->
 }
 
 /// Takes everything of hookwatch's out of a webhook. Fields that are put back become hookwatch's by being written, so
-/// that takes a second edit, which gives them up; until then the first stays written down. `copy`: what the fields were,
-/// for where the object does not tell.
-pub(super) fn restore(here: &Here<'_>, now: Time, copy: Option<&Fields>) -> Result<Plan, Refusal> {
+/// that takes a second edit, which gives them up; until then the first stays written down. Who is `fenced` takes the
+/// conditions away, and leaves fields and what is written of them to an administrator.
+pub(super) fn restore(here: &Here<'_>, fenced: bool, now: Time) -> Result<Plan, Refusal> {
     let (known, unreadable) = match state(here.object) {
         Ok(state) => (state, None),
         Err(unreadable) => (State::default(), Some(unreadable)),
@@ -56,27 +43,24 @@ pub(super) fn restore(here: &Here<'_>, now: Time, copy: Option<&Fields>) -> Resu
     let entry = known.entry(here.webhook);
     let mut page = Page::open(here, known);
     page.no_condition();
-    let put = match (&entry, &unreadable) {
-        (Some(entry), _) => {
-            let ours = here.still_applied(entry);
-            match entry.original(here.webhook) {
-                _ if ours.is_empty() => Ok(()),
-                Ok(original) => fields_back(&mut page, &ours, original.as_ref().or(copy)),
-                Err(_) if copy.is_some() => fields_back(&mut page, &ours, copy),
-                Err(why) => Err(Refusal::InvalidOriginal(why)),
-            }
-        }
-        (None, unreadable) => {
-            let original = unreadable.as_ref().and_then(|it| it.original(here.webhook));
-            let ours = match &original {
-                Some(_) => here.still_ours(|field| Some(ignored(field))),
-                None => here.unexplained(),
-            };
-            match ours.is_empty() {
-                true => Ok(()),
-                false => fields_back(&mut page, &ours, original.as_ref().or(copy)),
-            }
-        }
+    let original = match (&entry, &unreadable) {
+        (Some(entry), _) => entry.original(here.webhook).map_err(Refusal::InvalidOriginal),
+        (None, unreadable) => Ok(unreadable.as_ref().and_then(|it| it.original(here.webhook))),
+    };
+    let ours = match (&entry, &original) {
+        (Some(entry), _) => here.still_applied(entry),
+        (None, Ok(Some(_))) => here.still_ours(|field| Some(ignored(field))),
+        (None, _) => here.unexplained(),
+    };
+    if fenced && !ours.is_empty() {
+        return Ok(match page.draft.is_empty() {
+            true => Plan::AlreadySo,
+            false => page.edit(true),
+        });
+    }
+    let put = match ours.is_empty() {
+        true => Ok(()),
+        false => original.and_then(|original| fields_back(&mut page, &ours, original.as_ref())),
     };
     if let Err(refusal) = put {
         // The conditions can be taken away whatever is wrong with the rest; then it is said.
@@ -152,7 +136,7 @@ fn unexplained_first<'a>(
     now: Time,
 ) -> Option<Result<Plan, Refusal>> {
     let here = webhooks.find(|other| !other.ours().is_empty())?;
-    Some(restore(&here, now, None).map(|plan| match plan {
+    Some(restore(&here, true, now).map(|plan| match plan {
         Plan::Edit(edit) => Plan::Edit(Edit { last: false, ..edit }),
         other => other,
     }))

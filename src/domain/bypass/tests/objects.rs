@@ -20,16 +20,34 @@ pub(super) fn author() -> Author {
             version: "0.1.0".into(),
         },
         match_conditions: true,
+        fenced: false,
+    }
+}
+
+fn why() -> Why {
+    Why {
+        reason: "it hangs".into(),
+        evidence: vec!["3 of 3 probes timed out".into()],
+        expires: Some(NOW + std::time::Duration::from_secs(1_800)),
     }
 }
 
 pub(super) fn bypass(rung: Rung) -> Wish {
-    let why = Why {
-        reason: "it hangs".into(),
-        evidence: vec!["3 of 3 probes timed out".into()],
-        expires: Some(NOW + std::time::Duration::from_secs(1_800)),
+    Wish::Bypass { rung, why: why() }
+}
+
+pub(super) fn ignore() -> Wish {
+    Wish::Ignore { why: why() }
+}
+
+/// What a person comes to with it; failures are ignored where the API server knows no match conditions.
+pub(super) fn planned(object: &Value, webhook: &str, wish: &Wish) -> Result<Plan, Refusal> {
+    let match_conditions = !matches!(wish, Wish::Ignore { .. });
+    let author = Author {
+        match_conditions,
+        ..author()
     };
-    Wish::Bypass { rung, why }
+    plan(object, webhook, wish, &author, NOW)
 }
 
 pub(super) fn hook(name: &str, policy: &str, seconds: u64, conditions: usize) -> Value {
@@ -220,7 +238,7 @@ pub(super) fn carried_out(object: &Value, webhook: &str, wish: &Wish) -> Result<
     let mut object = object.clone();
     let mut last = false;
     for _ in 0..8 {
-        match plan(&object, webhook, wish, &author(), NOW) {
+        match planned(&object, webhook, wish) {
             Ok(Plan::AlreadySo | Plan::Gone) => return Ok(object),
             Ok(Plan::Edit(edit)) => {
                 assert!(!last, "more after the last edit: {edit:?}");

@@ -4,9 +4,10 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::objects::{
-    NOW, author, bypass, carried_out, claimed, configuration, holds_ours, hook, patched, spec, written,
+    NOW, author, bypass, carried_out, claimed, configuration, holds_ours, hook, ignore, patched, planned,
+    spec, written,
 };
-use crate::domain::bypass::edit::{Plan, Refusal, Wish, plan};
+use crate::domain::bypass::edit::{Author, Plan, Refusal, Wish, plan};
 use crate::domain::bypass::{Rung, STATE_ANNOTATION, touched};
 
 /// What somebody else may do to a configuration. Indices are taken modulo what there is.
@@ -162,8 +163,9 @@ fn hook_named(index: usize, policy: &str, seconds: u64, conditions: usize) -> Va
     hook(&format!("hook-{index}"), policy, seconds, conditions)
 }
 
-fn rungs() -> impl Strategy<Value = Vec<(usize, Rung)>> {
-    prop::collection::vec((0..4_usize, prop::sample::select(Rung::ALL.to_vec())), 1..4)
+fn wishes() -> impl Strategy<Value = Vec<(usize, Wish)>> {
+    let wishes = vec![bypass(Rung::Shield), bypass(Rung::Skip), ignore()];
+    prop::collection::vec((0..4_usize, prop::sample::select(wishes)), 1..4)
 }
 
 /// Restores everything that is to be; with what was refused.
@@ -181,7 +183,7 @@ fn restored(object: &Value) -> (Value, Vec<Refusal>) {
     (object, refusals)
 }
 
-/// Without the fields that only the rung ignore changes, and without an annotation that was kept because of them.
+/// Without the fields by which failures are ignored, and without an annotation that was kept because of them.
 fn but_fields(object: &Value) -> Value {
     let mut object = spec(object);
     if let Some(metadata) = object["metadata"].as_object_mut()
@@ -204,11 +206,11 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_bypass_and_its_end_leave_no_trace(first in first(), rungs in rungs(), probation in any::<bool>()) {
+    fn a_bypass_and_its_end_leave_no_trace(first in first(), wishes in wishes(), probation in any::<bool>()) {
         let mut object = first.clone();
-        for (of, rung) in rungs {
+        for (of, wish) in wishes {
             let webhook = format!("hook-{of}");
-            object = carried_out(&object, &webhook, &bypass(rung)).unwrap_or(object);
+            object = carried_out(&object, &webhook, &wish).unwrap_or(object);
             if probation && let Ok(tried) = carried_out(&object, &webhook, &Wish::Probation) {
                 object = tried;
             }
@@ -222,21 +224,21 @@ proptest! {
     #[test]
     fn nothing_of_others_is_lost_and_nothing_of_ours_stays(
         first in first(),
-        rungs in rungs(),
+        wishes in wishes(),
         steps in prop::collection::vec((theirs(), 0..4_usize), 0..8),
     ) {
         // What others would have come to without hookwatch.
         let (mut with, mut without) = (first.clone(), first.clone());
-        for (of, rung) in &rungs {
-            with = carried_out(&with, &format!("hook-{of}"), &bypass(*rung)).unwrap_or(with);
+        for (of, wish) in &wishes {
+            with = carried_out(&with, &format!("hook-{of}"), wish).unwrap_or(with);
         }
-        let ignored = rungs.iter().any(|(_, rung)| *rung == Rung::Ignore);
+        let ignored = wishes.iter().any(|(_, wish)| *wish == ignore());
         let mut told = true;
         for (step, (change, again)) in steps.iter().enumerate() {
             // A patch that was made of the object as it was before is refused, or does no harm.
-            let (of, rung) = rungs[again % rungs.len()];
-            let wish = [bypass(rung), Wish::Probation, Wish::Restore][again % 3].clone();
-            let late = plan(&with, &format!("hook-{of}"), &wish, &author(), NOW);
+            let (of, wish) = wishes[again % wishes.len()].clone();
+            let wish = [wish, Wish::Probation, Wish::Restore][again % 3].clone();
+            let late = planned(&with, &format!("hook-{of}"), &wish);
             with = done(&with, change, step, &first);
             without = done(&without, change, step, &first);
             if let Ok(Plan::Edit(edit)) = late && *again > 0 {
@@ -253,4 +255,65 @@ proptest! {
             prop_assert!(!holds_ours(&with), "{:#}", with);
         }
     }
+
+    /// What the fence holds the daemon to.
+    #[test]
+    fn the_daemon_changes_match_conditions_alone_and_notes_and_forgets_no_original(
+        first in first(),
+        wishes in wishes(),
+        steps in prop::collection::vec((theirs(), 0..4_usize), 0..8),
+    ) {
+        let fenced = Author { fenced: true, ..author() };
+        let mut object = first.clone();
+        for (of, wish) in &wishes {
+            object = carried_out(&object, &format!("hook-{of}"), wish).unwrap_or(object);
+        }
+        for (step, (change, again)) in steps.iter().enumerate() {
+            object = done(&object, change, step, &first);
+            for wish in [[bypass(Rung::Shield), bypass(Rung::Skip), Wish::Probation][again % 3].clone(), Wish::Restore] {
+                let Ok(Plan::Edit(edit)) = plan(&object, &format!("hook-{again}"), &wish, &fenced, NOW) else {
+                    continue;
+                };
+                let after = patched(&object, &edit.patch).expect("its tests hold");
+                prop_assert_eq!(ignored(&after), ignored(&object));
+                object = after;
+            }
+        }
+    }
+}
+
+/// Every webhook's `failurePolicy` and `timeoutSeconds`, and the originals of those whose failures are ignored.
+fn ignored(object: &Value) -> (Vec<[Value; 2]>, Vec<String>) {
+    let hooks = object["webhooks"].as_array().into_iter().flatten();
+    let fields = hooks
+        .clone()
+        .map(|hook| [hook["failurePolicy"].clone(), hook["timeoutSeconds"].clone()]);
+    let text = object["metadata"]["annotations"][STATE_ANNOTATION]
+        .as_str()
+        .unwrap_or_default();
+    let originals = text.split('"').filter(|piece| piece.contains("=Fail/"));
+    let is_ignored = |piece: &&str| {
+        let mut hooks = hooks.clone().filter(|hook| hook["failurePolicy"] == "Ignore");
+        let name = |hook: &Value| format!("{}=Fail/", hook["name"].as_str().unwrap_or_default());
+        let claimed = |hook: &Value| {
+            let field = &hook["name"].as_str().unwrap_or_default();
+            owned_by_others(object, field)
+        };
+        hooks.any(|hook| piece.starts_with(&name(hook)) && !claimed(hook))
+    };
+    let originals = originals.filter(is_ignored).map(str::to_owned);
+    (fields.collect(), originals.collect())
+}
+
+/// Whether anybody else has claimed a webhook's `failurePolicy`.
+fn owned_by_others(object: &Value, webhook: &str) -> bool {
+    let key = format!("k:{}", json!({"name": webhook}));
+    let mut managers = object["metadata"]["managedFields"]
+        .as_array()
+        .into_iter()
+        .flatten();
+    managers.any(|entry| {
+        let owned = &entry["fieldsV1"]["f:webhooks"][&key]["f:failurePolicy"];
+        entry["manager"] != "hookwatch" && !owned.is_null()
+    })
 }
