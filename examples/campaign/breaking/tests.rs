@@ -10,18 +10,23 @@ use crate::score::score;
 
 const SEED: u64 = 6;
 
-fn reckoned(index: u64) -> Reckoning {
+/// How an incident ended, on a release that knows match conditions.
+fn reckoned(index: u64) -> Option<Reckoning> {
     let incident = draw::incident(SEED, index);
+    let mut replicas = incident.cluster.replicas.iter();
+    if replicas.any(|replica| *replica.release.at(0) != Release::New) {
+        return None;
+    }
     let manner = Manner {
         breaker: Some(Farthest::Skip),
         ..Manner::default()
     };
-    score(index, &incident, &play(&incident, manner)).breaker.unwrap()
+    score(index, &incident, &play(&incident, manner)).breaker
 }
 
 #[test]
 fn no_innocent_hook_is_bypassed_and_most_that_block_writes_are_and_come_back() {
-    let reckonings: Vec<Reckoning> = (0..24).map(reckoned).collect();
+    let reckonings: Vec<Reckoning> = (0..48).filter_map(reckoned).collect();
     let innocent: Vec<&String> = reckonings.iter().flat_map(|it| &it.innocent).collect();
     assert!(innocent.is_empty(), "{innocent:?}");
     assert!(

@@ -90,7 +90,7 @@ Then measure what the change does, write the new numbers into the table, and wri
 ```sh
 cargo run --release --example campaign -- fit --incidents 5000 --seed 1
 cargo run --release --example campaign -- --incidents 5000 --seed 1 --output json > report.json
-cargo run --release --features ablation --example campaign -- ablate --breaker ignore --into ablation.json
+cargo run --release --features ablation --example campaign -- ablate --breaker skip --into ablation.json
 cargo run --release --example campaign -- document --report report.json --ablation ablation.json > docs/diagnosis.md
 ```
 

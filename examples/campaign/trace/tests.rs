@@ -35,7 +35,7 @@ fn a_trace_is_the_same_on_any_number_of_threads_and_compressed_or_not() {
 #[test]
 fn every_line_is_a_change() {
     let mut acts = 0;
-    for index in 0..6 {
+    for index in 0..12 {
         let mut last: BTreeMap<(String, String), String> = BTreeMap::new();
         let mut before = 0;
         let breaker = Some(Farthest::Skip);
