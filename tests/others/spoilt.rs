@@ -73,8 +73,7 @@ async fn what_cannot_be_changed_is_said_with_the_reason_and_bypassed_as_soon_as_
 
 /// What only a person does, and the fence lets no daemon take back.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_webhook_whose_failures_a_person_has_ignored_is_told_of_with_the_command_and_shielded_all_the_same()
-{
+async fn a_webhook_whose_failures_a_person_has_ignored_is_told_of_with_the_command_until_it_is_restored() {
     let lab = Lab::start().await;
     let engine = lab.daemon(&[Rung::Shield]).await;
     lab.ignored_by_hand().await;

@@ -30,9 +30,15 @@ mod hands;
 mod installed;
 mod kinds;
 mod leaders;
+#[allow(dead_code, reason = "it serves others too")]
+#[path = "../../src/domain/bypass/tests/objects.rs"]
+mod objects;
 #[path = "../support/outage.rs"]
 mod outage;
 mod played;
+#[allow(dead_code, reason = "the fence is explored in a test of its own")]
+#[path = "../fence/policy.rs"]
+mod policy;
 mod privileges;
 mod replicas;
 mod runbooks;
@@ -44,11 +50,16 @@ mod spared;
 #[path = "../support/runbooks.rs"]
 mod typed;
 mod witness;
+#[allow(dead_code, reason = "the fence is explored in a test of its own")]
+#[path = "../fence/world.rs"]
+mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::time::Instant;
 
+// What objects an API server makes of writes, as the tests of the domain have it, name it so.
+use hookwatch::domain;
 use hookwatch::lab::envtest::binaries;
 
 /// How a test that did not panic ended.

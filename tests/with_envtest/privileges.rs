@@ -5,6 +5,7 @@ pub mod changes;
 pub mod cluster;
 mod fence;
 mod roles;
+mod sampled;
 mod token;
 
 use super::{Named, named};
@@ -16,6 +17,10 @@ pub fn tests() -> Vec<Named> {
             fence::lets_through_what_a_bypass_takes_and_nothing_else,
         ),
         named("the_fence_is_proven_and_missed", fence::is_proven_and_missed),
+        named(
+            "the_fence_agrees_with_what_is_explored",
+            sampled::agrees_with_what_is_explored,
+        ),
         named(
             "the_shipped_roles_are_enough_and_none_of_them_is_idle",
             roles::are_enough_and_none_is_idle,

@@ -185,9 +185,11 @@ pub fn plan(object: &Value, webhook: &str, wish: &Wish, author: &Author, now: Ti
         // To take everything of hookwatch's away is what its owner wants.
         (Some(text), wish) if text == "off" && *wish != Wish::Restore => return Err(Refusal::OptedOut),
         // What is not understood permits nothing.
-        (Some(text), Wish::Bypass { .. } | Wish::Ignore { .. }) => {
+        (Some(text), Wish::Bypass { .. } | Wish::Ignore { .. } | Wish::Probation) => {
+            // To show a hook nothing but dry runs is to skip it.
             let (wanted, rung) = match wish {
                 Wish::Bypass { rung, .. } => (rung.as_str(), *rung),
+                Wish::Probation => ("probation", Rung::Skip),
                 _ => ("ignore", Rung::Skip),
             };
             if !permitted(text).is_ok_and(|permitted| permitted >= rung) {

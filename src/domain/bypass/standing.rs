@@ -126,24 +126,28 @@ impl<'a> Here<'a> {
         }
     }
 
-    /// The fields that still hold what hookwatch put there, as far as `applied` says what that was. One that somebody
-    /// else has claimed since is theirs, whatever its value.
-    pub(super) fn still_ours(&self, applied: impl Fn(&str) -> Option<Value>) -> Vec<&'static str> {
+    /// The fields that still hold what hookwatch put there, if `is_set` says so. One that somebody else has claimed since is
+    /// theirs, whatever its value.
+    fn still_ours(&self, is_set: impl Fn(&str, &Value) -> bool) -> Vec<&'static str> {
         let is_ours = |field: &&str| {
-            applied(field).is_some_and(|applied| self.value(field) == applied)
-                && !owners(self.object, self.webhook, field).others
+            is_set(field, &self.value(field)) && !owners(self.object, self.webhook, field).others
         };
         FIELDS.into_iter().filter(is_ours).collect()
     }
 
     /// The fields of a readable entry that are still hookwatch's.
     pub(super) fn still_applied(&self, entry: &Entry) -> Vec<&'static str> {
-        self.still_ours(|field| entry.applied(field))
+        self.still_ours(|field, value| entry.has_set(field, value))
+    }
+
+    /// The fields that are as they are where failures are ignored, and nobody else's.
+    pub(super) fn still_ignored(&self) -> Vec<&'static str> {
+        self.still_ours(|field, value| *value == ignored(field))
     }
 
     /// The fields that hookwatch owns and that have the values it gives, where nothing legible says that it did.
     pub(super) fn unexplained(&self) -> Vec<&'static str> {
-        let ours = self.still_ours(|field| Some(ignored(field)));
+        let ours = self.still_ignored();
         let owned = |field: &&str| owners(self.object, self.webhook, field).ours;
         ours.into_iter().filter(owned).collect()
     }
@@ -200,9 +204,7 @@ pub fn standing(object: &Value, webhook: &str) -> Standing {
         .collect();
     let Some(entry) = entry else {
         let fields = match &state {
-            Err(unreadable) if unreadable.original(webhook).is_some() => {
-                !here.still_ours(|field| Some(ignored(field))).is_empty()
-            }
+            Err(unreadable) if unreadable.original(webhook).is_some() => !here.still_ignored().is_empty(),
             _ => !here.unexplained().is_empty(),
         };
         return match names.is_empty() && !fields {

@@ -125,15 +125,13 @@ impl Entry {
         }
     }
 
-    /// What a field was set to by hookwatch, `None` where it was not. Where there is an original and nothing legible says
-    /// what came in its place, it is what ignoring failures means. No release sets another `failurePolicy` than
-    /// `Ignore`: from there every way back makes the hook stricter, whatever the annotation says.
-    pub fn applied(&self, field: &str) -> Option<Value> {
-        let said = match self.0.get("applied") {
-            Some(Value::Object(applied)) => applied.get(field).cloned(),
-            _ => self.0.get("original").map(|_| ignored(field)),
-        };
-        said.filter(|value| field != "failurePolicy" || *value == ignored(field))
+    /// Whether a field was given this value by hookwatch. Where there is an original, what ignoring failures means was, whatever
+    /// else is said: the fence holds a thief to the original, and to no other word of it. No release sets another
+    /// `failurePolicy` than `Ignore`: from there every way back makes the hook stricter.
+    pub fn has_set(&self, field: &str, value: &Value) -> bool {
+        let said = || self.0.get("applied").and_then(|applied| applied.get(field));
+        let is_ignored = *value == ignored(field);
+        self.0.contains_key("original") && (is_ignored || field != "failurePolicy" && said() == Some(value))
     }
 
     /// Why, in one sentence.
@@ -252,6 +250,28 @@ fn harmless(text: &str) -> String {
         .to_owned()
 }
 
+/// What the fence takes for originals in an annotation.
+fn originals(text: &str) -> impl Iterator<Item = &str> {
+    let pieces = text.split('"');
+    pieces.filter(|piece| piece.contains("=Fail/") || piece.contains("=Ignore/"))
+}
+
+/// Puts each original where it is looked for. The fence holds a thief to keep it, wherever in the annotation.
+fn put_in_place(text: &str, webhooks: &mut Map<String, Value>) {
+    for original in originals(text) {
+        let Some((webhook, _)) = original.rsplit_once('=') else {
+            continue;
+        };
+        let is_one = |text: &str| Fields::read(webhook, text).is_ok();
+        if is_one(original) {
+            let entry = webhooks.entry(webhook).or_insert_with(|| json!({}));
+            if !entry["original"].as_str().is_some_and(is_one) {
+                entry["original"] = original.into();
+            }
+        }
+    }
+}
+
 /// The annotation as it was read.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct State {
@@ -286,14 +306,9 @@ impl State {
         let Some(text) = annotation else {
             return Ok(Self::default());
         };
-        let unreadable = |why: String| {
-            let pieces = text
-                .split('"')
-                .filter(|piece| piece.contains("=Fail/") || piece.contains("=Ignore/"));
-            Unreadable {
-                why: bounded(&why),
-                originals: pieces.map(str::to_owned).collect(),
-            }
+        let unreadable = |why: String| Unreadable {
+            why: bounded(&why),
+            originals: originals(text).map(str::to_owned).collect(),
         };
         // In another spelling than the one it is compared by, an original would be what the fence never saw.
         if text.contains('\\') {
@@ -304,12 +319,17 @@ impl State {
         let mut rest: Map<String, Value> = serde_json::from_str(text)
             .map_err(|error| unreadable(format!("it is not what hookwatch writes: {error}")))?;
         match rest.remove("webhooks") {
-            Some(Value::Object(webhooks)) => match webhooks.iter().find(|(_, entry)| !entry.is_object()) {
-                Some((name, _)) => Err(unreadable(format!(
-                    "what it says of webhook {name:?} is no object"
-                ))),
-                None => Ok(Self { webhooks, rest }),
-            },
+            Some(Value::Object(mut webhooks)) => {
+                match webhooks.iter().find(|(_, entry)| !entry.is_object()) {
+                    Some((name, _)) => Err(unreadable(format!(
+                        "what it says of webhook {name:?} is no object"
+                    ))),
+                    None => {
+                        put_in_place(text, &mut webhooks);
+                        Ok(Self { webhooks, rest })
+                    }
+                }
+            }
             _ => Err(unreadable("it has no object `webhooks`".to_owned())),
         }
     }

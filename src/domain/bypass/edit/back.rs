@@ -5,12 +5,12 @@ use serde_json::Value;
 use super::page::{Page, annotate, finish};
 use super::{Edit, Plan, Refusal};
 use crate::domain::bypass::draft::Draft;
-use crate::domain::bypass::standing::{Here, ignored, state};
+use crate::domain::bypass::standing::{Here, state};
 use crate::domain::bypass::state::{Fields, State};
 use crate::domain::bypass::{Phase, ownership};
 use crate::domain::time::Time;
 
-/// Puts fields back. None becomes weaker by it, whatever the annotation says: no `Fail` becomes `Ignore` (`Entry::applied`),
+/// Puts fields back. None becomes weaker by it, whatever the annotation says: no `Fail` becomes `Ignore` (`Entry::has_set`),
 /// and no timeout becomes shorter than it is.
 fn fields_back(page: &mut Page<'_>, ours: &[&str], original: Option<&Fields>) -> Result<(), Refusal> {
     let Some(original) = original else {
@@ -49,7 +49,7 @@ pub(super) fn restore(here: &Here<'_>, fenced: bool, now: Time) -> Result<Plan, 
     };
     let ours = match (&entry, &original) {
         (Some(entry), _) => here.still_applied(entry),
-        (None, Ok(Some(_))) => here.still_ours(|field| Some(ignored(field))),
+        (None, Ok(Some(_))) => here.still_ignored(),
         (None, _) => here.unexplained(),
     };
     if fenced && !ours.is_empty() {
@@ -100,7 +100,7 @@ pub(super) fn restore(here: &Here<'_>, fenced: bool, now: Time) -> Result<Plan, 
                     .as_ref()
                     .and_then(|it| it.original(other.webhook))
                     .is_some();
-                survives && !other.still_ours(|field| Some(ignored(field))).is_empty()
+                survives && !other.still_ignored().is_empty()
             };
             let alone = others.all(|other| {
                 other.ours().is_empty() && !ownership::holds(here.object, other.webhook) && !needed(&other)

@@ -151,7 +151,9 @@ fn encoded(managers: &BTreeMap<String, Owned>) -> Value {
             }
         }
         let fields = json!({"f:webhooks": hooks});
-        entries.push(json!({"manager": manager, "operation": "Update", "fieldsV1": fields}));
+        entries.push(json!({
+            "manager": manager, "operation": "Update", "apiVersion": "admissionregistration.k8s.io/v1", "fieldsV1": fields,
+        }));
     }
     entries.into()
 }
