@@ -130,7 +130,7 @@ fn with_text(object: &mut Value, text: Option<&str>) {
     match text {
         Some(text) => object["metadata"]["annotations"][STATE_ANNOTATION] = text.into(),
         None => {
-            if let Some(annotations) = object["metadata"]["annotations"].as_object_mut() {
+            if let Some(Value::Object(annotations)) = object.pointer_mut("/metadata/annotations") {
                 annotations.remove(STATE_ANNOTATION);
             }
         }
@@ -242,7 +242,7 @@ pub fn others(object: &Value) -> Vec<Move> {
         match word {
             Some(word) => after["metadata"]["annotations"][OPT_OUT_ANNOTATION] = word.into(),
             None => {
-                if let Some(annotations) = after["metadata"]["annotations"].as_object_mut() {
+                if let Some(Value::Object(annotations)) = after.pointer_mut("/metadata/annotations") {
                     annotations.remove(OPT_OUT_ANNOTATION);
                 }
             }
@@ -310,7 +310,7 @@ fn theirs(object: &Value) -> Value {
         }
     }
     with_text(&mut object, None);
-    if object["metadata"]["annotations"].is_null() {
+    if object.pointer("/metadata/annotations").is_none() {
         object["metadata"]["annotations"] = json!({});
     }
     object
