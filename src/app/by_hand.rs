@@ -16,12 +16,14 @@ use super::progress::during;
 use super::{BAD_USAGE, Output};
 use crate::domain::announcement::of_action;
 use crate::domain::bypass::edit::{Author, Plan, Refusal, Why, Wish, plan};
-use crate::domain::bypass::{Phase, Standing, Writer, touched};
+use crate::domain::bypass::{Phase, Standing, Writer, standing, touched};
 use crate::domain::hook::{HookId, HookKind};
 use crate::domain::time::Time;
 use crate::io::Clock;
 use crate::io::audit::Record;
-use crate::io::breaker::{Hand, Outcome, Patience, Refused, Report, knows_match_conditions, servers};
+use crate::io::breaker::{
+    Hand, Outcome, Patience, Refused, Report, knows_match_conditions, own_user, servers,
+};
 use crate::io::client::{ConnectOptions, Connection};
 use crate::io::events::{EventOutcome, EventWriter};
 use crate::io::ledger::LedgerObject;
@@ -131,6 +133,13 @@ pub async fn restore(arguments: RestoreArguments) -> anyhow::Result<ExitCode> {
             }
         }
     }
+    // A webhook may hold that question up: it is asked only where the answer matters.
+    let is_ignored = |(hook, object): &(HookId, _)| standing(object, &hook.webhook).is_ignored();
+    if deeds.iter().any(is_ignored) {
+        let user = during("asking who it is", own_user(&session.connection)).await;
+        let accounts = accounts(&session.arguments.namespace);
+        session.author.fenced = user.is_some_and(|user| user.starts_with(&accounts));
+    }
     let mut shown = Vec::new();
     for (hook, object) in deeds {
         if session.show(&hook, &object, &Wish::Restore).await {
@@ -146,6 +155,11 @@ pub async fn restore(arguments: RestoreArguments) -> anyhow::Result<ExitCode> {
         }
     }
     session.end()
+}
+
+/// How the names of hookwatch's accounts begin, which the fence is around.
+fn accounts(namespace: &str) -> String {
+    format!("system:serviceaccount:{namespace}:")
 }
 
 fn uid(object: &serde_json::Value) -> String {
@@ -171,10 +185,9 @@ impl Session {
             );
         }
         let identity = arguments::person();
-        let account = format!("system:serviceaccount:{0}:hookwatch", arguments.namespace);
         let author = Author {
             namespace: arguments.namespace.clone(),
-            account,
+            account: format!("{}hookwatch", accounts(&arguments.namespace)),
             writer: Writer {
                 identity: identity.clone(),
                 version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -259,7 +272,15 @@ impl Session {
                 true
             }
             Ok(Plan::AlreadySo) => {
-                self.say(&format!("{}: it is so already.", hook.object()));
+                let left = *wish == Wish::Restore && standing(object, &hook.webhook).is_ignored();
+                self.say(&match left {
+                    true => format!(
+                        "{}: its failures are ignored, and only an administrator can end that: the fence is around this \
+                         account.",
+                        hook.object()
+                    ),
+                    false => format!("{}: it is so already.", hook.object()),
+                });
                 false
             }
             Ok(Plan::Gone) => {

@@ -397,7 +397,22 @@ async fn expiry(cluster: &Cluster) {
         panic!("a bypass")
     };
     why.expires = Some(clock()());
-    applied(&daemon, &a(), &Wish::Bypass { rung, why }).await;
+    applied(
+        &daemon,
+        &a(),
+        &Wish::Bypass {
+            rung,
+            why: why.clone(),
+        },
+    )
+    .await;
+    // What a person has done to fields is over as well, and the fence keeps it from this account.
+    let (ignored, person) = (
+        HookId::new(HookKind::Mutating, "policy", A),
+        straight(&cluster.admin),
+    );
+    let unignored = read(&hand, &ignored).await;
+    applied(&person, &ignored, &Wish::Ignore { why }).await;
     let token = cluster.token("hookwatch-expiry", None).await;
     let (kubeconfig, _) = cluster.kubeconfig("expiry", &token);
     let run = tokio::task::spawn_blocking(move || {
@@ -420,6 +435,13 @@ async fn expiry(cluster: &Cluster) {
         !told.contains("Event") && !told.contains("addresses"),
         "a permission is missing: {told}"
     );
+    assert!(said.contains("only an administrator can end that"), "{said}");
+    assert!(matches!(
+        standing(&read(&hand, &ignored).await, A),
+        Standing::Ignored { .. }
+    ));
+    applied(&person, &ignored, &Wish::Restore).await;
+    assert_restored(&read(&hand, &ignored).await, &unignored, "by an administrator");
     let left = read(&hand, &a()).await;
     assert_eq!(left["webhooks"][0], original["webhooks"][0]);
     assert!(

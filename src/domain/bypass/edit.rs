@@ -283,6 +283,10 @@ fn ignore(here: &Here<'_>, why: &Why, author: &Author, now: Time) -> Result<Plan
     let standing = standing(here.object, here.webhook);
     let mut entry = page.state.entry(here.webhook).unwrap_or_default();
     if let Standing::Ignored { .. } = standing {
+        if here.value("failurePolicy") != ignored("failurePolicy") {
+            // Its owner has put that back alone: what is left is put back first, lest it be taken for the original.
+            return back::restore(here, false, now);
+        }
         if entry.expires() == why.expires {
             return Ok(Plan::AlreadySo);
         }

@@ -238,6 +238,21 @@ fn a_wiped_annotation_costs_the_fields_and_nothing_more() {
     }
 }
 
+#[test]
+fn failures_that_are_ignored_again_after_half_a_revert_come_back_whole() {
+    let half = theirs(&done(&two(), "a", &ignore()), |object| {
+        object["webhooks"][0]["failurePolicy"] = "Fail".into()
+    });
+    let again = done(&half, "a", &ignore());
+    assert_eq!(again["webhooks"][0]["failurePolicy"], "Ignore");
+    assert_eq!(again["webhooks"][0]["timeoutSeconds"], 1);
+    let restored = done(&again, "a", &Wish::Restore);
+    assert!(
+        spec(&restored) == spec(&two()) && !holds_ours(&restored),
+        "{restored:#}"
+    );
+}
+
 /// The fence lets the daemon neither set these fields nor forget what they were.
 #[test]
 fn the_daemon_shields_a_webhook_whose_failures_a_person_has_ignored_and_leaves_those_ignored() {
