@@ -311,6 +311,15 @@ impl Judge {
         if hook.is_uncalled() && hook.cause.is_some() {
             return None;
         }
+        // The shield of another one spares the canaries that were the evidence: what passes by itself may be in doubt again.
+        let named = |other: &HookVerdict| self.expected(other).is_some() && other.bypass.is_some();
+        let doubt = hook.health == "Suspect" && hook.cause.as_deref() == Some(expected.cause);
+        if doubt
+            && hook.effect.as_deref() == Some("FailingOpen")
+            && self.last.iter().flat_map(|last| &last.hooks).any(named)
+        {
+            return None;
+        }
         // What a shield spares is blocked no more.
         let effect_is_right = expected
             .effect
@@ -433,6 +442,23 @@ mod tests {
         assert_eq!(judge.verdicts()[0].after_seconds, 2.0);
         judge.observe(fault(9), &slow);
         assert_eq!(judge.objections().len(), 1, "{:?}", judge.objections());
+    }
+
+    #[test]
+    fn what_fails_open_may_be_in_doubt_again_once_another_one_is_shielded() {
+        let mut judge = judge("two-culprits");
+        let mut opa = verdict(LabHook::Opa, "Failing", Some("Erroring"), "Blocking");
+        let policy = verdict(LabHook::Policy, "Failing", Some("Hanging"), "Delaying");
+        judge.observe(fault(2), &assessment("Blocked", None, &[opa.clone(), policy]));
+        let doubt = verdict(LabHook::Policy, "Suspect", Some("Hanging"), "FailingOpen");
+        judge.observe(
+            fault(3),
+            &assessment("Blocked", None, &[opa.clone(), doubt.clone()]),
+        );
+        assert_eq!(judge.objections().len(), 1, "{:?}", judge.objections());
+        opa["bypass"] = "shield".into();
+        judge.observe(fault(4), &assessment("Blocked", None, &[opa, doubt]));
+        assert_eq!(judge.objections(), [""; 0]);
     }
 
     #[test]
