@@ -362,8 +362,21 @@ impl State {
         self.webhooks.insert(webhook.to_owned(), entry.0.into());
     }
 
+    /// Forgets a webhook, and whatever else reads as its original: it would be put in its place again.
     pub(super) fn forget(&mut self, webhook: &str) {
         self.webhooks.remove(webhook);
+        for part in [&mut self.webhooks, &mut self.rest] {
+            let text = Value::from(part.clone()).to_string();
+            let left = originals(&text).filter(|original| Fields::read(webhook, original).is_ok());
+            let cleaned = left.fold(text.clone(), |text, original| {
+                text.replace(&format!("\"{original}\""), &format!("\"{}\"", harmless(original)))
+            });
+            if cleaned != text
+                && let Ok(cleaned) = serde_json::from_str(&cleaned)
+            {
+                *part = cleaned;
+            }
+        }
     }
 }
 
@@ -480,6 +493,22 @@ mod tests {
         let broken = written().replacen('{', "", 1);
         let unreadable = State::read(Some(&broken)).expect_err("broken");
         assert_eq!(unreadable.original("w").expect("survives").failure_policy, "Fail");
+    }
+
+    #[test]
+    fn a_webhook_that_is_forgotten_stays_so_wherever_its_original_stood() {
+        for text in [
+            json!({"webhooks": {"v": {"original": "w=Fail/10"}}}),
+            json!({"webhooks": {"v": {"reason": "w=Fail/10"}}}),
+            json!({"webhooks": {"v": {}}, "more": [{"w=Fail/10": 1}]}),
+        ] {
+            let mut state = State::read(Some(&text.to_string())).expect("readable");
+            assert!(state.entry("w").is_some(), "{text}");
+            state.forget("w");
+            let left = state.text().expect("v is left");
+            let again = State::read(Some(&left)).expect("readable");
+            assert_eq!(Vec::from_iter(again.names()), ["v"], "{left}");
+        }
     }
 
     #[test]
