@@ -252,6 +252,8 @@ struct Refusal {
     /// Not tried again before.
     until: Time,
     times: u8,
+    /// It was a skip that was refused: a shield may be taken all the same.
+    skip: bool,
 }
 
 /// A change that is under way.

@@ -5,9 +5,10 @@
 //! acts it attempts, by dry runs, what the fence has to refuse; only when every refusal is the fence's own, and what it
 //! has to let through is let through, may it act. An account without a fence does not use its power.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::breaker::HookStanding;
@@ -65,11 +66,55 @@ impl AutoBreak {
     }
 }
 
+/// Configurations whose webhooks the fence lets be skipped though no annotation on them says so. `*` is all of them.
+///
+/// A parameter of the policy, its variable `maySkip`: a list in JSON.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct MaySkip(BTreeSet<String>);
+
+impl MaySkip {
+    /// The variable that says so.
+    pub const VARIABLE: &str = "maySkip";
+
+    /// All configurations.
+    pub fn all() -> Self {
+        Self(BTreeSet::from(["*".to_owned()]))
+    }
+
+    /// Reads it out of the policy, as the API server has it.
+    ///
+    /// # Errors
+    /// When there is no such variable, or it is no list of names.
+    pub fn read(policy: &Value) -> Result<Self, String> {
+        let variables = policy.pointer("/spec/variables").and_then(Value::as_array);
+        let mut variables = variables.into_iter().flatten();
+        let found = variables.find(|variable| variable["name"] == Self::VARIABLE);
+        let Some(text) = found.and_then(|variable| variable["expression"].as_str()) else {
+            return Err(format!(
+                "the policy {FENCE} has no variable {}; apply deploy/base of this release",
+                Self::VARIABLE
+            ));
+        };
+        serde_json::from_str(text).map(Self).map_err(|_| {
+            let shown = bounded(text);
+            format!(
+                "the variable {} of the policy {FENCE} is no list of names in double quotes: {shown}",
+                Self::VARIABLE
+            )
+        })
+    }
+
+    /// Whether it names a configuration.
+    pub fn names(&self, configuration: &str) -> bool {
+        self.0.contains("*") || self.0.contains(configuration)
+    }
+}
+
 /// What is known of the fence.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Proof {
     /// It refused everything it has to refuse and let through what it has to let through.
-    Proven,
+    Proven(MaySkip),
     /// Something that it has to refuse was let through, or was refused by somebody else.
     NotProven(String),
     /// RBAC refuses already: there is nothing to fence.
@@ -83,7 +128,16 @@ pub enum Proof {
 impl Proof {
     /// Whether it permits to act.
     pub const fn permits(&self) -> bool {
-        matches!(self, Self::Proven | Self::Unneeded)
+        matches!(self, Self::Proven(_) | Self::Unneeded)
+    }
+
+    /// Whether the webhooks of a configuration may be skipped though no annotation on it says so. Where nothing may be done
+    /// anyway, that is not known.
+    pub fn lets_skip(&self, configuration: &str) -> bool {
+        match self {
+            Self::Proven(may_skip) => may_skip.names(configuration),
+            _ => true,
+        }
     }
 }
 
@@ -106,7 +160,7 @@ impl Breaker {
         let (effective, why) = match (wanted, proof) {
             (AutoBreak::Off | AutoBreak::Plan, _) => (wanted, format!("autoBreak is {}.", wanted.as_str())),
             (AutoBreak::On, None) => (AutoBreak::Plan, "The fence was not tried yet.".to_owned()),
-            (AutoBreak::On, Some(Proof::Proven)) => (AutoBreak::On, "The fence is proven.".to_owned()),
+            (AutoBreak::On, Some(Proof::Proven(_))) => (AutoBreak::On, "The fence is proven.".to_owned()),
             (AutoBreak::On, Some(Proof::Unneeded)) => {
                 (AutoBreak::On, "In a lab no fence is needed.".to_owned())
             }
@@ -196,9 +250,15 @@ impl Attempt {
         Self::Condition(Condition::Probation),
     ];
 
-    /// What the fence has to say about it; `None` when it has to let it through.
-    pub const fn refusal(self) -> Option<&'static str> {
+    /// What the fence has to say about it at [`PROOF`] of a kind; `None` when it has to let it through. The validating one is
+    /// annotated `hookwatch.dev/breaker: skip`, the mutating one is not.
+    pub fn refusal(self, kind: HookKind, may_skip: &MaySkip) -> Option<&'static str> {
         match self {
+            Self::Condition(Condition::Skip | Condition::Probation)
+                if kind == HookKind::Mutating && !may_skip.names(PROOF) =>
+            {
+                Some("neither an annotation of the object's nor maySkip permits it")
+            }
             Self::Create => Some("hookwatch neither creates nor deletes webhook configurations"),
             Self::Label | Self::Owner => {
                 Some("nothing of the object changes but its annotations and webhooks")
@@ -267,16 +327,16 @@ impl Attempt {
         }
     }
 
-    /// Reads the API server's answer: its status, and its message when that is not a success.
-    pub fn read(self, status: u16, message: &str) -> Reading {
+    /// Reads the API server's answer: its status, and its message when that is not a success. `refusal`: what it should be.
+    pub fn read(self, refusal: Option<&str>, status: u16, message: &str) -> Reading {
         let settled = |proof: fn(String) -> Proof, why: String| Reading::Settled(proof(bounded(&why)));
         if (200..300).contains(&status) {
-            return match self.refusal() {
+            return match refusal {
                 None => Reading::AsItHasToBe,
                 Some(_) => settled(Proof::NotProven, format!("nothing refused {self}")),
             };
         }
-        match (policy(message), self.refusal()) {
+        match (policy(message), refusal) {
             (Some((FENCE, said)), Some(refusal)) if said == refusal => Reading::AsItHasToBe,
             (Some((FENCE, said)), _) => settled(Proof::NotProven, format!("of {self} it said: {said}")),
             (Some((other, _)), _) => settled(
@@ -331,12 +391,46 @@ mod tests {
         )
     }
 
+    fn refusal(attempt: Attempt) -> Option<&'static str> {
+        attempt.refusal(HookKind::Validating, &MaySkip::default())
+    }
+
+    #[test]
+    fn a_skip_is_refused_where_neither_an_annotation_nor_the_fence_permits_it() {
+        let skip = Attempt::Condition(Condition::Skip);
+        let refused = |kind, may_skip: &MaySkip| skip.refusal(kind, may_skip).is_some();
+        let nobody = MaySkip::default();
+        assert!(!refused(HookKind::Validating, &nobody) && refused(HookKind::Mutating, &nobody));
+        assert!(!refused(HookKind::Mutating, &MaySkip::all()));
+        let shield = Attempt::Condition(Condition::Shield);
+        assert_eq!(shield.refusal(HookKind::Mutating, &nobody), None);
+    }
+
+    #[test]
+    fn what_the_fence_lets_be_skipped_is_read_or_told_what_is_wrong() {
+        let read = |variables: Value| MaySkip::read(&json!({"spec": {"variables": variables}}));
+        let of = |text: &str| {
+            read(json!([{"name": "x", "expression": "1"}, {"name": "maySkip", "expression": text}]))
+        };
+        assert_eq!(of("[]"), Ok(MaySkip::default()));
+        assert_eq!(of(" [ \"*\" ]\n"), Ok(MaySkip::all()));
+        let opa = of("[\"opa\"]").unwrap_or_default();
+        assert!(opa.names("opa") && !opa.names("opal"));
+        for text in ["", "['opa']", "{}", "[1]", "true"] {
+            assert!(
+                of(text).is_err_and(|why| why.contains("no list of names")),
+                "{text}"
+            );
+        }
+        assert!(read(json!([])).is_err_and(|why| why.contains("no variable")));
+    }
+
     #[test]
     fn only_the_fences_own_refusal_counts() {
-        let Some(right) = Attempt::Label.refusal() else {
+        let Some(right) = refusal(Attempt::Label) else {
             panic!("a label is refused")
         };
-        let read = |message: &str| Attempt::Label.read(422, message);
+        let read = |message: &str| Attempt::Label.read(Some(right), 422, message);
         assert_eq!(read(&refused(FENCE, right)), Reading::AsItHasToBe);
         for wrong in [
             refused("other", right),
@@ -359,7 +453,7 @@ mod tests {
     #[test]
     fn what_is_let_through_proves_the_contrary_but_for_our_own_annotation() {
         for attempt in Attempt::ALL {
-            let read = attempt.read(200, "");
+            let read = attempt.read(refusal(attempt), 200, "");
             match attempt {
                 Attempt::State | Attempt::Condition(_) => assert_eq!(read, Reading::AsItHasToBe),
                 _ => assert!(
@@ -375,7 +469,7 @@ mod tests {
         let rbac = "x is forbidden: User \"system:serviceaccount:h:h\" cannot patch resource \"x\" in API group \"y\" \
                     at the cluster scope";
         for attempt in Attempt::ALL {
-            let read = attempt.read(403, rbac);
+            let read = attempt.read(refusal(attempt), 403, rbac);
             assert_eq!(read, Reading::Settled(Proof::NotAllowedToAct(rbac.to_owned())));
         }
     }
@@ -396,12 +490,12 @@ mod tests {
 
     #[test]
     fn a_fence_of_another_release_is_not_proven() {
-        let Some(refusal) = Attempt::Foreign.refusal() else {
+        let Some(refusal) = refusal(Attempt::Foreign) else {
             panic!("another text is refused")
         };
-        let read = Attempt::Condition(Condition::Shield).read(422, &refused(FENCE, refusal));
+        let read = Attempt::Condition(Condition::Shield).read(None, 422, &refused(FENCE, refusal));
         assert!(matches!(read, Reading::Settled(Proof::NotProven(_))), "{read:?}");
-        let read = Attempt::State.read(404, "not found");
+        let read = Attempt::State.read(None, 404, "not found");
         assert!(matches!(read, Reading::Settled(Proof::NotProven(_))), "{read:?}");
     }
 
@@ -420,7 +514,7 @@ mod tests {
             );
         }
         for wanted in AutoBreak::ALL {
-            let breaker = Breaker::new(wanted, Some(&Proof::Proven));
+            let breaker = Breaker::new(wanted, Some(&Proof::Proven(MaySkip::default())));
             assert_eq!((breaker.wanted, breaker.effective), (wanted, wanted));
         }
     }

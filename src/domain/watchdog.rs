@@ -235,7 +235,7 @@ impl Watchdog {
             spared: &self.spared,
             tampering: &self.tampering,
         };
-        let judged = Arc::new(court.judged(self.fence.as_ref().is_some_and(Proof::permits)));
+        let judged = Arc::new(court.judged(self.fence.as_ref()));
         let problems = self.problems(&all, now);
         let outages = self.seen.outages(&scene.states);
         let self_doubt = scene.self_doubt;

@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Method, Request};
-use kube::Client;
+use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy;
 use kube::client::Body;
+use kube::{Api, Client, Error};
 
 use super::client::Connection;
 use super::client::answer::{chain, error_message};
-use crate::domain::fence::{Account, Asking, Attempt, Proof, Reading};
+use crate::domain::canary::bounded;
+use crate::domain::fence::{Account, Asking, Attempt, FENCE, MaySkip, Proof, Reading};
 use crate::domain::hook::HookKind;
 
 /// Longest wait for one answer. No webhook is called on the way; RBAC, the policies and etcd are.
@@ -30,25 +32,45 @@ impl Fence {
         }
     }
 
-    /// Attempts everything at [`crate::domain::fence::PROOF`] of both kinds. Nothing is stored.
+    /// Reads what the fence lets be skipped, and attempts everything at [`crate::domain::fence::PROOF`] of both kinds. Nothing
+    /// is stored.
     ///
     /// Takes four minutes at most. Every way to fail is an answer: only [`Proof::Proven`] allows to act.
     pub async fn prove(&self) -> Proof {
+        match self.proven().await {
+            Ok(may_skip) => Proof::Proven(may_skip),
+            Err(proof) => proof,
+        }
+    }
+
+    async fn proven(&self) -> Result<MaySkip, Proof> {
+        let may_skip = self.may_skip().await?;
         for kind in [HookKind::Validating, HookKind::Mutating] {
             for attempt in Attempt::ALL {
                 let asking = attempt.asking(kind, &self.account);
-                let answer = tokio::time::timeout(ANSWER, self.ask(asking)).await;
-                let (status, message) = match answer {
-                    Ok(Ok(answer)) => answer,
-                    Ok(Err(why)) => return Proof::Unknown(why),
-                    Err(_) => return Proof::Unknown(format!("no answer within {} s", ANSWER.as_secs())),
-                };
-                if let Reading::Settled(proof) = attempt.read(status, &message) {
-                    return proof;
+                let (status, message) = answered(self.ask(asking)).await?;
+                let refusal = attempt.refusal(kind, &may_skip);
+                if let Reading::Settled(proof) = attempt.read(refusal, status, &message) {
+                    return Err(proof);
                 }
             }
         }
-        Proof::Proven
+        Ok(may_skip)
+    }
+
+    /// What the policy lets be skipped.
+    async fn may_skip(&self) -> Result<MaySkip, Proof> {
+        let policies: Api<ValidatingAdmissionPolicy> = Api::all(self.client.clone());
+        let policy = answered(async { Ok(policies.get(FENCE).await) }).await?;
+        let policy = policy.map_err(|error| match &error {
+            Error::Api(status) if status.code == 404 => Proof::NotProven(format!(
+                "there is no policy {FENCE}; apply deploy/base of this release"
+            )),
+            Error::Api(status) if status.code == 403 => Proof::NotAllowedToAct(bounded(&status.message)),
+            _ => Proof::Unknown(bounded(&chain(&error))),
+        })?;
+        let policy = serde_json::to_value(policy).map_err(|error| Proof::Unknown(error.to_string()))?;
+        MaySkip::read(&policy).map_err(Proof::NotProven)
     }
 
     async fn ask(&self, asking: Asking) -> Result<(u16, String), String> {
@@ -73,10 +95,16 @@ impl Fence {
     }
 }
 
+/// An answer, if it comes in time.
+async fn answered<T>(asked: impl Future<Output = Result<T, String>>) -> Result<T, Proof> {
+    let answer = tokio::time::timeout(ANSWER, asked).await;
+    let answer = answer.unwrap_or_else(|_| Err(format!("no answer within {} s", ANSWER.as_secs())));
+    answer.map_err(Proof::Unknown)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::fence::FENCE;
     use crate::io::testing::{Asked, Reply, Server, soon};
 
     fn account() -> Account {
@@ -92,15 +120,30 @@ mod tests {
         Reply::status(422, &message)
     }
 
+    fn policy(may_skip: &str) -> Reply {
+        let variable = serde_json::json!({"name": "maySkip", "expression": may_skip});
+        Reply::json(
+            200,
+            serde_json::json!({"metadata": {}, "spec": {"variables": [variable]}}).to_string(),
+        )
+    }
+
     /// A fence as it should be.
     fn fenced(asked: &Asked) -> Reply {
+        if asked.target.contains("validatingadmissionpolicies") {
+            return policy("[]");
+        }
         let body: serde_json::Value = serde_json::from_str(&asked.body).expect("JSON");
         let kinds = [HookKind::Validating, HookKind::Mutating];
         let mut attempts = kinds
             .into_iter()
             .flat_map(|kind| Attempt::ALL.map(|attempt| (kind, attempt)));
-        let attempt = attempts.find(|(kind, attempt)| attempt.asking(*kind, &account()).body == body);
-        match attempt.expect("a known attempt").1.refusal() {
+        let attempt = attempts.find(|(kind, attempt)| {
+            let asking = attempt.asking(*kind, &account());
+            asking.body == body && asking.target == asked.target
+        });
+        let (kind, attempt) = attempt.expect("a known attempt");
+        match attempt.refusal(kind, &MaySkip::default()) {
             None => Reply::json(200, "{}"),
             Some(refusal) => said(refusal),
         }
@@ -114,15 +157,45 @@ mod tests {
 
     #[tokio::test]
     async fn a_fence_that_answers_every_attempt_rightly_is_proven() {
-        assert_eq!(proof(fenced).await, Proof::Proven);
+        assert_eq!(proof(fenced).await, Proof::Proven(MaySkip::default()));
+    }
+
+    #[tokio::test]
+    async fn a_fence_whose_parameter_cannot_be_read_is_not_proven() {
+        for text in ["['opa']", "true"] {
+            let proof = proof(move |asked| match asked.target.contains("policies") {
+                true => policy(text),
+                false => fenced(asked),
+            });
+            assert!(
+                matches!(proof.await, Proof::NotProven(why) if why.contains(text)),
+                "{text}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn a_policy_that_is_not_there_or_may_not_be_read_permits_nothing() {
+        let read = async |status, message: &'static str| {
+            let proof = proof(move |asked| match asked.target.contains("policies") {
+                true => Reply::status(status, message),
+                false => fenced(asked),
+            });
+            proof.await
+        };
+        assert!(matches!(read(404, "not found").await, Proof::NotProven(_)));
+        assert!(matches!(
+            read(403, "User \"x\" cannot get").await,
+            Proof::NotAllowedToAct(_)
+        ));
     }
 
     #[tokio::test]
     async fn one_hole_is_enough() {
-        for hole in Attempt::ALL
-            .into_iter()
-            .filter(|attempt| attempt.refusal().is_some())
-        {
+        for hole in Attempt::ALL.into_iter().filter(|attempt| {
+            let refusal = attempt.refusal(HookKind::Mutating, &MaySkip::default());
+            refusal.is_some()
+        }) {
             let body = hole.asking(HookKind::Mutating, &account()).body.to_string();
             let proof = proof(move |asked| match asked.body == body {
                 true => Reply::json(200, "{}"),

@@ -1,6 +1,7 @@
 //! One webhook, its owner, an administrator, the daemon, and a thief of hookwatch's token who sends every patch that could
 //! get him further.
 
+use hookwatch::domain::breaker::policy::PERMIT_ANNOTATION;
 use hookwatch::domain::bypass::edit::{Author, Plan, Wish, plan};
 use hookwatch::domain::bypass::{
     CONDITION_PREFIX, Condition, OPT_OUT_ANNOTATION, Rung, STATE_ANNOTATION, Standing, original, standing,
@@ -13,8 +14,14 @@ use super::objects::{NOW, author, bypass, carried_out, configuration, hook, igno
 
 /// The webhook.
 pub const A: &str = "a.example.com";
-/// What the annotation that owners write may say. `skip` permits as much as nothing does.
-pub const WORDS: [Option<&str>; 3] = [None, Some("off"), Some("shield")];
+/// What an owner may say by [`OPT_OUT_ANNOTATION`] and [`PERMIT_ANNOTATION`].
+pub const WORDS: [(Option<&str>, Option<&str>); 5] = [
+    (None, None),
+    (Some("off"), None),
+    (Some("shield"), Some("skip-while-dead")),
+    (Some("skip"), None),
+    (None, Some("skip-while-dead")),
+];
 
 /// As its owner has it.
 pub fn owned() -> Value {
@@ -185,6 +192,9 @@ fn odd() -> Vec<(&'static str, Change)> {
         ("an owner's word", |o| {
             o["metadata"]["annotations"][OPT_OUT_ANNOTATION] = "skip".into()
         }),
+        ("an owner's permit", |o| {
+            o["metadata"]["annotations"][PERMIT_ANNOTATION] = "skip-while-dead".into()
+        }),
         ("somebody's annotation", |o| {
             o["metadata"]["annotations"]["x"] = "y".into()
         }),
@@ -237,18 +247,13 @@ fn claim(object: &mut Value, manager: &str) {
 /// What others do, whom no fence is around.
 pub fn others(object: &Value) -> Vec<Move> {
     let mut moves = Vec::new();
-    for word in WORDS {
+    for (breaker, permit) in WORDS {
+        let words =
+            json!({"metadata": {"annotations": {OPT_OUT_ANNOTATION: breaker, PERMIT_ANNOTATION: permit}}});
         let mut after = object.clone();
-        match word {
-            Some(word) => after["metadata"]["annotations"][OPT_OUT_ANNOTATION] = word.into(),
-            None => {
-                if let Some(Value::Object(annotations)) = after.pointer_mut("/metadata/annotations") {
-                    annotations.remove(OPT_OUT_ANNOTATION);
-                }
-            }
-        }
+        json_patch::merge(&mut after, &words);
         moves.push(moved(
-            format!("its owner says {}", word.unwrap_or("nothing")),
+            format!("its owner says {breaker:?} and {permit:?}"),
             written(object, after, "owner"),
         ));
     }
@@ -278,6 +283,18 @@ pub fn restored(object: &Value) -> Value {
     object
 }
 
+/// Whether the owner permits more than a shield.
+fn may_skip(object: &Value) -> bool {
+    let says = |annotation: &str| object["metadata"]["annotations"][annotation].as_str();
+    match says(OPT_OUT_ANNOTATION) {
+        Some(word) => word == "skip",
+        None => {
+            let ignored = object["webhooks"][0]["failurePolicy"] == "Ignore";
+            ignored && says(PERMIT_ANNOTATION) == Some("skip-while-dead")
+        }
+    }
+}
+
 /// Every edit that the daemon makes now, each of what the one before it led to.
 pub fn daemon(object: &Value) -> Vec<(Move, Value)> {
     let fenced = Author {
@@ -285,12 +302,9 @@ pub fn daemon(object: &Value) -> Vec<(Move, Value)> {
         ..author()
     };
     let mut edits = Vec::new();
-    for wish in [
-        bypass(Rung::Shield),
-        bypass(Rung::Skip),
-        Wish::Probation,
-        Wish::Restore,
-    ] {
+    let farther = [bypass(Rung::Skip), Wish::Probation];
+    let farther = farther.into_iter().filter(|_| may_skip(object));
+    for wish in [bypass(Rung::Shield), Wish::Restore].into_iter().chain(farther) {
         let mut before = object.clone();
         while let Ok(Plan::Edit(edit)) = plan(&before, A, &wish, &fenced, NOW) {
             let after = patched(&before, &edit.patch).unwrap();
@@ -355,7 +369,8 @@ pub fn harm_done(before: &Value, after: &Value) -> Option<&'static str> {
         let word = before["metadata"]["annotations"][OPT_OUT_ANNOTATION].as_str();
         match (known, word) {
             (None, _) => return Some("a condition has another text"),
-            (Some(_), None | Some("skip")) | (Some(Condition::Shield), Some("shield")) => {}
+            (Some(Condition::Shield), None | Some("shield")) => {}
+            (Some(_), _) if may_skip(before) => {}
             _ => return Some("it goes farther than its owner permits"),
         }
     }

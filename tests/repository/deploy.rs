@@ -3,10 +3,12 @@
 use hookwatch::domain::hook::{Added, SPARE_ANNOTATION};
 use std::collections::BTreeSet;
 
+use hookwatch::domain::breaker::policy::PERMIT_ANNOTATION;
 use hookwatch::domain::bypass::{
     CONDITION_PREFIX, Condition, FIELD_MANAGER, LEDGER, OPT_OUT_ANNOTATION, STATE_ANNOTATION, original,
 };
-use hookwatch::domain::fence::{Attempt, FENCE, PROOF, PROOF_SPARE};
+use hookwatch::domain::fence::{Attempt, FENCE, MaySkip, PROOF, PROOF_SPARE};
+use hookwatch::domain::hook::HookKind;
 use serde_json::Value;
 
 use crate::{files, read};
@@ -132,6 +134,7 @@ fn the_fence_knows_our_names() {
         STATE_ANNOTATION,
         OPT_OUT_ANNOTATION,
         SPARE_ANNOTATION,
+        PERMIT_ANNOTATION,
     ]
     .map(str::to_owned)
     .into_iter()
@@ -156,8 +159,10 @@ fn what_the_proof_waits_for_is_what_the_fence_says() {
         .collect();
     assert_eq!(said.len(), validations.len(), "each says something else");
     for attempt in Attempt::ALL {
-        if let Some(refusal) = attempt.refusal() {
-            assert!(said.contains(refusal), "{refusal}");
+        for kind in [HookKind::Validating, HookKind::Mutating] {
+            if let Some(refusal) = attempt.refusal(kind, &MaySkip::default()) {
+                assert!(said.contains(refusal), "{refusal}");
+            }
         }
     }
 }

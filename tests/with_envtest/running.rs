@@ -112,6 +112,9 @@ async fn the_outage(rung: Rung) {
     let (kubeconfig, _) = stage.cluster.kubeconfig("hookwatch", &token);
     let config = outage::config(&kubeconfig, rung);
     assert!(!config.without_fence && config.leadership.enabled);
+    if rung == Rung::Skip {
+        stage.cluster.let_skip(&[OPA.configuration()]).await;
+    }
     let engine = Engine::start(&config).await.unwrap();
     assessed(&engine, "all is well, and the fence is proven", |it| {
         all_is_well(it) && it.breaker.effective == AutoBreak::On && it.breaker.why == "The fence is proven."

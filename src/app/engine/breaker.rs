@@ -104,6 +104,8 @@ struct Driver {
     refreshed: Option<Time>,
     sights: Sights,
     said: Said,
+    /// What is said of rules that permit more than the fence, with the configurations.
+    unusable: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
     pauses: Pauses,
     gaps: unchecked::Watch,
     jobs: JoinSet<Done>,
@@ -133,6 +135,7 @@ impl Breaking {
             refreshed: None,
             sights: Sights::default(),
             said: Said::default(),
+            unusable: BTreeMap::new(),
             pauses: Pauses::default(),
             gaps: unchecked::Watch::new(&self.connection, &config.namespace),
             jobs: JoinSet::new(),
@@ -276,7 +279,30 @@ impl Driver {
             .filter(|(_, facts)| facts.is_culprit())
             .map(|(hook, _)| hook.clone())
             .collect();
+        self.tell_what_is_unusable(&judged);
         Some(Observation::Judged(judged))
+    }
+
+    /// Says once which rules permit to skip what the fence does not let be skipped.
+    fn tell_what_is_unusable(&mut self, judged: &Judged) {
+        // While anything is unread it may yet say otherwise.
+        if !judged.fence_holds || judged.inventory_is_old {
+            return;
+        }
+        let unusable = self.policy.unusable(&judged.hooks);
+        for (rule, configurations) in &unusable {
+            if self.unusable.get(rule) != Some(configurations) {
+                let some: Vec<&str> = configurations.iter().take(10).map(|name| &**name).collect();
+                tracing::warn!(
+                    %rule,
+                    configurations = configurations.len(),
+                    some = some.join(", "),
+                    "a rule permits skip where the fence does not, and the webhooks are shielded at most: annotate the \
+                     configurations hookwatch.dev/breaker: skip, or name them in the fence's maySkip"
+                );
+            }
+        }
+        self.unusable = unusable;
     }
 
     /// Asks anew for what is due.

@@ -135,7 +135,7 @@ mod tests {
     /// Each alert with the label that it has beside those of every alert.
     fn told(mode: AutoBreak, hooks: Vec<HookStanding>) -> Vec<(&'static str, String)> {
         let mut assessment = calm(Time::default());
-        assessment.breaker = Breaker::new(mode, Some(&Proof::Proven));
+        assessment.breaker = Breaker::new(mode, Some(&Proof::Unneeded));
         assessment.breaker.hooks = hooks;
         let mut found = Vec::new();
         conditions(&assessment, &mut found);

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use super::guards::{Guard, Guards, HeldBack};
 use super::observed::Facts;
-use super::policy::{Ceiling, PolicyRule, Rung};
+use super::policy::{Ceiling, Permit, PolicyRule, Rung};
+use super::{Breaker, HookMemory};
 use crate::domain::vocabulary::{Cause, Effect};
 
 /// Whether a cause is one that somebody can bring about from outside, or that leaves most writes through. It never goes
@@ -20,6 +21,10 @@ pub const fn is_weak(cause: Cause) -> bool {
             | Cause::FailingOpen
     )
 }
+
+/// What to do where the fence does not let a hook be skipped.
+const NOT_FENCED_IN: &str = "the fence lets only such webhooks be skipped whose configuration is annotated hookwatch.dev/breaker: skip, or named in \
+     its maySkip";
 
 /// A rung, and the reasons.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,6 +52,30 @@ impl Choice {
     }
 }
 
+impl Breaker {
+    /// What the owner permits, by the newest that is known.
+    pub(super) fn ceiling(hook: &HookMemory) -> Ceiling {
+        let read = hook.read.as_ref().map(|(_, view)| view.ceiling);
+        let facts = hook.facts.as_ref().map(|facts| facts.ceiling);
+        read.or(facts).unwrap_or_default()
+    }
+
+    /// Whether the owner permits a rung, and the fence too: a skip only where an annotation or the fence says so.
+    pub(super) fn permits(hook: &HookMemory, rung: Rung) -> bool {
+        Self::ceiling(hook).permits(rung) && (rung == Rung::Shield || Self::may_skip(hook))
+    }
+
+    /// Whether the fence lets a hook be skipped.
+    pub(super) fn may_skip(hook: &HookMemory) -> bool {
+        let read = hook.read.as_ref().map(|(_, view)| (view.permit, view.ignores));
+        let facts = hook.facts.as_ref();
+        let said = read.or(facts.map(|facts| (facts.permit, facts.ignores)));
+        Self::ceiling(hook) == Ceiling::At(Rung::Skip)
+            || said == Some((Permit::SkipWhileDead, true))
+            || facts.is_none_or(|facts| facts.may_skip)
+    }
+}
+
 /// What speaks against a rung, with the reason to publish.
 type Against = (HeldBack, String);
 
@@ -56,6 +85,8 @@ pub(super) struct Bounds<'a> {
     pub(super) rule: &'a PolicyRule,
     /// The owner's, read from the newest version of the object that is known.
     pub(super) ceiling: Ceiling,
+    /// Whether the fence lets it be skipped.
+    pub(super) may_skip: bool,
     /// Whether the API servers know `matchConditions`.
     pub(super) match_conditions: bool,
     /// Nothing beyond it is taken yet.
@@ -82,6 +113,9 @@ impl Bounds<'_> {
         if !self.ceiling.permits(rung) {
             let why = "the annotation hookwatch.dev/breaker does not permit it".to_owned();
             return Some((HeldBack::Ceiling, why));
+        }
+        if rung == Rung::Skip && !self.may_skip {
+            return Some((HeldBack::Ceiling, NOT_FENCED_IN.to_owned()));
         }
         let weak = is_weak(cause) || facts.ambiguous || facts.doubt.is_some();
         if rung > Rung::Shield && weak && guards.on(Guard::WeakEvidence) {
@@ -190,7 +224,6 @@ mod tests {
 
     use super::*;
     use crate::domain::breaker::observed::{CanaryWord, Doubt, Witness};
-    use crate::domain::breaker::policy::Permit;
     use crate::domain::vocabulary::Health;
 
     fn facts(cause: Cause, effect: Effect) -> Facts {
@@ -210,6 +243,7 @@ mod tests {
             conditions_full: false,
             ceiling: Ceiling::Open,
             permit: Permit::Nothing,
+            may_skip: true,
             subject: Arc::default(),
         }
     }
@@ -227,6 +261,7 @@ mod tests {
         Bounds {
             rule,
             ceiling: Ceiling::Open,
+            may_skip: true,
             match_conditions: true,
             most: Rung::Skip,
             not_dead: NOT_DEAD,
@@ -261,6 +296,23 @@ mod tests {
             Err(HeldBack::AnnotationUnreadable)
         );
         assert_eq!(chosen(&[], Ceiling::Open), Err(HeldBack::Policy));
+    }
+
+    #[test]
+    fn what_the_fence_does_not_let_be_skipped_is_shielded() {
+        let hanging = facts(Cause::Hanging, Effect::Blocking);
+        let fenced = |rungs: &[Rung]| {
+            let rule = rule(rungs);
+            let bounds = Bounds {
+                may_skip: false,
+                ..bounds(&rule)
+            };
+            choose(&hanging, &bounds)
+        };
+        let shield = fenced(&Rung::ALL).unwrap();
+        assert_eq!(shield.rung, Rung::Shield);
+        assert!(shield.words().contains("maySkip"), "{}", shield.words());
+        assert_eq!(fenced(&[Rung::Skip]), Err(HeldBack::Ceiling));
     }
 
     #[test]
@@ -308,7 +360,8 @@ mod tests {
     fn a_hook_that_is_dead_is_skipped_but_for_whatever_speaks_against_more_than_a_shield() {
         assert_eq!(dead(|_, _| {}), Ok(Rung::Skip));
         assert_eq!(dead(|facts, _| facts.effect = Effect::Blocking), Ok(Rung::Skip));
-        let shielded: [fn(&mut Facts, &mut Bounds<'_>); 6] = [
+        let shielded: [fn(&mut Facts, &mut Bounds<'_>); 7] = [
+            |_, bounds| bounds.may_skip = false,
             |_, bounds| bounds.not_dead = NOT_DEAD,
             |_, bounds| bounds.ceiling = Ceiling::At(Rung::Shield),
             |_, bounds| bounds.most = Rung::Shield,

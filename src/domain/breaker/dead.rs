@@ -125,7 +125,7 @@ impl Breaker {
             return Some("hookwatch cannot tell any more whether it answers: it is shielded.");
         };
         let permitted = rule.mode == AutoBreak::On
-            && Self::ceiling(hook).permits(Rung::Skip)
+            && Self::permits(hook, Rung::Skip)
             && not_permitted(id, hook, facts, rule).is_none();
         if !facts.ignores {
             Some("Its failurePolicy is not Ignore any more: it is shielded.")

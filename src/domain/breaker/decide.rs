@@ -65,7 +65,7 @@ impl Breaker {
         let Some((_, view)) = &hook.read else {
             return Does::Read.into();
         };
-        let refused = hook.refusal(now).is_some();
+        let refused = hook.refusal(now).is_some_and(|refusal| !refusal.skip);
         if view.left_over && !refused && entry.is_none_or(|entry| entry.place == Place::Out) {
             return tidy();
         }
@@ -114,13 +114,6 @@ impl Breaker {
         self.settings.policy.rule(id, subject, cause)
     }
 
-    /// What the owner permits, by the newest that is known.
-    pub(super) fn ceiling(hook: &HookMemory) -> Ceiling {
-        let read = hook.read.as_ref().map(|(_, view)| view.ceiling);
-        let facts = hook.facts.as_ref().map(|facts| facts.ceiling);
-        read.or(facts).unwrap_or_default()
-    }
-
     /// The rung for a hook, `most` at most.
     fn choice(
         &self,
@@ -141,6 +134,7 @@ impl Breaker {
                 true => Self::ceiling(hook),
                 false => Ceiling::Open,
             },
+            may_skip: Self::may_skip(hook) || !guards.on(Guard::Ceiling),
             match_conditions: overall.match_conditions,
             most,
             not_dead: self.not_dead(id, hook, entry, rule, now),
@@ -218,10 +212,15 @@ impl Breaker {
         if !overall.fence_holds && guards.on(Guard::Fence) {
             return Err(HeldBack::Fence);
         }
-        if hook.refusal(now).is_some() {
-            return Err(HeldBack::Refused);
+        match hook.refusal(now) {
+            // The fence may have been tightened a moment ago.
+            Some(refusal) if refusal.skip && choice.rung == Rung::Skip => {
+                let shield = self.choice(id, hook, entry, Rung::Shield, now);
+                shield.map_err(|_| HeldBack::Refused)
+            }
+            Some(refusal) if !refusal.skip => Err(HeldBack::Refused),
+            _ => Ok(choice),
         }
-        Ok(choice)
     }
 
     /// Since when the first of the hooks that fail together fails, the merely slow ones apart: they are shielded at one

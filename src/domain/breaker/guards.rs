@@ -15,7 +15,7 @@ pub enum HeldBack {
     OptedOut,
     /// Its owner's annotation cannot be read.
     AnnotationUnreadable,
-    /// The rungs that would help are beyond the owner's ceiling.
+    /// The rungs that would help are beyond the owner's ceiling, or the fence's where the owner says nothing.
     Ceiling,
     /// The rule permits nothing, or only what would not help.
     Policy,
@@ -120,7 +120,9 @@ impl HeldBack {
             Self::AnnotationUnreadable => {
                 "The annotation hookwatch.dev/breaker is none of off, shield, skip."
             }
-            Self::Ceiling => "What would help is beyond what the annotation hookwatch.dev/breaker permits.",
+            Self::Ceiling => {
+                "What would help is beyond what the annotation hookwatch.dev/breaker permits, or the fence where there is none."
+            }
             Self::Policy => "The policy does not permit what would help.",
             Self::WeakEvidence => {
                 "Evidence of this kind never goes past shield, and shield is not to be had."

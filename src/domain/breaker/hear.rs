@@ -169,7 +169,8 @@ impl Breaker {
             }
             Outcome::Conflict | Outcome::Gone => {}
             Outcome::Refused(why) => {
-                hook.refused(&why, now, &self.settings.times);
+                let skip = pending.to == To::Bypass(Rung::Skip);
+                hook.refused(&why, skip, now, &self.settings.times);
                 // That one is not bypassed is said with all else that holds the breaker back.
                 let begins = matches!(pending.to, To::Bypass(_)) && !hook.is_ours();
                 if !begins && hook.told != Some(News::Refused) {
@@ -293,13 +294,12 @@ impl HookMemory {
     }
 
     /// Why the last change was refused, as long as it is not to be tried again.
-    pub(super) fn refusal(&self, now: Time) -> Option<&Arc<str>> {
-        let refusal = self.refusal.as_ref();
-        refusal.filter(|it| now < it.until).map(|it| &it.why)
+    pub(super) fn refusal(&self, now: Time) -> Option<&Refusal> {
+        self.refusal.as_ref().filter(|it| now < it.until)
     }
 
     /// A change was refused; each one in a row makes the wait twice as long.
-    fn refused(&mut self, why: &Arc<str>, now: Time, times: &Times) {
+    fn refused(&mut self, why: &Arc<str>, skip: bool, now: Time, times: &Times) {
         let before = self.refusal.take();
         let before = before.filter(|before| now.since(before.until) < times.remember);
         let count = before.map_or(0, |before| before.times);
@@ -308,6 +308,7 @@ impl HookMemory {
             why: Arc::clone(why),
             until: now + wait,
             times: count.saturating_add(1),
+            skip,
         });
     }
 

@@ -222,6 +222,8 @@ pub struct Facts {
     pub ceiling: Ceiling,
     /// What the owner permits beyond the rules.
     pub permit: Permit,
+    /// The fence lets it be skipped though no annotation says so.
+    pub may_skip: bool,
     /// Labels and annotations of its configuration.
     pub subject: Arc<Subject>,
 }

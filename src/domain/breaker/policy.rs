@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::observed::Facts;
 use crate::domain::bypass::edit::permitted;
 use crate::domain::fence::AutoBreak;
 use crate::domain::hook::{HookId, HookKind, Labels};
@@ -311,6 +312,24 @@ impl Policy {
         rules
             .find(|rule| rule.matches.matches(id, subject, cause))
             .unwrap_or(&self.fallback)
+    }
+
+    /// Rules that permit to skip webhooks that neither their owner nor the fence lets be skipped, with the configurations. Where
+    /// the owner permits less, that is not the rule's fault.
+    pub fn unusable(&self, hooks: &BTreeMap<HookId, Facts>) -> BTreeMap<Arc<str>, BTreeSet<Arc<str>>> {
+        let mut unusable = BTreeMap::<_, BTreeSet<_>>::new();
+        for (id, facts) in hooks {
+            let rule = self.rule(id, &facts.subject, facts.cause.unwrap_or(Cause::Hanging));
+            let skips = match facts.ignores {
+                true => rule.skip_while_dead && facts.permit != Permit::SkipWhileDead,
+                false => rule.rungs.contains(&Rung::Skip),
+            };
+            if skips && rule.mode == AutoBreak::On && facts.ceiling == Ceiling::Open && !facts.may_skip {
+                let configurations = unusable.entry(Arc::clone(&rule.name)).or_default();
+                configurations.insert(Arc::clone(&id.configuration));
+            }
+        }
+        unusable
     }
 
     /// What in it contradicts itself: rules that can never count or never permit anything.

@@ -50,7 +50,7 @@ impl Breaker {
         let justified = self.justify(id, hook, Some(entry), Rung::Skip, now);
         let permitted = rule.mode == AutoBreak::On
             && (rule.rungs.contains(&rung) || !guards.on(Guard::Policy))
-            && (Self::ceiling(hook).permits(rung) || !guards.on(Guard::Ceiling));
+            && (Self::permits(hook, rung) || !guards.on(Guard::Ceiling));
         if !permitted {
             return match justified {
                 Ok(choice) if choice.rung < rung => self.move_to(hook, entry, &choice, now),

@@ -2,6 +2,7 @@
 
 mod canonical;
 mod dead;
+mod fenced;
 mod hands;
 mod incident;
 mod incidents;

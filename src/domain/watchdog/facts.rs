@@ -17,6 +17,7 @@ use crate::domain::diagnose::evidence::Evidence;
 use crate::domain::diagnose::probes::counted;
 use crate::domain::diagnose::rules::suffices;
 use crate::domain::diagnose::scene::Scene;
+use crate::domain::fence::Proof;
 use crate::domain::history::Window;
 use crate::domain::hook::{Backend, FailurePolicy, Hook, HookId};
 use crate::domain::probing::BackendState;
@@ -44,18 +45,20 @@ const ONE_PATH: &str = "one path";
 impl Court<'_> {
     /// What the breaker is to know. What the owners of configurations say, and whether the API servers know
     /// `matchConditions`, is not known here.
-    pub(super) fn judged(&self, fence_holds: bool) -> Judged {
+    pub(super) fn judged(&self, fence: Option<&Proof>) -> Judged {
         let age = self.scene.seen.inventory_age(self.scene.now);
         // A hook that only metrics or a refusal name is not there to be bypassed.
         let listed = self.all.iter().filter_map(|(evidence, verdict)| {
             let hook = evidence.hook?;
-            Some((hook.id.clone(), self.facts(evidence, hook, verdict)))
+            let mut facts = self.facts(evidence, hook, verdict);
+            facts.may_skip = fence.is_none_or(|proof| proof.lets_skip(&hook.id.configuration));
+            Some((hook.id.clone(), facts))
         });
         Judged {
             self_doubt: self.scene.self_doubt,
             inventory_is_old: self.scene.inventory_is_old
                 || age.is_none_or(|age| age > t::silent_inventory()),
-            fence_holds,
+            fence_holds: fence.is_some_and(Proof::permits),
             match_conditions: false,
             hooks: listed.collect(),
         }
@@ -94,6 +97,7 @@ impl Court<'_> {
             conditions_full: has_no_room(hook),
             ceiling: Ceiling::Open,
             permit: Permit::Nothing,
+            may_skip: true,
             subject: Default::default(),
         }
     }

@@ -34,6 +34,12 @@ pub const WIPED: &str = "validatingwebhookconfigurations/wiped";
 pub const OPTED_OUT: &str = "validatingwebhookconfigurations/opted-out";
 /// What its owner permits cannot be read.
 pub const UNREADABLE: &str = "validatingwebhookconfigurations/unreadable";
+/// Its owner says nothing, and the fence does not name it.
+pub const UNSAID: &str = "validatingwebhookconfigurations/unsaid";
+/// Its owner permits a skip while dead.
+pub const WHILE_DEAD: &str = "validatingwebhookconfigurations/while-dead";
+/// The same, and no more than a shield.
+pub const NOT_WHILE_DEAD: &str = "validatingwebhookconfigurations/not-while-dead";
 /// Its owner permits a shield.
 pub const AT_SHIELD: &str = "validatingwebhookconfigurations/at-shield";
 /// Its owner permits a skip.
@@ -47,13 +53,27 @@ pub const LEDGER: &str = "validatingwebhookconfigurations/hookwatch-ledger";
 pub const SPARED: &str = "validatingwebhookconfigurations/spared";
 /// `a` is shielded in the text of another release.
 pub const OLDER: &str = "validatingwebhookconfigurations/older";
-pub const OBJECTS: [&str; 13] = [
-    PLAIN, MUTATING, BYPASSED, WIPED, OPTED_OUT, UNREADABLE, AT_SHIELD, AT_SKIP, AT_IGNORE, LEDGER, SPARED,
-    OLDER, IGNORED,
+pub const OBJECTS: [&str; 16] = [
+    PLAIN,
+    MUTATING,
+    BYPASSED,
+    WIPED,
+    OPTED_OUT,
+    UNREADABLE,
+    AT_SHIELD,
+    AT_SKIP,
+    AT_IGNORE,
+    LEDGER,
+    SPARED,
+    OLDER,
+    IGNORED,
+    UNSAID,
+    WHILE_DEAD,
+    NOT_WHILE_DEAD,
 ];
 
 const NOT_MADE: &str = "hookwatch neither creates nor deletes";
-const OFF: &str = "annotation hookwatch.dev/breaker does not permit it";
+pub const OFF: &str = "neither an annotation of the object's nor maySkip permits it";
 const LEDGER_ONLY: &str = "the ledger carries annotations of hookwatch's";
 const OBJECT: &str = "nothing of the object changes but";
 const ANNOTATION: &str = "no annotation changes but";
@@ -852,6 +872,56 @@ fn at_other_objects() -> Vec<Attempt> {
             |o| {
                 note(o, &[]);
                 add(o, 0, condition(Condition::Shield));
+            },
+        ),
+        allowed(UNSAID, "a shield where nobody says anything", |o| {
+            note(o, &[]);
+            add(o, 0, condition(Condition::Shield));
+        }),
+        at(UNSAID, "a skip where nobody says anything", off, |o| {
+            note(o, &[]);
+            add(o, 0, condition(Condition::Skip));
+        }),
+        at(UNSAID, "a probation where nobody says anything", off, |o| {
+            note(o, &[]);
+            add(o, 1, condition(Condition::Probation));
+        }),
+        at(
+            UNSAID,
+            "the owner's word for a skip",
+            Expect::Fence(ANNOTATION),
+            |o| {
+                o["metadata"]["annotations"]["hookwatch.dev/breaker"] = "skip".into();
+            },
+        ),
+        at(
+            UNSAID,
+            "the owner's word for a skip while dead",
+            Expect::Fence(ANNOTATION),
+            |o| {
+                o["metadata"]["annotations"]["hookwatch.dev/permit"] = "skip-while-dead".into();
+            },
+        ),
+        allowed(WHILE_DEAD, "a skip of what is ignored, while dead", |o| {
+            note(o, &[]);
+            add(o, 1, condition(Condition::Skip));
+        }),
+        at(
+            WHILE_DEAD,
+            "a skip of what is not ignored, while dead",
+            off,
+            |o| {
+                note(o, &[]);
+                add(o, 0, condition(Condition::Skip));
+            },
+        ),
+        at(
+            NOT_WHILE_DEAD,
+            "a skip while dead where a shield is permitted",
+            off,
+            |o| {
+                note(o, &[]);
+                add(o, 1, condition(Condition::Skip));
             },
         ),
         at(AT_SHIELD, "a skip where a shield is permitted", off, |o| {

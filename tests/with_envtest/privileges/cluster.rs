@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use hookwatch::app::config::{Config, ConfigArguments};
 use hookwatch::app::engine::Engine;
+use hookwatch::domain::fence::{FENCE, MaySkip};
 use hookwatch::domain::verdict::Assessment;
 use hookwatch::lab::cluster::client_for;
 use hookwatch::lab::directory::PrivateDirectory;
@@ -172,6 +173,19 @@ impl Cluster {
     pub async fn client(&self, account: &str) -> Client {
         let token = self.token(account, None).await;
         client_for(&self.kubeconfig_with(&token)).await.unwrap()
+    }
+
+    /// Names configurations in the fence's parameter.
+    pub async fn let_skip(&self, configurations: &[&str]) {
+        let policy = format!("{CONFIGURATIONS}/validatingadmissionpolicies/{FENCE}");
+        let at = "/spec/variables/0";
+        let named = json!([
+            {"op": "test", "path": format!("{at}/name"), "value": MaySkip::VARIABLE},
+            {"op": "replace", "path": format!("{at}/expression"), "value": json!(configurations).to_string()},
+        ]);
+        let content = "application/json-patch+json";
+        let answer = ask(&self.admin, Method::PATCH, &policy, content, &named).await;
+        assert!(answer.is_success(), "{answer:?}");
     }
 
     /// Writes configurations, and what they refer to, that no request of these tests meets.

@@ -190,7 +190,8 @@ async fn wide(cluster: &Cluster) -> Client {
 /// Writes every object that attempts are made at. The bypass and the ledger are written through the fence.
 async fn objects(cluster: &Cluster, wide: &Client) {
     let plain = |kind, name, more: Value| {
-        let mut annotations = json!({"owner": "team-a", "hookwatch.dev/probe": "off"});
+        let mut annotations =
+            json!({"owner": "team-a", "hookwatch.dev/probe": "off", "hookwatch.dev/breaker": "skip"});
         json_patch::merge(&mut annotations, &more);
         changes::plain(kind, name, annotations)
     };
@@ -219,6 +220,17 @@ async fn objects(cluster: &Cluster, wide: &Client) {
             json!({"hookwatch.dev/breaker": "Ignore"}),
         ),
         plain(validating, "ignored", json!({})),
+        plain(validating, "unsaid", json!({"hookwatch.dev/breaker": null})),
+        plain(
+            validating,
+            "while-dead",
+            json!({"hookwatch.dev/breaker": null, "hookwatch.dev/permit": " skip-while-dead"}),
+        ),
+        plain(
+            validating,
+            "not-while-dead",
+            json!({"hookwatch.dev/breaker": "shield", "hookwatch.dev/permit": "skip-while-dead"}),
+        ),
         plain(validating, "older", json!({})),
         changes::spared(plain(
             validating,
@@ -571,7 +583,7 @@ async fn taken_back_once_its_owner_opted_out(cluster: &Cluster, account: &mut Ac
     let target = format!("{CONFIGURATIONS}/{PLAIN}");
     cluster.admin(Method::PATCH, &target, &off).await;
     let bypassed = get(&cluster.admin, PLAIN).await;
-    let says = "annotation hookwatch.dev/breaker does not permit it";
+    let says = changes::OFF;
     let mut farther = bypassed.clone();
     let skip = json!({"name": "hookwatch.dev/skip", "expression": "false"});
     farther["webhooks"][1]["matchConditions"] = json!([skip]);
@@ -592,8 +604,8 @@ async fn taken_back_once_its_owner_opted_out(cluster: &Cluster, account: &mut Ac
     changes::bypass(&mut again);
     let answer = Way::JsonPatch.go(&actor, PLAIN, &restored, &again, true).await;
     account.check("the same bypass once more", by_the_fence(&answer, says), &answer);
-    let none = json!({"metadata": {"annotations": {"hookwatch.dev/breaker": null}}});
-    cluster.admin(Method::PATCH, &target, &none).await;
+    let skip = json!({"metadata": {"annotations": {"hookwatch.dev/breaker": "skip"}}});
+    cluster.admin(Method::PATCH, &target, &skip).await;
 }
 
 async fn canaries(cluster: &Cluster, wide: &Client, account: &mut Account) {
@@ -635,7 +647,11 @@ async fn canaries(cluster: &Cluster, wide: &Client, account: &mut Account) {
 }
 
 async fn three_hundred_webhooks(cluster: &Cluster, account: &mut Account) {
-    let mut many = changes::plain("ValidatingWebhookConfiguration", "many", json!({"owner": "a"}));
+    let mut many = changes::plain(
+        "ValidatingWebhookConfiguration",
+        "many",
+        json!({"hookwatch.dev/breaker": "skip"}),
+    );
     let webhook = many["webhooks"][0].clone();
     let webhooks = (0..300).map(|number| {
         let mut webhook = webhook.clone();
@@ -748,12 +764,12 @@ pub fn is_proven_and_missed() -> Outcome {
             user: changes::ACCOUNT.to_owned(),
         };
         let fence = Arc::new(Fence::new(&Connection::open(&options).await.unwrap(), us));
-        use hookwatch::domain::fence::Proof;
+        use hookwatch::domain::fence::{MaySkip, Proof};
         let proof = "validatingwebhookconfigurations/hookwatch-proof";
         let before = get(&cluster.admin, proof).await;
         // There is no webhook configuration yet but those that it is tried at.
         until("the role and the fence are in force", async || {
-            fence.prove().await == Proof::Proven
+            fence.prove().await == Proof::Proven(MaySkip::default())
         })
         .await;
         let engine = Engine::start(&config(&kubeconfig, "autoBreak: on"))
@@ -786,7 +802,35 @@ pub fn is_proven_and_missed() -> Outcome {
         .await;
         let newest = json!({"spec": {"variables": current["spec"]["variables"]}});
         cluster.admin(Method::PATCH, &policy, &newest).await;
-        until("the newest is", async || fence.prove().await == Proof::Proven).await;
+        until("the newest is", async || {
+            fence.prove().await == Proof::Proven(MaySkip::default())
+        })
+        .await;
+
+        // What is named may be skipped, the object that the fence is tried at among it.
+        for named in ["hookwatch-proof", "*"] {
+            cluster.let_skip(&[named]).await;
+            until(
+                "what the fence names may be skipped",
+                async || matches!(fence.prove().await, Proof::Proven(may_skip) if may_skip.names(named)),
+            )
+            .await;
+        }
+        let mut odd = current["spec"]["variables"].clone();
+        odd[0]["expression"] = "['hookwatch-proof']".into();
+        cluster
+            .admin(Method::PATCH, &policy, &json!({"spec": {"variables": odd}}))
+            .await;
+        until(
+            "what is no JSON is told",
+            async || matches!(fence.prove().await, Proof::NotProven(why) if why.contains("no list of names")),
+        )
+        .await;
+        cluster.admin(Method::PATCH, &policy, &newest).await;
+        until("the newest is again", async || {
+            fence.prove().await == Proof::Proven(MaySkip::default())
+        })
+        .await;
 
         let binding = format!("{CONFIGURATIONS}/validatingadmissionpolicybindings/{FENCE}");
         let warn = json!({"spec": {"validationActions": ["Warn", "Audit"]}});

@@ -1,5 +1,6 @@
 //! What tests/fence.rs explores, held against a real API server: of the same patches it lets through and refuses the same.
 
+use hookwatch::domain::breaker::policy::PERMIT_ANNOTATION;
 use hookwatch::domain::bypass::OPT_OUT_ANNOTATION;
 use hookwatch::domain::bypass::edit::Wish;
 use hookwatch::domain::fence::FENCE;
@@ -97,8 +98,9 @@ pub fn agrees_with_what_is_explored() -> Outcome {
             // Now and then somebody else does something.
             match random.below(24) {
                 0..3 => {
-                    let word =
-                        json!({"metadata": {"annotations": {OPT_OUT_ANNOTATION: WORDS[random.below(3)]}}});
+                    let (breaker, permit) = WORDS[random.below(WORDS.len())];
+                    let words = json!({OPT_OUT_ANNOTATION: breaker, PERMIT_ANNOTATION: permit});
+                    let word = json!({"metadata": {"annotations": words}});
                     cluster.admin(Method::PATCH, &target, &word).await;
                 }
                 3 => drop(person.carry_out(&hook, &ignore(), &author_of(&ignore())).await),

@@ -18,7 +18,7 @@ pub(super) async fn prove(fence: Fence, events: mpsc::Sender<Event>) {
     loop {
         let proof = fence.prove().await;
         let pause = match proof {
-            Proof::Proven => PROVEN,
+            Proof::Proven(_) => PROVEN,
             _ => OTHERWISE,
         };
         if events.send(Event::Fence(proof)).await.is_err() {

@@ -66,6 +66,8 @@ pub(super) struct Incident {
     pub(super) changes: Vec<To>,
     /// What becomes of writes; they are done where there is nothing.
     pub(super) refuses: Option<Outcome>,
+    /// A skip is refused whatever else is done.
+    pub(super) refuses_skips: bool,
     pub(super) ledger_refuses: bool,
 }
 
@@ -99,6 +101,7 @@ impl Incident {
                 conditions_full: false,
                 ceiling: Ceiling::Open,
                 permit: Permit::Nothing,
+                may_skip: true,
                 subject: Arc::default(),
             },
             news: Vec::new(),
@@ -106,6 +109,7 @@ impl Incident {
             pages: 0,
             changes: Vec::new(),
             refuses: None,
+            refuses_skips: false,
             ledger_refuses: false,
         };
         incident.begin();
@@ -170,7 +174,9 @@ impl Incident {
                 view: Some(self.view()),
             }),
             Action::Change(change) => {
-                let outcome = self.refuses.clone().unwrap_or_else(|| {
+                let fenced = self.refuses_skips && change.to == To::Bypass(Rung::Skip);
+                let fenced = fenced.then(|| Outcome::Refused("the fence".into()));
+                let outcome = fenced.or(self.refuses.clone()).unwrap_or_else(|| {
                     assert_eq!(change.expects.version.0.parse(), Ok(self.version));
                     self.changes.push(change.to);
                     self.shown = match change.to {

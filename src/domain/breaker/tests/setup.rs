@@ -208,6 +208,7 @@ impl Setup {
             conditions_full: false,
             ceiling: object.ceiling,
             permit: Permit::Nothing,
+            may_skip: true,
             subject: Arc::default(),
         }
     }

@@ -163,6 +163,7 @@ fn hangs(place: &str) -> Facts {
         conditions_full: false,
         ceiling: Ceiling::Open,
         permit: Permit::Nothing,
+        may_skip: true,
         subject: Arc::default(),
     }
 }

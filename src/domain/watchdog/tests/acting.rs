@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::domain::breaker::{CanaryWord, Facts, Judged, Witness};
 use crate::domain::canary::FurtherCanary;
+use crate::domain::fence::MaySkip;
 use crate::domain::hook::MatchCondition;
 use crate::domain::vocabulary::Bypass;
 
@@ -45,7 +46,7 @@ impl Incident {
             spared,
             tampering,
         };
-        court.judged(true).hooks[&hook.id].clone()
+        court.judged(Some(&Proof::Unneeded)).hooks[&hook.id].clone()
     }
 
     fn facts(&mut self, ms: u64, hook: &Hook) -> Facts {
@@ -229,7 +230,7 @@ fn nobody_speaks_against_a_hook_that_is_well_and_what_is_not_in_the_inventory_is
     assert_eq!(judged.hooks.keys().collect::<Vec<_>>(), [&opa.id]);
     assert!(judged.hooks[&opa.id].witnesses.is_empty());
     assert!(!judged.fence_holds && !judged.inventory_is_old && !judged.self_doubt);
-    incident.event(12 * SECOND, Event::Fence(Proof::Proven));
+    incident.event(12 * SECOND, Event::Fence(Proof::Proven(MaySkip::default())));
     assert!(incident.judged(12 * SECOND + 10).fence_holds);
 }
 

@@ -7,6 +7,7 @@ use crate::domain::breaker::{
     Action, Book, Breaker, Ceiling, Observation, Outcome, Permit, Policy, PolicyRule, Rung, Settings, Shown,
     To, Version, View, Witness,
 };
+use crate::domain::fence::MaySkip;
 
 /// The core, and a breaker that does what it decides, with one API server that never refuses anything.
 struct World {
@@ -41,7 +42,9 @@ impl World {
             now: 13 * SECOND,
             last: String::new(),
         };
-        world.incident.event(world.now, Event::Fence(Proof::Proven));
+        world
+            .incident
+            .event(world.now, Event::Fence(Proof::Proven(MaySkip::all())));
         world.observe(Observation::Servers(BTreeSet::from(["s".into()])));
         world.observe(Observation::Leads(true));
         world
