@@ -174,7 +174,8 @@ fn costs(permission: &Permission) -> &'static [&'static str] {
             &["acting", "leadership", "Events"]
         }
         "patch mutatingwebhookconfigurations.admissionregistration.k8s.io"
-        | "create validatingwebhookconfigurations.admissionregistration.k8s.io" => &["acting"],
+        | "create validatingwebhookconfigurations.admissionregistration.k8s.io"
+        | "get validatingadmissionpolicies.admissionregistration.k8s.io hookwatch-fence" => &["acting"],
         _ => panic!("nobody says what is lost without {name}"),
     }
 }
