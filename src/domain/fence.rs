@@ -399,11 +399,11 @@ mod tests {
     fn a_skip_is_refused_where_neither_an_annotation_nor_the_fence_permits_it() {
         let skip = Attempt::Condition(Condition::Skip);
         let refused = |kind, may_skip: &MaySkip| skip.refusal(kind, may_skip).is_some();
-        let nobody = MaySkip::default();
-        assert!(!refused(HookKind::Validating, &nobody) && refused(HookKind::Mutating, &nobody));
+        let unnamed = MaySkip::default();
+        assert!(!refused(HookKind::Validating, &unnamed) && refused(HookKind::Mutating, &unnamed));
         assert!(!refused(HookKind::Mutating, &MaySkip::all()));
         let shield = Attempt::Condition(Condition::Shield);
-        assert_eq!(shield.refusal(HookKind::Mutating, &nobody), None);
+        assert_eq!(shield.refusal(HookKind::Mutating, &unnamed), None);
     }
 
     #[test]

@@ -874,15 +874,15 @@ fn at_other_objects() -> Vec<Attempt> {
                 add(o, 0, condition(Condition::Shield));
             },
         ),
-        allowed(UNSAID, "a shield where nobody says anything", |o| {
+        allowed(UNSAID, "a shield where nothing is said", |o| {
             note(o, &[]);
             add(o, 0, condition(Condition::Shield));
         }),
-        at(UNSAID, "a skip where nobody says anything", off, |o| {
+        at(UNSAID, "a skip where nothing is said", off, |o| {
             note(o, &[]);
             add(o, 0, condition(Condition::Skip));
         }),
-        at(UNSAID, "a probation where nobody says anything", off, |o| {
+        at(UNSAID, "a probation where nothing is said", off, |o| {
             note(o, &[]);
             add(o, 1, condition(Condition::Probation));
         }),
