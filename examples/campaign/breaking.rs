@@ -63,7 +63,8 @@ impl Farthest {
         };
         Policy {
             rules: vec![named],
-            most_bypassed: usize::MAX,
+            most_shielded: usize::MAX,
+            most_skipped: usize::MAX,
             rate: usize::MAX,
             ..Policy::default()
         }

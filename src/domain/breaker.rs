@@ -30,7 +30,6 @@ pub mod observed;
 pub mod policy;
 mod restore;
 pub mod sight;
-pub mod spared;
 mod standing;
 mod step;
 #[cfg(test)]
@@ -48,7 +47,9 @@ pub use action::{Action, Change, Expects, News, Stage, To, Told};
 pub use book::{Book, Entry, Freeze, Place, Skips, Version};
 pub use choice::Choice;
 pub use guards::HeldBack;
-pub use observed::{CanaryWord, Doubt, Facts, Judged, Observation, Outcome, Shown, Ticket, View, Witness};
+pub use observed::{
+    CanaryWord, Doubt, Facts, Judged, Observation, Outcome, Shown, Stake, Ticket, View, Witness,
+};
 pub use policy::{AtLimit, Ceiling, Matches, Pattern, Permit, Policy, PolicyRule, Rung, Subject};
 
 pub use standing::HookStanding;
@@ -149,6 +150,16 @@ impl Settings {
 pub struct Breaker {
     settings: Arc<Settings>,
     memory: Memory,
+    among: Among,
+}
+
+/// What each hook is held against in a step, put together once for all of them.
+#[derive(Debug, Clone, Default)]
+struct Among {
+    /// How far the bypassed ones are bypassed, by what their objects show.
+    shown: BTreeMap<HookId, Rung>,
+    /// Since when the first of those fails that share their backends, the merely slow ones apart.
+    failing: BTreeMap<Arc<str>, Time>,
 }
 
 /// What it remembers. A crash loses all of it.
@@ -270,6 +281,7 @@ impl Breaker {
         Self {
             settings: Arc::new(settings),
             memory: Memory::default(),
+            among: Among::default(),
         }
     }
 
@@ -288,6 +300,7 @@ impl Breaker {
             return actions;
         }
         self.read_ledger(now, &mut actions);
+        self.among = self.look_around();
         let hooks: Vec<HookId> = self.memory.hooks.keys().cloned().collect();
         for hook in hooks {
             let step = self.decide(&hook, now);
@@ -322,7 +335,13 @@ impl Breaker {
                 effective: self.everywhere(memory),
             },
             (_, Some(entry)) if entry.contested => Stage::Contested,
-            (_, Some(entry)) if entry.place == Place::Out && !entry.spent && memory.well_since.is_none() => {
+            // One that fails again, and is held back, is tried by nobody.
+            (_, Some(entry))
+                if entry.place == Place::Out
+                    && !entry.spent
+                    && memory.well_since.is_none()
+                    && memory.failing_since.is_none() =>
+            {
                 Stage::Probation { restored: true }
             }
             _ => Stage::Enforcing,

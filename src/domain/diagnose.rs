@@ -92,7 +92,9 @@ fn verdict(
         summary: String::new(),
         evidence: Vec::new(),
         advice: None,
-        risks: listed.map_or_else(Vec::new, |(hook, inventory)| risks::risks(hook, &inventory.nodes)),
+        risks: listed.map_or_else(Vec::new, |(hook, inventory)| {
+            risks::risks(hook, &inventory.nodes, evidence.scene.seen.meetings.of(&hook.id))
+        }),
         backends: evidence.backends.iter().map(words::view).collect(),
         canaries: evidence.covered_by.to_vec(),
         bypass: evidence.bypass,

@@ -2,8 +2,10 @@
 //!
 //! The order of the questions does not change the answer, only their meaning does: `namespaceSelector`,
 //! `objectSelector` and one of `rules` must all let the request through (kube-apiserver 1.36,
-//! `admission/plugin/webhook/{generic,predicates}`). `matchConditions` come after that and are not decided here:
-//! they are CEL over the whole request.
+//! `admission/plugin/webhook/{generic,predicates}`). `matchConditions` come after that; they are CEL over the whole
+//! request, and decided in [`conditions`] as far as that can be known.
+
+pub mod conditions;
 
 use super::hook::{Hook, Labels, Rule, Scope, Selector, SelectorOperator, SelectorRequirement};
 
@@ -32,6 +34,15 @@ pub struct RequestShape<'a> {
     pub object_labels: Option<&'a Labels>,
     /// The labels of the object as it is stored; `None` when there is none or it is unknown.
     pub old_labels: Option<&'a Labels>,
+}
+
+/// Who writes a request, as the API server knows them.
+#[derive(Debug, Clone, Copy)]
+pub struct Requester<'a> {
+    /// The user's name.
+    pub user: &'a str,
+    /// The user's groups.
+    pub groups: &'a [&'a str],
 }
 
 impl<'a> RequestShape<'a> {

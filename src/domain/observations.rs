@@ -1,6 +1,7 @@
 //! Everything that was observed, as far as it still counts: the memory that the diagnosis reads.
 
 mod coverage;
+mod meets;
 mod servers;
 
 use std::collections::BTreeMap;
@@ -22,6 +23,7 @@ use super::time::Time;
 use super::verdict::Sources;
 
 pub use coverage::Coverage;
+pub use meets::{Meetings, Meets, Spared};
 pub use servers::{Servers, Sick};
 
 /// How the watches of hooks are called.
@@ -31,6 +33,7 @@ const CONFIGURATIONS: &str = "WebhookConfigurations";
 #[derive(Debug, Default)]
 pub struct Observations {
     pub(super) coverage: Coverage,
+    pub(super) meetings: Meetings,
     pub(super) inventory: Option<Arc<Inventory>>,
     pub(super) watches: Vec<WatchReport>,
     pub(super) backends: BTreeMap<HookId, BTreeMap<Backend, BackendMemory>>,
@@ -61,6 +64,7 @@ impl Observations {
             }
         }
         self.coverage.take(&inventory);
+        self.meetings.take(&inventory, &self.coverage.own_namespace);
         self.changes.take(self.inventory.as_deref(), &inventory, now);
         let there = inventory.hooks.iter().map(|hook| (&hook.id, hook.backends()));
         self.kept.take(now, there);

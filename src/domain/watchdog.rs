@@ -15,7 +15,6 @@ use std::sync::Arc;
 
 use super::announcement::Announcer;
 use super::breaker::HookStanding;
-use super::breaker::spared::{Spared, spared_of};
 use super::canary::FurtherCanary;
 use super::clocks;
 use super::diagnose::evidence::Evidence;
@@ -45,8 +44,6 @@ use tampering::Tampering;
 pub struct Watchdog {
     seen: Observations,
     tampering: Tampering,
-    /// How much of what a shield spares each hook is asked about.
-    spared: BTreeMap<HookId, Spared>,
     verdicts: BTreeMap<Subject, Before>,
     plane: Option<(Writes, Time)>,
     witnessed: Witnessed,
@@ -125,11 +122,6 @@ impl Watchdog {
     }
 
     fn take_inventory(&mut self, inventory: Arc<Inventory>, now: Time) {
-        let labels = |namespace: &str| inventory.namespaces.get(namespace);
-        let own_namespace = &self.seen.coverage.own_namespace;
-        let hooks = inventory.hooks.iter();
-        let spared = hooks.map(|hook| (hook.id.clone(), spared_of(hook, own_namespace, labels)));
-        self.spared = spared.collect();
         self.tampering.take_inventory(&inventory, now);
         self.seen.take_inventory(inventory, now);
     }
@@ -232,7 +224,6 @@ impl Watchdog {
             scene: &scene,
             all: &all,
             elsewhere: elsewhere.is_some(),
-            spared: &self.spared,
             tampering: &self.tampering,
         };
         let judged = Arc::new(court.judged(self.fence.as_ref()));

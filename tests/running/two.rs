@@ -61,7 +61,7 @@ fn two_that_both_believe_to_lead_bypass_no_more_than_permitted_and_restore_once(
         let mut engines = Vec::new();
         for between in &ways {
             let mut config = lab.config(&between.kubeconfig, Rung::Shield);
-            config.breaker.most_bypassed = 1;
+            config.breaker.most_shielded = 1;
             engines.push(Engine::start(&config).await.unwrap());
         }
         for engine in &engines {

@@ -27,7 +27,8 @@ pub(super) fn read(section: &mut Section<'_>) -> (Policy, Option<PathBuf>) {
 fn policy(section: &mut Section<'_>) -> Policy {
     let default = Policy::default();
     let policy = Policy {
-        most_bypassed: section.number("mostBypassed", default.most_bypassed as u64, 1..=20) as usize,
+        most_shielded: section.number("mostShielded", default.most_shielded as u64, 1..=200) as usize,
+        most_skipped: most_skipped(section, default.most_skipped),
         rate: section.number("rate", default.rate as u64, 1..=100) as usize,
         rate_window: section.span("rateWindow", default.rate_window, MINUTE..=DAY),
         rules: section.list("rules", rule),
@@ -48,6 +49,20 @@ fn policy(section: &mut Section<'_>) -> Policy {
         );
     }
     policy
+}
+
+/// How many may be skipped at once. Once there was one number for shields as well.
+fn most_skipped(section: &mut Section<'_>, default: usize) -> usize {
+    const FORMER: &str = "mostBypassed";
+    let mut default = default as u64;
+    if section.says(FORMER) {
+        section.warn(
+            FORMER,
+            "is read as mostSkipped; shields have a limit of their own, mostShielded",
+        );
+        default = section.number(FORMER, default, 1..=20);
+    }
+    section.number("mostSkipped", default, 1..=20) as usize
 }
 
 fn rule(section: &mut Section<'_>) -> Option<PolicyRule> {
@@ -196,7 +211,7 @@ mod tests {
         let policy = parse(
             "
 breaker:
-  mostBypassed: 3
+  mostSkipped: 3
   rules:
     - name: injectors
       match:
@@ -215,7 +230,7 @@ breaker:
 ",
         );
         let policy = policy.unwrap();
-        assert_eq!(policy.most_bypassed, 3);
+        assert_eq!(policy.most_skipped, 3);
         let rule = &policy.rules[0];
         assert_eq!(rule.rungs, BTreeSet::from([Rung::Shield, Rung::Skip]));
         assert_eq!(
@@ -257,7 +272,7 @@ breaker:
         let errors = parse(
             "
 breaker:
-  mostBypassed: 0
+  mostSkipped: 0
   rateWindow: 1s
   rules:
     - match: {kinds: [converting], configurations: ['a*b'], labels: {a: 1}, causes: [Bored]}
@@ -269,7 +284,7 @@ breaker:
 ",
         );
         let expected = [
-            "breaker.mostBypassed",
+            "breaker.mostSkipped",
             "breaker.rateWindow",
             "breaker.rules[0].name",
             "breaker.rules[0].match.kinds[0]",

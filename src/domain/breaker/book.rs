@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::observed::Stake;
 use super::policy::Rung;
 use crate::domain::hook::HookId;
 use crate::domain::time::Time;
@@ -36,7 +37,7 @@ pub struct Book {
     /// Who froze the breaker and why; nothing new is done as long as it stands here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub frozen: Option<Freeze>,
-    /// When bypasses were begun of late, by the clocks of those who began them.
+    /// When skips were begun of late, by the clocks of those who began them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub begun: Vec<Time>,
     /// A line per hook that is bypassed, is about to be, or was of late.
@@ -83,6 +84,9 @@ pub struct Entry {
     /// From which cause.
     #[serde(with = "cause")]
     pub cause: Cause,
+    /// Who suffered by the hook when the bypass was decided on.
+    #[serde(default, deserialize_with = "stake")]
+    pub stake: Stake,
     /// Who wrote the line. Only they may begin the bypass, and only for a while.
     pub by: Arc<str>,
     /// When the bypass was decided on, by the clock of who did.
@@ -159,6 +163,12 @@ fn rung<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Rung, D::Error> {
     Ok(Rung::parse(&name).unwrap_or(Rung::Skip))
 }
 
+/// Who suffers, by their names. What only another release knows is taken for the usual.
+fn stake<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Stake, D::Error> {
+    let name = serde_json::Value::deserialize(deserializer)?;
+    Ok(Stake::deserialize(name).unwrap_or_default())
+}
+
 /// Causes by their names. One that only another release knows becomes the least that it can be.
 mod cause {
     use serde::{Deserialize, Deserializer, Serializer};
@@ -187,6 +197,7 @@ mod tests {
             place: Place::Leaving,
             rung: Rung::Skip,
             cause: Cause::Hanging,
+            stake: Stake::Renewals,
             by: "a".into(),
             since: Time::from_unix_millis(1),
             at: Time::from_unix_millis(2),

@@ -1,13 +1,15 @@
-//! How many hooks may be bypassed at once, and how many bypasses may be begun in some time.
+//! How many hooks may be shielded at once, how many skipped, and how many skips may be begun in some time.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::Breaker;
-use super::book::Book;
+use super::book::{Book, Entry};
 use super::guards::{Guard, HeldBack};
+use super::observed::Stake;
 use super::policy::Rung;
 use super::step::Counts;
+use super::{Among, Breaker, HookMemory};
 use crate::domain::hook::HookId;
 use crate::domain::time::Time;
 
@@ -15,13 +17,13 @@ use crate::domain::time::Time;
 const AS_ONE: usize = 50;
 
 impl Breaker {
-    /// Whether budget and rate leave room to begin a bypass, and what it means for the rate.
+    /// Whether budget and rate leave room to take a hook as far as `rung`, and what it means for the rate.
     pub(super) fn room(&self, id: &HookId, rung: Rung, now: Time) -> Result<Counts, HeldBack> {
         let (guards, policy) = (self.settings.guards, &self.settings.policy);
         if !self.fits(id, rung) && guards.on(Guard::Budget) {
             return Err(HeldBack::Budget);
         }
-        if rung == Rung::Shield && self.units(id, Some(rung)) == self.units(id, None) {
+        if rung == Rung::Shield {
             return Ok(Counts::Nothing);
         }
         let begun = self
@@ -33,29 +35,51 @@ impl Breaker {
         }
     }
 
-    /// Whether the budget has room for a hook that is bypassed as far as `rung`.
-    pub(super) fn fits(&self, id: &HookId, rung: Rung) -> bool {
-        self.units(id, Some(rung)) <= self.settings.policy.most_bypassed
+    /// The same for a hook that is bypassed already, and whose line may say that it is to go further.
+    pub(super) fn room_for_more(
+        &self,
+        id: &HookId,
+        entry: &Entry,
+        rung: Rung,
+        now: Time,
+    ) -> Result<Counts, HeldBack> {
+        match entry.rung < rung {
+            true => self.room(id, rung, now),
+            false if self.fits(id, rung) || !self.settings.guards.on(Guard::Budget) => Ok(Counts::Nothing),
+            false => Err(HeldBack::Budget),
+        }
     }
 
-    /// What of the budget is taken if a hook is bypassed so far, or not at all. Shields of hooks that share their backends
-    /// count once, and not beside one of them that is bypassed further: it is one fault.
-    fn units(&self, id: &HookId, rung: Option<Rung>) -> usize {
-        let (mut each, mut places) = (0, BTreeMap::<&str, (bool, usize)>::new());
-        let others = self.bypassed_hooks().filter(|(other, _)| *other != id);
-        for (hook, rung) in others.chain(rung.map(|rung| (id, rung))) {
-            let place = self.place(hook).map(|place| places.entry(place).or_default());
-            match place {
-                Some((_, shields)) if rung == Rung::Shield => *shields += 1,
-                Some((further, _)) => (*further, each) = (true, each + 1),
+    /// Whether the budget of a rung has room for a hook. What less hangs on takes no room from it: whoever can make webhooks
+    /// fail that nobody needs could otherwise keep those bypassed no further that everybody waits for.
+    fn fits(&self, id: &HookId, rung: Rung) -> bool {
+        let stake = self.stake(id);
+        let others = self.bypassed_hooks().filter(|(other, held)| {
+            // From rung to rung it is on both.
+            let there = held.line == Some(rung) || held.shown == Some(rung);
+            *other != id && there && held.stake >= stake
+        });
+        let others = others.map(|(other, _)| other);
+        let hooks = others.chain([id]);
+        match rung {
+            Rung::Shield => self.units(hooks) <= self.settings.policy.most_shielded,
+            Rung::Skip => hooks.count() <= self.settings.policy.most_skipped,
+        }
+    }
+
+    /// As how many shields those of these hooks count: once for all that share their backends, as it is one fault.
+    fn units<'a>(&'a self, hooks: impl Iterator<Item = &'a HookId>) -> usize {
+        let (mut each, mut places) = (0, BTreeMap::<&str, usize>::new());
+        for hook in hooks {
+            match self.place(hook) {
+                Some(place) => *places.entry(place).or_default() += 1,
                 None => each += 1,
             }
         }
-        let shields = places.values().map(|(further, shields)| {
-            let units = shields.div_ceil(AS_ONE);
-            units.saturating_sub(usize::from(*further))
-        });
-        each + shields.sum::<usize>()
+        each + places
+            .values()
+            .map(|shields| shields.div_ceil(AS_ONE))
+            .sum::<usize>()
     }
 
     /// Where the calls of a hook go that is known.
@@ -63,20 +87,76 @@ impl Breaker {
         self.memory.hooks.get(id)?.facts.as_ref()?.place.as_deref()
     }
 
-    /// All hooks that are bypassed or about to be, by the book or by what their objects show, with how far.
-    fn bypassed_hooks(&self) -> impl Iterator<Item = (&HookId, Rung)> {
+    fn stake(&self, id: &HookId) -> Stake {
+        let hook = self.memory.hooks.get(id);
+        hook.map_or_else(Stake::default, HookMemory::stake)
+    }
+
+    /// What every hook is held against.
+    pub(super) fn look_around(&self) -> Among {
+        let mut among = Among::default();
+        for (id, hook) in &self.memory.hooks {
+            if let Some(rung) = hook.rung() {
+                among.shown.insert(id.clone(), rung);
+            }
+            if let (Some(facts), Some(since)) = (&hook.facts, hook.failing_since)
+                && let Some(place) = facts.place.as_ref().filter(|_| !facts.is_merely_slow())
+            {
+                let first = among.failing.entry(Arc::clone(place)).or_insert(since);
+                *first = since.min(*first);
+            }
+        }
+        among
+    }
+
+    /// All hooks that are bypassed or about to be, by the book or by what their objects show.
+    fn bypassed_hooks(&self) -> impl Iterator<Item = (&HookId, Held)> {
         let lines = self.book().map(|book| &book.entries).into_iter().flatten();
         let lines = lines.filter(|(_, entry)| entry.counts());
-        let lines: BTreeMap<&HookId, Rung> = lines.map(|(id, entry)| (id, entry.rung)).collect();
-        let unwritten = self.memory.hooks.iter();
-        let unwritten = unwritten.filter_map(|(id, hook)| Some((id, hook.rung()?)));
-        let unwritten: BTreeMap<&HookId, Rung> =
-            unwritten.filter(|(id, _)| !lines.contains_key(id)).collect();
-        lines.into_iter().chain(unwritten)
+        let mut held: BTreeMap<&HookId, Held> = lines
+            .map(|(id, entry)| {
+                let (line, stake) = (Some(entry.rung), entry.stake);
+                (
+                    id,
+                    Held {
+                        line,
+                        shown: None,
+                        stake,
+                    },
+                )
+            })
+            .collect();
+        for (id, rung) in &self.among.shown {
+            let (line, stake) = (None, self.stake(id));
+            let held = held.entry(id).or_insert(Held {
+                line,
+                shown: None,
+                stake,
+            });
+            held.shown = Some(*rung);
+        }
+        held.into_iter()
     }
 }
 
-/// When bypasses were begun within the window. An instant that is yet to come is another clock's, and counts as now.
+/// What a bypass takes of the budget: the rung that the book says, and the farthest that its object shows anywhere.
+#[derive(Debug, Clone, Copy)]
+struct Held {
+    line: Option<Rung>,
+    shown: Option<Rung>,
+    stake: Stake,
+}
+
+impl HookMemory {
+    /// Who suffers by it, by the last judgement.
+    pub(super) fn stake(&self) -> Stake {
+        self.facts
+            .as_ref()
+            .map_or_else(Stake::default, |facts| facts.stake)
+    }
+}
+
+/// When skips were begun within the window. An instant that is yet to come is another clock's, and counts as now.
 pub(super) fn begun(book: &Book, now: Time, window: Duration) -> impl Iterator<Item = Time> {
     let begun = book.begun.iter().copied();
     begun.filter(move |begun| now.since(*begun) < window)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::guards::{Guard, Guards, HeldBack};
-use super::observed::Facts;
+use super::observed::{Facts, Stake};
 use super::policy::{Ceiling, Permit, PolicyRule, Rung};
 use super::{Breaker, HookMemory};
 use crate::domain::vocabulary::{Cause, Effect};
@@ -21,6 +21,9 @@ pub const fn is_weak(cause: Cause) -> bool {
             | Cause::FailingOpen
     )
 }
+
+/// What is to be waited for where nobody else is known to meet a hook.
+const ONLY_HOOKWATCH: &str = "only hookwatch is known to meet it, and no calls of others were counted";
 
 /// What to do where the fence does not let a hook be skipped.
 const NOT_FENCED_IN: &str = "the fence lets only such webhooks be skipped whose configuration is annotated hookwatch.dev/breaker: skip, or named in \
@@ -134,6 +137,9 @@ impl Bounds<'_> {
             let why = "the webhook has as many matchConditions as the API server takes".to_owned();
             return Some((HeldBack::NoRoom, why));
         }
+        if facts.stake == Stake::Hookwatch {
+            return Some((HeldBack::NothingToShield, ONLY_HOOKWATCH.to_owned()));
+        }
         // A dead hook is shielded first in any case.
         if rung == Rung::Shield && !facts.meets_control_plane && !dead {
             let why = "only hookwatch is known to write what it spares".to_owned();
@@ -237,6 +243,7 @@ mod tests {
             doubt: None,
             canary: CanaryWord::Unmet,
             meets_control_plane: true,
+            stake: Stake::Felt,
             ignores: false,
             dead: false,
             place: None,

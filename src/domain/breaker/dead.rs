@@ -153,10 +153,8 @@ impl Breaker {
         let skip = justified.as_ref().ok();
         let skip = skip.filter(|choice| choice.rung == Rung::Skip && hook.ignores());
         let Some(skips) = entry.skips.filter(|skips| skips.on) else {
-            let room = self.fits(id, Rung::Skip) || !self.settings.guards.on(Guard::Budget);
-            return skip
-                .filter(|_| room)
-                .map(|_| self.begin_skip(hook, entry, view, now));
+            let counts = self.room(id, Rung::Skip, now).ok().filter(|_| skip.is_some())?;
+            return Some(self.begin_skip(hook, entry, view, counts, now));
         };
         let unchanged = view.version == entry.seen;
         let may = hook
@@ -181,7 +179,7 @@ impl Breaker {
     }
 
     /// Writes into the book that a shielded hook is about to be skipped.
-    fn begin_skip(&self, hook: &HookMemory, entry: &Entry, view: &View, now: Time) -> Step {
+    fn begin_skip(&self, hook: &HookMemory, entry: &Entry, view: &View, counts: Counts, now: Time) -> Step {
         let cause = hook.facts.as_ref().and_then(|facts| facts.cause);
         let line = Entry {
             rung: Rung::Skip,
@@ -195,7 +193,7 @@ impl Breaker {
         let does = Does::Write {
             line: Some(line),
             licence: Some(true),
-            counts: Counts::Nothing,
+            counts,
         };
         does.into()
     }

@@ -7,7 +7,7 @@ use super::action::{News, To};
 use super::book::{Entry, Place, Skips};
 use super::choice::{Bounds, Choice, choose};
 use super::guards::{Guard, HeldBack};
-use super::observed::{Facts, Shown, View};
+use super::observed::{Shown, View};
 use super::policy::{Ceiling, PolicyRule, Rung, Subject};
 use super::restore::wanted_by_hand;
 use super::step::{Counts, Does, Step, put_back, strike_out, tidy};
@@ -226,15 +226,8 @@ impl Breaker {
     /// Since when the first of the hooks that fail together fails, the merely slow ones apart: they are shielded at one
     /// time. The first shield spares the canaries that are evidence against the others.
     fn together_since(&self, id: &HookId, since: Time) -> Time {
-        let Some(place) = self.place(id) else {
-            return since;
-        };
-        let hooks = self.memory.hooks.iter();
-        let together = hooks.filter(|(other, _)| self.place(other) == Some(place));
-        let worse = together.filter(|(_, hook)| !hook.facts.as_ref().is_some_and(Facts::is_merely_slow));
-        worse
-            .filter_map(|(_, hook)| hook.failing_since)
-            .fold(since, Time::min)
+        let first = self.place(id).and_then(|place| self.among.failing.get(place));
+        first.map_or(since, |first| since.min(*first))
     }
 
     /// What would be done, where nothing may be.
@@ -303,6 +296,7 @@ impl Breaker {
             place: Place::Held,
             rung: choice.rung,
             cause: cause.unwrap_or(Cause::Slow),
+            stake: hook.stake(),
             by: Arc::clone(&self.settings.identity),
             since: now,
             at: now,
@@ -336,9 +330,14 @@ impl Breaker {
     fn not_there(&self, id: &HookId, hook: &HookMemory, entry: &Entry, view: &View, now: Time) -> Step {
         let (guards, times) = (self.settings.guards, &self.settings.times);
         let justified = self.justify(id, hook, Some(entry), entry.rung, now);
+        let justified = justified.and_then(|choice| match choice.rung == entry.rung {
+            true => Ok(choice),
+            false => self.room(id, choice.rung, now).map(|_| choice),
+        });
         let unchanged = view.version == entry.seen;
         let licence = hook.licence;
         if let (Ok(choice), Some(licence)) = (&justified, licence)
+            && choice.rung == entry.rung
             && (unchanged || !guards.on(Guard::Version))
             && (now.since(licence.sent) < times.act_within || !guards.on(Guard::Licence))
         {
@@ -423,7 +422,10 @@ impl Breaker {
         let does = Does::Write {
             line: (!new).then_some(line),
             licence: None,
-            counts: Counts::TakesBack(entry.since),
+            counts: match entry.rung {
+                Rung::Shield => Counts::Nothing,
+                Rung::Skip => Counts::TakesBack(entry.since),
+            },
         };
         let said = self.held_back(id, hook, HeldBack::Refused, now).says;
         Step { does, says: said }
@@ -449,6 +451,7 @@ impl Breaker {
             place: if is_old { Place::Leaving } else { Place::Held },
             rung,
             cause: cause.unwrap_or(Cause::Slow),
+            stake: hook.stake(),
             by: Arc::clone(&self.settings.identity),
             since: now,
             at: now,
@@ -473,6 +476,17 @@ impl Breaker {
 
     /// The line with a change in it.
     pub(super) fn rewrite(&self, entry: &Entry, change: impl FnOnce(&mut Entry), now: Time) -> Does {
+        self.rewrite_counting(entry, change, Counts::Nothing, now)
+    }
+
+    /// The same where it means something for the rate.
+    pub(super) fn rewrite_counting(
+        &self,
+        entry: &Entry,
+        change: impl FnOnce(&mut Entry),
+        counts: Counts,
+        now: Time,
+    ) -> Does {
         let mut line = Entry {
             by: Arc::clone(&self.settings.identity),
             at: now,
@@ -482,7 +496,7 @@ impl Breaker {
         Does::Write {
             line: Some(line),
             licence: None,
-            counts: Counts::Nothing,
+            counts,
         }
     }
 }

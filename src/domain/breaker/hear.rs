@@ -275,11 +275,12 @@ impl HookMemory {
     /// How far it is bypassed, by anything that is known.
     pub(super) fn rung(&self) -> Option<Rung> {
         let read = self.read.as_ref().map(|(_, view)| view);
-        let mut shown = self.shows.values().chain(read);
-        shown.find_map(|view| match view.shown {
+        let shown = self.shows.values().chain(read);
+        let rungs = shown.filter_map(|view| match view.shown {
             Shown::Ours { rung, .. } => Some(rung),
             _ => None,
-        })
+        });
+        rungs.max()
     }
 
     /// Whether its failures are ignored.

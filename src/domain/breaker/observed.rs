@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::book::{Book, Version};
 use super::policy::{Ceiling, Permit, Rung, Subject};
 use crate::domain::hook::HookId;
@@ -188,6 +190,28 @@ pub enum CanaryWord {
     Failed,
 }
 
+impl CanaryWord {
+    /// Whether a canary meets the hook at all.
+    pub fn is_met(self) -> bool {
+        self != Self::Unmet
+    }
+}
+
+/// Who suffers by a hook, as far as is known; the greater, the more. A bypass takes no room from one that more hangs on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stake {
+    /// Nobody but hookwatch is known to meet it.
+    Hookwatch,
+    /// Others meet it, by its rules and conditions or by what was counted.
+    #[default]
+    Met,
+    /// Calls of others were counted that failed or were late.
+    Felt,
+    /// Leaders' or nodes' renewals of their Leases meet it.
+    Renewals,
+}
+
 /// What is known of one hook.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Facts {
@@ -209,6 +233,8 @@ pub struct Facts {
     pub canary: CanaryWord,
     /// Others than hookwatch ask it about something that shield would spare.
     pub meets_control_plane: bool,
+    /// Who suffers by it.
+    pub stake: Stake,
     /// Its failures are ignored: as long as it fails every write passes it, and the wait is all that a bypass takes off.
     pub ignores: bool,
     /// Its failures are ignored, and it answers nobody: every request that meets it is admitted without review. While it

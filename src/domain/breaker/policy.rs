@@ -285,9 +285,12 @@ pub struct Policy {
     pub rules: Vec<PolicyRule>,
     /// For hooks that none matches.
     pub fallback: PolicyRule,
-    /// Hooks that may be bypassed at once, over all replicas.
-    pub most_bypassed: usize,
-    /// Bypasses that may be begun within [`Policy::rate_window`], over all replicas.
+    /// Shields that may stand at once, over all replicas. Those of hooks that share their backends are one.
+    pub most_shielded: usize,
+    /// Hooks that may be skipped at once, over all replicas.
+    pub most_skipped: usize,
+    /// Skips that may be begun within [`Policy::rate_window`], over all replicas. There is no such limit for shields: each
+    /// relapse makes a hook wait longer to be put back, and one that comes too late costs leaders.
     pub rate: usize,
     /// Over which time they are counted.
     pub rate_window: Duration,
@@ -298,7 +301,8 @@ impl Default for Policy {
         Self {
             rules: Vec::new(),
             fallback: PolicyRule::fallback(),
-            most_bypassed: 2,
+            most_shielded: 20,
+            most_skipped: 2,
             rate: 5,
             rate_window: Duration::from_secs(600),
         }

@@ -8,7 +8,7 @@ use super::choice::Choice;
 use super::guards::Guard;
 use super::observed::{CanaryWord, View};
 use super::policy::{AtLimit, Rung};
-use super::step::{Does, Step, put_back, strike_out};
+use super::step::{Counts, Does, Step, put_back, strike_out};
 use super::{Breaker, HookMemory};
 use crate::domain::bypass::LONGEST_BY_HAND;
 use crate::domain::fence::AutoBreak;
@@ -53,7 +53,7 @@ impl Breaker {
             && (Self::permits(hook, rung) || !guards.on(Guard::Ceiling));
         if !permitted {
             return match justified {
-                Ok(choice) if choice.rung < rung => self.move_to(hook, entry, &choice, now),
+                Ok(choice) if choice.rung < rung => self.move_to(hook, entry, &choice, Counts::Nothing, now),
                 _ => self.leave(hook, entry, false, "It may not be bypassed so far any more.", now),
             };
         }
@@ -82,9 +82,9 @@ impl Breaker {
             && choice.rung > rung
             && !probation
             && !hook.ignores()
-            && (self.fits(id, choice.rung) || !guards.on(Guard::Budget))
+            && let Ok(counts) = self.room_for_more(id, entry, choice.rung, now)
         {
-            return self.move_to(hook, entry, &choice, now);
+            return self.move_to(hook, entry, &choice, counts, now);
         }
         if limit {
             return Step::default().says(
@@ -116,7 +116,7 @@ impl Breaker {
     }
 
     /// Takes a bypass to another rung. The book first, so that the rule is found by the cause that holds now.
-    fn move_to(&self, hook: &HookMemory, entry: &Entry, choice: &Choice, now: Time) -> Step {
+    fn move_to(&self, hook: &HookMemory, entry: &Entry, choice: &Choice, counts: Counts, now: Time) -> Step {
         let why = choice.words();
         if entry.rung == choice.rung {
             let to = To::Bypass(choice.rung);
@@ -124,12 +124,14 @@ impl Breaker {
             return Step::from(Does::Change { to, why }).says(News::Bypassing(choice.rung), says);
         }
         let cause = hook.facts.as_ref().and_then(|facts| facts.cause);
-        let does = self.rewrite(
+        let does = self.rewrite_counting(
             entry,
             |line| {
                 line.rung = choice.rung;
                 line.cause = cause.unwrap_or(line.cause);
+                line.stake = line.stake.max(hook.stake());
             },
+            counts,
             now,
         );
         does.into()

@@ -7,7 +7,7 @@
 
 use super::{SHIELDED_NAMESPACES, all, any, list, quoted};
 use crate::domain::hook::Added;
-use crate::domain::matching::RequestShape;
+use crate::domain::matching::{RequestShape, Requester};
 
 /// Writes that are spared.
 #[derive(Debug)]
@@ -47,15 +47,6 @@ pub enum What {
 
 /// Group, resource and subresource.
 pub type Object = (&'static str, &'static str, &'static str);
-
-/// Who writes a request, as the API server knows them.
-#[derive(Debug, Clone, Copy)]
-pub struct Requester<'a> {
-    /// The user's name.
-    pub user: &'a str,
-    /// The user's groups.
-    pub groups: &'a [&'a str],
-}
 
 const ALL: &[&str] = &["CREATE", "UPDATE", "DELETE"];
 const UPDATE: &[&str] = &["UPDATE"];

@@ -4,14 +4,17 @@ use std::collections::BTreeMap;
 
 use crate::domain::hook::Hook;
 use crate::domain::inventory::NodeState;
+use crate::domain::observations::Meets;
 use crate::domain::risk::{Risk, RiskKind};
 
 /// The risks of one hook.
-pub(super) fn risks(hook: &Hook, nodes: &BTreeMap<String, NodeState>) -> Vec<Risk> {
-    let singled_out = hook.names_hookwatch().then(|| Risk {
+pub(super) fn risks(hook: &Hook, nodes: &BTreeMap<String, NodeState>, meets: Option<Meets>) -> Vec<Risk> {
+    let apart = meets.is_some_and(|meets| meets.tells_apart);
+    let singled_out = apart.then(|| Risk {
         kind: RiskKind::NamesHookwatch,
-        text: "Its matchConditions or objectSelector name hookwatch or dry runs: canaries do not meet it as other writes do, \
-               and it is shielded only once calls of others fail. Let it treat hookwatch like anybody else."
+        text: "Its matchConditions or objectSelector tell hookwatch's canaries from the same writes of others: canaries do not \
+               meet it as other writes do, and it may be shielded only once calls of others fail. Let it treat hookwatch like \
+               anybody else."
             .to_owned(),
     });
     on_one_node(hook, nodes).into_iter().chain(singled_out).collect()
@@ -44,8 +47,9 @@ fn on_one_node(hook: &Hook, nodes: &BTreeMap<String, NodeState>) -> Option<Risk>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::hook::{Endpoint, MatchCondition, ServiceState, ServiceTarget, Target};
+    use crate::domain::hook::{Endpoint, ServiceState, ServiceTarget, Target};
     use crate::domain::matching::tests::hook;
+    use crate::domain::observations::Spared;
     use crate::domain::time::Time;
 
     fn on(nodes: &[Option<&str>]) -> Hook {
@@ -82,7 +86,7 @@ mod tests {
 
     /// The sentence of the only risk.
     fn one(hook: &Hook, nodes: &BTreeMap<String, NodeState>, kind: RiskKind) -> String {
-        let risks = risks(hook, nodes);
+        let risks = risks(hook, nodes, None);
         let [risk] = risks.as_slice() else {
             panic!("one risk: {risks:?}")
         };
@@ -113,20 +117,15 @@ mod tests {
     }
 
     #[test]
-    fn a_hook_that_singles_hookwatch_out_is_told_of_and_one_with_other_conditions_is_not() {
-        let mut hook = on(&[Some("a"), Some("b")]);
-        let condition = |expression: &str| MatchCondition {
-            name: "theirs".to_owned(),
-            expression: expression.to_owned(),
+    fn a_hook_that_tells_canaries_from_other_writes_is_told_of() {
+        let hook = on(&[Some("a"), Some("b")]);
+        let told = |tells_apart| {
+            let spared = Spared::Perhaps;
+            risks(&hook, &nodes(true), Some(Meets { spared, tells_apart }))
         };
-        hook.match_conditions = vec![condition("request.userInfo.username != 'somebody'")];
-        assert_eq!(risks(&hook, &nodes(true)), []);
-        hook.match_conditions = vec![condition("request.userInfo.username.endsWith(':hookwatch')")];
-        let told = one(&hook, &nodes(true), RiskKind::NamesHookwatch);
-        assert!(
-            told.contains("canaries do not meet it as other writes do"),
-            "{told}"
-        );
+        assert_eq!(told(false), []);
+        let told: Vec<RiskKind> = told(true).into_iter().map(|risk| risk.kind).collect();
+        assert_eq!(told, [RiskKind::NamesHookwatch]);
     }
 
     #[test]
@@ -138,7 +137,7 @@ mod tests {
             &[None, None],
             &[Some("a"), None],
         ] {
-            assert_eq!(risks(&on(on_nodes), &nodes(false)), [], "{on_nodes:?}");
+            assert_eq!(risks(&on(on_nodes), &nodes(false), None), [], "{on_nodes:?}");
         }
     }
 }

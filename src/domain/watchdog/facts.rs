@@ -3,12 +3,11 @@
 //! A verdict names a culprit when the evidence suffices for that. To act takes more: witnesses that do not lean on each
 //! other. So they are counted here, from the same evidence.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::tampering::Tampering;
-use crate::domain::breaker::spared::Spared;
-use crate::domain::breaker::{CanaryWord, Ceiling, Facts, Judged, Permit, Witness};
+use crate::domain::breaker::{CanaryWord, Ceiling, Facts, Judged, Permit, Stake, Witness};
 use crate::domain::bypass::CONDITION_PREFIX;
 use crate::domain::bypass::edit::MAX_CONDITIONS;
 use crate::domain::canaries::{CanaryMemory, Named};
@@ -19,7 +18,8 @@ use crate::domain::diagnose::rules::suffices;
 use crate::domain::diagnose::scene::Scene;
 use crate::domain::fence::Proof;
 use crate::domain::history::Window;
-use crate::domain::hook::{Backend, FailurePolicy, Hook, HookId};
+use crate::domain::hook::{Backend, FailurePolicy, Hook};
+use crate::domain::observations::Spared;
 use crate::domain::probing::BackendState;
 use crate::domain::snapshot::HookSeries;
 use crate::domain::thresholds as t;
@@ -34,8 +34,6 @@ pub(super) struct Court<'a> {
     pub(super) all: &'a [(Evidence<'a>, Verdict)],
     /// Something that is no hook's is known to hold requests up.
     pub(super) elsewhere: bool,
-    /// How much of what a shield spares each hook is asked about.
-    pub(super) spared: &'a BTreeMap<HookId, Spared>,
     pub(super) tampering: &'a Tampering,
 }
 
@@ -91,6 +89,7 @@ impl Court<'_> {
             doubt: self.tampering.doubt(hook, &self.scene.seen.changes, now),
             canary,
             meets_control_plane: self.gives_back(hook),
+            stake: self.stake(hook, verdict.cause),
             ignores: hook.failure_policy == FailurePolicy::Ignore,
             dead: self.is_dead(evidence, hook),
             place: matters.then(|| self.place(hook)).flatten().map(Arc::from),
@@ -196,21 +195,43 @@ impl Court<'_> {
         own.map(|took| took.as_secs_f64()).collect()
     }
 
-    /// Whether a shield gives anything back to others than hookwatch. Where rules and selectors do not show that others call
-    /// the hook, more calls must have failed than hookwatch made: an installer of webhooks could otherwise use up the
-    /// budget with webhooks that only hookwatch calls.
+    /// Whether a shield gives anything back to others than hookwatch. Where rules, selectors and conditions do not show that
+    /// others call the hook, more calls must have failed than hookwatch made: an installer of webhooks could otherwise use
+    /// up the budget with webhooks that only hookwatch calls.
     fn gives_back(&self, hook: &Hook) -> bool {
-        match self.spared.get(&hook.id) {
-            Some(Spared::ControlPlane) => true,
-            Some(Spared::Perhaps) => {
+        match self.spared(hook) {
+            Spared::Renewals | Spared::ControlPlane => true,
+            Spared::Perhaps => {
                 let spans = [&self.scene.windows.recent, &self.scene.windows.minute];
                 let mut spans = spans.into_iter().flatten();
                 spans.any(|window| {
                     self.failed_of_others(hook, window) >= 1.0 + window.seconds() * t::renewals()
                 })
             }
-            Some(Spared::Nothing) | None => false,
+            Spared::Nothing => false,
         }
+    }
+
+    /// Who suffers by the hook beside hookwatch. What a tenant writes is known by what was counted alone.
+    fn stake(&self, hook: &Hook, cause: Option<Cause>) -> Stake {
+        let spans = || self.scene.windows.spans();
+        let called = |window: &Window| {
+            let own = self.own_calls(hook, window).len() as f64 * t::replicas();
+            let counted = counted_calls(hook, window).map_or(0.0, |series| series.calls.count);
+            counted - own >= 1.0 + window.seconds() * t::renewals()
+        };
+        match self.spared(hook) {
+            Spared::Renewals => Stake::Renewals,
+            _ if spans().any(|window| self.counters_speak(hook, cause, window)) => Stake::Felt,
+            Spared::ControlPlane => Stake::Met,
+            Spared::Nothing | Spared::Perhaps if spans().any(called) => Stake::Met,
+            Spared::Nothing | Spared::Perhaps => Stake::Hookwatch,
+        }
+    }
+
+    fn spared(&self, hook: &Hook) -> Spared {
+        let meets = self.scene.seen.meetings.of(&hook.id);
+        meets.map_or(Spared::Nothing, |meets| meets.spared)
     }
 
     /// A canary was refused in the hook's name; or one that meets it is late, and neither does it meet another that

@@ -95,6 +95,7 @@ impl Incident {
                 doubt: None,
                 canary: CanaryWord::Awaited,
                 meets_control_plane: true,
+                stake: Stake::Met,
                 ignores: false,
                 dead: false,
                 place: None,

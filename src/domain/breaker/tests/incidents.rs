@@ -185,6 +185,22 @@ fn what_is_restored_is_said_once_however_often_it_is_looked_at_again() {
 }
 
 #[test]
+fn a_restored_hook_that_fails_again_and_is_held_back_is_not_said_to_be_on_probation() {
+    let mut incident = Incident::new(AutoBreak::On, &[Rung::Shield]);
+    incident.fails(Cause::Hanging);
+    incident.wait(10);
+    incident.is_well();
+    incident.wait(60);
+    assert_eq!(incident.shown, Shown::Original);
+    incident.self_doubt = true;
+    incident.fails(Cause::Hanging);
+    incident.wait(10);
+    assert_eq!(incident.shown, Shown::Original);
+    assert!(incident.news.contains(&News::HeldBack(HeldBack::SelfDoubt)));
+    assert_eq!(incident.breaker.stage(&hook()), Stage::Enforcing);
+}
+
+#[test]
 fn at_its_limit_a_skip_is_restored_and_a_shield_stays_and_both_page() {
     for (rung, restored) in [(Rung::Skip, true), (Rung::Shield, false)] {
         let mut incident = Incident::new(AutoBreak::On, &[rung]);

@@ -142,6 +142,7 @@ fn worlds(large: bool) -> Vec<(&'static str, Setup)> {
         ("owners who opt out and delete", owners(more)),
         ("the longest bypass, and clocks that step", longest(more)),
         ("a rate, two hooks", rate(more)),
+        ("two hooks, one may be shielded and one skipped", budgets(more)),
         ("a hook that fails open, dead and alive", dead(more)),
         ("the same with two replicas", dead_twice(more)),
         ("the mode plan", plan()),
@@ -152,6 +153,7 @@ fn worlds(large: bool) -> Vec<(&'static str, Setup)> {
 pub(super) fn replicas(more: u8) -> Setup {
     Setup {
         hooks: 2,
+        rungs: BTreeSet::from([Rung::Skip]),
         actors: 2,
         mishaps: Mishaps {
             crashes: more,
@@ -170,6 +172,7 @@ pub(super) fn replicas(more: u8) -> Setup {
 pub(super) fn crashes(more: u8) -> Setup {
     Setup {
         hooks: 2,
+        rungs: BTreeSet::from([Rung::Skip]),
         actors: 2,
         mishaps: Mishaps {
             crashes: 1,
@@ -248,6 +251,7 @@ pub(super) fn left_over(more: u8) -> Setup {
 pub(super) fn servers(more: u8) -> Setup {
     Setup {
         hooks: 2,
+        rungs: BTreeSet::from([Rung::Skip]),
         servers: 2,
         actors: 1 + usize::from(more),
         hands: vec![Hand::Revert],
@@ -322,7 +326,21 @@ pub(super) fn longest(more: u8) -> Setup {
     }
 }
 
-/// One bypass per three units.
+/// Where there is no room for another skip there is room for a shield, and the other way round.
+pub(super) fn budgets(more: u8) -> Setup {
+    Setup {
+        hooks: 2,
+        actors: 1 + usize::from(more),
+        moods: vec![Mood::Well, Mood::Hanging, Mood::Slow],
+        mishaps: Mishaps {
+            moods: 2,
+            ..Mishaps::default()
+        },
+        ..Setup::default()
+    }
+}
+
+/// One skip per three units.
 pub(super) fn rate(more: u8) -> Setup {
     Setup {
         hooks: 2,

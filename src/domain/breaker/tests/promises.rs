@@ -18,7 +18,7 @@ pub(super) const PROMISES: [&str; 17] = [
     RATE, CANARY, SPENT, DEAD,
 ];
 
-pub(super) const MOST: &str = "never more bypassed than permitted, on any API server";
+pub(super) const MOST: &str = "never more shielded, nor skipped, than permitted, on any API server";
 pub(super) const EVIDENCE: &str = "never acts without two witnesses";
 pub(super) const DOUBT: &str = "never acts while in doubt of itself or by old knowledge";
 pub(super) const HOLD: &str = "never acts before the hook has failed for as long as the rule says";
@@ -31,7 +31,7 @@ pub(super) const LINE: &str = "never bypasses what the ledger does not say";
 pub(super) const FROZEN: &str = "nothing new while frozen";
 pub(super) const TOUCHES: &str = "touches nothing unless the mode is on";
 pub(super) const FENCE: &str = "never acts without the fence";
-pub(super) const RATE: &str = "never begins more bypasses in some time than permitted";
+pub(super) const RATE: &str = "never begins more skips in some time than permitted";
 pub(super) const CANARY: &str = "lets nobody back before canaries got through";
 pub(super) const SPENT: &str = "not again after the longest bypass";
 pub(super) const DEAD: &str =
@@ -135,6 +135,12 @@ impl World {
                         if self.book.frozen.is_some() {
                             self.broken.insert(FROZEN);
                         }
+                    }
+                    let skips = |book: &Book| {
+                        let line = book.entries.get(&id).filter(|line| line.counts());
+                        line.is_some_and(|line| line.rung == Rung::Skip)
+                    };
+                    if skips(book) && !skips(&self.book) && !object.is_skipped() {
                         self.begun.push(0);
                     }
                     if !book.entries.contains_key(&id) {
@@ -265,7 +271,11 @@ impl World {
         let kept =
             |object: &super::world::Object| !object.shown.is_ours() || object.kept == Some(object.wanted);
         let state = match promise {
-            MOST => self.bypassed_somewhere() <= setup.most,
+            MOST => {
+                let skipped = self.bypassed_somewhere(|rung| rung == Some(Rung::Skip));
+                let shielded = self.bypassed_somewhere(|rung| rung == Some(Rung::Shield));
+                skipped.max(shielded) <= setup.most
+            }
             RESTORABLE => self.objects.iter().all(kept),
             _ => true,
         };
@@ -287,12 +297,17 @@ impl World {
         !lasts(&world)
     }
 
-    fn bypassed_somewhere(&self) -> usize {
-        let ours = |at: &usize| {
-            let mut views = self.caches.iter().map(|cache| &cache[*at]);
-            self.objects[*at].shown.is_ours() || views.any(|object| object.shown.is_ours())
+    /// How many hooks are bypassed so far, by the API server that shows them bypassed farthest.
+    fn bypassed_somewhere(&self, counts: impl Fn(Option<Rung>) -> bool) -> usize {
+        let rung = |object: &super::world::Object| match object.shown {
+            Shown::Ours { rung, .. } => Some(rung),
+            _ => None,
         };
-        (0..self.objects.len()).filter(ours).count()
+        let farthest = |at: usize| {
+            let views = self.caches.iter().map(|cache| rung(&cache[at]));
+            views.chain([rung(&self.objects[at])]).max().flatten()
+        };
+        (0..self.objects.len()).filter(|at| counts(farthest(*at))).count()
     }
 
     /// Everything as its owners have it, and nothing left to do.

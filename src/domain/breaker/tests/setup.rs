@@ -138,7 +138,8 @@ impl Setup {
                 at_limit: Some(AtLimit::Restore),
                 ..PolicyRule::fallback()
             },
-            most_bypassed: self.most,
+            most_shielded: self.most,
+            most_skipped: self.most,
             rate: self.rate.unwrap_or(usize::MAX),
             rate_window: UNIT * 3,
             ..Policy::default()
@@ -202,6 +203,7 @@ impl Setup {
                 (true, false, _) => CanaryWord::Awaited,
             },
             meets_control_plane: true,
+            stake: Stake::Met,
             ignores: object.ignores,
             dead: object.ignores && mood == Mood::Dead,
             place: None,

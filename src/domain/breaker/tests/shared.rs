@@ -31,10 +31,13 @@ impl Outage {
     /// The same, as seen by a replica that leads, or that does not.
     fn seen_by(leads: bool, places: &[(&str, usize)], rungs: &[Rung]) -> Self {
         let policy = Policy {
-            most_bypassed: 1,
             rate: 1,
-            ..policy(rungs)
+            ..one_each(rungs)
         };
+        Self::with(policy, leads, places)
+    }
+
+    fn with(policy: Policy, leads: bool, places: &[(&str, usize)]) -> Self {
         let hooks = places.iter().flat_map(|(place, so_many)| {
             (0..*so_many).map(move |number| {
                 let id = HookId::new(HookKind::Validating, place, &format!("w{number:02}"));
@@ -67,10 +70,11 @@ impl Outage {
             .keys()
             .map(|id| (id.clone(), self.view(id)))
             .collect();
-        for (hook, view) in shown {
+        let shows = shown.into_iter().map(|(hook, view)| {
             let server = "s".into();
-            self.observe(Observation::Shows { hook, server, view });
-        }
+            Observation::Shows { hook, server, view }
+        });
+        self.observe_all(shows.collect());
         self.observe(Observation::Judged(Judged {
             fence_holds: true,
             match_conditions: true,
@@ -85,7 +89,10 @@ impl Outage {
     }
 
     fn observe(&mut self, observation: Observation) {
-        let mut due = vec![observation];
+        self.observe_all(vec![observation]);
+    }
+
+    fn observe_all(&mut self, mut due: Vec<Observation>) {
         while !due.is_empty() {
             let actions = self.breaker.take(std::mem::take(&mut due), at(self.now));
             let changes = actions.iter().filter_map(|action| match action {
@@ -146,6 +153,15 @@ impl Outage {
     }
 }
 
+/// One may be shielded, and one skipped.
+fn one_each(rungs: &[Rung]) -> Policy {
+    Policy {
+        most_shielded: 1,
+        most_skipped: 1,
+        ..policy(rungs)
+    }
+}
+
 fn hangs(place: &str) -> Facts {
     Facts {
         health: Health::Failing,
@@ -157,6 +173,7 @@ fn hangs(place: &str) -> Facts {
         doubt: None,
         canary: CanaryWord::Failed,
         meets_control_plane: true,
+        stake: Stake::Met,
         ignores: false,
         dead: false,
         place: Some(place.into()),
@@ -169,10 +186,10 @@ fn hangs(place: &str) -> Facts {
 }
 
 #[test]
-fn forty_hooks_of_one_service_are_shielded_in_one_unit_of_budget_and_rate_and_another_service_is_not() {
+fn forty_hooks_of_one_service_are_shielded_in_one_unit_of_the_budget_and_another_service_is_not() {
     let outage = Outage::of(&[("one", 40), ("other", 1)], &[Rung::Shield]);
     assert_eq!(outage.bypassed("one", Rung::Shield), 40);
-    assert_eq!(outage.ledger.1.begun.len(), 1);
+    assert!(outage.ledger.1.begun.is_empty(), "no rate limits shields");
     assert_eq!(outage.bypassed("other", Rung::Shield), 0);
     assert!(outage.is_held_back("other", HeldBack::Budget));
     // It was 1 before, and 2 is the leave for all of them.
@@ -200,13 +217,10 @@ fn a_replica_that_does_not_lead_shields_and_goes_no_deeper() {
 
 #[test]
 fn a_replica_that_does_not_lead_waits_for_the_one_that_does_and_brings_nothing_back() {
+    let begun = |outage: &Outage| outage.ledger.1.entries.values().next().unwrap().since;
     let mut outage = Outage::seen_by(false, &[("one", 1)], &[Rung::Shield]);
-    let begun = outage.ledger.1.begun[0];
-    let led = Outage::seen_by(true, &[("one", 1)], &[Rung::Shield])
-        .ledger
-        .1
-        .begun[0];
-    assert!(begun > led, "{begun:?} {led:?}");
+    let led = Outage::seen_by(true, &[("one", 1)], &[Rung::Shield]);
+    assert!(begun(&outage) > begun(&led));
     for facts in outage.facts.values_mut() {
         (facts.health, facts.cause, facts.effect) = (Health::Healthy, None, Effect::None);
         facts.canary = CanaryWord::Through;
@@ -231,15 +245,120 @@ fn what_goes_beyond_a_shield_counts_for_each_hook() {
     assert!(outage.is_held_back("one", HeldBack::Budget));
 }
 
-/// The one that is skipped has used the budget up; the others' shields are of the same fault.
 #[test]
-fn a_budget_that_is_used_up_by_a_skip_holds_back_no_shield_of_the_same_service() {
+fn skips_take_no_room_from_shields_and_shields_none_from_skips() {
     let outage = Outage::of(&[("one", 3), ("other", 1)], &[Rung::Shield, Rung::Skip]);
     assert_eq!(outage.bypassed("one", Rung::Skip), 1);
     assert_eq!(outage.bypassed("one", Rung::Shield), 2);
     assert_eq!(outage.ledger.1.begun.len(), 1);
     assert_eq!(outage.bypassed("other", Rung::Shield), 0);
     assert!(outage.is_held_back("other", HeldBack::Budget));
+}
+
+/// `first` fails, and when it is bypassed `then` fails as well, in whose way more or less is.
+fn bypassed_beside(first: Stake, then: Stake, rung: Rung) -> bool {
+    let mut outage = Outage::with(one_each(&[rung]), true, &[]);
+    let fails = |place: &'static str, stake| {
+        let id = HookId::new(HookKind::Validating, place, "w");
+        (
+            id,
+            Facts {
+                stake,
+                ..hangs(place)
+            },
+        )
+    };
+    for (place, stake) in [("one", first), ("other", then)] {
+        let (id, facts) = fails(place, stake);
+        outage.objects.insert(id.clone(), (1, Shown::Original));
+        outage.facts.insert(id, facts);
+        for _ in 0..10 {
+            outage.goes_on();
+        }
+    }
+    assert_eq!(outage.bypassed("one", rung), 1, "{first:?} {then:?}");
+    outage.bypassed("other", rung) == 1
+}
+
+#[test]
+fn what_users_feel_finds_room_whatever_they_do_not_feel_has_taken() {
+    use Stake::{Felt, Met, Renewals};
+    for rung in Rung::ALL {
+        for (first, then, wanted) in [
+            (Met, Met, false),
+            (Met, Felt, true),
+            (Met, Renewals, true),
+            (Felt, Met, false),
+            (Felt, Felt, false),
+            (Felt, Renewals, true),
+            (Renewals, Felt, false),
+            (Renewals, Renewals, false),
+        ] {
+            assert_eq!(
+                bypassed_beside(first, then, rung),
+                wanted,
+                "{rung} {first:?} {then:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_hook_that_only_hookwatch_meets_is_bypassed_at_no_rung() {
+    for rung in Rung::ALL {
+        let mut outage = Outage::of(&[], &[rung]);
+        let id = HookId::new(HookKind::Validating, "one", "w");
+        outage.objects.insert(id.clone(), (1, Shown::Original));
+        let stake = Stake::Hookwatch;
+        outage.facts.insert(
+            id,
+            Facts {
+                stake,
+                ..hangs("one")
+            },
+        );
+        for _ in 0..30 {
+            outage.goes_on();
+        }
+        assert_eq!(outage.bypassed("one", rung), 0);
+        assert!(outage.is_held_back("one", HeldBack::NothingToShield), "{rung}");
+    }
+}
+
+/// As many webhooks as are watched, which others meet and whose failure nobody feels, fail before the one in the way of Leases.
+#[test]
+fn however_many_webhooks_fail_the_one_that_leaders_wait_for_is_shielded() {
+    let mut outage = Outage::of(&[], &[Rung::Shield]);
+    for number in 0..1_999 {
+        let id = HookId::new(HookKind::Validating, "trap", &format!("w{number}"));
+        outage.objects.insert(id.clone(), (1, Shown::Original));
+        let place = Some(format!("trap {number}").as_str().into());
+        outage.facts.insert(
+            id,
+            Facts {
+                place,
+                ..hangs("trap")
+            },
+        );
+    }
+    for _ in 0..3 {
+        outage.goes_on();
+    }
+    assert_eq!(outage.bypassed("trap", Rung::Shield), 1);
+    let id = HookId::new(HookKind::Validating, "one", "w");
+    outage.objects.insert(id.clone(), (1, Shown::Original));
+    let stake = Stake::Renewals;
+    outage.facts.insert(
+        id,
+        Facts {
+            stake,
+            ..hangs("one")
+        },
+    );
+    for _ in 0..3 {
+        outage.goes_on();
+    }
+    assert_eq!(outage.bypassed("one", Rung::Shield), 1);
 }
 
 #[test]

@@ -420,6 +420,7 @@ impl World {
             let mut breaker = Breaker {
                 settings: setup.settings(actor),
                 memory: std::mem::take(&mut self.actors[actor].memory),
+                among: Among::default(),
             };
             let actions = breaker.take([observation], now);
             self.actors[actor].memory = breaker.memory;

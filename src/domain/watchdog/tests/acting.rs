@@ -21,7 +21,6 @@ impl Incident {
         let Watchdog {
             seen,
             verdicts,
-            spared,
             tampering,
             ..
         } = &mut self.watchdog;
@@ -43,7 +42,6 @@ impl Incident {
             scene: &scene,
             all: &all,
             elsewhere,
-            spared,
             tampering,
         };
         court.judged(Some(&Proof::Unneeded)).hooks[&hook.id].clone()

@@ -5,9 +5,9 @@ use proptest::sample::{select, subsequence};
 use serde_json::{Value, json};
 
 use super::{Program, Variables};
-use crate::domain::bypass::spare::{LINES, Requester, Spare, What, Writer};
+use crate::domain::bypass::spare::{LINES, Spare, What, Writer};
 use crate::domain::hook::Added;
-use crate::domain::matching::RequestShape;
+use crate::domain::matching::{RequestShape, Requester};
 
 const NAMESPACES: [&str; 6] = [
     "kube-system",

@@ -1,0 +1,609 @@
+//! Whether others than hookwatch meet a hook, as far as its rules, its selectors and its owner's conditions tell.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::domain::bypass::spare::Spare;
+use crate::domain::bypass::{CONDITION_PREFIX, SHIELDED_NAMESPACES};
+use crate::domain::hook::{Hook, HookId, Labels, MatchCondition, Rule, Scope};
+use crate::domain::inventory::Inventory;
+use crate::domain::matching::conditions::{Asked, Compiler, Conditions};
+use crate::domain::matching::{RequestShape, Requester};
+
+/// The resource of hookwatch's canary in kube-system, which little else writes.
+const CANARY: &str = "configmaps";
+
+/// What hookwatch's canaries are called.
+const NAME: &str = "hookwatch-canary";
+
+/// A name that means nothing to anybody.
+const SOME_NAME: &str = "x";
+
+/// Who writes in every cluster, one of each kind that conditions tell apart.
+const WRITERS: [Requester<'static>; 7] = [
+    SCHEDULER,
+    MANAGER,
+    NODE,
+    by("system:apiserver", &["system:masters", "system:authenticated"]),
+    by(
+        "system:serviceaccount:kube-system:generic-garbage-collector",
+        &[
+            "system:serviceaccounts",
+            "system:serviceaccounts:kube-system",
+            "system:authenticated",
+        ],
+    ),
+    by(
+        "system:serviceaccount:default:default",
+        &[
+            "system:serviceaccounts",
+            "system:serviceaccounts:default",
+            "system:authenticated",
+        ],
+    ),
+    by(
+        "kubernetes-admin",
+        &["kubeadm:cluster-admins", "system:authenticated"],
+    ),
+];
+const SCHEDULER: Requester<'static> = by("system:kube-scheduler", &["system:authenticated"]);
+const MANAGER: Requester<'static> = by("system:kube-controller-manager", &["system:authenticated"]);
+const NODE: Requester<'static> = by("system:node:x", &["system:nodes", "system:authenticated"]);
+
+/// Renewals that every cluster's leaders and nodes make, every few seconds: namespace, name, who.
+const RENEWALS: [(&str, &str, Requester<'static>); 3] = [
+    ("kube-system", "kube-scheduler", SCHEDULER),
+    ("kube-system", "kube-controller-manager", MANAGER),
+    ("kube-node-lease", SOME_NAME, NODE),
+];
+
+const fn by(user: &'static str, groups: &'static [&'static str]) -> Requester<'static> {
+    Requester { user, groups }
+}
+
+/// How much of what a shield spares a hook is asked about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Spared {
+    /// Nothing.
+    Nothing,
+    /// What hookwatch's canaries write, and nothing else that every cluster writes: only calls that were counted show whether
+    /// others write it.
+    Perhaps,
+    /// The control plane's writes.
+    ControlPlane,
+    /// Renewals of leaders' or nodes' Leases, for sure.
+    Renewals,
+}
+
+/// Who meets a hook.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Meets {
+    /// Of what a shield spares.
+    pub spared: Spared,
+    /// It treats hookwatch's canaries unlike the same writes of others.
+    pub tells_apart: bool,
+}
+
+/// Who meets each hook.
+#[derive(Debug, Default)]
+pub struct Meetings {
+    known: BTreeMap<HookId, (Arc<Hook>, Meets)>,
+    /// The labels that they were found by.
+    labels: Vec<Option<Labels>>,
+}
+
+impl Meetings {
+    /// Takes in which hooks there are now. `own` is hookwatch's namespace.
+    pub fn take(&mut self, inventory: &Inventory, own: &str) {
+        let labels = |namespace: &str| inventory.namespaces.get(namespace);
+        let [system, leases] = SHIELDED_NAMESPACES;
+        let by: Vec<Option<Labels>> = [system, leases, own].map(|known| labels(known).cloned()).into();
+        let mut before = std::mem::take(&mut self.known);
+        if std::mem::replace(&mut self.labels, by) != self.labels {
+            before.clear();
+        }
+        let compiler = Compiler::default();
+        let hooks = inventory.hooks.iter().map(|hook| {
+            // What conditions say takes a while to find out where there are thousands.
+            let known = before.remove(&hook.id).filter(|(known, _)| known.asks_like(hook));
+            let meets = known.map_or_else(
+                || Subject::of(hook, own, &labels, &compiler).meets(),
+                |(_, meets)| meets,
+            );
+            (hook.id.clone(), (Arc::clone(hook), meets))
+        });
+        self.known = hooks.collect();
+    }
+
+    /// Who meets a hook.
+    pub fn of(&self, hook: &HookId) -> Option<Meets> {
+        self.known.get(hook).map(|(_, meets)| *meets)
+    }
+}
+
+/// One hook with all that it is held against.
+struct Subject<'a> {
+    hook: &'a Hook,
+    conditions: Conditions,
+    /// What is taken for said by conditions that cannot be evaluated: that others meet it, unless they name hookwatch.
+    otherwise: bool,
+    own: &'a str,
+    /// Those of namespaces; what is not known excludes nothing.
+    labels: &'a dyn Fn(&str) -> Option<&'a Labels>,
+}
+
+impl<'a> Subject<'a> {
+    fn of(
+        hook: &'a Hook,
+        own: &'a str,
+        labels: &'a dyn Fn(&str) -> Option<&'a Labels>,
+        compiler: &Compiler,
+    ) -> Self {
+        let expressions = || hook.owners_conditions().map(|condition| &*condition.expression);
+        Self {
+            hook,
+            conditions: compiler.conditions(expressions()),
+            otherwise: !expressions().any(names_hookwatch),
+            own,
+            labels,
+        }
+    }
+
+    fn meets(&self) -> Meets {
+        let selected = self.hook.selects_hookwatch();
+        let by_rules = |request: &RequestShape<'_>| self.hook.could_match(request);
+        let by_all = |request: &RequestShape<'_>| {
+            by_rules(request) && WRITERS.iter().any(|by| self.lets(request, *by))
+        };
+        let others = |resource: &str| resource != CANARY;
+        let spared = if selected || !self.is_asked(&others, &by_all) {
+            match self.is_asked(&|_| true, &by_rules) {
+                true => Spared::Perhaps,
+                false => Spared::Nothing,
+            }
+        } else if self.is_asked_about_renewals() {
+            Spared::Renewals
+        } else {
+            Spared::ControlPlane
+        };
+        Meets {
+            spared,
+            tells_apart: selected || self.tells_canaries_apart(),
+        }
+    }
+
+    /// Whether its conditions let through to it what somebody writes.
+    fn lets(&self, shape: &RequestShape<'_>, by: Requester<'_>) -> bool {
+        let asked = Asked {
+            shape: *shape,
+            kind: None,
+            name: SOME_NAME,
+            by,
+            dry_run: false,
+        };
+        self.conditions.let_through(&asked).unwrap_or(self.otherwise)
+    }
+
+    /// Whether it is asked about anything that a shield spares: such resources in the control plane's namespaces, and objects
+    /// of some kinds wherever they are.
+    fn is_asked(&self, within: &dyn Fn(&str) -> bool, asks: &dyn Fn(&RequestShape<'_>) -> bool) -> bool {
+        self.is_asked_about_objects(asks) || self.is_asked_within(within, asks)
+    }
+
+    fn is_asked_within(
+        &self,
+        counts: &dyn Fn(&str) -> bool,
+        asks: &dyn Fn(&RequestShape<'_>) -> bool,
+    ) -> bool {
+        SHIELDED_NAMESPACES.into_iter().any(|namespace| {
+            self.hook
+                .rules
+                .iter()
+                .flat_map(operations)
+                .any(|(rule, operation)| {
+                    let mut resources = rule.resources.iter();
+                    resources.any(|resource| {
+                        let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+                        // Namespaces themselves are not spared, whatever they are called.
+                        let resource = if resource == "*" { "pods" } else { resource };
+                        resource != "namespaces"
+                            && counts(resource)
+                            && rule.scope != Scope::Cluster
+                            && asks(&RequestShape {
+                                operation,
+                                group: first(&rule.api_groups),
+                                version: first(&rule.api_versions),
+                                resource,
+                                subresource: if subresource == "*" { "" } else { subresource },
+                                namespace: Some(namespace),
+                                namespace_labels: (self.labels)(namespace),
+                                ..RequestShape::default()
+                            })
+                    })
+                })
+        })
+    }
+
+    fn is_asked_about_objects(&self, asks: &dyn Fn(&RequestShape<'_>) -> bool) -> bool {
+        let spare = Spare {
+            own: self.own,
+            added: &self.hook.added,
+        };
+        let meets = |rule: &Rule, namespace, operation, (group, resource, subresource)| {
+            asks(&RequestShape {
+                operation,
+                group,
+                version: first(&rule.api_versions),
+                resource,
+                subresource,
+                namespace,
+                namespace_labels: namespace.and_then(self.labels),
+                ..RequestShape::default()
+            })
+        };
+        // Where the table does not say, it is not known which of the kinds have a namespace.
+        self.hook
+            .rules
+            .iter()
+            .flat_map(operations)
+            .any(|(rule, operation)| {
+                let mut objects = spare.objects().filter(|(spared, ..)| *spared == operation);
+                objects.any(|(operation, object, namespace)| {
+                    let anywhere = namespace.is_none() && meets(rule, None, operation, object);
+                    anywhere || meets(rule, namespace.or(Some("")), operation, object)
+                })
+            })
+    }
+
+    /// Whether it is asked about renewals of leaders or nodes, as they are written.
+    fn is_asked_about_renewals(&self) -> bool {
+        let unlabelled = Labels::new();
+        RENEWALS.into_iter().any(|(namespace, name, by)| {
+            let asked = Asked {
+                shape: RequestShape {
+                    operation: "UPDATE",
+                    group: "coordination.k8s.io",
+                    version: "v1",
+                    resource: "leases",
+                    namespace: Some(namespace),
+                    namespace_labels: (self.labels)(namespace),
+                    object_labels: Some(&unlabelled),
+                    ..RequestShape::default()
+                },
+                kind: Some("Lease"),
+                name,
+                by,
+                dry_run: false,
+            };
+            self.hook.could_match(&asked.shape) && self.conditions.let_through(&asked) == Some(true)
+        })
+    }
+
+    /// Whether its conditions say of no canary what they say of everybody else who writes the same; where they cannot be
+    /// evaluated, whether they name hookwatch.
+    fn tells_canaries_apart(&self) -> bool {
+        let account = format!("system:serviceaccount:{}:hookwatch", self.own);
+        let own_group = format!("system:serviceaccounts:{}", self.own);
+        let groups = ["system:serviceaccounts", &own_group, "system:authenticated"];
+        let hookwatch = Requester {
+            user: &account,
+            groups: &groups,
+        };
+        let [system, leases] = SHIELDED_NAMESPACES;
+        let canaries = [
+            ("", "configmaps", "ConfigMap", self.own),
+            ("", "configmaps", "ConfigMap", system),
+            ("coordination.k8s.io", "leases", "Lease", leases),
+        ];
+        canaries.into_iter().any(|(group, resource, kind, namespace)| {
+            let canary = Asked {
+                shape: RequestShape {
+                    operation: "UPDATE",
+                    group,
+                    version: "v1",
+                    resource,
+                    namespace: Some(namespace),
+                    namespace_labels: (self.labels)(namespace),
+                    ..RequestShape::default()
+                },
+                kind: Some(kind),
+                name: NAME,
+                by: hookwatch,
+                dry_run: true,
+            };
+            let others = WRITERS.iter().map(|by| Asked {
+                name: SOME_NAME,
+                by: *by,
+                dry_run: false,
+                ..canary
+            });
+            self.hook.could_match(&canary.shape)
+                && match self.conditions.let_through(&canary) {
+                    Some(says) => others
+                        .map(|other| self.conditions.let_through(&other))
+                        .all(|other| other == Some(!says)),
+                    None => !self.otherwise,
+                }
+        })
+    }
+}
+
+/// The operations of a rule that a shield can spare: `CONNECT` it never does.
+fn operations(rule: &Rule) -> impl Iterator<Item = (&Rule, &str)> {
+    let all = rule.operations.iter().any(|operation| operation == "*");
+    let named = ["CREATE", "UPDATE", "DELETE"];
+    let named = named
+        .into_iter()
+        .filter(move |named| all || rule.operations.iter().any(|known| known == named));
+    named.map(move |operation| (rule, operation))
+}
+
+/// The first of some names, with something for `*`.
+fn first(names: &[String]) -> &str {
+    match names.first().map_or("", String::as_str) {
+        "*" => "v1",
+        name => name,
+    }
+}
+
+/// Whether a text is about hookwatch's own writes: by name, or by their being dry runs.
+fn names_hookwatch(text: &str) -> bool {
+    let text = text.to_ascii_lowercase();
+    text.contains("hookwatch") || text.contains("dryrun")
+}
+
+impl Hook {
+    /// The matchConditions that are not hookwatch's.
+    pub(in crate::domain) fn owners_conditions(&self) -> impl Iterator<Item = &MatchCondition> {
+        let conditions = self.match_conditions.iter();
+        conditions.filter(|condition| !condition.name.starts_with(CONDITION_PREFIX))
+    }
+
+    /// Whether its objectSelector is about hookwatch's own writes. Such a hook may meet nothing else.
+    fn selects_hookwatch(&self) -> bool {
+        let labels = self.object_selector.match_labels.iter();
+        let mut labels = labels.flat_map(|(key, value)| [key, value]);
+        let expressions = self.object_selector.expressions.iter();
+        let mut expressions = expressions.flat_map(|known| known.values.iter().chain([&known.key]));
+        labels.any(|text| names_hookwatch(text)) || expressions.any(|text| names_hookwatch(text))
+    }
+
+    /// Whether the same requests are shown to another hook, for all that its own fields say.
+    fn asks_like(&self, other: &Self) -> bool {
+        self.rules == other.rules
+            && self.namespace_selector == other.namespace_selector
+            && self.object_selector == other.object_selector
+            && self.added == other.added
+            && self.owners_conditions().eq(other.owners_conditions())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::domain::hook::{Added, FailurePolicy, HookKind, Selector, Target};
+
+    fn meets(operations: &[&str], group: &str, resources: &[&str], selector: Selector) -> bool {
+        spared(&asked(operations, group, resources, selector)) >= Spared::ControlPlane
+    }
+
+    fn asked(operations: &[&str], group: &str, resources: &[&str], selector: Selector) -> Hook {
+        let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
+        Hook {
+            id: HookId::new(HookKind::Validating, "c", "w"),
+            configuration_uid: String::new(),
+            created: None,
+            target: Target::Invalid(String::new()),
+            ca_bundle: [].into(),
+            failure_policy: FailurePolicy::Fail,
+            timeout: Duration::from_secs(10),
+            rules: vec![Rule {
+                operations: texts(operations),
+                api_groups: texts(&[group]),
+                api_versions: texts(&["*"]),
+                resources: texts(resources),
+                scope: Scope::All,
+            }],
+            namespace_selector: selector,
+            object_selector: Selector::default(),
+            match_conditions: Vec::new(),
+            dry_run_safe: true,
+            reinvoked: false,
+            review_versions: Vec::new(),
+            probe_level: None,
+            added: Added::default(),
+            other: None,
+            problems: Vec::new(),
+        }
+    }
+
+    fn meetings(hook: &Hook) -> Meets {
+        let namespaces = ["kube-system", "kube-node-lease", "own"].map(str::to_owned);
+        let labelled = namespaces.map(|name| (name.clone(), Labels::from([("name".to_owned(), name)])));
+        let inventory = Inventory {
+            hooks: vec![Arc::new(hook.clone())],
+            namespaces: labelled.into(),
+            ..Inventory::default()
+        };
+        let mut meetings = Meetings::default();
+        meetings.take(&inventory, "own");
+        meetings.of(&hook.id).unwrap()
+    }
+
+    fn spared(hook: &Hook) -> Spared {
+        meetings(hook).spared
+    }
+
+    fn only(namespace: &str) -> Selector {
+        Selector {
+            match_labels: Labels::from([("name".to_owned(), namespace.to_owned())]),
+            expressions: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn whatever_is_asked_about_objects_in_kube_system_is_spared_by_a_shield() {
+        assert!(meets(&["*"], "*", &["*"], Selector::default()));
+        assert!(meets(&["CREATE"], "apps", &["deployments"], Selector::default()));
+        assert!(meets(
+            &["UPDATE"],
+            "coordination.k8s.io",
+            &["leases"],
+            only("kube-node-lease")
+        ));
+        assert!(!meets(&["CREATE"], "apps", &["deployments"], only("shop")));
+    }
+
+    #[test]
+    fn what_keeps_nodes_alive_is_spared_wherever_it_is() {
+        assert!(meets(&["UPDATE"], "", &["nodes/status"], only("shop")));
+        assert!(meets(
+            &["CREATE"],
+            "authentication.k8s.io",
+            &["tokenreviews"],
+            only("shop")
+        ));
+    }
+
+    #[test]
+    fn execs_and_namespaces_are_not_spared() {
+        assert!(!meets(&["CONNECT"], "", &["pods/exec"], Selector::default()));
+        assert!(!meets(&["CREATE"], "", &["namespaces"], Selector::default()));
+    }
+
+    #[test]
+    fn what_hookwatch_alone_writes_is_told_apart_from_what_the_control_plane_lives_on() {
+        let configmaps = |selector| asked(&["*"], "", &["configmaps"], selector);
+        assert_eq!(spared(&configmaps(Selector::default())), Spared::Perhaps);
+        assert_eq!(spared(&configmaps(only("own"))), Spared::Nothing);
+        assert_eq!(
+            spared(&asked(&["*"], "*", &["*"], only("own"))),
+            Spared::ControlPlane
+        );
+    }
+
+    fn on_condition(expressions: &[&str]) -> Hook {
+        let conditions = expressions.iter().map(|expression| MatchCondition {
+            name: "mine".to_owned(),
+            expression: (*expression).to_owned(),
+        });
+        Hook {
+            match_conditions: conditions.collect(),
+            ..asked(&["*"], "*", &["*"], Selector::default())
+        }
+    }
+
+    #[test]
+    fn what_the_owners_conditions_keep_from_a_hook_does_not_meet_it() {
+        for (expression, wanted) in [
+            ("!('system:nodes' in request.userInfo.groups)", Spared::Renewals),
+            (
+                "request.resource.group != 'coordination.k8s.io'",
+                Spared::ControlPlane,
+            ),
+            (
+                "!request.userInfo.username.startsWith('system:')",
+                Spared::ControlPlane,
+            ),
+            ("request.name == 'kube-scheduler'", Spared::Perhaps),
+            ("object.metadata.labels['a'] == 'b'", Spared::ControlPlane),
+            (
+                "authorizer.group('').resource('x').check('y').allowed()",
+                Spared::ControlPlane,
+            ),
+            (
+                "request.namespace != 'kube-system' && request.namespace != 'kube-node-lease'",
+                Spared::ControlPlane,
+            ),
+            ("request.operation == 'CONNECT'", Spared::Perhaps),
+        ] {
+            assert_eq!(spared(&on_condition(&[expression])), wanted, "{expression}");
+        }
+        let own = MatchCondition {
+            name: "hookwatch.dev/shield".to_owned(),
+            expression: "false".to_owned(),
+        };
+        let mut shielded = on_condition(&[]);
+        shielded.match_conditions = vec![own];
+        assert_eq!(spared(&shielded), Spared::Renewals, "our own do not count");
+    }
+
+    #[test]
+    fn a_hook_that_singles_hookwatch_out_is_not_known_to_meet_anybody_else_and_told_of() {
+        for expression in [
+            "request.dryRun",
+            "request.name == 'hook' + 'watch-canary'",
+            "request.userInfo.username.endsWith(':hookwatch')",
+            "'system:serviceaccounts:own' in request.userInfo.groups",
+            // What cannot be evaluated is searched for words.
+            "object.metadata.name == 'HookWatch-canary'",
+        ] {
+            let meets = meetings(&on_condition(&[expression]));
+            assert_eq!(meets.spared, Spared::Perhaps, "{expression}");
+            assert!(meets.tells_apart, "{expression}");
+        }
+        let selected = Hook {
+            object_selector: Selector {
+                match_labels: Labels::from([("app".to_owned(), "hookwatch".to_owned())]),
+                expressions: Vec::new(),
+            },
+            ..on_condition(&[])
+        };
+        let meets = meetings(&selected);
+        assert_eq!((meets.spared, meets.tells_apart), (Spared::Perhaps, true));
+    }
+
+    #[test]
+    fn only_a_hook_that_treats_canaries_unlike_the_same_writes_of_others_is_told_of() {
+        let told = |expression: &str| meetings(&on_condition(&[expression])).tells_apart;
+        for excluded in [
+            "request.dryRun != true",
+            "!request.userInfo.username.startsWith('system:serviceaccount:own:')",
+        ] {
+            assert!(told(excluded), "{excluded}");
+        }
+        for other in [
+            "request.userInfo.username != 'somebody'",
+            "!('system:nodes' in request.userInfo.groups)",
+            "request.namespace != 'kube-system'",
+            "request.operation == 'CREATE'",
+        ] {
+            assert!(!told(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn what_is_known_of_a_hook_is_found_anew_only_once_its_fields_or_the_namespaces_change() {
+        let hook = on_condition(&["request.dryRun"]);
+        let take = |meetings: &mut Meetings, hook: &Hook, namespaces: &[&str]| {
+            let labels = |name: &&str| {
+                (
+                    (*name).to_owned(),
+                    Labels::from([("a".to_owned(), "b".to_owned())]),
+                )
+            };
+            let inventory = Inventory {
+                hooks: vec![Arc::new(hook.clone())],
+                namespaces: namespaces.iter().map(labels).collect(),
+                ..Inventory::default()
+            };
+            meetings.take(&inventory, "own");
+            meetings.of(&hook.id).unwrap().spared
+        };
+        let mut meetings = Meetings::default();
+        assert_eq!(take(&mut meetings, &hook, &[]), Spared::Perhaps);
+        let unconditional = on_condition(&[]);
+        assert_eq!(take(&mut meetings, &unconditional, &[]), Spared::Renewals);
+        let narrowed = Hook {
+            namespace_selector: only("shop"),
+            ..asked(&["*"], "apps", &["deployments"], Selector::default())
+        };
+        assert_eq!(take(&mut meetings, &narrowed, &[]), Spared::ControlPlane);
+        assert_eq!(
+            take(&mut meetings, &narrowed, &["kube-system", "kube-node-lease"]),
+            Spared::Nothing
+        );
+    }
+}
