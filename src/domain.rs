@@ -9,6 +9,7 @@ pub mod breaker;
 pub mod bypass;
 pub mod canaries;
 pub mod canary;
+pub mod chain;
 pub mod changes;
 pub mod clocks;
 pub mod diagnose;
