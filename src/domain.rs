@@ -5,6 +5,7 @@
 
 pub mod alerts;
 pub mod announcement;
+pub mod audit;
 pub mod breaker;
 pub mod bypass;
 pub mod canaries;

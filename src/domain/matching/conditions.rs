@@ -14,7 +14,7 @@ use serde_json::json;
 use super::{RequestShape, Requester};
 
 /// Longer ones are not evaluated. The API server takes them as long as an object may be.
-pub(super) const MAX_BYTES: usize = 1_024;
+const MAX_BYTES: usize = 1_024;
 /// Nor are those that are nested deeper: evaluation recurses.
 const MAX_DEPTH: usize = 48;
 

@@ -13,8 +13,10 @@ use cel::extensions::strings;
 use cel::{Context, Env, ParseErrors, Program, Value, to_value};
 use serde_json::Value as Json;
 
-use super::conditions::{Asked, MAX_BYTES, may_be_evaluated};
+use super::conditions::{Asked, may_be_evaluated};
 
+/// Longer expressions are not evaluated, in bytes. A shield's has some 4,000.
+const MAX_BYTES: usize = 16 * 1_024;
 /// Longest pattern that is compiled, in bytes.
 const MAX_PATTERN: usize = 256;
 

@@ -22,7 +22,7 @@ use crate::domain::probe::ProbeLevel;
 use crate::domain::time::Time;
 
 pub(super) mod others;
-pub(super) mod service;
+pub(in crate::io) mod service;
 mod url;
 
 /// The annotation on a configuration that says how far its hooks may be probed.
@@ -210,13 +210,13 @@ fn hook(
 }
 
 /// Collects sentences that name the hook, so that each stands for itself in a list.
-pub(super) struct Problems {
+pub(in crate::io) struct Problems {
     who: String,
     sentences: Vec<String>,
 }
 
 impl Problems {
-    pub(super) fn of(id: &HookId) -> Self {
+    pub(in crate::io) fn of(id: &HookId) -> Self {
         Self {
             who: id.object(),
             sentences: Vec::new(),
