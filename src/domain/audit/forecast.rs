@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::Function;
 use super::estate::{Estate, Subject, service_key};
 use super::reach::{Reach, Reader, TENANT, Tenants, named};
 use super::writes::{Place, WRITES, Write};
-use super::{Function, seconds};
 use crate::domain::chain::Chain;
 use crate::domain::hook::{FailurePolicy, Hook, HookId, HookKind, Labels};
 use crate::domain::matching::RequestShape;
