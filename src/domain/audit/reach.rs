@@ -150,7 +150,7 @@ impl Reader {
             namespace_labels,
             object_labels: labels.filter(|_| write.operation != "DELETE"),
             old_labels: labels.filter(|_| !creates),
-            served: None,
+            known_as: None,
         };
         if !self.hook.could_match(&shape) {
             return Reach::No;

@@ -2,8 +2,9 @@
 //!
 //! The API server counts as one resource what it keeps in one place: every version of a group's resource that it serves,
 //! and a few resources that moved from one group to another (kube-apiserver 1.36, `apimachinery/pkg/runtime/mapper.go`,
-//! `pkg/kubeapiserver/default_storage_factory_builder.go`; for custom resources `apiextensions-apiserver`, each
-//! definition's served versions). A version that is not served is no equivalent, whatever a rule says.
+//! `pkg/kubeapiserver/default_storage_factory_builder.go`). Of a custom resource it is every version that the definition
+//! lists, served or not (`apiextensions-apiserver/pkg/apiserver/customresource_handler.go`). Any other version is no
+//! equivalent, whatever a rule says.
 
 use super::RequestShape;
 use crate::domain::hook::Rule;
@@ -45,7 +46,7 @@ const OWN_GROUPS: [&str; 22] = [
 
 /// Whether one of the rules takes the request's resource in another group or version.
 pub(super) fn names(rules: &[Rule], request: &RequestShape<'_>) -> bool {
-    let known = request.served.or_else(|| by_default(request));
+    let known = request.known_as.or_else(|| by_default(request));
     if let Some(served) = known {
         let others = || {
             let others = served.iter();
@@ -114,22 +115,22 @@ mod tests {
     }
 
     #[test]
-    fn a_version_that_is_not_served_is_no_equivalent() {
+    fn a_version_of_kubernetes_own_that_is_not_served_is_no_equivalent() {
         let hook = asked_about("extensions", "v1beta1", "deployments");
         let mut request = written("apps", "v1", "deployments");
         assert!(!hook.could_match(&request), "1.36 serves apps/v1 alone");
-        request.served = Some(&[("apps", "v1"), ("extensions", "v1beta1")]);
+        request.known_as = Some(&[("apps", "v1"), ("extensions", "v1beta1")]);
         assert!(hook.could_match(&request), "an old server serves both");
-        request.served = Some(&[("apps", "v1")]);
+        request.known_as = Some(&[("apps", "v1")]);
         assert!(!hook.could_match(&request));
     }
 
     #[test]
-    fn of_a_custom_resource_every_version_that_a_rule_names_counts_until_it_is_known_which_are_served() {
+    fn of_a_custom_resource_every_version_that_a_rule_names_counts_until_it_is_known_which_there_are() {
         let hook = asked_about("example.com", "v1", "widgets");
         let mut request = written("example.com", "v2", "widgets");
         assert!(hook.could_match(&request));
-        request.served = Some(&[("example.com", "v2")]);
+        request.known_as = Some(&[("example.com", "v2")]);
         assert!(!hook.could_match(&request));
         assert!(!hook.could_match(&written("example.org", "v2", "widgets")));
     }
