@@ -6,6 +6,7 @@
 //! the phases apart, hides the certificate when verification fails, and resumes sessions.
 
 use std::fmt;
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,7 +35,7 @@ pub use review::answer::check_answer;
 use super::Clock;
 use crate::domain::hook::{Backend, Hook, HookId};
 use crate::domain::probe::{
-    Answer, CertificateFacts, Connection, Phase, ProbeLevel, ProbeOutcome, ProbeOverdue, ProbeReport,
+    Answer, CertificateFacts, Connection, Phase, Phases, ProbeLevel, ProbeOutcome, ProbeOverdue, ProbeReport,
     TlsFault,
 };
 
@@ -106,6 +107,36 @@ pub struct ProbeRequest {
     pub traceparent: Option<HeaderValue>,
 }
 
+impl ProbeRequest {
+    /// Whether how the probe fails may be told. A connection that is still kept to a backend that has left was made while it
+    /// was listed.
+    fn may_tell(&self) -> bool {
+        self.gone || self.hook.vouches_for(&self.backend)
+    }
+
+    /// The phase, as far as it may be told.
+    fn tells(&self, phase: Phase) -> Phase {
+        if self.may_tell() { phase } else { Phase::Withheld }
+    }
+
+    /// Whether an outcome may not be told, but that there was no good answer in time.
+    fn withholds(&self, outcome: &ProbeOutcome) -> bool {
+        // Without a caBundle and without roots every server that speaks TLS is alive to us.
+        let unproven =
+            matches!(outcome, ProbeOutcome::VerifierDiffers { .. }) && self.hook.ca_bundle.is_empty();
+        let undialled = matches!(
+            outcome,
+            ProbeOutcome::NotProbed { .. }
+                | ProbeOutcome::TlsRejected {
+                    fault: TlsFault::JunkCaBundle,
+                    ..
+                }
+        );
+        let good = outcome.is_alive() && !unproven;
+        !good && !undialled && !self.may_tell()
+    }
+}
+
 /// Probes backends. One for the whole daemon; how many probes run at once is the caller's business.
 pub struct Prober {
     trust: TrustStore,
@@ -163,7 +194,15 @@ impl Prober {
                 };
                 certificates.ca_not_after = trust.ends();
                 let limit = request.deadline.min(self.limits.longest);
-                let attempt = timeout(limit, self.attempt(&request, plan, trust, &progress, &sighting));
+                let attempt = async {
+                    let outcome = self.attempt(&request, plan, trust, &progress, &sighting).await;
+                    if request.withholds(&outcome) {
+                        // When it failed would tell how it failed.
+                        pending().await
+                    }
+                    outcome
+                };
+                let attempt = timeout(limit, attempt);
                 tokio::pin!(attempt);
                 let mut marks = self.limits.overdue.into_iter().peekable();
                 let ended = loop {
@@ -181,17 +220,24 @@ impl Prober {
                                 connection: request.connection,
                                 started,
                                 waiting: began.elapsed(),
-                                phase: progress.phase(),
+                                phase: request.tells(progress.phase()),
                             });
                         }
                     }
                 };
                 ended.unwrap_or_else(|_| ProbeOutcome::TimedOut {
-                    phase: progress.phase(),
+                    phase: request.tells(progress.phase()),
                 })
             }
         };
-        certificates.served_not_after = sighting.not_after();
+        let phases = progress.finish();
+        let withheld = matches!(
+            outcome,
+            ProbeOutcome::TimedOut {
+                phase: Phase::Withheld
+            }
+        );
+        certificates.served_not_after = sighting.not_after().filter(|_| !withheld);
         ProbeReport {
             hook: request.hook.id.clone(),
             backend: request.backend,
@@ -199,7 +245,7 @@ impl Prober {
             connection: request.connection,
             started,
             took: began.elapsed(),
-            phases: progress.finish(),
+            phases: if withheld { Phases::default() } else { phases },
             outcome,
             certificates,
         }

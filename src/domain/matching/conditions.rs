@@ -88,6 +88,11 @@ impl Compiler {
 }
 
 impl Conditions {
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.programs.len()
+    }
+
     /// Whether they let a request through to the hook; `None` where that cannot be told.
     pub fn let_through(&self, asked: &Asked<'_>) -> Option<bool> {
         if self.programs.is_empty() {

@@ -7,6 +7,7 @@ mod keeping;
 mod others;
 mod server;
 mod waiting;
+mod withheld;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
