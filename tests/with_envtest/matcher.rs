@@ -79,7 +79,7 @@ const OTHERS: [&str; 13] = [
     r#"!has(request.subResource) || request.subResource != "status""#,
     r#"request.operation != "DELETE""#,
     r#"object != null && has(object.metadata.labels) && "app" in object.metadata.labels"#,
-    r#"oldObject == null || object == null || object.metadata != oldObject.metadata"#,
+    r#"oldObject == null || object == null || object.metadata.uid == oldObject.metadata.uid"#,
     r#"object.metadata.?labels["tier"].orValue("none") != "none""#,
     r#"request.kind.kind in ["Pod", "ConfigMap", "Deployment", "Widget", "Namespace"]"#,
     r#"request.userInfo.groups.exists(group, group.startsWith("system:serviceaccounts"))"#,
@@ -175,7 +175,7 @@ fn webhook(draw: &mut Draw, name: &str, url: &str, ca: &str) -> Value {
             };
             chosen.insert(*draw.one(of));
         }
-        if draw.chance(8) {
+        if draw.chance(15) {
             chosen.insert(UNKNOWN);
         }
         let named = chosen.iter().enumerate();
@@ -517,7 +517,9 @@ fn askings(draw: &mut Draw, stored: &BTreeMap<(usize, usize, usize), Value>) -> 
                     _ => {
                         let mut new = old.clone();
                         // A merge patch adds labels and keeps the others.
-                        json_patch::merge(&mut new, &json!({"metadata": {"labels": labels(pairs)}}));
+                        if !pairs.is_empty() {
+                            json_patch::merge(&mut new, &json!({"metadata": {"labels": labels(pairs)}}));
+                        }
                         Some(new)
                     }
                 };
@@ -525,8 +527,8 @@ fn askings(draw: &mut Draw, stored: &BTreeMap<(usize, usize, usize), Value>) -> 
                     ("UPDATE", "pods" | "widgets" | "deployments" | "nodes") if draw.chance(40) => "status",
                     _ => "",
                 };
-                // A custom resource's status is written without its labels.
-                let new = if (kind.2, subresource) == ("widgets", "status") {
+                // The status of these is written without their labels.
+                let new = if matches!((kind.2, subresource), ("widgets" | "deployments", "status")) {
                     Some(old.clone())
                 } else {
                     new
