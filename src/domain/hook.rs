@@ -123,6 +123,16 @@ pub struct UrlTarget {
     pub path: String,
 }
 
+/// `matchPolicy`: whether rules also take requests for the same resource in another group or version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub enum MatchPolicy {
+    /// Only what the rules name.
+    Exact,
+    /// Also what they name in another group or version. The default when the field is absent.
+    #[default]
+    Equivalent,
+}
+
 /// One entry of `rules:`. `*` means all, as in the API.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Rule {
@@ -212,6 +222,9 @@ pub struct Hook {
     pub timeout: Duration,
     /// `rules`; a hook without any matches nothing.
     pub rules: Vec<Rule>,
+    /// `matchPolicy`, defaulted.
+    #[serde(default)]
+    pub match_policy: MatchPolicy,
     /// `namespaceSelector`.
     pub namespace_selector: Selector,
     /// `objectSelector`.

@@ -10,6 +10,7 @@
 
 mod alerts;
 mod arrows;
+mod audit;
 mod commands;
 mod configuration;
 mod contract;

@@ -30,6 +30,7 @@ mod hands;
 mod installed;
 mod kinds;
 mod leaders;
+mod matcher;
 #[allow(dead_code, reason = "it serves others too")]
 #[path = "../../src/domain/bypass/tests/objects.rs"]
 mod objects;
@@ -168,6 +169,7 @@ fn tests() -> Vec<Named> {
         hands::tests(),
         kinds::tests(),
         leaders::tests(),
+        matcher::tests(),
         privileges::tests(),
         replicas::tests(),
         runbooks::tests(),

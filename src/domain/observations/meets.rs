@@ -453,6 +453,7 @@ mod tests {
                 resources: texts(resources),
                 scope: Scope::All,
             }],
+            match_policy: Default::default(),
             namespace_selector: selector,
             object_selector: Selector::default(),
             match_conditions: Vec::new(),
