@@ -7,6 +7,7 @@
 mod added;
 mod fingerprint;
 mod kind;
+mod terms;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,6 +23,7 @@ use super::vocabulary::Cause;
 
 pub use added::{Added, SPARE_ANNOTATION};
 pub use kind::{Aggregated, Available, Conversion, HookKind, OtherKind};
+pub use terms::{ConnectionTerms, ProbeTarget};
 
 /// Labels of one object.
 pub type Labels = BTreeMap<String, String>;

@@ -32,11 +32,12 @@ pub use review::ReviewSubject;
 pub use review::answer::check_answer;
 
 use super::Clock;
-use crate::domain::hook::{Backend, Hook, HookId};
+use crate::domain::hook::{Backend, Hook, ProbeTarget};
 use crate::domain::probe::{
     Answer, CertificateFacts, Connection, Phase, ProbeLevel, ProbeOutcome, ProbeOverdue, ProbeReport,
     TlsFault,
 };
+use crate::domain::schedule::Ask;
 
 use dial::{Dial, Patience};
 use exchange::{Link, Reply};
@@ -106,6 +107,20 @@ pub struct ProbeRequest {
     pub traceparent: Option<HeaderValue>,
 }
 
+/// What is known of a probe before it is back.
+#[derive(Debug)]
+pub enum ProbeNews {
+    /// It is late.
+    Overdue(ProbeOverdue),
+    /// Its handshake is done, as if no more had been asked for.
+    Shaken(Box<ProbeReport>),
+}
+
+/// What a probe of the hook asks, in such a form that equal forms are one request.
+pub fn ask_of(hook: &Hook, level: ProbeLevel, subject: &ReviewSubject) -> Ask {
+    plan::ask_of(hook, level, subject)
+}
+
 /// Probes backends. One for the whole daemon; how many probes run at once is the caller's business.
 pub struct Prober {
     trust: TrustStore,
@@ -140,49 +155,66 @@ impl Prober {
         })
     }
 
-    /// Makes one attempt. `on_overdue` hears of it at each mark of [`Limits::overdue`] that passes before
-    /// the attempt ends. Dropping the future ends the attempt.
-    pub async fn probe(
-        &self,
-        request: ProbeRequest,
-        mut on_overdue: impl FnMut(ProbeOverdue),
-    ) -> ProbeReport {
+    /// Makes one attempt. `on_news` hears of it at each mark of [`Limits::overdue`] that passes before the attempt ends,
+    /// and when the handshake of a fresh one is done and there is something to ask. Dropping the future ends the attempt.
+    pub async fn probe(&self, request: ProbeRequest, mut on_news: impl FnMut(ProbeNews)) -> ProbeReport {
         let started = (self.clock)();
         let began = Instant::now();
         let progress = Progress::default();
         let sighting = Arc::new(Sighting::default());
         let mut certificates = CertificateFacts::default();
+        let report = |phases, outcome, certificates| ProbeReport {
+            hook: request.hook.id.clone(),
+            backend: request.backend.clone(),
+            level: request.level,
+            connection: request.connection,
+            started,
+            took: began.elapsed(),
+            phases,
+            outcome,
+            certificates,
+            shared: false,
+        };
 
         let planned = Plan::new(&request, self.limits.beside_api_server, &self.uids, started);
         let outcome = match planned {
             Err(why) => ProbeOutcome::NotProbed { why },
             Ok(plan) => {
-                let trust = match plan.terms.insecure {
-                    true => Trust::Anything,
-                    false => self.trust.of(&plan.terms.ca_bundle, plan.service),
+                let trust = if plan.target.terms.insecure {
+                    Trust::Anything
+                } else {
+                    self.trust.of(&plan.target.terms.ca_bundle, plan.service)
                 };
                 certificates.ca_not_after = trust.ends();
                 let limit = request.deadline.min(self.limits.longest);
                 let attempt = timeout(limit, self.attempt(&request, plan, trust, &progress, &sighting));
                 tokio::pin!(attempt);
                 let mut marks = self.limits.overdue.into_iter().peekable();
+                let mut tells = request.connection == Connection::Fresh;
                 let ended = loop {
-                    let Some(mark) = marks.peek().copied() else {
-                        break attempt.await;
-                    };
+                    let mark = marks.peek().copied();
                     tokio::select! {
                         biased;
                         ended = &mut attempt => break ended,
-                        () = sleep(mark.saturating_sub(began.elapsed())) => {
+                        () = progress.shaken(), if tells => {
+                            tells = false;
+                            let seen = CertificateFacts {
+                                served_not_after: sighting.not_after(),
+                                ..certificates
+                            };
+                            let shaken = report(progress.so_far(), ProbeOutcome::Answered(Answer::Handshake), seen);
+                            on_news(ProbeNews::Shaken(Box::new(shaken)));
+                        }
+                        () = sleep(mark.unwrap_or_default().saturating_sub(began.elapsed())), if mark.is_some() => {
                             marks.next();
-                            on_overdue(ProbeOverdue {
+                            on_news(ProbeNews::Overdue(ProbeOverdue {
                                 hook: request.hook.id.clone(),
                                 backend: request.backend.clone(),
                                 connection: request.connection,
                                 started,
                                 waiting: began.elapsed(),
                                 phase: progress.phase(),
-                            });
+                            }));
                         }
                     }
                 };
@@ -192,27 +224,17 @@ impl Prober {
             }
         };
         certificates.served_not_after = sighting.not_after();
-        ProbeReport {
-            hook: request.hook.id.clone(),
-            backend: request.backend,
-            level: request.level,
-            connection: request.connection,
-            started,
-            took: began.elapsed(),
-            phases: progress.finish(),
-            outcome,
-            certificates,
-        }
+        report(progress.finish(), outcome, certificates)
     }
 
-    /// Closes the connection kept to a backend that is gone, if there is one.
-    pub fn forget(&self, hook: &HookId, backend: &Backend) {
-        self.pool.forget(hook, backend);
+    /// Closes the connection kept to a target that is gone, if there is one.
+    pub fn forget(&self, target: &ProbeTarget) {
+        self.pool.forget(target);
     }
 
-    /// Whether a connection to the backend is kept idle now.
-    pub fn keeps(&self, hook: &HookId, backend: &Backend) -> bool {
-        self.pool.holds(hook, backend)
+    /// Whether a connection to the target is kept idle now.
+    pub fn keeps(&self, target: &ProbeTarget) -> bool {
+        self.pool.holds(target)
     }
 
     /// How many connections are kept idle now.
@@ -228,10 +250,9 @@ impl Prober {
         progress: &Progress,
         sighting: &Arc<Sighting>,
     ) -> ProbeOutcome {
-        let (hook, backend) = (&request.hook.id, &request.backend);
         if request.connection == Connection::Kept
             && let Some(again) = plan.message.request()
-            && let Some(mut kept) = self.pool.take(hook, backend, &plan.terms)
+            && let Some(mut kept) = self.pool.take(&plan.target)
         {
             sighting.set_not_after(kept.not_after);
             match kept.link.exchange(again, progress).await {
@@ -249,7 +270,10 @@ impl Prober {
                 why: "it has left, and no connection to it is kept".to_owned(),
             };
         }
-        match self.fresh(backend, plan, trust, progress, sighting).await {
+        match self
+            .fresh(&request.backend, plan, trust, progress, sighting)
+            .await
+        {
             Ok((_, None)) => ProbeOutcome::Answered(Answer::Handshake),
             Ok((plan, Some((kept, reply)))) => self.settle(request, plan, kept, reply),
             Err(outcome) => outcome,
@@ -281,6 +305,7 @@ impl Prober {
             },
         };
         let stream = dial.open(progress, sighting).await?;
+        progress.shake();
         let Some(request) = plan.message.request() else {
             exchange::hang_up(stream);
             return Ok((plan, None));
@@ -297,8 +322,7 @@ impl Prober {
         let whole = reply.body.is_some();
         let answer = plan.message.judge(reply);
         if request.connection == Connection::Kept && whole {
-            self.pool
-                .put(&request.hook.id, &request.backend, plan.terms, kept);
+            self.pool.put(plan.target, kept);
         } else {
             kept.link.close();
         }

@@ -7,7 +7,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use super::server::{Authority, Server};
 use super::{AMPLE, SCANT, endpoint, hook, prober, prober_with, request, run};
 use crate::domain::probe::{Connection, Phase, ProbeLevel, ProbeOutcome, ProbeOverdue};
-use crate::io::probe::Limits;
+use crate::io::probe::{Limits, ProbeNews};
 
 /// A probe with a short deadline against `address`, which must end as timed out in `phase`.
 async fn times_out(bundle: &str, address: std::net::SocketAddr, phase: Phase) {
@@ -156,7 +156,11 @@ async fn an_overdue_probe_is_reported_once_at_each_mark() {
     let mut request = request(hook(&authority.pem()), server.address, ProbeLevel::Http);
     request.deadline = SCANT;
     let mut overdue: Vec<ProbeOverdue> = Vec::new();
-    let report = prober.probe(request, |late| overdue.push(late)).await;
+    let mut hear = |news| match news {
+        ProbeNews::Overdue(late) => overdue.push(late),
+        ProbeNews::Shaken(_) => {}
+    };
+    let report = prober.probe(request, &mut hear).await;
     assert_eq!(
         report.outcome,
         ProbeOutcome::TimedOut {
