@@ -106,12 +106,95 @@ enum Moment {
     Back,
 }
 
+/// What is to happen with a probe that began.
+struct Coming {
+    attempt: Attempt,
+    began: Time,
+    meets: Meets,
+    moment: Moment,
+}
+
+impl Coming {
+    fn is_fresh(&self) -> bool {
+        self.attempt.connection == Connection::Fresh
+    }
+
+    /// Where it is when it waits.
+    fn phase(&self) -> Phase {
+        if self.meets == Meets::HandshakeHangs && self.is_fresh() {
+            Phase::Tls
+        } else {
+            Phase::FirstByte
+        }
+    }
+
+    fn overdue(&self, waiting: Duration) -> ProbeOverdue {
+        ProbeOverdue {
+            hook: self.attempt.hooks[0].id.clone(),
+            backend: self.attempt.target.backend.clone(),
+            connection: self.attempt.connection,
+            started: self.began,
+            waiting,
+            phase: self.phase(),
+        }
+    }
+
+    fn report(&self, at: Time) -> ProbeReport {
+        let phase = self.phase();
+        let took = at.since(self.began);
+        let handshake = Phases {
+            tls: self.is_fresh().then_some(ms(2)),
+            ..Phases::default()
+        };
+        let asked = Phases {
+            first_byte: Some(took.saturating_sub(ms(2))),
+            ..handshake
+        };
+        let (outcome, phases) = match self.meets {
+            _ if matches!(self.moment, Moment::Shaken) => {
+                (ProbeOutcome::Answered(Answer::Handshake), handshake)
+            }
+            Meets::Answers | Meets::Slow(_) => (ProbeOutcome::Answered(Answer::Http { status: 405 }), asked),
+            Meets::Refuses => (ProbeOutcome::Refused, Phases::default()),
+            Meets::Loses => {
+                let why = String::new();
+                (ProbeOutcome::Lost { phase, why }, asked)
+            }
+            Meets::HandshakeHangs if self.is_fresh() => {
+                let tls = Some(took);
+                (
+                    ProbeOutcome::TimedOut { phase },
+                    Phases {
+                        tls,
+                        ..Phases::default()
+                    },
+                )
+            }
+            Meets::HandshakeHangs | Meets::RequestHangs => (ProbeOutcome::TimedOut { phase }, asked),
+        };
+        ProbeReport {
+            hook: self.attempt.hooks[0].id.clone(),
+            backend: self.attempt.target.backend.clone(),
+            level: self.attempt.ask.level,
+            connection: self.attempt.connection,
+            started: self.began,
+            took,
+            phases,
+            outcome,
+            certificates: CertificateFacts::default(),
+            shared: false,
+        }
+    }
+}
+
+type Meeting = Box<dyn Fn(&Attempt, Time) -> Meets>;
+
 struct Sim {
     schedule: Schedule,
     now: Time,
     hooks: Vec<Arc<Hook>>,
-    meets: Box<dyn Fn(&Attempt, Time) -> Meets>,
-    coming: BTreeMap<(Time, u64, u8), (Attempt, Time, Meets, Moment)>,
+    meets: Meeting,
+    coming: BTreeMap<(Time, u64, u8), Coming>,
     /// Every probe that began.
     made: Vec<(Time, Attempt)>,
     told: usize,
@@ -180,8 +263,8 @@ impl Sim {
     fn step(&mut self) {
         let next = self.now + ms(100);
         while let Some(entry) = self.coming.first_entry().filter(|entry| entry.key().0 <= next) {
-            let ((at, number, _), (attempt, began, meets, moment)) = entry.remove_entry();
-            self.happens(at, number, &attempt, began, meets, &moment);
+            let ((at, number, _), coming) = entry.remove_entry();
+            self.happens(at, number, &coming);
         }
         self.now = next;
         let room = Room {
@@ -208,8 +291,14 @@ impl Sim {
         };
         let mut add = |after: Duration, order: u8, moment: Moment| {
             let key = (self.now + after, attempt.number, order);
-            self.coming
-                .insert(key, (attempt.clone(), self.now, meets, moment));
+            let (attempt, began) = (attempt.clone(), self.now);
+            let coming = Coming {
+                attempt,
+                began,
+                meets,
+                moment,
+            };
+            self.coming.insert(key, coming);
         };
         if fresh && shakes {
             add(ms(2), 0, Moment::Shaken);
@@ -220,92 +309,17 @@ impl Sim {
         add(back, 2, Moment::Back);
     }
 
-    fn happens(
-        &mut self,
-        at: Time,
-        number: u64,
-        attempt: &Attempt,
-        began: Time,
-        meets: Meets,
-        moment: &Moment,
-    ) {
-        let fresh = attempt.connection == Connection::Fresh;
-        let waits = if meets == Meets::HandshakeHangs && fresh {
-            Phase::Tls
-        } else {
-            Phase::FirstByte
-        };
-        let took = at.since(began);
-        let dialled = |took| fresh.then_some(took);
-        let report = |outcome, phases| ProbeReport {
-            hook: attempt.hooks[0].id.clone(),
-            backend: attempt.target.backend.clone(),
-            level: attempt.ask.level,
-            connection: attempt.connection,
-            started: began,
-            took,
-            phases,
-            outcome,
-            certificates: CertificateFacts::default(),
-            shared: false,
-        };
-        let handshake = Phases {
-            tls: dialled(ms(2)),
-            ..Phases::default()
-        };
-        let asked = Phases {
-            first_byte: Some(took.saturating_sub(ms(2))),
-            ..handshake
-        };
-        let reports = match moment {
-            Moment::Shaken => {
-                let shaken = report(ProbeOutcome::Answered(Answer::Handshake), handshake);
-                self.schedule.shaken(number, &shaken)
-            }
-            Moment::Overdue(mark) => {
-                let overdue = ProbeOverdue {
-                    hook: attempt.hooks[0].id.clone(),
-                    backend: attempt.target.backend.clone(),
-                    connection: attempt.connection,
-                    started: began,
-                    waiting: *mark,
-                    phase: waits,
-                };
-                for late in self.schedule.overdue(number, &overdue, at) {
+    fn happens(&mut self, at: Time, number: u64, coming: &Coming) {
+        let reports = match coming.moment {
+            Moment::Shaken => self.schedule.shaken(number, &coming.report(at)),
+            Moment::Overdue(waiting) => {
+                for late in self.schedule.overdue(number, &coming.overdue(waiting), at) {
                     let key = (late.hook.clone(), late.backend.clone());
                     self.memories.entry(key).or_default().overdue(late);
                 }
                 return;
             }
-            Moment::Back => {
-                let (outcome, phases) = match meets {
-                    Meets::Answers | Meets::Slow(_) => {
-                        (ProbeOutcome::Answered(Answer::Http { status: 405 }), asked)
-                    }
-                    Meets::Refuses => (ProbeOutcome::Refused, Phases::default()),
-                    Meets::Loses => {
-                        let phase = Phase::FirstByte;
-                        (
-                            ProbeOutcome::Lost {
-                                phase,
-                                why: String::new(),
-                            },
-                            asked,
-                        )
-                    }
-                    Meets::HandshakeHangs if fresh => {
-                        let phases = Phases {
-                            tls: Some(took),
-                            ..Phases::default()
-                        };
-                        (ProbeOutcome::TimedOut { phase: waits }, phases)
-                    }
-                    Meets::HandshakeHangs | Meets::RequestHangs => {
-                        (ProbeOutcome::TimedOut { phase: waits }, asked)
-                    }
-                };
-                self.schedule.finished(number, &report(outcome, phases), at)
-            }
+            Moment::Back => self.schedule.finished(number, &coming.report(at), at),
         };
         self.told += reports.len();
         for report in reports {

@@ -44,7 +44,9 @@ pub(super) struct Probes {
     /// One permit per probe under way.
     under_way: Arc<Semaphore>,
     schedule: Schedule,
-    news: (mpsc::Sender<(u64, News)>, mpsc::Receiver<(u64, News)>),
+    /// For the probes under way.
+    news: mpsc::Sender<(u64, News)>,
+    said: mpsc::Receiver<(u64, News)>,
     /// Owned here so that probes end with the task that starts them.
     running: JoinSet<()>,
     tracer: Tracer,
@@ -71,6 +73,7 @@ impl Probes {
         let prober = Prober::new(provider, limits, Arc::clone(clock)).context("cannot probe")?;
         // Two replicas must not march in step either.
         let seed = RandomState::new().hash_one("probes");
+        let (news, said) = mpsc::channel(NEWS);
         Ok(Self {
             prober: Arc::new(prober),
             clock: Arc::clone(clock),
@@ -81,7 +84,8 @@ impl Probes {
             inventory,
             under_way: Arc::new(Semaphore::new(config.probes.concurrency)),
             schedule: Schedule::new(config.probes.rates, seed),
-            news: mpsc::channel(NEWS),
+            news,
+            said,
             running: JoinSet::new(),
             tracer: tracer.clone(),
         })
@@ -93,7 +97,7 @@ impl Probes {
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                Some((number, news)) = self.news.1.recv() => {
+                Some((number, news)) = self.said.recv() => {
                     self.tell(number, news).await;
                     continue;
                 }
@@ -163,7 +167,7 @@ impl Probes {
             gone: attempt.gone,
             review: Some(self.subject.clone()),
         };
-        let (prober, news) = (Arc::clone(&self.prober), self.news.0.clone());
+        let (prober, news) = (Arc::clone(&self.prober), self.news.clone());
         self.running.spawn(async move {
             let early = news.clone();
             let report = prober
