@@ -184,6 +184,7 @@ impl Schedule {
 
     fn look_at_attended(&mut self) {
         for target in self.targets.values_mut() {
+            target.wake = Time::default();
             for state in target.asks.values_mut() {
                 state.attended = state.hooks.iter().any(|hook| self.attended.contains(&hook.id));
             }
@@ -232,11 +233,14 @@ impl Schedule {
         let rates = self.rates;
         let mut due: Vec<(Arc<ProbeTarget>, u64, Wanted)> = Vec::new();
         for (key, target) in &mut self.targets {
+            // What is under way may stall meanwhile.
+            if now < target.wake && target.kept_out.is_empty() {
+                continue;
+            }
             target.look_at_stalled(now, &rates);
             let number = target.number;
-            target.wanted(now, &rates, &mut |wanted| {
-                due.push((Arc::clone(key), number, wanted));
-            });
+            let mut want = |wanted| due.push((Arc::clone(key), number, wanted));
+            target.wake = target.wanted(now, &rates, &mut want);
         }
         let mut free = room.free;
         let mut started = Vec::new();
@@ -257,6 +261,7 @@ impl Schedule {
             free -= 1;
             let number = self.next;
             self.next += 1;
+            target.wake = now;
             target.start(&wanted, number, now, mix(self.seed ^ mix(number)));
             let hooks = match target.asks.get(&wanted.ask) {
                 Some(state) => Arc::clone(&state.hooks),

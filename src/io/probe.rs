@@ -34,10 +34,11 @@ pub use review::answer::check_answer;
 use super::Clock;
 use crate::domain::hook::{Backend, Hook, ProbeTarget};
 use crate::domain::probe::{
-    Answer, CertificateFacts, Connection, Phase, ProbeLevel, ProbeOutcome, ProbeOverdue, ProbeReport,
+    Answer, CertificateFacts, Connection, Phase, Phases, ProbeLevel, ProbeOutcome, ProbeOverdue, ProbeReport,
     TlsFault,
 };
 use crate::domain::schedule::Ask;
+use crate::domain::time::Time;
 
 use dial::{Dial, Patience};
 use exchange::{Link, Reply};
@@ -139,6 +140,47 @@ impl fmt::Debug for Prober {
     }
 }
 
+/// An attempt under way.
+struct Underway {
+    request: ProbeRequest,
+    started: Time,
+    began: Instant,
+    progress: Progress,
+    sighting: Arc<Sighting>,
+    ca_not_after: Option<Time>,
+}
+
+impl Underway {
+    fn overdue(&self) -> ProbeOverdue {
+        ProbeOverdue {
+            hook: self.request.hook.id.clone(),
+            backend: self.request.backend.clone(),
+            connection: self.request.connection,
+            started: self.started,
+            waiting: self.began.elapsed(),
+            phase: self.progress.phase(),
+        }
+    }
+
+    fn report(&self, phases: Phases, outcome: ProbeOutcome) -> ProbeReport {
+        ProbeReport {
+            hook: self.request.hook.id.clone(),
+            backend: self.request.backend.clone(),
+            level: self.request.level,
+            connection: self.request.connection,
+            started: self.started,
+            took: self.began.elapsed(),
+            phases,
+            outcome,
+            certificates: CertificateFacts {
+                served_not_after: self.sighting.not_after(),
+                ca_not_after: self.ca_not_after,
+            },
+            shared: false,
+        }
+    }
+}
+
 impl Prober {
     /// Reads the system's roots once. A machine without any is no error: hooks without a caBundle are then
     /// reported as [`ProbeOutcome::VerifierDiffers`].
@@ -157,26 +199,22 @@ impl Prober {
 
     /// Makes one attempt. `on_news` hears of it at each mark of [`Limits::overdue`] that passes before the attempt ends,
     /// and when the handshake of a fresh one is done and there is something to ask. Dropping the future ends the attempt.
-    pub async fn probe(&self, request: ProbeRequest, mut on_news: impl FnMut(ProbeNews)) -> ProbeReport {
-        let started = (self.clock)();
-        let began = Instant::now();
-        let progress = Progress::default();
-        let sighting = Arc::new(Sighting::default());
-        let mut certificates = CertificateFacts::default();
-        let report = |phases, outcome, certificates| ProbeReport {
-            hook: request.hook.id.clone(),
-            backend: request.backend.clone(),
-            level: request.level,
-            connection: request.connection,
-            started,
-            took: began.elapsed(),
-            phases,
-            outcome,
-            certificates,
-            shared: false,
+    pub async fn probe(&self, request: ProbeRequest, on_news: impl FnMut(ProbeNews)) -> ProbeReport {
+        let mut attempt = Underway {
+            request,
+            started: (self.clock)(),
+            began: Instant::now(),
+            progress: Progress::default(),
+            sighting: Arc::default(),
+            ca_not_after: None,
         };
-
-        let planned = Plan::new(&request, self.limits.beside_api_server, &self.uids, started);
+        let request = &attempt.request;
+        let planned = Plan::new(
+            request,
+            self.limits.beside_api_server,
+            &self.uids,
+            attempt.started,
+        );
         let outcome = match planned {
             Err(why) => ProbeOutcome::NotProbed { why },
             Ok(plan) => {
@@ -185,46 +223,49 @@ impl Prober {
                 } else {
                     self.trust.of(&plan.target.terms.ca_bundle, plan.service)
                 };
-                certificates.ca_not_after = trust.ends();
-                let limit = request.deadline.min(self.limits.longest);
-                let attempt = timeout(limit, self.attempt(&request, plan, trust, &progress, &sighting));
-                tokio::pin!(attempt);
-                let mut marks = self.limits.overdue.into_iter().peekable();
-                let mut tells = request.connection == Connection::Fresh;
-                let ended = loop {
-                    let mark = marks.peek().copied();
-                    tokio::select! {
-                        biased;
-                        ended = &mut attempt => break ended,
-                        () = progress.shaken(), if tells => {
-                            tells = false;
-                            let seen = CertificateFacts {
-                                served_not_after: sighting.not_after(),
-                                ..certificates
-                            };
-                            let shaken = report(progress.so_far(), ProbeOutcome::Answered(Answer::Handshake), seen);
-                            on_news(ProbeNews::Shaken(Box::new(shaken)));
-                        }
-                        () = sleep(mark.unwrap_or_default().saturating_sub(began.elapsed())), if mark.is_some() => {
-                            marks.next();
-                            on_news(ProbeNews::Overdue(ProbeOverdue {
-                                hook: request.hook.id.clone(),
-                                backend: request.backend.clone(),
-                                connection: request.connection,
-                                started,
-                                waiting: began.elapsed(),
-                                phase: progress.phase(),
-                            }));
-                        }
-                    }
-                };
-                ended.unwrap_or_else(|_| ProbeOutcome::TimedOut {
-                    phase: progress.phase(),
-                })
+                attempt.ca_not_after = trust.ends();
+                self.follow(&attempt, plan, trust, on_news).await
             }
         };
-        certificates.served_not_after = sighting.not_after();
-        report(progress.finish(), outcome, certificates)
+        attempt.report(attempt.progress.finish(), outcome)
+    }
+
+    /// Sees an attempt to its end, and tells of it meanwhile.
+    async fn follow(
+        &self,
+        attempt: &Underway,
+        plan: Plan,
+        trust: Trust,
+        mut on_news: impl FnMut(ProbeNews),
+    ) -> ProbeOutcome {
+        let progress = &attempt.progress;
+        let limit = attempt.request.deadline.min(self.limits.longest);
+        let making = self.attempt(&attempt.request, plan, trust, progress, &attempt.sighting);
+        let making = timeout(limit, making);
+        tokio::pin!(making);
+        let mut marks = self.limits.overdue.into_iter().peekable();
+        let mut tells = attempt.request.connection == Connection::Fresh;
+        let ended = loop {
+            let mark = marks
+                .peek()
+                .map(|mark| mark.saturating_sub(attempt.began.elapsed()));
+            tokio::select! {
+                biased;
+                ended = &mut making => break ended,
+                () = progress.shaken(), if tells => {
+                    tells = false;
+                    let outcome = ProbeOutcome::Answered(Answer::Handshake);
+                    let shaken = attempt.report(progress.so_far(), outcome);
+                    on_news(ProbeNews::Shaken(Box::new(shaken)));
+                }
+                () = sleep(mark.unwrap_or_default()), if mark.is_some() => {
+                    marks.next();
+                    on_news(ProbeNews::Overdue(attempt.overdue()));
+                }
+            }
+        };
+        let phase = progress.phase();
+        ended.unwrap_or(ProbeOutcome::TimedOut { phase })
     }
 
     /// Closes the connection kept to a target that is gone, if there is one.

@@ -23,6 +23,7 @@ impl Schedule {
         let Some(target) = self.targets.get_mut(&attempt.target) else {
             return Vec::new();
         };
+        target.wake = Time::default();
         let asked = matches!(overdue.phase, Phase::FirstByte | Phase::Body);
         if asked && let Some(state) = target.asks.get_mut(&attempt.ask) {
             state.answered(Some(false), attempt.connection, now);
@@ -51,6 +52,7 @@ impl Schedule {
         let Some(target) = self.targets.get_mut(&attempt.target) else {
             return Vec::new();
         };
+        target.wake = Time::default();
         if !target.shaken(number) {
             return Vec::new();
         }
@@ -74,6 +76,7 @@ impl Schedule {
         let Some(target) = self.targets.get_mut(&attempt.target) else {
             return told;
         };
+        target.wake = Time::default();
         let unshaken = target.shaken(number);
         target.ended(number, &attempt.ask);
         if let Some(state) = target.asks.get_mut(&attempt.ask) {

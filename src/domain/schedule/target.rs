@@ -77,6 +77,9 @@ pub(super) struct Left {
     pub(super) at: Time,
 }
 
+/// A target to which nothing happens is looked at again after this.
+const LOOKED_AT: Duration = Duration::from_secs(60);
+
 /// Something under way on the kept connection.
 #[derive(Debug)]
 pub(super) struct KeptOut {
@@ -116,6 +119,8 @@ pub(super) struct Target {
     pub(super) kept_out: Vec<KeptOut>,
     /// When all hooks last heard of the kept connection, and whether it answered.
     pub(super) kept_told: Option<(Time, bool)>,
+    /// Nothing is due until then.
+    pub(super) wake: Time,
 }
 
 impl Target {
@@ -130,6 +135,7 @@ impl Target {
             unshaken: Vec::new(),
             kept_out: Vec::new(),
             kept_told: None,
+            wake: Time::default(),
         }
     }
 
@@ -206,13 +212,12 @@ impl Target {
         }
     }
 
-    /// What is due.
-    pub(super) fn wanted(&self, now: Time, rates: &Rates, into: &mut impl FnMut(Wanted)) {
-        if self.has_left() {
-            return self.want_gone(now, rates, into);
-        }
+    /// What is due. Until the instant that comes back nothing else will be, as long as nothing happens to the target.
+    pub(super) fn wanted(&self, now: Time, rates: &Rates, into: &mut impl FnMut(Wanted)) -> Time {
         let second = self.is_busy();
+        let mut wake = now + LOOKED_AT;
         let mut want = |ask: &Ask, connection, due: Time, attended, again| {
+            wake = wake.min(due);
             if due <= now {
                 into(Wanted {
                     ask: ask.clone(),
@@ -225,17 +230,20 @@ impl Target {
                 });
             }
         };
+        if self.has_left() {
+            let mut asks = self.left.values().map(|left| &left.ask);
+            let ask = asks.find(|ask| ask.level > ProbeLevel::Handshake);
+            if let Some(ask) = ask.filter(|_| !second) {
+                let due = self.gone.due(rates.alert_interval);
+                want(ask, Connection::Kept, due, false, false);
+            }
+            return wake;
+        }
         let in_doubt = |state: &AskState| self.is_shared() && state.doubt.is_some();
         for (ask, state) in self.asks.iter().filter(|(_, state)| in_doubt(state)) {
-            let due = state.due_in_doubt(rates);
             if state.fresh_out.len() < AT_ONCE {
-                want(
-                    ask,
-                    Connection::Fresh,
-                    due,
-                    state.attended,
-                    !state.fresh_out.is_empty(),
-                );
+                let (due, again) = (state.due_in_doubt(rates), !state.fresh_out.is_empty());
+                want(ask, Connection::Fresh, due, state.attended, again);
             }
         }
         let shares = self.asks.iter().filter(|(_, state)| !in_doubt(state));
@@ -248,37 +256,14 @@ impl Target {
         });
         if let Some((ask, state)) = next {
             let due = self.fresh.due(rates.interval(self.attended));
-            want(
-                ask,
-                Connection::Fresh,
-                due,
-                self.attended,
-                !state.fresh_out.is_empty(),
-            );
+            let again = !state.fresh_out.is_empty();
+            want(ask, Connection::Fresh, due, self.attended, again);
         }
         if let Some((ask, state)) = self.next_kept(now, rates) {
             let due = state.kept.due(rates.interval(state.attended));
             want(ask, Connection::Kept, due, state.attended, false);
         }
-    }
-
-    fn want_gone(&self, now: Time, rates: &Rates, into: &mut impl FnMut(Wanted)) {
-        let mut asks = self.left.values().map(|left| &left.ask);
-        let due = self.gone.due(rates.alert_interval);
-        if let Some(ask) = asks.find(|ask| ask.level > ProbeLevel::Handshake)
-            && self.kept_out.is_empty()
-            && due <= now
-        {
-            into(Wanted {
-                ask: ask.clone(),
-                connection: Connection::Kept,
-                late: now.since(due),
-                interval: rates.alert_interval,
-                attended: false,
-                second: false,
-                again: false,
-            });
-        }
+        wake
     }
 
     /// The request that is to be made next on the kept connection, when that is free.
