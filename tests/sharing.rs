@@ -22,7 +22,7 @@ use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchP
 use serde_json::json;
 
 /// The hook whose Service the others are called at as well. Its backends are in two places.
-const HOOK: LabHook = LabHook::Policy;
+const HOOK: LabHook = LabHook::Quota;
 /// A guard against what never comes, not a measurement.
 const GUARD: Duration = Duration::from_secs(60);
 /// How many others there are.
@@ -50,7 +50,10 @@ async fn add_others(client: &Client, path: impl Fn(usize) -> String) {
         }]);
         json!({"op": "add", "path": "/webhooks/-", "value": other})
     });
-    let patch: json_patch::Patch = serde_json::from_value(others.collect()).unwrap();
+    // A review can be made of no widget.
+    let greeted = json!({"op": "remove", "path": "/metadata/annotations/hookwatch.dev~1probe"});
+    let patch = others.chain([greeted]).collect();
+    let patch: json_patch::Patch = serde_json::from_value(patch).unwrap();
     let parameters = PatchParams::default();
     api.patch(HOOK.configuration(), &parameters, &Patch::<()>::Json(patch))
         .await
@@ -124,7 +127,7 @@ async fn a_second(cluster: &Cluster, engine: &Engine) -> f64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn webhooks_with_one_path_are_asked_as_one_and_found_dead_together() {
     let (_server, cluster, engine, _directory) = watched(|_| "/admit".to_owned()).await;
-    // Canaries meet the first of them. Each of two backends: a review and a greeting, on a new connection or the kept one.
+    // Of each of two backends a greeting on a new connection and one on that which is kept, and what canaries ask.
     let rate = a_second(&cluster, &engine).await;
     assert!(rate <= 6.0, "{rate} requests a second");
     cluster.behave(HOOK, 2, &Behaviour::Refused).await.unwrap();
