@@ -14,7 +14,7 @@ use crate::domain::matching::outcome::{Compiler, Forecast as Conditions, Known, 
 pub const TENANT: &str = "tenant";
 
 /// Namespaces with the same labels are told apart no further; of more different ones these many are looked at.
-const MAX_TENANTS: usize = 100;
+const MAX_TENANTS: usize = 30;
 
 /// Whether it is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -120,13 +120,16 @@ impl Reader {
                     .unwrap_or(Reach::No)
             }
             Place::Tenant | Place::Namespace => {
-                let each = tenants.0.iter().map(|(name, known)| {
-                    let labels = (write.place == Place::Namespace)
-                        .then_some(known.as_ref())
-                        .flatten();
-                    self.at(write, Some(name), known.as_ref(), labels)
-                });
-                each.max().unwrap_or(Reach::No)
+                let mut farthest = Reach::No;
+                for (name, known) in &tenants.0 {
+                    let labels = (write.place == Place::Namespace).then_some(known.as_ref());
+                    let reach = self.at(write, Some(name), known.as_ref(), labels.flatten());
+                    farthest = farthest.max(reach);
+                    if farthest == Reach::Yes {
+                        break;
+                    }
+                }
+                farthest
             }
         }
     }
