@@ -269,11 +269,11 @@ async fn play(name: &str, failure: Failure, more: &Value) -> BTreeMap<Function, 
     let control_plane = ControlPlane::Envtest(Envtest::start(directory.path()).await.unwrap());
     let kubeconfig = control_plane.kubeconfig();
     let client = client_for(&kubeconfig).await.unwrap();
-    let nobody = WorkloadOptions {
+    let no_tenants = WorkloadOptions {
         clients: 0,
         ..WorkloadOptions::default()
     };
-    let users = Workload::start(&kubeconfig, &nobody).await.unwrap();
+    let users = Workload::start(&kubeconfig, &no_tenants).await.unwrap();
     let nodes = ["node-1".to_owned(), "node-2".to_owned()];
     let clients = ControlPlaneClients::start(&control_plane, &nodes, &users)
         .await

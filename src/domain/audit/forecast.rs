@@ -260,7 +260,7 @@ impl<'a> Auditor<'a> {
             suffer(write, self.mutators[index], &met, failure, &mut found);
         }
         let failing: Vec<&Reader> = failing.iter().map(|(_, reader)| *reader).collect();
-        tenants_suffer(&failing, failure, &mut found);
+        tenants_suffer(&failing, &self.tenants, failure, &mut found);
         found.follow(service_key(hook).is_some());
         Forecast {
             hook: hook.id.clone(),

@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use super::{Casualty, Failure, Suffering};
 use crate::domain::audit::Function;
-use crate::domain::audit::reach::{Reach, Reader, TENANT, named};
+use crate::domain::audit::reach::{Reach, Reader, Tenants, named};
 use crate::domain::audit::writes::Write;
 use crate::domain::chain::Chain;
 use crate::domain::hook::{FailurePolicy, Hook};
-use crate::domain::matching::RequestShape;
 use crate::domain::thresholds::longest_write;
 
 /// Leaders exit 10 s after the begin of the first renewal that fails, which begins up to 2 s after the fault
@@ -23,6 +22,8 @@ const WITH_LEADERS: [Duration; 2] = [Duration::from_millis(9_500), Duration::fro
 /// (`pkg/registry/rbac/rest/storage_rbac.go`). How many roles a start has to write is not known; with one to three that wait 10 s
 /// each, the last attempt ends within this.
 const STARTS: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(45)];
+/// A write that was under way when the fault began fails sooner by this.
+const BEFORE: Duration = Duration::from_millis(500);
 /// A write that fails is made within so long of the fault.
 const NEXT_WRITE: Duration = Duration::from_secs(10);
 
@@ -74,58 +75,41 @@ pub(super) fn suffer(
         Function::LeaderElection => LEADERS,
         Function::NodeHeartbeat => NODES,
         Function::ApiServerStart => STARTS,
-        _ => [
-            waits.saturating_sub(Duration::from_millis(500)),
-            waits + NEXT_WRITE,
-        ],
+        _ => [waits.saturating_sub(BEFORE), waits + NEXT_WRITE],
     };
     found.lose(write.what, after, certain, how);
 }
 
 /// What becomes of tenants' writes of what the rules name.
-pub(super) fn tenants_suffer(failing: &[&Reader], failure: Failure, found: &mut Found) {
-    for (object, operation, namespaced) in failing.iter().flat_map(|reader| named(&reader.hook)) {
-        let [group, version, resource, subresource] = &object;
-        let shape = RequestShape {
-            operation,
-            group,
-            version,
-            resource,
-            subresource,
-            namespace: namespaced.then_some(TENANT),
-            ..RequestShape::default()
-        };
-        let asked = failing.iter().filter(|reader| reader.hook.could_match(&shape));
-        let chain = Chain::of(
-            asked
-                .clone()
-                .map(|reader| (&*reader.hook, failure.cost(&reader.hook))),
-            false,
-        );
-        let fails = failure != Failure::Slow
-            && asked
-                .clone()
-                .any(|reader| reader.hook.failure_policy == FailurePolicy::Fail);
-        let total = chain.total();
+pub(super) fn tenants_suffer(failing: &[&Reader], tenants: &Tenants, failure: Failure, found: &mut Found) {
+    for (object, operation) in failing.iter().flat_map(|reader| named(&reader.hook)) {
+        let met = failing
+            .iter()
+            .map(|reader| (*reader, reader.reach_named(&object, operation, tenants)));
+        let met: Vec<_> = met.filter(|(_, reach)| *reach >= Reach::May).collect();
+        let costs = met
+            .iter()
+            .map(|(reader, _)| (&*reader.hook, failure.cost(&reader.hook)));
+        let chain = Chain::of(costs, false);
         let deadline = longest_write();
-        if asked.clone().next().is_some() && (fails || total >= deadline) {
-            let total = total.min(deadline);
-            let certain = asked
-                .clone()
-                .all(|reader| reader.hook.match_conditions.is_empty());
-            found.lose(
-                Function::TenantWrites,
-                [total, total + NEXT_WRITE],
-                certain,
-                format!("{operation} of {resource} is refused"),
-            );
-            found.writes.push(Suffering {
-                name: "a write of what its rules name",
-                object: format!("{operation} {}", dotted(resource, subresource, group)),
-                waits: total,
-                is_lost: true,
-            });
-        }
+        let refused = refused_after(&chain, failure);
+        let Some(waits) = refused.or((chain.total() >= deadline).then_some(deadline)) else {
+            continue;
+        };
+        let waits = waits.min(deadline);
+        let [group, _, resource, subresource] = &object;
+        found.lose(
+            Function::TenantWrites,
+            [waits.saturating_sub(BEFORE), waits + NEXT_WRITE],
+            met.iter().all(|(_, reach)| *reach == Reach::Yes),
+            format!("{operation} of {resource} is refused"),
+        );
+        found.writes.push(Suffering {
+            name: "a write of what its rules name",
+            object: format!("{operation} {}", dotted(resource, subresource, group)),
+            waits,
+            is_lost: true,
+        });
     }
 }
 
