@@ -32,6 +32,7 @@ pub mod recording;
 pub mod risk;
 pub mod rollouts;
 pub mod row;
+pub mod schedule;
 pub mod snapshot;
 pub mod thresholds;
 pub mod time;

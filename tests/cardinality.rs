@@ -60,6 +60,7 @@ fn probe(id: &HookId, path: BackendPath, connection: Connection, outcome: ProbeO
         },
         outcome,
         certificates: CertificateFacts::default(),
+        shared: false,
     }
 }
 

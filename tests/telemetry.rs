@@ -80,7 +80,7 @@ impl Lab {
         };
         let mut config = Config::parse("", &arguments).unwrap();
         config.leadership.enabled = false;
-        config.probes.interval = config.probes.alert_interval;
+        config.probes.rates.interval = config.probes.rates.alert_interval;
         let settings = Settings::from_variables(|name| {
             let found = variables.iter().find(|(known, _)| *known == name);
             found.map(|(_, value)| (*value).to_owned())

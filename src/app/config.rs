@@ -24,6 +24,7 @@ use crate::domain::breaker::policy::Policy;
 use crate::domain::fence::AutoBreak;
 use crate::domain::hook::HookId;
 use crate::domain::probe::ProbeLevel;
+use crate::domain::schedule::Rates;
 
 pub use alertmanager::AlertmanagerConfig;
 pub use canaries::CanaryConfig;
@@ -131,10 +132,8 @@ pub struct ScrapeConfig {
 pub struct ProbeConfig {
     /// How far probes go where nothing else is said.
     pub level: ProbeLevel,
-    /// Time between two probes of one backend in calm times. 1 s to 1 min.
-    pub interval: Duration,
-    /// The same when something is odd. 500 ms to 1 min.
-    pub alert_interval: Duration,
+    /// How often backends are probed: intervals of 1 s (500 ms when something is odd) to 1 min.
+    pub rates: Rates,
     /// Probes under way at once, over all hooks. 1 to 1000.
     pub concurrency: usize,
     /// Whether ClusterIPs are probed beside the endpoints. They can be reached only from inside the cluster.
@@ -325,8 +324,13 @@ impl ProbeConfig {
         let half_a_second = Duration::from_millis(500);
         Self {
             level: section.level("level", ProbeLevel::Http),
-            interval: section.duration("interval", Duration::from_secs(5), Duration::from_secs(1)),
-            alert_interval: section.duration("alertInterval", Duration::from_secs(1), half_a_second),
+            rates: Rates {
+                interval: section.duration("interval", Duration::from_secs(5), Duration::from_secs(1)),
+                alert_interval: section.duration("alertInterval", Duration::from_secs(1), half_a_second),
+                per_second: section.number("mostPerSecond", 200, 1..=10_000) as u32,
+                per_backend: section.number("mostPerBackend", 2, 1..=1_000) as u32,
+                per_backend_alert: section.number("mostPerBackendAlert", 5, 1..=1_000) as u32,
+            },
             concurrency: section.number("concurrency", 256, 1..=1_000) as usize,
             cluster_ip: section.flag("clusterIP", true),
             hooks: section
@@ -376,7 +380,7 @@ mod tests {
     fn an_empty_file_means_the_defaults() {
         let config = Config::parse("", &ConfigArguments::default()).expect("defaults are valid");
         assert_eq!(config.namespace, "hookwatch");
-        assert_eq!(config.probes.interval, Duration::from_secs(5));
+        assert_eq!(config.probes.rates.interval, Duration::from_secs(5));
         assert_eq!(config.scrapes.interval, Duration::from_secs(15));
         assert_eq!(config.canaries.targets, CanaryTarget::ALL);
         assert_eq!(config.probes.level, ProbeLevel::Http);

@@ -138,7 +138,7 @@ impl Conclusion {
 /// When the report cannot be printed.
 pub async fn diagnose(mut config: Config, arguments: &DiagnoseArguments) -> anyhow::Result<ExitCode> {
     config.scrapes.interval = config.scrapes.alert_interval;
-    config.probes.interval = config.probes.alert_interval;
+    config.probes.rates.interval = config.probes.rates.alert_interval;
     config.canaries.interval = config.canaries.alert_interval;
     // One look leads nobody and says what it sees to whoever asked.
     config.leadership.enabled = false;

@@ -318,6 +318,7 @@ impl Core {
             | Event::Readiness(_)
             | Event::NodeLeases(_)
             | Event::ProbeOverdue(_)
+            | Event::ProbePace(_)
             | Event::CanaryOverdue(_)
             | Event::Fence(_)
             | Event::Standings(_)
@@ -452,6 +453,8 @@ fn log(change: &Change, trace: Option<TraceId>) {
                 tracing::warn!(wanted, effective, "{}", breaker.why);
             }
         }
+        Change::ProbePace(late) if late.is_empty() => tracing::info!("probes are on time again"),
+        Change::ProbePace(late) => tracing::warn!("probes are late: {}", late.join("; ")),
         Change::ApiServers(Err(why)) => tracing::warn!(
             why,
             "it is not known which API servers there are; the configured address stands for all"

@@ -113,7 +113,7 @@ pub fn for_demo(arguments: DaemonArguments) -> StartingDaemon {
                 });
             }
         }
-        let probe_interval = config.probes.interval;
+        let probe_interval = config.probes.rates.interval;
         let daemon = Daemon::start(config).await?;
         Ok(DaemonHandle {
             address: daemon.address,

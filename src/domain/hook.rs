@@ -8,6 +8,7 @@ mod added;
 mod fingerprint;
 mod kind;
 mod service;
+mod terms;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,6 +25,7 @@ use super::vocabulary::Cause;
 pub use added::{Added, SPARE_ANNOTATION};
 pub use kind::{Aggregated, Available, Conversion, HookKind, OtherKind};
 pub use service::{Endpoint, ServiceState, ServiceTarget};
+pub use terms::{ConnectionTerms, ProbeTarget};
 
 /// Labels of one object.
 pub type Labels = BTreeMap<String, String>;

@@ -153,6 +153,7 @@ mod tests {
             phases: Phases::default(),
             outcome,
             certificates: CertificateFacts::default(),
+            shared: false,
         }
     }
 

@@ -18,9 +18,10 @@ use super::inventory::{Inventory, WatchReport};
 use super::kept::KeptConnections;
 use super::probing::{BackendMemory, BackendState};
 use super::rollouts::Rollouts;
+use super::schedule::{ProbePace, Stretch};
 use super::thresholds as t;
 use super::time::Time;
-use super::verdict::Sources;
+use super::verdict::{ProbeView, Sources};
 
 pub use coverage::Coverage;
 pub use meets::{Meetings, Meets, Spared};
@@ -44,6 +45,8 @@ pub struct Observations {
     pub(super) history: History,
     pub(super) servers: Servers,
     pub(super) canaries: Canaries,
+    /// How probes keep up with their intervals.
+    pub(super) pace: ProbePace,
     /// Why the list of API-server replicas cannot be read.
     pub(super) unlisted_api_servers: Option<String>,
 }
@@ -192,6 +195,7 @@ impl Observations {
             Starting => Some(format!("{}: nothing was read yet", report.watch)),
             Stale { why } | Limited { why } => Some(format!("{}: {why}", report.watch)),
         });
+        let stretch = self.pace.stretch.as_ref();
         Sources {
             hooks_listed,
             inventory_age_seconds: self.inventory_age(now).map(|age| age.as_secs_f64()),
@@ -199,6 +203,11 @@ impl Observations {
             scrapes: self.servers.views(&self.history, now),
             api_servers_trouble: self.unlisted_api_servers.clone(),
             node_leases: self.servers.node_leases.view(now),
+            probes: ProbeView {
+                targets: self.pace.targets,
+                late_seconds: stretch.map_or(0.0, |stretch| stretch.late.as_secs_f64()),
+                late: stretch.map(Stretch::sentences).unwrap_or_default(),
+            },
             self_doubt,
         }
     }

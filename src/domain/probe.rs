@@ -324,6 +324,9 @@ pub struct ProbeReport {
     pub outcome: ProbeOutcome,
     /// Certificates seen on the way.
     pub certificates: CertificateFacts,
+    /// Made for another hook of the same target: what it cost is counted there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shared: bool,
 }
 
 /// A probe that is not back yet although it is past 1 s or 2 s.

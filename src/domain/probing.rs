@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use super::history::{Slowest, Usual};
 use super::probe::{
-    Answer, CertificateFacts, Connection, Phase, ProbeOutcome, ProbeOverdue, ProbeReport, TlsFault,
+    Answer, CertificateFacts, Connection, Phase, ProbeLevel, ProbeOutcome, ProbeOverdue, ProbeReport,
+    TlsFault,
 };
 use super::row;
 use super::thresholds as t;
@@ -102,7 +103,10 @@ impl BackendMemory {
         if report.outcome.is_alive() {
             self.slowest.take(report.started + report.took, report.took);
         }
-        if report.outcome.is_alive() && !self.is_slow(report.took) {
+        // What a request usually takes is not learnt from a handshake that another hook's probe made.
+        let partial = report.shared && report.level == ProbeLevel::Handshake;
+        let partial = partial && self.fresh.iter().any(|known| known.level > ProbeLevel::Handshake);
+        if report.outcome.is_alive() && !self.is_slow(report.took) && !partial {
             self.usual.learn(Some(report.took.as_secs_f64()));
         }
         // An attempt that was never made is neither a failure nor an answer among others.
@@ -251,7 +255,7 @@ impl BackendMemory {
 
 impl ProbeOutcome {
     /// Whether it speaks for a hook that works. An HTTP error given to a review does not.
-    fn is_healthy(&self) -> bool {
+    pub(super) fn is_healthy(&self) -> bool {
         self.is_alive() && !matches!(self.mechanism(), Some((Cause::Erroring, _)))
     }
 
@@ -333,7 +337,7 @@ impl TlsFault {
 mod tests {
     use super::*;
     use crate::domain::hook::{Backend, BackendAddress, BackendPath, HookId, HookKind};
-    use crate::domain::probe::{Phases, ProbeLevel};
+    use crate::domain::probe::Phases;
 
     fn at(ms: u64) -> Time {
         Time::from_unix_millis(1_000_000 + ms)
@@ -361,6 +365,7 @@ mod tests {
             phases: Phases::default(),
             outcome,
             certificates: CertificateFacts::default(),
+            shared: false,
         }
     }
 

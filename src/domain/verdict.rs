@@ -161,8 +161,21 @@ pub struct Sources {
     pub api_servers_trouble: Option<String>,
     /// The nodes' heartbeats.
     pub node_leases: NodeLeasesView,
+    /// Whether probes come as often as they should.
+    pub probes: ProbeView,
     /// True when every probe fails at once and nothing shows that the fault is not ours.
     pub self_doubt: bool,
+}
+
+/// How probes keep up, as a person sees it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ProbeView {
+    /// Backends that are probed, each as webhooks with the same server name and trust meet it.
+    pub targets: usize,
+    /// How late the probe is that waits longest for its turn within the budget; 0 while all are on time.
+    pub late_seconds: f64,
+    /// Which budget is used up and what that means, as sentences.
+    pub late: Vec<String>,
 }
 
 /// One API-server replica (or address) as a person sees it.

@@ -28,6 +28,7 @@ use super::inventory::{Inventory, InventoryHealth, Problem, WatchReport};
 use super::leadership::{ReplicaReport, ReplicaView};
 use super::observations::{Observations, Sick};
 use super::probe::CertificateFacts;
+use super::schedule::{ProbePace, Stretch};
 use super::snapshot::{Operation, Scrape, ScrapeFailure};
 use super::thresholds as t;
 use super::time::Time;
@@ -101,6 +102,7 @@ impl Watchdog {
                     memory.overdue(*overdue);
                 }
             }
+            Event::ProbePace(pace) => return self.take_pace(pace),
             Event::CanaryWritten(report) => seen.take_canary(report),
             Event::CanaryOverdue(overdue) => seen.canaries.overdue(&overdue),
             Event::Fence(proof) => return self.take_fence(proof),
@@ -160,6 +162,14 @@ impl Watchdog {
         let news = self.seen.servers.get(&target).failed(failure);
         let failure = Some(why);
         tell(news, || Change::Scrape { target, failure })
+    }
+
+    fn take_pace(&mut self, pace: ProbePace) -> Vec<Effect> {
+        let said = pace.stretch.as_ref().map(Stretch::sentences).unwrap_or_default();
+        let before = std::mem::replace(&mut self.seen.pace, pace);
+        tell(before.stretch.is_some() == said.is_empty(), || {
+            Change::ProbePace(said)
+        })
     }
 
     fn take_fence(&mut self, proof: Proof) -> Vec<Effect> {

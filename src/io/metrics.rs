@@ -59,6 +59,8 @@ pub struct Metrics {
     inventory_current: Gauge,
     inventory_problems: Gauge,
     self_doubt: Gauge,
+    probe_targets: Gauge,
+    probes_late: Gauge,
     breaker_mode: GaugeVec,
     breaker: breaker::BreakerMetrics,
     assessed_at: Gauge,
@@ -128,6 +130,14 @@ impl Metrics {
                 "Objects in the cluster that could not be made sense of; the API lists them.",
             )?,
             self_doubt: make.gauge("self_doubt", "1 while every probe fails and the fault may be our own.")?,
+            probe_targets: make.gauge(
+                "probe_targets",
+                "Backends that are probed, each as hooks with the same server name and trust meet it.",
+            )?,
+            probes_late: make.gauge(
+                "probes_late_seconds",
+                "How late the probe is that waits longest for its turn within the budget of probes; 0 while all are on time.",
+            )?,
             breaker_mode: make.gauges(
                 "breaker_mode",
                 "1 for what is done about a culprit now, 0 for the others.",
@@ -305,6 +315,9 @@ impl Metrics {
         self.inventory_problems.set(assessment.problems.len() as f64);
         self.self_doubt
             .set(as_number(u8::from(assessment.sources.self_doubt)));
+        let probes = &assessment.sources.probes;
+        self.probe_targets.set(probes.targets as f64);
+        self.probes_late.set(probes.late_seconds);
         for mode in AutoBreak::ALL {
             let now = as_number(u8::from(assessment.breaker.effective == mode));
             self.breaker_mode.with_label_values(&[mode.as_str()]).set(now);

@@ -33,11 +33,13 @@ pub use review::ReviewSubject;
 pub use review::answer::check_answer;
 
 use super::Clock;
-use crate::domain::hook::{Backend, Hook, HookId};
+use crate::domain::hook::{Backend, Hook, ProbeTarget};
 use crate::domain::probe::{
     Answer, CertificateFacts, Connection, Phase, Phases, ProbeLevel, ProbeOutcome, ProbeOverdue, ProbeReport,
     TlsFault,
 };
+use crate::domain::schedule::Ask;
+use crate::domain::time::Time;
 
 use dial::{Dial, Patience};
 use exchange::{Link, Reply};
@@ -137,6 +139,20 @@ impl ProbeRequest {
     }
 }
 
+/// What is known of a probe before it is back.
+#[derive(Debug)]
+pub enum ProbeNews {
+    /// It is late.
+    Overdue(ProbeOverdue),
+    /// Its handshake is done, as if no more had been asked for.
+    Shaken(Box<ProbeReport>),
+}
+
+/// What a probe of the hook asks, in such a form that equal forms are one request.
+pub fn ask_of(hook: &Hook, level: ProbeLevel, subject: &ReviewSubject) -> Ask {
+    plan::ask_of(hook, level, subject)
+}
+
 /// Probes backends. One for the whole daemon; how many probes run at once is the caller's business.
 pub struct Prober {
     trust: TrustStore,
@@ -152,6 +168,53 @@ impl fmt::Debug for Prober {
             .field("limits", &self.limits)
             .field("kept", &self.pool.len())
             .finish_non_exhaustive()
+    }
+}
+
+/// An attempt under way.
+struct Underway {
+    request: ProbeRequest,
+    started: Time,
+    began: Instant,
+    progress: Progress,
+    sighting: Arc<Sighting>,
+    ca_not_after: Option<Time>,
+}
+
+impl Underway {
+    fn overdue(&self) -> ProbeOverdue {
+        ProbeOverdue {
+            hook: self.request.hook.id.clone(),
+            backend: self.request.backend.clone(),
+            connection: self.request.connection,
+            started: self.started,
+            waiting: self.began.elapsed(),
+            phase: self.request.tells(self.progress.phase()),
+        }
+    }
+
+    fn report(&self, phases: Phases, outcome: ProbeOutcome) -> ProbeReport {
+        let withheld = matches!(
+            outcome,
+            ProbeOutcome::TimedOut {
+                phase: Phase::Withheld
+            }
+        );
+        ProbeReport {
+            hook: self.request.hook.id.clone(),
+            backend: self.request.backend.clone(),
+            level: self.request.level,
+            connection: self.request.connection,
+            started: self.started,
+            took: self.began.elapsed(),
+            phases: if withheld { Phases::default() } else { phases },
+            outcome,
+            certificates: CertificateFacts {
+                served_not_after: self.sighting.not_after().filter(|_| !withheld),
+                ca_not_after: self.ca_not_after,
+            },
+            shared: false,
+        }
     }
 }
 
@@ -171,94 +234,93 @@ impl Prober {
         })
     }
 
-    /// Makes one attempt. `on_overdue` hears of it at each mark of [`Limits::overdue`] that passes before
-    /// the attempt ends. Dropping the future ends the attempt.
-    pub async fn probe(
-        &self,
-        request: ProbeRequest,
-        mut on_overdue: impl FnMut(ProbeOverdue),
-    ) -> ProbeReport {
-        let started = (self.clock)();
-        let began = Instant::now();
-        let progress = Progress::default();
-        let sighting = Arc::new(Sighting::default());
-        let mut certificates = CertificateFacts::default();
-
-        let planned = Plan::new(&request, self.limits.beside_api_server, &self.uids, started);
+    /// Makes one attempt. `on_news` hears of it at each mark of [`Limits::overdue`] that passes before the attempt ends,
+    /// and when the handshake of a fresh one is done and there is something to ask. Dropping the future ends the attempt.
+    pub async fn probe(&self, request: ProbeRequest, on_news: impl FnMut(ProbeNews)) -> ProbeReport {
+        let mut attempt = Underway {
+            request,
+            started: (self.clock)(),
+            began: Instant::now(),
+            progress: Progress::default(),
+            sighting: Arc::default(),
+            ca_not_after: None,
+        };
+        let request = &attempt.request;
+        let planned = Plan::new(
+            request,
+            self.limits.beside_api_server,
+            &self.uids,
+            attempt.started,
+        );
         let outcome = match planned {
             Err(why) => ProbeOutcome::NotProbed { why },
             Ok(plan) => {
-                let trust = match plan.terms.insecure {
-                    true => Trust::Anything,
-                    false => self.trust.of(&plan.terms.ca_bundle, plan.service),
+                let trust = if plan.target.terms.insecure {
+                    Trust::Anything
+                } else {
+                    self.trust.of(&plan.target.terms.ca_bundle, plan.service)
                 };
-                certificates.ca_not_after = trust.ends();
-                let limit = request.deadline.min(self.limits.longest);
-                let attempt = async {
-                    let outcome = self.attempt(&request, plan, trust, &progress, &sighting).await;
-                    if request.withholds(&outcome) {
-                        // When it failed would tell how it failed.
-                        pending().await
-                    }
-                    outcome
-                };
-                let attempt = timeout(limit, attempt);
-                tokio::pin!(attempt);
-                let mut marks = self.limits.overdue.into_iter().peekable();
-                let ended = loop {
-                    let Some(mark) = marks.peek().copied() else {
-                        break attempt.await;
-                    };
-                    tokio::select! {
-                        biased;
-                        ended = &mut attempt => break ended,
-                        () = sleep(mark.saturating_sub(began.elapsed())) => {
-                            marks.next();
-                            on_overdue(ProbeOverdue {
-                                hook: request.hook.id.clone(),
-                                backend: request.backend.clone(),
-                                connection: request.connection,
-                                started,
-                                waiting: began.elapsed(),
-                                phase: request.tells(progress.phase()),
-                            });
-                        }
-                    }
-                };
-                ended.unwrap_or_else(|_| ProbeOutcome::TimedOut {
-                    phase: request.tells(progress.phase()),
-                })
+                attempt.ca_not_after = trust.ends();
+                self.follow(&attempt, plan, trust, on_news).await
             }
         };
-        let phases = progress.finish();
-        let withheld = matches!(
-            outcome,
-            ProbeOutcome::TimedOut {
-                phase: Phase::Withheld
+        attempt.report(attempt.progress.finish(), outcome)
+    }
+
+    /// Sees an attempt to its end, and tells of it meanwhile.
+    async fn follow(
+        &self,
+        attempt: &Underway,
+        plan: Plan,
+        trust: Trust,
+        mut on_news: impl FnMut(ProbeNews),
+    ) -> ProbeOutcome {
+        let progress = &attempt.progress;
+        let limit = attempt.request.deadline.min(self.limits.longest);
+        let making = async {
+            let making = self.attempt(&attempt.request, plan, trust, progress, &attempt.sighting);
+            let outcome = making.await;
+            if attempt.request.withholds(&outcome) {
+                // When it failed would tell how it failed.
+                pending().await
             }
-        );
-        certificates.served_not_after = sighting.not_after().filter(|_| !withheld);
-        ProbeReport {
-            hook: request.hook.id.clone(),
-            backend: request.backend,
-            level: request.level,
-            connection: request.connection,
-            started,
-            took: began.elapsed(),
-            phases: if withheld { Phases::default() } else { phases },
-            outcome,
-            certificates,
-        }
+            outcome
+        };
+        let making = timeout(limit, making);
+        tokio::pin!(making);
+        let mut marks = self.limits.overdue.into_iter().peekable();
+        let mut tells = attempt.request.connection == Connection::Fresh;
+        let ended = loop {
+            let mark = marks
+                .peek()
+                .map(|mark| mark.saturating_sub(attempt.began.elapsed()));
+            tokio::select! {
+                biased;
+                ended = &mut making => break ended,
+                () = progress.shaken(), if tells => {
+                    tells = false;
+                    let outcome = ProbeOutcome::Answered(Answer::Handshake);
+                    let shaken = attempt.report(progress.so_far(), outcome);
+                    on_news(ProbeNews::Shaken(Box::new(shaken)));
+                }
+                () = sleep(mark.unwrap_or_default()), if mark.is_some() => {
+                    marks.next();
+                    on_news(ProbeNews::Overdue(attempt.overdue()));
+                }
+            }
+        };
+        let phase = attempt.request.tells(progress.phase());
+        ended.unwrap_or(ProbeOutcome::TimedOut { phase })
     }
 
-    /// Closes the connection kept to a backend that is gone, if there is one.
-    pub fn forget(&self, hook: &HookId, backend: &Backend) {
-        self.pool.forget(hook, backend);
+    /// Closes the connection kept to a target that is gone, if there is one.
+    pub fn forget(&self, target: &ProbeTarget) {
+        self.pool.forget(target);
     }
 
-    /// Whether a connection to the backend is kept idle now.
-    pub fn keeps(&self, hook: &HookId, backend: &Backend) -> bool {
-        self.pool.holds(hook, backend)
+    /// Whether a connection to the target is kept idle now.
+    pub fn keeps(&self, target: &ProbeTarget) -> bool {
+        self.pool.holds(target)
     }
 
     /// How many connections are kept idle now.
@@ -274,10 +336,9 @@ impl Prober {
         progress: &Progress,
         sighting: &Arc<Sighting>,
     ) -> ProbeOutcome {
-        let (hook, backend) = (&request.hook.id, &request.backend);
         if request.connection == Connection::Kept
             && let Some(again) = plan.message.request()
-            && let Some(mut kept) = self.pool.take(hook, backend, &plan.terms)
+            && let Some(mut kept) = self.pool.take(&plan.target)
         {
             sighting.set_not_after(kept.not_after);
             match kept.link.exchange(again, progress).await {
@@ -295,7 +356,10 @@ impl Prober {
                 why: "it has left, and no connection to it is kept".to_owned(),
             };
         }
-        match self.fresh(backend, plan, trust, progress, sighting).await {
+        match self
+            .fresh(&request.backend, plan, trust, progress, sighting)
+            .await
+        {
             Ok((_, None)) => ProbeOutcome::Answered(Answer::Handshake),
             Ok((plan, Some((kept, reply)))) => self.settle(request, plan, kept, reply),
             Err(outcome) => outcome,
@@ -327,6 +391,7 @@ impl Prober {
             },
         };
         let stream = dial.open(progress, sighting).await?;
+        progress.shake();
         let Some(request) = plan.message.request() else {
             exchange::hang_up(stream);
             return Ok((plan, None));
@@ -343,8 +408,7 @@ impl Prober {
         let whole = reply.body.is_some();
         let answer = plan.message.judge(reply);
         if request.connection == Connection::Kept && whole {
-            self.pool
-                .put(&request.hook.id, &request.backend, plan.terms, kept);
+            self.pool.put(plan.target, kept);
         } else {
             kept.link.close();
         }

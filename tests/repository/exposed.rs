@@ -151,6 +151,7 @@ fn exposition() -> String {
         },
         outcome: ProbeOutcome::TimedOut { phase: Phase::Tls },
         certificates: CertificateFacts::default(),
+        shared: false,
     });
     metrics.canary_written(&CanaryReport {
         target: CanaryTarget::KubeSystem,

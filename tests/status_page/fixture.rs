@@ -208,6 +208,7 @@ fn probe(past: &mut Past, verdict: &Verdict, now: Time, bad: bool) {
                 false => ProbeOutcome::ClientCertificateWanted,
             },
             certificates: CertificateFacts::default(),
+            shared: false,
         };
         past.observed(&Event::Probed(Box::new(report)), now);
     }

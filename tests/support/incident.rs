@@ -274,6 +274,7 @@ impl Incident {
             phases: Phases::default(),
             outcome,
             certificates: CertificateFacts::default(),
+            shared: false,
         };
         events.push((started + took, Event::Probed(Box::new(report))));
     }

@@ -170,7 +170,7 @@ pub fn config(kubeconfig: &Path, rung: Rung) -> Config {
     config.auto_break = AutoBreak::On;
     // With a shield permitted as well it would come first.
     config.breaker.fallback.rungs = [rung].into();
-    config.probes.interval = config.probes.alert_interval;
+    config.probes.rates.interval = config.probes.rates.alert_interval;
     config.canaries.interval = config.canaries.alert_interval;
     config.scrapes.interval = config.scrapes.alert_interval;
     config

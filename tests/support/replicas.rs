@@ -104,7 +104,7 @@ pub fn config(kubeconfig: &Path, term: u64) -> Config {
     };
     let mut config = Config::parse("", &arguments).expect("a configuration");
     config.leadership.term = Duration::from_secs(term);
-    config.probes.interval = config.probes.alert_interval;
+    config.probes.rates.interval = config.probes.rates.alert_interval;
     config.canaries.interval = config.canaries.alert_interval;
     config.scrapes.interval = config.scrapes.alert_interval;
     config

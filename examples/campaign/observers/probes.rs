@@ -246,6 +246,7 @@ fn announce(row: &Row, now: At, (met, reuse): (Met, bool), coming: &mut Coming) 
         },
         outcome: outcome(met.end),
         certificates: CertificateFacts::default(),
+        shared: false,
     };
     coming.plan(met.ended, Later::Event(Box::new(Event::Probed(Box::new(report)))));
 }

@@ -1,27 +1,22 @@
 //! The tasks that observe: probes, canaries and scrapes, each at its own pace.
 
-mod due;
 mod fence;
 mod leases;
+mod probes;
 mod turns;
 
-use std::collections::{HashMap, HashSet};
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, MissedTickBehavior, sleep_until};
+use tokio::time::{Instant, sleep_until};
 
-use crate::app::config::{CanaryConfig, Config, ProbeConfig, ScrapeConfig};
+use crate::app::config::{CanaryConfig, Config, ScrapeConfig};
 use crate::domain::canary::{CanaryOutcome, CanaryTarget};
 use crate::domain::fence::{Account, AutoBreak, Proof};
-use crate::domain::hook::{Backend, BackendPath, Hook, HookId};
 use crate::domain::inventory::{Inventory, InventoryHealth, WatchReport};
-use crate::domain::probe::{Connection as ConnectionUse, ProbeLevel};
-use crate::domain::thresholds::pooled_connection_idle;
 use crate::domain::watchdog::{Attention, Event};
 use crate::io::Clock;
 use crate::io::canary::Canaries;
@@ -29,14 +24,11 @@ use crate::io::client::Connection;
 use crate::io::fence::Fence;
 use crate::io::inventory::{InventoryWatch, View, WatchHealth, WatchState};
 use crate::io::node_leases::LeaseReader;
-use crate::io::probe::{Limits, ProbeRequest, Prober, ReviewSubject};
 use crate::io::scrape::{ScrapeLimits, ScrapeTarget, Scraper};
 use crate::io::telemetry::Tracer;
-use due::Due;
+use probes::Probes;
 use turns::Turns;
 
-/// How often the probes' schedule is looked at: the finest difference between two due times.
-const SCHEDULE: Duration = Duration::from_millis(100);
 /// Canaries of one target under way at once. While one hangs for a hook's whole timeout, the next ones see
 /// whether the hook is back.
 const CANARIES_AT_ONCE: usize = 3;
@@ -109,40 +101,9 @@ pub(super) fn spawn(
             tracer.clone(),
         ));
     }
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let limits = Limits {
-        beside_api_server: connection.is_beside_api_server(),
-        ..Limits::default()
-    };
-    let prober = Prober::new(provider, limits, Arc::clone(clock)).context("cannot probe")?;
-    let probes = Probes {
-        prober: Arc::new(prober),
-        config: config.probes.clone(),
-        subject: review_subject(&config.namespace),
-        events: events.clone(),
-        attention: attention.clone(),
-        inventory,
-        under_way: Arc::new(Semaphore::new(config.probes.concurrency)),
-        jitter: RandomState::new(),
-        schedule: HashMap::new(),
-        running: JoinSet::new(),
-        tracer: tracer.clone(),
-    };
+    let probes = Probes::new(config, connection, clock, events, (attention, inventory), tracer)?;
     tasks.spawn(probes.run());
     Ok(())
-}
-
-/// As whom reviews are made: the account that the daemon has in a cluster.
-fn review_subject(namespace: &str) -> ReviewSubject {
-    ReviewSubject {
-        namespace: namespace.to_owned(),
-        username: format!("system:serviceaccount:{namespace}:hookwatch"),
-        groups: vec![
-            "system:serviceaccounts".to_owned(),
-            format!("system:serviceaccounts:{namespace}"),
-            "system:authenticated".to_owned(),
-        ],
-    }
 }
 
 /// Hands every change of the inventory to the core, and to the probes' schedule.
@@ -339,162 +300,6 @@ async fn write_canaries(
         let lately = last_permitted.is_some_and(|at| at.elapsed() < NOT_PERMITTED);
         if !permitted && !lately {
             sleep_until(began + NOT_PERMITTED).await;
-        }
-    }
-}
-
-/// The schedule of all probes. Where something has begun to wait is looked at in that instant.
-struct Probes {
-    prober: Arc<Prober>,
-    config: ProbeConfig,
-    subject: ReviewSubject,
-    events: mpsc::Sender<Event>,
-    attention: watch::Receiver<Attention>,
-    inventory: watch::Receiver<Arc<Inventory>>,
-    /// One permit per probe under way.
-    under_way: Arc<Semaphore>,
-    jitter: RandomState,
-    schedule: HashMap<(HookId, Backend), Due>,
-    /// Owned here so that probes end with the task that starts them.
-    running: JoinSet<()>,
-    tracer: Tracer,
-}
-
-impl Probes {
-    async fn run(mut self) {
-        let mut tick = tokio::time::interval(SCHEDULE);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            tokio::select! {
-                _ = tick.tick() => {}
-                Ok(()) = self.attention.changed() => {}
-            }
-            while self.running.try_join_next().is_some() {}
-            if self.inventory.has_changed().unwrap_or(false) {
-                self.forget_the_gone();
-            }
-            self.start_what_is_due();
-        }
-    }
-
-    /// A backend that has left stays in the schedule for as long as the API server may hold on to its connections.
-    fn forget_the_gone(&mut self) {
-        let inventory = Arc::clone(&self.inventory.borrow_and_update());
-        let hooks: HashSet<&HookId> = inventory.hooks.iter().map(|hook| &hook.id).collect();
-        let mut there = HashSet::new();
-        for hook in &inventory.hooks {
-            for backend in hook.backends() {
-                if backend.path != BackendPath::ClusterIp || self.config.cluster_ip {
-                    there.insert((hook.id.clone(), backend));
-                }
-            }
-        }
-        let now = Instant::now();
-        for (key, due) in &mut self.schedule {
-            due.is_there(there.contains(key), now);
-        }
-        // Without its hook a backend has no name to be asked for.
-        self.drop_unless(|key, due| {
-            !due.has_left() || hooks.contains(&key.0) && key.1.path == BackendPath::Endpoint
-        });
-        for key in there {
-            let toss = self.jitter.hash_one(&key);
-            self.schedule.entry(key).or_insert_with(|| Due::new(now, toss));
-        }
-    }
-
-    fn drop_unless(&mut self, stays: impl Fn(&(HookId, Backend), &Due) -> bool) {
-        let prober = &self.prober;
-        self.schedule.retain(|key, due| {
-            let stays = stays(key, due);
-            if !stays {
-                prober.forget(&key.0, &key.1);
-            }
-            stays
-        });
-    }
-
-    /// Starts probes, the one that has been due for longest first: when hooks that hang hold most of the permits,
-    /// none of the others is passed over for good.
-    fn start_what_is_due(&mut self) {
-        let inventory = Arc::clone(&self.inventory.borrow());
-        let attention = self.attention.borrow().clone();
-        let now = Instant::now();
-        let prober = Arc::clone(&self.prober);
-        self.drop_unless(|(id, backend), due| {
-            !due.has_left()
-                || !due.is_over(now, pooled_connection_idle())
-                    && (due.under_way() || prober.keeps(id, backend))
-        });
-        let mut due_now: Vec<(Duration, &HookId, &Backend, ConnectionUse)> = Vec::new();
-        for ((id, backend), due) in &self.schedule {
-            let interval = if attention.hooks.contains(id) || due.has_left() {
-                self.config.alert_interval
-            } else {
-                self.config.interval
-            };
-            for connection in [ConnectionUse::Fresh, ConnectionUse::Kept] {
-                if due.has_left() && connection == ConnectionUse::Fresh {
-                    continue;
-                }
-                if let Some(late) = due.late(connection, now, interval) {
-                    due_now.push((late, id, backend, connection));
-                }
-            }
-        }
-        if due_now.is_empty() {
-            return;
-        }
-        due_now.sort_by_key(|(late, ..)| std::cmp::Reverse(*late));
-        let hooks: HashMap<&HookId, &Arc<Hook>> =
-            inventory.hooks.iter().map(|hook| (&hook.id, hook)).collect();
-        let due_now: Vec<_> = due_now
-            .into_iter()
-            .filter_map(|(_, id, backend, connection)| {
-                let hook = Arc::clone(hooks.get(id)?);
-                let level = self.config.level_of(id, hook.probe_level);
-                (level != ProbeLevel::Off).then(|| (hook, backend.clone(), connection, level))
-            })
-            .collect();
-        let scarce = self.config.concurrency / 2;
-        for (hook, backend, connection, level) in due_now {
-            let key = (hook.id.clone(), backend.clone());
-            let Some(due) = self.schedule.get_mut(&key) else {
-                continue;
-            };
-            // A second look at a backend that does not answer must not cost others their first.
-            if due.under_way() && self.under_way.available_permits() <= scarce {
-                continue;
-            }
-            // Without a permit it stays due.
-            let Ok(permit) = Arc::clone(&self.under_way).try_acquire_owned() else {
-                return;
-            };
-            let toss = self.jitter.hash_one((&key, connection, due.round)) % 1_000;
-            let token = due.start(connection, now, toss);
-            let span = self.tracer.probe(&hook.id, &backend);
-            let request = ProbeRequest {
-                traceparent: span.traceparent(),
-                deadline: hook.timeout,
-                hook,
-                backend,
-                level,
-                connection,
-                gone: due.has_left(),
-                review: Some(self.subject.clone()),
-            };
-            let (prober, events) = (Arc::clone(&self.prober), self.events.clone());
-            self.running.spawn(async move {
-                let late = events.clone();
-                let report = prober
-                    .probe(request, move |overdue| {
-                        let _ = late.try_send(Event::ProbeOverdue(Box::new(overdue)));
-                    })
-                    .await;
-                span.probed(&report);
-                let _ = events.send(Event::Probed(Box::new(report))).await;
-                drop((permit, token));
-            });
         }
     }
 }

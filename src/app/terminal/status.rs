@@ -191,6 +191,7 @@ fn report(conclusion: Conclusion, seen: &Seen, silent: Option<&str>, server: &st
     if let Some(why) = &seen.sources.api_servers_trouble {
         line(&format!("  API servers: {why}"));
     }
+    some(&seen.sources.probes.late, &mut line);
     if seen.sources.self_doubt {
         line("  Every probe fails at once, so the fault may be hookwatch's own.");
     }

@@ -13,6 +13,7 @@ use crate::domain::leadership::{ReplicaReport, ReplicaView, Role};
 use crate::domain::node_leases::LeaseReading;
 use crate::domain::probe::{ProbeOverdue, ProbeReport};
 use crate::domain::readiness::ReadyReport;
+use crate::domain::schedule::ProbePace;
 use crate::domain::snapshot::{Scrape, ScrapeFailure};
 use crate::domain::verdict::{Assessment, ControlPlane, Verdict};
 use crate::domain::vocabulary::{Cause, Health};
@@ -36,6 +37,8 @@ pub enum Event {
     Probed(Box<ProbeReport>),
     /// A probe that is late.
     ProbeOverdue(Box<ProbeOverdue>),
+    /// How probes keep up with their intervals; replaces what was known.
+    ProbePace(ProbePace),
     /// A canary that came back.
     CanaryWritten(CanaryReport),
     /// A canary that is late.
@@ -99,6 +102,9 @@ pub enum Change {
     Breaker(Breaker),
     /// The list of API-server replicas can be read again, or cannot be any more.
     ApiServers(Result<(), String>),
+    /// Probes begin to be late, for their budget is used up (with what is, as sentences), or are on time again (without
+    /// any).
+    ProbePace(Vec<String>),
     /// This daemon's place among its replicas changed.
     Replica {
         /// What it was; `None` at first.

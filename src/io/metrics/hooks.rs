@@ -94,7 +94,7 @@ impl HookMetrics {
             )?,
             probes: make.counters(
                 "probes_total",
-                "Finished probes by outcome.",
+                "Finished probes by outcome; one that hooks of the same backend share counts for each of them.",
                 &["kind", "configuration", "webhook", "connection", "outcome"],
             )?,
             probe_seconds: make.amounts(
@@ -104,7 +104,7 @@ impl HookMetrics {
             )?,
             probe_times: make.histograms(
                 "probe_duration_seconds",
-                "Time per probe, over all hooks.",
+                "Time per probe, over all hooks; a shared one counts once.",
                 &["connection"],
             )?,
             probe_phases: make.histograms(
@@ -125,6 +125,9 @@ impl HookMetrics {
         self.probe_seconds
             .with_label_values(&[hook[0], hook[1], hook[2], connection])
             .inc_by(took);
+        if report.shared {
+            return;
+        }
         self.probe_times.with_label_values(&[connection]).observe(took);
         if report.connection == Connection::Fresh {
             for phase in Phase::ALL {

@@ -155,6 +155,10 @@ pub(super) fn sources(assessment: &Assessment) -> Markup {
                         @if let Some(trouble) = &replica.trouble { ": " (Foreign(trouble)) }
                     }
                 }
+                @if !sources.probes.late.is_empty() {
+                    dt { "probes" }
+                    dd { ul { @for late in &sources.probes.late { li { (Foreign(late)) } } } }
+                }
                 @if sources.self_doubt {
                     dt { "doubt" }
                     dd { "Every probe fails at once, so the fault may be hookwatch's own." }

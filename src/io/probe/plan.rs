@@ -13,10 +13,10 @@ use rustls::pki_types::ServerName;
 
 use super::ProbeRequest;
 use super::exchange::{LONGEST_ANSWER, Reply};
-use super::kept::Terms;
-use super::review::{self, Review};
-use crate::domain::hook::{Aggregated, HookKind, OtherKind, Target};
+use super::review::{self, Review, ReviewSubject};
+use crate::domain::hook::{Hook, HookKind, ProbeTarget, Target};
 use crate::domain::probe::{Answer, Connection, ProbeLevel};
+use crate::domain::schedule::Ask;
 use crate::domain::time::Time;
 use crate::io::client::is_loopback;
 
@@ -34,8 +34,8 @@ pub(super) struct Plan {
     pub(super) server_name: ServerName<'static>,
     /// Whether the hook is backed by a Service.
     pub(super) service: bool,
-    /// What a connection for it is bound to.
-    pub(super) terms: Terms,
+    /// What is dialled, and how.
+    pub(super) target: ProbeTarget,
     /// What is asked.
     pub(super) message: Message,
 }
@@ -65,57 +65,61 @@ impl Plan {
         now: Time,
     ) -> Result<Self, String> {
         let hook = &request.hook;
-        let (name, authority, service) = match &hook.target {
+        let (name, service) = match &hook.target {
             Target::Invalid(why) => return Err(format!("the hook has no usable address: {why}")),
             Target::Service(target) if target.namespace == "default" && target.name == "kubernetes" => {
                 return Err(
                     "default/kubernetes is the API server itself, which it calls with credentials".into(),
                 );
             }
-            Target::Service(target) => {
-                let name = target.server_name();
-                let authority = format!("{name}:{}", target.port);
-                (name, authority, true)
-            }
+            Target::Service(target) => (target.server_name(), true),
             Target::Url(target) if !beside_api_server && is_loopback(&target.host) => {
                 return Err(format!(
                     "its url names {}, which is the API server's own host and another one from here",
                     target.host
                 ));
             }
-            Target::Url(target) => {
-                let host = if target.host.contains(':') {
-                    format!("[{}]", target.host)
-                } else {
-                    target.host.clone()
-                };
-                let authority = match target.port {
-                    443 => host,
-                    port => format!("{host}:{port}"),
-                };
-                (target.host.clone(), authority, false)
-            }
+            Target::Url(target) => (target.host.clone(), false),
         };
+        let terms = hook.connection_terms().ok_or("the hook has no usable address")?;
         let server_name = ServerName::try_from(name.clone())
             .map_err(|_| format!("{name:?} cannot be a name in a certificate"))?;
-        let mut message = message(request, &authority, uids, now)?;
+        let mut message = message(request, &terms.authority, uids, now)?;
         if let (Some(traceparent), Some(headers)) = (&request.traceparent, message.headers()) {
             headers.insert(TRACEPARENT, traceparent.clone());
         }
         Ok(Self {
             server_name,
             service,
-            terms: Terms {
-                authority,
-                ca_bundle: hook.ca_bundle.clone(),
-                insecure: matches!(
-                    &hook.other,
-                    Some(OtherKind::Aggregated(Aggregated { insecure: true, .. }))
-                ),
+            target: ProbeTarget {
+                backend: request.backend.clone(),
+                terms: terms.into(),
             },
             message,
         })
     }
+}
+
+/// What a probe of the hook asks, in such a form that equal forms are one request. The uid and the instant of a review,
+/// which differ each time, are left out.
+pub(super) fn ask_of(hook: &Hook, level: ProbeLevel, subject: &ReviewSubject) -> Ask {
+    let path = hook.url_path();
+    let request = match level {
+        ProbeLevel::Off | ProbeLevel::Handshake => String::new(),
+        // Their answers are not judged alike.
+        ProbeLevel::Http if hook.id.kind == HookKind::Aggregated => format!("GET {path} as a discovery"),
+        ProbeLevel::Http => format!("GET {path}"),
+        ProbeLevel::Review => match review::build(hook, subject, String::new(), Time::default()) {
+            Ok(review) => {
+                let (seconds, mutating) = (whole_seconds(hook.timeout), review.mutating);
+                let body = String::from_utf8_lossy(&review.body);
+                format!("POST {path} within {seconds} s, mutating: {mutating}, {body}")
+            }
+            Err(why) => format!("POST {path}: {why}"),
+        },
+    };
+    let request = request.into();
+    Ask { level, request }
 }
 
 fn message(request: &ProbeRequest, authority: &str, uids: &Uids, now: Time) -> Result<Message, String> {

@@ -5,13 +5,14 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::domain::probe::{Phase, Phases};
 
 /// The stop-watch of one probe.
 #[derive(Debug, Default)]
-pub(super) struct Progress(Mutex<Inner>);
+pub(super) struct Progress(Mutex<Inner>, Notify);
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -25,6 +26,25 @@ impl Progress {
         let mut inner = self.lock();
         inner.close();
         inner.current = Some((phase, Instant::now()));
+    }
+
+    /// Notes that a handshake is done.
+    pub(super) fn shake(&self) {
+        self.1.notify_one();
+    }
+
+    /// Resolves once for each handshake.
+    pub(super) async fn shaken(&self) {
+        self.1.notified().await;
+    }
+
+    /// The durations of the phases so far, that of the one under way included.
+    pub(super) fn so_far(&self) -> Phases {
+        let inner = self.lock();
+        let mut ended = Inner { ..*inner };
+        drop(inner);
+        ended.close();
+        ended.phases
     }
 
     /// Forgets what was measured: the attempt begins anew on another connection.

@@ -15,13 +15,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::domain::hook::{
-    Added, Backend, BackendAddress, BackendPath, FailurePolicy, Hook, HookId, HookKind, Rule, Scope,
-    Selector, ServiceState, ServiceTarget, Target, UrlTarget,
+    Added, Backend, BackendAddress, BackendPath, FailurePolicy, Hook, HookId, HookKind, ProbeTarget, Rule,
+    Scope, Selector, ServiceState, ServiceTarget, Target, UrlTarget,
 };
-use crate::domain::probe::{Connection, ProbeLevel, ProbeOverdue, ProbeReport};
+use crate::domain::probe::{Connection, ProbeLevel, ProbeReport};
 use crate::domain::time::Time;
 
-use super::{Limits, ProbeRequest, Prober, ReviewSubject};
+use super::{Limits, ProbeNews, ProbeRequest, Prober, ReviewSubject};
 
 /// The name every Service-backed hook here is called by.
 const NAME: &str = "hook.probe.svc";
@@ -117,6 +117,14 @@ fn endpoint(address: SocketAddr) -> Backend {
     }
 }
 
+/// What a request's connection is kept for.
+fn target(request: &ProbeRequest) -> ProbeTarget {
+    ProbeTarget {
+        backend: request.backend.clone(),
+        terms: request.hook.connection_terms().expect("terms").into(),
+    }
+}
+
 fn request(hook: Hook, address: SocketAddr, level: ProbeLevel) -> ProbeRequest {
     ProbeRequest {
         hook: Arc::new(hook),
@@ -132,7 +140,7 @@ fn request(hook: Hook, address: SocketAddr, level: ProbeLevel) -> ProbeRequest {
 
 /// Runs a probe to its end. That it ends in time is itself the property under test in many places.
 async fn run(prober: &Prober, request: ProbeRequest) -> ProbeReport {
-    let ignore = |_: ProbeOverdue| {};
+    let ignore = |_: ProbeNews| {};
     tokio::time::timeout(3 * AMPLE, prober.probe(request, ignore))
         .await
         .expect("a probe always ends")

@@ -228,6 +228,7 @@ mod tests {
                 phases: Phases::default(),
                 outcome: ProbeOutcome::Answered(Answer::Handshake),
                 certificates: CertificateFacts::default(),
+                shared: false,
             });
         }
         let shown = Shown {

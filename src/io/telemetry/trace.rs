@@ -86,16 +86,23 @@ impl Tracer {
         })))
     }
 
-    /// Begins the span of a probe.
-    pub fn probe(&self, hook: &HookId, backend: &Backend) -> Observation {
+    /// Begins the span of a probe that these hooks share; it names the first.
+    pub fn probe<'a>(
+        &self,
+        hooks: impl Iterator<Item = &'a HookId> + Clone,
+        backend: &Backend,
+    ) -> Observation {
+        let Some(first) = hooks.clone().next() else {
+            return Observation::default();
+        };
         self.observe("probe", |state, span| {
-            if span.is_sampled() {
+            for hook in hooks.filter(|_| span.is_sampled()) {
                 let probes = state.probes.entry(hook.clone()).or_default();
                 probes.truncate(LINKS - 1);
                 probes.push_front(span.clone());
             }
         })
-        .of_probe(hook, backend)
+        .of_probe(first, backend)
     }
 
     /// Begins the span of a canary.

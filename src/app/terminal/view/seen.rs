@@ -155,8 +155,18 @@ pub struct Sources {
     pub hooks_listed: bool,
     /// Why it is not known which API servers there are.
     pub api_servers_trouble: Option<Text>,
+    /// Whether probes come as often as they should.
+    pub probes: ProbesSeen,
     /// Every probe fails at once.
     pub self_doubt: bool,
+}
+
+/// How probes keep up.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[serde(default)]
+pub struct ProbesSeen {
+    /// What is used up and what that means; nothing while all are on time.
+    pub late: Vec<Text>,
 }
 
 /// What is done about a culprit.

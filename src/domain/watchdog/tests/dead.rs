@@ -124,6 +124,7 @@ impl Watched {
             phases: Phases::default(),
             outcome: alive(),
             certificates: CertificateFacts::default(),
+            shared: false,
         };
         self.incident.event(ms, Event::Probed(Box::new(report)));
     }

@@ -28,6 +28,7 @@ impl Incident {
             phases: Phases::default(),
             outcome,
             certificates: CertificateFacts::default(),
+            shared: false,
         };
         self.event(ms + took, Event::Probed(Box::new(report)));
     }

@@ -6,8 +6,8 @@ use tokio::net::{TcpSocket, TcpStream};
 
 use super::server::{Authority, Server};
 use super::{AMPLE, SCANT, endpoint, hook, prober, prober_with, request, run};
-use crate::domain::probe::{Connection, Phase, ProbeLevel, ProbeOutcome, ProbeOverdue};
-use crate::io::probe::Limits;
+use crate::domain::probe::{Answer, Connection, Phase, ProbeLevel, ProbeOutcome, ProbeOverdue};
+use crate::io::probe::{Limits, ProbeNews};
 
 /// A probe with a short deadline against `address`, which must end as timed out in `phase`.
 async fn times_out(bundle: &str, address: std::net::SocketAddr, phase: Phase) {
@@ -156,7 +156,11 @@ async fn an_overdue_probe_is_reported_once_at_each_mark() {
     let mut request = request(hook(&authority.pem()), server.address, ProbeLevel::Http);
     request.deadline = SCANT;
     let mut overdue: Vec<ProbeOverdue> = Vec::new();
-    let report = prober.probe(request, |late| overdue.push(late)).await;
+    let mut hear = |news| match news {
+        ProbeNews::Overdue(late) => overdue.push(late),
+        ProbeNews::Shaken(_) => {}
+    };
+    let report = prober.probe(request, &mut hear).await;
     assert_eq!(
         report.outcome,
         ProbeOutcome::TimedOut {
@@ -192,4 +196,29 @@ async fn a_quick_probe_is_never_overdue() {
     let request = request(hook(&authority.pem()), server.address, ProbeLevel::Handshake);
     let report = prober.probe(request, |late| panic!("{late:?}")).await;
     assert!(report.outcome.is_alive());
+}
+
+#[tokio::test]
+async fn a_handshake_is_told_of_while_the_answer_is_waited_for() {
+    let authority = Authority::new();
+    let server = Server::tls(authority.leaf().config(), |conversation, _| {
+        conversation.stay_silent()
+    })
+    .await;
+    let mut request = request(hook(&authority.pem()), server.address, ProbeLevel::Http);
+    request.deadline = SCANT;
+    let mut told = Vec::new();
+    let report = prober()
+        .probe(request, |news| {
+            if let ProbeNews::Shaken(report) = news {
+                told.push(report);
+            }
+        })
+        .await;
+    let phase = Phase::FirstByte;
+    assert_eq!(report.outcome, ProbeOutcome::TimedOut { phase });
+    assert_eq!(told.len(), 1);
+    assert_eq!(told[0].outcome, ProbeOutcome::Answered(Answer::Handshake));
+    assert!(told[0].took < SCANT && told[0].phases.tls.is_some());
+    assert!(told[0].certificates.served_not_after.is_some());
 }

@@ -8,7 +8,7 @@ use super::server::{Authority, Server};
 use super::{SCANT, hook, prober_with, request};
 use crate::domain::hook::{BackendPath, Endpoint, Hook, ServiceState, Target};
 use crate::domain::probe::{Answer, CertificateFacts, Phase, Phases, ProbeLevel, ProbeOutcome, ProbeReport};
-use crate::io::probe::{Limits, ProbeRequest};
+use crate::io::probe::{Limits, ProbeNews, ProbeRequest};
 
 /// Who lists the address of the probe.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -57,7 +57,11 @@ async fn seen(mut request: ProbeRequest) -> (ProbeReport, Vec<Phase>) {
     };
     let mut late = Vec::new();
     let report = prober_with(limits)
-        .probe(request, |overdue| late.push(overdue.phase))
+        .probe(request, |news| {
+            if let ProbeNews::Overdue(overdue) = news {
+                late.push(overdue.phase);
+            }
+        })
         .await;
     (report, late)
 }

@@ -75,6 +75,7 @@ fn report(started: Time, took: Duration, phases: Phases, outcome: ProbeOutcome) 
         phases,
         outcome,
         certificates: CertificateFacts::default(),
+        shared: false,
     }
 }
 
@@ -117,7 +118,7 @@ fn says<'a>(span: &'a SpanData, key: &str) -> Option<&'a opentelemetry::Value> {
 #[test]
 fn off_everything_is_empty() {
     let tracer = Tracer::default();
-    let probe = tracer.probe(&hook("a"), &backend());
+    let probe = tracer.probe([&hook("a")].into_iter(), &backend());
     assert!(probe.0.is_none());
     assert_eq!(probe.traceparent(), None);
     assert_eq!(tracer.changed(&change("a", Health::Failing)), None);
@@ -128,7 +129,7 @@ fn off_everything_is_empty() {
 fn however_many_observations_there_are_a_trace_has_only_so_many() {
     let mut bench = Bench::new();
     for _ in 0..3 * MOST {
-        drop(bench.tracer.probe(&hook("a"), &backend()));
+        drop(bench.tracer.probe([&hook("a")].into_iter(), &backend()));
     }
     let mut children: HashMap<TraceId, usize> = HashMap::new();
     for probe in bench.ended("probe") {
@@ -159,8 +160,8 @@ fn a_change_ends_its_round_and_links_to_the_newest_probes_of_its_hook() {
     let mut bench = Bench::new();
     let mut newest = Vec::new();
     for _ in 0..3 * LINKS {
-        drop(bench.tracer.probe(&hook("b"), &backend()));
-        let probe = bench.tracer.probe(&hook("a"), &backend());
+        drop(bench.tracer.probe([&hook("b")].into_iter(), &backend()));
+        let probe = bench.tracer.probe([&hook("a")].into_iter(), &backend());
         newest.push(probe.traceparent().unwrap().to_str().unwrap()[36..52].to_owned());
     }
     let trace = bench.tracer.changed(&change("a", Health::Failing)).unwrap();
@@ -196,7 +197,7 @@ fn the_first_look_at_a_hook_that_is_well_is_no_news() {
 fn what_is_remembered_of_a_hook_goes_with_it() {
     let bench = Bench::new();
     for name in ["a", "b", "c"] {
-        drop(bench.tracer.probe(&hook(name), &backend()));
+        drop(bench.tracer.probe([&hook(name)].into_iter(), &backend()));
     }
     bench.tracer.keep_only(&BTreeSet::from([hook("b")]));
     let rounds = bench.tracer.0.as_ref().unwrap();
@@ -208,7 +209,7 @@ fn what_is_remembered_of_a_hook_goes_with_it() {
 fn phases_are_laid_end_to_end_up_to_the_end_of_the_probe() {
     let mut bench = Bench::new();
     let started = bench.now();
-    let probe = bench.tracer.probe(&hook("a"), &backend());
+    let probe = bench.tracer.probe([&hook("a")].into_iter(), &backend());
     let millis = Duration::from_millis;
     // 5 ms went to a kept connection that was closed; these are the phases of the one after it.
     let phases = Phases {
@@ -252,7 +253,7 @@ fn an_answer_that_nobody_can_use_is_an_error_of_the_probe_and_of_no_phase() {
         ..Phases::default()
     };
     let refused = ProbeOutcome::Answered(Answer::ReviewRefused { status: 500 });
-    let probe = bench.tracer.probe(&hook("a"), &backend());
+    let probe = bench.tracer.probe([&hook("a")].into_iter(), &backend());
     probe.probed(&report(bench.now(), Duration::from_millis(1), phases, refused));
     let all = bench.waiting.take();
     assert!(matches!(all[0].status, opentelemetry::trace::Status::Unset));

@@ -1,0 +1,218 @@
+//! Making the probes that the schedule wants, and telling the core what they saw.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
+
+use crate::app::config::{Config, ProbeConfig};
+use crate::domain::inventory::Inventory;
+use crate::domain::probe::{ProbeLevel, ProbeOverdue, ProbeReport};
+use crate::domain::schedule::{Attempt, Room, Schedule};
+use crate::domain::watchdog::{Attention, Event};
+use crate::io::Clock;
+use crate::io::client::Connection;
+use crate::io::probe::{Limits, ProbeNews, ProbeRequest, Prober, ReviewSubject, ask_of};
+use crate::io::telemetry::Tracer;
+
+/// How often the schedule is looked at: the finest difference between two due times.
+const SCHEDULE: Duration = Duration::from_millis(100);
+/// News of probes that may wait. Past this, what a late probe says is lost, and one that is back waits.
+const NEWS: usize = 1_024;
+
+/// What a probe says of itself, by its number.
+#[derive(Debug)]
+enum News {
+    Overdue(ProbeOverdue),
+    Shaken(Box<ProbeReport>),
+    Finished(Box<ProbeReport>),
+}
+
+/// Makes all probes. Where something has begun to wait is looked at in that instant.
+pub(super) struct Probes {
+    prober: Arc<Prober>,
+    clock: Clock,
+    config: ProbeConfig,
+    subject: ReviewSubject,
+    events: mpsc::Sender<Event>,
+    attention: watch::Receiver<Attention>,
+    inventory: watch::Receiver<Arc<Inventory>>,
+    /// One permit per probe under way.
+    under_way: Arc<Semaphore>,
+    schedule: Schedule,
+    /// For the probes under way.
+    news: mpsc::Sender<(u64, News)>,
+    said: mpsc::Receiver<(u64, News)>,
+    /// Owned here so that probes end with the task that starts them.
+    running: JoinSet<()>,
+    tracer: Tracer,
+}
+
+impl Probes {
+    /// None is made yet.
+    ///
+    /// # Errors
+    /// When the TLS provider is of no use.
+    pub(super) fn new(
+        config: &Config,
+        connection: &Connection,
+        clock: &Clock,
+        events: &mpsc::Sender<Event>,
+        (attention, inventory): (&watch::Receiver<Attention>, watch::Receiver<Arc<Inventory>>),
+        tracer: &Tracer,
+    ) -> anyhow::Result<Self> {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let limits = Limits {
+            beside_api_server: connection.is_beside_api_server(),
+            ..Limits::default()
+        };
+        let prober = Prober::new(provider, limits, Arc::clone(clock)).context("cannot probe")?;
+        // Two replicas must not march in step either.
+        let seed = RandomState::new().hash_one("probes");
+        let (news, said) = mpsc::channel(NEWS);
+        Ok(Self {
+            prober: Arc::new(prober),
+            clock: Arc::clone(clock),
+            config: config.probes.clone(),
+            subject: review_subject(&config.namespace),
+            events: events.clone(),
+            attention: attention.clone(),
+            inventory,
+            under_way: Arc::new(Semaphore::new(config.probes.concurrency)),
+            schedule: Schedule::new(config.probes.rates, seed),
+            news,
+            said,
+            running: JoinSet::new(),
+            tracer: tracer.clone(),
+        })
+    }
+
+    /// Probes until nobody listens any more.
+    pub(super) async fn run(mut self) {
+        let mut tick = tokio::time::interval(SCHEDULE);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                Some((number, news)) = self.said.recv() => {
+                    self.tell(number, news).await;
+                    continue;
+                }
+                _ = tick.tick() => {}
+                Ok(()) = self.attention.changed() => {
+                    let hooks = self.attention.borrow_and_update().hooks.clone();
+                    self.schedule.attend(hooks);
+                }
+            }
+            while self.running.try_join_next().is_some() {}
+            if self.inventory.has_changed().unwrap_or(false) {
+                self.take_inventory();
+            }
+            self.start_what_is_due();
+            let now = (self.clock)();
+            if let Some(pace) = self.schedule.pace(now) {
+                // A core that is gone has no use for it.
+                let _ = self.events.send(Event::ProbePace(pace)).await;
+            }
+        }
+    }
+
+    fn take_inventory(&mut self) {
+        let inventory = Arc::clone(&self.inventory.borrow_and_update());
+        let asked = inventory.hooks.iter().map(|hook| {
+            let level = self.config.level_of(&hook.id, hook.probe_level);
+            let asks = (level != ProbeLevel::Off).then(|| ask_of(hook, level, &self.subject));
+            (Arc::clone(hook), asks)
+        });
+        let asked: Vec<_> = asked.collect();
+        let now = (self.clock)();
+        self.schedule.take_inventory(&asked, self.config.cluster_ip, now);
+    }
+
+    fn start_what_is_due(&mut self) {
+        let room = Room {
+            free: self.under_way.available_permits(),
+            scarce: self.config.concurrency / 2,
+        };
+        let prober = &self.prober;
+        let now = (self.clock)();
+        let due = self.schedule.start(room, |target| prober.keeps(target), now);
+        for target in self.schedule.dropped() {
+            self.prober.forget(&target);
+        }
+        for attempt in due {
+            self.begin(attempt);
+        }
+    }
+
+    fn begin(&mut self, attempt: Attempt) {
+        // There is room for each: nobody else takes permits.
+        let permit = Arc::clone(&self.under_way).try_acquire_owned().ok();
+        let Some(hook) = attempt.hooks.first().map(Arc::clone) else {
+            return;
+        };
+        let number = attempt.number;
+        let ids = attempt.hooks.iter().map(|hook| &hook.id);
+        let span = self.tracer.probe(ids, &attempt.target.backend);
+        let request = ProbeRequest {
+            traceparent: span.traceparent(),
+            deadline: attempt.deadline,
+            hook,
+            backend: attempt.target.backend.clone(),
+            level: attempt.ask.level,
+            connection: attempt.connection,
+            gone: attempt.gone,
+            review: Some(self.subject.clone()),
+        };
+        let (prober, news) = (Arc::clone(&self.prober), self.news.clone());
+        self.running.spawn(async move {
+            let early = news.clone();
+            let report = prober
+                .probe(request, move |said| {
+                    let said = match said {
+                        ProbeNews::Overdue(overdue) => News::Overdue(overdue),
+                        ProbeNews::Shaken(report) => News::Shaken(report),
+                    };
+                    let _ = early.try_send((number, said));
+                })
+                .await;
+            span.probed(&report);
+            let _ = news.send((number, News::Finished(Box::new(report)))).await;
+            drop(permit);
+        });
+    }
+
+    /// Tells the core, for each hook that it is news of.
+    async fn tell(&mut self, number: u64, news: News) {
+        let now = (self.clock)();
+        let reports = match news {
+            News::Overdue(overdue) => {
+                for overdue in self.schedule.overdue(number, &overdue, now) {
+                    let _ = self.events.send(Event::ProbeOverdue(Box::new(overdue))).await;
+                }
+                return;
+            }
+            News::Shaken(report) => self.schedule.shaken(number, &report),
+            News::Finished(report) => self.schedule.finished(number, &report, now),
+        };
+        for report in reports {
+            let _ = self.events.send(Event::Probed(Box::new(report))).await;
+        }
+    }
+}
+
+/// As whom reviews are made: the account that the daemon has in a cluster.
+fn review_subject(namespace: &str) -> ReviewSubject {
+    ReviewSubject {
+        namespace: namespace.to_owned(),
+        username: format!("system:serviceaccount:{namespace}:hookwatch"),
+        groups: vec![
+            "system:serviceaccounts".to_owned(),
+            format!("system:serviceaccounts:{namespace}"),
+            "system:authenticated".to_owned(),
+        ],
+    }
+}

@@ -1,0 +1,164 @@
+//! Bad input: however much there is to ask, so many probes and no more, and the rest on time.
+
+use super::*;
+
+/// The longest between two fresh probes of a Service's first endpoint.
+fn longest_gap(sim: &Sim, service: usize) -> Duration {
+    let backend = BackendAddress::Socket(address(service, 0));
+    let fresh = sim.made.iter().filter(|(_, attempt)| {
+        attempt.connection == Connection::Fresh && attempt.target.backend.address == backend
+    });
+    let at: Vec<Time> = fresh.map(|(at, _)| *at).collect();
+    assert!(at.len() > 1, "service {service} was hardly probed");
+    at.windows(2)
+        .map(|pair| pair[1].since(pair[0]))
+        .max()
+        .expect("two")
+}
+
+/// The most probes that began within one second.
+fn most_in_a_second(sim: &Sim) -> usize {
+    let at: Vec<Time> = sim.made.iter().map(|(at, _)| *at).collect();
+    let within = |from: &Time| {
+        at.iter()
+            .filter(|known| **known >= *from && known.since(*from) < s(1))
+            .count()
+    };
+    at.iter().map(within).max().unwrap_or_default()
+}
+
+fn stretches(sim: &Sim) -> Vec<&Stretch> {
+    sim.paces
+        .iter()
+        .filter_map(|pace| pace.stretch.as_ref())
+        .collect()
+}
+
+#[test]
+fn two_thousand_bundles_at_one_backend_share_its_budget_and_others_are_on_time() {
+    let mut hooks: Vec<Hook> = (0..2_000).map(|nth| hook(nth, 0, "/", 0..1)).collect();
+    for (nth, hook) in hooks.iter_mut().enumerate() {
+        hook.ca_bundle = format!("bundle {nth}").into_bytes().into();
+    }
+    hooks.extend((1..20).map(|service| hook(2_000 + service, service, "/", 0..1)));
+    let mut sim = Sim::new(hooks, 1);
+    sim.run(s(60));
+    let crowded = sim
+        .made
+        .iter()
+        .filter(|(_, attempt)| attempt.target.backend.address == BackendAddress::Socket(address(0, 0)));
+    assert!(crowded.count() <= 2 * 60 + 2);
+    assert!((1..20).all(|service| longest_gap(&sim, service) <= ms(5_100)));
+    let said = stretches(&sim);
+    let last = said.last().expect("it is said");
+    assert!(
+        !last.total && last.backends.len() == 1 && last.more == 0,
+        "{last:?}"
+    );
+    assert!(
+        last.sentences()[0].contains("endpoint 10.0.0.0:8443"),
+        "{:?}",
+        last.sentences()
+    );
+}
+
+#[test]
+fn a_service_with_a_thousand_endpoints_waits_for_itself() {
+    let mut hooks = vec![hook(0, 0, "/", 0..1_000)];
+    hooks.extend((1..40).map(|service| hook(service, service, "/", 0..3)));
+    let mut sim = Sim::new(hooks, 2);
+    sim.run(s(60));
+    assert!(most_in_a_second(&sim) <= 250, "{}", most_in_a_second(&sim));
+    sim.made
+        .retain(|(at, _)| *at >= Time::from_unix_millis(1_010_000));
+    assert!((1..40).all(|service| longest_gap(&sim, service) <= ms(5_500)));
+    assert!(stretches(&sim).last().is_some_and(|stretch| stretch.total));
+}
+
+#[test]
+fn endpoints_that_change_a_hundred_times_a_second_cost_others_nothing() {
+    let others = || (1..40).map(|service| hook(service, service, "/", 0..3));
+    let mut sim = Sim::new(others().collect(), 3);
+    sim.run(s(20));
+    sim.made.clear();
+    // A tick sees ten changes at once.
+    for round in 0..250 {
+        let mut hooks = vec![hook(0, 0, "/", round * 10..round * 10 + 10)];
+        hooks.extend(others());
+        sim.take(hooks);
+        sim.step();
+        // The pool of kept connections bounds what is asked of those that left.
+        let left = sim
+            .schedule
+            .targets
+            .values()
+            .filter(|target| target.has_left())
+            .count();
+        assert!(left <= 10 * 900, "{left}");
+    }
+    assert!(most_in_a_second(&sim) <= 250, "{}", most_in_a_second(&sim));
+    assert!((1..40).all(|service| longest_gap(&sim, service) <= ms(5_500)));
+}
+
+#[test]
+fn hooks_in_trouble_come_first_and_the_rest_still_gets_its_turn() {
+    let hooks = (0..250)
+        .map(|service| hook(service, service, "/", 0..4))
+        .collect();
+    let mut sim = Sim::new(hooks, 4);
+    sim.run(s(30));
+    sim.attend(0..10);
+    sim.made.clear();
+    sim.run(s(40));
+    assert!((0..10).all(|service| longest_gap(&sim, service) <= ms(1_600)));
+    assert!((10..150).all(|service| longest_gap(&sim, service) <= s(30)));
+    assert!(most_in_a_second(&sim) <= 250);
+}
+
+#[test]
+fn that_probes_are_late_is_said_once_and_so_is_that_they_are_on_time_again() {
+    let many = (0..250)
+        .map(|service| hook(service, service, "/", 0..4))
+        .collect();
+    let mut sim = Sim::new(many, 5);
+    sim.run(s(30));
+    sim.take(vec![hook(0, 0, "/", 0..1)]);
+    sim.run(s(60));
+    let late = sim.paces.iter().map(|pace| pace.stretch.is_some());
+    let mut turns: Vec<bool> = late.collect();
+    turns.dedup();
+    assert_eq!(turns.iter().filter(|late| **late).count(), 1, "{turns:?}");
+    assert_eq!(turns.last(), Some(&false));
+    let known = sim.paces.last().map(|pace| pace.targets);
+    assert_eq!(known, Some(sim.schedule.len()));
+}
+
+#[test]
+fn one_broken_of_a_thousand_is_found_as_soon_as_alone() {
+    let found = |count: usize, seed: u64| {
+        let hooks = (0..count)
+            .map(|nth| hook(nth, nth % 40, &format!("/{}", nth % 5), 0..3))
+            .collect();
+        let mut sim = Sim::new(hooks, seed);
+        sim.run(s(6) + ms(seed * 170));
+        let broken = sim.hooks[0].backends()[0].clone();
+        sim.meeting(move |attempt, _| {
+            if attempt.target.backend == broken {
+                Meets::Refuses
+            } else {
+                Meets::Answers
+            }
+        });
+        sim.until_dead(0, s(15))
+    };
+    let quantiles = |count| {
+        let mut all: Vec<Duration> = (0..30).map(|seed| found(count, seed)).collect();
+        all.sort();
+        (all[15], all[28])
+    };
+    let (alone, of_many) = (quantiles(1), quantiles(1_000));
+    assert!(
+        of_many.0 <= alone.0 + s(1) && of_many.1 <= alone.1 + s(1),
+        "{alone:?} alone, {of_many:?} of 1,000"
+    );
+}
