@@ -30,7 +30,7 @@ fn a_catch_all_hook_without_a_liveness_probe_takes_the_api_server_and_the_nodes_
     assert_eq!(code, 2);
     let reach = message(&findings, "control-plane-in-reach");
     for lost in [
-        "api-server-start after 34 to 49 s",
+        "api-server-start after 30 to 45 s",
         "node-heartbeat after 29 to 41 s",
         "leader-election after 9.5 to 12.5 s",
     ] {

@@ -10,6 +10,7 @@
     reason = "a test fails by panicking, and helpers of an integration test count as code"
 )]
 
+mod audited;
 mod balanced;
 #[allow(dead_code, reason = "the lab in this process is tried in more ways")]
 #[path = "../support/between.rs"]
@@ -160,6 +161,7 @@ fn named(name: &str, test: impl Fn() -> Outcome + 'static) -> Named {
 fn tests() -> Vec<Named> {
     let all = [
         played::tests(),
+        audited::tests(),
         balanced::tests(),
         bypass::tests(),
         cost::tests(),

@@ -3,19 +3,20 @@
 //! What all webhooks of a request cost together is reckoned by [`Chain`], as in the diagnosis. When a function is lost follows
 //! from the timers of who writes: they were at some phase when the fault began, so each time is an interval.
 
+mod suffering;
+
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::suffering::{Found, suffer, tenants_suffer};
 use super::Function;
 use super::estate::{Estate, Subject, service_key};
-use super::reach::{Reach, Reader, TENANT, Tenants, named};
+use super::reach::{Reach, Reader, Tenants};
 use super::writes::{Place, WRITES, Write};
-use crate::domain::chain::Chain;
-use crate::domain::hook::{FailurePolicy, Hook, HookId, HookKind, Labels};
-use crate::domain::matching::RequestShape;
+use crate::domain::hook::{Hook, HookId, HookKind, Labels};
 use crate::domain::matching::outcome::Compiler;
-use crate::domain::thresholds::longest_write;
 
 /// How the backends of a webhook fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
@@ -98,18 +99,8 @@ impl Forecast {
     }
 }
 
-/// Leaders exit 10 s after the begin of the first renewal that fails, which begins up to 2 s after the fault
-/// (`client-go/tools/leaderelection`). Half a second on both sides for what is under way.
-const LEADERS: [Duration; 2] = [Duration::from_millis(9_500), Duration::from_millis(12_500)];
-/// A node's Lease lasts 40 s and was renewed up to 10.4 s before the fault (`kubelet`, `nodeLeaseDurationSeconds`).
-const NODES: [Duration; 2] = [Duration::from_secs(29), Duration::from_secs(41)];
-/// What leaders do ends with them; it is noticed when it is next needed.
-const WITH_LEADERS: [Duration; 2] = [Duration::from_millis(9_500), Duration::from_secs(24)];
-/// The post-start hook `rbac/bootstrap-roles` begins no attempt after 30 s, and waits for one under way
-/// (`pkg/registry/rbac/rest/storage_rbac.go`).
-const STARTS: Duration = Duration::from_secs(30);
-/// A write that fails is made within so long of the fault.
-const NEXT_WRITE: Duration = Duration::from_secs(10);
+/// Webhooks that are named as failing together, at most.
+const TOGETHER: usize = 100;
 
 /// Everything that is audited, ready to be asked.
 pub struct Auditor<'a> {
@@ -124,6 +115,10 @@ pub struct Auditor<'a> {
     reaches: Vec<Vec<Reach>>,
     /// By write, how many mutating webhooks it meets.
     mutators: Vec<usize>,
+    /// By subject, the labels of its own Pods.
+    pods: Vec<Vec<&'a Labels>>,
+    /// Forecasts that were made, by place.
+    known: RefCell<BTreeMap<(String, Failure), Forecast>>,
 }
 
 impl<'a> Auditor<'a> {
@@ -161,6 +156,11 @@ impl<'a> Auditor<'a> {
             asked.count()
         });
         let mutators = mutators.collect();
+        let pods = estate.subjects.iter().map(|subject| {
+            let workloads = estate.workloads(&subject.hook);
+            workloads.map(|workload| &workload.labels).collect()
+        });
+        let pods = pods.collect();
         Self {
             estate,
             readers,
@@ -169,6 +169,8 @@ impl<'a> Auditor<'a> {
             places,
             reaches,
             mutators,
+            pods,
+            known: RefCell::default(),
         }
     }
 
@@ -198,19 +200,28 @@ impl<'a> Auditor<'a> {
         let Some((namespace, _)) = service_key(hook) else {
             return Reach::No;
         };
-        let pods: Vec<&Labels> = self
-            .estate
-            .workloads(hook)
-            .map(|workload| &workload.labels)
-            .collect();
-        self.readers[at].reach(write, self.estate, &self.tenants, Some((&namespace, &pods)))
+        let pods = &self.pods[of];
+        self.readers[at].reach(write, self.estate, &self.tenants, Some((&namespace, pods)))
     }
 
     /// What happens if the webhook in this place of the estate fails, and with it those that are called at the same place.
     pub fn forecast(&self, at: usize, failure: Failure) -> Forecast {
         let hook = &self.readers[at].hook;
         let place = hook.target.place().unwrap_or_else(|| hook.id.to_string());
-        self.forecast_of(at, &self.failing(&self.places[&place]), failure)
+        let all = &self.places[&place];
+        // The same for all of them, of which there may be many.
+        let mut known = self.known.borrow_mut();
+        let known = known.entry((place, failure));
+        let known = known.or_insert_with(|| self.forecast_of(all[0], &self.failing(all), failure));
+        let others = all.iter().filter(|other| **other != at);
+        Forecast {
+            hook: hook.id.clone(),
+            together_with: others
+                .take(TOGETHER)
+                .map(|at| self.readers[*at].hook.id.clone())
+                .collect(),
+            ..known.clone()
+        }
     }
 
     /// What happens if it alone fails: its own part.
@@ -249,16 +260,12 @@ impl<'a> Auditor<'a> {
             suffer(write, self.mutators[index], &met, failure, &mut found);
         }
         let failing: Vec<&Reader> = failing.iter().map(|(_, reader)| *reader).collect();
-        tenants_suffer(&failing, failure, &mut found);
-        found.follow();
-        let together_with = failing
-            .iter()
-            .map(|reader| &reader.hook.id)
-            .filter(|id| **id != hook.id);
+        tenants_suffer(&failing, &self.tenants, failure, &mut found);
+        found.follow(service_key(hook).is_some());
         Forecast {
             hook: hook.id.clone(),
             failure,
-            together_with: together_with.cloned().collect(),
+            together_with: Vec::new(),
             casualties: found.sorted(),
             writes: found.writes,
         }
@@ -267,193 +274,7 @@ impl<'a> Auditor<'a> {
     fn reach_of(&self, reader: &Reader, write: &Write, of: usize) -> Reach {
         let hook = &self.readers[of].hook;
         let key = service_key(hook);
-        let pods: Vec<&Labels> = self
-            .estate
-            .workloads(hook)
-            .map(|workload| &workload.labels)
-            .collect();
-        let own = key.as_ref().map(|(namespace, _)| (&**namespace, &*pods));
+        let own = key.as_ref().map(|(namespace, _)| (&**namespace, &*self.pods[of]));
         reader.reach(write, self.estate, &self.tenants, own)
-    }
-}
-
-/// What becomes of one write.
-fn suffer(write: &Write, mutators: usize, met: &[(&Reader, Reach)], failure: Failure, found: &mut Found) {
-    if met.is_empty() {
-        return;
-    }
-    let costs = met
-        .iter()
-        .map(|(reader, _)| (&*reader.hook, failure.cost(&reader.hook)));
-    let chain = Chain::of(costs, mutators > 1);
-    let deadline = (write.deadline)();
-    let refused = refused_after(&chain, failure);
-    let total = chain.total();
-    let lost = refused.or((total >= deadline).then_some(deadline));
-    let waits = lost.unwrap_or(total).min(deadline);
-    let [group, _, resource, subresource] = write.object;
-    if lost.is_some() || !total.is_zero() {
-        found.writes.push(Suffering {
-            name: write.name,
-            object: format!("{} {}", write.operation, dotted(resource, subresource, group)),
-            waits,
-            is_lost: lost.is_some(),
-        });
-    }
-    if lost.is_none() {
-        return;
-    }
-    let certain = met.iter().all(|(_, reach)| *reach == Reach::Yes);
-    let how = match refused {
-        Some(after) if after.is_zero() => format!("{} is refused at once", write.name),
-        Some(after) if after < deadline => {
-            format!("{} is refused after {:.0} s", write.name, after.as_secs_f64())
-        }
-        _ => format!(
-            "{} takes longer than the {:.0} s that its client waits",
-            write.name,
-            deadline.as_secs_f64()
-        ),
-    };
-    let after = match write.what {
-        Function::LeaderElection => LEADERS,
-        Function::NodeHeartbeat => NODES,
-        Function::ApiServerStart => {
-            // How many of the roles are missing is not known, and an attempt at all of them is waited for.
-            let attempt = waits.mul_f64(0.4);
-            [STARTS + attempt, STARTS + attempt + Duration::from_secs(15)]
-        }
-        _ => [
-            waits.saturating_sub(Duration::from_millis(500)),
-            waits + NEXT_WRITE,
-        ],
-    };
-    found.lose(write.what, after, certain, how);
-}
-
-/// What becomes of tenants' writes of what the rules name.
-fn tenants_suffer(failing: &[&Reader], failure: Failure, found: &mut Found) {
-    for (object, operation, namespaced) in failing.iter().flat_map(|reader| named(&reader.hook)) {
-        let [group, version, resource, subresource] = &object;
-        let shape = RequestShape {
-            operation,
-            group,
-            version,
-            resource,
-            subresource,
-            namespace: namespaced.then_some(TENANT),
-            ..RequestShape::default()
-        };
-        let asked = failing.iter().filter(|reader| reader.hook.could_match(&shape));
-        let chain = Chain::of(
-            asked
-                .clone()
-                .map(|reader| (&*reader.hook, failure.cost(&reader.hook))),
-            false,
-        );
-        let fails = failure != Failure::Slow
-            && asked
-                .clone()
-                .any(|reader| reader.hook.failure_policy == FailurePolicy::Fail);
-        let total = chain.total();
-        let deadline = longest_write();
-        if asked.clone().next().is_some() && (fails || total >= deadline) {
-            let total = total.min(deadline);
-            let certain = asked
-                .clone()
-                .all(|reader| reader.hook.match_conditions.is_empty());
-            found.lose(
-                Function::TenantWrites,
-                [total, total + NEXT_WRITE],
-                certain,
-                format!("{operation} of {resource} is refused"),
-            );
-            found.writes.push(Suffering {
-                name: "a write of what its rules name",
-                object: format!("{operation} {}", dotted(resource, subresource, group)),
-                waits: total,
-                is_lost: true,
-            });
-        }
-    }
-}
-
-/// When the first call that fails refuses the request; `None` where none does.
-fn refused_after(chain: &Chain<'_>, failure: Failure) -> Option<Duration> {
-    let fails = |hook: &Hook| failure != Failure::Slow && hook.failure_policy == FailurePolicy::Fail;
-    let mut waited = Duration::ZERO;
-    for (hook, cost) in &chain.mutating {
-        waited += *cost;
-        if fails(hook) {
-            // One that is asked twice refuses the first time.
-            return Some(waited.min(waited.saturating_sub(*cost) + hook.timeout));
-        }
-    }
-    let validating = chain.validating.iter().filter(|(hook, _)| fails(hook));
-    // All are waited for, also once one has failed.
-    validating.map(|(_, cost)| *cost).max().map(|_| chain.total())
-}
-
-fn dotted(resource: &str, subresource: &str, group: &str) -> String {
-    let below = if subresource.is_empty() {
-        String::new()
-    } else {
-        format!("/{subresource}")
-    };
-    if group.is_empty() {
-        format!("{resource}{below}")
-    } else {
-        format!("{resource}.{group}{below}")
-    }
-}
-
-/// What is found to be lost.
-#[derive(Default)]
-struct Found {
-    casualties: BTreeMap<Function, Casualty>,
-    writes: Vec<Suffering>,
-}
-
-impl Found {
-    /// Takes a loss in; of several of one function the surest counts, and of those the soonest.
-    fn lose(&mut self, what: Function, after: [Duration; 2], is_certain: bool, why: String) {
-        let casualty = Casualty {
-            what,
-            after,
-            is_certain,
-            why,
-        };
-        let rank = |casualty: &Casualty| (!casualty.is_certain, casualty.after);
-        let known = self.casualties.get(&what);
-        if known.is_none_or(|known| rank(&casualty) < rank(known)) {
-            self.casualties.insert(what, casualty);
-        }
-    }
-
-    /// What leaders do is lost with them.
-    fn follow(&mut self) {
-        let Some(leaders) = self.casualties.get(&Function::LeaderElection) else {
-            return;
-        };
-        let is_certain = leaders.is_certain;
-        for (what, who) in [
-            (Function::PodScheduling, "kube-scheduler has exited"),
-            (Function::OwnPods, "kube-controller-manager has exited"),
-            (Function::KubeSystemPods, "kube-controller-manager has exited"),
-            (Function::NamespaceDelete, "kube-controller-manager has exited"),
-            (Function::ServiceEndpoints, "kube-controller-manager has exited"),
-        ] {
-            let known = self.casualties.get(&what);
-            if known.is_none_or(|known| !known.is_certain && is_certain) {
-                self.casualties.remove(&what);
-                self.lose(what, WITH_LEADERS, is_certain, who.to_owned());
-            }
-        }
-    }
-
-    fn sorted(&self) -> Vec<Casualty> {
-        let mut sorted: Vec<Casualty> = self.casualties.values().cloned().collect();
-        sorted.sort_by_key(|casualty| (casualty.after, casualty.what));
-        sorted
     }
 }

@@ -7,13 +7,11 @@ use serde_json::{Value, json};
 
 use super::estate::{Subject, service_key};
 use super::forecast::{Auditor, Failure};
+use super::reach::NAME_LABEL;
 use crate::domain::bypass::SHIELDED_NAMESPACES;
 use crate::domain::bypass::spare::{LINES, Spare, What};
 use crate::domain::hook::{Added, Hook, MatchCondition, Selector, SelectorOperator, SelectorRequirement};
 use crate::domain::matching::RequestShape;
-
-/// The label that every namespace has.
-const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 /// The name of the condition. It is not one of those that the breaker takes for its own.
 const CONDITION: &str = "spares-control-plane";

@@ -5,16 +5,19 @@ use std::sync::Arc;
 
 use super::estate::{Estate, Subject, service_key};
 use super::writes::{Place, Write};
-use crate::domain::hook::{Hook, Labels, Scope};
-use crate::domain::matching::RequestShape;
+use crate::domain::hook::{Hook, Labels, Scope, Selector, SelectorOperator};
 use crate::domain::matching::conditions::Asked;
 use crate::domain::matching::outcome::{Compiler, Forecast as Conditions, Known, Outcome};
+use crate::domain::matching::{RequestShape, Requester};
 
 /// A namespace of a tenant's, where none is known.
 pub const TENANT: &str = "tenant";
 
+/// The label that every namespace has.
+pub const NAME_LABEL: &str = "kubernetes.io/metadata.name";
+
 /// Namespaces with the same labels are told apart no further; of more different ones these many are looked at.
-const MAX_TENANTS: usize = 100;
+const MAX_TENANTS: usize = 30;
 
 /// Whether it is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,12 +32,29 @@ pub enum Reach {
     Yes,
 }
 
+impl From<Outcome> for Reach {
+    fn from(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::False => Self::No,
+            Outcome::Error => Self::Errs,
+            Outcome::Unknown => Self::May,
+            Outcome::True => Self::Yes,
+        }
+    }
+}
+
 /// A webhook with its compiled conditions.
 pub struct Reader {
     /// Which one.
     pub hook: Arc<Hook>,
     conditions: Conditions,
 }
+
+/// Who a tenant is.
+const TENANT_USER: Requester<'static> = Requester {
+    user: "tenant",
+    groups: &["system:authenticated"],
+};
 
 /// Where tenants' objects are: name and labels, of each combination of labels one.
 #[derive(Debug, Clone)]
@@ -51,7 +71,7 @@ impl Tenants {
         let mut seen = BTreeSet::new();
         let known = estate.namespaces.iter().filter(|(name, labels)| {
             let mut labels = (*labels).clone();
-            labels.remove("kubernetes.io/metadata.name");
+            labels.remove(NAME_LABEL);
             !name.starts_with("kube-") && !own.contains(*name) && seen.insert(labels)
         });
         let known: Vec<_> = known
@@ -64,6 +84,24 @@ impl Tenants {
         }
         Self(known)
     }
+}
+
+impl Tenants {
+    /// Their labels may be any.
+    fn are_unknown(&self) -> bool {
+        self.0.iter().any(|(_, labels)| labels.is_none())
+    }
+}
+
+/// Whether a selector may select a namespace of a tenant's, whose labels may be any but for its name.
+pub fn selects_tenants(selector: &Selector) -> bool {
+    let is_tenant = |name: &String| !name.starts_with("kube-");
+    let by_label = selector.match_labels.get(NAME_LABEL).is_none_or(is_tenant);
+    by_label
+        && selector.expressions.iter().all(|requirement| {
+            let names = requirement.key == NAME_LABEL && requirement.operator == SelectorOperator::In;
+            !names || requirement.values.iter().any(is_tenant)
+        })
 }
 
 impl Reader {
@@ -120,15 +158,62 @@ impl Reader {
                     .unwrap_or(Reach::No)
             }
             Place::Tenant | Place::Namespace => {
-                let each = tenants.0.iter().map(|(name, known)| {
-                    let labels = (write.place == Place::Namespace)
-                        .then_some(known.as_ref())
-                        .flatten();
-                    self.at(write, Some(name), known.as_ref(), labels)
-                });
-                each.max().unwrap_or(Reach::No)
+                if tenants.are_unknown() && !selects_tenants(&self.hook.namespace_selector) {
+                    return Reach::No;
+                }
+                let mut farthest = Reach::No;
+                for (name, known) in &tenants.0 {
+                    let labels = (write.place == Place::Namespace).then_some(known.as_ref());
+                    let reach = self.at(write, Some(name), known.as_ref(), labels.flatten());
+                    farthest = farthest.max(reach);
+                    if farthest == Reach::Yes {
+                        break;
+                    }
+                }
+                farthest
             }
         }
+    }
+
+    /// Whether it is asked about a tenant's write of what a rule names: an object in a namespace.
+    pub fn reach_named(
+        &self,
+        [group, version, resource, subresource]: &[String; 4],
+        operation: &str,
+        tenants: &Tenants,
+    ) -> Reach {
+        if tenants.are_unknown() && !selects_tenants(&self.hook.namespace_selector) {
+            return Reach::No;
+        }
+        let each = tenants.0.iter().map(|(name, labels)| {
+            let shape = RequestShape {
+                operation,
+                group,
+                version,
+                resource,
+                subresource,
+                namespace: Some(name),
+                namespace_labels: labels.as_ref(),
+                ..RequestShape::default()
+            };
+            if !self.hook.could_match(&shape) {
+                return Reach::No;
+            }
+            let asked = Asked {
+                shape,
+                kind: None,
+                name: "x",
+                by: TENANT_USER,
+                dry_run: false,
+            };
+            let (new, old) = match operation {
+                "CREATE" => (Known::Unknown, Known::Null),
+                "DELETE" => (Known::Null, Known::Unknown),
+                _ => (Known::Unknown, Known::Unknown),
+            };
+            Reach::from(self.conditions.outcome(&asked, new, old))
+        });
+        each.max().unwrap_or(Reach::No)
     }
 
     fn at(
@@ -170,25 +255,22 @@ impl Reader {
             by: write.by,
             dry_run: false,
         };
-        match self.conditions.outcome(&asked, new, old) {
-            Outcome::False => Reach::No,
-            Outcome::Error => Reach::Errs,
-            Outcome::Unknown => Reach::May,
+        match Reach::from(self.conditions.outcome(&asked, new, old)) {
             // A tenant may label its namespaces and objects as it likes.
-            Outcome::True
+            Reach::Yes
                 if labels.is_none()
                     && !self.hook.object_selector.is_empty()
                     && write.place != Place::Tenant =>
             {
                 Reach::May
             }
-            Outcome::True => Reach::Yes,
+            reach => reach,
         }
     }
 }
 
-/// Writes of tenants that the rules of a webhook name, wildcards apart.
-pub fn named(hook: &Hook) -> Vec<([String; 4], &'static str, bool)> {
+/// Writes of tenants that the rules of a webhook name: of objects in namespaces, wildcards apart.
+pub fn named(hook: &Hook) -> Vec<([String; 4], &'static str)> {
     let plain = |name: &&String| !name.contains('*');
     let mut found = Vec::new();
     for rule in &hook.rules {
@@ -208,7 +290,9 @@ pub fn named(hook: &Hook) -> Vec<([String; 4], &'static str, bool)> {
                 let (resource, subresource) = name.split_once('/').unwrap_or((name, ""));
                 let object = [group, version, resource, subresource].map(str::to_owned);
                 let clustered = rule.scope == Scope::Cluster || CLUSTERED.contains(&resource);
-                found.push((object, operation, !clustered));
+                if !clustered {
+                    found.push((object, operation));
+                }
             }
         }
     }

@@ -77,41 +77,7 @@ pub async fn read(connection: &Connection) -> Read {
     lister
         .take("/api/v1/namespaces", ("v1", "Namespace"), METADATA)
         .await;
-    let namespaces = namespaces(&lister.read.objects);
-    let places: Vec<Option<&str>> = if namespaces.len() > MAX_NAMESPACES {
-        vec![None]
-    } else {
-        namespaces
-            .iter()
-            .map(|namespace| Some(namespace.as_str()))
-            .collect()
-    };
-    for place in places {
-        for (prefix, resource, version, kind) in [
-            ("/api/v1", "services", "v1", "Service"),
-            (
-                "/apis/discovery.k8s.io/v1",
-                "endpointslices",
-                "discovery.k8s.io/v1",
-                "EndpointSlice",
-            ),
-            ("/apis/apps/v1", "deployments", "apps/v1", "Deployment"),
-            ("/apis/apps/v1", "statefulsets", "apps/v1", "StatefulSet"),
-            ("/apis/apps/v1", "daemonsets", "apps/v1", "DaemonSet"),
-            (
-                "/apis/policy/v1",
-                "poddisruptionbudgets",
-                "policy/v1",
-                "PodDisruptionBudget",
-            ),
-        ] {
-            let path = match place {
-                Some(namespace) => format!("{prefix}/namespaces/{namespace}/{resource}"),
-                None => format!("{prefix}/{resource}"),
-            };
-            lister.take(&path, (version, kind), JSON).await;
-        }
-    }
+    lister.backends().await;
     lister.nodes().await;
     lister.read
 }
@@ -170,6 +136,45 @@ impl Lister {
         }
         self.refuse(path, &format!("there are more than {}", PAGE * MAX_PAGES));
         true
+    }
+
+    /// What stands behind webhooks, in the namespaces of their Services.
+    async fn backends(&mut self) {
+        let namespaces = namespaces(&self.read.objects);
+        let places: Vec<Option<&str>> = if namespaces.len() > MAX_NAMESPACES {
+            vec![None]
+        } else {
+            namespaces
+                .iter()
+                .map(|namespace| Some(namespace.as_str()))
+                .collect()
+        };
+        for place in places {
+            for (prefix, resource, version, kind) in [
+                ("/api/v1", "services", "v1", "Service"),
+                (
+                    "/apis/discovery.k8s.io/v1",
+                    "endpointslices",
+                    "discovery.k8s.io/v1",
+                    "EndpointSlice",
+                ),
+                ("/apis/apps/v1", "deployments", "apps/v1", "Deployment"),
+                ("/apis/apps/v1", "statefulsets", "apps/v1", "StatefulSet"),
+                ("/apis/apps/v1", "daemonsets", "apps/v1", "DaemonSet"),
+                (
+                    "/apis/policy/v1",
+                    "poddisruptionbudgets",
+                    "policy/v1",
+                    "PodDisruptionBudget",
+                ),
+            ] {
+                let path = match place {
+                    Some(namespace) => format!("{prefix}/namespaces/{namespace}/{resource}"),
+                    None => format!("{prefix}/{resource}"),
+                };
+                self.take(&path, (version, kind), JSON).await;
+            }
+        }
     }
 
     /// The zones of all nodes, and more of those that endpoints of webhooks are on.

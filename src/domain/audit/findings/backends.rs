@@ -114,9 +114,21 @@ fn of_workload(subject: &Subject, workload: &Workload, estate: &Estate, found: &
             );
         }
     }
-    let Some((container, port)) = serving(subject, workload, estate) else {
-        return;
-    };
+    if let Some((container, port)) = serving(subject, workload, estate) {
+        of_container(subject, workload, container, port, found);
+    }
+}
+
+/// How its container says that it serves, and how it leaves.
+fn of_container(
+    subject: &Subject,
+    workload: &Workload,
+    container: &Container,
+    port: Option<String>,
+    found: &mut Vec<Finding>,
+) {
+    let who = format!("{} {}/{}", workload.kind, workload.namespace, workload.name);
+    let mut push = |kind, message: String| found.push(Finding::of(kind, subject, message));
     match &container.readiness {
         None => push(
             NO_READINESS_PROBE,
@@ -247,6 +259,17 @@ fn placement(subject: &Subject, estate: &Estate, found: &mut Vec<Finding>) {
         });
         return;
     }
+    in_one_zone(subject, estate, &nodes, ready.len(), found);
+}
+
+/// All in one zone, where there are others.
+fn in_one_zone(
+    subject: &Subject,
+    estate: &Estate,
+    nodes: &BTreeSet<&str>,
+    ready: usize,
+    found: &mut Vec<Finding>,
+) {
     let zones: Option<BTreeSet<&str>> = nodes
         .iter()
         .map(|node| estate.nodes.get(*node).and_then(|facts| facts.zone.as_deref()))
@@ -260,7 +283,7 @@ fn placement(subject: &Subject, estate: &Estate, found: &mut Vec<Finding>) {
         let zone = zones.first().copied().unwrap_or_default();
         let message = format!(
             "All {} ready endpoints are in zone {zone}: the webhook goes with it.",
-            ready.len()
+            ready
         );
         found.push(Finding::of(ONE_ZONE, subject, message));
     }

@@ -306,6 +306,12 @@ fn scope(subject: &Subject, estate: &Estate, found: &mut Vec<Finding>) {
         );
         found.push(Finding::of(VIRTUAL_RESOURCES, subject, message));
     }
+    never_called(subject, found);
+}
+
+/// Rules or selectors that nothing can match.
+fn never_called(subject: &Subject, found: &mut Vec<Finding>) {
+    let hook = &subject.hook;
     let why = if hook.rules.is_empty() {
         Some("it has no rules")
     } else if is_contradiction(&hook.namespace_selector) {

@@ -16,6 +16,9 @@ use crate::domain::audit::{Function, seconds};
 use crate::domain::hook::{FailurePolicy, Hook, HookKind};
 use crate::domain::matching::RequestShape;
 
+/// Of more Services than this it is not looked for who needs whom.
+const MAX_PLACES: usize = 200;
+
 /// One webhook by itself.
 pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>) {
     let subject = auditor.subject(at);
@@ -61,6 +64,13 @@ pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>)
             finding.at_most(Severity::Warning)
         });
     }
+    nodes_and_errors(auditor, at, found);
+}
+
+/// Nodes that cannot join, and conditions that err.
+fn nodes_and_errors(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>) {
+    let subject = auditor.subject(at);
+    let hook = &subject.hook;
     if hook.failure_policy == FailurePolicy::Fail && !blocked_nodes(hook).is_empty() {
         let message = format!(
             "While it is down, no node joins or is repaired: {} is refused. Leave nodes and their certificates out of its \
@@ -134,50 +144,48 @@ pub(super) fn of_all(auditor: &Auditor<'_>, found: &mut Vec<Finding>) {
     together(auditor, found);
 }
 
-/// Webhooks whose Pods cannot come back without each other.
+/// Webhooks whose Pods cannot come back without each other. Those of one Service are one.
 fn loops(auditor: &Auditor<'_>, found: &mut Vec<Finding>) {
     let creation = WRITES
         .iter()
         .find(|write| write.place == Place::Own && write.what == Function::OwnPods);
     let Some(creation) = creation else { return };
     let subjects = &auditor.estate.subjects;
-    let namespaces = namespaces(auditor.estate);
-    // By place: those that its Pods need, each with one webhook of the place that needs it. Webhooks of one Service are one.
+    let places = places(auditor.estate);
+    let first_of = |at: usize| service_key(&subjects[at].hook).and_then(|key| places.get(&key).copied());
+    let firsts: Vec<usize> = places.values().copied().take(MAX_PLACES).collect();
+    let others: Vec<usize> = (0..subjects.len())
+        .filter(|at| subjects[*at].hook.failure_policy == FailurePolicy::Fail)
+        .filter(|at| first_of(*at).is_some_and(|first| firsts.contains(&first)))
+        .collect();
+    // What the Pods of each place need, by the first webhook of that place.
     let needs = |of: usize| -> BTreeSet<usize> {
-        let others = (0..subjects.len()).filter(|at| {
-            let hook = &subjects[*at].hook;
-            hook.failure_policy == FailurePolicy::Fail
-                && service_key(hook) != service_key(&subjects[of].hook)
-                && auditor.reaches_pods_of(*at, creation, of) == Reach::Yes
-        });
-        others.collect()
+        let needed = others.iter().filter(|at| first_of(**at) != Some(of));
+        let needed = needed.filter(|at| auditor.reaches_pods_of(**at, creation, of) == Reach::Yes);
+        needed.filter_map(|at| first_of(*at)).collect()
     };
-    let firsts: Vec<usize> = namespaces.values().copied().collect();
     let needed: BTreeMap<usize, BTreeSet<usize>> = firsts.iter().map(|of| (*of, needs(*of))).collect();
-    let first_of = |at: usize| service_key(&subjects[at].hook).and_then(|key| namespaces.get(&key).copied());
     for (of, needs) in &needed {
-        for other in needs {
-            let Some(first) = first_of(*other).filter(|first| first > of) else {
-                continue;
-            };
-            let back = needed.get(&first).into_iter().flatten();
-            let Some(back) = back.copied().find(|back| first_of(*back) == Some(*of)) else {
-                continue;
-            };
-            let message = format!(
-                "When the Pods of both are gone, as after a power cut, neither comes back: {} is asked about the Pods of {}, and \
-                 {} about those of the first. Leave the namespaces of both out of both.",
-                object(&subjects[*other]),
-                object(&subjects[*of]),
-                object(&subjects[back]),
-            );
-            found.push(Finding::of(HOOK_LOOP, &subjects[*other], message));
-        }
+        let in_loop = needs
+            .iter()
+            .filter(|other| needed.get(other).is_some_and(|back| back.contains(of)));
+        let in_loop: Vec<usize> = in_loop.copied().collect();
+        let Some(first) = in_loop.first() else { continue };
+        let more = match in_loop.len() - 1 {
+            0 => String::new(),
+            more => format!(", and so is it with {more} others"),
+        };
+        let message = format!(
+            "When the Pods of both are gone, as after a power cut, neither comes back: its Service and that of {} are each asked \
+             about the other's Pods{more}. Leave the namespaces of both out of both.",
+            object(&subjects[*first]),
+        );
+        found.push(Finding::of(HOOK_LOOP, &subjects[*of], message));
     }
 }
 
 /// Each Service with the first webhook that is called there.
-fn namespaces(estate: &Estate) -> BTreeMap<(String, String), usize> {
+fn places(estate: &Estate) -> BTreeMap<(String, String), usize> {
     let mut found = BTreeMap::new();
     for (at, subject) in estate.subjects.iter().enumerate() {
         if let Some(key) = service_key(&subject.hook) {
