@@ -155,6 +155,12 @@ async fn webhooks_with_different_paths_share_a_handshake_and_what_is_asked_is_bo
     })
     .await;
     assert!(took <= Duration::from_secs(12), "{took:?}");
+    cluster.behave(HOOK, 2, &Behaviour::Healthy).await.unwrap();
+    let took = until(&engine, "all are seen to be well", |assessment| {
+        with_backends(assessment, &["alive"]) == OTHERS + 1
+    })
+    .await;
+    assert!(took <= Duration::from_secs(8), "{took:?}");
     until(&engine, "it is said that probes are late", |assessment| {
         !assessment.sources.probes.late.is_empty()
     })

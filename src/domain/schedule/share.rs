@@ -45,7 +45,7 @@ impl Schedule {
 
     /// Takes in that the handshake of a fresh probe is done; `report` says how. It comes back for each hook that asks
     /// something else.
-    pub fn shaken(&mut self, number: u64, report: &ProbeReport) -> Vec<ProbeReport> {
+    pub fn shaken(&mut self, number: u64, report: &ProbeReport, now: Time) -> Vec<ProbeReport> {
         let Some(attempt) = self.out.get(&number) else {
             return Vec::new();
         };
@@ -53,7 +53,7 @@ impl Schedule {
             return Vec::new();
         };
         target.wake = Time::default();
-        if !target.shaken(number) {
+        if !target.shaken(number, Some(now)) {
             return Vec::new();
         }
         let others = target.asks.iter().filter(|(ask, _)| **ask != attempt.ask);
@@ -77,7 +77,7 @@ impl Schedule {
             return told;
         };
         target.wake = Time::default();
-        let unshaken = target.shaken(number);
+        let unshaken = target.shaken(number, None);
         target.ended(number, &attempt.ask);
         if let Some(state) = target.asks.get_mut(&attempt.ask) {
             state.answered(well(report), attempt.connection, now);

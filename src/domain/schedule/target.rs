@@ -119,6 +119,8 @@ pub(super) struct Target {
     pub(super) kept_out: Vec<KeptOut>,
     /// When all hooks last heard of the kept connection, and whether it answered.
     pub(super) kept_told: Option<(Time, bool)>,
+    /// When the last handshake was done.
+    shaken_at: Option<Time>,
     /// Nothing is due until then.
     pub(super) wake: Time,
 }
@@ -135,6 +137,7 @@ impl Target {
             unshaken: Vec::new(),
             kept_out: Vec::new(),
             kept_told: None,
+            shaken_at: None,
             wake: Time::default(),
         }
     }
@@ -201,8 +204,10 @@ impl Target {
                 state.doubt.get_or_insert(now);
             }
         }
-        // No way is left but a connection of their own.
-        if self.attended && self.kept_out.len() >= KEPT_AT_ONCE && self.kept_out.iter().all(stalled) {
+        // No way is left but a connection of their own; where a handshake hangs as well, that would be none.
+        let first = self.kept_out.iter().map(|out| out.began).min();
+        let blocked = self.kept_out.len() >= KEPT_AT_ONCE && self.kept_out.iter().all(stalled);
+        if self.attended && blocked && self.shaken_at >= first {
             for (ask, state) in &mut self.asks {
                 if ask.level > ProbeLevel::Handshake && state.kept.due(rates.interval(state.attended)) <= now
                 {
@@ -315,10 +320,11 @@ impl Target {
         }
     }
 
-    /// A probe's handshake is done, or it is back.
-    pub(super) fn shaken(&mut self, number: u64) -> bool {
+    /// A probe's handshake is done, or it is back; whether its handshake was not known to be done before.
+    pub(super) fn shaken(&mut self, number: u64, done_at: Option<Time>) -> bool {
         let before = self.unshaken.len();
         self.unshaken.retain(|(known, _)| *known != number);
+        self.shaken_at = self.shaken_at.max(done_at);
         self.unshaken.len() < before
     }
 

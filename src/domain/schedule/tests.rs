@@ -312,7 +312,7 @@ impl Sim {
 
     fn happens(&mut self, at: Time, number: u64, coming: &Coming) {
         let reports = match coming.moment {
-            Moment::Shaken => self.schedule.shaken(number, &coming.report(at)),
+            Moment::Shaken => self.schedule.shaken(number, &coming.report(at), at),
             Moment::Overdue(waiting) => {
                 for late in self.schedule.overdue(number, &coming.overdue(waiting), at) {
                     let key = (late.hook.clone(), late.backend.clone());

@@ -195,7 +195,7 @@ impl Probes {
                 }
                 return;
             }
-            News::Shaken(report) => self.schedule.shaken(number, &report),
+            News::Shaken(report) => self.schedule.shaken(number, &report, now),
             News::Finished(report) => self.schedule.finished(number, &report, now),
         };
         for report in reports {

@@ -162,3 +162,21 @@ fn one_broken_of_a_thousand_is_found_as_soon_as_alone() {
         "{alone:?} alone, {of_many:?} of 1,000"
     );
 }
+
+#[test]
+fn no_budget_is_smaller_than_what_a_hook_takes_that_is_alone() {
+    let rates = Rates {
+        interval: s(1),
+        alert_interval: ms(500),
+        per_backend: 1,
+        per_backend_alert: 1,
+        ..RATES
+    };
+    // Two probes an interval, each up to a tenth early.
+    for attended in [false, true] {
+        let alone = 2.0 / rates.interval(attended).mul_f64(0.9).as_secs_f64();
+        assert!(rates.of_backend(attended) >= alone);
+    }
+    assert_eq!(RATES.of_backend(false), 2.0);
+    assert_eq!(RATES.of_backend(true), 5.0);
+}

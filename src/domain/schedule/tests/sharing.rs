@@ -165,6 +165,32 @@ fn requests_that_all_hang_behind_a_good_handshake_are_found_for_every_path() {
 }
 
 #[test]
+fn when_a_process_goes_on_that_stood_still_all_its_hooks_are_well_again_at_once() {
+    let mut sim = Sim::new(paths(60), 37);
+    sim.run(s(40));
+    sim.meeting(|_, _| Meets::HandshakeHangs);
+    for _ in 0..200 {
+        sim.step();
+        sim.attend_to_the_troubled();
+    }
+    assert!((0..60).all(|nth| matches!(sim.state(nth, 0), BackendState::Dead(_))));
+    sim.meeting(|_, _| Meets::Answers);
+    // What hangs in the simulation goes on hanging until its timeout.
+    let began = sim.now;
+    let dead = |sim: &Sim| {
+        (0..60)
+            .filter(|nth| matches!(sim.state(*nth, 0), BackendState::Dead(_)))
+            .count()
+    };
+    while dead(&sim) > 0 {
+        sim.step();
+        sim.attend_to_the_troubled();
+        let waited = sim.now.since(began);
+        assert!(waited <= s(12), "{} are dead after {waited:?}", dead(&sim));
+    }
+}
+
+#[test]
 fn hooks_that_a_waiting_canary_meets_are_looked_at_at_once_by_one_handshake_a_target() {
     let mut sim = Sim::new(
         (0..40)
