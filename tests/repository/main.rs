@@ -10,6 +10,7 @@
 
 mod alerts;
 mod arrows;
+mod chart;
 mod commands;
 mod configuration;
 mod contract;
@@ -17,6 +18,8 @@ mod dashboards;
 mod deploy;
 mod diagnosis;
 mod exposed;
+#[path = "../support/chart.rs"]
+mod helm;
 mod installed;
 mod links;
 mod monitoring;
