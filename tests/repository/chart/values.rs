@@ -135,7 +135,8 @@ fn every_value_has_a_default_and_a_comment() {
 }
 
 #[test]
-fn the_notes_name_the_labels_that_the_namespace_would_have_and_what_is_lost() {
+fn the_notes_have_the_labels_of_the_namespace_what_is_lost_and_commands_that_are_understood() {
+    let mut count = 0;
     let both = json!({"controlPlane": {"enabled": true}, "gatekeeper": {"enabled": true}});
     for mut changed in [json!({}), both] {
         let notes = rendered("platform-hooks", &changed).notes;
@@ -153,8 +154,14 @@ fn the_notes_name_the_labels_that_the_namespace_would_have_and_what_is_lost() {
         let labels = namespace["metadata"]["labels"].as_object().unwrap().iter();
         let labels = labels.map(|(key, value)| format!("{key}={}", value.as_str().unwrap()));
         assert_eq!(told, labels.collect());
+        let commands = notes.lines().filter_map(|line| line.strip_prefix("  hookwatch "));
+        for command in commands.inspect(|_| count += 1) {
+            let typed = std::iter::once("hookwatch").chain(command.split(' '));
+            hookwatch::cli::command().try_get_matches_from(typed).unwrap();
+        }
         assert!(!release.notes.contains("kubectl label"));
     }
+    assert_eq!(count, 4);
     for value in ["canaries.kubeSystem", "canaries.nodeLease", "fence.enabled"] {
         let (section, key) = value.split_once('.').unwrap();
         let off = rendered("platform-hooks", &json!({section: {key: false}})).notes;
