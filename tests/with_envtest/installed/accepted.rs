@@ -32,8 +32,8 @@ fn monitoring(plural: &str, kind: &str) -> Value {
     })
 }
 
-/// Makes these kinds known to a cluster.
-pub async fn with_kinds_of_the_prometheus_operator(cluster: &Cluster) {
+/// Makes these kinds known to a cluster whose administrator has this kubeconfig.
+pub async fn with_kinds_of_the_prometheus_operator(cluster: &Cluster, kubeconfig: &std::path::Path) {
     for (plural, kind) in [
         ("servicemonitors", "ServiceMonitor"),
         ("prometheusrules", "PrometheusRule"),
@@ -41,7 +41,7 @@ pub async fn with_kinds_of_the_prometheus_operator(cluster: &Cluster) {
         cluster.apply(&monitoring(plural, kind)).await;
     }
     done(
-        &cluster.admin_kubeconfig(),
+        kubeconfig,
         "kubectl wait --for=condition=Established crd --all --timeout=60s",
     )
     .await;
@@ -50,7 +50,7 @@ pub async fn with_kinds_of_the_prometheus_operator(cluster: &Cluster) {
 pub async fn every_object_is_taken() {
     let cluster = Cluster::start().await;
     let kubeconfig = cluster.admin_kubeconfig();
-    with_kinds_of_the_prometheus_operator(&cluster).await;
+    with_kinds_of_the_prometheus_operator(&cluster, &kubeconfig).await;
     // Nothing can be tried in a namespace that is not there.
     done(&kubeconfig, "kubectl apply -f deploy/base/namespace.yaml").await;
     let trial = "--server-side --force-conflicts --dry-run=server --validate=strict";

@@ -30,7 +30,7 @@ pub async fn a_release_in_another_namespace_does_the_whole_job() {
 
 async fn does_the_job(values: Value, canaries: &[&str]) {
     let cluster = Cluster::start().await;
-    with_kinds_of_the_prometheus_operator(&cluster).await;
+    with_kinds_of_the_prometheus_operator(&cluster, &cluster.admin_kubeconfig()).await;
     let mut objects = rendered(NAMESPACE, &values).objects;
     objects.sort_by_key(|object| object["kind"] != "Namespace");
     for object in &objects {
