@@ -28,6 +28,9 @@ mod cutting;
 mod daemon;
 mod fidelity;
 mod hands;
+#[allow(dead_code, reason = "it serves others too")]
+#[path = "../support/chart.rs"]
+mod helm;
 mod installed;
 mod kinds;
 mod leaders;
