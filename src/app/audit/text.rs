@@ -17,8 +17,9 @@ pub(super) fn report(report: &Report) -> String {
         findings.filter(|finding| finding.severity == severity).count()
     };
     let mut text = format!(
-        "{} webhooks: {} critical, {} warning, {} info",
+        "{} {}: {} critical, {} warning, {} info",
         report.hooks,
+        if report.hooks == 1 { "webhook" } else { "webhooks" },
         count(Severity::Critical),
         count(Severity::Warning),
         count(Severity::Info)
