@@ -87,6 +87,27 @@ fn lists_json_comments_and_several_documents_are_read() {
 }
 
 #[test]
+fn what_grows_out_of_anchors_or_nests_without_end_is_refused_soon() {
+    let level = |at: u8| {
+        format!(
+            "{}: &{0} [{}]\n",
+            char::from(at),
+            format!("*{},", char::from(at - 1)).repeat(9)
+        )
+    };
+    let grows = format!("a: &a [x]\n{}", (b'b'..=b'l').map(level).collect::<String>());
+    let nests = format!("a: {}", "[".repeat(200_000));
+    for (text, why) in [(&grows, "too large"), (&nests, "not YAML")] {
+        let (estate, unreadable) = estate(&[&format!("{text}\n---\n{GOOD}")]);
+        assert_eq!(estate.subjects.len(), 1);
+        assert!(
+            unreadable.len() == 1 && unreadable[0].why.contains(why),
+            "{unreadable:?}"
+        );
+    }
+}
+
+#[test]
 fn braces_of_other_kinds_are_their_own() {
     let map =
         "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: templates}\ndata:\n  a: |\n    {{ .Name }}\n";

@@ -20,6 +20,11 @@ pub const MAX_BYTES: u64 = 100 * 1024 * 1024;
 const MAX_FILES: usize = 10_000;
 /// Folders below folders are followed so deep.
 const MAX_DEPTH: usize = 32;
+/// Most values of one document of YAML, those of anchors counted wherever they are used: a list of some ten thousand objects. Much
+/// can be made of a short text by anchors.
+const MAX_NODES: usize = 600_000;
+/// Most that the parser is told of one document.
+const MAX_EVENTS: usize = 2_500_000;
 /// Most unreadable documents that are told of.
 const MAX_TOLD: usize = 200;
 /// What a template's action begins with.
@@ -159,9 +164,10 @@ impl Manifests {
 
     /// One JSON value after the other.
     fn json(&mut self, name: &str, text: &str) {
+        let lines = Arc::new(names(text, 1));
         for value in serde_json::Deserializer::from_str(text).into_iter::<Value>() {
             match value {
-                Ok(value) => self.object(name, 1, value, &Arc::new(names(text, 1))),
+                Ok(value) => self.object(name, 1, value, &lines),
                 // YAML has a flow style that looks like JSON and is not.
                 Err(_) if self.objects.is_empty() && text.lines().nth(1).is_none() => {
                     return self.document(name, 1, text);
@@ -190,7 +196,10 @@ impl Manifests {
                 "it is a template: render it first (helm template, kustomize build)".to_owned(),
             )
         };
-        match serde_saphyr::from_str::<Value>(document) {
+        let options = serde_saphyr::options! {
+            budget: serde_saphyr::budget! { max_nodes: MAX_NODES, max_events: MAX_EVENTS },
+        };
+        match serde_saphyr::from_str_with_options::<Value>(document, options) {
             Ok(value) => match braces.filter(|_| is_read()) {
                 Some(at) => {
                     let (line, why) = template(at);
@@ -209,7 +218,12 @@ impl Manifests {
                         let line = error.location().map_or(1, |location| location.line() as usize);
                         let said = error.to_string();
                         let said = said.lines().next().unwrap_or_default().to_owned();
-                        (first + line - 1, format!("it is not YAML: {said}"))
+                        let why = if said.contains("budget breached") {
+                            format!("it is too large for YAML, split it or write it as JSON: {said}")
+                        } else {
+                            format!("it is not YAML: {said}")
+                        };
+                        (first + line - 1, why)
                     }
                 };
                 self.refuse(name, line, why);
