@@ -1,5 +1,6 @@
 //! The wiring: what a command does, made of the core and the edge.
 
+pub mod audit;
 pub mod by_hand;
 pub mod config;
 pub mod demo;

@@ -7,7 +7,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use crate::app::config::{Config, ConfigArguments};
 use crate::app::demo::DaemonArguments;
 use crate::app::replay::ReplayArguments;
-use crate::app::{self, BAD_USAGE, Output, by_hand, demo, diagnose, run, terminal};
+use crate::app::{self, BAD_USAGE, Output, audit, by_hand, demo, diagnose, run, terminal};
 use crate::io::client::ConnectError;
 use crate::io::telemetry::{self, LogFormat};
 
@@ -40,6 +40,11 @@ enum Command {
     /// Exit code: 0 healthy, 1 a hook is failing, 2 could not tell, 3 writes are impaired and no hook is to
     /// blame, 64 bad usage.
     Diagnose(diagnose::DiagnoseArguments),
+    /// Say which webhook would take the control plane down, in what order things die, and what to change
+    ///
+    /// Reads a cluster, or manifests, which asks nothing of a network. Changes nothing. Exit code: 0 no finding, or none worse
+    /// than info; 1 a warning; 2 something critical; 3 nothing could be audited; 64 bad usage.
+    Audit(audit::AuditArguments),
     /// Show what a running daemon sees, once
     ///
     /// Exit code as that of `diagnose`: 0 healthy, 1 a hook is failing, 2 could not tell, also when no daemon answers, 3
@@ -158,6 +163,11 @@ fn dispatch(command: Command, plugin: bool) -> anyhow::Result<ExitCode> {
             ),
             Err(code) => Ok(code),
         },
+        Command::Audit(arguments) => Ok(block_on(audit::audit(arguments)).unwrap_or_else(|error| {
+            // An exit code of 1 would stand for a warning.
+            eprintln!("hookwatch: {error:#}");
+            ExitCode::from(audit::NOT_AUDITED)
+        })),
         Command::Status(arguments) => look(terminal::status(arguments, program(plugin), plugin)),
         Command::Top(arguments) => look(terminal::top(arguments, program(plugin), plugin)),
         Command::Demo(arguments) => {

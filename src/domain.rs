@@ -5,10 +5,12 @@
 
 pub mod alerts;
 pub mod announcement;
+pub mod audit;
 pub mod breaker;
 pub mod bypass;
 pub mod canaries;
 pub mod canary;
+pub mod chain;
 pub mod changes;
 pub mod clocks;
 pub mod diagnose;

@@ -10,6 +10,7 @@ pub mod breaker;
 pub mod canary;
 pub mod client;
 pub mod daemon;
+pub mod estate;
 pub mod events;
 pub mod fence;
 mod held;

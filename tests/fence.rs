@@ -10,6 +10,9 @@
     reason = "a test fails by panicking, and helpers of an integration test count as code"
 )]
 
+#[allow(dead_code, reason = "it serves others too")]
+#[path = "support/chart.rs"]
+mod chart;
 // What objects an API server makes of writes, as the tests of the domain have it.
 use hookwatch::domain;
 #[allow(dead_code, reason = "it serves others too")]
@@ -23,7 +26,9 @@ mod world;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 
-use hookwatch::domain::bypass::STATE_ANNOTATION;
+use hookwatch::domain::bypass::{Condition, OPT_OUT_ANNOTATION, STATE_ANNOTATION};
+use hookwatch::domain::fence::FENCE as NAME;
+use hookwatch::domain::hook::Added;
 use policy::{Policy, Request};
 use serde_json::{Value, json};
 
@@ -219,6 +224,38 @@ fn each_clause_of_the_fence_is_needed() {
         let found = from(world::owned()).or_else(|| from(world::nobodys()));
         let (wrong, way) = found.unwrap_or_else(|| panic!("it does without {message:?}"));
         println!("without {message:?}: {wrong}, by {way:?}");
+    }
+}
+
+/// The chart makes the fence for any namespace.
+#[test]
+fn a_fence_lets_through_what_the_daemon_of_its_namespace_writes_and_no_other() {
+    let namespaces = ["hookwatch", "platform-hooks"];
+    let mut before = world::owned();
+    before["metadata"]["annotations"] = json!({OPT_OUT_ANNOTATION: "skip"});
+    for own in namespaces {
+        let objects = chart::rendered(own, &json!({})).objects;
+        let is_fence = |object: &&Value| {
+            object["kind"] == "ValidatingAdmissionPolicy" && object["metadata"]["name"] == NAME
+        };
+        let policy = Policy::new(objects.iter().find(is_fence).unwrap(), |_| true);
+        for namespace in namespaces {
+            let account = format!("system:serviceaccount:{namespace}:hookwatch");
+            for condition in [Condition::Shield, Condition::Probation] {
+                let expression = condition.expression(namespace, &account, &Added::default());
+                let mut after = before.clone();
+                after["metadata"]["annotations"][STATE_ANNOTATION] = "{}".into();
+                let conditions = after["webhooks"][0]["matchConditions"].as_array_mut().unwrap();
+                conditions.push(json!({"name": condition.name(), "expression": expression}));
+                let after = objects::written(&before, after, "hookwatch");
+                let refusal = policy.refusal(&changed(&before, &after));
+                assert_eq!(
+                    refusal.is_none(),
+                    own == namespace,
+                    "{condition:?} of {namespace} in {own}: {refusal:?}"
+                );
+            }
+        }
     }
 }
 

@@ -15,6 +15,8 @@ mod degraded;
 mod killed;
 #[path = "support/outage.rs"]
 mod outage;
+#[path = "running/sabotaged.rs"]
+mod sabotaged;
 #[path = "running/two.rs"]
 mod two;
 

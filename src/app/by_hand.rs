@@ -2,7 +2,7 @@
 //!
 //! Both need nothing but a way to an API server: no daemon, no Lease, no configuration file.
 
-mod arguments;
+pub(super) mod arguments;
 mod freeze;
 mod show;
 mod unchecked;

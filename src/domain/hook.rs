@@ -7,6 +7,7 @@
 mod added;
 mod fingerprint;
 mod kind;
+mod service;
 mod terms;
 
 use std::collections::BTreeMap;
@@ -23,6 +24,7 @@ use super::vocabulary::Cause;
 
 pub use added::{Added, SPARE_ANNOTATION};
 pub use kind::{Aggregated, Available, Conversion, HookKind, OtherKind};
+pub use service::{Endpoint, ServiceState, ServiceTarget};
 pub use terms::{ConnectionTerms, ProbeTarget};
 
 /// Labels of one object.
@@ -112,73 +114,6 @@ impl Target {
     }
 }
 
-/// A Service-backed hook's address.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ServiceTarget {
-    /// The Service's namespace.
-    pub namespace: String,
-    /// The Service's name.
-    pub name: String,
-    /// The Service port (not the target port); 443 when absent.
-    pub port: u16,
-    /// The path of the URL, beginning with `/`.
-    pub path: String,
-    /// What the Service resolves to now.
-    pub service: ServiceState,
-}
-
-impl ServiceTarget {
-    /// The TLS server name and HTTP host that the API server uses: `<service>.<namespace>.svc`.
-    pub fn server_name(&self) -> String {
-        format!("{}.{}.svc", self.name, self.namespace)
-    }
-}
-
-/// What is known of the Service behind a hook.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ServiceState {
-    /// Not read yet, or reading is forbidden: nothing may be concluded.
-    Unknown {
-        /// Why it is not known.
-        why: String,
-    },
-    /// There is no such Service.
-    Missing,
-    /// The Service exists but does not offer the hook's port.
-    NoSuchPort {
-        /// The ports it does offer.
-        offered: Vec<u16>,
-    },
-    /// The Service exists and offers the port.
-    Found {
-        /// Its ClusterIP and the Service port; `None` for a headless or ExternalName Service.
-        cluster_ip: Option<SocketAddr>,
-        /// Every address its EndpointSlices list for the port, ready or not, without duplicates.
-        endpoints: Vec<Endpoint>,
-        /// They are, or may be, written by hand: the Service has no selector, or a slice is not one that the cluster's
-        /// own controller keeps. What somebody else does to the controller's slices, that undoes within a second or so.
-        #[serde(default)]
-        by_hand: bool,
-    },
-}
-
-/// One address of an EndpointSlice, joined with the port the hook's Service port maps to.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Endpoint {
-    /// Where the API server would dial.
-    pub address: SocketAddr,
-    /// `conditions.ready`; absent counts as ready, as the API server reads it.
-    pub ready: bool,
-    /// `conditions.serving`; absent counts as `ready`.
-    pub serving: bool,
-    /// `conditions.terminating`; absent counts as false.
-    pub terminating: bool,
-    /// The node it runs on, when the slice says so.
-    pub node: Option<String>,
-    /// The Pod behind it, as `namespace/name`, when the slice says so.
-    pub pod: Option<String>,
-}
-
 /// A hook reached by URL.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UrlTarget {
@@ -188,6 +123,16 @@ pub struct UrlTarget {
     pub port: u16,
     /// Path, beginning with `/`.
     pub path: String,
+}
+
+/// `matchPolicy`: whether rules also take requests for the same resource in another group or version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub enum MatchPolicy {
+    /// Only what the rules name.
+    Exact,
+    /// Also what they name in another group or version. The default when the field is absent.
+    #[default]
+    Equivalent,
 }
 
 /// One entry of `rules:`. `*` means all, as in the API.
@@ -279,6 +224,9 @@ pub struct Hook {
     pub timeout: Duration,
     /// `rules`; a hook without any matches nothing.
     pub rules: Vec<Rule>,
+    /// `matchPolicy`, defaulted.
+    #[serde(default)]
+    pub match_policy: MatchPolicy,
     /// `namespaceSelector`.
     pub namespace_selector: Selector,
     /// `objectSelector`.

@@ -6,8 +6,10 @@
 //! request, and decided in [`conditions`] as far as that can be known.
 
 pub mod conditions;
+pub mod equivalent;
+pub mod outcome;
 
-use super::hook::{Hook, Labels, Rule, Scope, Selector, SelectorOperator, SelectorRequirement};
+use super::hook::{Hook, Labels, MatchPolicy, Rule, Scope, Selector, SelectorOperator, SelectorRequirement};
 
 /// As much of a request as the matching looks at.
 ///
@@ -34,6 +36,10 @@ pub struct RequestShape<'a> {
     pub object_labels: Option<&'a Labels>,
     /// The labels of the object as it is stored; `None` when there is none or it is unknown.
     pub old_labels: Option<&'a Labels>,
+    /// Every group and version that the API server takes for this resource ([`equivalent`]); `None` where that was not looked
+    /// up. Then it is what a Kubernetes 1.36 serves by default, and of resources that are not Kubernetes' own every version
+    /// that a rule names.
+    pub known_as: Option<&'a [(&'a str, &'a str)]>,
 }
 
 /// Who writes a request, as the API server knows them.
@@ -144,9 +150,9 @@ impl Hook {
     /// See [`lets_through`].
     pub fn could_match(&self, request: &RequestShape<'_>) -> bool {
         lets_through(
+            (&self.rules, self.match_policy),
             &self.namespace_selector,
             &self.object_selector,
-            &self.rules,
             request,
         )
     }
@@ -155,12 +161,12 @@ impl Hook {
 /// Whether selectors and rules let a request through to a hook.
 ///
 /// Cluster-scoped objects are never excluded by `namespaceSelector`, except Namespace objects by their own labels.
-/// An `objectSelector` takes the request when it selects the new *or* the old object. A rule for an equivalent
-/// resource of another version is not considered (`matchPolicy: Equivalent` is read as `Exact`).
+/// An `objectSelector` takes the request when it selects the new *or* the old object. Under `matchPolicy: Equivalent` a
+/// rule also takes what it names in another group or version ([`equivalent`]).
 pub fn lets_through(
+    (rules, policy): (&[Rule], MatchPolicy),
     namespace_selector: &Selector,
     object_selector: &Selector,
-    rules: &[Rule],
     request: &RequestShape<'_>,
 ) -> bool {
     let namespace_lets = (request.namespace.is_none() && !request.is_namespace())
@@ -172,7 +178,11 @@ pub fn lets_through(
         .flatten()
         .peekable();
     let object_lets = known.peek().is_none() || known.any(|labels| object_selector.matches(labels));
-    !request.is_exempt() && namespace_lets && object_lets && rules.iter().any(|rule| rule.matches(request))
+    let named = || {
+        rules.iter().any(|rule| rule.matches(request))
+            || policy == MatchPolicy::Equivalent && equivalent::names(rules, request)
+    };
+    !request.is_exempt() && namespace_lets && object_lets && named()
 }
 
 /// Whether `items` holds the requested word or `*`.
@@ -222,6 +232,7 @@ pub(super) mod tests {
                 resources: strings(resources),
                 scope: Scope::All,
             }],
+            match_policy: MatchPolicy::Equivalent,
             namespace_selector: Selector::default(),
             object_selector: Selector::default(),
             match_conditions: Vec::new(),

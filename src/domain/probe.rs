@@ -77,10 +77,12 @@ pub enum Phase {
     FirstByte,
     /// The rest of the answer.
     Body,
+    /// Any of them: see [`Hook::vouches_for`](super::hook::Hook::vouches_for).
+    Withheld,
 }
 
 impl Phase {
-    /// All of them.
+    /// All that are measured.
     pub const ALL: [Self; 5] = [
         Self::Resolve,
         Self::Connect,
@@ -97,6 +99,7 @@ impl Phase {
             Self::Tls => "tls",
             Self::FirstByte => "first_byte",
             Self::Body => "body",
+            Self::Withheld => "withheld",
         }
     }
 }
@@ -109,6 +112,9 @@ impl fmt::Display for Phase {
             Self::Tls => "in the TLS handshake",
             Self::FirstByte => "waiting for the answer",
             Self::Body => "reading the answer",
+            Self::Withheld => {
+                "how is not said: the cluster's endpoint controller does not list it as a Pod of the Service's namespace"
+            }
         })
     }
 }
@@ -137,6 +143,7 @@ impl Phases {
             Phase::Tls => self.tls,
             Phase::FirstByte => self.first_byte,
             Phase::Body => self.body,
+            Phase::Withheld => None,
         }
     }
 }

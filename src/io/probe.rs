@@ -6,6 +6,7 @@
 //! the phases apart, hides the certificate when verification fails, and resumes sessions.
 
 use std::fmt;
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -108,6 +109,36 @@ pub struct ProbeRequest {
     pub traceparent: Option<HeaderValue>,
 }
 
+impl ProbeRequest {
+    /// Whether how the probe fails may be told. A connection that is still kept to a backend that has left was made while it
+    /// was listed.
+    fn may_tell(&self) -> bool {
+        self.gone || self.hook.vouches_for(&self.backend)
+    }
+
+    /// The phase, as far as it may be told.
+    fn tells(&self, phase: Phase) -> Phase {
+        if self.may_tell() { phase } else { Phase::Withheld }
+    }
+
+    /// Whether an outcome may not be told, but that there was no good answer in time.
+    fn withholds(&self, outcome: &ProbeOutcome) -> bool {
+        // Without a caBundle and without roots every server that speaks TLS is alive to us.
+        let unproven =
+            matches!(outcome, ProbeOutcome::VerifierDiffers { .. }) && self.hook.ca_bundle.is_empty();
+        let undialled = matches!(
+            outcome,
+            ProbeOutcome::NotProbed { .. }
+                | ProbeOutcome::TlsRejected {
+                    fault: TlsFault::JunkCaBundle,
+                    ..
+                }
+        );
+        let good = outcome.is_alive() && !unproven;
+        !good && !undialled && !self.may_tell()
+    }
+}
+
 /// What is known of a probe before it is back.
 #[derive(Debug)]
 pub enum ProbeNews {
@@ -158,11 +189,17 @@ impl Underway {
             connection: self.request.connection,
             started: self.started,
             waiting: self.began.elapsed(),
-            phase: self.progress.phase(),
+            phase: self.request.tells(self.progress.phase()),
         }
     }
 
     fn report(&self, phases: Phases, outcome: ProbeOutcome) -> ProbeReport {
+        let withheld = matches!(
+            outcome,
+            ProbeOutcome::TimedOut {
+                phase: Phase::Withheld
+            }
+        );
         ProbeReport {
             hook: self.request.hook.id.clone(),
             backend: self.request.backend.clone(),
@@ -170,10 +207,10 @@ impl Underway {
             connection: self.request.connection,
             started: self.started,
             took: self.began.elapsed(),
-            phases,
+            phases: if withheld { Phases::default() } else { phases },
             outcome,
             certificates: CertificateFacts {
-                served_not_after: self.sighting.not_after(),
+                served_not_after: self.sighting.not_after().filter(|_| !withheld),
                 ca_not_after: self.ca_not_after,
             },
             shared: false,
@@ -240,7 +277,15 @@ impl Prober {
     ) -> ProbeOutcome {
         let progress = &attempt.progress;
         let limit = attempt.request.deadline.min(self.limits.longest);
-        let making = self.attempt(&attempt.request, plan, trust, progress, &attempt.sighting);
+        let making = async {
+            let making = self.attempt(&attempt.request, plan, trust, progress, &attempt.sighting);
+            let outcome = making.await;
+            if attempt.request.withholds(&outcome) {
+                // When it failed would tell how it failed.
+                pending().await
+            }
+            outcome
+        };
         let making = timeout(limit, making);
         tokio::pin!(making);
         let mut marks = self.limits.overdue.into_iter().peekable();
@@ -264,7 +309,7 @@ impl Prober {
                 }
             }
         };
-        let phase = progress.phase();
+        let phase = attempt.request.tells(progress.phase());
         ended.unwrap_or(ProbeOutcome::TimedOut { phase })
     }
 

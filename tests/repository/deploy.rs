@@ -2,6 +2,7 @@
 
 use hookwatch::domain::hook::{Added, SPARE_ANNOTATION};
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 use hookwatch::domain::breaker::policy::PERMIT_ANNOTATION;
 use hookwatch::domain::bypass::{
@@ -9,12 +10,14 @@ use hookwatch::domain::bypass::{
 };
 use hookwatch::domain::fence::{Attempt, FENCE, MaySkip, PROOF, PROOF_SPARE};
 use hookwatch::domain::hook::HookKind;
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::helm::{CHART, rendered};
 use crate::{files, read};
 
+/// The namespace of the manifests, and one that only the chart knows.
 const NAMESPACE: &str = "hookwatch";
-const ACCOUNT: &str = "system:serviceaccount:hookwatch:hookwatch";
+pub const SECOND: &str = "platform-hooks";
 
 /// Every object in a file of manifests.
 pub fn objects(path: &str) -> Vec<Value> {
@@ -25,24 +28,43 @@ pub fn objects(path: &str) -> Vec<Value> {
         .collect()
 }
 
-fn fence() -> Value {
-    let objects = objects("deploy/base/fence.yaml");
+/// The files that are applied as they are, and kustomizations; the chart's are not YAML before they are rendered.
+pub fn manifests() -> Vec<PathBuf> {
+    let all = files("deploy", ".yaml").into_iter();
+    all.filter(|path| !path.starts_with(CHART)).collect()
+}
+
+/// Both policies and their bindings: of the manifests, and of the chart for another namespace, with that namespace.
+fn fences() -> [(&'static str, Vec<Value>); 2] {
+    let chart = rendered(SECOND, &json!({})).objects;
+    let policies = chart.into_iter().filter(|object| {
+        object["kind"]
+            .as_str()
+            .is_some_and(|kind| kind.starts_with("ValidatingAdmissionPolicy"))
+    });
+    [
+        (NAMESPACE, objects("deploy/base/fence.yaml")),
+        (SECOND, policies.collect()),
+    ]
+}
+
+fn fence(objects: &[Value]) -> &Value {
     let of_kind = |object: &&Value| {
         object["kind"] == "ValidatingAdmissionPolicy" && object["metadata"]["name"] == FENCE
     };
-    objects.iter().find(of_kind).expect("the fence").clone()
+    objects.iter().find(of_kind).expect("the fence")
 }
 
 /// What a variable of the fence stands for.
-fn variable(name: &str) -> String {
-    let fence = fence();
-    let variables = fence["spec"]["variables"].as_array().unwrap();
+fn variable(objects: &[Value], name: &str) -> String {
+    let variables = fence(objects)["spec"]["variables"].as_array().unwrap();
     let variable = variables.iter().find(|variable| variable["name"] == name);
     variable.expect(name)["expression"].as_str().unwrap().to_owned()
 }
 
-fn text(condition: Condition, added: &Added) -> String {
-    let text = condition.expression(NAMESPACE, ACCOUNT, added);
+fn text(namespace: &str, condition: Condition, added: &Added) -> String {
+    let account = format!("system:serviceaccount:{namespace}:hookwatch");
+    let text = condition.expression(namespace, &account, added);
     assert!(
         !text.contains(['\'', '\\']),
         "it cannot stand in a raw string: {text}"
@@ -53,19 +75,29 @@ fn text(condition: Condition, added: &Added) -> String {
 #[test]
 fn the_fence_lets_exactly_our_conditions_be_written() {
     let none = Added::default();
-    let texts = [Condition::Skip, Condition::Probation].map(|condition| {
-        let text = text(condition, &none);
-        format!("\"{}\": r'{text}'", condition.name())
-    });
-    assert_eq!(variable("conditions"), format!("{{ {} }}", texts.join(", ")));
+    for (namespace, objects) in fences() {
+        let texts = [Condition::Skip, Condition::Probation].map(|condition| {
+            let text = text(namespace, condition, &none);
+            format!("\"{}\": r'{text}'", condition.name())
+        });
+        let texts = format!("{{ {} }}", texts.join(", "));
+        assert_eq!(variable(&objects, "conditions"), texts, "{namespace}");
+    }
 }
 
 #[test]
 fn the_fence_puts_a_shield_together_as_the_code_does() {
+    for (namespace, objects) in fences() {
+        puts_a_shield_together(namespace, &objects);
+    }
+}
+
+fn puts_a_shield_together(namespace: &str, objects: &[Value]) {
+    let variable = |name: &str| variable(objects, name);
     let shield = |own: Option<&str>, leases: &[&str]| {
         let leases = leases.iter().map(|namespace| (*namespace).to_owned()).collect();
         let own = own.map(str::to_owned);
-        text(Condition::Shield, &Added { own, leases })
+        text(namespace, Condition::Shield, &Added { own, leases })
     };
     let plain = shield(None, &[]);
     let base = plain.strip_suffix(')').unwrap();
@@ -116,7 +148,8 @@ fn what_the_fence_is_tried_at_is_never_called() {
 
 #[test]
 fn the_fence_knows_our_names() {
-    let fence = fence();
+    let objects = objects("deploy/base/fence.yaml");
+    let fence = fence(&objects);
     let text = fence["spec"].to_string().replace("\\\"", "\"");
     let quoted = |name: &str| format!("\"{name}\"");
     for name in [
@@ -151,7 +184,8 @@ fn the_fence_knows_our_names() {
 
 #[test]
 fn what_the_proof_waits_for_is_what_the_fence_says() {
-    let fence = fence();
+    let objects = objects("deploy/base/fence.yaml");
+    let fence = fence(&objects);
     let validations = fence["spec"]["validations"].as_array().unwrap();
     let said: BTreeSet<&str> = validations
         .iter()
@@ -169,7 +203,12 @@ fn what_the_proof_waits_for_is_what_the_fence_says() {
 
 #[test]
 fn both_policies_are_bound_and_refuse_when_in_doubt() {
-    let objects = objects("deploy/base/fence.yaml");
+    for (namespace, objects) in fences() {
+        are_bound_and_refuse(namespace, &objects);
+    }
+}
+
+fn are_bound_and_refuse(namespace: &str, objects: &[Value]) {
     let kind = |kind: &'static str| objects.iter().filter(move |object| object["kind"] == kind);
     let mut count = 0;
     for policy in kind("ValidatingAdmissionPolicy") {
@@ -190,7 +229,7 @@ fn both_policies_are_bound_and_refuse_when_in_doubt() {
             panic!("{name} has one match condition")
         };
         let expected = format!(
-            "has(request.userInfo.username) && request.userInfo.username.startsWith(\"system:serviceaccount:{NAMESPACE}:\")"
+            "has(request.userInfo.username) && request.userInfo.username.startsWith(\"system:serviceaccount:{namespace}:\")"
         );
         assert_eq!(condition["expression"], expected);
     }
@@ -272,7 +311,7 @@ fn who_only_sees_may_list_and_watch_webhook_configurations_and_create_nothing_bu
 #[test]
 fn every_manifest_is_in_a_kustomization() {
     let mut count = 0;
-    for path in files("deploy", ".yaml") {
+    for path in manifests() {
         let (folder, name) = (
             path.parent().unwrap(),
             path.file_name().unwrap().to_string_lossy(),

@@ -117,6 +117,9 @@ fn ports_and_paths_are_those_of_the_daemon() {
     let port = config(BASE).serve.metrics.unwrap().port();
     let policy = object("deploy/base/network.yaml", "NetworkPolicy");
     assert_eq!(policy["spec"]["ingress"][0]["ports"][0]["port"], port);
+    let from = &policy["spec"]["ingress"][0]["from"];
+    let scrapers = &from[0]["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"];
+    assert!(scrapers.is_string(), "who may scrape is named: {from}");
     assert_eq!(policy["spec"]["egress"][0], serde_json::json!({}));
     let service = object("deploy/base/service.yaml", "Service");
     assert_eq!(service["spec"]["ports"][0]["port"], port);

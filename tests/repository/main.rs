@@ -10,6 +10,8 @@
 
 mod alerts;
 mod arrows;
+mod audit;
+mod chart;
 mod commands;
 mod configuration;
 mod contract;
@@ -17,6 +19,8 @@ mod dashboards;
 mod deploy;
 mod diagnosis;
 mod exposed;
+#[path = "../support/chart.rs"]
+mod helm;
 mod installed;
 mod links;
 mod monitoring;

@@ -20,8 +20,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::deploy::objects;
-use crate::files;
+use crate::deploy::{manifests, objects};
 
 /// Kinds that come with something else than Kubernetes. The Prometheus operator's are held against the rules that they
 /// are made from, and kustomize itself reads its own.
@@ -84,7 +83,7 @@ fn lost(written: &Value, kept: &Value, path: &str) -> Vec<String> {
 #[test]
 fn every_object_is_of_its_kind_and_loses_no_field() {
     let mut count = 0;
-    for path in files("deploy", ".yaml") {
+    for path in manifests() {
         let path = path.to_string_lossy();
         for object in objects(&path) {
             let is_other = object["kind"].as_str().is_none_or(|kind| OTHERS.contains(&kind));

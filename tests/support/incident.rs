@@ -216,6 +216,7 @@ impl Incident {
                 resources: vec![resource.into()],
                 scope: Scope::All,
             }],
+            match_policy: Default::default(),
             namespace_selector: Selector::default(),
             object_selector: Selector::default(),
             match_conditions: Vec::new(),

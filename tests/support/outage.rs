@@ -11,8 +11,11 @@ use hookwatch::domain::fence::AutoBreak;
 use hookwatch::domain::ledger;
 use hookwatch::domain::verdict::{Assessment, Health};
 use hookwatch::lab::cluster::LabHook;
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use kube::Client;
-use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams};
+use kube::api::{
+    Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams,
+};
 use serde_json::{Value, json};
 
 /// A guard against what never comes, not a measurement.
@@ -209,5 +212,64 @@ pub async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     };
     if tokio::time::timeout(GUARD, waiting).await.is_err() {
         panic!("waited in vain until it is so: {what}");
+    }
+}
+
+/// Catch-all webhooks at a closed port that meet nothing but hookwatch's canaries, as somebody installs them who wants no
+/// bypass made.
+#[allow(
+    dead_code,
+    reason = "not every test that plays an outage has a saboteur in it"
+)]
+pub struct Traps(Api<ValidatingWebhookConfiguration>);
+
+#[allow(dead_code, reason = "as above")]
+impl Traps {
+    const NAMES: [&str; 2] = ["trap-1", "trap-2"];
+
+    pub async fn set(client: &Client) -> Self {
+        let traps = Self(Api::all(client.clone()));
+        for name in Self::NAMES {
+            let object = serde_json::from_value(json!({
+                "metadata": {"name": name},
+                "webhooks": [{
+                    "name": "w.trap.example.com",
+                    "clientConfig": {"url": "https://127.0.0.1:1/"},
+                    "rules": [{"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*/*"]}],
+                    "failurePolicy": "Fail", "timeoutSeconds": 5, "sideEffects": "None",
+                    "admissionReviewVersions": ["v1"],
+                    "matchConditions": [{
+                        "name": "canaries-alone",
+                        "expression": "has(request.name) && request.name.endsWith('-canary')",
+                    }],
+                }],
+            }));
+            let created = traps.0.create(&PostParams::default(), &object.unwrap()).await;
+            created.unwrap();
+        }
+        traps
+    }
+
+    /// Whether each of them fails, and none is bypassed for it.
+    pub fn are_left_alone(assessment: &Assessment) -> bool {
+        let fail = |name: &&str| {
+            let mut hooks = assessment.hooks.iter();
+            hooks.any(|hook| hook.configuration.as_deref() == Some(*name) && hook.health == Health::Failing)
+        };
+        let left_alone = |name: &&str| {
+            let mut hooks = assessment.breaker.hooks.iter();
+            hooks.any(|told| {
+                &*told.hook.configuration == *name
+                    && told.state == "enforcing"
+                    && told.held_back.as_deref() == Some("nothing_to_shield")
+            })
+        };
+        Self::NAMES.iter().all(|name| fail(name) && left_alone(name))
+    }
+
+    pub async fn take_away(self) {
+        for name in Self::NAMES {
+            self.0.delete(name, &DeleteParams::default()).await.unwrap();
+        }
     }
 }

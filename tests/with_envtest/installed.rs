@@ -1,7 +1,8 @@
-//! deploy/ as it is installed: taken by an API server, enough for the daemon in it, up when nothing can be written, and
+//! deploy/ as it is installed: taken by an API server, also from the chart in another namespace, enough for the daemon in it, up when nothing can be written, and
 //! gone without a trace.
 
 mod accepted;
+mod chart;
 mod flow;
 mod lab;
 mod node;
@@ -17,6 +18,10 @@ pub fn tests() -> Vec<Named> {
         named("installed_every_object_is_taken_by_an_api_server", || {
             play(accepted::every_object_is_taken(), &[])
         }),
+        named(
+            "installed_a_release_in_another_namespace_does_the_whole_job",
+            || play(chart::a_release_in_another_namespace_does_the_whole_job(), &[]),
+        ),
         named(
             "installed_the_account_is_served_while_hung_writes_hold_every_seat",
             || {

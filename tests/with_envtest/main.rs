@@ -10,6 +10,7 @@
     reason = "a test fails by panicking, and helpers of an integration test count as code"
 )]
 
+mod audited;
 mod balanced;
 #[allow(dead_code, reason = "the lab in this process is tried in more ways")]
 #[path = "../support/between.rs"]
@@ -27,9 +28,13 @@ mod cutting;
 mod daemon;
 mod fidelity;
 mod hands;
+#[allow(dead_code, reason = "it serves others too")]
+#[path = "../support/chart.rs"]
+mod helm;
 mod installed;
 mod kinds;
 mod leaders;
+mod matcher;
 #[allow(dead_code, reason = "it serves others too")]
 #[path = "../../src/domain/bypass/tests/objects.rs"]
 mod objects;
@@ -159,6 +164,7 @@ fn named(name: &str, test: impl Fn() -> Outcome + 'static) -> Named {
 fn tests() -> Vec<Named> {
     let all = [
         played::tests(),
+        audited::tests(),
         balanced::tests(),
         bypass::tests(),
         cost::tests(),
@@ -168,6 +174,7 @@ fn tests() -> Vec<Named> {
         hands::tests(),
         kinds::tests(),
         leaders::tests(),
+        matcher::tests(),
         privileges::tests(),
         replicas::tests(),
         runbooks::tests(),

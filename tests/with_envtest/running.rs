@@ -16,7 +16,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::between::{Between, Fate, Target, Write};
-use super::outage::{self, Outage, all_is_well, assessed};
+use super::outage::{self, Outage, Traps, all_is_well, assessed};
 use super::privileges::audit::{Asked, asked_by};
 use super::privileges::changes::ACCOUNT;
 use super::privileges::cluster::{Answer, CONFIGURATIONS, Cluster, ask, block_on};
@@ -31,6 +31,9 @@ pub fn tests() -> Vec<Named> {
         }),
         named("running_the_outage_is_skipped_as_the_shipped_account", || {
             play(the_outage(Rung::Skip))
+        }),
+        named("running_traps_for_canaries_hold_no_shield_back", || {
+            play(trapped())
         }),
         named(
             "running_a_killed_process_leaves_what_the_next_one_brings_back",
@@ -103,6 +106,39 @@ impl Stage {
         };
         assert!(done(OPA.configuration()) && done("hookwatch-ledger"));
     }
+}
+
+/// Webhooks that only canaries meet fail first, where one shield is all that there may be.
+async fn trapped() {
+    let stage = Stage::set().await;
+    let token = stage.cluster.token("hookwatch", None).await;
+    let (kubeconfig, _) = stage.cluster.kubeconfig("hookwatch", &token);
+    let mut config = outage::config(&kubeconfig, Rung::Shield);
+    config.breaker.most_shielded = 1;
+    let engine = Engine::start(&config).await.unwrap();
+    assessed(&engine, "all is well, and the fence is proven", |it| {
+        all_is_well(it) && it.breaker.effective == AutoBreak::On
+    })
+    .await;
+    let traps = Traps::set(stage.hooks.client()).await;
+    assessed(
+        &engine,
+        "the traps fail, and are left alone",
+        Traps::are_left_alone,
+    )
+    .await;
+    stage.behave(Behaviour::HangAfterTls).await;
+    assessed(&engine, "the webhook that others meet is shielded", |it| {
+        outage::told(it, OPA).is_some_and(|told| told.state == "bypassed" && told.effective)
+            && Traps::are_left_alone(it)
+    })
+    .await;
+    let answer = stage.write("kube-system", "of-the-control-plane").await;
+    assert!(answer.is_success(), "{answer:?}");
+    traps.take_away().await;
+    stage.behave(Behaviour::Healthy).await;
+    stage.outage.restored("it is well").await;
+    engine.stop().await;
 }
 
 /// The outage that hookwatch was made after.

@@ -117,6 +117,7 @@ fn entry(hook: &HookSpec, form: Form, service: &Service, at: At) -> Hook {
         },
         timeout: Duration::from_micros(hook.timeout),
         rules: rules.collect(),
+        match_policy: Default::default(),
         namespace_selector,
         object_selector: Selector::default(),
         match_conditions: match_conditions(form),

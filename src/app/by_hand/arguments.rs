@@ -187,7 +187,11 @@ pub struct UnfreezeArguments {
     pub cluster: ClusterArguments,
 }
 
-fn target(text: &str) -> Result<(String, String), String> {
+/// Reads `CONFIG/WEBHOOK`.
+///
+/// # Errors
+/// When it is not of that form.
+pub fn target(text: &str) -> Result<(String, String), String> {
     match text.split_once('/') {
         Some((configuration, webhook)) if !configuration.is_empty() && !webhook.is_empty() => {
             Ok((configuration.to_owned(), webhook.to_owned()))
@@ -196,7 +200,11 @@ fn target(text: &str) -> Result<(String, String), String> {
     }
 }
 
-fn kind(text: &str) -> Result<HookKind, String> {
+/// Reads which kind of webhook it is.
+///
+/// # Errors
+/// When it is neither of the two.
+pub fn kind(text: &str) -> Result<HookKind, String> {
     let kinds = [HookKind::Validating, HookKind::Mutating];
     let found = kinds.into_iter().find(|kind| kind.as_str() == text);
     found.ok_or_else(|| "use validating or mutating".to_owned())

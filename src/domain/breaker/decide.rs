@@ -473,32 +473,6 @@ impl Breaker {
         };
         does.into()
     }
-
-    /// The line with a change in it.
-    pub(super) fn rewrite(&self, entry: &Entry, change: impl FnOnce(&mut Entry), now: Time) -> Does {
-        self.rewrite_counting(entry, change, Counts::Nothing, now)
-    }
-
-    /// The same where it means something for the rate.
-    pub(super) fn rewrite_counting(
-        &self,
-        entry: &Entry,
-        change: impl FnOnce(&mut Entry),
-        counts: Counts,
-        now: Time,
-    ) -> Does {
-        let mut line = Entry {
-            by: Arc::clone(&self.settings.identity),
-            at: now,
-            ..entry.clone()
-        };
-        change(&mut line);
-        Does::Write {
-            line: Some(line),
-            licence: None,
-            counts,
-        }
-    }
 }
 
 /// How far a bypass goes that is begun. A hook whose failures are ignored may be skipped after that, if it is dead.

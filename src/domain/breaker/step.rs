@@ -264,6 +264,32 @@ impl Breaker {
             words,
         }));
     }
+
+    /// The line with a change in it.
+    pub(super) fn rewrite(&self, entry: &Entry, change: impl FnOnce(&mut Entry), now: Time) -> Does {
+        self.rewrite_counting(entry, change, Counts::Nothing, now)
+    }
+
+    /// The same where it means something for the rate.
+    pub(super) fn rewrite_counting(
+        &self,
+        entry: &Entry,
+        change: impl FnOnce(&mut Entry),
+        counts: Counts,
+        now: Time,
+    ) -> Does {
+        let mut line = Entry {
+            by: Arc::clone(&self.settings.identity),
+            at: now,
+            ..entry.clone()
+        };
+        change(&mut line);
+        Does::Write {
+            line: Some(line),
+            licence: None,
+            counts,
+        }
+    }
 }
 
 /// The hook's line is not needed any more.

@@ -1,10 +1,7 @@
 //! What a request pays now for the hooks that it meets, held against how long it may take.
 //!
-//! Mutating hooks are asked one after the other, validating ones all at once
-//! (`apiserver/pkg/admission/plugin/webhook/{mutating,validating}/dispatcher.go`); a mutating hook that is reinvoked is
-//! asked once more when another one changes the object after it. So a hook whose failures are ignored takes every
-//! request that meets it as long as it is waited for, and a request that takes longer than its client waits is as good
-//! as refused.
+//! What hooks cost together is reckoned in [`crate::domain::chain`]. A hook whose failures are ignored takes every request
+//! that meets it as long as it is waited for, and a request that takes longer than its client waits is as good as refused.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -17,6 +14,7 @@ use super::scene::Scene;
 use crate::domain::bypass::CONDITION_PREFIX;
 use crate::domain::bypass::spare::Spare;
 use crate::domain::canary::CanaryTarget;
+use crate::domain::chain::Chain;
 use crate::domain::hook::{Hook, HookId, HookKind, Labels, MatchCondition, Rule, Scope};
 use crate::domain::matching::RequestShape;
 use crate::domain::thresholds as t;
@@ -128,9 +126,8 @@ const PAST_LONGEST: &str = "the API server gives a write up after 34 s";
 #[derive(Debug)]
 struct Bill<'a> {
     class: Class<'a>,
-    /// Those it meets, with what each costs: the mutating ones, then the validating ones.
-    mutating: Vec<(&'a Hook, Duration)>,
-    validating: Vec<(&'a Hook, Duration)>,
+    /// Those it meets, with what each costs.
+    chain: Chain<'a>,
 }
 
 /// What all requests pay.
@@ -171,14 +168,9 @@ impl<'a> Costs<'a> {
                 let spared = shielded && Spare { own, added }.spares(&request, None);
                 !spared && hook.could_match(&request) && class.is_let_through(hook, evidence.scene, *since)
             });
-            let times = |hook: &Hook| if hook.reinvoked && asked_again { 2 } else { 1 };
-            let met = met.map(|(_, hook, _, cost)| (*hook, *cost * times(hook)));
-            let (mutating, validating) = met.partition(|(hook, _)| hook.id.kind == HookKind::Mutating);
-            Bill {
-                class,
-                mutating,
-                validating,
-            }
+            let met = met.map(|(_, hook, _, cost)| (*hook, *cost));
+            let chain = Chain::of(met, asked_again);
+            Bill { class, chain }
         });
         let passed = bills.filter(|bill| bill.total() >= (bill.class.deadline)());
         let passed = passed.collect();
@@ -308,42 +300,19 @@ fn first<'a>(of: &'a [String], any: &'a str) -> &'a str {
     }
 }
 
-/// How long a request waits for the mutating hooks and the slowest validating one, of those that keep it for less than
-/// that alone.
-fn waited(mutating: &[(&Hook, Duration)], validating: &[(&Hook, Duration)], less_than: Duration) -> Duration {
-    let counts = |cost: &Duration| *cost < less_than;
-    let mutating = mutating.iter().map(|(_, cost)| *cost).filter(counts);
-    let validating = validating.iter().map(|(_, cost)| *cost).filter(counts);
-    mutating.sum::<Duration>() + validating.max().unwrap_or_default()
-}
-
 impl Bill<'_> {
     fn total(&self) -> Duration {
-        waited(&self.mutating, &self.validating, Duration::MAX)
+        self.chain.total()
     }
 
-    /// A hook that passes the deadline alone does so, and what the others add to it matters no more. Those pass it
-    /// together, or not; a validating one adds nothing to a slower one beside it, and counts if it alone would after the
-    /// mutating ones.
     fn is_passed_by(&self, hook: &HookId) -> bool {
-        let deadline = (self.class.deadline)();
-        let its = |hooks: &[(&Hook, Duration)]| {
-            let its = hooks.iter().find(|(other, _)| other.id == *hook);
-            its.map(|(_, cost)| *cost)
-        };
-        let (mutates, validates) = (its(&self.mutating), its(&self.validating));
-        match mutates.or(validates) {
-            None => false,
-            Some(cost) if cost >= deadline => true,
-            Some(_) if mutates.is_some() => waited(&self.mutating, &self.validating, deadline) >= deadline,
-            Some(cost) => waited(&self.mutating, &[], deadline) + cost >= deadline,
-        }
+        self.chain.is_passed_by(hook, (self.class.deadline)())
     }
 
     fn sentence(&self) -> String {
         let paid = |(hook, cost): &(&Hook, Duration)| format!("{} {}", hook.id.webhook, human(*cost));
-        let mutating = self.mutating.iter().map(paid);
-        let slowest = self.validating.iter().max_by_key(|(_, cost)| *cost);
+        let mutating = self.chain.mutating.iter().map(paid);
+        let slowest = self.chain.validating.iter().max_by_key(|(_, cost)| *cost);
         let told: Vec<String> = mutating.chain(slowest.map(paid)).take(TOLD).collect();
         let (total, Class { name, then, .. }) = (human(self.total()), &self.class);
         format!(
@@ -374,8 +343,10 @@ mod tests {
         };
         Bill {
             class: CLASSES[0].clone(),
-            mutating: paid(mutating),
-            validating: paid(validating),
+            chain: Chain {
+                mutating: paid(mutating),
+                validating: paid(validating),
+            },
         }
     }
 

@@ -78,7 +78,7 @@ impl Compiler {
         let programs = expressions.map(|text| {
             let text = Some(text).filter(|text| text.len() <= MAX_BYTES)?;
             let program = self.0.compile(text).ok()?;
-            may_be_evaluated(program.expression()).then_some(program)
+            may_be_evaluated(program.expression(), &CALLS).then_some(program)
         });
         Conditions {
             env: Arc::clone(&self.0),
@@ -88,6 +88,11 @@ impl Compiler {
 }
 
 impl Conditions {
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.programs.len()
+    }
+
     /// Whether they let a request through to the hook; `None` where that cannot be told.
     pub fn let_through(&self, asked: &Asked<'_>) -> Option<bool> {
         if self.programs.is_empty() {
@@ -110,7 +115,7 @@ impl Conditions {
 impl Asked<'_> {
     /// As conditions see it. What is left out cannot be asked about; what an API server leaves out of an AdmissionReview
     /// because it is empty is left out as well.
-    fn request(&self) -> serde_json::Value {
+    pub(super) fn request(&self) -> serde_json::Value {
         let shape = &self.shape;
         let resource = json!({"group": shape.group, "version": shape.version, "resource": shape.resource});
         let mut kind = json!({"group": shape.group, "version": shape.version});
@@ -133,8 +138,8 @@ impl Asked<'_> {
     }
 }
 
-/// Whether an expression calls nothing but [`CALLS`], is not nested too deep, and has no loop within a loop.
-fn may_be_evaluated(expression: &IdedExpr) -> bool {
+/// Whether an expression calls nothing but these, is not nested too deep, and has no loop within a loop.
+pub(super) fn may_be_evaluated(expression: &IdedExpr, calls: &[&str]) -> bool {
     let mut open = vec![(expression, 0, false)];
     while let Some((expression, depth, looping)) = open.pop() {
         if depth > MAX_DEPTH {
@@ -145,7 +150,7 @@ fn may_be_evaluated(expression: &IdedExpr) -> bool {
         match &expression.expr {
             Expr::Unspecified | Expr::Struct(_) => return false,
             Expr::Ident(_) | Expr::Literal(_) => {}
-            Expr::Call(call) if CALLS.contains(&&*call.func_name) => {
+            Expr::Call(call) if calls.contains(&&*call.func_name) => {
                 inner.extend(call.target.iter().map(AsRef::as_ref).chain(&call.args));
             }
             Expr::Call(_) => return false,

@@ -1,5 +1,6 @@
 //! Whether others than hookwatch meet a hook, as far as its rules, its selectors and its owner's conditions tell.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -12,6 +13,17 @@ use crate::domain::matching::{RequestShape, Requester};
 
 /// The resource of hookwatch's canary in kube-system, which little else writes.
 const CANARY: &str = "configmaps";
+
+/// How many conditions are evaluated to find out about one hook. More than a thousand requests of seven writers, three each.
+const MOST_OF_ONE: usize = 4_096;
+
+/// How many are evaluated at one time, for all hooks: whoever installs thousands of webhooks with long conditions would
+/// otherwise have hookwatch do nothing else for a minute. These take a quarter of a second at worst. The others follow with the next changes; until then they count as
+/// conditions that cannot be evaluated.
+const MOST_AT_ONCE: usize = 16_384;
+
+/// What it takes to compile a condition, in evaluations.
+const TO_COMPILE: usize = 8;
 
 /// What hookwatch's canaries are called.
 const NAME: &str = "hookwatch-canary";
@@ -84,10 +96,19 @@ pub struct Meets {
     pub tells_apart: bool,
 }
 
+/// What was found out about one hook.
+#[derive(Debug)]
+struct Known {
+    hook: Arc<Hook>,
+    meets: Meets,
+    /// There was no time for all of its conditions.
+    unfinished: bool,
+}
+
 /// Who meets each hook.
 #[derive(Debug, Default)]
 pub struct Meetings {
-    known: BTreeMap<HookId, (Arc<Hook>, Meets)>,
+    known: BTreeMap<HookId, Known>,
     /// The labels that they were found by.
     labels: Vec<Option<Labels>>,
 }
@@ -103,30 +124,45 @@ impl Meetings {
             before.clear();
         }
         let compiler = Compiler::default();
+        let mut left = MOST_AT_ONCE;
         let hooks = inventory.hooks.iter().map(|hook| {
-            // What conditions say takes a while to find out where there are thousands.
-            let known = before.remove(&hook.id).filter(|(known, _)| known.asks_like(hook));
-            let meets = known.map_or_else(
-                || Subject::of(hook, own, &labels, &compiler).meets(),
-                |(_, meets)| meets,
+            let known = before.remove(&hook.id);
+            let known = known.filter(|known| !known.unfinished && known.hook.asks_like(hook));
+            let (meets, unfinished) = known.map_or_else(
+                || {
+                    let subject = Subject::of(hook, own, &labels, &compiler, left.min(MOST_OF_ONE));
+                    let meets = subject.meets();
+                    let cut_short = subject.left.get() == 0 && left < MOST_OF_ONE;
+                    left -= left.min(MOST_OF_ONE) - subject.left.get();
+                    (meets, cut_short)
+                },
+                |known| (known.meets, false),
             );
-            (hook.id.clone(), (Arc::clone(hook), meets))
+            let known = Known {
+                hook: Arc::clone(hook),
+                meets,
+                unfinished,
+            };
+            (hook.id.clone(), known)
         });
         self.known = hooks.collect();
     }
 
     /// Who meets a hook.
     pub fn of(&self, hook: &HookId) -> Option<Meets> {
-        self.known.get(hook).map(|(_, meets)| *meets)
+        self.known.get(hook).map(|known| known.meets)
     }
 }
 
 /// One hook with all that it is held against.
 struct Subject<'a> {
     hook: &'a Hook,
-    conditions: Conditions,
+    /// `None` where there is no time for them.
+    conditions: Option<Conditions>,
     /// What is taken for said by conditions that cannot be evaluated: that others meet it, unless they name hookwatch.
     otherwise: bool,
+    /// How many conditions may still be evaluated.
+    left: Cell<usize>,
     own: &'a str,
     /// Those of namespaces; what is not known excludes nothing.
     labels: &'a dyn Fn(&str) -> Option<&'a Labels>,
@@ -138,11 +174,14 @@ impl<'a> Subject<'a> {
         own: &'a str,
         labels: &'a dyn Fn(&str) -> Option<&'a Labels>,
         compiler: &Compiler,
+        most: usize,
     ) -> Self {
         let expressions = || hook.owners_conditions().map(|condition| &*condition.expression);
+        let left = most.checked_sub(TO_COMPILE * expressions().count());
         Self {
             hook,
-            conditions: compiler.conditions(expressions()),
+            conditions: left.map(|_| compiler.conditions(expressions())),
+            left: Cell::new(left.unwrap_or(0)),
             otherwise: !expressions().any(names_hookwatch),
             own,
             labels,
@@ -172,6 +211,14 @@ impl<'a> Subject<'a> {
         }
     }
 
+    /// What its conditions say of a request; `None` where that cannot be told, or not in the time that there is.
+    fn let_through(&self, asked: &Asked<'_>) -> Option<bool> {
+        let conditions = self.conditions.as_ref()?;
+        let left = self.left.get().checked_sub(conditions.count());
+        self.left.set(left.unwrap_or(0));
+        left.and_then(|_| conditions.let_through(asked))
+    }
+
     /// Whether its conditions let through to it what somebody writes.
     fn lets(&self, shape: &RequestShape<'_>, by: Requester<'_>) -> bool {
         let asked = Asked {
@@ -181,7 +228,7 @@ impl<'a> Subject<'a> {
             by,
             dry_run: false,
         };
-        self.conditions.let_through(&asked).unwrap_or(self.otherwise)
+        self.let_through(&asked).unwrap_or(self.otherwise)
     }
 
     /// Whether it is asked about anything that a shield spares: such resources in the control plane's namespaces, and objects
@@ -275,7 +322,7 @@ impl<'a> Subject<'a> {
                 by,
                 dry_run: false,
             };
-            self.hook.could_match(&asked.shape) && self.conditions.let_through(&asked) == Some(true)
+            self.hook.could_match(&asked.shape) && self.let_through(&asked) == Some(true)
         })
     }
 
@@ -318,9 +365,9 @@ impl<'a> Subject<'a> {
                 ..canary
             });
             self.hook.could_match(&canary.shape)
-                && match self.conditions.let_through(&canary) {
+                && match self.let_through(&canary) {
                     Some(says) => others
-                        .map(|other| self.conditions.let_through(&other))
+                        .map(|other| self.let_through(&other))
                         .all(|other| other == Some(!says)),
                     None => !self.otherwise,
                 }
@@ -406,6 +453,7 @@ mod tests {
                 resources: texts(resources),
                 scope: Scope::All,
             }],
+            match_policy: Default::default(),
             namespace_selector: selector,
             object_selector: Selector::default(),
             match_conditions: Vec::new(),
@@ -604,6 +652,46 @@ mod tests {
         assert_eq!(
             take(&mut meetings, &narrowed, &["kube-system", "kube-node-lease"]),
             Spared::Nothing
+        );
+    }
+
+    /// As many webhooks as are watched, with as many conditions as they may have, beside one that is in the leaders' way.
+    #[test]
+    fn whoever_installs_webhooks_with_endless_conditions_has_hookwatch_evaluate_no_more_than_so_many_at_once()
+    {
+        let mut trap = on_condition(&["request.name != 'a'"; 63]);
+        trap.match_conditions.push(MatchCondition {
+            name: "nothing".into(),
+            expression: "false".into(),
+        });
+        let named = |hook: &Hook, name: &str| {
+            let id = HookId::new(HookKind::Validating, name, "w");
+            Arc::new(Hook { id, ..hook.clone() })
+        };
+        let traps = (0..20).map(|number| named(&trap, &format!("trap-{number:02}")));
+        let policy = named(&on_condition(&["request.operation == 'UPDATE'"]), "zz-policy");
+        let inventory = Inventory {
+            hooks: traps.chain([Arc::clone(&policy)]).collect(),
+            ..Inventory::default()
+        };
+        let mut meetings = Meetings::default();
+        meetings.take(&inventory, "own");
+        let unfinished =
+            |meetings: &Meetings| meetings.known.values().filter(|known| known.unfinished).count();
+        let first = unfinished(&meetings);
+        assert!((10..20).contains(&first), "{first} are left for later");
+        assert_eq!(
+            meetings.of(&policy.id).map(|meets| meets.spared),
+            Some(Spared::ControlPlane),
+            "what could not be evaluated counts as met by others"
+        );
+        for _ in 0..10 {
+            meetings.take(&inventory, "own");
+        }
+        assert_eq!(unfinished(&meetings), 0);
+        assert_eq!(
+            meetings.of(&policy.id).map(|meets| meets.spared),
+            Some(Spared::Renewals)
         );
     }
 }

@@ -128,7 +128,7 @@ fn well(report: &ProbeReport) -> Option<bool> {
         }
         ProbeOutcome::Answered(_) => Some(false),
         ProbeOutcome::TimedOut { phase } | ProbeOutcome::Lost { phase, .. } => {
-            matches!(phase, Phase::FirstByte | Phase::Body).then_some(false)
+            matches!(phase, Phase::FirstByte | Phase::Body | Phase::Withheld).then_some(false)
         }
         _ => None,
     }

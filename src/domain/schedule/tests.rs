@@ -80,6 +80,7 @@ fn hook(name: usize, service: usize, path: &str, endpoints: std::ops::Range<usiz
         failure_policy: FailurePolicy::Fail,
         timeout: Duration::from_secs(10),
         rules: Vec::new(),
+        match_policy: Default::default(),
         namespace_selector: Selector::default(),
         object_selector: Selector::default(),
         match_conditions: Vec::new(),

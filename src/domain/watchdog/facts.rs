@@ -79,17 +79,18 @@ impl Court<'_> {
             Health::Healthy if !self.may_be_back(evidence) => Health::Suspect,
             health => health,
         };
+        let ambiguous = self.tampering.is_shared(&hook.id.webhook, now);
         Facts {
             health,
             cause,
             effect,
             sure: suffices(verdict),
             witnesses: witnesses.unwrap_or_default(),
-            ambiguous: self.tampering.is_shared(&hook.id.webhook, now),
+            ambiguous,
             doubt: self.tampering.doubt(hook, &self.scene.seen.changes, now),
             canary,
-            meets_control_plane: self.gives_back(hook),
-            stake: self.stake(hook, verdict.cause),
+            meets_control_plane: self.gives_back(hook, ambiguous),
+            stake: self.stake(hook, verdict.cause, ambiguous),
             ignores: hook.failure_policy == FailurePolicy::Ignore,
             dead: self.is_dead(evidence, hook),
             place: matters.then(|| self.place(hook)).flatten().map(Arc::from),
@@ -197,10 +198,12 @@ impl Court<'_> {
 
     /// Whether a shield gives anything back to others than hookwatch. Where rules, selectors and conditions do not show that
     /// others call the hook, more calls must have failed than hookwatch made: an installer of webhooks could otherwise use
-    /// up the budget with webhooks that only hookwatch calls.
-    fn gives_back(&self, hook: &Hook) -> bool {
+    /// up the budget with webhooks that only hookwatch calls. An `ambiguous` name shows nothing: a canary that meets two
+    /// webhooks of one name is counted twice.
+    fn gives_back(&self, hook: &Hook, ambiguous: bool) -> bool {
         match self.spared(hook) {
             Spared::Renewals | Spared::ControlPlane => true,
+            Spared::Perhaps if ambiguous => false,
             Spared::Perhaps => {
                 let spans = [&self.scene.windows.recent, &self.scene.windows.minute];
                 let mut spans = spans.into_iter().flatten();
@@ -212,9 +215,10 @@ impl Court<'_> {
         }
     }
 
-    /// Who suffers by the hook beside hookwatch. What a tenant writes is known by what was counted alone.
-    fn stake(&self, hook: &Hook, cause: Option<Cause>) -> Stake {
-        let spans = || self.scene.windows.spans();
+    /// Who suffers by the hook beside hookwatch. What a tenant writes is known by what was counted alone, and not under an
+    /// `ambiguous` name.
+    fn stake(&self, hook: &Hook, cause: Option<Cause>, ambiguous: bool) -> Stake {
+        let spans = || self.scene.windows.spans().filter(|_| !ambiguous);
         let called = |window: &Window| {
             let own = self.own_calls(hook, window).len() as f64 * t::replicas();
             let counted = counted_calls(hook, window).map_or(0.0, |series| series.calls.count);

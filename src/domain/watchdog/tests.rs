@@ -288,6 +288,7 @@ fn hook(webhook: &str, endpoints: u8) -> Hook {
             resources: vec!["*/*".into()],
             scope: Scope::All,
         }],
+        match_policy: Default::default(),
         namespace_selector: Selector::default(),
         object_selector: Selector::default(),
         match_conditions: Vec::new(),

@@ -15,14 +15,14 @@ use rustls::pki_types::pem::PemObject;
 
 use crate::domain::fence::PROOF;
 use crate::domain::hook::{
-    Added, FailurePolicy, Hook, HookId, HookKind, MatchCondition, Rule, SPARE_ANNOTATION, Scope, Selector,
-    SelectorOperator, SelectorRequirement, ServiceState, ServiceTarget, Target,
+    Added, FailurePolicy, Hook, HookId, HookKind, MatchCondition, MatchPolicy, Rule, SPARE_ANNOTATION, Scope,
+    Selector, SelectorOperator, SelectorRequirement, ServiceState, ServiceTarget, Target,
 };
 use crate::domain::probe::ProbeLevel;
 use crate::domain::time::Time;
 
 pub(super) mod others;
-pub(super) mod service;
+pub(in crate::io) mod service;
 mod url;
 
 /// The annotation on a configuration that says how far its hooks may be probed.
@@ -53,6 +53,7 @@ struct Entry {
     failure_policy: Option<String>,
     timeout_seconds: Option<i32>,
     rules: Vec<RuleWithOperations>,
+    match_policy: Option<String>,
     namespace_selector: Option<LabelSelector>,
     object_selector: Option<LabelSelector>,
     match_conditions: Vec<ApiMatchCondition>,
@@ -74,6 +75,7 @@ macro_rules! entry_from {
                     failure_policy: webhook.failure_policy,
                     timeout_seconds: webhook.timeout_seconds,
                     rules: webhook.rules.unwrap_or_default(),
+                    match_policy: webhook.match_policy,
                     namespace_selector: webhook.namespace_selector,
                     object_selector: webhook.object_selector,
                     match_conditions: webhook.match_conditions.unwrap_or_default(),
@@ -181,6 +183,10 @@ fn hook(
         },
         timeout: timeout(entry.timeout_seconds, &mut problems),
         rules: entry.rules.into_iter().map(rule).collect(),
+        match_policy: match entry.match_policy.as_deref() {
+            Some("Exact") => MatchPolicy::Exact,
+            _ => MatchPolicy::Equivalent,
+        },
         namespace_selector: selector("namespaceSelector", entry.namespace_selector, &mut problems),
         object_selector: selector("objectSelector", entry.object_selector, &mut problems),
         match_conditions: entry
@@ -204,13 +210,13 @@ fn hook(
 }
 
 /// Collects sentences that name the hook, so that each stands for itself in a list.
-pub(super) struct Problems {
+pub(in crate::io) struct Problems {
     who: String,
     sentences: Vec<String>,
 }
 
 impl Problems {
-    pub(super) fn of(id: &HookId) -> Self {
+    pub(in crate::io) fn of(id: &HookId) -> Self {
         Self {
             who: id.object(),
             sentences: Vec::new(),
@@ -366,6 +372,7 @@ mod tests {
         assert_eq!(hook.failure_policy, FailurePolicy::Fail);
         assert_eq!(hook.timeout, Duration::from_secs(10));
         assert_eq!(hook.rules[0].scope, Scope::All);
+        assert_eq!(hook.match_policy, MatchPolicy::Equivalent);
         assert_eq!(hook.namespace_selector, Selector::default());
         assert_eq!(hook.probe_level, None);
         assert!(hook.ca_bundle.is_empty() && hook.dry_run_safe);

@@ -69,14 +69,14 @@ impl Store {
 
     /// Every Service that a hook refers to, except the API server's own.
     pub(super) fn wanted(&self) -> BTreeSet<Key> {
-        self.hooks()
+        self.watched()
+            .into_iter()
             .filter_map(|hook| match &hook.target {
                 Target::Service(target) if !is_api_server(&target.namespace, &target.name) => {
                     Some((target.namespace.clone(), target.name.clone()))
                 }
                 _ => None,
             })
-            .take(Inventory::MAX_HOOKS)
             .collect()
     }
 
@@ -103,8 +103,21 @@ impl Store {
         }
     }
 
+    /// The hooks that are watched, by identity: where a bound leaves some out, those beside admission first, then the newest.
+    /// So whoever installs any number of them crowds out none that was there before.
+    fn watched(&self) -> Vec<&Hook> {
+        let mut hooks: Vec<&Hook> = self.hooks().collect();
+        hooks.sort_by(|a, b| a.id.cmp(&b.id));
+        hooks.dedup_by(|a, b| a.id == b.id);
+        if hooks.len() > Inventory::MAX_HOOKS {
+            hooks.sort_by_key(|hook| (!hook.id.kind.is_admission(), hook.created));
+            hooks.truncate(Inventory::MAX_HOOKS);
+            hooks.sort_by(|a, b| a.id.cmp(&b.id));
+        }
+        hooks
+    }
+
     fn hooks(&self) -> impl Iterator<Item = &Hook> {
-        // In the order of what matters most, where a bound leaves some out.
         [
             WatchedKind::Mutating,
             WatchedKind::Validating,
@@ -129,24 +142,23 @@ impl Store {
         why_unread: impl Fn(WatchedKind, &str) -> String,
     ) -> Inventory {
         let mut problems = self.unreadable();
-        let mut seeds: Vec<&Hook> = self.hooks().collect();
-        seeds.sort_by(|a, b| a.id.cmp(&b.id));
-        problems.extend(names_used_twice(&seeds));
-        seeds.dedup_by(|a, b| a.id == b.id);
-        if seeds.len() > Inventory::MAX_HOOKS {
+        let mut all: Vec<&Hook> = self.hooks().collect();
+        all.sort_by(|a, b| a.id.cmp(&b.id));
+        problems.extend(names_used_twice(&all));
+        let watched = self.watched();
+        if all.len() > Inventory::MAX_HOOKS {
             problems.push(Problem {
                 object: "all webhook configurations".to_owned(),
                 what: format!(
                     "with CustomResourceDefinitions and APIServices they hold {} webhooks; hookwatch watches {} of \
-                     them, those of admission first, in the order of their names",
-                    seeds.len(),
+                     them, those of admission first, and the oldest first",
+                    all.len(),
                     Inventory::MAX_HOOKS
                 ),
             });
-            seeds.truncate(Inventory::MAX_HOOKS);
         }
         let slices = self.slices();
-        let hooks = seeds
+        let hooks = watched
             .into_iter()
             .map(|seed| {
                 let hook = self.resolved(seed, &slices, &why_unread);
@@ -534,6 +546,31 @@ mod tests {
         assert_eq!(inventory.hooks.len(), Inventory::MAX_HOOKS);
         assert!(inventory.hooks.is_sorted_by(|a, b| a.id < b.id));
         assert!(inventory.problems[0].what.contains("2005 webhooks"));
+    }
+
+    #[test]
+    fn ten_thousand_new_configurations_crowd_out_none_that_was_there_before() {
+        let mut store = Store::default();
+        let made = |name: &str, service: &str, at: &str| {
+            let mut object = configuration(name, &[(&format!("{name}.example.com"), "n", service)]);
+            object["metadata"]["creationTimestamp"] = at.into();
+            object
+        };
+        let flood = (0..10_000).map(|number| made(&format!("a{number:05}"), "flood", "2026-11-01T00:00:00Z"));
+        let mutating: Vec<Value> = flood.collect();
+        list(&mut store, WatchedKind::Mutating, None, &mutating);
+        let old = [made("policy", "policy", "2025-01-01T00:00:00Z")];
+        list(&mut store, WatchedKind::Validating, None, &old);
+        let inventory = inventory(&store);
+        assert_eq!(inventory.hooks.len(), Inventory::MAX_HOOKS);
+        assert!(
+            inventory
+                .hooks
+                .iter()
+                .any(|hook| &*hook.id.configuration == "policy")
+        );
+        let policy = ("n".to_owned(), "policy".to_owned());
+        assert!(store.wanted().contains(&policy), "its Service is looked at, too");
     }
 
     #[test]

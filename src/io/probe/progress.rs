@@ -81,6 +81,7 @@ impl Inner {
             Phase::Tls => &mut self.phases.tls,
             Phase::FirstByte => &mut self.phases.first_byte,
             Phase::Body => &mut self.phases.body,
+            Phase::Withheld => return,
         };
         // A phase that is entered twice (the second address of a name) adds up.
         *slot = Some(slot.unwrap_or_default() + spent);

@@ -222,6 +222,7 @@ mod tests {
             failure_policy: FailurePolicy::Fail,
             timeout: Duration::from_secs(10),
             rules,
+            match_policy: Default::default(),
             namespace_selector: Selector::default(),
             object_selector: Selector::default(),
             match_conditions: Vec::new(),

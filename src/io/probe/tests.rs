@@ -7,6 +7,7 @@ mod keeping;
 mod others;
 mod server;
 mod waiting;
+mod withheld;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -58,6 +59,7 @@ fn hook(ca_bundle: &str) -> Hook {
         failure_policy: FailurePolicy::Fail,
         timeout: Duration::from_secs(10),
         rules: vec![rule(&["CREATE"], "", &["configmaps"])],
+        match_policy: Default::default(),
         namespace_selector: Selector::default(),
         object_selector: Selector {
             match_labels: BTreeMap::new(),

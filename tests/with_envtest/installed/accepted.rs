@@ -32,9 +32,8 @@ fn monitoring(plural: &str, kind: &str) -> Value {
     })
 }
 
-pub async fn every_object_is_taken() {
-    let cluster = Cluster::start().await;
-    let kubeconfig = cluster.admin_kubeconfig();
+/// Makes these kinds known to a cluster whose administrator has this kubeconfig.
+pub async fn with_kinds_of_the_prometheus_operator(cluster: &Cluster, kubeconfig: &std::path::Path) {
     for (plural, kind) in [
         ("servicemonitors", "ServiceMonitor"),
         ("prometheusrules", "PrometheusRule"),
@@ -42,10 +41,16 @@ pub async fn every_object_is_taken() {
         cluster.apply(&monitoring(plural, kind)).await;
     }
     done(
-        &kubeconfig,
+        kubeconfig,
         "kubectl wait --for=condition=Established crd --all --timeout=60s",
     )
     .await;
+}
+
+pub async fn every_object_is_taken() {
+    let cluster = Cluster::start().await;
+    let kubeconfig = cluster.admin_kubeconfig();
+    with_kinds_of_the_prometheus_operator(&cluster, &kubeconfig).await;
     // Nothing can be tried in a namespace that is not there.
     done(&kubeconfig, "kubectl apply -f deploy/base/namespace.yaml").await;
     let trial = "--server-side --force-conflicts --dry-run=server --validate=strict";

@@ -112,7 +112,12 @@ impl Cluster {
 
     /// A token of a service account of the namespace `hookwatch`, bound to an object if there is one.
     pub async fn token(&self, account: &str, bound_to: Option<&Value>) -> String {
-        let target = format!("/api/v1/namespaces/hookwatch/serviceaccounts/{account}/token");
+        self.token_in("hookwatch", account, bound_to).await
+    }
+
+    /// The same in any namespace.
+    pub async fn token_in(&self, namespace: &str, account: &str, bound_to: Option<&Value>) -> String {
+        let target = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token");
         let mut body = json!({
             "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600},
         });

@@ -131,10 +131,9 @@ impl World {
                 for (at, object) in self.objects.iter().enumerate() {
                     let id = Setup::hook(at);
                     let counts = |book: &Book| book.entries.get(&id).is_some_and(Entry::counts);
-                    if counts(book) && !counts(&self.book) && !object.shown.is_ours() {
-                        if self.book.frozen.is_some() {
-                            self.broken.insert(FROZEN);
-                        }
+                    let begins = counts(book) && !counts(&self.book) && !object.shown.is_ours();
+                    if begins && self.book.frozen.is_some() {
+                        self.broken.insert(FROZEN);
                     }
                     let skips = |book: &Book| {
                         let line = book.entries.get(&id).filter(|line| line.counts());

@@ -1,6 +1,7 @@
 //! Webhooks that are installed to use up the budget.
 
 use super::*;
+use crate::domain::breaker::Stake;
 
 /// A hook for ConfigMaps alone, which hookwatch's canaries are.
 fn trap() -> Hook {
@@ -11,9 +12,10 @@ fn trap() -> Hook {
     trap
 }
 
-/// Refuses every connection, and has refused so many calls of the last seconds.
-fn refusing(trap: &Hook, calls: f64) -> Incident {
-    let mut incident = Incident::with(vec![trap.clone()]);
+/// The first one refuses every connection, and has refused so many calls of the last seconds.
+fn refusing(hooks: &[&Hook], calls: f64) -> Incident {
+    let trap = hooks[0];
+    let mut incident = Incident::with(hooks.iter().copied().cloned().collect());
     for second in [2, 4, 6, 8, 10] {
         incident.probe(second * SECOND - 10, trap, 0, ProbeOutcome::Refused);
         incident.canary(second * SECOND - 20, 5, refusal("trap", "connection refused"));
@@ -29,7 +31,7 @@ fn refusing(trap: &Hook, calls: f64) -> Incident {
 fn a_hook_that_only_hookwatch_meets_is_not_worth_a_shield() {
     let trap = trap();
     let is_worth_it = |hook: &Hook, calls| {
-        let facts = refusing(hook, calls).facts_if(10 * SECOND + 50, hook, None, false);
+        let facts = refusing(&[hook], calls).facts_if(10 * SECOND + 50, hook, None, false);
         assert_eq!(facts.health, Health::Failing, "{calls}");
         facts.meets_control_plane
     };
@@ -39,4 +41,20 @@ fn a_hook_that_only_hookwatch_meets_is_not_worth_a_shield() {
     assert!(is_worth_it(&trap, 20.0));
     // The control plane's own writes are worth it before any call was counted.
     assert!(is_worth_it(&hook("trap", 1), 0.0));
+}
+
+/// A canary that meets two webhooks of one name is counted twice by that name.
+#[test]
+fn two_webhooks_of_one_name_do_not_make_canaries_look_like_writes_of_others() {
+    let one = trap();
+    let namesake = Hook {
+        id: HookId::new(one.id.kind, "namesake", &one.id.webhook),
+        ..one.clone()
+    };
+    let stake_of = |hooks: &[&Hook]| {
+        let facts = refusing(hooks, 20.0).facts_if(10 * SECOND + 50, &one, None, false);
+        (facts.stake, facts.meets_control_plane)
+    };
+    assert_eq!(stake_of(&[&one]), (Stake::Felt, true));
+    assert_eq!(stake_of(&[&one, &namesake]), (Stake::Hookwatch, false));
 }

@@ -226,6 +226,7 @@ fn hook(kind: HookKind, metadata: &ObjectMeta, target: Target, ca_bundle: &[u8])
         failure_policy: FailurePolicy::Fail,
         timeout: Duration::ZERO,
         rules: Vec::new(),
+        match_policy: Default::default(),
         namespace_selector: Selector::default(),
         object_selector: Selector::default(),
         match_conditions: Vec::new(),

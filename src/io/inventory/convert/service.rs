@@ -27,7 +27,7 @@ pub(in crate::io::inventory) const MAX_ENDPOINTS: usize = 1_000;
 
 /// What is kept of a Service.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::io::inventory) struct Service {
+pub(in crate::io) struct Service {
     ports: Vec<ServicePort>,
     routing: Routing,
     /// Whether it has a selector, by which the controller finds its Pods.
@@ -52,9 +52,9 @@ enum Routing {
 
 /// What is kept of an EndpointSlice.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::io::inventory) struct Slice {
+pub(in crate::io) struct Slice {
     /// The Service it belongs to.
-    pub(in crate::io::inventory) service: String,
+    pub(in crate::io) service: String,
     /// Name and number of its TCP ports.
     ports: Vec<(String, u16)>,
     endpoints: Vec<SliceEndpoint>,
@@ -104,7 +104,7 @@ impl From<ApiService> for Service {
 
 impl Slice {
     /// Keeps what matters; `None` for a slice that belongs to no Service.
-    pub(in crate::io::inventory) fn of(slice: EndpointSlice) -> Option<Self> {
+    pub(in crate::io) fn of(slice: EndpointSlice) -> Option<Self> {
         let mut labels = slice.metadata.labels?;
         let service = labels.remove(SERVICE_LABEL)?;
         Some(Self {
@@ -148,7 +148,7 @@ fn is_tcp(protocol: Option<&str>) -> bool {
 }
 
 /// What a hook's Service resolves to, given its EndpointSlices.
-pub(in crate::io::inventory) fn resolve<'a>(
+pub(in crate::io) fn resolve<'a>(
     target: &ServiceTarget,
     service: &Service,
     slices: impl Iterator<Item = &'a Slice>,

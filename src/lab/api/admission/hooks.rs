@@ -11,7 +11,9 @@ use super::super::call::{Destination, Target};
 use super::super::cel::Program;
 use super::super::kinds::{Kind, MUTATING, VALIDATING};
 use super::super::store::Store;
-use crate::domain::hook::{Labels, Rule, Scope, Selector, SelectorOperator, SelectorRequirement};
+use crate::domain::hook::{
+    Labels, MatchPolicy, Rule, Scope, Selector, SelectorOperator, SelectorRequirement,
+};
 
 /// One webhook, ready to be asked.
 #[derive(Debug)]
@@ -22,6 +24,7 @@ pub(super) struct Hook {
     pub ignores_failures: bool,
     pub timeout: Duration,
     pub rules: Vec<Rule>,
+    pub match_policy: MatchPolicy,
     pub namespace_selector: Selector,
     pub object_selector: Selector,
     /// The text of each match condition and what it compiles to.
@@ -89,6 +92,10 @@ fn hook(webhook: &Value, mutating: bool) -> Hook {
             .flatten()
             .map(rule)
             .collect(),
+        match_policy: match text("matchPolicy") {
+            "Exact" => MatchPolicy::Exact,
+            _ => MatchPolicy::Equivalent,
+        },
         namespace_selector: selector(&webhook["namespaceSelector"]),
         object_selector: selector(&webhook["objectSelector"]),
         conditions: conditions

@@ -1,0 +1,235 @@
+//! `hookwatch audit`: what would happen if a webhook died now, and what to change today.
+
+mod baseline;
+mod formats;
+mod text;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use self::baseline::Baseline;
+use super::by_hand::arguments::{kind, target};
+use super::progress::during;
+use crate::domain::audit::findings::{UNREADABLE_INPUT, sort};
+use crate::domain::audit::{Auditor, Estate, Failure, Finding, Forecast, Severity, findings};
+use crate::domain::hook::HookKind;
+use crate::domain::time::Time;
+use crate::io::client::{ConnectOptions, Connection};
+use crate::io::estate::{Unreadable, assemble, cluster, manifests};
+
+/// The exit code where nothing could be audited.
+pub const NOT_AUDITED: u8 = 3;
+
+/// What `audit` was asked for.
+#[derive(Debug, Clone, clap::Args)]
+pub struct AuditArguments {
+    /// Manifests to audit instead of a cluster: files, folders, or - for standard input
+    #[arg(value_name = "FILE")]
+    pub paths: Vec<PathBuf>,
+    /// Kubeconfig to use; default: as kubectl finds it, or the Pod's own account
+    #[arg(long, env = "HOOKWATCH_KUBECONFIG", value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig
+    #[arg(long, env = "HOOKWATCH_CONTEXT", value_name = "NAME")]
+    pub context: Option<String>,
+    /// Forecast of one webhook alone: the configuration, and the webhook in it
+    #[arg(long, value_name = "CONFIG/WEBHOOK", value_parser = target)]
+    pub if_down: Option<(String, String)>,
+    /// Which kind of configuration --if-down is about, where both have one of this name: validating or mutating
+    #[arg(long, value_parser = kind, requires = "if_down")]
+    pub kind: Option<HookKind>,
+    /// Findings that were accepted, as --write-baseline wrote them; they are left out
+    #[arg(long, value_name = "FILE")]
+    pub baseline: Option<PathBuf>,
+    /// Accept all findings of now: write them to a file
+    #[arg(long, value_name = "FILE")]
+    pub write_baseline: Option<PathBuf>,
+    /// How to print what was found
+    #[arg(long, value_enum, default_value_t)]
+    pub output: AuditOutput,
+}
+
+/// How `audit` prints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum AuditOutput {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON document.
+    Json,
+    /// SARIF 2.1.0, for code hosts.
+    Sarif,
+    /// JUnit, for CI.
+    Junit,
+}
+
+/// What was found.
+pub struct Report {
+    /// The findings that count, the worst first.
+    pub findings: Vec<Finding>,
+    /// How many were accepted before.
+    pub accepted: usize,
+    /// The forecasts.
+    pub forecasts: Vec<Forecast>,
+    /// How many webhooks there are.
+    pub hooks: usize,
+    /// Read from a cluster; otherwise a usual control plane is assumed.
+    pub is_cluster: bool,
+    /// Every write that suffers is told.
+    pub in_depth: bool,
+}
+
+/// Audits and prints.
+///
+/// # Errors
+/// When there is no way to the cluster, a baseline cannot be read or written, or nothing can be printed.
+pub async fn audit(arguments: AuditArguments) -> anyhow::Result<ExitCode> {
+    let baseline = match arguments.baseline.as_deref().map(Baseline::read).transpose() {
+        Ok(baseline) => baseline.unwrap_or_default(),
+        Err(why) => return Ok(usage(&why)),
+    };
+    let (estate, unreadable) = if arguments.paths.is_empty() {
+        let options = ConnectOptions {
+            kubeconfig: arguments.kubeconfig.clone(),
+            context: arguments.context.clone(),
+        };
+        let connection = match during("making a client", Connection::open(&options)).await {
+            Ok(connection) => connection,
+            Err(error) => return Ok(usage(&error.to_string())),
+        };
+        let read = during("reading the cluster", cluster::read(&connection)).await;
+        let told: Vec<String> = read
+            .unreadable
+            .iter()
+            .map(|one| format!("{}: {}", one.object, one.why))
+            .collect();
+        anyhow::ensure!(
+            !read.is_blind,
+            "no webhook configuration can be listed: {}",
+            told.join("; ")
+        );
+        let (estate, mut unreadable) = assemble(read.objects, true, Some(now()));
+        unreadable.extend(read.unreadable);
+        (estate, unreadable)
+    } else {
+        let read = manifests::read(&arguments.paths);
+        anyhow::ensure!(
+            !read.objects.is_empty() || !read.unreadable.is_empty(),
+            "the files hold no object of Kubernetes"
+        );
+        let (estate, mut unreadable) = assemble(read.objects, false, Some(now()));
+        unreadable.extend(read.unreadable);
+        (estate, unreadable)
+    };
+    let report = match report(&estate, &unreadable, &arguments, &baseline) {
+        Ok(report) => report,
+        Err(why) => return Ok(usage(&why)),
+    };
+    if let Some(path) = &arguments.write_baseline {
+        Baseline::of(&report.findings).write(path)?;
+        eprintln!(
+            "hookwatch: {} findings are accepted in {}",
+            report.findings.len(),
+            path.display()
+        );
+        return Ok(ExitCode::SUCCESS);
+    }
+    super::print(&match arguments.output {
+        AuditOutput::Text => text::report(&report),
+        AuditOutput::Json => formats::json(&report)?,
+        AuditOutput::Sarif => formats::sarif(&report)?,
+        AuditOutput::Junit => formats::junit(&report),
+    })?;
+    Ok(ExitCode::from(exit_code(&report.findings)))
+}
+
+fn usage(why: &str) -> ExitCode {
+    eprintln!("hookwatch: {why}");
+    ExitCode::from(super::BAD_USAGE)
+}
+
+fn now() -> Time {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let millis = since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX));
+    Time::from_unix_millis(millis)
+}
+
+/// By the worst of the findings.
+pub fn exit_code(findings: &[Finding]) -> u8 {
+    match findings.iter().map(|finding| finding.severity).max() {
+        None | Some(Severity::Info) => 0,
+        Some(Severity::Warning) => 1,
+        Some(Severity::Critical) => 2,
+    }
+}
+
+/// Finds and forecasts. `Err` says why the webhook that was asked for is none.
+fn report(
+    estate: &Estate,
+    unreadable: &[Unreadable],
+    arguments: &AuditArguments,
+    baseline: &Baseline,
+) -> Result<Report, String> {
+    let auditor = Auditor::new(estate);
+    let chosen = match &arguments.if_down {
+        Some(target) => chosen(estate, target, arguments.kind)?,
+        None => (0..estate.subjects.len()).collect(),
+    };
+    let mut found: Vec<Finding> = unreadable.iter().map(finding).collect();
+    found.extend(findings::audit(&auditor));
+    if arguments.if_down.is_some() {
+        let objects: Vec<String> = chosen
+            .iter()
+            .map(|at| findings::object(auditor.subject(*at)))
+            .collect();
+        found.retain(|finding| objects.contains(&finding.object));
+    }
+    sort(&mut found);
+    let before = found.len();
+    found.retain(|finding| !baseline.accepts(finding));
+    let forecasts = chosen
+        .iter()
+        .flat_map(|at| Failure::ALL.map(|failure| auditor.forecast(*at, failure)));
+    Ok(Report {
+        accepted: before - found.len(),
+        findings: found,
+        forecasts: forecasts.collect(),
+        hooks: estate.subjects.len(),
+        is_cluster: estate.is_cluster,
+        in_depth: arguments.if_down.is_some(),
+    })
+}
+
+fn chosen(
+    estate: &Estate,
+    (configuration, webhook): &(String, String),
+    kind: Option<HookKind>,
+) -> Result<Vec<usize>, String> {
+    let fits = |at: &usize| {
+        let id = &estate.subjects[*at].hook.id;
+        &*id.configuration == configuration
+            && &*id.webhook == webhook
+            && kind.is_none_or(|kind| id.kind == kind)
+    };
+    let found: Vec<usize> = (0..estate.subjects.len()).filter(fits).collect();
+    match found.len() {
+        0 => Err(format!(
+            "there is no webhook {webhook:?} in a configuration {configuration:?}"
+        )),
+        1 => Ok(found),
+        _ => Err(format!(
+            "{configuration}/{webhook} is both validating and mutating: say which by --kind"
+        )),
+    }
+}
+
+fn finding(unreadable: &Unreadable) -> Finding {
+    Finding {
+        kind: UNREADABLE_INPUT,
+        severity: UNREADABLE_INPUT.severity,
+        object: unreadable.object.clone(),
+        source: unreadable.source.clone(),
+        message: format!("{}. It is not audited.", unreadable.why.trim_end_matches('.')),
+        patch: None,
+    }
+}

@@ -1,0 +1,62 @@
+//! Findings that were accepted: by name and object, so that a line that moves makes nothing new.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use anyhow::Context;
+use serde::{Deserialize, Serialize};
+
+use crate::domain::audit::Finding;
+
+/// Larger files are not read, in bytes.
+const MAX_BYTES: u64 = 16 * 1024 * 1024;
+
+/// What was accepted.
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Baseline {
+    accepted: BTreeSet<Accepted>,
+}
+
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+struct Accepted {
+    id: String,
+    object: String,
+}
+
+impl From<&Finding> for Accepted {
+    fn from(finding: &Finding) -> Self {
+        Self {
+            id: finding.kind.id.to_owned(),
+            object: finding.object.clone(),
+        }
+    }
+}
+
+impl Baseline {
+    /// Accepts these.
+    pub(super) fn of(findings: &[Finding]) -> Self {
+        Self {
+            accepted: findings.iter().map(Accepted::from).collect(),
+        }
+    }
+
+    pub(super) fn read(path: &Path) -> Result<Self, String> {
+        let why = |why: String| format!("--baseline {}: {why}", path.display());
+        let length = fs::metadata(path).map_err(|error| why(error.to_string()))?.len();
+        if length > MAX_BYTES {
+            return Err(why(format!("it is larger than {} MB", MAX_BYTES >> 20)));
+        }
+        let text = fs::read_to_string(path).map_err(|error| why(error.to_string()))?;
+        serde_json::from_str(&text).map_err(|error| why(format!("{error}; write it by --write-baseline")))
+    }
+
+    pub(super) fn write(&self, path: &Path) -> anyhow::Result<()> {
+        let text = serde_json::to_string_pretty(self)? + "\n";
+        fs::write(path, text).with_context(|| format!("--write-baseline {}", path.display()))
+    }
+
+    pub(super) fn accepts(&self, finding: &Finding) -> bool {
+        self.accepted.contains(&Accepted::from(finding))
+    }
+}

@@ -1,0 +1,114 @@
+//! What would happen if a webhook died now, and what to change today.
+//!
+//! Everything here is a function of an [`Estate`]: the webhooks as configured, and what is known of what stands behind them. The
+//! [`forecast`] says which functions of the control plane die, in what order and between how many seconds; [`findings`] are
+//! made from it and from the fields. Nothing of it reaches the breaker.
+
+pub mod estate;
+pub mod findings;
+pub mod forecast;
+pub mod patch;
+pub mod reach;
+pub mod writes;
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+pub use estate::{Estate, Source, Subject};
+pub use findings::{Finding, Severity};
+pub use forecast::{Auditor, Casualty, Failure, Forecast};
+
+/// What a control plane does, as far as an outage of a webhook can end it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Function {
+    /// kube-controller-manager and kube-scheduler keep their Leases.
+    LeaderElection,
+    /// Nodes renew their Leases.
+    NodeHeartbeat,
+    /// An API server that starts becomes ready.
+    ApiServerStart,
+    /// Pods are bound to nodes.
+    PodScheduling,
+    /// The webhook's own Pods are made again.
+    OwnPods,
+    /// Pods in kube-system are made again.
+    KubeSystemPods,
+    /// Namespaces are created.
+    NamespaceCreate,
+    /// Namespaces are deleted.
+    NamespaceDelete,
+    /// Services follow their Pods.
+    ServiceEndpoints,
+    /// Pods and nodes get tokens.
+    TokenRequest,
+    /// Tenants write their objects.
+    TenantWrites,
+}
+
+impl Function {
+    /// All of them.
+    pub const ALL: [Self; 11] = [
+        Self::LeaderElection,
+        Self::NodeHeartbeat,
+        Self::ApiServerStart,
+        Self::PodScheduling,
+        Self::OwnPods,
+        Self::KubeSystemPods,
+        Self::NamespaceCreate,
+        Self::NamespaceDelete,
+        Self::ServiceEndpoints,
+        Self::TokenRequest,
+        Self::TenantWrites,
+    ];
+
+    /// Its name in reports.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::LeaderElection => "leader-election",
+            Self::NodeHeartbeat => "node-heartbeat",
+            Self::ApiServerStart => "api-server-start",
+            Self::PodScheduling => "pod-scheduling",
+            Self::OwnPods => "own-pods",
+            Self::KubeSystemPods => "kube-system-pods",
+            Self::NamespaceCreate => "namespace-create",
+            Self::NamespaceDelete => "namespace-delete",
+            Self::ServiceEndpoints => "service-endpoints",
+            Self::TokenRequest => "token-request",
+            Self::TenantWrites => "tenant-writes",
+        }
+    }
+
+    /// What its end means, for people.
+    pub const fn meaning(self) -> &'static str {
+        match self {
+            Self::LeaderElection => {
+                "kube-controller-manager or kube-scheduler cannot renew its Lease and exits"
+            }
+            Self::NodeHeartbeat => "node Leases expire; nodes are NotReady 10 to 15 s later",
+            Self::ApiServerStart => "an API server that starts meanwhile gives up and exits",
+            Self::PodScheduling => "no Pod is bound to a node",
+            Self::OwnPods => "the webhook's own Pods cannot come back",
+            Self::KubeSystemPods => "no Pod in kube-system is made again",
+            Self::NamespaceCreate => "no namespace is created",
+            Self::NamespaceDelete => "no namespace is deleted",
+            Self::ServiceEndpoints => "Services keep the endpoints of Pods that are gone",
+            Self::TokenRequest => "no new Pod gets the token of its account",
+            Self::TenantWrites => "tenants' writes are refused",
+        }
+    }
+
+    /// Whether a cluster is lost with it. What remains is what the webhook was made for, and what a person can wait for.
+    pub const fn is_vital(self) -> bool {
+        !matches!(
+            self,
+            Self::NamespaceCreate | Self::NamespaceDelete | Self::TenantWrites
+        )
+    }
+}
+
+/// Seconds with one decimal, as they stand in reports.
+pub fn seconds(duration: Duration) -> f64 {
+    (duration.as_secs_f64() * 10.0).round() / 10.0
+}

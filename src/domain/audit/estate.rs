@@ -1,0 +1,184 @@
+//! What is audited: webhooks as configured, and what is known of what stands behind and beside them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::domain::hook::{Hook, Labels, Selector, Target};
+use crate::domain::time::Time;
+
+/// Where an object came from.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+pub struct Source {
+    /// The file as it was named; `-` for standard input.
+    pub file: String,
+    /// The line that it begins at, from 1.
+    pub line: usize,
+}
+
+/// One webhook, with what its configuration alone says and [`Hook`] does not keep.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Subject {
+    /// The webhook, every default resolved.
+    pub hook: Arc<Hook>,
+    /// Its place in `webhooks`, from 0.
+    pub entry: usize,
+    /// `None` where it was read from a cluster.
+    pub source: Option<Source>,
+    /// `timeoutSeconds` is absent.
+    pub timeout_is_default: bool,
+    /// The configuration has labels or annotations of a controller that fills `caBundle` in, so that an empty one is no
+    /// mistake.
+    pub ca_is_injected: bool,
+    /// When the last certificate of its `caBundle` ends; `None` where it is empty or holds none.
+    pub ca_ends: Option<Time>,
+}
+
+/// What makes Pods.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Workload {
+    /// Deployment, StatefulSet or DaemonSet.
+    pub kind: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// `spec.replicas`, 1 when absent; `None` for a DaemonSet.
+    pub replicas: Option<i64>,
+    /// The labels of its Pods.
+    pub labels: Labels,
+    /// What runs in them.
+    pub containers: Vec<Container>,
+    /// `terminationGracePeriodSeconds`, 30 when absent.
+    pub grace_seconds: i64,
+    /// Pod anti-affinity or spread constraints over nodes, and over zones.
+    pub spread: Spread,
+    /// Where it came from.
+    pub source: Option<Source>,
+}
+
+/// How the Pods of a workload are kept apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Spread {
+    /// Over nodes.
+    pub nodes: bool,
+    /// Over zones.
+    pub zones: bool,
+}
+
+/// One container.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Container {
+    /// Its ports: name (empty when absent) and number.
+    pub ports: Vec<(String, i64)>,
+    /// `readinessProbe`, if there is one.
+    pub readiness: Option<Check>,
+    /// It has a `livenessProbe`.
+    pub has_liveness: bool,
+    /// It has `lifecycle.preStop`.
+    pub has_pre_stop: bool,
+}
+
+/// What a probe of the kubelet looks at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Check {
+    /// A port, by name or number.
+    Port(String),
+    /// A command, whatever that does.
+    Command,
+}
+
+/// A Service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServiceFacts {
+    /// Its selector.
+    pub selector: Labels,
+    /// Port and target port: a number or a name of a container's port.
+    pub ports: Vec<(i64, String)>,
+    /// Where it came from.
+    pub source: Option<Source>,
+}
+
+/// A PodDisruptionBudget.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Budget {
+    /// Its namespace.
+    pub namespace: String,
+    /// Which Pods it is about.
+    pub selector: Selector,
+}
+
+/// A node.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct NodeFacts {
+    /// `topology.kubernetes.io/zone`.
+    pub zone: Option<String>,
+    /// The condition Ready, where it is known.
+    pub ready: Option<bool>,
+    /// It is cordoned, as before a drain.
+    pub cordoned: bool,
+    /// It says that it runs out of memory, disk or process numbers.
+    pub under_pressure: bool,
+}
+
+/// Namespace and name.
+pub type Key = (String, String);
+
+/// All of it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Estate {
+    /// Webhooks, by name of the configuration and place in it: the order in which mutating ones are asked.
+    pub subjects: Vec<Subject>,
+    /// Labels of the namespaces that are known.
+    pub namespaces: BTreeMap<String, Labels>,
+    /// Services.
+    pub services: BTreeMap<Key, ServiceFacts>,
+    /// What makes Pods.
+    pub workloads: Vec<Workload>,
+    /// PodDisruptionBudgets.
+    pub budgets: Vec<Budget>,
+    /// Nodes.
+    pub nodes: BTreeMap<String, NodeFacts>,
+    /// Read from a cluster, so that what is not there does not exist. Otherwise a usual control plane in kube-system is
+    /// assumed.
+    pub is_cluster: bool,
+    /// When it was read; `None` where time does not matter.
+    pub at: Option<Time>,
+}
+
+impl Estate {
+    /// The labels of a namespace. One that is not known has its name as label, which the API server puts on all of them.
+    pub fn labels(&self, namespace: &str) -> Labels {
+        let mut labels = self.namespaces.get(namespace).cloned().unwrap_or_default();
+        labels.insert("kubernetes.io/metadata.name".to_owned(), namespace.to_owned());
+        labels
+    }
+
+    /// The Service of a webhook.
+    pub fn service(&self, hook: &Hook) -> Option<&ServiceFacts> {
+        self.services.get(&service_key(hook)?)
+    }
+
+    /// What makes the Pods of a webhook: workloads that its Service selects.
+    pub fn workloads<'a>(&'a self, hook: &Hook) -> impl Iterator<Item = &'a Workload> {
+        let key = service_key(hook);
+        let selector = self.service(hook).map(|service| service.selector.clone());
+        self.workloads.iter().filter(move |workload| {
+            let (Some((namespace, _)), Some(selector)) = (&key, &selector) else {
+                return false;
+            };
+            workload.namespace == *namespace
+                && !selector.is_empty()
+                && selector
+                    .iter()
+                    .all(|(key, value)| workload.labels.get(key) == Some(value))
+        })
+    }
+}
+
+/// Namespace and name of the Service that a webhook is reached by.
+pub fn service_key(hook: &Hook) -> Option<Key> {
+    match &hook.target {
+        Target::Service(target) => Some((target.namespace.clone(), target.name.clone())),
+        Target::Url(_) | Target::Invalid(_) => None,
+    }
+}

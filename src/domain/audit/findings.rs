@@ -1,0 +1,193 @@
+//! What an audit finds: each with what would happen, and the change that prevents it.
+//!
+//! [`KINDS`] has every one, and docs/audit.md a section for each. What a finding says would happen comes from the forecast, not
+//! from a field alone.
+
+mod backends;
+mod fields;
+mod reach;
+mod trust;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::estate::{Source, Subject};
+use super::forecast::Auditor;
+
+pub use reach::forecast_sentence;
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// Worth knowing.
+    Info,
+    /// Makes an outage likelier or longer.
+    Warning,
+    /// An outage of the webhook is one of the cluster, or the webhook cannot work.
+    Critical,
+}
+
+impl Severity {
+    /// The value of `severity` in reports.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Info => "info",
+            Self::Warning => "warning",
+            Self::Critical => "critical",
+        }
+    }
+}
+
+/// A sort of finding.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Kind {
+    /// Its stable name.
+    pub id: &'static str,
+    /// The most that it can be.
+    pub severity: Severity,
+    /// What is wrong, in a few words.
+    pub title: &'static str,
+}
+
+macro_rules! kinds {
+    ($($name:ident: $id:literal, $severity:ident, $title:literal;)+) => {
+        $(
+            #[doc = $title]
+            pub const $name: &Kind = &Kind { id: $id, severity: Severity::$severity, title: $title };
+        )+
+        /// Every sort of finding.
+        pub const KINDS: &[&Kind] = &[$($name),+];
+    };
+}
+
+kinds! {
+    CONTROL_PLANE_IN_REACH: "control-plane-in-reach", Critical, "The control plane stops with this webhook";
+    FAIL_OPEN_IN_REACH: "fail-open-in-reach", Critical, "Failures are ignored, and the control plane stops all the same";
+    OWN_PODS_IN_REACH: "own-pods-in-reach", Critical, "The webhook keeps its own Pods from coming back";
+    HOOK_LOOP: "hook-loop", Critical, "Webhooks keep each other's Pods from coming back";
+    CHAIN_OVER_DEADLINE: "chain-over-deadline", Warning, "Together webhooks take longer than a request may";
+    NODE_RECOVERY_BLOCKED: "node-recovery-blocked", Warning, "No node can join while this webhook is down";
+    CONDITIONS_ERR: "conditions-err", Critical, "Match conditions fail on the control plane's writes today";
+    CONDITION_NOT_CEL: "condition-not-cel", Critical, "A match condition does not compile";
+    CRITICAL_RESOURCES: "critical-resources", Warning, "Rules name what the control plane lives on";
+    LEASE_TIMEOUT: "lease-timeout", Warning, "Leases wait longer than 3 s for this webhook";
+    LONG_TIMEOUT: "long-timeout", Warning, "The timeout is longer than 15 s";
+    TIMEOUT_NOT_SET: "timeout-not-set", Info, "The timeout is not set";
+    CATCH_ALL_RULES: "catch-all-rules", Warning, "Rules take every resource";
+    VIRTUAL_RESOURCES: "virtual-resources", Warning, "Rules take reviews and bindings";
+    MUTATES_CONTROL_PLANE: "mutates-control-plane", Warning, "It may change objects of the control plane";
+    DRY_RUN_REFUSED: "dry-run-refused", Warning, "Dry runs that match are refused";
+    UNWATCHED_FAIL_OPEN: "unwatched-fail-open", Info, "What it should change goes in unchanged while it is down";
+    EXACT_MATCH_POLICY: "exact-match-policy", Info, "A request in another version passes it by";
+    NEVER_CALLED: "never-called", Warning, "Selectors or rules that nothing can match";
+    DUPLICATE_NAME: "duplicate-name", Warning, "Two webhooks have one name";
+    INVALID_TARGET: "invalid-target", Critical, "It cannot be called";
+    CA_UNUSABLE: "ca-unusable", Critical, "Its caBundle holds no certificate";
+    CA_ENDS: "ca-ends", Critical, "Its caBundle ends soon";
+    CA_EMPTY: "ca-empty", Info, "It has no caBundle";
+    SERVICE_MISSING: "service-missing", Critical, "Its Service does not exist";
+    PORT_NOT_OFFERED: "port-not-offered", Critical, "Its Service does not offer the port";
+    NO_ENDPOINTS: "no-endpoints", Critical, "Its Service has no ready endpoint";
+    ONE_REPLICA: "one-replica", Warning, "It has one Pod";
+    ONE_NODE: "one-node", Critical, "All of its Pods are on one node";
+    ONE_ZONE: "one-zone", Info, "All of its Pods are in one zone";
+    NOT_SPREAD: "not-spread", Warning, "Nothing keeps its Pods apart";
+    NO_DISRUPTION_BUDGET: "no-disruption-budget", Info, "A drain may take all of its Pods at once";
+    NO_READINESS_PROBE: "no-readiness-probe", Warning, "Its Pods are Ready before they serve";
+    READINESS_ELSEWHERE: "readiness-elsewhere", Warning, "Its readiness probe looks at another port than the one that serves";
+    NO_LIVENESS_PROBE: "no-liveness-probe", Warning, "A Pod of it that hangs is not restarted";
+    NO_GRACE: "no-grace", Warning, "Its Pods stop before requests stop coming";
+    UNREADABLE_FIELD: "unreadable-field", Warning, "A field makes no sense";
+    UNREADABLE_INPUT: "unreadable-input", Warning, "A document could not be read";
+}
+
+/// One finding.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Finding {
+    /// Which sort.
+    pub kind: &'static Kind,
+    /// How bad it is here.
+    pub severity: Severity,
+    /// The object: kind, configuration and webhook between slashes.
+    pub object: String,
+    /// Where that came from.
+    pub source: Option<Source>,
+    /// What would happen, and what to do.
+    pub message: String,
+    /// The change as a JSON patch of the configuration.
+    pub patch: Option<Value>,
+}
+
+impl Finding {
+    /// About one webhook, as bad as it can be.
+    fn of(kind: &'static Kind, subject: &Subject, message: String) -> Self {
+        Self {
+            kind,
+            severity: kind.severity,
+            object: object(subject),
+            source: subject.source.clone(),
+            message,
+            patch: None,
+        }
+    }
+
+    fn at_most(self, severity: Severity) -> Self {
+        Self {
+            severity: self.severity.min(severity),
+            ..self
+        }
+    }
+
+    fn with(self, patch: Option<Value>) -> Self {
+        Self { patch, ..self }
+    }
+
+    /// The object, with file and line where it has them: as it stands in reports, and in a baseline without the line.
+    pub fn place(&self) -> String {
+        match &self.source {
+            Some(Source { file, line }) => format!("{} ({file}:{line})", self.object),
+            None => self.object.clone(),
+        }
+    }
+}
+
+/// A webhook as findings name it.
+pub fn object(subject: &Subject) -> String {
+    let id = &subject.hook.id;
+    format!(
+        "{}/{}/{}",
+        id.kind.configuration_kind(),
+        id.configuration,
+        id.webhook
+    )
+}
+
+/// All findings, the worst first.
+pub fn audit(auditor: &Auditor<'_>) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for at in 0..auditor.estate.subjects.len() {
+        reach::of_one(auditor, at, &mut found);
+        fields::of_one(auditor, at, &mut found);
+        trust::of_one(auditor, at, &mut found);
+        backends::of_one(auditor, at, &mut found);
+    }
+    reach::of_all(auditor, &mut found);
+    fields::of_all(auditor, &mut found);
+    sort(&mut found);
+    found
+}
+
+/// The worst first, then by object and name.
+pub fn sort(found: &mut [Finding]) {
+    found.sort_by(|one, other| {
+        let key = |finding: &Finding| {
+            (
+                std::cmp::Reverse(finding.severity),
+                finding.object.clone(),
+                finding.kind.id,
+            )
+        };
+        key(one).cmp(&key(other))
+    });
+}

@@ -1,0 +1,290 @@
+//! Findings about what stands behind a webhook: its Service and its Pods.
+
+use std::collections::BTreeSet;
+
+use super::{
+    Finding, NO_DISRUPTION_BUDGET, NO_ENDPOINTS, NO_GRACE, NO_LIVENESS_PROBE, NO_READINESS_PROBE, NOT_SPREAD,
+    ONE_NODE, ONE_REPLICA, ONE_ZONE, PORT_NOT_OFFERED, READINESS_ELSEWHERE, SERVICE_MISSING, Severity,
+};
+use crate::domain::audit::estate::{Check, Container, Estate, Subject, Workload};
+use crate::domain::audit::forecast::Auditor;
+use crate::domain::hook::{FailurePolicy, ServiceState, Target};
+
+/// Until every node and API server has taken an endpoint out, some seconds pass; a Pod that gives itself less still gets
+/// requests when it is gone.
+const LEAVING_SECONDS: i64 = 10;
+
+/// One webhook by itself.
+pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>) {
+    let (subject, estate) = (auditor.subject(at), auditor.estate);
+    service(subject, estate, found);
+    for workload in estate.workloads(&subject.hook) {
+        of_workload(subject, workload, estate, found);
+    }
+    placement(subject, estate, found);
+}
+
+/// What it costs where calls fail now.
+fn fails(subject: &Subject) -> &'static str {
+    match subject.hook.failure_policy {
+        FailurePolicy::Fail => "every request that matches is refused",
+        FailurePolicy::Ignore => "every request that matches passes it by",
+    }
+}
+
+fn service(subject: &Subject, estate: &Estate, found: &mut Vec<Finding>) {
+    let Target::Service(target) = &subject.hook.target else {
+        return;
+    };
+    let name = format!("{}/{}", target.namespace, target.name);
+    let fails = fails(subject);
+    let mut push = |kind, message: String| {
+        let finding = Finding::of(kind, subject, message);
+        let ignored = subject.hook.failure_policy == FailurePolicy::Ignore;
+        found.push(if ignored {
+            finding.at_most(Severity::Warning)
+        } else {
+            finding
+        });
+    };
+    match &target.service {
+        ServiceState::Missing => push(
+            SERVICE_MISSING,
+            format!("Service {name} does not exist: {fails}."),
+        ),
+        ServiceState::NoSuchPort { .. } => {
+            push(
+                PORT_NOT_OFFERED,
+                format!("Service {name} does not offer port {}: {fails}.", target.port),
+            );
+        }
+        ServiceState::Found { endpoints, .. } if !endpoints.iter().any(|endpoint| endpoint.ready) => {
+            push(
+                NO_ENDPOINTS,
+                format!("Service {name} has no ready endpoint: {fails}."),
+            );
+        }
+        ServiceState::Found { .. } => {}
+        ServiceState::Unknown { .. } => {
+            let known = estate.service(&subject.hook);
+            if known.is_some_and(|known| {
+                known
+                    .ports
+                    .iter()
+                    .all(|(port, _)| *port != i64::from(target.port))
+            }) {
+                push(
+                    PORT_NOT_OFFERED,
+                    format!("Service {name} does not offer port {}: {fails}.", target.port),
+                );
+            }
+        }
+    }
+}
+
+fn of_workload(subject: &Subject, workload: &Workload, estate: &Estate, found: &mut Vec<Finding>) {
+    let who = format!("{} {}/{}", workload.kind, workload.namespace, workload.name);
+    let mut push = |kind, message: String| found.push(Finding::of(kind, subject, message));
+    if workload.replicas.is_some_and(|replicas| replicas < 2) {
+        push(
+            ONE_REPLICA,
+            format!(
+                "{who} has one Pod: whenever that is restarted, drained or evicted, {}. Run three.",
+                fails(subject)
+            ),
+        );
+    } else if workload.replicas.is_some() {
+        if !workload.spread.nodes && !workload.spread.zones {
+            push(
+                NOT_SPREAD,
+                format!(
+                    "{who} has neither podAntiAffinity nor topologySpreadConstraints: all of its Pods may be on one node, and gone with it."
+                ),
+            );
+        }
+        let selected = estate.budgets.iter().any(|budget| {
+            budget.namespace == workload.namespace && budget.selector.matches(&workload.labels)
+        });
+        if !selected {
+            push(
+                NO_DISRUPTION_BUDGET,
+                format!(
+                    "No PodDisruptionBudget is about {who}: a drain of nodes may evict all of its Pods at once."
+                ),
+            );
+        }
+    }
+    if let Some((container, port)) = serving(subject, workload, estate) {
+        of_container(subject, workload, container, port, found);
+    }
+}
+
+/// How its container says that it serves, and how it leaves.
+fn of_container(
+    subject: &Subject,
+    workload: &Workload,
+    container: &Container,
+    port: Option<String>,
+    found: &mut Vec<Finding>,
+) {
+    let who = format!("{} {}/{}", workload.kind, workload.namespace, workload.name);
+    let mut push = |kind, message: String| found.push(Finding::of(kind, subject, message));
+    match &container.readiness {
+        None => push(
+            NO_READINESS_PROBE,
+            format!(
+                "The Pods of {who} are Ready as soon as they run: requests that come before they serve fail, after each start."
+            ),
+        ),
+        Some(Check::Port(checked))
+            if port
+                .as_ref()
+                .is_some_and(|port| !is_same(container, checked, port)) =>
+        {
+            push(
+                READINESS_ELSEWHERE,
+                format!(
+                    "The readiness probe of {who} looks at port {checked}, and requests go to port {}: a Pod may be Ready before it \
+                 serves, and stay so when it no longer does.",
+                    port.unwrap_or_default()
+                ),
+            )
+        }
+        Some(_) => {}
+    }
+    if !container.has_liveness {
+        push(
+            NO_LIVENESS_PROBE,
+            format!(
+                "The Pods of {who} have no livenessProbe: one that hangs hangs until a person restarts it."
+            ),
+        );
+    }
+    if !container.has_pre_stop || workload.grace_seconds < LEAVING_SECONDS {
+        let why = if container.has_pre_stop {
+            format!("terminationGracePeriodSeconds {}", workload.grace_seconds)
+        } else {
+            "no preStop".to_owned()
+        };
+        push(
+            NO_GRACE,
+            format!(
+                "The Pods of {who} have {why}: one that ends stops to listen while its endpoint is still in use for some seconds, and \
+                 calls fail in every rollout, unless the program itself waits. Sleep for {LEAVING_SECONDS} s in preStop."
+            ),
+        );
+    }
+}
+
+/// The container that serves, and the target port as the Service has it.
+fn serving<'a>(
+    subject: &Subject,
+    workload: &'a Workload,
+    estate: &Estate,
+) -> Option<(&'a Container, Option<String>)> {
+    let Target::Service(target) = &subject.hook.target else {
+        return None;
+    };
+    let service = estate.service(&subject.hook)?;
+    let mut ports = service.ports.iter();
+    let port = ports
+        .find(|(port, _)| *port == i64::from(target.port))
+        .map(|(_, port)| port.clone());
+    let serves = |container: &&Container| {
+        port.as_ref()
+            .is_some_and(|port| number(container, port).is_some())
+    };
+    let container = workload
+        .containers
+        .iter()
+        .find(serves)
+        .or(workload.containers.first())?;
+    Some((container, port))
+}
+
+/// The number of a port that is given by name or number, if the container has it.
+fn number(container: &Container, port: &str) -> Option<i64> {
+    let mut ports = container.ports.iter();
+    let known = ports.find(|(name, number)| name == port || number.to_string() == port);
+    known.map(|(_, number)| *number)
+}
+
+fn is_same(container: &Container, one: &str, other: &str) -> bool {
+    let resolved =
+        |port: &str| number(container, port).map_or_else(|| port.to_owned(), |number| number.to_string());
+    resolved(one) == resolved(other)
+}
+
+/// Where its Pods are, in a cluster.
+fn placement(subject: &Subject, estate: &Estate, found: &mut Vec<Finding>) {
+    let Target::Service(target) = &subject.hook.target else {
+        return;
+    };
+    let ServiceState::Found { endpoints, .. } = &target.service else {
+        return;
+    };
+    let ready: Vec<_> = endpoints.iter().filter(|endpoint| endpoint.ready).collect();
+    let nodes: Option<BTreeSet<&str>> = ready.iter().map(|endpoint| endpoint.node.as_deref()).collect();
+    let Some(nodes) = nodes.filter(|nodes| !nodes.is_empty()) else {
+        return;
+    };
+    if let (1, Some(node)) = (nodes.len(), nodes.first()) {
+        let facts = estate.nodes.get(*node);
+        let trouble = facts.and_then(|facts| {
+            let is_bad = [
+                (facts.ready == Some(false), "is NotReady"),
+                (
+                    facts.under_pressure,
+                    "runs out of memory, disk or process numbers",
+                ),
+                (facts.cordoned, "is cordoned, as before a drain"),
+            ];
+            is_bad.into_iter().find(|(bad, _)| *bad).map(|(_, what)| what)
+        });
+        let message = match trouble {
+            Some(trouble) => format!(
+                "All {} ready endpoints are on node {node}, which {trouble}: the webhook goes with it.",
+                ready.len()
+            ),
+            None => format!(
+                "All {} ready endpoints are on node {node}: the webhook goes with it. Spread its Pods.",
+                ready.len()
+            ),
+        };
+        let finding = Finding::of(ONE_NODE, subject, message);
+        found.push(if trouble.is_some() {
+            finding
+        } else {
+            finding.at_most(Severity::Warning)
+        });
+        return;
+    }
+    in_one_zone(subject, estate, &nodes, ready.len(), found);
+}
+
+/// All in one zone, where there are others.
+fn in_one_zone(
+    subject: &Subject,
+    estate: &Estate,
+    nodes: &BTreeSet<&str>,
+    ready: usize,
+    found: &mut Vec<Finding>,
+) {
+    let zones: Option<BTreeSet<&str>> = nodes
+        .iter()
+        .map(|node| estate.nodes.get(*node).and_then(|facts| facts.zone.as_deref()))
+        .collect();
+    let all: BTreeSet<&str> = estate
+        .nodes
+        .values()
+        .filter_map(|facts| facts.zone.as_deref())
+        .collect();
+    if let Some(zones) = zones.filter(|zones| zones.len() == 1 && all.len() > 1) {
+        let zone = zones.first().copied().unwrap_or_default();
+        let message = format!(
+            "All {} ready endpoints are in zone {zone}: the webhook goes with it.",
+            ready
+        );
+        found.push(Finding::of(ONE_ZONE, subject, message));
+    }
+}

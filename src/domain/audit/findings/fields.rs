@@ -1,0 +1,397 @@
+//! Findings that stand in the fields of a webhook.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+
+use super::{
+    CATCH_ALL_RULES, CONDITION_NOT_CEL, CRITICAL_RESOURCES, DRY_RUN_REFUSED, DUPLICATE_NAME,
+    EXACT_MATCH_POLICY, Finding, INVALID_TARGET, LEASE_TIMEOUT, LONG_TIMEOUT, MUTATES_CONTROL_PLANE,
+    NEVER_CALLED, Severity, TIMEOUT_NOT_SET, UNREADABLE_FIELD, UNWATCHED_FAIL_OPEN, VIRTUAL_RESOURCES,
+    object,
+};
+use crate::domain::audit::estate::{Estate, Subject};
+use crate::domain::audit::forecast::Auditor;
+use crate::domain::audit::patch::of_field;
+use crate::domain::hook::{FailurePolicy, Hook, HookKind, MatchPolicy, Selector, SelectorOperator, Target};
+use crate::domain::matching::RequestShape;
+use crate::domain::matching::outcome::Compiler;
+
+/// Gardener's bound for every webhook (`botanist/matchers`): most clients of the control plane wait 30 s.
+const LONG: u64 = 15;
+/// Gardener's bound for Leases: leaders wait 5 s.
+const LONG_FOR_LEASES: u64 = 3;
+
+/// Where an object is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Where {
+    System,
+    Anywhere,
+    Cluster,
+}
+
+/// What Gardener counts as critical, with CREATE and UPDATE: group, resources (with subresources), place. Leases apart, and
+/// with GKE's Leases of nodes.
+const CRITICAL: [(&str, &[&str], Where); 12] = [
+    (
+        "",
+        &[
+            "pods",
+            "pods/status",
+            "configmaps",
+            "endpoints",
+            "secrets",
+            "serviceaccounts",
+            "services",
+            "services/status",
+        ],
+        Where::System,
+    ),
+    (
+        "apps",
+        &[
+            "controllerrevisions",
+            "daemonsets",
+            "daemonsets/status",
+            "deployments",
+            "deployments/scale",
+            "replicasets",
+            "replicasets/status",
+            "replicasets/scale",
+        ],
+        Where::System,
+    ),
+    ("networking.k8s.io", &["networkpolicies"], Where::System),
+    (
+        "rbac.authorization.k8s.io",
+        &["roles", "rolebindings"],
+        Where::System,
+    ),
+    ("coordination.k8s.io", &["leases"], Where::Anywhere),
+    ("", &["nodes", "nodes/status"], Where::Cluster),
+    (
+        "rbac.authorization.k8s.io",
+        &["clusterroles", "clusterrolebindings"],
+        Where::Cluster,
+    ),
+    (
+        "apiextensions.k8s.io",
+        &["customresourcedefinitions", "customresourcedefinitions/status"],
+        Where::Cluster,
+    ),
+    (
+        "apiregistration.k8s.io",
+        &["apiservices", "apiservices/status"],
+        Where::Cluster,
+    ),
+    (
+        "certificates.k8s.io",
+        &[
+            "certificatesigningrequests",
+            "certificatesigningrequests/status",
+            "certificatesigningrequests/approval",
+        ],
+        Where::Cluster,
+    ),
+    ("scheduling.k8s.io", &["priorityclasses"], Where::Cluster),
+    ("discovery.k8s.io", &["endpointslices"], Where::System),
+];
+
+/// What is not stored, and bindings: OpenShift's list of virtual resources, with TokenReviews as GKE and the good practices
+/// have them.
+const VIRTUAL: [(&str, &str, bool); 7] = [
+    ("", "bindings", true),
+    ("authorization.k8s.io", "localsubjectaccessreviews", true),
+    ("authorization.k8s.io", "subjectaccessreviews", false),
+    ("authorization.k8s.io", "selfsubjectaccessreviews", false),
+    ("authorization.k8s.io", "selfsubjectrulesreviews", false),
+    ("authentication.k8s.io", "tokenreviews", false),
+    ("authentication.k8s.io", "selfsubjectreviews", false),
+];
+
+/// One webhook by itself.
+pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>) {
+    let (subject, estate) = (auditor.subject(at), auditor.estate);
+    let hook = &subject.hook;
+    timeouts(subject, estate, found);
+    scope(subject, estate, found);
+    conditions(subject, found);
+    if let Target::Invalid(why) = &hook.target {
+        found.push(Finding::of(
+            INVALID_TARGET,
+            subject,
+            format!("clientConfig: {why}. Every call fails."),
+        ));
+    }
+    if !hook.dry_run_safe {
+        let message = "sideEffects is neither None nor NoneOnDryRun: dry runs that match it are refused, `kubectl diff` among \
+                       them, and no canary shows whether it works."
+            .to_owned();
+        found.push(Finding::of(DRY_RUN_REFUSED, subject, message).with(Some(of_field(
+            subject,
+            "sideEffects",
+            &json!("None"),
+        ))));
+    }
+    if hook.id.kind == HookKind::Mutating && hook.failure_policy == FailurePolicy::Ignore {
+        let message = "While it fails, objects go in unchanged, and no one is told: only apiserver_admission_webhook_fail_open_count \
+                       counts them. Alert on that, and validate the final state."
+            .to_owned();
+        found.push(Finding::of(UNWATCHED_FAIL_OPEN, subject, message));
+    }
+    if hook.match_policy == MatchPolicy::Exact {
+        let message =
+            "matchPolicy is Exact: a request for the same resource in another group or version passes it by."
+                .to_owned();
+        let patch = of_field(subject, "matchPolicy", &json!("Equivalent"));
+        found.push(Finding::of(EXACT_MATCH_POLICY, subject, message).with(Some(patch)));
+    }
+    let prefix = format!("{}: ", hook.id.object());
+    for problem in &hook.problems {
+        let problem = problem.strip_prefix(&prefix).unwrap_or(problem);
+        // Those with a name of their own.
+        let named = ["caBundle", "clientConfig", "rules is empty"]
+            .iter()
+            .any(|start| problem.starts_with(start));
+        if !named {
+            found.push(Finding::of(UNREADABLE_FIELD, subject, format!("{problem}.")));
+        }
+    }
+}
+
+/// All of them against each other.
+pub(super) fn of_all(auditor: &Auditor<'_>, found: &mut Vec<Finding>) {
+    let mut by_name: BTreeMap<(&str, HookKind), Vec<&Subject>> = BTreeMap::new();
+    for subject in &auditor.estate.subjects {
+        let id = &subject.hook.id;
+        by_name.entry((&id.webhook, id.kind)).or_default().push(subject);
+    }
+    for same in by_name.values().filter(|same| same.len() > 1) {
+        let Some((first, others)) = same.split_first() else {
+            continue;
+        };
+        let message = format!(
+            "{} has the same name. The API server's metrics and errors name the webhook alone: which of the two fails cannot be \
+             told from them.",
+            object(first)
+        );
+        found.extend(
+            others
+                .iter()
+                .map(|subject| Finding::of(DUPLICATE_NAME, subject, message.clone())),
+        );
+    }
+}
+
+fn timeouts(subject: &Subject, estate: &Estate, found: &mut Vec<Finding>) {
+    let (hook, seconds) = (&subject.hook, subject.hook.timeout.as_secs());
+    let shape = |namespace| RequestShape {
+        operation: "UPDATE",
+        group: "coordination.k8s.io",
+        version: "v1",
+        resource: "leases",
+        namespace: Some(namespace),
+        ..RequestShape::default()
+    };
+    let leases = ["kube-system", "kube-node-lease"].into_iter().any(|namespace| {
+        let labels = estate.labels(namespace);
+        hook.could_match(&RequestShape {
+            namespace_labels: Some(&labels),
+            ..shape(namespace)
+        })
+    });
+    if leases && seconds > LONG_FOR_LEASES {
+        let message = format!(
+            "The control plane's Leases may wait {seconds} s for it, also where failures are ignored; leaders give an attempt up \
+             after 5 s. Leave Leases out, or set timeoutSeconds to {LONG_FOR_LEASES} at most."
+        );
+        let patch = of_field(subject, "timeoutSeconds", &json!(LONG_FOR_LEASES));
+        found.push(Finding::of(LEASE_TIMEOUT, subject, message).with(Some(patch)));
+    }
+    if seconds > LONG {
+        let message = format!(
+            "Each call that hangs keeps its request for {seconds} s, and so does each pooled connection to a Pod that is gone. \
+             Most clients give up after 30 s, the API server after 34 s."
+        );
+        let patch = of_field(subject, "timeoutSeconds", &json!(LONG));
+        found.push(Finding::of(LONG_TIMEOUT, subject, message).with(Some(patch)));
+    }
+    if subject.timeout_is_default {
+        let message = "timeoutSeconds is absent, so it is 10. Say how long a request may wait.".to_owned();
+        found.push(Finding::of(TIMEOUT_NOT_SET, subject, message));
+    }
+}
+
+/// Which of these a webhook is asked about, with CREATE or UPDATE.
+fn asked<'a>(hook: &Hook, estate: &Estate, objects: &[(&'a str, &[&'a str], Where)]) -> Vec<&'a str> {
+    let mut asked = Vec::new();
+    for (group, resources, place) in objects {
+        let namespaces: &[Option<&str>] = match place {
+            Where::Cluster => &[None],
+            Where::System => &[Some("kube-system")],
+            Where::Anywhere => &[Some("kube-system"), Some("kube-node-lease")],
+        };
+        for entry in *resources {
+            let (resource, subresource) = entry.split_once('/').unwrap_or((entry, ""));
+            let meets = namespaces.iter().any(|namespace| {
+                let labels = namespace.map(|namespace| estate.labels(namespace));
+                ["CREATE", "UPDATE"].into_iter().any(|operation| {
+                    hook.could_match(&RequestShape {
+                        operation,
+                        group,
+                        version: "v1",
+                        resource,
+                        subresource,
+                        namespace: *namespace,
+                        namespace_labels: labels.as_ref(),
+                        ..RequestShape::default()
+                    })
+                })
+            });
+            if meets && !asked.contains(entry) {
+                asked.push(*entry);
+            }
+        }
+    }
+    asked
+}
+
+fn scope(subject: &Subject, estate: &Estate, found: &mut Vec<Finding>) {
+    let hook = &subject.hook;
+    let waits = hook.failure_policy == FailurePolicy::Fail || hook.timeout.as_secs() > LONG;
+    let critical = asked(hook, estate, &CRITICAL);
+    if waits && !critical.is_empty() && hook.match_conditions.is_empty() {
+        let message = format!(
+            "It is asked about {}: while it is down, these are refused or late where the control plane writes them. Leave \
+             kube-system and kube-node-lease out by namespaceSelector, and objects without a namespace out of its rules.",
+            listed(&critical)
+        );
+        found.push(Finding::of(CRITICAL_RESOURCES, subject, message));
+    }
+    if hook.id.kind == HookKind::Mutating && !critical.is_empty() && hook.match_conditions.is_empty() {
+        let message = format!(
+            "It may change {} of the control plane. A mutation of those breaks what runs there, or fights its owner; Leases of nodes \
+             must never be changed.",
+            listed(&critical)
+        );
+        found.push(Finding::of(MUTATES_CONTROL_PLANE, subject, message));
+    }
+    let stars = |items: &[String]| items.iter().any(|item| item == "*");
+    let all = |rule: &&crate::domain::hook::Rule| {
+        stars(&rule.api_groups) && rule.resources.iter().any(|entry| entry == "*" || entry == "*/*")
+    };
+    if hook.rules.iter().any(|rule| all(&rule)) {
+        let message = "A rule takes every resource of every group, also what will be installed tomorrow. Name what it reviews.".to_owned();
+        found.push(Finding::of(CATCH_ALL_RULES, subject, message));
+    }
+    let virtual_resources: Vec<&str> = VIRTUAL
+        .into_iter()
+        .filter(|(group, resource, namespaced)| {
+            hook.could_match(&RequestShape {
+                operation: "CREATE",
+                group,
+                version: "v1",
+                resource,
+                namespace: namespaced.then_some("kube-system"),
+                ..RequestShape::default()
+            })
+        })
+        .map(|(_, resource, _)| resource)
+        .collect();
+    if !virtual_resources.is_empty() {
+        let message = format!(
+            "It is asked about {}, which are questions and not objects. While it is down, tokens are not checked and access is not \
+             reviewed. Leave them out.",
+            listed(&virtual_resources)
+        );
+        found.push(Finding::of(VIRTUAL_RESOURCES, subject, message));
+    }
+    never_called(subject, found);
+}
+
+/// Rules or selectors that nothing can match.
+fn never_called(subject: &Subject, found: &mut Vec<Finding>) {
+    let hook = &subject.hook;
+    let why = if hook.rules.is_empty() {
+        Some("it has no rules")
+    } else if is_contradiction(&hook.namespace_selector) {
+        Some("its namespaceSelector asks for what no labels have")
+    } else if is_contradiction(&hook.object_selector) {
+        Some("its objectSelector asks for what no labels have")
+    } else {
+        None
+    };
+    if let Some(why) = why {
+        found.push(Finding::of(
+            NEVER_CALLED,
+            subject,
+            format!("It is never called: {why}. What it should review goes in unreviewed."),
+        ));
+    }
+}
+
+fn conditions(subject: &Subject, found: &mut Vec<Finding>) {
+    let compiler = Compiler::default();
+    for condition in &subject.hook.match_conditions {
+        if let Err(why) = compiler.check(&condition.expression) {
+            let why = why.to_string();
+            let why = why.lines().next().unwrap_or_default();
+            let message = format!(
+                "matchConditions {:?} is no CEL: {why}. The API server refuses the configuration.",
+                condition.name
+            );
+            found.push(Finding::of(CONDITION_NOT_CEL, subject, message).at_most(Severity::Critical));
+        }
+    }
+}
+
+/// Whether a selector asks for a label that is and is not there, or that has two values.
+fn is_contradiction(selector: &Selector) -> bool {
+    let keys = selector
+        .expressions
+        .iter()
+        .map(|requirement| requirement.key.as_str())
+        .chain(selector.match_labels.keys().map(String::as_str));
+    keys.into_iter().any(|key| {
+        let of_key = || {
+            selector
+                .expressions
+                .iter()
+                .filter(|requirement| requirement.key == key)
+        };
+        let fixed = selector.match_labels.get(key);
+        let needed = fixed.is_some()
+            || of_key().any(|requirement| {
+                matches!(
+                    requirement.operator,
+                    SelectorOperator::In | SelectorOperator::Exists
+                )
+            });
+        let absent = of_key().any(|requirement| requirement.operator == SelectorOperator::DoesNotExist);
+        let candidates: Option<Vec<&String>> = match fixed {
+            Some(value) => Some(vec![value]),
+            None => of_key()
+                .find(|requirement| requirement.operator == SelectorOperator::In)
+                .map(|requirement| requirement.values.iter().collect()),
+        };
+        let fits = |value: &String| {
+            of_key().all(|requirement| match requirement.operator {
+                SelectorOperator::In => requirement.values.contains(value),
+                SelectorOperator::NotIn => !requirement.values.contains(value),
+                SelectorOperator::Exists => true,
+                SelectorOperator::DoesNotExist => false,
+            })
+        };
+        needed && (absent || candidates.is_some_and(|values| !values.into_iter().any(fits)))
+    })
+}
+
+/// Some of many, for people.
+fn listed(names: &[&str]) -> String {
+    const SHOWN: usize = 6;
+    let shown = names.iter().take(SHOWN).copied().collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(SHOWN) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}

@@ -1,0 +1,256 @@
+//! Findings that are forecasts: what an outage of webhooks costs the control plane.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use super::{
+    CHAIN_OVER_DEADLINE, CONDITIONS_ERR, CONTROL_PLANE_IN_REACH, FAIL_OPEN_IN_REACH, Finding, HOOK_LOOP,
+    NODE_RECOVERY_BLOCKED, OWN_PODS_IN_REACH, Severity, object,
+};
+use crate::domain::audit::estate::{Estate, service_key};
+use crate::domain::audit::forecast::{Auditor, Casualty, Failure, Forecast};
+use crate::domain::audit::patch::scoping;
+use crate::domain::audit::reach::Reach;
+use crate::domain::audit::writes::{Place, WRITES};
+use crate::domain::audit::{Function, seconds};
+use crate::domain::hook::{FailurePolicy, Hook, HookKind};
+use crate::domain::matching::RequestShape;
+
+/// Of more Services than this it is not looked for who needs whom.
+const MAX_PLACES: usize = 200;
+
+/// One webhook by itself.
+pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>) {
+    let subject = auditor.subject(at);
+    let hook = &subject.hook;
+    let all: Vec<Forecast> = Failure::ALL
+        .into_iter()
+        .map(|failure| auditor.forecast_alone(at, failure))
+        .collect();
+    let worst = all.iter().find(|forecast| forecast.vital().next().is_some());
+    if let Some(worst) = worst {
+        let certain = all
+            .iter()
+            .flat_map(Forecast::vital)
+            .any(|casualty| casualty.is_certain);
+        let own_only = all
+            .iter()
+            .flat_map(Forecast::vital)
+            .all(|casualty| casualty.what == Function::OwnPods);
+        let kind = match (own_only, hook.failure_policy) {
+            (true, _) => OWN_PODS_IN_REACH,
+            (false, FailurePolicy::Fail) => CONTROL_PLANE_IN_REACH,
+            (false, FailurePolicy::Ignore) => FAIL_OPEN_IN_REACH,
+        };
+        let scoping = scoping(auditor, at);
+        let mut message = forecast_sentence(worst);
+        if !own_only && worst.failure == Failure::Hang && all[1].vital().next().is_none() {
+            message.push_str(" Were its backends refused at once, none of that would happen.");
+        }
+        match &scoping {
+            Some(scoping) => {
+                let _ = write!(
+                    message,
+                    " The patch takes the control plane out of its reach. It no longer reviews {}.",
+                    scoping.unreviewed
+                );
+            }
+            None => message.push_str(" No change of its scope alone prevents that: narrow its rules."),
+        }
+        let finding = Finding::of(kind, subject, message).with(scoping.map(|scoping| scoping.patch));
+        found.push(if certain {
+            finding
+        } else {
+            finding.at_most(Severity::Warning)
+        });
+    }
+    nodes_and_errors(auditor, at, found);
+}
+
+/// Nodes that cannot join, and conditions that err.
+fn nodes_and_errors(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>) {
+    let subject = auditor.subject(at);
+    let hook = &subject.hook;
+    if hook.failure_policy == FailurePolicy::Fail && !blocked_nodes(hook).is_empty() {
+        let message = format!(
+            "While it is down, no node joins or is repaired: {} is refused. Leave nodes and their certificates out of its \
+             rules.",
+            blocked_nodes(hook).join(" and ")
+        );
+        found.push(Finding::of(NODE_RECOVERY_BLOCKED, subject, message));
+    }
+    let errs: BTreeSet<&str> = auditor
+        .reaches(at)
+        .filter(|(_, reach)| *reach == Reach::Errs)
+        .map(|(write, _)| write.name)
+        .collect();
+    if !errs.is_empty() {
+        let names: Vec<&str> = errs.into_iter().take(4).collect();
+        let fails = hook.failure_policy == FailurePolicy::Fail;
+        let what = if fails {
+            "is refused today, whatever state the webhook is in"
+        } else {
+            "passes it by"
+        };
+        let message = format!(
+            "Its match conditions end in an error for some writes, so that {} {what}. Put has() before each field that may be \
+             absent.",
+            names.join(", ")
+        );
+        let finding = Finding::of(CONDITIONS_ERR, subject, message);
+        found.push(if fails {
+            finding
+        } else {
+            finding.at_most(Severity::Info)
+        });
+    }
+}
+
+/// How nodes join, as far as it is refused while the webhook is down.
+fn blocked_nodes(hook: &Hook) -> Vec<&'static str> {
+    let steps = [
+        ("the registration of a node", "CREATE", ["", "nodes", ""]),
+        (
+            "the certificate request of a node",
+            "CREATE",
+            ["certificates.k8s.io", "certificatesigningrequests", ""],
+        ),
+        (
+            "the approval of a node's certificate",
+            "UPDATE",
+            ["certificates.k8s.io", "certificatesigningrequests", "approval"],
+        ),
+    ];
+    let blocked = steps
+        .into_iter()
+        .filter(|(_, operation, [group, resource, subresource])| {
+            hook.match_conditions.is_empty()
+                && hook.object_selector.is_empty()
+                && hook.could_match(&RequestShape {
+                    operation,
+                    group,
+                    version: "v1",
+                    resource,
+                    subresource,
+                    ..RequestShape::default()
+                })
+        });
+    blocked.map(|(name, ..)| name).collect()
+}
+
+/// Several webhooks together.
+pub(super) fn of_all(auditor: &Auditor<'_>, found: &mut Vec<Finding>) {
+    loops(auditor, found);
+    together(auditor, found);
+}
+
+/// Webhooks whose Pods cannot come back without each other. Those of one Service are one.
+fn loops(auditor: &Auditor<'_>, found: &mut Vec<Finding>) {
+    let creation = WRITES
+        .iter()
+        .find(|write| write.place == Place::Own && write.what == Function::OwnPods);
+    let Some(creation) = creation else { return };
+    let subjects = &auditor.estate.subjects;
+    let places = places(auditor.estate);
+    let first_of = |at: usize| service_key(&subjects[at].hook).and_then(|key| places.get(&key).copied());
+    let firsts: Vec<usize> = places.values().copied().take(MAX_PLACES).collect();
+    let others: Vec<usize> = (0..subjects.len())
+        .filter(|at| subjects[*at].hook.failure_policy == FailurePolicy::Fail)
+        .filter(|at| first_of(*at).is_some_and(|first| firsts.contains(&first)))
+        .collect();
+    // What the Pods of each place need, by the first webhook of that place.
+    let needs = |of: usize| -> BTreeSet<usize> {
+        let needed = others.iter().filter(|at| first_of(**at) != Some(of));
+        let needed = needed.filter(|at| auditor.reaches_pods_of(**at, creation, of) == Reach::Yes);
+        needed.filter_map(|at| first_of(*at)).collect()
+    };
+    let needed: BTreeMap<usize, BTreeSet<usize>> = firsts.iter().map(|of| (*of, needs(*of))).collect();
+    for (of, needs) in &needed {
+        let in_loop = needs
+            .iter()
+            .filter(|other| needed.get(other).is_some_and(|back| back.contains(of)));
+        let in_loop: Vec<usize> = in_loop.copied().collect();
+        let Some(first) = in_loop.first() else { continue };
+        let more = match in_loop.len() - 1 {
+            0 => String::new(),
+            more => format!(", and so is it with {more} others"),
+        };
+        let message = format!(
+            "When the Pods of both are gone, as after a power cut, neither comes back: its Service and that of {} are each asked \
+             about the other's Pods{more}. Leave the namespaces of both out of both.",
+            object(&subjects[*first]),
+        );
+        found.push(Finding::of(HOOK_LOOP, &subjects[*of], message));
+    }
+}
+
+/// Each Service with the first webhook that is called there.
+fn places(estate: &Estate) -> BTreeMap<(String, String), usize> {
+    let mut found = BTreeMap::new();
+    for (at, subject) in estate.subjects.iter().enumerate() {
+        if let Some(key) = service_key(&subject.hook) {
+            found.entry(key).or_insert(at);
+        }
+    }
+    found
+}
+
+/// What all of them cost together, where none alone costs that much.
+fn together(auditor: &Auditor<'_>, found: &mut Vec<Finding>) {
+    let subjects = &auditor.estate.subjects;
+    let ignored: Vec<usize> = (0..subjects.len())
+        .filter(|at| subjects[*at].hook.failure_policy == FailurePolicy::Ignore)
+        .collect();
+    let Some(all) = auditor.forecast_together(&ignored, Failure::Hang) else {
+        return;
+    };
+    let alone: BTreeSet<Function> = ignored
+        .iter()
+        .flat_map(|at| auditor.forecast(*at, Failure::Hang).casualties)
+        .map(|casualty| casualty.what)
+        .collect();
+    let new: Vec<&Casualty> = all
+        .casualties
+        .iter()
+        .filter(|casualty| !alone.contains(&casualty.what))
+        .collect();
+    let Some(first) = new.first() else { return };
+    let slowest = ignored.iter().max_by_key(|at| {
+        let hook = &subjects[**at].hook;
+        (hook.id.kind == HookKind::Mutating, hook.timeout)
+    });
+    let Some(slowest) = slowest else { return };
+    let lost: Vec<&str> = new.iter().map(|casualty| casualty.what.as_str()).collect();
+    let message = format!(
+        "Failures of {} webhooks are ignored, and each call of them is still waited for. When the path to all of them is lost at \
+         once, {}: {} is lost after {} s at the earliest. Give each a timeoutSeconds of 1 to 3, the longest first.",
+        ignored.len(),
+        first.why,
+        lost.join(", "),
+        seconds(first.after[0]),
+    );
+    found.push(Finding::of(CHAIN_OVER_DEADLINE, &subjects[*slowest], message));
+}
+
+/// What is lost, in order, as a sentence.
+pub fn forecast_sentence(forecast: &Forecast) -> String {
+    let how = match forecast.failure {
+        Failure::Hang => "hang",
+        Failure::Refuse => "refuse connections",
+        Failure::Slow => "answer just before the timeout",
+    };
+    let lost = forecast.casualties.iter().map(|casualty| {
+        let [earliest, latest] = casualty.after.map(seconds);
+        let may = if casualty.is_certain { "" } else { ", perhaps" };
+        format!(
+            "{} after {earliest} to {latest} s{may} ({})",
+            casualty.what.as_str(),
+            casualty.why
+        )
+    });
+    let lost: Vec<String> = lost.collect();
+    if lost.is_empty() {
+        return format!("If its backends {how}, nothing is lost.");
+    }
+    format!("If its backends {how}, these are lost: {}.", lost.join("; "))
+}

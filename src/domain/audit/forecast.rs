@@ -1,0 +1,280 @@
+//! Which functions of the control plane die when the backends of a webhook do, and when.
+//!
+//! What all webhooks of a request cost together is reckoned by [`Chain`], as in the diagnosis. When a function is lost follows
+//! from the timers of who writes: they were at some phase when the fault began, so each time is an interval.
+
+mod suffering;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use self::suffering::{Found, suffer, tenants_suffer};
+use super::Function;
+use super::estate::{Estate, Subject, service_key};
+use super::reach::{Reach, Reader, Tenants};
+use super::writes::{Place, WRITES, Write};
+use crate::domain::hook::{Hook, HookId, HookKind, Labels};
+use crate::domain::matching::outcome::Compiler;
+
+/// How the backends of a webhook fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Failure {
+    /// They take calls and never answer.
+    Hang,
+    /// They refuse connections, or there are none.
+    Refuse,
+    /// They answer just before each call times out.
+    Slow,
+}
+
+impl Failure {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Hang, Self::Refuse, Self::Slow];
+
+    /// The value of `if` in reports.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Hang => "hang",
+            Self::Refuse => "refuse",
+            Self::Slow => "slow",
+        }
+    }
+
+    fn cost(self, hook: &Hook) -> Duration {
+        match self {
+            Self::Hang | Self::Slow => hook.timeout,
+            Self::Refuse => Duration::ZERO,
+        }
+    }
+}
+
+/// A function that is lost.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Casualty {
+    /// Which one.
+    pub what: Function,
+    /// Between how long after the fault, at the earliest and at the latest.
+    pub after: [Duration; 2],
+    /// False where it rests on a condition or a label that is not known.
+    pub is_certain: bool,
+    /// Which write is lost, or whose loss takes it along, as a clause.
+    pub why: String,
+}
+
+/// A write that suffers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Suffering {
+    /// It, in words.
+    pub name: &'static str,
+    /// Operation, and resource with group and subresource, as `UPDATE leases.coordination.k8s.io`.
+    pub object: String,
+    /// How long it waits.
+    pub waits: Duration,
+    /// It is refused, or given up by its client, in the end.
+    pub is_lost: bool,
+}
+
+/// What happens if a webhook's backends fail in one way.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Forecast {
+    /// The webhook.
+    pub hook: HookId,
+    /// How they fail.
+    pub failure: Failure,
+    /// Other webhooks that are called at the same place, and fail with it.
+    pub together_with: Vec<HookId>,
+    /// What is lost, the soonest first.
+    pub casualties: Vec<Casualty>,
+    /// Every write that is refused or delayed.
+    pub writes: Vec<Suffering>,
+}
+
+impl Forecast {
+    /// What is lost that a cluster is lost without.
+    pub fn vital(&self) -> impl Iterator<Item = &Casualty> {
+        self.casualties.iter().filter(|casualty| casualty.what.is_vital())
+    }
+}
+
+/// Webhooks that are named as failing together, at most.
+const TOGETHER: usize = 100;
+
+/// Everything that is audited, ready to be asked.
+pub struct Auditor<'a> {
+    /// What is audited.
+    pub estate: &'a Estate,
+    readers: Vec<Reader>,
+    tenants: Tenants,
+    compiler: Compiler,
+    /// Subjects that are called at one place.
+    places: BTreeMap<String, Vec<usize>>,
+    /// By subject, how far it reaches each of [`WRITES`]; writes to its own Pods apart.
+    reaches: Vec<Vec<Reach>>,
+    /// By write, how many mutating webhooks it meets.
+    mutators: Vec<usize>,
+    /// By subject, the labels of its own Pods.
+    pods: Vec<Vec<&'a Labels>>,
+    /// Forecasts that were made, by place.
+    known: RefCell<BTreeMap<(String, Failure), Forecast>>,
+}
+
+impl<'a> Auditor<'a> {
+    /// Reads an estate.
+    pub fn new(estate: &'a Estate) -> Self {
+        let (compiler, tenants) = (Compiler::default(), Tenants::of(estate));
+        let readers: Vec<Reader> = estate
+            .subjects
+            .iter()
+            .map(|subject| Reader::new(subject, &compiler))
+            .collect();
+        let mut places: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        for (at, subject) in estate.subjects.iter().enumerate() {
+            let place = subject
+                .hook
+                .target
+                .place()
+                .unwrap_or_else(|| subject.hook.id.to_string());
+            places.entry(place).or_default().push(at);
+        }
+        let reaches: Vec<Vec<Reach>> = readers
+            .iter()
+            .map(|reader| {
+                WRITES
+                    .iter()
+                    .map(|write| reader.reach(write, estate, &tenants, None))
+                    .collect()
+            })
+            .collect();
+        let mutators = (0..WRITES.len()).map(|write| {
+            let asked = readers.iter().zip(&reaches);
+            let asked = asked.filter(|(reader, reaches)| {
+                reader.hook.id.kind == HookKind::Mutating && reaches[write] >= Reach::May
+            });
+            asked.count()
+        });
+        let mutators = mutators.collect();
+        let pods = estate.subjects.iter().map(|subject| {
+            let workloads = estate.workloads(&subject.hook);
+            workloads.map(|workload| &workload.labels).collect()
+        });
+        let pods = pods.collect();
+        Self {
+            estate,
+            readers,
+            tenants,
+            compiler,
+            places,
+            reaches,
+            mutators,
+            pods,
+            known: RefCell::default(),
+        }
+    }
+
+    /// The webhook in this place of the estate.
+    pub fn subject(&self, at: usize) -> &Subject {
+        &self.estate.subjects[at]
+    }
+
+    /// Its reading of requests.
+    pub fn reader(&self, at: usize) -> &Reader {
+        &self.readers[at]
+    }
+
+    /// Where tenants are.
+    pub const fn tenants(&self) -> &Tenants {
+        &self.tenants
+    }
+
+    /// How far a webhook reaches each of [`WRITES`].
+    pub fn reaches(&self, at: usize) -> impl Iterator<Item = (&'static Write, Reach)> {
+        WRITES.iter().zip(self.reaches[at].iter().copied())
+    }
+
+    /// How far one webhook reaches a write that is made for the Pods of another one.
+    pub fn reaches_pods_of(&self, at: usize, write: &Write, of: usize) -> Reach {
+        let hook = &self.readers[of].hook;
+        let Some((namespace, _)) = service_key(hook) else {
+            return Reach::No;
+        };
+        let pods = &self.pods[of];
+        self.readers[at].reach(write, self.estate, &self.tenants, Some((&namespace, pods)))
+    }
+
+    /// What happens if the webhook in this place of the estate fails, and with it those that are called at the same place.
+    pub fn forecast(&self, at: usize, failure: Failure) -> Forecast {
+        let hook = &self.readers[at].hook;
+        let place = hook.target.place().unwrap_or_else(|| hook.id.to_string());
+        let all = &self.places[&place];
+        // The same for all of them, of which there may be many.
+        let mut known = self.known.borrow_mut();
+        let known = known.entry((place, failure));
+        let known = known.or_insert_with(|| self.forecast_of(all[0], &self.failing(all), failure));
+        let others = all.iter().filter(|other| **other != at);
+        Forecast {
+            hook: hook.id.clone(),
+            together_with: others
+                .take(TOGETHER)
+                .map(|at| self.readers[*at].hook.id.clone())
+                .collect(),
+            ..known.clone()
+        }
+    }
+
+    /// What happens if it alone fails: its own part.
+    pub fn forecast_alone(&self, at: usize, failure: Failure) -> Forecast {
+        self.forecast_of(at, &self.failing(&[at]), failure)
+    }
+
+    /// What happens if all these fail together.
+    pub fn forecast_together(&self, all: &[usize], failure: Failure) -> Option<Forecast> {
+        Some(self.forecast_of(*all.first()?, &self.failing(all), failure))
+    }
+
+    /// What happens if it alone fails, were it configured like this.
+    pub fn forecast_patched(&self, at: usize, hook: Hook, failure: Failure) -> Forecast {
+        let reader = Reader::of(Arc::new(hook), &self.compiler);
+        self.forecast_of(at, &[(None, &reader)], failure)
+    }
+
+    fn failing(&self, all: &[usize]) -> Vec<(Option<usize>, &Reader)> {
+        all.iter().map(|at| (Some(*at), &self.readers[*at])).collect()
+    }
+
+    fn forecast_of(&self, at: usize, failing: &[(Option<usize>, &Reader)], failure: Failure) -> Forecast {
+        let hook = &self.readers[at].hook;
+        let mut found = Found::default();
+        for (index, write) in WRITES.iter().enumerate() {
+            let met = failing.iter().map(|(known, reader)| {
+                let known = known.filter(|_| write.place != Place::Own);
+                let reach = match known {
+                    Some(known) => self.reaches[known][index],
+                    None => self.reach_of(reader, write, at),
+                };
+                (*reader, reach)
+            });
+            let met: Vec<_> = met.filter(|(_, reach)| *reach >= Reach::May).collect();
+            suffer(write, self.mutators[index], &met, failure, &mut found);
+        }
+        let failing: Vec<&Reader> = failing.iter().map(|(_, reader)| *reader).collect();
+        tenants_suffer(&failing, &self.tenants, failure, &mut found);
+        found.follow(service_key(hook).is_some());
+        Forecast {
+            hook: hook.id.clone(),
+            failure,
+            together_with: Vec::new(),
+            casualties: found.sorted(),
+            writes: found.writes,
+        }
+    }
+    /// How far one reaches a write that is not in the table of reaches.
+    fn reach_of(&self, reader: &Reader, write: &Write, of: usize) -> Reach {
+        let hook = &self.readers[of].hook;
+        let key = service_key(hook);
+        let own = key.as_ref().map(|(namespace, _)| (&**namespace, &*self.pods[of]));
+        reader.reach(write, self.estate, &self.tenants, own)
+    }
+}

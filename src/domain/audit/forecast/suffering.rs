@@ -1,0 +1,198 @@
+//! What becomes of one write while webhooks fail, and when a function is lost for it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::{Casualty, Failure, Suffering};
+use crate::domain::audit::Function;
+use crate::domain::audit::reach::{Reach, Reader, Tenants, named};
+use crate::domain::audit::writes::Write;
+use crate::domain::chain::Chain;
+use crate::domain::hook::{FailurePolicy, Hook};
+use crate::domain::thresholds::longest_write;
+
+/// Leaders exit 10 s after the begin of the first renewal that fails, which begins up to 2 s after the fault
+/// (`client-go/tools/leaderelection`). Half a second on both sides for what is under way.
+const LEADERS: [Duration; 2] = [Duration::from_millis(9_500), Duration::from_millis(12_500)];
+/// A node's Lease lasts 40 s and was renewed up to 10.4 s before the fault (`kubelet`, `nodeLeaseDurationSeconds`).
+const NODES: [Duration; 2] = [Duration::from_secs(29), Duration::from_secs(41)];
+/// What leaders do ends with them; it is noticed when it is next needed.
+const WITH_LEADERS: [Duration; 2] = [Duration::from_millis(9_500), Duration::from_secs(24)];
+/// The post-start hook `rbac/bootstrap-roles` begins no attempt at all roles after 30 s, and waits for one under way
+/// (`pkg/registry/rbac/rest/storage_rbac.go`). How many roles a start has to write is not known; with one to three that wait 10 s
+/// each, the last attempt ends within this.
+const STARTS: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(45)];
+/// A write that was under way when the fault began fails sooner by this.
+const BEFORE: Duration = Duration::from_millis(500);
+/// A write that fails is made within so long of the fault.
+const NEXT_WRITE: Duration = Duration::from_secs(10);
+
+/// What becomes of one write.
+pub(super) fn suffer(
+    write: &Write,
+    mutators: usize,
+    met: &[(&Reader, Reach)],
+    failure: Failure,
+    found: &mut Found,
+) {
+    if met.is_empty() {
+        return;
+    }
+    let costs = met
+        .iter()
+        .map(|(reader, _)| (&*reader.hook, failure.cost(&reader.hook)));
+    let chain = Chain::of(costs, mutators > 1);
+    let deadline = (write.deadline)();
+    let refused = refused_after(&chain, failure);
+    let total = chain.total();
+    let lost = refused.or((total >= deadline).then_some(deadline));
+    let waits = lost.unwrap_or(total).min(deadline);
+    let [group, _, resource, subresource] = write.object;
+    if lost.is_some() || !total.is_zero() {
+        found.writes.push(Suffering {
+            name: write.name,
+            object: format!("{} {}", write.operation, dotted(resource, subresource, group)),
+            waits,
+            is_lost: lost.is_some(),
+        });
+    }
+    if lost.is_none() {
+        return;
+    }
+    let certain = met.iter().all(|(_, reach)| *reach == Reach::Yes);
+    let how = match refused {
+        Some(after) if after.is_zero() => format!("{} is refused at once", write.name),
+        Some(after) if after < deadline => {
+            format!("{} is refused after {:.0} s", write.name, after.as_secs_f64())
+        }
+        _ => format!(
+            "{} takes longer than the {:.0} s that its client waits",
+            write.name,
+            deadline.as_secs_f64()
+        ),
+    };
+    let after = match write.what {
+        Function::LeaderElection => LEADERS,
+        Function::NodeHeartbeat => NODES,
+        Function::ApiServerStart => STARTS,
+        _ => [waits.saturating_sub(BEFORE), waits + NEXT_WRITE],
+    };
+    found.lose(write.what, after, certain, how);
+}
+
+/// What becomes of tenants' writes of what the rules name.
+pub(super) fn tenants_suffer(failing: &[&Reader], tenants: &Tenants, failure: Failure, found: &mut Found) {
+    for (object, operation) in failing.iter().flat_map(|reader| named(&reader.hook)) {
+        let met = failing
+            .iter()
+            .map(|reader| (*reader, reader.reach_named(&object, operation, tenants)));
+        let met: Vec<_> = met.filter(|(_, reach)| *reach >= Reach::May).collect();
+        let costs = met
+            .iter()
+            .map(|(reader, _)| (&*reader.hook, failure.cost(&reader.hook)));
+        let chain = Chain::of(costs, false);
+        let deadline = longest_write();
+        let refused = refused_after(&chain, failure);
+        let Some(waits) = refused.or((chain.total() >= deadline).then_some(deadline)) else {
+            continue;
+        };
+        let waits = waits.min(deadline);
+        let [group, _, resource, subresource] = &object;
+        found.lose(
+            Function::TenantWrites,
+            [waits.saturating_sub(BEFORE), waits + NEXT_WRITE],
+            met.iter().all(|(_, reach)| *reach == Reach::Yes),
+            format!("{operation} of {resource} is refused"),
+        );
+        found.writes.push(Suffering {
+            name: "a write of what its rules name",
+            object: format!("{operation} {}", dotted(resource, subresource, group)),
+            waits,
+            is_lost: true,
+        });
+    }
+}
+
+/// When the first call that fails refuses the request; `None` where none does.
+fn refused_after(chain: &Chain<'_>, failure: Failure) -> Option<Duration> {
+    let fails = |hook: &Hook| failure != Failure::Slow && hook.failure_policy == FailurePolicy::Fail;
+    let mut waited = Duration::ZERO;
+    for (hook, cost) in &chain.mutating {
+        waited += *cost;
+        if fails(hook) {
+            // One that is asked twice refuses the first time.
+            return Some(waited.min(waited.saturating_sub(*cost) + hook.timeout));
+        }
+    }
+    let validating = chain.validating.iter().filter(|(hook, _)| fails(hook));
+    // All are waited for, also once one has failed.
+    validating.map(|(_, cost)| *cost).max().map(|_| chain.total())
+}
+
+fn dotted(resource: &str, subresource: &str, group: &str) -> String {
+    let below = if subresource.is_empty() {
+        String::new()
+    } else {
+        format!("/{subresource}")
+    };
+    if group.is_empty() {
+        format!("{resource}{below}")
+    } else {
+        format!("{resource}.{group}{below}")
+    }
+}
+
+/// What is found to be lost.
+#[derive(Default)]
+pub(super) struct Found {
+    casualties: BTreeMap<Function, Casualty>,
+    /// Every write that is refused or delayed.
+    pub(super) writes: Vec<Suffering>,
+}
+
+impl Found {
+    /// Takes a loss in; of several of one function the surest counts, and of those the soonest.
+    fn lose(&mut self, what: Function, after: [Duration; 2], is_certain: bool, why: String) {
+        let casualty = Casualty {
+            what,
+            after,
+            is_certain,
+            why,
+        };
+        let rank = |casualty: &Casualty| (!casualty.is_certain, casualty.after);
+        let known = self.casualties.get(&what);
+        if known.is_none_or(|known| rank(&casualty) < rank(known)) {
+            self.casualties.insert(what, casualty);
+        }
+    }
+
+    /// What leaders do is lost with them. A webhook with a URL has no Pods that are known.
+    pub(super) fn follow(&mut self, has_pods: bool) {
+        let Some(leaders) = self.casualties.get(&Function::LeaderElection) else {
+            return;
+        };
+        let is_certain = leaders.is_certain;
+        for (what, who) in [
+            (Function::PodScheduling, "kube-scheduler has exited"),
+            (Function::OwnPods, "kube-controller-manager has exited"),
+            (Function::KubeSystemPods, "kube-controller-manager has exited"),
+            (Function::NamespaceDelete, "kube-controller-manager has exited"),
+            (Function::ServiceEndpoints, "kube-controller-manager has exited"),
+        ] {
+            if what == Function::OwnPods && !has_pods {
+                continue;
+            }
+            let known = self.casualties.get(&what);
+            if known.is_none_or(|known| !known.is_certain && is_certain) {
+                self.casualties.remove(&what);
+                self.lose(what, WITH_LEADERS, is_certain, who.to_owned());
+            }
+        }
+    }
+
+    pub(super) fn sorted(&self) -> Vec<Casualty> {
+        let mut sorted: Vec<Casualty> = self.casualties.values().cloned().collect();
+        sorted.sort_by_key(|casualty| (casualty.after, casualty.what));
+        sorted
+    }
+}

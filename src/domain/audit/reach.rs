@@ -1,0 +1,319 @@
+//! Whether a webhook is asked about a write of the control plane, as far as that can be told.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::estate::{Estate, Subject, service_key};
+use super::writes::{Place, Write};
+use crate::domain::hook::{Hook, Labels, Scope, Selector, SelectorOperator};
+use crate::domain::matching::conditions::Asked;
+use crate::domain::matching::outcome::{Compiler, Forecast as Conditions, Known, Outcome};
+use crate::domain::matching::{RequestShape, Requester};
+
+/// A namespace of a tenant's, where none is known.
+pub const TENANT: &str = "tenant";
+
+/// The label that every namespace has.
+pub const NAME_LABEL: &str = "kubernetes.io/metadata.name";
+
+/// Namespaces with the same labels are told apart no further; of more different ones these many are looked at.
+const MAX_TENANTS: usize = 30;
+
+/// Whether it is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reach {
+    /// It is not.
+    No,
+    /// Its conditions err, so that it is not, whatever state it is in. Under `Fail` the write is refused today.
+    Errs,
+    /// It may be.
+    May,
+    /// It is.
+    Yes,
+}
+
+impl From<Outcome> for Reach {
+    fn from(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::False => Self::No,
+            Outcome::Error => Self::Errs,
+            Outcome::Unknown => Self::May,
+            Outcome::True => Self::Yes,
+        }
+    }
+}
+
+/// A webhook with its compiled conditions.
+pub struct Reader {
+    /// Which one.
+    pub hook: Arc<Hook>,
+    conditions: Conditions,
+}
+
+/// Who a tenant is.
+const TENANT_USER: Requester<'static> = Requester {
+    user: "tenant",
+    groups: &["system:authenticated"],
+};
+
+/// Where tenants' objects are: name and labels, of each combination of labels one.
+#[derive(Debug, Clone)]
+pub struct Tenants(Vec<(String, Option<Labels>)>);
+
+impl Tenants {
+    /// Those of an estate. Where no namespace is known, one is assumed whose labels may be any.
+    pub fn of(estate: &Estate) -> Self {
+        let own: BTreeSet<String> = estate
+            .subjects
+            .iter()
+            .filter_map(|s| Some(service_key(&s.hook)?.0))
+            .collect();
+        let mut seen = BTreeSet::new();
+        let known = estate.namespaces.iter().filter(|(name, labels)| {
+            let mut labels = (*labels).clone();
+            labels.remove(NAME_LABEL);
+            !name.starts_with("kube-") && !own.contains(*name) && seen.insert(labels)
+        });
+        let known: Vec<_> = known
+            .take(MAX_TENANTS)
+            .map(|(name, _)| (name.clone(), Some(estate.labels(name))))
+            .collect();
+        // What is applied together is not all that there is, so tenants may be elsewhere.
+        if known.is_empty() || !estate.is_cluster {
+            return Self(vec![(TENANT.to_owned(), None)]);
+        }
+        Self(known)
+    }
+}
+
+impl Tenants {
+    /// Their labels may be any.
+    fn are_unknown(&self) -> bool {
+        self.0.iter().any(|(_, labels)| labels.is_none())
+    }
+}
+
+/// Whether a selector may select a namespace of a tenant's, whose labels may be any but for its name.
+pub fn selects_tenants(selector: &Selector) -> bool {
+    let is_tenant = |name: &String| !name.starts_with("kube-");
+    let by_label = selector.match_labels.get(NAME_LABEL).is_none_or(is_tenant);
+    by_label
+        && selector.expressions.iter().all(|requirement| {
+            let names = requirement.key == NAME_LABEL && requirement.operator == SelectorOperator::In;
+            !names || requirement.values.iter().any(is_tenant)
+        })
+}
+
+impl Reader {
+    /// Compiles the conditions of a webhook.
+    pub fn new(subject: &Subject, compiler: &Compiler) -> Self {
+        Self::of(Arc::clone(&subject.hook), compiler)
+    }
+
+    /// The same of the webhook alone.
+    pub fn of(hook: Arc<Hook>, compiler: &Compiler) -> Self {
+        let expressions = hook
+            .match_conditions
+            .iter()
+            .map(|condition| &*condition.expression);
+        let conditions = compiler.conditions(expressions);
+        Self { hook, conditions }
+    }
+
+    /// Whether it is asked about a write. `own` is the namespace of the webhook whose Pods are looked at, with the labels of
+    /// those Pods.
+    pub fn reach(
+        &self,
+        write: &Write,
+        estate: &Estate,
+        tenants: &Tenants,
+        own: Option<(&str, &[&Labels])>,
+    ) -> Reach {
+        let labels: Option<Labels> = write.labels.map(|labels| {
+            let pairs = labels
+                .iter()
+                .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+            pairs.collect()
+        });
+        match write.place {
+            Place::Cluster => self.at(write, None, None, labels.as_ref()),
+            Place::In(namespace) => {
+                let namespace_labels = estate.labels(namespace);
+                self.at(write, Some(namespace), Some(&namespace_labels), labels.as_ref())
+            }
+            Place::Own => {
+                let Some((namespace, pods)) = own else {
+                    return Reach::No;
+                };
+                let namespace_labels = estate.labels(namespace);
+                let at = |labels| self.at(write, Some(namespace), Some(&namespace_labels), labels);
+                // Bindings and tokens have none of the Pod's labels.
+                let are_pods = write.object[2] == "pods" && write.object[3] != "binding";
+                if pods.is_empty() || !are_pods {
+                    return at(None);
+                }
+                pods.iter()
+                    .map(|labels| at(Some(*labels)))
+                    .max()
+                    .unwrap_or(Reach::No)
+            }
+            Place::Tenant | Place::Namespace => {
+                if tenants.are_unknown() && !selects_tenants(&self.hook.namespace_selector) {
+                    return Reach::No;
+                }
+                let mut farthest = Reach::No;
+                for (name, known) in &tenants.0 {
+                    let labels = (write.place == Place::Namespace).then_some(known.as_ref());
+                    let reach = self.at(write, Some(name), known.as_ref(), labels.flatten());
+                    farthest = farthest.max(reach);
+                    if farthest == Reach::Yes {
+                        break;
+                    }
+                }
+                farthest
+            }
+        }
+    }
+
+    /// Whether it is asked about a tenant's write of what a rule names: an object in a namespace.
+    pub fn reach_named(
+        &self,
+        [group, version, resource, subresource]: &[String; 4],
+        operation: &str,
+        tenants: &Tenants,
+    ) -> Reach {
+        if tenants.are_unknown() && !selects_tenants(&self.hook.namespace_selector) {
+            return Reach::No;
+        }
+        let each = tenants.0.iter().map(|(name, labels)| {
+            let shape = RequestShape {
+                operation,
+                group,
+                version,
+                resource,
+                subresource,
+                namespace: Some(name),
+                namespace_labels: labels.as_ref(),
+                ..RequestShape::default()
+            };
+            if !self.hook.could_match(&shape) {
+                return Reach::No;
+            }
+            let asked = Asked {
+                shape,
+                kind: None,
+                name: "x",
+                by: TENANT_USER,
+                dry_run: false,
+            };
+            let (new, old) = match operation {
+                "CREATE" => (Known::Unknown, Known::Null),
+                "DELETE" => (Known::Null, Known::Unknown),
+                _ => (Known::Unknown, Known::Unknown),
+            };
+            Reach::from(self.conditions.outcome(&asked, new, old))
+        });
+        each.max().unwrap_or(Reach::No)
+    }
+
+    fn at(
+        &self,
+        write: &Write,
+        namespace: Option<&str>,
+        namespace_labels: Option<&Labels>,
+        labels: Option<&Labels>,
+    ) -> Reach {
+        let [group, version, resource, subresource] = write.object;
+        let creates = write.operation == "CREATE";
+        let shape = RequestShape {
+            operation: write.operation,
+            group,
+            version,
+            resource,
+            subresource,
+            namespace,
+            namespace_labels,
+            object_labels: labels.filter(|_| write.operation != "DELETE"),
+            old_labels: labels.filter(|_| !creates),
+            known_as: None,
+        };
+        if !self.hook.could_match(&shape) {
+            return Reach::No;
+        }
+        let object = write.object();
+        let known = object.as_ref().map_or(Known::Unknown, Known::Object);
+        let new = if write.operation == "DELETE" {
+            Known::Null
+        } else {
+            known
+        };
+        let old = if creates { Known::Null } else { known };
+        let asked = Asked {
+            shape,
+            kind: Some(write.kind).filter(|kind| !kind.is_empty()),
+            name: write.object_name,
+            by: write.by,
+            dry_run: false,
+        };
+        match Reach::from(self.conditions.outcome(&asked, new, old)) {
+            // A tenant may label its namespaces and objects as it likes.
+            Reach::Yes
+                if labels.is_none()
+                    && !self.hook.object_selector.is_empty()
+                    && write.place != Place::Tenant =>
+            {
+                Reach::May
+            }
+            reach => reach,
+        }
+    }
+}
+
+/// Writes of tenants that the rules of a webhook name: of objects in namespaces, wildcards apart.
+pub fn named(hook: &Hook) -> Vec<([String; 4], &'static str)> {
+    let plain = |name: &&String| !name.contains('*');
+    let mut found = Vec::new();
+    for rule in &hook.rules {
+        let operation = ["CREATE", "UPDATE", "DELETE"].into_iter().find(|known| {
+            rule.operations
+                .iter()
+                .any(|listed| listed == "*" || listed == known)
+        });
+        let Some(operation) = operation else { continue };
+        let version = rule
+            .api_versions
+            .first()
+            .filter(plain)
+            .map_or("v1", String::as_str);
+        for group in rule.api_groups.iter().filter(plain) {
+            for name in rule.resources.iter().filter(plain) {
+                let (resource, subresource) = name.split_once('/').unwrap_or((name, ""));
+                let object = [group, version, resource, subresource].map(str::to_owned);
+                let clustered = rule.scope == Scope::Cluster || CLUSTERED.contains(&resource);
+                if !clustered {
+                    found.push((object, operation));
+                }
+            }
+        }
+    }
+    found.truncate(MAX_TENANTS);
+    found
+}
+
+/// Resources of Kubernetes that are in no namespace, which a rule need not say.
+const CLUSTERED: [&str; 14] = [
+    "nodes",
+    "namespaces",
+    "persistentvolumes",
+    "clusterroles",
+    "clusterrolebindings",
+    "customresourcedefinitions",
+    "apiservices",
+    "storageclasses",
+    "priorityclasses",
+    "ingressclasses",
+    "runtimeclasses",
+    "certificatesigningrequests",
+    "tokenreviews",
+    "subjectaccessreviews",
+];

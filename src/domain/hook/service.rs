@@ -1,0 +1,105 @@
+//! The Service behind a hook, and what its EndpointSlices list.
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Backend, BackendAddress, BackendPath, Hook, Target};
+
+/// A Service-backed hook's address.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServiceTarget {
+    /// The Service's namespace.
+    pub namespace: String,
+    /// The Service's name.
+    pub name: String,
+    /// The Service port (not the target port); 443 when absent.
+    pub port: u16,
+    /// The path of the URL, beginning with `/`.
+    pub path: String,
+    /// What the Service resolves to now.
+    pub service: ServiceState,
+}
+
+impl ServiceTarget {
+    /// The TLS server name and HTTP host that the API server uses: `<service>.<namespace>.svc`.
+    pub fn server_name(&self) -> String {
+        format!("{}.{}.svc", self.name, self.namespace)
+    }
+}
+
+/// What is known of the Service behind a hook.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ServiceState {
+    /// Not read yet, or reading is forbidden: nothing may be concluded.
+    Unknown {
+        /// Why it is not known.
+        why: String,
+    },
+    /// There is no such Service.
+    Missing,
+    /// The Service exists but does not offer the hook's port.
+    NoSuchPort {
+        /// The ports it does offer.
+        offered: Vec<u16>,
+    },
+    /// The Service exists and offers the port.
+    Found {
+        /// Its ClusterIP and the Service port; `None` for a headless or ExternalName Service.
+        cluster_ip: Option<SocketAddr>,
+        /// Every address its EndpointSlices list for the port, ready or not, without duplicates.
+        endpoints: Vec<Endpoint>,
+        /// They are, or may be, written by hand: the Service has no selector, or a slice is not one that the cluster's
+        /// own controller keeps. What somebody else does to the controller's slices, that undoes within a second or so.
+        #[serde(default)]
+        by_hand: bool,
+    },
+}
+
+/// One address of an EndpointSlice, joined with the port the hook's Service port maps to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Endpoint {
+    /// Where the API server would dial.
+    pub address: SocketAddr,
+    /// `conditions.ready`; absent counts as ready, as the API server reads it.
+    pub ready: bool,
+    /// `conditions.serving`; absent counts as `ready`.
+    pub serving: bool,
+    /// `conditions.terminating`; absent counts as false.
+    pub terminating: bool,
+    /// The node it runs on, when the slice says so.
+    pub node: Option<String>,
+    /// The Pod behind it, as `namespace/name`, when the slice says so.
+    pub pod: Option<String>,
+}
+
+impl Hook {
+    /// Whether a backend is a Pod of the Service's own namespace, listed by the cluster's controller.
+    ///
+    /// Whoever may write EndpointSlices can list any address, so how a probe of another one fails is not said: it would tell
+    /// them whether the address refuses, listens or speaks TLS.
+    pub fn vouches_for(&self, backend: &Backend) -> bool {
+        let Target::Service(target) = &self.target else {
+            return true;
+        };
+        let ServiceState::Found {
+            endpoints, by_hand, ..
+        } = &target.service
+        else {
+            return true;
+        };
+        let is_own = |endpoint: &Endpoint| {
+            let pod = endpoint.pod.as_deref().and_then(|pod| pod.split_once('/'));
+            pod.is_some_and(|(namespace, _)| namespace == target.namespace)
+        };
+        let mut listed = endpoints.iter();
+        !by_hand
+            && match &backend.address {
+                BackendAddress::Socket(address) if backend.path == BackendPath::Endpoint => {
+                    listed.any(|endpoint| endpoint.address == *address && is_own(endpoint))
+                }
+                // Behind a ClusterIP any of them may answer.
+                _ => listed.all(is_own),
+            }
+    }
+}

@@ -1,0 +1,245 @@
+//! What is audited, put together from objects as they stand in a cluster or in manifests.
+
+pub mod cluster;
+pub mod manifests;
+mod objects;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use x509_parser::prelude::parse_x509_certificate;
+
+use self::objects::{budget, labels_of, node, service, text, workload};
+use super::inventory::convert::service::{Service, Slice, resolve};
+use super::inventory::convert::{self, Problems};
+use crate::domain::audit::{Estate, Source, Subject};
+use crate::domain::hook::{Hook, ServiceState, Target};
+use crate::domain::time::Time;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+
+/// An object, and where it came from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Object {
+    /// As it was written.
+    pub value: Value,
+    /// Where it begins; `None` where it was read from a cluster.
+    pub source: Option<Source>,
+    /// The lines of `name` fields in its document, by name: webhooks begin there.
+    pub lines: Arc<BTreeMap<String, usize>>,
+}
+
+/// What could not be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unreadable {
+    /// The file and line, if it is of a file.
+    pub source: Option<Source>,
+    /// The object, as far as it is known.
+    pub object: String,
+    /// What is wrong with it and what to do.
+    pub why: String,
+}
+
+/// Keys of annotations whose controllers fill `caBundle` in.
+const INJECTORS: [&str; 4] = [
+    "cert-manager.io/inject-ca-from",
+    "cert-manager.io/inject-ca-from-secret",
+    "cert-manager.io/inject-apiserver-ca",
+    "service.beta.openshift.io/inject-cabundle",
+];
+
+/// The group of webhook configurations.
+const ADMISSION: &str = "admissionregistration.k8s.io";
+
+/// Puts an estate together. What makes no sense is left out and told of.
+pub fn assemble(objects: Vec<Object>, is_cluster: bool, at: Option<Time>) -> (Estate, Vec<Unreadable>) {
+    let mut made = Making {
+        estate: Estate {
+            is_cluster,
+            at,
+            ..Estate::default()
+        },
+        ..Making::default()
+    };
+    for object in objects {
+        made.take(object);
+    }
+    made.end()
+}
+
+#[derive(Default)]
+struct Making {
+    estate: Estate,
+    unreadable: Vec<Unreadable>,
+    services: BTreeMap<(String, String), Service>,
+    slices: BTreeMap<(String, String), Vec<Slice>>,
+}
+
+impl Making {
+    fn take(&mut self, object: Object) {
+        let value = &object.value;
+        let (version, kind) = (text(&value["apiVersion"]), text(&value["kind"]));
+        let (namespace, name) = (
+            text(&value["metadata"]["namespace"]),
+            text(&value["metadata"]["name"]),
+        );
+        // What is applied without a namespace goes into the default one.
+        let namespace = if namespace.is_empty() {
+            "default"
+        } else {
+            namespace
+        };
+        let key = (namespace.to_owned(), name.to_owned());
+        match (version, kind) {
+            (_, "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration") => {
+                self.configuration(object)
+            }
+            ("v1", "Namespace") => {
+                let labels = labels_of(&value["metadata"]["labels"]);
+                self.estate.namespaces.insert(name.to_owned(), labels);
+            }
+            ("v1", "Service") => {
+                let mut facts = service(value);
+                facts.source.clone_from(&object.source);
+                self.estate.services.insert(key.clone(), facts);
+                if let Some(known) = self.typed::<k8s_openapi::api::core::v1::Service>(&object) {
+                    self.services.insert(key, known.into());
+                }
+            }
+            ("discovery.k8s.io/v1", "EndpointSlice") => {
+                if let Some(slice) = self.typed::<EndpointSlice>(&object).and_then(Slice::of) {
+                    self.slices
+                        .entry((key.0, slice.service.clone()))
+                        .or_default()
+                        .push(slice);
+                }
+            }
+            ("apps/v1", "Deployment" | "StatefulSet" | "DaemonSet") => {
+                let mut workload = workload(kind, key, &value["spec"]);
+                workload.source = object.source;
+                self.estate.workloads.push(workload);
+            }
+            ("policy/v1", "PodDisruptionBudget") => self.estate.budgets.push(budget(key.0, &value["spec"])),
+            ("v1", "Node") => {
+                self.estate.nodes.insert(name.to_owned(), node(value));
+            }
+            _ => {}
+        }
+    }
+
+    fn typed<T: DeserializeOwned>(&mut self, object: &Object) -> Option<T> {
+        match T::deserialize(&object.value) {
+            Ok(typed) => Some(typed),
+            Err(why) => {
+                self.refuse(object, &format!("{why}; correct the field"));
+                None
+            }
+        }
+    }
+
+    fn refuse(&mut self, object: &Object, why: &str) {
+        let value = &object.value;
+        self.unreadable.push(Unreadable {
+            source: object.source.clone(),
+            object: format!("{}/{}", text(&value["kind"]), text(&value["metadata"]["name"])),
+            why: why.to_owned(),
+        });
+    }
+
+    fn configuration(&mut self, object: Object) {
+        let value = &object.value;
+        let version = text(&value["apiVersion"]);
+        if version != format!("{ADMISSION}/v1") {
+            let why = format!(
+                "{version:?} is not a version that a current API server serves; write {ADMISSION}/v1"
+            );
+            return self.refuse(&object, &why);
+        }
+        let hooks = if text(&value["kind"]) == "ValidatingWebhookConfiguration" {
+            self.typed(&object).map(convert::validating)
+        } else {
+            self.typed(&object).map(convert::mutating)
+        };
+        let injected = INJECTORS
+            .iter()
+            .any(|key| !value["metadata"]["annotations"][*key].is_null());
+        let entries = value["webhooks"].as_array().map_or(&[][..], Vec::as_slice);
+        for hook in hooks.into_iter().flatten() {
+            let named = |entry: &Value| text(&entry["name"]) == &*hook.id.webhook;
+            let entry = entries.iter().position(named).unwrap_or_default();
+            let line = object.lines.get(&*hook.id.webhook);
+            let source = object.source.as_ref().map(|source| Source {
+                file: source.file.clone(),
+                line: line.copied().unwrap_or(source.line),
+            });
+            self.estate.subjects.push(Subject {
+                entry,
+                source,
+                timeout_is_default: entries
+                    .get(entry)
+                    .is_none_or(|entry| entry["timeoutSeconds"].is_null()),
+                ca_is_injected: injected,
+                ca_ends: ca_ends(&hook.ca_bundle),
+                hook: Arc::new(hook),
+            });
+        }
+    }
+
+    fn end(mut self) -> (Estate, Vec<Unreadable>) {
+        for subject in &mut self.estate.subjects {
+            let hook = Arc::make_mut(&mut subject.hook);
+            resolved(hook, &self.services, &self.slices, self.estate.is_cluster);
+        }
+        // Mutating webhooks are asked by the name of their configuration, then as they are listed.
+        self.estate.subjects.sort_by(|one, other| {
+            let key = |subject: &Subject| {
+                (
+                    subject.hook.id.kind,
+                    subject.hook.id.configuration.clone(),
+                    subject.entry,
+                )
+            };
+            key(one).cmp(&key(other))
+        });
+        (self.estate, self.unreadable)
+    }
+}
+
+/// Fills in what a Service resolves to, where it is known. In manifests nothing says what it resolves to.
+fn resolved(
+    hook: &mut Hook,
+    services: &BTreeMap<(String, String), Service>,
+    slices: &BTreeMap<(String, String), Vec<Slice>>,
+    is_cluster: bool,
+) {
+    let mut problems = Problems::of(&hook.id);
+    let Target::Service(target) = &mut hook.target else {
+        return;
+    };
+    // The API server's own Service has its endpoints by other means.
+    if !is_cluster || (&*target.namespace, &*target.name) == ("default", "kubernetes") {
+        return;
+    }
+    let key = (target.namespace.clone(), target.name.clone());
+    target.service = match services.get(&key) {
+        None => ServiceState::Missing,
+        Some(service) => {
+            let slices = slices.get(&key).into_iter().flatten();
+            resolve(target, service, slices, &mut problems)
+        }
+    };
+}
+
+/// When the last certificate of a bundle ends.
+fn ca_ends(bundle: &[u8]) -> Option<Time> {
+    let certificates = CertificateDer::pem_slice_iter(bundle).filter_map(Result::ok);
+    let ends = certificates.filter_map(|der| {
+        let (_, certificate) = parse_x509_certificate(&der).ok()?;
+        let seconds = u64::try_from(certificate.validity().not_after.timestamp()).ok()?;
+        Some(Time::from_unix_millis(seconds.saturating_mul(1_000)))
+    });
+    ends.max()
+}

@@ -1,0 +1,241 @@
+//! Objects from a cluster: lists alone, nothing is written and nothing watched.
+//!
+//! Of Services, EndpointSlices and what makes Pods only those in the namespaces of webhooks are listed, and Pods not at all.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Request;
+use http::header::ACCEPT;
+use kube::Client;
+use kube::client::Body;
+use serde_json::Value;
+use tokio::time::{Instant, timeout_at};
+
+use super::{Object, Unreadable};
+use crate::io::client::Connection;
+use crate::io::client::answer::{chain, error_message, query_value, read_body};
+
+/// Most bytes of one page.
+const MAX_PAGE: usize = 32 * 1024 * 1024;
+/// Objects per page.
+const PAGE: usize = 250;
+/// Most pages of one list.
+const MAX_PAGES: usize = 80;
+/// Everything is read within this.
+const WHOLE: Duration = Duration::from_secs(60);
+/// In more namespaces than this lists are of the whole cluster.
+const MAX_NAMESPACES: usize = 50;
+/// More nodes are not looked at one by one.
+const MAX_NODES: usize = 50;
+
+const JSON: &str = "application/json";
+/// Metadata alone; an API server that can give no less than whole objects is to refuse.
+const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+
+const ADMISSION: &str = "/apis/admissionregistration.k8s.io/v1";
+
+/// What a cluster was read to hold.
+#[derive(Debug, Default)]
+pub struct Read {
+    /// The objects.
+    pub objects: Vec<Object>,
+    /// What could not be listed.
+    pub unreadable: Vec<Unreadable>,
+    /// Neither kind of webhook configuration could be listed: there is nothing to audit.
+    pub is_blind: bool,
+}
+
+struct Lister {
+    client: Client,
+    until: Instant,
+    read: Read,
+}
+
+/// Reads what an audit needs.
+pub async fn read(connection: &Connection) -> Read {
+    let mut lister = Lister {
+        client: connection.calls().clone(),
+        until: Instant::now() + WHOLE,
+        read: Read::default(),
+    };
+    let mut listed = false;
+    for (resource, kind) in [
+        (
+            "validatingwebhookconfigurations",
+            "ValidatingWebhookConfiguration",
+        ),
+        ("mutatingwebhookconfigurations", "MutatingWebhookConfiguration"),
+    ] {
+        let version = "admissionregistration.k8s.io/v1";
+        listed |= lister
+            .take(&format!("{ADMISSION}/{resource}"), (version, kind), JSON)
+            .await;
+    }
+    lister.read.is_blind = !listed;
+    lister
+        .take("/api/v1/namespaces", ("v1", "Namespace"), METADATA)
+        .await;
+    lister.backends().await;
+    lister.nodes().await;
+    lister.read
+}
+
+/// The namespaces of the Services of webhooks.
+fn namespaces(objects: &[Object]) -> BTreeSet<String> {
+    let webhooks = objects
+        .iter()
+        .filter_map(|object| object.value["webhooks"].as_array())
+        .flatten();
+    let namespaces = webhooks.filter_map(|webhook| webhook["clientConfig"]["service"]["namespace"].as_str());
+    namespaces.map(str::to_owned).collect()
+}
+
+impl Lister {
+    /// Lists one kind; false where that cannot be done.
+    async fn take(&mut self, path: &str, (version, kind): (&str, &str), accept: &str) -> bool {
+        let mut next = String::new();
+        for _ in 0..MAX_PAGES {
+            let mut target = format!("{path}?limit={PAGE}");
+            if !next.is_empty() {
+                target.push_str("&continue=");
+                target.push_str(&query_value(&next));
+            }
+            let mut page = match self.get(&target, accept).await {
+                Ok(page) => page,
+                Err(why) => {
+                    self.refuse(path, &why);
+                    return false;
+                }
+            };
+            let items = match page["items"].take() {
+                Value::Array(items) => items,
+                _ => Vec::new(),
+            };
+            for mut value in items {
+                // Items of a list do not say what they are, and those of metadata say something else.
+                value["kind"] = kind.into();
+                value["apiVersion"] = version.into();
+                if let Some(metadata) = value["metadata"].as_object_mut() {
+                    metadata.remove("managedFields");
+                }
+                self.read.objects.push(Object {
+                    value,
+                    source: None,
+                    lines: Arc::new(BTreeMap::new()),
+                });
+            }
+            next = page["metadata"]["continue"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned();
+            if next.is_empty() {
+                return true;
+            }
+        }
+        self.refuse(path, &format!("there are more than {}", PAGE * MAX_PAGES));
+        true
+    }
+
+    /// What stands behind webhooks, in the namespaces of their Services.
+    async fn backends(&mut self) {
+        let namespaces = namespaces(&self.read.objects);
+        let places: Vec<Option<&str>> = if namespaces.len() > MAX_NAMESPACES {
+            vec![None]
+        } else {
+            namespaces
+                .iter()
+                .map(|namespace| Some(namespace.as_str()))
+                .collect()
+        };
+        for place in places {
+            for (prefix, resource, version, kind) in [
+                ("/api/v1", "services", "v1", "Service"),
+                (
+                    "/apis/discovery.k8s.io/v1",
+                    "endpointslices",
+                    "discovery.k8s.io/v1",
+                    "EndpointSlice",
+                ),
+                ("/apis/apps/v1", "deployments", "apps/v1", "Deployment"),
+                ("/apis/apps/v1", "statefulsets", "apps/v1", "StatefulSet"),
+                ("/apis/apps/v1", "daemonsets", "apps/v1", "DaemonSet"),
+                (
+                    "/apis/policy/v1",
+                    "poddisruptionbudgets",
+                    "policy/v1",
+                    "PodDisruptionBudget",
+                ),
+            ] {
+                let path = match place {
+                    Some(namespace) => format!("{prefix}/namespaces/{namespace}/{resource}"),
+                    None => format!("{prefix}/{resource}"),
+                };
+                self.take(&path, (version, kind), JSON).await;
+            }
+        }
+    }
+
+    /// The zones of all nodes, and more of those that endpoints of webhooks are on.
+    async fn nodes(&mut self) {
+        if !self.take("/api/v1/nodes", ("v1", "Node"), METADATA).await {
+            return;
+        }
+        let slices = self
+            .read
+            .objects
+            .iter()
+            .filter(|object| object.value["kind"] == "EndpointSlice");
+        let endpoints = slices
+            .filter_map(|slice| slice.value["endpoints"].as_array())
+            .flatten();
+        let names: BTreeSet<String> = endpoints
+            .filter_map(|endpoint| Some(endpoint["nodeName"].as_str()?.to_owned()))
+            .collect();
+        for name in names.into_iter().take(MAX_NODES) {
+            match self
+                .get(&format!("/api/v1/nodes/{}", query_value(&name)), JSON)
+                .await
+            {
+                // A later object of one name counts.
+                Ok(value) => self.read.objects.push(Object {
+                    value,
+                    source: None,
+                    lines: Arc::new(BTreeMap::new()),
+                }),
+                Err(why) => return self.refuse("/api/v1/nodes", &why),
+            }
+        }
+    }
+
+    fn refuse(&mut self, path: &str, why: &str) {
+        self.read.unreadable.push(Unreadable {
+            source: None,
+            object: path.to_owned(),
+            why: format!("it cannot be listed: {why}"),
+        });
+    }
+
+    async fn get(&self, target: &str, accept: &str) -> Result<Value, String> {
+        let asking = async {
+            let request = Request::get(target).header(ACCEPT, accept).body(Body::empty());
+            let request = request.map_err(|error| chain(&error))?;
+            let answer = self.client.send(request).await;
+            let answer = answer.map_err(|error| format!("no answer: {}", chain(&error)))?;
+            let status = answer.status();
+            if !status.is_success() {
+                return Err(format!("{status}: {}", error_message(answer.into_body()).await));
+            }
+            let body = read_body(answer.into_body(), MAX_PAGE).await;
+            let body = body.map_err(|error| error.to_string())?;
+            serde_json::from_slice(&body).map_err(|error| format!("it is not JSON: {error}"))
+        };
+        timeout_at(self.until, asking).await.unwrap_or_else(|_| {
+            Err(format!(
+                "no answer within {} s of all that is read",
+                WHOLE.as_secs()
+            ))
+        })
+    }
+}

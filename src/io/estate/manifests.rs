@@ -1,0 +1,306 @@
+//! Objects from files, folders and standard input: YAML of several documents, lists, JSON, rendered charts. Nothing is asked
+//! of a network.
+//!
+//! A document that cannot be read is told of by file and line, and the others are read.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::{Object, Unreadable};
+use crate::domain::audit::Source;
+
+/// Most bytes that are read of all files together.
+pub const MAX_BYTES: u64 = 100 * 1024 * 1024;
+/// Most files of a folder, with those below it.
+const MAX_FILES: usize = 10_000;
+/// Folders below folders are followed so deep.
+const MAX_DEPTH: usize = 32;
+/// Most unreadable documents that are told of.
+const MAX_TOLD: usize = 200;
+/// What a template's action begins with.
+const BRACES: &str = "{{";
+/// Kinds that are audited: a document of another kind may have braces of its own.
+const READ: [&str; 9] = [
+    "ValidatingWebhookConfiguration",
+    "MutatingWebhookConfiguration",
+    "Namespace",
+    "Service",
+    "EndpointSlice",
+    "Deployment",
+    "StatefulSet",
+    "DaemonSet",
+    "PodDisruptionBudget",
+];
+
+/// What was read.
+#[derive(Debug, Default)]
+pub struct Manifests {
+    /// The objects, in the order they stand in.
+    pub objects: Vec<Object>,
+    /// What could not be read.
+    pub unreadable: Vec<Unreadable>,
+    left: u64,
+}
+
+/// Reads files, folders (`.yaml`, `.yml` and `.json` below them, in the order of their names) and `-`, standard input.
+pub fn read(paths: &[PathBuf]) -> Manifests {
+    let mut manifests = Manifests {
+        left: MAX_BYTES,
+        ..Manifests::default()
+    };
+    for path in paths {
+        if path == Path::new("-") {
+            manifests.stream("-", io::stdin().lock());
+        } else if path.is_dir() {
+            let mut files = Vec::new();
+            manifests.walk(path, 0, &mut files);
+            files.into_iter().for_each(|file| manifests.file(&file));
+        } else {
+            manifests.file(path);
+        }
+    }
+    manifests
+}
+
+impl Manifests {
+    fn refuse(&mut self, file: &str, line: usize, why: String) {
+        if self.unreadable.len() == MAX_TOLD {
+            return;
+        }
+        self.unreadable.push(Unreadable {
+            source: Some(Source {
+                file: file.to_owned(),
+                line,
+            }),
+            object: "document".to_owned(),
+            why,
+        });
+    }
+
+    fn walk(&mut self, folder: &Path, depth: usize, files: &mut Vec<PathBuf>) {
+        let listed = fs::read_dir(folder).and_then(Iterator::collect::<io::Result<Vec<_>>>);
+        let mut entries = match listed {
+            Ok(entries) => entries,
+            Err(error) => {
+                return self.refuse(
+                    &folder.display().to_string(),
+                    1,
+                    format!("it cannot be listed: {error}"),
+                );
+            }
+        };
+        entries.sort_by_key(fs::DirEntry::path);
+        for entry in entries {
+            let path = entry.path();
+            // A link to a folder may lead back to where it is.
+            let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            let ending = path.extension().and_then(|ending| ending.to_str());
+            if is_folder && depth < MAX_DEPTH {
+                self.walk(&path, depth + 1, files);
+            } else if matches!(ending, Some("yaml" | "yml" | "json")) && files.len() < MAX_FILES {
+                files.push(path);
+            } else if files.len() == MAX_FILES {
+                return self.refuse(
+                    &path.display().to_string(),
+                    1,
+                    format!("only {MAX_FILES} files of a folder are read"),
+                );
+            }
+        }
+    }
+
+    fn file(&mut self, path: &Path) {
+        let name = path.display().to_string();
+        match File::open(path) {
+            Ok(file) => self.stream(&name, file),
+            Err(error) => self.refuse(&name, 1, format!("it cannot be opened: {error}")),
+        }
+    }
+
+    fn stream(&mut self, name: &str, from: impl Read) {
+        let mut bytes = Vec::new();
+        if let Err(error) = from.take(self.left + 1).read_to_end(&mut bytes) {
+            return self.refuse(name, 1, format!("it cannot be read: {error}"));
+        }
+        let length = bytes.len() as u64;
+        if length > self.left {
+            let why = format!(
+                "more than {} MB in all are not read; audit fewer files at a time",
+                MAX_BYTES >> 20
+            );
+            return self.refuse(name, 1, why);
+        }
+        self.left -= length;
+        match String::from_utf8(bytes) {
+            Ok(text) => self.text(name, &text),
+            Err(error) => {
+                let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+                let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
+                self.refuse(name, line, "it is not UTF-8 text".to_owned());
+            }
+        }
+    }
+
+    /// Takes in what a file holds.
+    pub fn text(&mut self, name: &str, text: &str) {
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        if text.trim_start().starts_with('{') && !text.trim_start().starts_with(BRACES) {
+            return self.json(name, text);
+        }
+        for (first, document) in documents(text) {
+            self.document(name, first, document);
+        }
+    }
+
+    /// One JSON value after the other.
+    fn json(&mut self, name: &str, text: &str) {
+        for value in serde_json::Deserializer::from_str(text).into_iter::<Value>() {
+            match value {
+                Ok(value) => self.object(name, 1, value, &Arc::new(names(text, 1))),
+                // YAML has a flow style that looks like JSON and is not.
+                Err(_) if self.objects.is_empty() && text.lines().nth(1).is_none() => {
+                    return self.document(name, 1, text);
+                }
+                Err(error) => return self.refuse(name, error.line(), format!("it is not JSON: {error}")),
+            }
+        }
+    }
+
+    /// One document of YAML that begins at a line.
+    fn document(&mut self, name: &str, first: usize, document: &str) {
+        let is_empty = |line: &str| line.trim().is_empty() || line.trim_start().starts_with('#');
+        if document.lines().all(is_empty) {
+            return;
+        }
+        let braces = document
+            .lines()
+            .position(|line| line.contains(BRACES) && !is_empty(line));
+        let is_read = || {
+            let kind = document.lines().find_map(|line| line.strip_prefix("kind:"));
+            kind.is_none_or(|kind| READ.contains(&kind.trim().trim_matches(['"', '\''])))
+        };
+        let template = |at: usize| {
+            (
+                first + at,
+                "it is a template: render it first (helm template, kustomize build)".to_owned(),
+            )
+        };
+        match serde_saphyr::from_str::<Value>(document) {
+            Ok(value) => match braces.filter(|_| is_read()) {
+                Some(at) => {
+                    let (line, why) = template(at);
+                    self.refuse(name, line, why);
+                }
+                None => {
+                    // Where the document itself begins, after comments.
+                    let skipped = document.lines().take_while(|line| is_empty(line)).count();
+                    self.object(name, first + skipped, value, &Arc::new(names(document, first)));
+                }
+            },
+            Err(error) => {
+                let (line, why) = match braces {
+                    Some(at) => template(at),
+                    None => {
+                        let line = error.location().map_or(1, |location| location.line() as usize);
+                        let said = error.to_string();
+                        let said = said.lines().next().unwrap_or_default().to_owned();
+                        (first + line - 1, format!("it is not YAML: {said}"))
+                    }
+                };
+                self.refuse(name, line, why);
+            }
+        }
+    }
+
+    /// Takes in an object, or those of a list.
+    fn object(&mut self, name: &str, line: usize, value: Value, lines: &Arc<BTreeMap<String, usize>>) {
+        let is_list = value["kind"].as_str().is_some_and(|kind| kind.ends_with("List"));
+        match value {
+            Value::Object(mut fields) if is_list && fields.get("items").is_some_and(Value::is_array) => {
+                let kind = fields
+                    .get("kind")
+                    .and_then(Value::as_str)
+                    .unwrap_or_default()
+                    .to_owned();
+                let version = fields.get("apiVersion").cloned().unwrap_or_default();
+                let Some(Value::Array(items)) = fields.remove("items") else {
+                    return;
+                };
+                for mut item in items {
+                    // Items of a list of one kind need not say their own.
+                    if let (Some(item), Some(kind)) = (item.as_object_mut(), kind.strip_suffix("List"))
+                        && !kind.is_empty()
+                    {
+                        item.entry("kind").or_insert_with(|| kind.into());
+                        item.entry("apiVersion").or_insert_with(|| version.clone());
+                    }
+                    self.push(name, line, item, lines);
+                }
+            }
+            Value::Null => {}
+            value => self.push(name, line, value, lines),
+        }
+    }
+
+    fn push(&mut self, name: &str, line: usize, value: Value, lines: &Arc<BTreeMap<String, usize>>) {
+        if !value.is_object() || value["kind"].as_str().is_none() {
+            return self.refuse(
+                name,
+                line,
+                "it is no object of Kubernetes: it has no kind".to_owned(),
+            );
+        }
+        self.objects.push(Object {
+            value,
+            source: Some(Source {
+                file: name.to_owned(),
+                line,
+            }),
+            lines: Arc::clone(lines),
+        });
+    }
+}
+
+/// The documents of a YAML stream, each with the line that it begins at, from 1.
+fn documents(text: &str) -> Vec<(usize, &str)> {
+    let (mut found, mut begin, mut first, mut at) = (Vec::new(), 0, 1, 0);
+    for (number, line) in text.split_inclusive('\n').enumerate() {
+        let bare = line.trim_end();
+        // Content may follow the marker; a marker within a block scalar is indented.
+        let is_marker = bare == "---" || bare.starts_with("--- ") || bare == "...";
+        at += line.len();
+        if is_marker {
+            found.push((first, &text[begin..at - line.len()]));
+            let rest = if bare.starts_with("--- ") && !bare[4..].trim_start().starts_with('#') {
+                line.len() - 4
+            } else {
+                0
+            };
+            begin = at - rest;
+            first = number + if rest == 0 { 2 } else { 1 };
+        }
+    }
+    found.push((first, &text[begin..]));
+    found
+}
+
+/// Where a document has fields called `name`, by their value: the first of each.
+fn names(document: &str, first: usize) -> BTreeMap<String, usize> {
+    let mut found = BTreeMap::new();
+    for (at, line) in document.lines().enumerate() {
+        let field = line.trim_start().trim_start_matches("- ").trim_start();
+        let value = field
+            .strip_prefix("name:")
+            .or_else(|| field.strip_prefix("\"name\":"));
+        if let Some(value) = value {
+            let value = value.trim().trim_end_matches(',').trim_matches(['"', '\'']);
+            found.entry(value.to_owned()).or_insert(first + at);
+        }
+    }
+    found
+}

@@ -1,0 +1,154 @@
+//! The few fields of other objects that an audit looks at. What is absent or odd is as if it were not set.
+
+use serde_json::Value;
+
+use crate::domain::audit::estate::{
+    Budget, Check, Container, Key, NodeFacts, ServiceFacts, Spread, Workload,
+};
+use crate::domain::hook::{Labels, Selector, SelectorOperator, SelectorRequirement};
+
+/// The text of a field; empty where there is none.
+pub(super) fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+fn items(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+/// Labels, annotations and selectors of the plain kind.
+pub(super) fn labels_of(value: &Value) -> Labels {
+    let fields = value.as_object().into_iter().flatten();
+    fields
+        .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
+        .collect()
+}
+
+/// A name or a number, as text.
+fn port(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+pub(super) fn service(value: &Value) -> ServiceFacts {
+    let spec = &value["spec"];
+    let ports = items(&spec["ports"]).iter().filter_map(|entry| {
+        let number = entry["port"].as_i64()?;
+        let target = &entry["targetPort"];
+        let target = if target.is_null() {
+            number.to_string()
+        } else {
+            port(target)
+        };
+        Some((number, target))
+    });
+    ServiceFacts {
+        selector: labels_of(&spec["selector"]),
+        ports: ports.collect(),
+        source: None,
+    }
+}
+
+pub(super) fn workload(kind: &str, (namespace, name): Key, spec: &Value) -> Workload {
+    let pod = &spec["template"]["spec"];
+    let containers = items(&pod["containers"]).iter().map(container);
+    Workload {
+        kind: kind.to_owned(),
+        namespace,
+        name,
+        replicas: (kind != "DaemonSet").then(|| spec["replicas"].as_i64().unwrap_or(1)),
+        labels: labels_of(&spec["template"]["metadata"]["labels"]),
+        containers: containers.collect(),
+        grace_seconds: pod["terminationGracePeriodSeconds"].as_i64().unwrap_or(30),
+        spread: spread(pod),
+        source: None,
+    }
+}
+
+fn spread(pod: &Value) -> Spread {
+    let anti = &pod["affinity"]["podAntiAffinity"];
+    let required = items(&anti["requiredDuringSchedulingIgnoredDuringExecution"]).iter();
+    let preferred = items(&anti["preferredDuringSchedulingIgnoredDuringExecution"]).iter();
+    let preferred = preferred.map(|term| &term["podAffinityTerm"]);
+    let constraints = items(&pod["topologySpreadConstraints"]).iter();
+    let keys: Vec<&str> = required
+        .chain(preferred)
+        .chain(constraints)
+        .map(|term| text(&term["topologyKey"]))
+        .collect();
+    Spread {
+        nodes: keys.contains(&"kubernetes.io/hostname"),
+        zones: keys.contains(&"topology.kubernetes.io/zone"),
+    }
+}
+
+fn container(value: &Value) -> Container {
+    let ports = items(&value["ports"]).iter();
+    let ports =
+        ports.filter_map(|port| Some((text(&port["name"]).to_owned(), port["containerPort"].as_i64()?)));
+    Container {
+        ports: ports.collect(),
+        readiness: check(&value["readinessProbe"]),
+        has_liveness: value["livenessProbe"].is_object(),
+        has_pre_stop: value["lifecycle"]["preStop"].is_object(),
+    }
+}
+
+fn check(probe: &Value) -> Option<Check> {
+    let ports = [
+        &probe["httpGet"]["port"],
+        &probe["tcpSocket"]["port"],
+        &probe["grpc"]["port"],
+    ];
+    let looked_at = ports
+        .into_iter()
+        .find(|port| !port.is_null())
+        .map(|value| Check::Port(port(value)));
+    looked_at.or_else(|| probe.is_object().then_some(Check::Command))
+}
+
+pub(super) fn budget(namespace: String, spec: &Value) -> Budget {
+    let selector = &spec["selector"];
+    let expressions = items(&selector["matchExpressions"])
+        .iter()
+        .filter_map(|expression| {
+            Some(SelectorRequirement {
+                key: text(&expression["key"]).to_owned(),
+                operator: match text(&expression["operator"]) {
+                    "In" => SelectorOperator::In,
+                    "NotIn" => SelectorOperator::NotIn,
+                    "Exists" => SelectorOperator::Exists,
+                    "DoesNotExist" => SelectorOperator::DoesNotExist,
+                    _ => return None,
+                },
+                values: items(&expression["values"])
+                    .iter()
+                    .map(|value| text(value).to_owned())
+                    .collect(),
+            })
+        });
+    Budget {
+        namespace,
+        selector: Selector {
+            match_labels: labels_of(&selector["matchLabels"]),
+            expressions: expressions.collect(),
+        },
+    }
+}
+
+pub(super) fn node(value: &Value) -> NodeFacts {
+    let conditions = items(&value["status"]["conditions"]);
+    let status = |of: &str| {
+        let mut known = conditions.iter();
+        let known = known.find(|condition| text(&condition["type"]) == of);
+        known.map(|condition| text(&condition["status"]))
+    };
+    let labels = &value["metadata"]["labels"];
+    NodeFacts {
+        zone: labels["topology.kubernetes.io/zone"].as_str().map(str::to_owned),
+        ready: status("Ready").map(|status| status == "True"),
+        cordoned: value["spec"]["unschedulable"].as_bool().unwrap_or_default(),
+        under_pressure: ["MemoryPressure", "DiskPressure", "PIDPressure"]
+            .into_iter()
+            .any(|of| status(of) == Some("True")),
+    }
+}

@@ -1,0 +1,273 @@
+//! What is found, each where its source says so and not elsewhere.
+
+use hookwatch::domain::audit::Severity;
+use hookwatch::domain::audit::findings::KINDS;
+use serde_json::{Value, json};
+
+use super::{estate_of, found_in, ids, webhook};
+
+fn found(more: Value) -> Vec<&'static str> {
+    ids(&found_in(&estate_of(
+        vec![webhook("Validating", "policy", more)],
+        false,
+    )))
+}
+
+fn rule(groups: &[&str], resources: &[&str]) -> Value {
+    json!([{"operations": ["CREATE", "UPDATE"], "apiGroups": groups, "apiVersions": ["*"], "resources": resources}])
+}
+
+/// A webhook of which nothing is worth a word but what `more` says.
+fn modest(more: Value) -> Vec<&'static str> {
+    let mut entry = json!({"rules": rule(&["example.com"], &["widgets"]), "timeoutSeconds": 3});
+    for (field, value) in more.as_object().unwrap() {
+        entry[field] = value.clone();
+    }
+    found(entry)
+}
+
+#[test]
+fn every_name_is_used_once_and_plain() {
+    let mut names: Vec<&str> = KINDS.iter().map(|kind| kind.id).collect();
+    assert!(
+        names
+            .iter()
+            .all(|name| name.chars().all(|c| c.is_ascii_lowercase() || c == '-'))
+    );
+    names.sort_unstable();
+    let all = names.len();
+    names.dedup();
+    assert_eq!(names.len(), all);
+}
+
+#[test]
+fn a_modest_hook_has_no_finding() {
+    assert_eq!(modest(json!({})), Vec::<&str>::new());
+}
+
+#[test]
+fn fields_are_judged_as_their_sources_judge_them() {
+    for (more, id) in [
+        // Gardener: leases wait 3 s at most, also where failures are ignored.
+        (
+            json!({"rules": rule(&["coordination.k8s.io"], &["leases"]), "timeoutSeconds": 4, "failurePolicy": "Ignore"}),
+            "lease-timeout",
+        ),
+        // Gardener: 15 s; clusterlint: 29 s.
+        (json!({"timeoutSeconds": 16}), "long-timeout"),
+        (json!({"timeoutSeconds": null}), "timeout-not-set"),
+        // Gardener's and GKE's critical resources.
+        (json!({"rules": rule(&[""], &["pods"])}), "critical-resources"),
+        (json!({"rules": rule(&[""], &["nodes"])}), "critical-resources"),
+        (
+            json!({"rules": rule(&["apiregistration.k8s.io"], &["apiservices/status"])}),
+            "critical-resources",
+        ),
+        (
+            json!({"rules": rule(&["certificates.k8s.io"], &["certificatesigningrequests"])}),
+            "node-recovery-blocked",
+        ),
+        // OpenShift's virtual resources, GKE's reviews.
+        (
+            json!({"rules": rule(&["authentication.k8s.io"], &["tokenreviews"])}),
+            "virtual-resources",
+        ),
+        (
+            json!({"rules": rule(&["authorization.k8s.io"], &["subjectaccessreviews"])}),
+            "virtual-resources",
+        ),
+        (json!({"rules": rule(&[""], &["bindings"])}), "virtual-resources"),
+        // EKS: no rule for everything.
+        (json!({"rules": rule(&["*"], &["*"])}), "catch-all-rules"),
+        (json!({"sideEffects": "Unknown"}), "dry-run-refused"),
+        (json!({"matchPolicy": "Exact"}), "exact-match-policy"),
+        (
+            json!({"clientConfig": {"url": "http://plain.example"}}),
+            "invalid-target",
+        ),
+        (
+            json!({"matchConditions": [{"name": "c", "expression": "request.("}]}),
+            "condition-not-cel",
+        ),
+        (json!({"timeoutSeconds": 31}), "unreadable-field"),
+        (json!({"rules": []}), "never-called"),
+        (
+            json!({"objectSelector": {"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "a", "operator": "DoesNotExist"}]}}),
+            "never-called",
+        ),
+        (
+            json!({"namespaceSelector": {"matchExpressions": [
+            {"key": "a", "operator": "In", "values": ["b"]}, {"key": "a", "operator": "NotIn", "values": ["b"]}]}}),
+            "never-called",
+        ),
+    ] {
+        let found = modest(more.clone());
+        assert!(found.contains(&id), "{id} of {more}: {found:?}");
+        assert!(!modest(json!({})).contains(&id));
+    }
+}
+
+#[test]
+fn a_condition_that_errs_refuses_writes_today_under_fail_and_is_told_lightly_under_ignore() {
+    let conditions = json!([{"name": "c", "expression": "request.namespace != 'x'"}]);
+    for (policy, severity) in [("Fail", Severity::Critical), ("Ignore", Severity::Info)] {
+        let more = json!({"matchConditions": conditions, "failurePolicy": policy, "timeoutSeconds": 1});
+        let findings = found_in(&estate_of(vec![webhook("Validating", "policy", more)], false));
+        let found = findings
+            .iter()
+            .find(|finding| finding.kind.id == "conditions-err")
+            .unwrap();
+        assert_eq!(found.severity, severity);
+        assert!(
+            found
+                .message
+                .contains("what an API server writes while it starts"),
+            "{}",
+            found.message
+        );
+    }
+}
+
+#[test]
+fn a_hook_about_its_own_pods_alone_keeps_them_away_and_its_patch_leaves_its_namespace_out() {
+    let selector = json!({"matchLabels": {"kubernetes.io/metadata.name": "policy"}});
+    let more = json!({"rules": rule(&[""], &["pods"]), "namespaceSelector": selector});
+    let findings = found_in(&estate_of(vec![webhook("Validating", "policy", more)], false));
+    let found = findings
+        .iter()
+        .find(|finding| finding.kind.id == "own-pods-in-reach")
+        .unwrap();
+    assert_eq!(found.severity, Severity::Critical);
+    let patch = found.patch.as_ref().unwrap();
+    assert_eq!(
+        patch[1]["value"]["matchExpressions"][0]["values"],
+        json!(["policy"]),
+        "{patch}"
+    );
+}
+
+#[test]
+fn hooks_that_wait_for_each_other_are_a_loop_and_one_that_leaves_the_other_out_is_not() {
+    let pods = rule(&[""], &["pods"]);
+    let not = |namespaces: Value| json!({"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": namespaces}]});
+    let pair = |second: Value| {
+        let one = json!({"rules": pods, "namespaceSelector": not(json!(["kube-system", "mesh"]))});
+        let two = json!({"rules": pods, "namespaceSelector": not(second)});
+        ids(&found_in(&estate_of(
+            vec![
+                webhook("Mutating", "mesh", one),
+                webhook("Validating", "images", two),
+            ],
+            false,
+        )))
+    };
+    assert!(pair(json!(["kube-system", "images"])).contains(&"hook-loop"));
+    assert!(!pair(json!(["kube-system", "images", "mesh"])).contains(&"hook-loop"));
+}
+
+#[test]
+fn a_chain_of_ignored_hooks_is_over_the_deadline_of_leaders_though_none_alone_is() {
+    let more = || json!({"failurePolicy": "Ignore", "timeoutSeconds": 3});
+    let chain = |names: &[&str]| {
+        let hooks = names.iter().map(|name| webhook("Mutating", name, more()));
+        ids(&found_in(&estate_of(hooks.collect(), false)))
+    };
+    assert!(chain(&["one", "two"]).contains(&"chain-over-deadline"));
+    assert!(!chain(&["one"]).contains(&"chain-over-deadline"));
+}
+
+#[test]
+fn an_ignored_hook_that_leaders_wait_too_long_for_is_critical() {
+    let more = json!({"failurePolicy": "Ignore", "timeoutSeconds": 10});
+    let findings = found_in(&estate_of(vec![webhook("Mutating", "inject", more)], false));
+    let found = findings
+        .iter()
+        .find(|finding| finding.kind.id == "fail-open-in-reach")
+        .unwrap();
+    assert!(
+        found.message.contains("leader-election after 9.5 to 12.5 s"),
+        "{}",
+        found.message
+    );
+    assert!(ids(&findings).contains(&"unwatched-fail-open"));
+    assert!(ids(&findings).contains(&"mutates-control-plane"));
+}
+
+#[test]
+fn two_webhooks_of_one_name_cannot_be_told_apart() {
+    let (one, mut two) = (
+        webhook("Validating", "one", json!({})),
+        webhook("Validating", "two", json!({})),
+    );
+    two["webhooks"][0]["name"] = one["webhooks"][0]["name"].clone();
+    assert!(ids(&found_in(&estate_of(vec![one.clone(), two], false))).contains(&"duplicate-name"));
+    assert!(!ids(&found_in(&estate_of(vec![one], false))).contains(&"duplicate-name"));
+}
+
+/// A cluster with one modest webhook, its Service and what is behind it.
+fn cluster(endpoints: &[(&str, bool)], nodes: Vec<Value>) -> Vec<&'static str> {
+    let endpoints: Vec<Value> = endpoints
+        .iter()
+        .enumerate()
+        .map(|(at, (node, ready))| json!({"addresses": [format!("10.0.0.{}", at + 1)], "conditions": {"ready": ready}, "nodeName": node}))
+        .collect();
+    let mut objects = vec![
+        webhook(
+            "Validating",
+            "policy",
+            json!({"rules": rule(&["example.com"], &["widgets"]), "timeoutSeconds": 3}),
+        ),
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "policy", "namespace": "policy"},
+               "spec": {"selector": {"app": "policy"}, "clusterIP": "10.1.0.1", "ports": [{"port": 443, "targetPort": 8443}]}}),
+        json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+               "metadata": {"name": "policy-x", "namespace": "policy", "labels": {"kubernetes.io/service-name": "policy"}},
+               "ports": [{"name": "", "port": 8443, "protocol": "TCP"}], "endpoints": endpoints}),
+    ];
+    objects.extend(nodes);
+    ids(&found_in(&estate_of(objects, true)))
+}
+
+fn node(name: &str, zone: &str, ready: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {"topology.kubernetes.io/zone": zone}},
+           "status": {"conditions": [{"type": "Ready", "status": ready}]}})
+}
+
+#[test]
+fn in_a_cluster_services_endpoints_nodes_and_zones_are_looked_at() {
+    let apart = || vec![node("a", "z1", "True"), node("b", "z2", "True")];
+    assert_eq!(cluster(&[("a", true), ("b", true)], apart()), Vec::<&str>::new());
+    assert_eq!(cluster(&[("a", false)], apart()), ["no-endpoints"]);
+    assert_eq!(cluster(&[("a", true), ("a", true)], apart()), ["one-node"]);
+    let one_zone = vec![
+        node("a", "z1", "True"),
+        node("b", "z1", "True"),
+        node("c", "z2", "True"),
+    ];
+    assert_eq!(cluster(&[("a", true), ("b", true)], one_zone), ["one-zone"]);
+    let alone = webhook(
+        "Validating",
+        "policy",
+        json!({"rules": rule(&["example.com"], &["widgets"]), "timeoutSeconds": 3}),
+    );
+    assert_eq!(
+        ids(&found_in(&estate_of(vec![alone.clone()], true))),
+        ["service-missing"]
+    );
+    assert_eq!(
+        ids(&found_in(&estate_of(vec![alone], false))),
+        Vec::<&str>::new(),
+        "elsewhere it may be"
+    );
+}
+
+#[test]
+fn all_endpoints_on_a_node_in_trouble_are_critical() {
+    let objects = |state: Value| {
+        let mut node = node("a", "z1", "True");
+        json_patch::merge(&mut node, &state);
+        cluster(&[("a", true), ("a", true)], vec![node])
+    };
+    assert_eq!(objects(json!({"spec": {"unschedulable": true}})), ["one-node"]);
+    let under_pressure = json!({"status": {"conditions": [{"type": "MemoryPressure", "status": "True"}]}});
+    assert_eq!(objects(under_pressure), ["one-node"]);
+}

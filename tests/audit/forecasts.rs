@@ -1,0 +1,192 @@
+//! What is foretold.
+
+use std::time::Duration;
+
+use hookwatch::domain::audit::{Auditor, Failure, Function};
+use serde_json::json;
+
+use super::{estate_of, forecast, lost, webhook};
+
+#[test]
+fn a_catch_all_hook_that_hangs_or_refuses_costs_every_function_in_the_order_of_their_timers() {
+    let estate = estate_of(vec![webhook("Validating", "policy", json!({}))], false);
+    for failure in [Failure::Hang, Failure::Refuse] {
+        let forecast = forecast(&estate, failure);
+        let mut all = lost(&forecast);
+        assert!(forecast.casualties.iter().all(|casualty| casualty.is_certain));
+        assert!(
+            forecast.casualties.is_sorted_by_key(|casualty| casualty.after),
+            "{failure:?}"
+        );
+        all.sort_unstable();
+        assert_eq!(all, Function::ALL, "{failure:?}");
+    }
+}
+
+#[test]
+fn no_interval_is_wider_than_the_phases_of_its_timers() {
+    for (policy, timeout) in [
+        ("Fail", 1),
+        ("Fail", 10),
+        ("Fail", 30),
+        ("Ignore", 10),
+        ("Ignore", 30),
+    ] {
+        let more = json!({"failurePolicy": policy, "timeoutSeconds": timeout});
+        let estate = estate_of(vec![webhook("Validating", "policy", more)], false);
+        for failure in Failure::ALL {
+            for casualty in forecast(&estate, failure).casualties {
+                let [earliest, latest] = casualty.after;
+                let widest = match casualty.what {
+                    Function::LeaderElection => 3,
+                    Function::NodeHeartbeat => 20,
+                    _ => 15,
+                };
+                assert!(latest - earliest <= Duration::from_secs(widest), "{casualty:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn ignored_failures_cost_what_waits_too_long_and_nothing_where_calls_are_refused() {
+    let with = |timeout: u64| {
+        let more = json!({"failurePolicy": "Ignore", "timeoutSeconds": timeout});
+        estate_of(vec![webhook("Mutating", "inject", more)], false)
+    };
+    assert_eq!(lost(&forecast(&with(10), Failure::Refuse)), []);
+    assert_eq!(lost(&forecast(&with(3), Failure::Hang)), []);
+    let leaders = lost(&forecast(&with(5), Failure::Hang));
+    assert_eq!(leaders[0], Function::LeaderElection);
+    assert!(!leaders.contains(&Function::NodeHeartbeat), "kubelets wait 10 s");
+    assert!(lost(&forecast(&with(10), Failure::Hang)).contains(&Function::NodeHeartbeat));
+}
+
+#[test]
+fn webhooks_of_one_service_fail_together_and_mutating_ones_add_up() {
+    let more = |timeout: u64| {
+        let service = json!({"service": {"namespace": "shared", "name": "shared"}});
+        json!({"failurePolicy": "Ignore", "timeoutSeconds": timeout, "clientConfig": service})
+    };
+    let objects = |kind| vec![webhook(kind, "one", more(3)), webhook(kind, "two", more(3))];
+    let mutating = estate_of(objects("Mutating"), false);
+    let forecast_of_both = forecast(&mutating, Failure::Hang);
+    assert_eq!(forecast_of_both.together_with.len(), 1);
+    assert_eq!(
+        lost(&forecast_of_both)[0],
+        Function::LeaderElection,
+        "3 s and 3 s"
+    );
+    let validating = estate_of(objects("Validating"), false);
+    assert_eq!(
+        lost(&forecast(&validating, Failure::Hang)),
+        [],
+        "the longest of 3 s and 3 s"
+    );
+}
+
+#[test]
+fn namespaces_left_out_by_label_are_safe_and_what_has_no_namespace_is_not() {
+    let selector = json!({"matchExpressions": [{
+        "key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", "kube-node-lease", "policy"],
+    }]});
+    let estate = estate_of(
+        vec![webhook(
+            "Validating",
+            "policy",
+            json!({"namespaceSelector": selector}),
+        )],
+        false,
+    );
+    let lost = lost(&forecast(&estate, Failure::Hang));
+    assert!(
+        !lost.contains(&Function::LeaderElection) && !lost.contains(&Function::OwnPods),
+        "{lost:?}"
+    );
+    assert!(
+        lost.contains(&Function::ApiServerStart),
+        "ClusterRoles are in no namespace: {lost:?}"
+    );
+    assert!(
+        lost.contains(&Function::TokenRequest),
+        "tenants' Pods need tokens: {lost:?}"
+    );
+}
+
+#[test]
+fn a_condition_that_nothing_is_known_of_makes_a_casualty_uncertain_and_one_that_is_false_prevents_it() {
+    let with = |expression: &str| {
+        let conditions = json!([{"name": "c", "expression": expression}]);
+        estate_of(
+            vec![webhook(
+                "Validating",
+                "policy",
+                json!({"matchConditions": conditions}),
+            )],
+            false,
+        )
+    };
+    let unknown = forecast(
+        &with("authorizer.path('/x').check('get').allowed()"),
+        Failure::Hang,
+    );
+    let leaders = unknown
+        .casualties
+        .iter()
+        .find(|casualty| casualty.what == Function::LeaderElection)
+        .unwrap();
+    assert!(!leaders.is_certain);
+    let spared = with("!(request.resource.resource in ['leases'])");
+    let lost = lost(&forecast(&spared, Failure::Hang));
+    assert!(
+        !lost.contains(&Function::LeaderElection) && !lost.contains(&Function::NodeHeartbeat),
+        "{lost:?}"
+    );
+    let by_user = with("!('system:nodes' in request.userInfo.groups)");
+    let lost = super::lost(&forecast(&by_user, Failure::Hang));
+    assert!(
+        lost.contains(&Function::LeaderElection) && !lost.contains(&Function::NodeHeartbeat),
+        "{lost:?}"
+    );
+}
+
+#[test]
+fn in_a_cluster_the_labels_of_its_namespaces_count() {
+    let namespace = |name: &str, labels| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}});
+    let selector = json!({"matchLabels": {"guarded": "yes"}});
+    let objects = |system| {
+        vec![
+            webhook("Validating", "policy", json!({"namespaceSelector": selector})),
+            namespace("kube-system", system),
+            namespace("team-a", json!({})),
+        ]
+    };
+    let lost_with = |system| lost(&forecast(&estate_of(objects(system), true), Failure::Hang));
+    assert!(lost_with(json!({"guarded": "yes"})).contains(&Function::LeaderElection));
+    let lost = lost_with(json!({}));
+    assert!(!lost.contains(&Function::LeaderElection), "{lost:?}");
+    assert!(
+        !lost.contains(&Function::ServiceEndpoints),
+        "no tenant is guarded: {lost:?}"
+    );
+}
+
+#[test]
+fn a_thousand_hooks_are_audited_soon() {
+    let conditions = json!([{"name": "c", "expression": "!('system:nodes' in request.userInfo.groups)"}]);
+    let hooks = (0..1_000).map(|at| {
+        let kind = if at % 2 == 0 { "Mutating" } else { "Validating" };
+        webhook(
+            kind,
+            &format!("hook-{at:04}"),
+            json!({"matchConditions": conditions, "failurePolicy": "Ignore"}),
+        )
+    });
+    let estate = estate_of(hooks.collect(), false);
+    let began = std::time::Instant::now();
+    let auditor = Auditor::new(&estate);
+    let findings = hookwatch::domain::audit::findings::audit(&auditor);
+    assert!(findings.len() > 1_000);
+    // A release build takes a tenth of what a test does, which runs beside others.
+    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
+}

@@ -1,0 +1,179 @@
+//! deploy/chart: the same objects as the kustomizations, for any namespace.
+//!
+//! What needs no more than a value or a condition is made from the manifests by [`made`]; the rest is written by hand. All of
+//! it is rendered and compared.
+
+mod same;
+mod values;
+
+use crate::helm::CHART;
+use crate::{read, same_document};
+
+/// A template that is made from a manifest.
+struct Made {
+    from: &'static str,
+    to: &'static str,
+    /// The value on which it depends.
+    when: Option<&'static str>,
+    /// What stands in the manifest, and what in the template.
+    edits: &'static [(&'static str, &'static str)],
+}
+
+const fn made(from: &'static str, to: &'static str) -> Made {
+    Made {
+        from,
+        to,
+        when: None,
+        edits: &[],
+    }
+}
+
+/// Wherever a manifest names the namespace: it is not made for a template if none of these stands in it.
+const NAMESPACE: [(&str, &str); 5] = [
+    (
+        "namespace: hookwatch\n",
+        "namespace: {{ .Release.Namespace | quote }}\n",
+    ),
+    (
+        "--namespace=hookwatch]",
+        "\"--namespace={{ .Release.Namespace }}\"]",
+    ),
+    (
+        "system:serviceaccount:hookwatch:",
+        "system:serviceaccount:{{ .Release.Namespace }}:",
+    ),
+    (
+        "\"kube-node-lease\", \"hookwatch\"]",
+        "\"kube-node-lease\", \"{{ .Release.Namespace }}\"]",
+    ),
+    ("namespace `hookwatch`", "namespace `{{ .Release.Namespace }}`"),
+];
+
+/// Objects in namespaces that may be locked, and the value that makes them.
+const CANARIES: [(&str, &str); 2] = [
+    ("\n  namespace: kube-system\n", ".Values.canaries.kubeSystem"),
+    ("\n  namespace: kube-node-lease\n", ".Values.canaries.nodeLease"),
+];
+
+const MADE: [Made; 13] = [
+    made("base/account.yaml", "account.yaml"),
+    Made {
+        when: Some(".Values.fence.enabled"),
+        edits: &[(
+            "expression: \"[]\"\n",
+            "expression: {{ .Values.fence.maySkip | toJson | squote }}\n",
+        )],
+        ..made("base/fence.yaml", "fence.yaml")
+    },
+    Made {
+        when: Some(".Values.fence.enabled"),
+        ..made("base/proof.yaml", "proof.yaml")
+    },
+    made("base/observe.yaml", "observe.yaml"),
+    made("base/canaries.yaml", "canaries.yaml"),
+    made("base/lease.yaml", "lease.yaml"),
+    made("base/priority.yaml", "priority.yaml"),
+    Made {
+        when: Some(".Values.flowControl.enabled"),
+        ..made("base/flow.yaml", "flow.yaml")
+    },
+    Made {
+        edits: &[
+            (
+                "metadata.name: monitoring\n",
+                "metadata.name: {{ .Values.networkPolicy.scrapeFrom | quote }}\n",
+            ),
+            ("`monitoring`", "`{{ .Values.networkPolicy.scrapeFrom }}`"),
+        ],
+        ..made("base/network.yaml", "network.yaml")
+    },
+    made("base/service.yaml", "service.yaml"),
+    Made {
+        when: Some(".Values.breaker.enabled"),
+        ..made("overlays/breaker/act.yaml", "act.yaml")
+    },
+    Made {
+        when: Some(".Values.expiry.enabled"),
+        edits: &[
+            (
+                "          restartPolicy: Never\n",
+                "          restartPolicy: Never\n          \
+                 {{- with .Values.imagePullSecrets }}\n          imagePullSecrets:\n            \
+                 {{- toYaml . | nindent 12 }}\n          {{- end }}\n",
+            ),
+            (
+                "              image: hookwatch:0.1.0\n",
+                "              image: {{ include \"hookwatch.image\" . | quote }}\n              \
+                 {{- with .Values.image.pullPolicy }}\n              imagePullPolicy: {{ . }}\n              {{- end }}\n",
+            ),
+        ],
+        ..made("overlays/expiry/expiry.yaml", "expiry.yaml")
+    },
+    Made {
+        when: Some(".Values.unchecked.enabled"),
+        ..made("overlays/unchecked/unchecked.yaml", "unchecked.yaml")
+    },
+];
+
+const MONITOR: Made = Made {
+    when: Some(".Values.monitoring.enabled"),
+    edits: &[(
+        "    app.kubernetes.io/name: hookwatch\nspec:\n",
+        "    app.kubernetes.io/name: hookwatch\n    {{- with .Values.monitoring.labels }}\n    \
+         {{- toYaml . | nindent 4 }}\n    {{- end }}\nspec:\n",
+    )],
+    ..made("monitoring/servicemonitor.yaml", "service-monitor.yaml")
+};
+
+fn only_if(condition: &str, text: &str) -> String {
+    format!("{{{{- if {condition} }}}}\n{text}{{{{- end }}}}\n")
+}
+
+/// The text of a template.
+fn template(made: &Made) -> String {
+    let mut text = read(format!("deploy/{}", made.from));
+    assert!(
+        !text.contains("{{"),
+        "{} would be taken for a template",
+        made.from
+    );
+    for (from, to) in made.edits {
+        assert!(text.contains(from), "{} has no {from:?}", made.from);
+        text = text.replace(from, to);
+    }
+    for (from, to) in NAMESPACE {
+        text = text.replace(from, to);
+    }
+    // What is to be had from `kustomize` only is of no use here.
+    let lines = text.lines().filter(|line| !line.contains("kustomize"));
+    let text: String = lines.map(|line| format!("{line}\n")).collect();
+    let mut whole = String::new();
+    for (place, document) in text.split("---\n").enumerate() {
+        let mark = if place == 0 { "" } else { "---\n" };
+        let document = format!("{mark}{document}");
+        let canary = CANARIES
+            .iter()
+            .find(|(namespace, _)| document.contains(namespace));
+        whole += &canary.map_or(document.clone(), |(_, value)| only_if(value, &document));
+    }
+    let whole = made.when.map_or(whole.clone(), |value| only_if(value, &whole));
+    format!(
+        "{{{{- /* Made from deploy/{}: HOOKWATCH_BLESS=1 cargo test --test repository chart */}}}}\n{whole}",
+        made.from
+    )
+}
+
+#[test]
+fn the_templates_are_made_from_the_manifests() {
+    for made in MADE.iter().chain([&MONITOR]) {
+        let path = format!("{CHART}/templates/{}", made.to);
+        same_document(&path, &template(made), "chart");
+    }
+    for file in ["hookwatch.rules.yaml", "apiserver-only.rules.yaml"] {
+        same_document(
+            &format!("{CHART}/alerts/{file}"),
+            &read(format!("alerts/{file}")),
+            "chart",
+        );
+    }
+}

@@ -1,0 +1,61 @@
+//! deploy/chart, rendered as Helm does it.
+
+#[path = "chart/template.rs"]
+mod template;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde_json::Value;
+pub use template::overlaid;
+use template::{Templates, root};
+
+/// The chart's folder within the repository.
+pub const CHART: &str = "deploy/chart";
+
+/// What a release consists of.
+pub struct Rendered {
+    pub objects: Vec<Value>,
+    pub notes: String,
+}
+
+fn read(path: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(CHART).join(path);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The files of a folder of the chart by their path within it.
+fn folder(name: &str) -> BTreeMap<String, String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(CHART).join(name);
+    let entries = std::fs::read_dir(path).unwrap();
+    let paths = entries.map(|entry| format!("{name}/{}", entry.unwrap().file_name().to_string_lossy()));
+    paths.map(|path| (path.clone(), read(&path))).collect()
+}
+
+/// The values that the chart has when nothing is said, with some changed.
+pub fn values(changed: &Value) -> Value {
+    let mut values: Value = serde_saphyr::from_str(&read("values.yaml")).unwrap();
+    overlaid(&mut values, changed);
+    values
+}
+
+/// The objects and the notes of a release in a namespace, with some values changed.
+pub fn rendered(namespace: &str, changed: &Value) -> Rendered {
+    let chart: Value = serde_saphyr::from_str(&read("Chart.yaml")).unwrap();
+    let root = root(namespace, &chart, values(changed));
+    let texts = folder("templates");
+    let templates = Templates::read(&texts, folder("alerts"));
+    let mut objects = Vec::new();
+    for path in texts.keys().filter(|path| path.ends_with(".yaml")) {
+        let text = format!("\n{}\n", templates.rendered(path, &root));
+        for document in text.split("\n---\n") {
+            let object: Value = serde_saphyr::from_str(document)
+                .unwrap_or_else(|error| panic!("{path}: {error}\n{document}"));
+            objects.extend((!object.is_null()).then_some(object));
+        }
+    }
+    Rendered {
+        objects,
+        notes: templates.rendered("templates/NOTES.txt", &root),
+    }
+}
