@@ -71,11 +71,12 @@ pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>)
 fn nodes_and_errors(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>) {
     let subject = auditor.subject(at);
     let hook = &subject.hook;
-    if hook.failure_policy == FailurePolicy::Fail && !blocked_nodes(hook).is_empty() {
+    let blocked = blocked_nodes(hook);
+    if hook.failure_policy == FailurePolicy::Fail && !blocked.is_empty() {
         let message = format!(
-            "While it is down, no node joins or is repaired: {} is refused. Leave nodes and their certificates out of its \
-             rules.",
-            blocked_nodes(hook).join(" and ")
+            "While it is down, no node joins or is repaired: {} {} refused. Leave nodes and their certificates out of its rules.",
+            blocked.join(" and "),
+            if blocked.len() == 1 { "is" } else { "are" },
         );
         found.push(Finding::of(NODE_RECOVERY_BLOCKED, subject, message));
     }
