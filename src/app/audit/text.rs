@@ -3,12 +3,16 @@
 use std::fmt::Write as _;
 
 use super::Report;
-use crate::app::terminal::view::text::clean;
+use crate::app::terminal::view::text::{clean, wrap};
 use crate::domain::audit::findings::forecast_sentence;
-use crate::domain::audit::{Failure, Finding, Forecast, Severity, seconds};
+use crate::domain::audit::{Casualty, Failure, Finding, Forecast, Severity, seconds};
 
 /// Writes told of one forecast, at most.
 const TOLD: usize = 40;
+/// Characters in a line of prose.
+const WIDTH: usize = 100;
+/// Longer patches, in bytes, are not printed whole.
+const MAX_PATCH: usize = 600;
 
 /// All of it.
 pub(super) fn report(report: &Report) -> String {
@@ -17,9 +21,9 @@ pub(super) fn report(report: &Report) -> String {
         findings.filter(|finding| finding.severity == severity).count()
     };
     let mut text = format!(
-        "{} {}: {} critical, {} warning, {} info",
+        "{} webhook{}: {} critical, {} warning, {} info",
         report.hooks,
-        if report.hooks == 1 { "webhook" } else { "webhooks" },
+        if report.hooks == 1 { "" } else { "s" },
         count(Severity::Critical),
         count(Severity::Warning),
         count(Severity::Info)
@@ -34,10 +38,10 @@ pub(super) fn report(report: &Report) -> String {
     }
     for finding in &report.findings {
         text.push('\n');
-        text.push_str(&about(finding));
+        text.push_str(&about(finding, &report.forecasts));
     }
     if report.hooks > 0 {
-        text.push_str("\nForecast\n");
+        text.push_str("\nForecast: what is lost if a webhook dies now, and between how many seconds\n");
     }
     for forecasts in report.forecasts.chunks(Failure::ALL.len()) {
         text.push_str(&of_one(forecasts, report.in_depth));
@@ -45,26 +49,46 @@ pub(super) fn report(report: &Report) -> String {
     text
 }
 
-fn about(finding: &Finding) -> String {
+fn about(finding: &Finding, forecasts: &[Forecast]) -> String {
     let mut text = format!(
-        "{} {}: {}\n  {}\n  {}\n",
+        "{} {}: {}\n  {}\n",
         finding.severity.as_str().to_uppercase(),
         finding.kind.id,
         finding.kind.title,
         clean(&finding.place()),
-        clean(&finding.message)
     );
+    let sentences = forecasts.iter().map(forecast_sentence);
+    let mut rests = sentences.filter_map(|sentence| finding.message.strip_prefix(&*sentence));
+    let message = match rests.next() {
+        Some(rest) => format!("What is lost, and when, is in the forecast below.{rest}"),
+        None => finding.message.clone(),
+    };
+    for line in wrap(&clean(&message), WIDTH) {
+        let _ = writeln!(text, "  {line}");
+    }
+    text.push_str(&patch(finding));
+    text
+}
+
+/// The change, as a command.
+fn patch(finding: &Finding) -> String {
     let mut parts = finding.object.split('/');
-    if let (Some(patch), Some(kind), Some(name)) = (&finding.patch, parts.next(), parts.next()) {
-        let patch = patch.to_string().replace('\'', r"'\''");
-        let _ = writeln!(
-            text,
-            "  kubectl patch {} {} --type json -p '{patch}'",
-            kind.to_lowercase(),
-            clean(name)
+    let (Some(patch), Some(kind), Some(name)) = (&finding.patch, parts.next(), parts.next()) else {
+        return String::new();
+    };
+    let (patch, kind, name) = (patch.to_string(), kind.to_lowercase(), clean(name));
+    if patch.len() > MAX_PATCH {
+        return format!(
+            "  The patch has {:.1} KB. With --output json it is `patch` of this finding:\n  \
+             jq '.findings[] | select(.id == \"{}\" and .object == \"{}\") | .patch' > patch.json\n  \
+             kubectl patch {kind} {name} --type json --patch-file patch.json\n",
+            patch.len() as f64 / 1_000.0,
+            finding.kind.id,
+            clean(&finding.object),
         );
     }
-    text
+    let patch = patch.replace('\'', r"'\''");
+    format!("  kubectl patch {kind} {name} --type json -p '{patch}'\n")
 }
 
 /// The three forecasts of one webhook. Those that are the same are told once.
@@ -87,7 +111,20 @@ fn of_one(forecasts: &[Forecast], in_depth: bool) -> String {
         );
     }
     for forecast in forecasts {
-        let _ = writeln!(text, "    {}", clean(&forecast_sentence(forecast)));
+        let how = match forecast.failure {
+            Failure::Hang => "its backends hang",
+            Failure::Refuse => "its backends refuse connections",
+            Failure::Slow => "its backends answer just before the timeout",
+        };
+        let nothing = if forecast.casualties.is_empty() {
+            ": nothing is lost"
+        } else {
+            ""
+        };
+        let _ = writeln!(text, "    if {how}{nothing}");
+        for casualty in &forecast.casualties {
+            text.push_str(&line_of(casualty));
+        }
         if in_depth {
             for write in forecast.writes.iter().take(TOLD) {
                 let fate = if write.is_lost {
@@ -106,4 +143,16 @@ fn of_one(forecasts: &[Forecast], in_depth: bool) -> String {
         }
     }
     text
+}
+
+fn line_of(casualty: &Casualty) -> String {
+    let [earliest, latest] = casualty.after.map(seconds);
+    let perhaps = if casualty.is_certain { "" } else { "perhaps: " };
+    format!(
+        "      {:>4} to {:<4} s  {:<17} {}\n",
+        earliest.to_string(),
+        latest.to_string(),
+        casualty.what.as_str(),
+        clean(&format!("{perhaps}{}", casualty.why))
+    )
 }

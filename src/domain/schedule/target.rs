@@ -17,7 +17,9 @@ const AT_ONCE: usize = 2;
 const LONG_HANDSHAKE: Duration = Duration::from_secs(5);
 /// A request on the kept connection that is not back by then keeps others waiting no more, and is tried on a connection of
 /// its own. As long as a canary waits before hooks are looked at.
-pub(super) const STALLED: Duration = Duration::from_millis(300);
+const STALLED: Duration = Duration::from_millis(300);
+/// The same while something is odd: one more look at the schedule, for a shield may hang on it.
+const STALLED_IN_ALERT: Duration = Duration::from_millis(100);
 /// Kept connections with a request under way, at most.
 const KEPT_AT_ONCE: usize = 2;
 
@@ -193,9 +195,15 @@ impl Target {
         self.asks.values().flat_map(|state| &*state.hooks)
     }
 
+    /// How long a request may take on the kept connection while others wait for it.
+    fn patience(&self) -> Duration {
+        if self.attended { STALLED_IN_ALERT } else { STALLED }
+    }
+
     /// Notes what does not come back on the kept connection.
     pub(super) fn look_at_stalled(&mut self, now: Time, rates: &Rates) {
-        let stalled = |out: &KeptOut| now.since(out.began) >= STALLED;
+        let patience = self.patience();
+        let stalled = |out: &KeptOut| now.since(out.began) >= patience;
         if !self.is_shared() || !self.kept_out.iter().any(stalled) {
             return;
         }
@@ -206,7 +214,11 @@ impl Target {
         }
         // No way is left but a connection of their own; where a handshake hangs as well, that would be none.
         let first = self.kept_out.iter().map(|out| out.began).min();
-        let blocked = self.kept_out.len() >= KEPT_AT_ONCE && self.kept_out.iter().all(stalled);
+        let is_shaken = |number: u64| !self.unshaken.iter().any(|(known, _)| *known == number);
+        let mut fresh = self.asks.values().flat_map(|state| &state.fresh_out);
+        let both_hang = fresh.any(|(number, began)| is_shaken(*number) && now.since(*began) >= patience);
+        let full = both_hang || self.kept_out.len() >= KEPT_AT_ONCE;
+        let blocked = full && self.kept_out.iter().all(stalled);
         if self.attended && blocked && self.shaken_at >= first {
             for (ask, state) in &mut self.asks {
                 if ask.level > ProbeLevel::Handshake && state.kept.due(rates.interval(state.attended)) <= now
@@ -273,7 +285,7 @@ impl Target {
 
     /// The request that is to be made next on the kept connection, when that is free.
     fn next_kept(&self, now: Time, rates: &Rates) -> Option<(&Ask, &AskState)> {
-        let waits = |out: &KeptOut| now.since(out.began) < STALLED;
+        let waits = |out: &KeptOut| now.since(out.began) < self.patience();
         if self.kept_out.len() >= KEPT_AT_ONCE || self.kept_out.iter().any(waits) {
             return None;
         }
