@@ -56,11 +56,16 @@ impl Lab {
             server: start("metrics", 42, Role::Aggregated).await,
         };
         for (name, backend) in [("converter", &lab.converter), ("metrics", &lab.server)] {
-            let (address, labels) = (backend.address(), json!({"kubernetes.io/service-name": name}));
-            let service = json!({"metadata": {"name": name}, "spec": {"ports": [{"port": 443}]}});
+            let address = backend.address();
+            // As the cluster's controller lists a Pod: of others hookwatch does not say how they fail.
+            let labels = json!({"kubernetes.io/service-name": name,
+                "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io"});
+            let pod = json!({"kind": "Pod", "namespace": "default", "name": name});
+            let service = json!({"metadata": {"name": name},
+                "spec": {"selector": {"app": name}, "ports": [{"port": 443}]}});
             lab.create("/api/v1/namespaces/default/services", &service).await;
             let slice = json!({"metadata": {"name": name, "labels": labels}, "addressType": "IPv4",
-                "endpoints": [{"addresses": [address.ip()], "conditions": {"ready": true}}],
+                "endpoints": [{"addresses": [address.ip()], "conditions": {"ready": true}, "targetRef": pod}],
                 "ports": [{"name": "", "port": address.port()}]});
             let path = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
             lab.create(path, &slice).await;
