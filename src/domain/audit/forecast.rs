@@ -1,7 +1,8 @@
 //! Which functions of the control plane die when the backends of a webhook do, and when.
 //!
-//! What all webhooks of a request cost together is reckoned by [`Chain`](crate::domain::chain::Chain), as in the diagnosis. When a function is lost follows
-//! from the timers of who writes: they were at some phase when the fault began, so each time is an interval.
+//! What all webhooks of a request cost together is reckoned by [`Chain`](crate::domain::chain::Chain), as in the diagnosis.
+//! When a function is lost follows from the timers of who writes: they were at some phase when the fault began, so each time is
+//! an interval.
 
 mod suffering;
 
