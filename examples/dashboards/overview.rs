@@ -72,13 +72,13 @@ fn elsewhere() -> Panel {
 fn write_time() -> Panel {
     Panel::lines(
         "Time per CREATE and UPDATE",
-        "Mean time of late as the API servers count it, and what is usual in calm times. While calls hang this \
+        "Recent mean time as the API servers count it, and what is usual in calm times. While calls hang this \
          shows nothing at all until the first has timed out: look at the canaries below.",
         "s",
     )
     .query(
         "max(hookwatch_control_plane_write_seconds{cluster=~\"$cluster\"})",
-        "of late",
+        "recently",
     )
     .query(
         "max(hookwatch_control_plane_usual_write_seconds{cluster=~\"$cluster\"})",

@@ -335,7 +335,7 @@ impl CanaryMemory {
             return ("overdue", format!("sent {} ago and not back", human(waiting)));
         }
         let Some(report) = self.latest(now) else {
-            return ("untried", "not written of late".to_owned());
+            return ("untried", "not written recently".to_owned());
         };
         let took = human(report.took);
         let detail = match &report.outcome {

@@ -135,7 +135,7 @@ impl NodeLeases {
         let Some(read) = read else {
             let (state, detail) = match &self.trouble {
                 None if self.read.is_none() => ("untried", "not read yet".to_owned()),
-                None => ("unreadable", "not read of late".to_owned()),
+                None => ("unreadable", "not read recently".to_owned()),
                 Some(LeaseTrouble::Forbidden { why }) => ("forbidden", why.clone()),
                 Some(LeaseTrouble::Unreadable { why }) => ("unreadable", why.clone()),
             };

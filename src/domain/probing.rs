@@ -172,7 +172,7 @@ impl BackendMemory {
         let detail = || last.outcome.sentence(last.took);
         let is_stale = now.since(last.started + last.took) >= t::probe_stale();
         match (&last.outcome, last.outcome.mechanism()) {
-            _ if is_stale => untried("not probed of late"),
+            _ if is_stale => untried("not probed recently"),
             (ProbeOutcome::NotProbed { why }, _) => untried(why),
             _ if failed == 0 => self.answering(last),
             (_, Some(found)) if self.is_certain(failed) => self.dead(

@@ -121,7 +121,7 @@ impl Default for ReadinessView {
             state: "unknown",
             since: None,
             failing: Vec::new(),
-            why: Some("it was not asked of late".to_owned()),
+            why: Some("it was not asked recently".to_owned()),
         }
     }
 }

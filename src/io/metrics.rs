@@ -92,7 +92,7 @@ impl Metrics {
                 "1 for how writes to the control plane go now, 0 for the others.",
                 &["state"],
             )?,
-            write_seconds: make.gauge("control_plane_write_seconds", "Mean time per CREATE or UPDATE of late.")?,
+            write_seconds: make.gauge("control_plane_write_seconds", "Recent mean time per CREATE or UPDATE.")?,
             usual_write_seconds: make.gauge(
                 "control_plane_usual_write_seconds",
                 "Mean time per CREATE or UPDATE in calm times.",

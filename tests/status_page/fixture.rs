@@ -273,7 +273,7 @@ pub fn bypassed() -> (Assessment, Past) {
     let mut culprit = failing("validating-webhook.openpolicyagent.org", ago(480));
     culprit.effect = Effect::None;
     culprit.excess_share = None;
-    culprit.advice = Some("Mend the hook: until it is restored, objects are admitted that it has not seen.");
+    culprit.advice = Some("Fix the webhook. Until it is restored, objects are admitted without its review.");
     culprit.bypass = Some(Bypass::Skip);
     culprit.summary =
         "validating-webhook.openpolicyagent.org (opa) does not answer; it is bypassed (skip): no write is \

@@ -323,7 +323,7 @@ impl Breaking {
             .cloned()
             .partition(|objection| objection.starts_with("hookwatch still owns"));
         let all = self.originals.len();
-        let same = format!("all {all} configurations are what they were, to the byte");
+        let same = format!("all {all} configurations are what they were, byte for byte");
         check("identical", &same, changed);
         check("managedFields", "nothing of them is hookwatch's", owned);
         let mut refused = Vec::new();

@@ -41,7 +41,7 @@ pub(super) fn conditions(assessment: &Assessment, found: &mut Vec<Condition>) {
             &rules::CONTESTED,
             &[("state", "contested")],
             &format!(
-                "Somebody keeps taking bypasses away, and hookwatch has stopped. Webhooks: {}.",
+                "Something keeps reverting bypasses, so hookwatch has stopped. Webhooks: {}.",
                 contested.len()
             ),
             &words(&contested),

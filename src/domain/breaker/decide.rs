@@ -402,7 +402,7 @@ impl Breaker {
         match contested {
             true => step.says(
                 News::Contested,
-                "Somebody keeps taking the bypass away: the hook is left alone.",
+                "Contested: something keeps reverting the bypass, so hookwatch has stopped.",
             ),
             false => step,
         }

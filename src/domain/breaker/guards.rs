@@ -44,7 +44,7 @@ pub enum HeldBack {
     Foreign,
     /// As many hooks are bypassed as may be at once.
     Budget,
-    /// As many bypasses were begun of late as may be.
+    /// As many skips were begun recently as are allowed.
     Rate,
     /// The webhook has no room for another match condition.
     NoRoom,
@@ -138,13 +138,13 @@ impl HeldBack {
             Self::Fence => "The fence around hookwatch's account is not proven.",
             Self::Ledger => "The ledger was not read, or cannot be written.",
             Self::Frozen => "A person froze the breaker.",
-            Self::Contested => "Somebody keeps reverting the bypass: the hook is left alone.",
+            Self::Contested => "Contested: something keeps reverting the bypass, so hookwatch has stopped.",
             Self::Limit => "Its bypass lasted as long as it may, and it has not been well since.",
             Self::Foreign => {
                 "Several webhooks of the configuration have this name; give each a name of its own."
             }
             Self::Budget => "As many hooks are bypassed as may be at once.",
-            Self::Rate => "As many bypasses were begun of late as may be.",
+            Self::Rate => "As many skips were begun recently as are allowed.",
             Self::NoRoom => {
                 "The webhook has as many matchConditions as the API server takes; only a person can have failures ignored (hookwatch break)."
             }

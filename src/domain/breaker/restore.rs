@@ -41,7 +41,7 @@ impl Breaker {
             return self.leave(hook, entry, false, why, now);
         }
         if entry.contested {
-            return self.leave(hook, entry, false, "Somebody keeps taking the bypass away.", now);
+            return self.leave(hook, entry, false, "Something keeps reverting the bypass.", now);
         }
         if let Some(step) = self.skipped(id, hook, entry, rung, now) {
             return step;
@@ -244,7 +244,7 @@ impl Breaker {
         match long && forgotten {
             true => strike_out(),
             false if entry.contested => Step::default(),
-            false => Step::default().says(News::Restored, "It is as its owner has it, and under watch."),
+            false => Step::default().says(News::Restored, "Restored; watching it for an hour."),
         }
     }
 

@@ -16,7 +16,7 @@ pub fn summary(verdict: &Verdict, spared: Option<bool>) -> String {
         let rest = bypassed(verdict, spared).unwrap_or_default();
         return match verdict.health {
             Health::Healthy => format!("{who} is healthy{rest}."),
-            _ => format!("{who}: not enough is known to tell."),
+            _ => format!("{who}: no evidence yet, neither traffic nor probe answers."),
         };
     };
     let what = match cause {
@@ -37,7 +37,7 @@ pub fn summary(verdict: &Verdict, spared: Option<bool>) -> String {
     let effect = bypassed(verdict, spared).unwrap_or_else(|| affected(verdict, cause).to_owned());
     let certain = verdict.health == Health::Failing
         || matches!(cause, Cause::Denying | Cause::Partial | Cause::RolloutGap);
-    let seems = if certain { "" } else { "perhaps: " };
+    let seems = if certain { "" } else { "suspected: " };
     format!("{seems}{who} {what}{effect}.")
 }
 
@@ -102,11 +102,10 @@ pub fn advice(verdict: &Verdict) -> Option<&'static str> {
         (kind @ (HookKind::Conversion | HookKind::Aggregated), _) => advice_on_extension(kind, cause),
         (_, Some(bypass)) if verdict.health == Health::Failing => match bypass {
             Bypass::Shield => {
-                "Mend the hook; until then everybody but the control plane waits for it, unless its owner permits \
-                 more."
+                "Fix the webhook. Until then tenants' writes that match it are refused or wait; control-plane writes pass."
             }
             Bypass::Skip | Bypass::Probation => {
-                "Mend the hook: until it is restored, objects are admitted that it has not seen."
+                "Fix the webhook. Until it is restored, objects are admitted without its review."
             }
         },
         _ => cause.advice(),

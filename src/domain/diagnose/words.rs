@@ -354,7 +354,7 @@ fn cannot_tell(evidence: &Evidence<'_>) -> String {
         because.push("no direct probe says anything");
     }
     if evidence.counters.calls < 1.0 {
-        because.push("the API server has counted no call of it of late");
+        because.push("the API server has counted no recent call of it");
     } else if evidence.ambiguous {
         because.push("the calls that the API server has counted may be another hook's of the same name");
     }

@@ -162,9 +162,12 @@ impl Unchecked {
         kinds.sort_by_key(|(name, count)| (std::cmp::Reverse(*count), *name));
         let mut text = match self.count() {
             0 if !self.not_listed.is_empty() => {
-                format!("Whether anything went in {} is not known.", self.when())
+                format!(
+                    "Whether objects were admitted without review {} is not known.",
+                    self.when()
+                )
             }
-            0 => format!("Nothing was found that went in {}.", self.when()),
+            0 => format!("No objects were admitted without review {}.", self.when()),
             count => {
                 let named = kinds.iter().take(MOST_NAMED);
                 let named: Vec<String> = named.map(|(name, count)| format!("{count} {name}")).collect();
@@ -345,7 +348,7 @@ mod tests {
         });
         let said = report.sentence();
         assert!(
-            said.starts_with("Whether anything went in while it was skipped"),
+            said.starts_with("Whether objects were admitted without review while it was skipped"),
             "{said}"
         );
         assert!(
@@ -365,7 +368,7 @@ mod tests {
         assert!(
             nothing
                 .sentence()
-                .starts_with("Nothing was found that went in while it was skipped")
+                .starts_with("No objects were admitted without review while it was skipped")
         );
         assert!(!nothing.sentence().contains("mutating"));
     }

@@ -45,7 +45,7 @@ pub struct Sample {
     pub at: Time,
     /// Whether the control plane took writes.
     pub writes: Writes,
-    /// Mean time per CREATE or UPDATE of late.
+    /// Recent mean time per CREATE or UPDATE.
     pub write: Option<f32>,
     /// The same of CREATE alone.
     pub create: Option<f32>,

@@ -87,7 +87,7 @@ fn numbers(assessment: &Assessment) -> Markup {
     let failing = assessment.culprits().count();
     html! {
         dl.numbers {
-            div { dt { "per write, of late" } dd { (seconds(plane.write_seconds)) } }
+            div { dt { "per write, recently" } dd { (seconds(plane.write_seconds)) } }
             div { dt { "usually" } dd { (seconds(plane.usual_write_seconds)) } }
             div { dt { "culprit's share" } dd { @match share {
                 Some(share) => (format!("{:.0} %", share * 100.0)),

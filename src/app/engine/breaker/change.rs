@@ -88,7 +88,7 @@ impl Driver {
             configuration = &*change.hook.configuration,
             why = &*change.why,
             steps,
-            "a webhook configuration was to be changed"
+            "patched a webhook configuration"
         );
         if let Some(audit) = self.audit.clone() {
             // A disk that hangs holds nothing up but the line.

@@ -20,7 +20,7 @@ pub enum Action {
     Probation,
     /// It is as its owner has it.
     Restored,
-    /// Somebody keeps taking the bypass away.
+    /// Something keeps reverting the bypass.
     Contested,
     /// It would be bypassed if that were wanted.
     Planned,
@@ -111,7 +111,7 @@ impl Actions {
 
 /// The breaker has nothing to do with it any more.
 fn over(hook: &HookId, before: Action, now: Time) -> Option<Mark> {
-    let text = "is as its owner has it.";
+    let text = "is restored.";
     (before != Action::Planned).then(|| mark(hook, Action::Restored, text, None, now))
 }
 
