@@ -124,24 +124,29 @@ async fn a_second(cluster: &Cluster, engine: &Engine) -> f64 {
     (asked(cluster) - before) as f64 / began.elapsed().as_secs_f64()
 }
 
+/// Both backends fail and come back, and all webhooks are seen to do so; `back` is how soon at the latest, in seconds.
+async fn dies_and_comes_back(cluster: &Cluster, engine: &Engine, how: Behaviour, back: u64) {
+    cluster.behave(HOOK, 2, &how).await.unwrap();
+    let took = until(engine, "all are seen to be dead", |assessment| {
+        with_backends(assessment, &["dead"]) == OTHERS + 1
+    })
+    .await;
+    assert!(took <= Duration::from_secs(12), "{took:?}");
+    cluster.behave(HOOK, 2, &Behaviour::Healthy).await.unwrap();
+    let took = until(engine, "all are seen to be well", |assessment| {
+        with_backends(assessment, &["alive"]) == OTHERS + 1
+    })
+    .await;
+    assert!(took <= Duration::from_secs(back), "{took:?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn webhooks_with_one_path_are_asked_as_one_and_found_dead_together() {
     let (_server, cluster, engine, _directory) = watched(|_| "/admit".to_owned()).await;
     // Of each of two backends a greeting on a new connection and one on that which is kept, and what canaries ask.
     let rate = a_second(&cluster, &engine).await;
     assert!(rate <= 6.0, "{rate} requests a second");
-    cluster.behave(HOOK, 2, &Behaviour::Refused).await.unwrap();
-    let took = until(&engine, "all are seen to be dead", |assessment| {
-        with_backends(assessment, &["dead"]) == OTHERS + 1
-    })
-    .await;
-    assert!(took <= Duration::from_secs(12), "{took:?}");
-    cluster.behave(HOOK, 2, &Behaviour::Healthy).await.unwrap();
-    let took = until(&engine, "all are seen to be well", |assessment| {
-        with_backends(assessment, &["alive"]) == OTHERS + 1
-    })
-    .await;
-    assert!(took <= Duration::from_secs(6), "{took:?}");
+    dies_and_comes_back(&cluster, &engine, Behaviour::Refused, 6).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -149,18 +154,7 @@ async fn webhooks_with_different_paths_share_a_handshake_and_what_is_asked_is_bo
     let (_server, cluster, engine, _directory) = watched(|nth| format!("/{nth}")).await;
     let rate = a_second(&cluster, &engine).await;
     assert!(rate <= 6.0, "{rate} requests a second");
-    cluster.behave(HOOK, 2, &Behaviour::Stopped).await.unwrap();
-    let took = until(&engine, "all are seen to be dead", |assessment| {
-        with_backends(assessment, &["dead"]) == OTHERS + 1
-    })
-    .await;
-    assert!(took <= Duration::from_secs(12), "{took:?}");
-    cluster.behave(HOOK, 2, &Behaviour::Healthy).await.unwrap();
-    let took = until(&engine, "all are seen to be well", |assessment| {
-        with_backends(assessment, &["alive"]) == OTHERS + 1
-    })
-    .await;
-    assert!(took <= Duration::from_secs(8), "{took:?}");
+    dies_and_comes_back(&cluster, &engine, Behaviour::Stopped, 8).await;
     until(&engine, "it is said that probes are late", |assessment| {
         !assessment.sources.probes.late.is_empty()
     })

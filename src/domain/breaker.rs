@@ -335,7 +335,7 @@ impl Breaker {
                 effective: self.everywhere(memory),
             },
             (_, Some(entry)) if entry.contested => Stage::Contested,
-            // One that fails again, and is held back, is tried by nobody.
+            // One that fails again and is held back is on no probation.
             (_, Some(entry))
                 if entry.place == Place::Out
                     && !entry.spent

@@ -1,4 +1,4 @@
-//! What somebody does who wants no bypass made.
+//! What a saboteur does who wants no bypass made.
 
 use hookwatch::domain::bypass::Rung;
 use hookwatch::lab::backend::Behaviour;

@@ -215,8 +215,8 @@ pub async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     }
 }
 
-/// Catch-all webhooks at a closed port that meet nothing but hookwatch's canaries, as somebody installs them who wants no
-/// bypass made.
+/// Catch-all webhooks at a closed port that meet nothing but hookwatch's canaries, as a saboteur installs them who
+/// wants no bypass made.
 #[allow(
     dead_code,
     reason = "not every test that plays an outage has a saboteur in it"

@@ -37,7 +37,7 @@ pub struct Book {
     /// Who froze the breaker and why; nothing new is done as long as it stands here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub frozen: Option<Freeze>,
-    /// When skips were begun of late, by the clocks of those who began them.
+    /// When skips were begun recently, by the clocks of those who began them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub begun: Vec<Time>,
     /// A line per hook that is bypassed, is about to be, or was of late.

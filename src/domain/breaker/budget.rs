@@ -50,8 +50,8 @@ impl Breaker {
         }
     }
 
-    /// Whether the budget of a rung has room for a hook. What less hangs on takes no room from it: whoever can make webhooks
-    /// fail that nobody needs could otherwise keep those bypassed no further that everybody waits for.
+    /// Whether the budget of a rung has room for a hook. A webhook that less depends on takes no room from it: an
+    /// installer could otherwise break webhooks without users and so hold back the bypass of one that all wait for.
     fn fits(&self, id: &HookId, rung: Rung) -> bool {
         let stake = self.stake(id);
         let others = self.bypassed_hooks().filter(|(other, held)| {

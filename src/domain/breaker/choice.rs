@@ -22,7 +22,7 @@ pub const fn is_weak(cause: Cause) -> bool {
     )
 }
 
-/// What is to be waited for where nobody else is known to meet a hook.
+/// What is waited for where only hookwatch is known to meet a hook.
 const ONLY_HOOKWATCH: &str = "only hookwatch is known to meet it, and no calls of others were counted";
 
 /// What to do where the fence does not let a hook be skipped.

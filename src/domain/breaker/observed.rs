@@ -201,7 +201,7 @@ impl CanaryWord {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stake {
-    /// Nobody but hookwatch is known to meet it.
+    /// Only hookwatch is known to meet it.
     Hookwatch,
     /// Others meet it, by its rules and conditions or by what was counted.
     #[default]

@@ -76,8 +76,8 @@ pub struct Endpoint {
 impl Hook {
     /// Whether a backend is a Pod of the Service's own namespace, listed by the cluster's controller.
     ///
-    /// Whoever may write EndpointSlices can list any address, so how a probe of another one fails is not said: it would tell
-    /// them whether the address refuses, listens or speaks TLS.
+    /// A tenant who may write EndpointSlices can list any address. How a probe of another one fails is not said: it would tell
+    /// the tenant whether the address refuses, listens or speaks TLS.
     pub fn vouches_for(&self, backend: &Backend) -> bool {
         let Target::Service(target) = &self.target else {
             return true;

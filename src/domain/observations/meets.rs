@@ -17,9 +17,8 @@ const CANARY: &str = "configmaps";
 /// How many conditions are evaluated to find out about one hook. More than a thousand requests of seven writers, three each.
 const MOST_OF_ONE: usize = 4_096;
 
-/// How many are evaluated at one time, for all hooks: whoever installs thousands of webhooks with long conditions would
-/// otherwise have hookwatch do nothing else for a minute. These take a quarter of a second at worst. The others follow with the next changes; until then they count as
-/// conditions that cannot be evaluated.
+/// How many are evaluated at one time, for all hooks: thousands of webhooks with long conditions would otherwise keep hookwatch
+/// busy for a minute. The others follow with the next changes; until then they count as conditions that cannot be evaluated.
 const MOST_AT_ONCE: usize = 16_384;
 
 /// What it takes to compile a condition, in evaluations.
@@ -219,7 +218,7 @@ impl<'a> Subject<'a> {
         left.and_then(|_| conditions.let_through(asked))
     }
 
-    /// Whether its conditions let through to it what somebody writes.
+    /// Whether its conditions let a writer's request through to it.
     fn lets(&self, shape: &RequestShape<'_>, by: Requester<'_>) -> bool {
         let asked = Asked {
             shape: *shape,

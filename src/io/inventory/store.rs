@@ -104,7 +104,7 @@ impl Store {
     }
 
     /// The hooks that are watched, by identity: where a bound leaves some out, those beside admission first, then the newest.
-    /// So whoever installs any number of them crowds out none that was there before.
+    /// So new ones, however many, crowd out none that was there before.
     fn watched(&self) -> Vec<&Hook> {
         let mut hooks: Vec<&Hook> = self.hooks().collect();
         hooks.sort_by(|a, b| a.id.cmp(&b.id));

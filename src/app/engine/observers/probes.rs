@@ -91,7 +91,7 @@ impl Probes {
         })
     }
 
-    /// Probes until nobody listens any more.
+    /// Probes until the core is gone.
     pub(super) async fn run(mut self) {
         let mut tick = tokio::time::interval(SCHEDULE);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -149,7 +149,7 @@ impl Probes {
     }
 
     fn begin(&mut self, attempt: Attempt) {
-        // There is room for each: nobody else takes permits.
+        // There is room for each: only this task takes permits.
         let permit = Arc::clone(&self.under_way).try_acquire_owned().ok();
         let Some(hook) = attempt.hooks.first().map(Arc::clone) else {
             return;

@@ -1,4 +1,4 @@
-//! Addresses that somebody may have written into an EndpointSlice to learn what is there.
+//! Addresses that a tenant may have written into an EndpointSlice to learn what is there.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
