@@ -101,7 +101,7 @@ fn assessment(ids: &[HookId], make: impl Fn(usize, &mut Verdict)) -> Assessment 
             kind: id.kind,
             configuration: Some(Arc::clone(&id.configuration)),
             webhook: Arc::clone(&id.webhook),
-            incident: None,
+            incident: "policy/policy:443".to_owned(),
             health: Health::Healthy,
             cause: None,
             effect: Effect::None,

@@ -125,6 +125,8 @@ pub struct Observers {
     coming: Coming,
     look: At,
     attention: Attention,
+    /// When a canary was last heard of that waits: every backend is probed once from then on.
+    look_since: Option<At>,
     probes: Probes,
     canaries: Canaries,
     scrapes: Scrapes,
@@ -149,6 +151,7 @@ impl Observers {
             coming,
             look: begin,
             attention: Attention::default(),
+            look_since: None,
             watching,
             random,
             cluster,
@@ -162,6 +165,9 @@ impl Observers {
 
     /// The core wants to look more closely, or no longer.
     pub fn attend(&mut self, attention: Attention) {
+        if attention.waiting_since != self.attention.waiting_since {
+            self.look_since = attention.waiting_since.map(|_| self.look);
+        }
         self.attention = attention;
     }
 
@@ -203,8 +209,13 @@ impl Observers {
             );
         }
         if let Some(pace) = self.watching.probes {
-            self.probes
-                .look(now, pace, &self.attention, &mut self.random, &mut self.coming);
+            self.probes.look(
+                now,
+                pace,
+                (&self.attention, self.look_since),
+                &mut self.random,
+                &mut self.coming,
+            );
         }
         Vec::new()
     }

@@ -111,6 +111,7 @@ pub fn conditions(
 ) -> Vec<Condition> {
     let mut found = Vec::new();
     writes(assessment, &mut found);
+    incidents(&assessment.hooks, &mut found);
     for verdict in &assessment.hooks {
         hook(verdict, assessment.sources.self_doubt, &mut found);
         risks(verdict, &mut found);
@@ -160,54 +161,94 @@ fn writes(assessment: &Assessment, found: &mut Vec<Condition>) {
     }
 }
 
+/// Webhooks that fail and are called at the same place are one incident, and one alert names them all.
+fn incidents(verdicts: &[Verdict], found: &mut Vec<Condition>) {
+    let mut incidents: BTreeMap<&str, Vec<&Verdict>> = BTreeMap::new();
+    for verdict in verdicts {
+        if verdict.health == Health::Failing && verdict.kind.is_admission() {
+            incidents.entry(&verdict.incident).or_default().push(verdict);
+        }
+    }
+    for (incident, members) in incidents {
+        for (effect, rule) in [
+            (Effect::Blocking, &rules::HOOK_BLOCKING),
+            (Effect::Delaying, &rules::HOOK_DELAYING),
+            (Effect::FailingOpen, &rules::HOOK_FAILING_OPEN),
+        ] {
+            if !members.iter().any(|member| member.effect == effect) {
+                continue;
+            }
+            let labels = [("effect", effect.as_str()), ("incident", incident)];
+            let (summary, explanation) = told(incident, &members);
+            found.push(Condition::new(rule, &labels, &summary, &explanation));
+        }
+    }
+}
+
+/// What the alert says of an incident: of one webhook all that is known, of several who they are, and the first at length.
+fn told(incident: &str, members: &[&Verdict]) -> (String, String) {
+    let stated = |verdict: &&Verdict| {
+        let cause = verdict.cause.map_or("failing", Cause::as_str);
+        format!("{} is {cause}.", name(verdict))
+    };
+    let Some((first, _)) = members.split_first() else {
+        return (String::new(), String::new());
+    };
+    let own = [vec![belongs(first), first.summary.clone()], evidence(first)]
+        .concat()
+        .join(" ");
+    if members.len() == 1 {
+        return (format!("{} {}", stated(first), first.summary), own);
+    }
+    let summary = format!(
+        "{} webhooks fail that are called at {incident}. {}",
+        members.len(),
+        stated(first)
+    );
+    let others: Vec<String> = members.iter().map(stated).collect();
+    (summary, format!("{} {own}", others.join(" ")))
+}
+
+fn belongs(verdict: &Verdict) -> String {
+    match &verdict.configuration {
+        Some(configuration) => format!("The webhook belongs to {configuration:?}."),
+        None => "The webhook belongs to a configuration that hookwatch cannot see.".to_owned(),
+    }
+}
+
+/// What to do is worth more at this length than the last observation.
+fn evidence(verdict: &Verdict) -> Vec<String> {
+    let mut all: Vec<String> = verdict.evidence.iter().take(3).cloned().collect();
+    all.extend(verdict.advice.map(str::to_owned));
+    all.extend(verdict.evidence.iter().skip(3).cloned());
+    all
+}
+
 fn hook(verdict: &Verdict, self_doubt: bool, found: &mut Vec<Condition>) {
     let Some(cause) = verdict.cause else { return };
-    let is_admission = verdict.kind.is_admission();
-    let mut fire = |rule: &'static Rule| {
-        let mut labels = vec![
-            ("kind", verdict.kind.as_str()),
-            ("configuration", verdict.configuration.as_deref().unwrap_or("")),
-            ("webhook", &*verdict.webhook),
-            ("effect", verdict.effect.as_str()),
-            ("incident", verdict.incident.as_deref().unwrap_or("")),
-        ];
-        if rule.by_cause {
-            labels.push(("cause", cause.as_str()));
-        }
-        let summary = format!("{} is {cause}. {}", name(verdict), verdict.summary);
-        let mut explanation = vec![match &verdict.configuration {
-            Some(configuration) => format!("The hook belongs to {configuration:?}."),
-            None => "The hook belongs to a configuration that hookwatch cannot see.".to_owned(),
-        }];
-        explanation.push(verdict.summary.clone());
-        // What to do is worth more at this length than the last observation.
-        explanation.extend(verdict.evidence.iter().take(3).cloned());
-        explanation.extend(verdict.advice.map(str::to_owned));
-        explanation.extend(verdict.evidence.iter().skip(3).cloned());
-        found.push(Condition::new(rule, &labels, &summary, &explanation.join(" ")));
-    };
-    match (verdict.health, verdict.effect) {
-        (Health::Failing, effect) => {
-            if !is_admission {
-                fire(&rules::API_FAILING);
-            }
-            match effect {
-                Effect::Blocking if is_admission => fire(&rules::HOOK_BLOCKING),
-                Effect::Delaying if is_admission => fire(&rules::HOOK_DELAYING),
-                Effect::FailingOpen => fire(&rules::HOOK_FAILING_OPEN),
-                _ => {}
-            }
-        }
+    let rule = match verdict.health {
+        Health::Failing if !verdict.kind.is_admission() => &rules::API_FAILING,
         // While hookwatch doubts itself, every hook is suspect.
-        (Health::Suspect, _) if !self_doubt => match cause {
-            Cause::Partial => fire(&rules::HOOK_PARTIAL),
-            Cause::TlsInvalid => fire(&rules::CERTIFICATE_MISMATCH),
+        Health::Suspect if !self_doubt => match cause {
+            Cause::Partial => &rules::HOOK_PARTIAL,
+            Cause::TlsInvalid => &rules::CERTIFICATE_MISMATCH,
             // The first works; the others pass by themselves.
-            Cause::Denying | Cause::RolloutGap | Cause::StaleConnection => {}
-            _ => fire(&rules::HOOK_SUSPECT),
+            Cause::Denying | Cause::RolloutGap | Cause::StaleConnection => return,
+            _ => &rules::HOOK_SUSPECT,
         },
-        _ => {}
-    }
+        _ => return,
+    };
+    let labels = [
+        ("kind", verdict.kind.as_str()),
+        ("configuration", verdict.configuration.as_deref().unwrap_or("")),
+        ("webhook", &*verdict.webhook),
+        ("effect", verdict.effect.as_str()),
+        ("incident", &*verdict.incident),
+        ("cause", cause.as_str()),
+    ];
+    let summary = format!("{} is {cause}. {}", name(verdict), verdict.summary);
+    let explanation = [vec![belongs(verdict), verdict.summary.clone()], evidence(verdict)].concat();
+    found.push(Condition::new(rule, &labels, &summary, &explanation.join(" ")));
 }
 
 fn risks(verdict: &Verdict, found: &mut Vec<Condition>) {

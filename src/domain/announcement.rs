@@ -217,7 +217,7 @@ mod tests {
             kind: HookKind::Validating,
             configuration: Some("policy".into()),
             webhook: webhook.into(),
-            incident: None,
+            incident: "policy/policy:443".to_owned(),
             health,
             cause,
             effect: Effect::Blocking,

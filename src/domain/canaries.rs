@@ -286,10 +286,10 @@ impl CanaryMemory {
         self.late(now).map(|(started, _)| started)
     }
 
-    /// Whether one is under way for longer than they usually take.
-    pub fn is_slow_so_far(&self, now: Time) -> bool {
-        self.overdue_for(now)
-            .is_some_and(|(_, waiting)| self.is_slow(waiting))
+    /// When one was sent that has been under way for longer than they usually take.
+    pub fn waiting_since(&self, now: Time) -> Option<Time> {
+        let (sent, waiting) = self.overdue_for(now)?;
+        self.is_slow(waiting).then_some(sent)
     }
 
     /// How long a canary has been under way that is late, when slow ones do not take as long.

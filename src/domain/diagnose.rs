@@ -79,7 +79,9 @@ fn verdict(
         kind: evidence.kind,
         configuration: hook.map(|hook| Arc::clone(&hook.id.configuration)),
         webhook: hook.map_or_else(|| evidence.webhook.into(), |hook| Arc::clone(&hook.id.webhook)),
-        incident: hook.and_then(|hook| hook.target.place()),
+        incident: hook
+            .and_then(|hook| hook.target.place())
+            .unwrap_or_else(|| evidence.webhook.to_owned()),
         health,
         cause: hit.cause,
         effect,

@@ -94,6 +94,9 @@ pub struct Schedule {
     budget: Budget,
     behind: Behind,
     attended: BTreeSet<HookId>,
+    waiting_since: Option<Time>,
+    /// When that was heard of.
+    look_since: Option<Time>,
     dropped: Vec<Arc<ProbeTarget>>,
     next: u64,
 }
@@ -109,6 +112,8 @@ impl Schedule {
             budget: Budget::default(),
             behind: Behind::default(),
             attended: BTreeSet::new(),
+            waiting_since: None,
+            look_since: None,
             dropped: Vec::new(),
             next: 0,
         }
@@ -176,9 +181,13 @@ impl Schedule {
         self.look_at_attended();
     }
 
-    /// Takes in which hooks are to be looked at closely.
-    pub fn attend(&mut self, hooks: BTreeSet<HookId>) {
+    /// Takes in which hooks are to be looked at closely, and since when a canary waits: each time another one does,
+    /// every backend is due once, after those of the hooks.
+    pub fn attend(&mut self, hooks: BTreeSet<HookId>, waiting_since: Option<Time>, now: Time) {
         self.attended = hooks;
+        if waiting_since != self.waiting_since {
+            (self.waiting_since, self.look_since) = (waiting_since, waiting_since.map(|_| now));
+        }
         self.look_at_attended();
     }
 
@@ -240,7 +249,7 @@ impl Schedule {
             target.look_at_stalled(now, &rates);
             let number = target.number;
             let mut want = |wanted| due.push((Arc::clone(key), number, wanted));
-            target.wake = target.wanted(now, &rates, &mut want);
+            target.wake = target.wanted(now, self.look_since, &rates, &mut want);
         }
         let mut free = room.free;
         let mut started = Vec::new();

@@ -25,8 +25,8 @@ pub struct Verdict {
     /// The webhook's name.
     pub webhook: Arc<str>,
     /// Where its calls go, as namespace/service:port or host:port: webhooks that fail and have this in common are one
-    /// incident. `None` where that is not known.
-    pub incident: Option<String>,
+    /// incident. Where that is not known, the webhook's own name.
+    pub incident: String,
     /// How it is.
     pub health: Health,
     /// What is wrong; `None` exactly when it is healthy or unknown.

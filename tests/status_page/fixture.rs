@@ -53,7 +53,7 @@ pub fn healthy(webhook: &str) -> Verdict {
         kind: HookKind::Validating,
         configuration: Some(format!("{webhook}-configuration").into()),
         webhook: webhook.into(),
-        incident: None,
+        incident: "policy/policy:443".to_owned(),
         health: Health::Healthy,
         cause: None,
         effect: Effect::None,

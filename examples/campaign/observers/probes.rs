@@ -111,7 +111,7 @@ impl Probes {
         &mut self,
         now: At,
         pace: Pace,
-        attention: &Attention,
+        (attention, look_since): (&Attention, Option<At>),
         random: &mut Random,
         coming: &mut Coming,
     ) {
@@ -134,8 +134,9 @@ impl Probes {
                 Some(last) => last + interval - (interval as f64 * row.early) as At,
                 None => row.first,
             };
+            let seen = row.connection == Connection::Kept || row.last >= look_since;
             // Nobody dials a backend that has left.
-            if now < due || row.left.is_some() && row.opened.is_none() {
+            if now < due && seen || row.left.is_some() && row.opened.is_none() {
                 continue;
             }
             (row.last, row.early) = (Some(now), random.between(0.0, 0.1));
@@ -179,10 +180,18 @@ fn attempt(cluster: &Cluster, row: &Row, now: At, random: &mut Random) -> (Met, 
         open,
     };
     if !cluster.our_way.at(now) {
-        // What is sent into the dark comes back when there is light again, or not at all.
+        // What is sent into the dark meets the backend when there is light again, as it then is, or nothing at all.
         let mut dark = Timeline::always(Manner::Vanished);
-        let light = cluster.our_way.next_change(now).unwrap_or(limit);
-        dark.set(light, Manner::Well);
+        let mut from = cluster.our_way.next_change(now).unwrap_or(limit);
+        let backend = backend.map(|backend| &service.backends[backend].to_us);
+        loop {
+            let manner = backend.map_or(Manner::Well, |backend| *backend.at(from));
+            dark.set(from, manner);
+            match backend.and_then(|backend| backend.next_change(from)) {
+                Some(next) if next < limit => from = next,
+                _ => break,
+            }
+        }
         let open = row.opened.is_some();
         return (meet(&dark, attempt(open)), open);
     }

@@ -38,9 +38,6 @@ pub struct Rule {
     pub label: Option<(&'static str, &'static str)>,
     /// For how long its condition has to hold before it fires: the rule's `for`.
     pub hold: Duration,
-    /// Whether the cause is a label of the alert. A hook that fails in one way and then in another goes on failing, so
-    /// that the alert about that is the same one, and the cause is in its text alone.
-    pub by_cause: bool,
 }
 
 impl Rule {
@@ -50,14 +47,6 @@ impl Rule {
             severity,
             label: None,
             hold: Duration::from_secs(hold_seconds),
-            by_cause: false,
-        }
-    }
-
-    const fn by_cause(self) -> Self {
-        Self {
-            by_cause: true,
-            ..self
         }
     }
 
@@ -88,20 +77,19 @@ impl Rule {
 
 pub(super) static WRITES_BLOCKED: Rule = Rule::new("HookwatchWritesBlocked", Severity::Critical, 15);
 pub(super) static WRITES_DELAYED: Rule = Rule::new("HookwatchWritesDelayed", Severity::Warning, 45);
-pub(super) static NOT_A_HOOK: Rule = Rule::new("HookwatchNotAHook", Severity::Warning, 120).by_cause();
+pub(super) static NOT_A_HOOK: Rule = Rule::new("HookwatchNotAHook", Severity::Warning, 120);
 pub(super) static HOOK_BLOCKING: Rule = Rule::new("HookwatchHookFailing", Severity::Critical, 15);
 pub(super) static HOOK_DELAYING: Rule = Rule::new("HookwatchHookFailing", Severity::Warning, 45);
-pub(super) static API_FAILING: Rule = Rule::new("HookwatchApiFailing", Severity::Warning, 120).by_cause();
+pub(super) static API_FAILING: Rule = Rule::new("HookwatchApiFailing", Severity::Warning, 120);
 pub(super) static HOOK_FAILING_OPEN: Rule = Rule::new("HookwatchHookFailingOpen", Severity::Warning, 120);
-pub(super) static HOOK_PARTIAL: Rule = Rule::at_risk("Partial", Severity::Warning, 600).by_cause();
-pub(super) static HOOK_SUSPECT: Rule = Rule::at_risk("Suspect", Severity::Info, 1_800).by_cause();
+pub(super) static HOOK_PARTIAL: Rule = Rule::at_risk("Partial", Severity::Warning, 600);
+pub(super) static HOOK_SUSPECT: Rule = Rule::at_risk("Suspect", Severity::Info, 1_800);
 pub(super) static NODE_NOT_READY: Rule = Rule::at_risk("NodeNotReady", Severity::Warning, 60);
 pub(super) static ONE_NODE: Rule = Rule::at_risk("OneNode", Severity::Info, 3_600);
 pub(super) static NAMES_HOOKWATCH: Rule = Rule::at_risk("NamesHookwatch", Severity::Info, 3_600);
 pub(super) static CERTIFICATE_SOON: Rule = Rule::certificate("ends", Severity::Warning, 3_600);
 pub(super) static CERTIFICATE_NOW: Rule = Rule::certificate("ends", Severity::Critical, 600);
-pub(super) static CERTIFICATE_MISMATCH: Rule =
-    Rule::certificate("mismatch", Severity::Warning, 600).by_cause();
+pub(super) static CERTIFICATE_MISMATCH: Rule = Rule::certificate("mismatch", Severity::Warning, 600);
 pub(super) static BYPASSED: Rule = Rule::new("HookwatchBypassed", Severity::Warning, 60);
 pub(super) static CONTESTED: Rule = Rule::new("HookwatchContested", Severity::Critical, 60);
 pub(super) static HELD_BACK: Rule = Rule::new("HookwatchHeldBack", Severity::Warning, 120);

@@ -32,7 +32,7 @@ fn verdict(webhook: &str, health: Health, cause: Cause, effect: Effect) -> Verdi
         kind: HookKind::Validating,
         configuration: Some("policy".into()),
         webhook: webhook.into(),
-        incident: Some("policy/policy:443".to_owned()),
+        incident: "policy/policy:443".to_owned(),
         health,
         cause: Some(cause),
         effect,
@@ -97,13 +97,10 @@ fn a_hook_that_blocks_is_told_with_the_labels_of_the_rule_and_the_words_of_the_v
         labels,
         [
             "alertname=HookwatchHookFailing",
-            "configuration=policy",
             "effect=Blocking",
             "incident=policy/policy:443",
-            "kind=validating",
             "severity=critical",
-            "source=hookwatch",
-            "webhook=w.example.com"
+            "source=hookwatch"
         ]
     );
     assert_eq!(
@@ -113,6 +110,36 @@ fn a_hook_that_blocks_is_told_with_the_labels_of_the_rule_and_the_words_of_the_v
     for part in ["\"policy\"", "A canary named it.", "Restart the hook's pods"] {
         assert!(found[0].description.contains(part), "{}", found[0].description);
     }
+}
+
+#[test]
+fn webhooks_that_fail_at_one_place_are_one_alert_that_names_them_all() {
+    let failing = |webhook, effect| verdict(webhook, Health::Failing, Cause::Hanging, effect);
+    let elsewhere = Verdict {
+        incident: "quota/quota:443".to_owned(),
+        ..failing("quota.example.com", Effect::Blocking)
+    };
+    let both = [
+        failing("a.example.com", Effect::Blocking),
+        failing("b.example.com", Effect::Blocking),
+    ];
+    let found = conditions(&with([both.to_vec(), vec![elsewhere]].concat()), &[], at(0));
+    assert_eq!(
+        names(&found),
+        [
+            ("HookwatchHookFailing", "critical"),
+            ("HookwatchHookFailing", "critical")
+        ]
+    );
+    assert_eq!(
+        found[0].summary,
+        "2 webhooks fail that are called at policy/policy:443. The validating webhook \"a.example.com\" is Hanging."
+    );
+    for name in ["a.example.com", "b.example.com"] {
+        assert!(found[0].description.contains(name), "{}", found[0].description);
+        assert!(!found[1].description.contains(name), "{}", found[1].description);
+    }
+    assert_eq!(found[1].labels["incident"], "quota/quota:443");
 }
 
 #[test]
@@ -293,21 +320,22 @@ fn hostile_names_stay_labels_and_do_not_turn_a_page_around() {
     let hostile = "<script>\"x\"\n\u{202e}evil\\{{ .Labels }}";
     let mut assessment = hanging(hostile);
     assessment.hooks[0].configuration = None;
+    assessment.hooks[0].incident = hostile.to_owned();
     assessment.hooks[0].evidence = vec!["\u{202e}boom\n\r\u{0}".repeat(500)];
     let found = conditions(&assessment, &[], at(0));
     assert_eq!(
-        found[0].labels["webhook"], hostile,
+        found[0].labels["incident"], hostile,
         "a label is what Prometheus has"
     );
-    assert!(!found[0].labels.contains_key("configuration"));
     for text in [&found[0].summary, &found[0].description] {
         assert!(
             text.len() <= 1_024 && !text.contains(['\n', '\u{202e}', '\0']),
             "{text:?}"
         );
     }
-    let endless = hanging(&"\u{1F4A5}".repeat(1_000));
-    assert!(conditions(&endless, &[], at(0))[0].labels["webhook"].len() <= 1_024);
+    let mut endless = hanging("w");
+    endless.hooks[0].incident = "\u{1F4A5}".repeat(1_000);
+    assert!(conditions(&endless, &[], at(0))[0].labels["incident"].len() <= 1_024);
 }
 
 #[test]
@@ -374,7 +402,10 @@ fn five_thousand_failing_hooks_make_no_more_than_the_bound_and_the_same_ones_eac
     let hooks = |from: usize| {
         let hooks = (0..5_000).map(|n| {
             let name = format!("w{:04}", (n + from) % 5_000);
-            verdict(&name, Health::Failing, Cause::Hanging, Effect::Blocking)
+            Verdict {
+                incident: format!("{name}:443"),
+                ..verdict(&name, Health::Failing, Cause::Hanging, Effect::Blocking)
+            }
         });
         let mut assessment = with(hooks.collect());
         assessment.control_plane.writes = Writes::Delayed;

@@ -8,8 +8,8 @@ use super::evidence::Evidence;
 use super::passing::Stale;
 use super::probes::Probes;
 use super::scene::Scene;
-use crate::domain::hook::{BackendAddress, HookKind};
-use crate::domain::probing::Dead;
+use crate::domain::hook::{Backend, BackendAddress, HookKind};
+use crate::domain::probing::{BackendState, Dead};
 use crate::domain::thresholds as t;
 use crate::domain::time::Time;
 use crate::domain::vocabulary::{Bypass, Cause, Health};
@@ -158,6 +158,22 @@ impl Evidence<'_> {
     pub(super) fn api(&self) -> Option<Hit> {
         let began = self.latest().map(|named| named.started).or(self.counters.from());
         Hit::new(self.api_cause(), began).when(self.api_says_so)
+    }
+
+    /// What failed may have been given up by clients that waited for another hook. An error of the hook's own is its own.
+    pub(super) fn may_be_given_up(&self) -> bool {
+        let own = self.counters.own_errors >= t::most_calls() * self.counters.failed;
+        self.another_hangs && self.is_good() && !own && !self.is_named()
+    }
+
+    /// It was in trouble, and the last answer to a probe came as late as a slow one.
+    pub(super) fn answers_late(&self) -> bool {
+        let late = |(_, state): &(Backend, BackendState)| match state {
+            BackendState::Alive { took, .. } => took.as_secs_f64() >= t::slow_probe_always(),
+            _ => false,
+        };
+        let troubled = self.before.is_some_and(|before| before.cause.is_some());
+        troubled && self.is_good() && self.backends.iter().any(late)
     }
 
     pub(super) fn is_named_and_counted(&self) -> bool {

@@ -81,6 +81,8 @@ pub struct Evidence<'a> {
     pub canary_passed_ever: Option<Time>,
     /// Other hooks that such a canary meets hang as well by our probes.
     pub others_hang: bool,
+    /// Another hook has been named as hanging.
+    pub another_hangs: bool,
     /// Removed backends whose pooled connections no longer answer.
     pub silent: Vec<Silent>,
     /// What failed around changes of its endpoints.
@@ -139,6 +141,7 @@ impl<'a> Evidence<'a> {
             canary_passed: None,
             canary_passed_ever: None,
             others_hang: scene.hanging.iter().any(|other| id != Some(other)),
+            another_hangs: scene.another_hangs(&subject),
             silent: Vec::new(),
             gap: Gap::default(),
             structural: hook.and_then(Hook::without_backends),

@@ -147,8 +147,9 @@ rules! {
         let told = e.latest().is_some() || e.counters.calls >= 1.0;
         e.api()?.when(told && e.api_cause() == Cause::Hanging)
     };
-    /// Users' calls fail: that is certain, and why is a guess.
-    "calls-fail", Failing, 0.99 0.47, words::reached, |e| e.api();
+    /// Users' calls fail: that is certain, and why is a guess. Not where clients may have given up beside it: another
+    /// webhook hangs, and every backend of this one answers.
+    "calls-fail", Failing, 0.99 0.47, words::reached, |e| e.api()?.when(!e.may_be_given_up());
     /// It works for the API server, and no probe from here ever got through.
     "extension-works-own-path", Healthy, 0.7 0.7, nothing, |e| {
         let (worst, _) = e.worst()?;
@@ -217,6 +218,8 @@ rules! {
     "a-call-failed", Suspect, 0.92 0.46, words::reached, |e| {
         Hit::new(e.first_cause(), None).when(e.counters.failed >= 1.0 || e.current().next().is_some())
     };
+    /// It was in trouble, and the newest probe took a second or more: it is not well yet.
+    "answers-late", Suspect, 0.88 0.73, words::late, |e| Hit::new(Cause::Slow, None).when(e.answers_late());
     /// Probes are answered late.
     "slow-probes", Suspect, 0.88 0.73, words::slow_canary, |e| e.late_probes();
     /// It denies at least half of what it is shown: it works.

@@ -73,6 +73,8 @@ pub struct Scene<'a> {
     pub(super) reached_at: Option<Time>,
     /// Hooks that were named a moment ago, with where they are called.
     named: BTreeMap<&'a HookId, Option<String>>,
+    /// Hooks that were named as hanging a moment ago.
+    named_hanging: BTreeSet<&'a Subject>,
 }
 
 impl<'a> Scene<'a> {
@@ -101,7 +103,7 @@ impl<'a> Scene<'a> {
             ruled_out: plane.ruled_out(elsewhere.as_ref()),
             elsewhere,
             self_doubt: seen.self_doubt(&states, now),
-            path_lost: path_is_lost(seen, &states, now),
+            path_lost: path_is_lost(seen, &states, before, now),
             inventory_is_old: seen.inventory_is_old(now),
             excess: plane.excess(),
             stalled: plane.stalled(),
@@ -111,6 +113,11 @@ impl<'a> Scene<'a> {
             addresses: backends().map(|(backend, _)| &backend.address).collect(),
             reached_at: reached_at.max(),
             named: named(seen, before),
+            named_hanging: before
+                .iter()
+                .filter(|(_, it)| it.health == Health::Failing && it.cause == Some(Cause::Hanging))
+                .map(|(subject, _)| subject)
+                .collect(),
             states,
         }
     }
@@ -150,6 +157,12 @@ impl<'a> Scene<'a> {
             return false;
         };
         others.any(|(_, other)| other.as_ref() == Some(&place))
+    }
+
+    /// Whether another hook was named as hanging a moment ago: requests wait for it until their clients give up, and
+    /// the API server counts the call that was under way then as failed, whichever hook's it was.
+    pub(super) fn another_hangs(&self, subject: &Subject) -> bool {
+        self.named_hanging.iter().any(|other| *other != subject)
     }
 
     /// Writes are slow for a reason that is no hook's: a canary that is late may be so for the same one.
@@ -199,32 +212,44 @@ fn hanging<'a>(
     hooks.map(|(id, _)| *id).collect()
 }
 
-/// Whether the path to all webhooks was lost at once: at three places or more, every backend fell silent within the last
-/// moments, and none answers. Then it is one fault, and a canary that waits for any of them speaks against each. Only
-/// the owners of all their backends could feign that.
+/// Whether the path to all webhooks was lost at once: at three places or more, every backend fell silent lately, none
+/// more than a probe's interval before another, and none answers. Then it is one fault, and a canary that waits for any
+/// of them speaks against each. Only the owners of all their backends could feign that.
 fn path_is_lost(
     seen: &Observations,
     states: &BTreeMap<&HookId, Vec<(Backend, BackendState)>>,
+    before: &BTreeMap<Subject, Before>,
     now: Time,
 ) -> bool {
     let hooks = seen.hooks().filter(|hook| hook.id.kind.is_admission());
     let mut places = BTreeSet::new();
+    let mut fell = BTreeSet::new();
     for hook in hooks {
         let probed = states.get(&hook.id).map(|states| counted(states));
         let Some(probed) = probed.filter(|probed| !probed.is_empty()) else {
             continue;
         };
-        let fell_silent = |(_, state): &(Backend, BackendState)| match state {
-            BackendState::Dead(dead) => {
-                matches!(dead.cause, Cause::Hanging | Cause::Unreachable)
-                    && now.since(dead.since) <= t::path_lost_for()
-            }
-            _ => false,
-        };
-        if !probed.into_iter().all(fell_silent) {
-            return false;
+        for (_, state) in probed {
+            match state {
+                BackendState::Dead(dead) if dead.is_path() => fell.insert(dead.since),
+                _ => return false,
+            };
         }
         places.insert(hook.target.place());
     }
-    places.len() as f64 >= t::path_places()
+    let Some((first, last)) = fell.first().zip(fell.last()) else {
+        return false;
+    };
+    // What was late or silent before the rest is another fault, and the one that canaries may be waiting for.
+    let was_late = |known: &Before| {
+        known.health == Health::Failing
+            && matches!(known.cause, Some(Cause::Hanging | Cause::Slow))
+            && known
+                .since
+                .is_some_and(|since| first.since(since) >= t::between_probes())
+    };
+    now.since(*first) <= t::path_lost_for()
+        && last.since(*first) <= t::between_probes()
+        && places.len() as f64 >= t::path_places()
+        && !before.values().any(was_late)
 }

@@ -230,7 +230,13 @@ impl Target {
     }
 
     /// What is due. Until the instant that comes back nothing else will be, as long as nothing happens to the target.
-    pub(super) fn wanted(&self, now: Time, rates: &Rates, into: &mut impl FnMut(Wanted)) -> Time {
+    pub(super) fn wanted(
+        &self,
+        now: Time,
+        look_since: Option<Time>,
+        rates: &Rates,
+        into: &mut impl FnMut(Wanted),
+    ) -> Time {
         let second = self.is_busy();
         let mut wake = now + LOOKED_AT;
         let mut want = |ask: &Ask, connection, due: Time, attended, again| {
@@ -273,6 +279,8 @@ impl Target {
         });
         if let Some((ask, state)) = next {
             let due = self.fresh.due(rates.interval(self.attended));
+            let unseen = look_since.filter(|since| self.fresh.last.is_some_and(|last| last < *since));
+            let due = unseen.map_or(due, |since| due.min(since));
             let again = !state.fresh_out.is_empty();
             want(ask, Connection::Fresh, due, self.attended, again);
         }

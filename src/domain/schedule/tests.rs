@@ -237,7 +237,7 @@ impl Sim {
 
     fn attend(&mut self, hooks: impl IntoIterator<Item = usize>) {
         let ids: BTreeSet<HookId> = hooks.into_iter().map(|nth| self.hooks[nth].id.clone()).collect();
-        self.schedule.attend(ids);
+        self.schedule.attend(ids, None, self.now);
     }
 
     /// What happens to all hooks that are in trouble by their own probes, as the core wants it.
@@ -249,7 +249,7 @@ impl Sim {
         let odd = self.memories.iter().filter(|(_, memory)| odd(&memory.state(now)));
         let odd: BTreeSet<HookId> = odd.map(|((hook, _), _)| hook.clone()).collect();
         if odd != self.schedule.attended {
-            self.schedule.attend(odd);
+            self.schedule.attend(odd, None, now);
         }
     }
 

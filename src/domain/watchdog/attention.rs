@@ -41,19 +41,19 @@ impl Attention {
             }
         }
         // A canary that is slow speaks of one of the hooks it meets. While it waits, all that canaries meet are looked
-        // at: what fails at many places shows at one canary after the other.
+        // at, and everything else once: what fails at many places shows at one canary after the other.
         let mut canary_is_odd = false;
-        let mut one_waits = false;
+        let mut waiting_since: Option<Time> = None;
         for (target, memory) in seen.canaries.iter() {
-            let waits = memory.is_slow_so_far(now);
+            let waits = memory.waiting_since(now);
             let slow = memory.slow(now).is_some();
             if slow {
                 hooks.extend(seen.coverage.by(target).cloned());
             }
-            one_waits |= waits;
-            canary_is_odd |= waits || slow || memory.is_odd(now);
+            waiting_since = waiting_since.into_iter().chain(waits).min();
+            canary_is_odd |= waits.is_some() || slow || memory.is_odd(now);
         }
-        if one_waits {
+        if waiting_since.is_some() {
             hooks.extend(seen.coverage.hooks().cloned());
         }
         let everywhere = !hooks.is_empty()
@@ -69,7 +69,11 @@ impl Attention {
             .filter(|id| moved.contains(&(id.kind, &*id.webhook)));
         hooks.extend(moved.map(|id| (*id).clone()));
         hooks.extend(seen.doomed().cloned());
-        Self { everywhere, hooks }
+        Self {
+            everywhere,
+            hooks,
+            waiting_since,
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use crate::domain::probe::{ProbeOverdue, ProbeReport};
 use crate::domain::readiness::ReadyReport;
 use crate::domain::schedule::ProbePace;
 use crate::domain::snapshot::{Scrape, ScrapeFailure};
+use crate::domain::time::Time;
 use crate::domain::verdict::{Assessment, ControlPlane, Verdict};
 use crate::domain::vocabulary::{Cause, Health};
 
@@ -77,6 +78,8 @@ pub struct Attention {
     pub everywhere: bool,
     /// Probe these hooks more often.
     pub hooks: BTreeSet<HookId>,
+    /// A canary has been waiting since then: probe every other backend once.
+    pub waiting_since: Option<Time>,
 }
 
 /// A change worth a line in the log.

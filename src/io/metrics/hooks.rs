@@ -219,14 +219,13 @@ impl HookMetrics {
             .with_label_values(&with(verdict.health.as_str()))
             .set(1.0);
         if let Some(cause) = verdict.cause {
-            let incident = verdict.incident.as_deref().unwrap_or("");
             let labels = [
                 hook[0],
                 hook[1],
                 hook[2],
                 cause.as_str(),
                 verdict.effect.as_str(),
-                incident,
+                &verdict.incident,
             ];
             self.cause.with_label_values(&labels).set(1.0);
         }

@@ -103,8 +103,9 @@ impl Probes {
                 }
                 _ = tick.tick() => {}
                 Ok(()) = self.attention.changed() => {
-                    let hooks = self.attention.borrow_and_update().hooks.clone();
-                    self.schedule.attend(hooks);
+                    let attention = self.attention.borrow_and_update().clone();
+                    let now = (self.clock)();
+                    self.schedule.attend(attention.hooks, attention.waiting_since, now);
                 }
             }
             while self.running.try_join_next().is_some() {}

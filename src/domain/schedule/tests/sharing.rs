@@ -292,3 +292,18 @@ fn silence_on_the_kept_connection_is_told_to_every_hook_that_shares_it() {
     // Fresh probes with every path are fine.
     assert!((0..4).all(|nth| matches!(sim.state(nth, 0), BackendState::Alive { .. })));
 }
+
+#[test]
+fn each_time_another_canary_waits_every_backend_is_probed_once_and_not_more() {
+    let hooks = (0..5).map(|nth| hook(nth, nth, "/", 0..1)).collect();
+    let mut sim = Sim::new(hooks, 31);
+    sim.run(s(10));
+    // The same one is told of again as long as it waits.
+    for (waiting, fresh) in [(1, 5), (1, 0), (2, 5)] {
+        sim.made.clear();
+        let sent = Some(Time::from_unix_millis(waiting));
+        sim.schedule.attend(BTreeSet::new(), sent, sim.now);
+        sim.run(ms(300));
+        assert_eq!(sim.made(Connection::Fresh), fresh, "canary {waiting}");
+    }
+}

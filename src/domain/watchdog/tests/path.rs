@@ -101,11 +101,46 @@ fn where_hookwatch_alone_reaches_no_webhook_a_slow_one_is_named_and_those_that_a
 }
 
 #[test]
-fn where_one_webhook_answers_or_fell_silent_long_before_it_is_no_lost_path() {
+fn where_one_webhook_answers_or_fell_silent_before_the_rest_it_is_no_lost_path() {
     let recent = Some(3 * SECOND);
-    for other in [None, Some(50 * SECOND)] {
+    for other in [None, Some(11 * SECOND), Some(50 * SECOND)] {
         let [one, two, _] = told([recent, recent, other]);
         assert!(one.witnesses.len() < 2 && two.witnesses.len() < 2, "{other:?}");
         assert_ne!(one.place, two.place);
     }
+}
+
+#[test]
+fn what_hung_before_all_fell_silent_is_why_canaries_wait_and_the_path_is_not_lost_for_it() {
+    let hooks = HOOKS.map(|name| hook(name, 2));
+    let mut incident = Incident::calm(&[&hooks[0], &hooks[1], &hooks[2]]);
+    let begun = 11 * SECOND;
+    incident.canary_late(begun);
+    incident.probe_late(begun, &hooks[0], 0, 2 * SECOND);
+    incident.probe_late(begun, &hooks[0], 1, 2 * SECOND);
+    incident.scrape(begun + 2_000);
+    assert_eq!(incident.verdict(begun + 2_200, HOOKS[0]).health, Health::Failing);
+    let fell = begun + 7 * SECOND;
+    for hook in &hooks[1..] {
+        for backend in 0..2 {
+            incident.probe_late(fell, hook, backend, 2 * SECOND);
+        }
+    }
+    incident.canary_late(fell);
+    incident.scrape(fell + 2_000);
+    for name in &HOOKS[1..] {
+        let verdict = incident.verdict(fell + 2_200, name);
+        assert_ne!(verdict.rule, "probes-and-named-beside", "{name}");
+    }
+}
+
+#[test]
+fn while_a_canary_waits_every_backend_is_to_be_probed_once_also_those_that_no_canary_meets() {
+    let opa = hook("opa", 1);
+    let mut incident = Incident::calm(&[&opa]);
+    assert_eq!(incident.attention.waiting_since, None);
+    let sent = 20 * SECOND;
+    incident.canary_late(sent);
+    incident.tick(sent + 2_000);
+    assert_eq!(incident.attention.waiting_since, Some(Incident::at(sent)));
 }

@@ -146,3 +146,51 @@ fn writes_that_flowed_a_moment_ago_do_so_still_when_one_canary_has_no_answer() {
     assert_eq!(writes(&mut incident, 12 * SECOND), Writes::Flowing);
     assert_eq!(writes(&mut incident, 25 * SECOND), Writes::Unknown);
 }
+
+/// Of a hook that answers every probe, whose calls fail at once: how it is judged while another one hangs, or not.
+fn beside(another_hangs: bool) -> Verdict {
+    let (opa, gate) = (hook("opa", 1), hook("gate", 1));
+    let mut incident = Incident::calm(&[&opa, &gate]);
+    for second in [14, 16, 18, 20] {
+        let ms = second * SECOND;
+        if another_hangs {
+            count(&mut incident, 0.0, 4.0);
+            incident.probe_taking(ms - 2_000, 2_000, &opa, 0, timed_out());
+        } else {
+            incident.probe(ms - 3, &opa, 0, alive());
+        }
+        let series = incident.count_calls("gate", 4.0, 0.01);
+        series.rejections.calling += 4.0;
+        add(&mut series.rejected, 4.0, 0.01);
+        incident.probe(ms - 3, &gate, 0, alive());
+        incident.scrape(ms);
+        incident.tick(ms + 10);
+    }
+    let verdict = incident.verdict(20 * SECOND + 20, "opa").health;
+    assert_eq!(verdict == Health::Failing, another_hangs);
+    incident.verdict(20 * SECOND + 30, "gate")
+}
+
+#[test]
+fn calls_that_clients_may_have_given_up_because_another_webhook_hangs_name_no_webhook_that_answers() {
+    assert_eq!(beside(false).health, Health::Failing);
+    let verdict = beside(true);
+    assert_eq!((verdict.health, verdict.rule), (Health::Suspect, "a-call-failed"));
+}
+
+#[test]
+fn a_webhook_that_was_named_as_hanging_and_then_answers_late_is_not_said_to_be_well() {
+    for (took, expected) in [(3, Health::Healthy), (2_200, Health::Suspect)] {
+        let opa = hook("opa", 1);
+        let mut incident = Incident::calm(&[&opa]);
+        let begun = 11 * SECOND;
+        incident.canary_late(begun);
+        incident.probe_late(begun, &opa, 0, 2 * SECOND);
+        incident.scrape(begun + 2_000);
+        assert_eq!(incident.verdict(begun + 2_100, "opa").health, Health::Failing);
+        let answered = begun + 2_200;
+        incident.probe_taking(answered - took, took, &opa, 0, alive());
+        let verdict = incident.verdict(answered + 10, "opa");
+        assert_eq!(verdict.health, expected, "{took} ms: {}", verdict.rule);
+    }
+}

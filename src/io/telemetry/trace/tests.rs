@@ -86,7 +86,7 @@ fn change(name: &str, health: Health) -> Change {
             kind: HookKind::Validating,
             configuration: Some("policy".into()),
             webhook: name.into(),
-            incident: None,
+            incident: "policy/policy:443".to_owned(),
             health,
             cause: Some(Cause::Hanging),
             effect: Effect::Blocking,
