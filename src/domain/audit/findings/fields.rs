@@ -216,7 +216,7 @@ fn timeouts(subject: &Subject, estate: &Estate, found: &mut Vec<Finding>) {
         let patch = of_field(subject, "timeoutSeconds", &json!(LONG));
         found.push(Finding::of(LONG_TIMEOUT, subject, message).with(Some(patch)));
     }
-    if subject.timeout_is_default {
+    if subject.hook.written.timeout_is_default {
         let message = "timeoutSeconds is absent, so it is 10. Say how long a request may wait.".to_owned();
         found.push(Finding::of(TIMEOUT_NOT_SET, subject, message));
     }
