@@ -454,12 +454,14 @@ fn log(change: &Change, trace: Option<TraceId>) {
                 tracing::warn!(watch, why, "the inventory does without this kind");
             }
         },
-        Change::Finding(finding) => tracing::warn!(
-            finding = finding.kind.id,
-            object = finding.object,
-            "critical and new: {}",
-            finding.message
-        ),
+        Change::Finding(found) => {
+            tracing::warn!(
+                finding = found.kind.id,
+                object = found.object,
+                "critical and new: {}",
+                found.message
+            );
+        }
         Change::Breaker(breaker) => {
             let (wanted, effective) = (breaker.wanted.as_str(), breaker.effective.as_str());
             if breaker.wanted == breaker.effective {

@@ -290,7 +290,7 @@ fn pushed(kind: &'static Kind, since: Option<Time>) -> Vec<Condition> {
     };
     let mut assessment = with(Vec::new());
     assessment.audit = Arc::new(Findings::of(audited));
-    conditions(&assessment, &[], at(100))
+    conditions(&assessment, &[], at(50))
 }
 
 #[test]
@@ -309,7 +309,7 @@ fn where_its_pods_are_and_whom_it_tells_apart_is_told_of_a_hook_that_is_well() {
 
 #[test]
 fn a_critical_finding_is_told_while_it_is_new_and_nothing_else_tells_it() {
-    let found = pushed(CONTROL_PLANE_IN_REACH, Some(at(50)));
+    let found = pushed(CONTROL_PLANE_IN_REACH, Some(at(20)));
     assert_eq!(names(&found), [("HookwatchCriticalFinding", "warning")]);
     assert_eq!(found[0].labels["risk"], "control-plane-in-reach");
     assert_eq!(found[0].labels["webhook"], "w");
@@ -318,13 +318,13 @@ fn a_critical_finding_is_told_while_it_is_new_and_nothing_else_tells_it() {
         [],
         "it was there when hookwatch began"
     );
-    let long_ago = at(100).before(NEW);
+    let long_ago = at(50).before(NEW);
     assert_eq!(pushed(CONTROL_PLANE_IN_REACH, Some(long_ago)), []);
     for kind in KINDS
         .iter()
         .filter(|kind| kind.severity != findings::Severity::Critical)
     {
-        let told = pushed(kind, Some(at(50)));
+        let told = pushed(kind, Some(at(20)));
         assert!(
             told.iter().all(|told| told.rule.alert == "HookwatchHookAtRisk"),
             "{}",

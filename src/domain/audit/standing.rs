@@ -190,3 +190,6 @@ impl Findings {
         (self.critical + self.warning + self.info).saturating_sub(self.findings.len())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -150,9 +150,15 @@ pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>)
     for problem in &hook.problems {
         let problem = problem.strip_prefix(&prefix).unwrap_or(problem);
         // Those with a name of their own.
-        let named = ["caBundle", "clientConfig", "rules is empty"]
-            .iter()
-            .any(|start| problem.starts_with(start));
+        let named = [
+            "caBundle",
+            "clientConfig",
+            "rules is empty",
+            "Service ",
+            "its Service ",
+        ]
+        .iter()
+        .any(|start| problem.starts_with(start));
         if !named {
             found.push(Finding::of(UNREADABLE_FIELD, subject, format!("{problem}.")));
         }

@@ -42,6 +42,7 @@ impl Incident {
 /// A webhook that nothing of the control plane meets.
 fn modest(webhook: &str) -> Hook {
     let mut hook = hook(webhook, 3);
+    hook.written.ca_is_injected = true;
     hook.rules = vec![Rule {
         operations: vec!["CREATE".into()],
         api_groups: vec!["example.com".into()],
