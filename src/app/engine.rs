@@ -455,12 +455,7 @@ fn log(change: &Change, trace: Option<TraceId>) {
             }
         },
         Change::Finding(found) => {
-            tracing::warn!(
-                finding = found.kind.id,
-                object = found.object,
-                "critical and new: {}",
-                found.message
-            );
+            tracing::warn!(object = found.object, "critical and new: {}", found.message)
         }
         Change::Breaker(breaker) => {
             let (wanted, effective) = (breaker.wanted.as_str(), breaker.effective.as_str());

@@ -55,6 +55,10 @@ fn a_daemon_finds_what_the_command_finds_where_it_knows_as_much() {
     ];
     let mut estate = estate_of(objects, true);
     estate.services.clear();
+    estate
+        .subjects
+        .iter_mut()
+        .for_each(|subject| subject.source = None);
     let (by_command, mut by_daemon) = (found_in(&estate), asked(&estate).carry_out(&|| {}));
     hookwatch::domain::audit::findings::sort(&mut by_daemon);
     assert_eq!(by_daemon, by_command);

@@ -10,9 +10,21 @@ use crate::domain::audit::{Finding, Forecast, Severity, seconds};
 
 /// One document with findings and forecasts.
 pub(super) fn json(report: &Report) -> serde_json::Result<String> {
+    let findings: Vec<Value> = report.findings.iter().map(finding).collect();
     let forecasts: Vec<Value> = report.forecasts.iter().map(forecast).collect();
-    let document = json!({"findings": report.findings, "forecasts": forecasts});
+    let document = json!({"findings": findings, "forecasts": forecasts});
     Ok(serde_json::to_string_pretty(&document)? + "\n")
+}
+
+/// The keys that are promised: a message says since when.
+fn finding(finding: &Finding) -> Value {
+    json!({
+        "id": finding.kind.id,
+        "severity": finding.severity,
+        "object": finding.place(),
+        "message": finding.message,
+        "patch": finding.patch,
+    })
 }
 
 fn forecast(forecast: &Forecast) -> Value {

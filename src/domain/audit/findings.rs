@@ -137,7 +137,7 @@ pub struct Finding {
     pub since: Option<Time>,
 }
 
-/// As in every report.
+/// As the daemon publishes it.
 impl Serialize for Finding {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut fields = serializer.serialize_struct("Finding", 6)?;
@@ -214,7 +214,7 @@ pub fn audit_pausing(auditor: &Auditor<'_>, pause: &dyn Fn()) -> Vec<Finding> {
         placement::of_one(auditor, at, &mut found);
         witnessed::of_one(auditor, at, &mut found);
     }
-    reach::of_all(auditor, &mut found);
+    reach::of_all(auditor, pause, &mut found);
     fields::of_all(auditor, &mut found);
     sort(&mut found);
     found

@@ -171,6 +171,7 @@ fn a_node_that_goes_takes_its_webhook_along_with_and_without_the_right_to_read_n
         renewed: renewed.to_string(),
         duration: Duration::from_secs(40),
     };
+    blind.audited(11 * SECOND, Duration::ZERO);
     for second in (12..112).step_by(10) {
         let leases = vec![lease("a", 0), lease("b", second), lease("c", second)];
         let list = crate::domain::node_leases::LeaseList { leases, left_out: 0 };
