@@ -280,7 +280,7 @@ async fn what_to_change_is_there_before_anything_fails() {
         chromium.size(width, 1400, scheme).await;
         chromium.open(&served.url("/")).await;
         let shown = "document.querySelector('.finding summary').click(); return document.querySelector('.finding').innerText";
-        let shown = chromium.script(shown).await;
+        let shown = chromium.run(shown).await;
         let shown = shown.as_str().unwrap_or_default();
         for part in ["cordoned", "kubectl patch", "nodes-going"] {
             assert!(shown.contains(part), "{part} is not in {shown}");
