@@ -29,7 +29,6 @@ pub mod probe;
 pub mod probing;
 pub mod readiness;
 pub mod recording;
-pub mod risk;
 pub mod rollouts;
 pub mod row;
 pub mod schedule;

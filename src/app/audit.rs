@@ -228,8 +228,10 @@ fn finding(unreadable: &Unreadable) -> Finding {
         kind: UNREADABLE_INPUT,
         severity: UNREADABLE_INPUT.severity,
         object: unreadable.object.clone(),
+        hook: None,
         source: unreadable.source.clone(),
         message: format!("{}. It is not audited.", unreadable.why.trim_end_matches('.')),
         patch: None,
+        since: None,
     }
 }

@@ -14,6 +14,8 @@ use super::Output;
 use super::config::{Config, ConfigArguments};
 use super::engine::Engine;
 use super::progress::{Line, during};
+use crate::domain::audit::standing::Findings;
+use crate::domain::audit::{Finding, Severity};
 use crate::domain::diagnose::rules::suffices;
 use crate::domain::verdict::{Assessment, Effect, Health, Verdict, Writes};
 use crate::io::client::greeting::Obstacle;
@@ -26,6 +28,9 @@ const SETTLED: Duration = Duration::from_secs(3);
 const UNSURE: Duration = Duration::from_secs(8);
 /// With everything well, further looking brings nothing new after this.
 const ALL_WELL: Duration = Duration::from_secs(12);
+
+/// Critical findings of the audit that are named, at most.
+const FINDINGS: usize = 5;
 
 /// What `diagnose` was asked for.
 #[derive(Debug, Clone, clap::Args)]
@@ -255,7 +260,13 @@ fn report(conclusion: Conclusion, obstacle: Option<&str>, assessment: Option<&As
     for verdict in &assessment.hooks {
         if verdict.cause.is_some() || verdict.bypass.is_some() {
             line("");
-            line(&about(verdict));
+            let id = verdict.hook();
+            let found = assessment.audit.findings.iter();
+            let found = found.filter(|finding| id.is_some() && finding.hook == id);
+            line(&about(
+                verdict,
+                found.filter(|finding| finding.severity == Severity::Critical),
+            ));
         }
     }
     if let Some(found) = &plane.not_a_hook {
@@ -269,6 +280,7 @@ fn report(conclusion: Conclusion, obstacle: Option<&str>, assessment: Option<&As
             line(&format!("  - {sentence}"));
         }
     }
+    audited(&assessment.audit).iter().for_each(|said| line(said));
     line("\ncanaries");
     for canary in &plane.canaries {
         line(&format!(
@@ -330,7 +342,28 @@ fn report(conclusion: Conclusion, obstacle: Option<&str>, assessment: Option<&As
     text
 }
 
-fn about(verdict: &Verdict) -> String {
+/// What is critical by the configuration, whatever the state: what `audit` tells in full.
+fn audited(audit: &Findings) -> Vec<String> {
+    let critical = audit.findings.iter();
+    let critical = critical.filter(|finding| finding.severity == Severity::Critical);
+    let told = critical.take(FINDINGS).map(|finding| {
+        let what = finding.kind.title;
+        format!("  critical {}: {what} ({})", finding.kind.id, finding.object)
+    });
+    let told: Vec<String> = told.collect();
+    if audit.at.is_none() || told.is_empty() {
+        return Vec::new();
+    }
+    let head = format!(
+        "\nwhat to change: {} critical, {} warning, {} info; `hookwatch audit` has each with its change",
+        audit.critical, audit.warning, audit.info
+    );
+    let more = audit.critical.saturating_sub(told.len());
+    let more = (more > 0).then(|| format!("  and {more} more that are critical"));
+    std::iter::once(head).chain(told).chain(more).collect()
+}
+
+fn about<'a>(verdict: &Verdict, found: impl Iterator<Item = &'a Finding>) -> String {
     let mut text = format!(
         "{} {}: {} (effect {}, confidence {:.2}, rule {})",
         verdict.health.as_str().to_uppercase(),
@@ -344,8 +377,14 @@ fn about(verdict: &Verdict) -> String {
         // Writing to a String cannot fail.
         let _ = write!(text, "\n  - {sentence}");
     }
-    for risk in &verdict.risks {
-        let _ = write!(text, "\n  risk: {risk}");
+    for finding in found {
+        let _ = write!(
+            text,
+            "\n  {} {}: {}",
+            finding.severity.as_str(),
+            finding.kind.id,
+            finding.message
+        );
     }
     if let Some(advice) = verdict.advice {
         let _ = write!(text, "\n  next: {advice}");

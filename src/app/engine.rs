@@ -5,6 +5,7 @@
 //! through a watch channel, so a hung scrape cannot hold up a probe and nothing can hold up the verdict.
 
 mod announce;
+mod audit;
 mod breaker;
 mod observers;
 mod push;
@@ -194,6 +195,7 @@ impl Engine {
             publish,
             judge,
             announcements,
+            events,
             tracer,
         };
         tasks.spawn(core.run(incoming));
@@ -256,6 +258,7 @@ struct Core {
     publish: watch::Sender<Option<Arc<Assessment>>>,
     judge: watch::Sender<Judgement>,
     announcements: Option<Announcements>,
+    events: mpsc::Sender<Event>,
     tracer: Tracer,
 }
 
@@ -295,7 +298,11 @@ impl Core {
         self.count(&event);
         let now = (self.clock)();
         self.remember(|past| past.observed(&event, now));
-        if let Some(recorder) = &mut self.recorder {
+        if let Some(recorder) = self
+            .recorder
+            .as_mut()
+            .filter(|_| !matches!(event, Event::Audited(_)))
+        {
             recorder.record(now, &event);
         }
         for effect in self.watchdog.handle(event, now) {
@@ -324,6 +331,7 @@ impl Core {
             | Event::Standings(_)
             | Event::ApiServers(_)
             | Event::Replica(_)
+            | Event::Audited(_)
             | Event::Resumed
             | Event::Tick => {}
         }
@@ -339,6 +347,7 @@ impl Core {
             Effect::Attend(attention) => {
                 self.attend.send_replace(attention);
             }
+            Effect::Audit(request) => audit::begin(*request, &self.events),
             Effect::Announce(said) => {
                 if let Some(announcements) = &self.announcements {
                     announcements.hand_in(*said, (self.clock)());
@@ -445,6 +454,9 @@ fn log(change: &Change, trace: Option<TraceId>) {
                 tracing::warn!(watch, why, "the inventory does without this kind");
             }
         },
+        Change::Finding(found) => {
+            tracing::warn!(object = found.object, "critical and new: {}", found.message)
+        }
         Change::Breaker(breaker) => {
             let (wanted, effective) = (breaker.wanted.as_str(), breaker.effective.as_str());
             if breaker.wanted == breaker.effective {

@@ -18,9 +18,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::audit::Finding;
+use super::audit::findings::{
+    self, Kind, NO_ENDPOINTS, NODES_GOING, ONE_NODE, PORT_NOT_OFFERED, SERVED_ENDS, SERVICE_MISSING,
+    TELLS_APART,
+};
 use super::canary::bounded;
 use super::hook::{HookId, HookKind};
-use super::risk::RiskKind;
 use super::time::Time;
 use super::verdict::{Assessment, Verdict};
 use super::vocabulary::{Cause, Effect, Health, Writes, human};
@@ -66,6 +70,17 @@ const NO_SCRAPE: Duration = Duration::from_secs(300);
 /// Before a certificate ends: one alert from the longer time on, another from the shorter one.
 const CERTIFICATE_SOON: Duration = Duration::from_secs(14 * 86_400);
 const CERTIFICATE_NOW: Duration = Duration::from_secs(2 * 86_400);
+
+/// A finding is new for so long.
+const NEW: Duration = Duration::from_secs(86_400);
+/// Critical findings that other alerts tell of, as they come and go with the Pods and the certificates.
+pub const ALERTED_OTHERWISE: [&Kind; 5] = [
+    NODES_GOING,
+    SERVED_ENDS,
+    NO_ENDPOINTS,
+    SERVICE_MISSING,
+    PORT_NOT_OFFERED,
+];
 
 /// What a rule looks for, found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -114,7 +129,9 @@ pub fn conditions(
     incidents(&assessment.hooks, &mut found);
     for verdict in &assessment.hooks {
         hook(verdict, assessment.sources.self_doubt, &mut found);
-        risks(verdict, &mut found);
+    }
+    for finding in &assessment.audit.findings {
+        risk(finding, now, &mut found);
     }
     for (id, which, end) in certificates {
         certificate(id, which, *end, now, &mut found);
@@ -251,21 +268,27 @@ fn hook(verdict: &Verdict, self_doubt: bool, found: &mut Vec<Condition>) {
     found.push(Condition::new(rule, &labels, &summary, &explanation.join(" ")));
 }
 
-fn risks(verdict: &Verdict, found: &mut Vec<Condition>) {
-    for risk in &verdict.risks {
-        let rule = match risk.kind {
-            RiskKind::OneNode => &rules::ONE_NODE,
-            RiskKind::NodeNotReady => &rules::NODE_NOT_READY,
-            RiskKind::NamesHookwatch => &rules::NAMES_HOOKWATCH,
-        };
-        let labels = [
-            ("kind", verdict.kind.as_str()),
-            ("configuration", verdict.configuration.as_deref().unwrap_or("")),
-            ("webhook", &*verdict.webhook),
-        ];
-        let summary = format!("{} is at risk. {}", name(verdict), risk.text);
-        found.push(Condition::new(rule, &labels, &summary, &risk.text));
-    }
+/// What an audit found of a webhook, as far as there is a rule for it.
+fn risk(finding: &Finding, now: Time, found: &mut Vec<Condition>) {
+    let Some(id) = &finding.hook else { return };
+    let is_new = finding.since.is_some_and(|since| now.since(since) < NEW);
+    let rule = match finding.kind {
+        kind if kind == NODES_GOING => &rules::NODES_GOING,
+        kind if kind == ONE_NODE => &rules::ONE_NODE,
+        kind if kind == TELLS_APART => &rules::TELLS_APART,
+        kind if ALERTED_OTHERWISE.contains(&kind) => return,
+        _ if is_new && finding.severity == findings::Severity::Critical => &rules::CRITICAL_FINDING,
+        _ => return,
+    };
+    let labels = [
+        ("kind", id.kind.as_str()),
+        ("configuration", &*id.configuration),
+        ("webhook", &*id.webhook),
+        ("risk", finding.kind.id),
+    ];
+    let who = format!("{} {:?}", noun(id.kind), id.webhook);
+    let summary = format!("{}, of the {who}.", finding.kind.title);
+    found.push(Condition::new(rule, &labels, &summary, &finding.message));
 }
 
 fn certificate(id: &HookId, which: &'static str, end: Time, now: Time, found: &mut Vec<Condition>) {

@@ -233,7 +233,6 @@ mod tests {
             evidence: vec!["a canary named it".into(), "more".into()],
             advice: None,
             backends: Vec::new(),
-            risks: Vec::new(),
         }
     }
 

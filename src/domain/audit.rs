@@ -9,6 +9,7 @@ pub mod findings;
 pub mod forecast;
 pub mod patch;
 pub mod reach;
+pub mod standing;
 pub mod writes;
 
 use std::time::Duration;

@@ -188,6 +188,7 @@ mod tests {
             serving: *ready,
             terminating: *terminating,
             node: None,
+            zone: None,
             pod: None,
         };
         let mut hook = hook(&["*"]);

@@ -8,7 +8,6 @@ mod extension;
 mod passing;
 pub mod plane;
 pub mod probes;
-mod risks;
 pub mod rules;
 pub mod scene;
 mod scope;
@@ -73,8 +72,6 @@ fn verdict(
     };
     let effect = effect(evidence, hit.cause, health, costs);
     let fails = admission && effect != Effect::None && hit.cause != Some(Cause::Slow);
-    let inventory = scene.seen.inventory.as_ref();
-    let listed = hook.zip(inventory).filter(|_| admission);
     let mut verdict = Verdict {
         kind: evidence.kind,
         configuration: hook.map(|hook| Arc::clone(&hook.id.configuration)),
@@ -94,9 +91,6 @@ fn verdict(
         summary: String::new(),
         evidence: Vec::new(),
         advice: None,
-        risks: listed.map_or_else(Vec::new, |(hook, inventory)| {
-            risks::risks(hook, &inventory.nodes, evidence.scene.seen.meetings.of(&hook.id))
-        }),
         backends: evidence.backends.iter().map(words::view).collect(),
         canaries: evidence.covered_by.to_vec(),
         bypass: evidence.bypass,

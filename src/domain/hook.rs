@@ -9,6 +9,7 @@ mod fingerprint;
 mod kind;
 mod service;
 mod terms;
+mod written;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,6 +27,7 @@ pub use added::{Added, SPARE_ANNOTATION};
 pub use kind::{Aggregated, Available, Conversion, HookKind, OtherKind};
 pub use service::{Endpoint, ServiceState, ServiceTarget};
 pub use terms::{ConnectionTerms, ProbeTarget};
+pub use written::Written;
 
 /// Labels of one object.
 pub type Labels = BTreeMap<String, String>;
@@ -245,6 +247,9 @@ pub struct Hook {
     /// What the annotation `hookwatch.dev/spare` on the configuration adds to what a shield of this hook spares.
     #[serde(default)]
     pub added: Added,
+    /// What its object says beside that.
+    #[serde(default)]
+    pub written: Written,
     /// What only a hook beside admission has; `None` for every other.
     #[serde(default)]
     pub other: Option<OtherKind>,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::hook::{Hook, Labels};
 use super::time::Time;
 
-pub use nodes::NodeState;
+pub use nodes::{NodeState, NodeTrouble, Sign};
 
 /// All hooks known at one instant. Cheap to share; replaced as a whole when anything in it changes.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
@@ -19,7 +19,7 @@ pub struct Inventory {
     pub hooks: Vec<Arc<Hook>>,
     /// Labels of the namespaces, for `namespaceSelector`.
     pub namespaces: BTreeMap<String, Labels>,
-    /// Nodes that have all endpoints of a hook, as far as they may be read.
+    /// Nodes of which a few have all endpoints of a hook, as far as they may be read.
     #[serde(default)]
     pub nodes: BTreeMap<String, NodeState>,
     /// Objects that could not be taken in, each named, with what is wrong and what to do.

@@ -129,6 +129,21 @@ impl NodeLeases {
         (self.read, self.left_out, self.trouble) = (Some(at), left_out, None);
     }
 
+    /// Nodes whose Lease is late, with the time of the last renewal that was seen. Where most are, it is not the nodes that
+    /// fail, and none is named.
+    pub fn late(&self, now: Time) -> BTreeMap<String, Time> {
+        let Some(read) = self.read.filter(|read| now.since(*read) < STALE) else {
+            return BTreeMap::new();
+        };
+        let is_late = |(_, known): &(&String, &Known)| read.since(known.changed) > known.late_after;
+        let late = self.known.iter().filter(is_late);
+        let late: BTreeMap<String, Time> = late.map(|(name, known)| (name.clone(), known.changed)).collect();
+        if late.len() * 2 > self.known.len() {
+            return BTreeMap::new();
+        }
+        late
+    }
+
     /// How they are now.
     pub fn view(&self, now: Time) -> NodeLeasesView {
         let read = self.read.filter(|read| now.since(*read) < STALE);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use super::audit::standing::Findings;
 use super::canary::CanaryTarget;
 use super::fence::Breaker;
 use super::hook::{Backend, HookId, HookKind};
@@ -11,7 +12,6 @@ use super::inventory::Problem;
 use super::leadership::ReplicaView;
 use super::node_leases::NodeLeasesView;
 use super::readiness::ReadinessView;
-use super::risk::Risk;
 use super::time::Time;
 pub use super::vocabulary::*;
 
@@ -51,8 +51,6 @@ pub struct Verdict {
     pub evidence: Vec<String>,
     /// What a person would do next; `None` when there is nothing to do.
     pub advice: Option<&'static str>,
-    /// What is not wrong yet and may become so. Never a reason for any health.
-    pub risks: Vec<Risk>,
     /// Every address behind it.
     pub backends: Vec<BackendView>,
     /// Which canaries its rules and selectors match; whether one reaches it is up to `bypass` as well.
@@ -225,6 +223,8 @@ pub struct Assessment {
     pub breaker: Breaker,
     /// This daemon among its replicas; `None` when it does not take part in an election.
     pub replica: Option<ReplicaView>,
+    /// What the last audit found. Never a reason for any health.
+    pub audit: Arc<Findings>,
     /// Objects in the cluster that could not be made sense of.
     pub problems: Vec<Problem>,
 }

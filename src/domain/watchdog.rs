@@ -5,6 +5,7 @@
 //! list of events, and a recording replays to the same verdicts.
 
 mod attention;
+mod auditing;
 mod dead;
 mod facts;
 mod messages;
@@ -36,6 +37,7 @@ use super::verdict::{Assessment, ControlPlane, Elsewhere, Verdict};
 use super::vocabulary::{Bypass, Health, NotAHook, Writes};
 
 use attention::{is_news, is_trouble};
+use auditing::Auditing;
 use facts::Court;
 pub use messages::{Attention, Change, Effect, Event};
 use tampering::Tampering;
@@ -55,6 +57,7 @@ pub struct Watchdog {
     replica: Option<ReplicaReport>,
     replica_view: Option<ReplicaView>,
     announcer: Announcer,
+    auditing: Auditing,
 }
 
 impl Watchdog {
@@ -112,6 +115,7 @@ impl Watchdog {
                 self.replica = Some(report);
                 return self.look_at_replica(now);
             }
+            Event::Audited(audited) => return self.auditing.take(*audited, now),
             Event::Resumed => seen.resumed(now),
             Event::Tick => return self.assess(now),
         }
@@ -250,6 +254,7 @@ impl Watchdog {
         for (hook, since) in outages {
             self.seen.rollouts.outage(&hook, since, now);
         }
+        effects.extend(self.auditing.wish(&self.seen, now));
         effects.extend(self.look_at_replica(now));
         effects.extend(self.announce(&verdicts, now));
         self.learn(&verdicts, &control_plane, now);
@@ -266,6 +271,7 @@ impl Watchdog {
             sources: self.seen.sources(self_doubt, now),
             breaker: self.breaker(),
             replica: self.replica_view.clone(),
+            audit: self.auditing.known(),
             problems,
         };
         effects.push(Effect::Publish(Arc::new(assessment), judged));

@@ -10,16 +10,13 @@ use std::sync::Arc;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use x509_parser::prelude::parse_x509_certificate;
 
-use self::objects::{budget, labels_of, node, service, text, workload};
+use self::objects::{budget, labels_of, service, text, workload};
 use super::inventory::convert::service::{Service, Slice, resolve};
 use super::inventory::convert::{self, Problems};
 use crate::domain::audit::{Estate, Source, Subject};
 use crate::domain::hook::{Hook, ServiceState, Target};
 use crate::domain::time::Time;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
 
 /// An object, and where it came from.
 #[derive(Debug, Clone, PartialEq)]
@@ -42,14 +39,6 @@ pub struct Unreadable {
     /// What is wrong with it and what to do.
     pub why: String,
 }
-
-/// Keys of annotations whose controllers fill `caBundle` in.
-const INJECTORS: [&str; 4] = [
-    "cert-manager.io/inject-ca-from",
-    "cert-manager.io/inject-ca-from-secret",
-    "cert-manager.io/inject-apiserver-ca",
-    "service.beta.openshift.io/inject-cabundle",
-];
 
 /// The group of webhook configurations.
 const ADMISSION: &str = "admissionregistration.k8s.io";
@@ -124,7 +113,9 @@ impl Making {
             }
             ("policy/v1", "PodDisruptionBudget") => self.estate.budgets.push(budget(key.0, &value["spec"])),
             ("v1", "Node") => {
-                self.estate.nodes.insert(name.to_owned(), node(value));
+                self.estate
+                    .nodes
+                    .insert(name.to_owned(), convert::node::state(value));
             }
             _ => {}
         }
@@ -163,26 +154,14 @@ impl Making {
         } else {
             self.typed(&object).map(convert::mutating)
         };
-        let injected = INJECTORS
-            .iter()
-            .any(|key| !value["metadata"]["annotations"][*key].is_null());
-        let entries = value["webhooks"].as_array().map_or(&[][..], Vec::as_slice);
         for hook in hooks.into_iter().flatten() {
-            let named = |entry: &Value| text(&entry["name"]) == &*hook.id.webhook;
-            let entry = entries.iter().position(named).unwrap_or_default();
             let line = object.lines.get(&*hook.id.webhook);
             let source = object.source.as_ref().map(|source| Source {
                 file: source.file.clone(),
                 line: line.copied().unwrap_or(source.line),
             });
             self.estate.subjects.push(Subject {
-                entry,
                 source,
-                timeout_is_default: entries
-                    .get(entry)
-                    .is_none_or(|entry| entry["timeoutSeconds"].is_null()),
-                ca_is_injected: injected,
-                ca_ends: ca_ends(&hook.ca_bundle),
                 hook: Arc::new(hook),
             });
         }
@@ -193,17 +172,7 @@ impl Making {
             let hook = Arc::make_mut(&mut subject.hook);
             resolved(hook, &self.services, &self.slices, self.estate.is_cluster);
         }
-        // Mutating webhooks are asked by the name of their configuration, then as they are listed.
-        self.estate.subjects.sort_by(|one, other| {
-            let key = |subject: &Subject| {
-                (
-                    subject.hook.id.kind,
-                    subject.hook.id.configuration.clone(),
-                    subject.entry,
-                )
-            };
-            key(one).cmp(&key(other))
-        });
+        self.estate.subjects.sort_by_cached_key(Subject::order);
         (self.estate, self.unreadable)
     }
 }
@@ -231,15 +200,4 @@ fn resolved(
             resolve(target, service, slices, &mut problems)
         }
     };
-}
-
-/// When the last certificate of a bundle ends.
-fn ca_ends(bundle: &[u8]) -> Option<Time> {
-    let certificates = CertificateDer::pem_slice_iter(bundle).filter_map(Result::ok);
-    let ends = certificates.filter_map(|der| {
-        let (_, certificate) = parse_x509_certificate(&der).ok()?;
-        let seconds = u64::try_from(certificate.validity().not_after.timestamp()).ok()?;
-        Some(Time::from_unix_millis(seconds.saturating_mul(1_000)))
-    });
-    ends.max()
 }

@@ -594,7 +594,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_node_is_watched_only_while_it_has_all_endpoints_of_a_hook() {
+    async fn nodes_are_watched_only_while_a_few_of_them_have_all_endpoints_of_a_hook() {
         let cluster = small();
         cluster.set(NODES, &[node("True")]);
         let server = serve("127.0.0.1:0", &cluster).await;
@@ -618,13 +618,17 @@ mod tests {
         until_watched(&cluster, NODES).await;
         cluster.send(NODES, "MODIFIED", &node("Unknown"));
         until(&mut views, |view| node_is_ready(view) == Some(false)).await;
+        let nodes = |view: &View| {
+            let nodes = view.watches.iter();
+            let nodes = nodes.filter(|report| report.kind == WatchedKind::Nodes);
+            nodes.count()
+        };
         cluster.send(&endpoint_slices("n"), "MODIFIED", &slice_on(&["a", "b"]));
+        until(&mut views, |view| nodes(view) == 2).await;
+        let many = ["a", "b", "c", "d", "e", "f"];
+        cluster.send(&endpoint_slices("n"), "MODIFIED", &slice_on(&many));
         until(&mut views, |view| {
-            node_is_ready(view).is_none()
-                && !view
-                    .watches
-                    .iter()
-                    .any(|report| report.kind == WatchedKind::Nodes)
+            node_is_ready(view).is_none() && nodes(view) == 0
         })
         .await;
     }

@@ -6,6 +6,7 @@
 //! about the cluster.
 
 mod breaker;
+mod findings;
 mod hooks;
 pub mod past;
 mod plane;
@@ -72,11 +73,12 @@ impl Model {
             (plane::verdict(assessment, self.silent))
             (breaker::standings(&assessment.breaker))
             (timeline::figure(&self.past, plane.usual_write_seconds, assessment.at))
+            (findings::section(&assessment.audit, leading(assessment).is_none()))
         };
         let used = above.0.len() + AFTER;
         html! {
             (above)
-            (hooks::table(&assessment.hooks, &assessment.breaker.hooks, &self.past, |rows| FRAGMENT.saturating_sub(used + rows)))
+            (hooks::table(assessment, &self.past, |rows| FRAGMENT.saturating_sub(used + rows)))
             (hooks::happened(&self.past))
             (plane::sources(assessment))
         }

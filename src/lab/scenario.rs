@@ -27,7 +27,7 @@ pub struct Scenario {
     pub symptom: &'static str,
     /// What hookwatch is to say of which hooks; it is to say `Failing` of no other.
     pub expected: &'static [Expected],
-    /// What is to be among the hooks' risks before the first verdict.
+    /// What the audit is to find of the hooks before the first verdict.
     pub foreseen: Option<&'static str>,
     /// Which trouble other than a hook it is to name.
     pub not_a_hook: Option<&'static str>,

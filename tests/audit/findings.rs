@@ -206,6 +206,13 @@ fn two_webhooks_of_one_name_cannot_be_told_apart() {
 
 /// A cluster with one modest webhook, its Service and what is behind it.
 fn cluster(endpoints: &[(&str, bool)], nodes: Vec<Value>) -> Vec<&'static str> {
+    ids(&found_in(&estate_of(
+        webhook_with_endpoints(endpoints, nodes),
+        true,
+    )))
+}
+
+fn webhook_with_endpoints(endpoints: &[(&str, bool)], nodes: Vec<Value>) -> Vec<Value> {
     let endpoints: Vec<Value> = endpoints
         .iter()
         .enumerate()
@@ -224,7 +231,7 @@ fn cluster(endpoints: &[(&str, bool)], nodes: Vec<Value>) -> Vec<&'static str> {
                "ports": [{"name": "", "port": 8443, "protocol": "TCP"}], "endpoints": endpoints}),
     ];
     objects.extend(nodes);
-    ids(&found_in(&estate_of(objects, true)))
+    objects
 }
 
 fn node(name: &str, zone: &str, ready: &str) -> Value {
@@ -267,7 +274,57 @@ fn all_endpoints_on_a_node_in_trouble_are_critical() {
         json_patch::merge(&mut node, &state);
         cluster(&[("a", true), ("a", true)], vec![node])
     };
-    assert_eq!(objects(json!({"spec": {"unschedulable": true}})), ["one-node"]);
+    assert_eq!(objects(json!({"spec": {"unschedulable": true}})), ["nodes-going"]);
+    let taint = json!([{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]);
+    assert_eq!(objects(json!({"spec": {"taints": taint}})), ["nodes-going"]);
     let under_pressure = json!({"status": {"conditions": [{"type": "MemoryPressure", "status": "True"}]}});
-    assert_eq!(objects(under_pressure), ["one-node"]);
+    assert_eq!(objects(under_pressure), ["nodes-going"]);
+    let not_ready = json!({"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}});
+    assert_eq!(objects(not_ready), ["nodes-going"]);
+    assert_eq!(objects(json!({})), ["one-node"]);
+}
+
+#[test]
+fn all_nodes_that_have_its_endpoints_may_be_about_to_go_and_then_so_is_the_webhook() {
+    let (well, lost) = (node("a", "z1", "True"), node("a", "z1", "Unknown"));
+    let mut drained = node("b", "z1", "True");
+    drained["spec"] = json!({"unschedulable": true});
+    let elsewhere = node("c", "z2", "True");
+    let both = [("a", true), ("b", true)];
+    let with = |first: &Value, endpoints: &[(&str, bool)]| {
+        cluster(endpoints, vec![first.clone(), drained.clone(), elsewhere.clone()])
+    };
+    assert_eq!(with(&lost, &both), ["nodes-going"], "a zone");
+    assert_eq!(with(&well, &both), ["one-zone"], "one of them stays");
+    assert_eq!(
+        with(&well, &[("a", false), ("b", true)]),
+        ["nodes-going"],
+        "the other is not ready"
+    );
+    assert_eq!(with(&lost, &[("a", true), ("c", true)]), Vec::<&str>::new());
+    assert_eq!(with(&lost, &[("a", true)]), ["nodes-going"], "one Pod alone");
+}
+
+#[test]
+fn nodes_that_go_are_told_with_the_time_and_with_what_comes_next() {
+    let mut lost = node("a", "z1", "Unknown");
+    lost["status"]["conditions"][0]["lastTransitionTime"] = json!("2026-01-01T00:00:00Z");
+    let objects = webhook_with_endpoints(&[("a", true), ("a", true)], vec![lost]);
+    let findings = found_in(&estate_of(objects, true));
+    let found = findings
+        .iter()
+        .find(|finding| finding.kind.id == "nodes-going")
+        .unwrap();
+    assert_eq!(found.severity, Severity::Critical);
+    assert_eq!(
+        found.since.map(|since| since.to_string()).as_deref(),
+        Some("2026-01-01T00:00:00.000Z")
+    );
+    for part in [
+        "Both ready endpoints are on node \"a\", which is NotReady since 2026-01-01T00:00:00.000Z",
+        "replaced elsewhere at 2026-01-01T00:05:00.000Z",
+        "kubectl rollout restart",
+    ] {
+        assert!(found.message.contains(part), "{part}: {}", found.message);
+    }
 }

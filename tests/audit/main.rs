@@ -7,6 +7,7 @@
     reason = "a test fails by panicking, and helpers of an integration test count as code"
 )]
 
+mod daemon;
 mod examples;
 mod findings;
 mod forecasts;

@@ -160,7 +160,7 @@ fn the_series_in_the_tests_of_the_alerts_are_whole() {
 fn every_alert_says_what_a_person_needs() {
     for (file, prefix) in [(RULES, "Hookwatch"), (FOREIGN_RULES, "ApiServer")] {
         let names = alerts_of(file).len();
-        assert!(names < 15, "{names} alerts: who is to know them all?");
+        assert!(names <= 15, "{names} alerts: who is to know them all?");
         for rule in rules_of(file) {
             let alert = text(&rule, "alert");
             assert!(alert.starts_with(prefix), "{alert}");

@@ -5,6 +5,9 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use hookwatch::app::replay::replay_scrapes;
+use hookwatch::domain::audit::findings::{KINDS, ONE_NODE};
+use hookwatch::domain::audit::standing::{Audited, Findings};
+use hookwatch::domain::audit::{Finding, Severity};
 use hookwatch::domain::breaker::{HeldBack, Rung};
 use hookwatch::domain::canary::{CanaryOutcome, CanaryReport, CanaryTarget};
 use hookwatch::domain::hook::{Backend, BackendAddress, BackendPath, HookId, HookKind};
@@ -13,7 +16,6 @@ use hookwatch::domain::probe::{
     CertificateFacts, Connection, Phase, Phases, ProbeLevel, ProbeOutcome, ProbeReport,
 };
 use hookwatch::domain::readiness::ReadinessView;
-use hookwatch::domain::risk::{Risk, RiskKind};
 use hookwatch::domain::snapshot::{Scrape, ScrapeFailure, ScrapeFailureReason};
 use hookwatch::domain::time::Time;
 use hookwatch::domain::verdict::{
@@ -96,7 +98,8 @@ pub fn values_of(label: &str) -> Option<Vec<&'static str>> {
         ]
         .map(HookKind::as_str)
         .to_vec(),
-        "risk" => RiskKind::ALL.map(RiskKind::as_str).to_vec(),
+        "risk" => KINDS.iter().map(|kind| kind.id).collect(),
+        "severity" => Severity::ALL.map(Severity::as_str).to_vec(),
         "signal" => Signal::ALL.map(Signal::as_str).to_vec(),
         "by" => Place::ALL.map(Place::as_str).to_vec(),
         "role" => Role::ALL.map(Role::as_str).to_vec(),
@@ -194,16 +197,27 @@ fn exposition() -> String {
         (Health::Failing, Some(Cause::Hanging), Effect::Blocking);
     verdict.configuration = Some("policy".into());
     verdict.excess_share = Some(0.5);
-    verdict.risks = vec![Risk {
-        kind: RiskKind::OneNode,
-        text: String::new(),
-    }];
     verdict.backends = vec![BackendView {
         backend,
         state: "dead",
         detail: String::new(),
     }];
     metrics.verdict_changed(verdict);
+    let finding = Finding {
+        kind: ONE_NODE,
+        severity: Severity::Warning,
+        object: String::new(),
+        hook: verdict.hook(),
+        source: None,
+        message: String::new(),
+        patch: None,
+        since: None,
+    };
+    assessment.audit = std::sync::Arc::new(Findings::of(Audited {
+        at,
+        took: std::time::Duration::ZERO,
+        findings: vec![finding],
+    }));
     assessment.control_plane.not_a_hook = Some(Elsewhere {
         cause: NotAHook::EtcdSlow,
         confidence: 0.9,

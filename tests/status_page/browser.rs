@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
+use hookwatch::domain::audit::findings::{NODES_GOING, ONE_NODE};
 use serde_json::{Value, json};
 
 use crate::chromium::{Chromium, is_here};
@@ -255,6 +256,40 @@ async fn a_quiet_cluster_is_calm() {
     assert_eq!(chromium.complaints().await, [] as [Value; 0]);
 }
 
+async fn what_to_change_is_there_before_anything_fails() {
+    let mut calm = fixture::with(vec![
+        fixture::healthy("policy.example.com"),
+        fixture::healthy("quota.example.com"),
+    ]);
+    let going = "Both ready endpoints are on node \"node-1\", which is cordoned, as before a drain since 2026-11-21T00:11:02.156Z. \
+                 Their Pods are evicted next, and none can start there. Once they are gone, every request that matches is refused.";
+    calm.audit = fixture::found(
+        [
+            fixture::finding(
+                ONE_NODE,
+                "quota.example.com",
+                "All 3 ready endpoints are on node \"node-2\".",
+            ),
+            fixture::finding(NODES_GOING, "policy.example.com", going),
+        ]
+        .into_iter(),
+    );
+    let served = Served::start(calm, 0).await;
+    let chromium = Chromium::start().await;
+    for (name, width, scheme) in [("findings-light", 1280, "light"), ("findings-phone", 390, "dark")] {
+        chromium.size(width, 1400, scheme).await;
+        chromium.open(&served.url("/")).await;
+        let shown = "document.querySelector('.finding summary').click(); return document.querySelector('.finding').innerText";
+        let shown = chromium.run(shown).await;
+        let shown = shown.as_str().unwrap_or_default();
+        for part in ["cordoned", "kubectl patch", "nodes-going"] {
+            assert!(shown.contains(part), "{part} is not in {shown}");
+        }
+        chromium.picture(name).await;
+    }
+    assert_eq!(chromium.complaints().await, [] as [Value; 0]);
+}
+
 /// One after the other: a browser is a lot for a small machine.
 #[test]
 fn the_page_works_in_a_real_browser() {
@@ -264,6 +299,7 @@ fn the_page_works_in_a_real_browser() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         a_quiet_cluster_is_calm().await;
+        what_to_change_is_there_before_anything_fails().await;
         a_bypass_is_shown_for_what_it_is().await;
         hostile_names_do_nothing().await;
         five_hundred_hooks_fit_on_a_telephone().await;

@@ -5,6 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hookwatch::app::replay::replay_scrapes;
+use hookwatch::domain::audit::Finding;
+use hookwatch::domain::audit::findings::{CONTROL_PLANE_IN_REACH, Kind};
+use hookwatch::domain::audit::standing::{Audited, Findings};
 use hookwatch::domain::breaker::{HookStanding, Rung, Stage};
 use hookwatch::domain::canary::{CanaryOutcome, CanaryOverdue, CanaryReport, CanaryTarget};
 use hookwatch::domain::fence::{AutoBreak, Breaker};
@@ -12,11 +15,11 @@ use hookwatch::domain::hook::{Backend, BackendAddress, BackendPath, HookId, Hook
 use hookwatch::domain::probe::{
     CertificateFacts, Connection, Phase, Phases, ProbeLevel, ProbeOutcome, ProbeReport,
 };
-use hookwatch::domain::risk::{Risk, RiskKind};
 use hookwatch::domain::time::Time;
 use hookwatch::domain::verdict::{Assessment, BackendView, Bypass, Cause, Effect, Health, Verdict, Writes};
 use hookwatch::domain::watchdog::{Change, Event};
 use hookwatch::io::page::past::Past;
+use serde_json::json;
 
 /// The newest assessment of a recording.
 pub fn recorded(name: &str) -> Assessment {
@@ -47,6 +50,29 @@ pub fn backend(number: usize) -> Backend {
     }
 }
 
+/// What the audit found of a hook, as bad as it can be.
+pub fn finding(kind: &'static Kind, webhook: &str, message: &str) -> Finding {
+    let id = HookId::new(HookKind::Validating, &format!("{webhook}-configuration"), webhook);
+    Finding {
+        kind,
+        severity: kind.severity,
+        object: format!("ValidatingWebhookConfiguration/{}/{webhook}", id.configuration),
+        hook: Some(id),
+        source: None,
+        message: message.to_owned(),
+        patch: Some(json!([{"op": "add", "path": "/webhooks/0/timeoutSeconds", "value": 3}])),
+        since: None,
+    }
+}
+
+pub fn found(findings: impl Iterator<Item = Finding>) -> Arc<Findings> {
+    Arc::new(Findings::of(Audited {
+        at: Time::from_unix_millis(0),
+        took: Duration::ZERO,
+        findings: findings.collect(),
+    }))
+}
+
 /// A hook that is well, with three backends.
 pub fn healthy(webhook: &str) -> Verdict {
     Verdict {
@@ -68,7 +94,6 @@ pub fn healthy(webhook: &str) -> Verdict {
         summary: "All 3 backends answer, the slowest in 4 ms.".into(),
         evidence: Vec::new(),
         advice: None,
-        risks: Vec::new(),
         backends: (0..3)
             .map(|number| BackendView {
                 backend: backend(number),
@@ -245,15 +270,16 @@ pub fn nasty() -> Assessment {
             _ => healthy(name),
         };
         verdict.evidence = vec![all.clone()];
-        verdict.risks = vec![Risk {
-            kind: RiskKind::OneNode,
-            text: all.clone(),
-        }];
         verdict.backends[0].detail = all.clone();
         verdict.configuration = Some((*name).into());
         verdict
     });
     let mut assessment = with(hooks.collect());
+    assessment.audit = found(
+        NASTY
+            .iter()
+            .map(|name| finding(CONTROL_PLANE_IN_REACH, name, &all)),
+    );
     assessment.control_plane.symptoms = vec![all.clone()];
     assessment.control_plane.clocks = vec![all.clone()];
     assessment.sources.inventory_trouble = vec![all];

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hookwatch::domain::risk::{Risk, RiskKind};
+use hookwatch::domain::audit::findings::{CONTROL_PLANE_IN_REACH, NODES_GOING, ONE_NODE};
 use hookwatch::domain::verdict::{Health, Writes};
 use hookwatch::domain::watchdog::Change;
 use hookwatch::io::page::past::{MarkKind, Past};
@@ -64,7 +64,6 @@ fn everything_that_diagnose_says_of_a_culprit_is_on_the_page_without_a_script() 
         has(&verdict.webhook);
         has(&verdict.summary);
         verdict.evidence.iter().for_each(|said| has(said));
-        verdict.risks.iter().for_each(|risk| has(&risk.text));
         verdict.advice.iter().for_each(|said| has(said));
         culprits += usize::from(verdict.health == Health::Failing);
     }
@@ -77,6 +76,34 @@ fn everything_that_diagnose_says_of_a_culprit_is_on_the_page_without_a_script() 
         page.contains("<noscript><meta http-equiv=\"refresh\""),
         "and the page loads anew by itself"
     );
+}
+
+#[test]
+fn what_the_audit_found_is_on_the_page_with_the_change_that_helps_and_folded_in_an_outage() {
+    let findings = || {
+        let going = fixture::finding(NODES_GOING, "a", "Both ready endpoints are on node \"x\".");
+        let one = fixture::finding(ONE_NODE, "b", "All 3 are on one node.");
+        fixture::found([one, going].into_iter())
+    };
+    let mut calm = fixture::with(vec![healthy("a"), healthy("b")]);
+    calm.audit = findings();
+    let shown = page(&model(calm, 2));
+    let (first, second) = (shown.find(NODES_GOING.title), shown.find(ONE_NODE.title));
+    assert!(first.is_some() && first < second, "the critical one first");
+    for part in [
+        "1 critical, 1 warning",
+        "Both ready endpoints are on node",
+        "kubectl patch validatingwebhookconfiguration a-configuration --type json",
+        "id=\"audit\" open",
+    ] {
+        assert!(shown.contains(part), "{part:?} is not on the page");
+    }
+    let mut outage = fixture::with(vec![failing("a", recorded("quiet").at), healthy("b")]);
+    outage.audit = findings();
+    let shown = page(&model(outage, 2));
+    assert!(shown.contains("id=\"audit\"") && !shown.contains("id=\"audit\" open"));
+    let none = page(&model(fixture::with(vec![healthy("a")]), 2));
+    assert!(!none.contains("id=\"audit\""));
 }
 
 #[test]
@@ -98,11 +125,6 @@ fn however_much_is_wrong_the_page_stays_below_200_kb_and_says_what_it_leaves_out
     let long = "\"<&>\" ".repeat(2_000);
     for verdict in assessment.hooks.iter_mut().take(50) {
         verdict.evidence = vec![long.clone(); 100];
-        let risk = Risk {
-            kind: RiskKind::OneNode,
-            text: long.clone(),
-        };
-        verdict.risks = vec![risk; 100];
         let view = verdict.backends[0].clone();
         verdict.backends = (0..1_000)
             .map(|number| hookwatch::domain::verdict::BackendView {
@@ -112,6 +134,10 @@ fn however_much_is_wrong_the_page_stays_below_200_kb_and_says_what_it_leaves_out
             })
             .collect();
     }
+    let findings = assessment.hooks.iter().flat_map(|verdict| {
+        [CONTROL_PLANE_IN_REACH, NODES_GOING].map(|kind| fixture::finding(kind, &verdict.webhook, &long))
+    });
+    assessment.audit = fixture::found(findings);
     let plane = &mut assessment.control_plane;
     plane.summary.clone_from(&long);
     plane.symptoms = vec![long.clone(); 1_000];

@@ -188,6 +188,7 @@ impl Incident {
             serving: true,
             terminating: false,
             node: None,
+            zone: None,
             pod: None,
         });
         let resource = if hook.every.is_some() { "widgets" } else { "*/*" };
@@ -222,6 +223,7 @@ impl Incident {
             match_conditions: Vec::new(),
             dry_run_safe: true,
             reinvoked: false,
+            written: hookwatch::domain::hook::Written::default(),
             review_versions: vec!["v1".into()],
             probe_level: None,
             added: Added::default(),

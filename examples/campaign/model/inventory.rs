@@ -123,6 +123,7 @@ fn entry(hook: &HookSpec, form: Form, service: &Service, at: At) -> Hook {
         match_conditions: match_conditions(form),
         dry_run_safe: hook.dry_run_safe,
         reinvoked: false,
+        written: hookwatch::domain::hook::Written::default(),
         review_versions: vec!["v1".to_owned()],
         probe_level: None,
         added: Added::default(),
@@ -164,6 +165,7 @@ fn target(hook: &HookSpec, service: &Service, at: At) -> Target {
         serving: true,
         terminating: false,
         node: None,
+        zone: None,
         pod: None,
     };
     let state = match service.exists.at(at) {

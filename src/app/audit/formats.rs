@@ -16,6 +16,7 @@ pub(super) fn json(report: &Report) -> serde_json::Result<String> {
     Ok(serde_json::to_string_pretty(&document)? + "\n")
 }
 
+/// The keys that are promised: a message says since when.
 fn finding(finding: &Finding) -> Value {
     json!({
         "id": finding.kind.id,

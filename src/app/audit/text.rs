@@ -4,15 +4,13 @@ use std::fmt::Write as _;
 
 use super::Report;
 use crate::app::terminal::view::text::{clean, wrap};
-use crate::domain::audit::findings::forecast_sentence;
+use crate::domain::audit::findings::{Command, forecast_sentence};
 use crate::domain::audit::{Casualty, Failure, Finding, Forecast, Severity, seconds};
 
 /// Writes told of one forecast, at most.
 const TOLD: usize = 40;
 /// Characters in a line of prose.
 const WIDTH: usize = 100;
-/// Longer patches, in bytes, are not printed whole.
-const MAX_PATCH: usize = 600;
 
 /// All of it.
 pub(super) fn report(report: &Report) -> String {
@@ -72,23 +70,18 @@ fn about(finding: &Finding, forecasts: &[Forecast]) -> String {
 
 /// The change, as a command.
 fn patch(finding: &Finding) -> String {
-    let mut parts = finding.object.split('/');
-    let (Some(patch), Some(kind), Some(name)) = (&finding.patch, parts.next(), parts.next()) else {
-        return String::new();
-    };
-    let (patch, kind, name) = (patch.to_string(), kind.to_lowercase(), clean(name));
-    if patch.len() > MAX_PATCH {
-        return format!(
+    match finding.command() {
+        None => String::new(),
+        Some(Command::Line(line)) => format!("  {}\n", clean(&line)),
+        Some(Command::File { bytes, object }) => format!(
             "  The patch has {:.1} KB. With --output json it is `patch` of this finding:\n  \
              jq '.findings[] | select(.id == \"{}\" and .object == \"{}\") | .patch' > patch.json\n  \
-             kubectl patch {kind} {name} --type json --patch-file patch.json\n",
-            patch.len() as f64 / 1_000.0,
+             kubectl patch {object} --type json --patch-file patch.json\n",
+            bytes as f64 / 1_000.0,
             finding.kind.id,
             clean(&finding.object),
-        );
+        ),
     }
-    let patch = patch.replace('\'', r"'\''");
-    format!("  kubectl patch {kind} {name} --type json -p '{patch}'\n")
 }
 
 /// The three forecasts of one webhook. Those that are the same are told once.

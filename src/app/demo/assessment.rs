@@ -18,6 +18,30 @@ pub struct Assessment {
     /// The daemon among its replicas.
     #[serde(deserialize_with = "or_default")]
     pub replica: Replica,
+    /// What it would have changed before.
+    #[serde(deserialize_with = "or_default")]
+    pub audit: Audit,
+}
+
+/// What the daemon would have changed before.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Audit {
+    /// The worst first.
+    #[serde(deserialize_with = "or_default")]
+    pub findings: Vec<Finding>,
+}
+
+/// One of these.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Finding {
+    /// Kind, configuration and webhook between slashes.
+    #[serde(deserialize_with = "or_default")]
+    pub object: String,
+    /// What would happen, and what to do.
+    #[serde(deserialize_with = "or_default")]
+    pub message: String,
 }
 
 /// One daemon among its replicas.
@@ -117,9 +141,6 @@ pub struct HookVerdict {
     pub evidence: Vec<String>,
     /// How a match condition of hookwatch's limits what is shown to it.
     pub bypass: Option<String>,
-    /// Sentences about what may yet happen.
-    #[serde(deserialize_with = "or_default")]
-    pub risks: Vec<String>,
 }
 
 impl HookVerdict {

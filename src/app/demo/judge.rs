@@ -225,14 +225,17 @@ impl Judge {
         let Some(wanted) = self.scenario.foreseen.filter(|_| self.foreseen.is_none()) else {
             return;
         };
-        let hooks = assessment
-            .hooks
-            .iter()
-            .filter(|hook| self.expected(hook).is_some());
-        let risk = hooks
-            .flat_map(|hook| &hook.risks)
-            .find(|risk| risk.contains(wanted));
-        if let Some(risk) = risk.cloned() {
+        let of_it = |object: &str| {
+            let webhook = object.rsplit('/').next();
+            let hook = assessment
+                .hooks
+                .iter()
+                .find(|hook| Some(&*hook.webhook) == webhook);
+            hook.is_some_and(|hook| self.expected(hook).is_some())
+        };
+        let mut findings = assessment.audit.findings.iter();
+        let found = findings.find(|found| found.message.contains(wanted) && of_it(&found.object));
+        if let Some(risk) = found.map(|found| found.message.clone()) {
             self.foreseen = Some(after);
             news.push(News::Risk(risk));
         }

@@ -84,9 +84,10 @@ pub(super) static API_FAILING: Rule = Rule::new("HookwatchApiFailing", Severity:
 pub(super) static HOOK_FAILING_OPEN: Rule = Rule::new("HookwatchHookFailingOpen", Severity::Warning, 120);
 pub(super) static HOOK_PARTIAL: Rule = Rule::at_risk("Partial", Severity::Warning, 600);
 pub(super) static HOOK_SUSPECT: Rule = Rule::at_risk("Suspect", Severity::Info, 1_800);
-pub(super) static NODE_NOT_READY: Rule = Rule::at_risk("NodeNotReady", Severity::Warning, 60);
-pub(super) static ONE_NODE: Rule = Rule::at_risk("OneNode", Severity::Info, 3_600);
-pub(super) static NAMES_HOOKWATCH: Rule = Rule::at_risk("NamesHookwatch", Severity::Info, 3_600);
+pub(super) static NODES_GOING: Rule = Rule::at_risk("nodes-going", Severity::Warning, 60);
+pub(super) static ONE_NODE: Rule = Rule::at_risk("one-node", Severity::Info, 3_600);
+pub(super) static TELLS_APART: Rule = Rule::at_risk("tells-canaries-apart", Severity::Info, 3_600);
+pub(super) static CRITICAL_FINDING: Rule = Rule::new("HookwatchCriticalFinding", Severity::Warning, 900);
 pub(super) static CERTIFICATE_SOON: Rule = Rule::certificate("ends", Severity::Warning, 3_600);
 pub(super) static CERTIFICATE_NOW: Rule = Rule::certificate("ends", Severity::Critical, 600);
 pub(super) static CERTIFICATE_MISMATCH: Rule = Rule::certificate("mismatch", Severity::Warning, 600);
@@ -102,7 +103,7 @@ pub(super) static BLIND_LEADER: Rule = Rule::blind("leader", 300);
 
 /// Every rule whose alert can be pushed. That hookwatch is absent is for others to say, and what looks back over many
 /// minutes (calls lost of late, probes that ceased) is for whoever keeps a history.
-pub static RULES: [&Rule; 23] = [
+pub static RULES: [&Rule; 25] = [
     &WRITES_BLOCKED,
     &WRITES_DELAYED,
     &NOT_A_HOOK,
@@ -112,8 +113,10 @@ pub static RULES: [&Rule; 23] = [
     &HOOK_FAILING_OPEN,
     &HOOK_PARTIAL,
     &HOOK_SUSPECT,
-    &NODE_NOT_READY,
+    &NODES_GOING,
     &ONE_NODE,
+    &TELLS_APART,
+    &CRITICAL_FINDING,
     &CERTIFICATE_SOON,
     &CERTIFICATE_NOW,
     &CERTIFICATE_MISMATCH,

@@ -1,6 +1,7 @@
 use super::*;
+use crate::domain::audit::findings::{CONTROL_PLANE_IN_REACH, KINDS};
+use crate::domain::audit::standing::{Audited, Findings};
 use crate::domain::leadership::{Place, ReplicaView, Role, Standing, Undecided};
-use crate::domain::risk::Risk;
 use crate::domain::verdict::{Elsewhere, ScrapeView};
 use crate::domain::vocabulary::NotAHook;
 use crate::domain::watchdog::{Effect as Wish, Event, Watchdog};
@@ -47,7 +48,6 @@ fn verdict(webhook: &str, health: Health, cause: Cause, effect: Effect) -> Verdi
         summary: "It does not answer.".to_owned(),
         evidence: vec!["A canary named it.".to_owned()],
         advice: Some(cause.advice()),
-        risks: Vec::new(),
         backends: Vec::new(),
     }
 }
@@ -297,21 +297,66 @@ fn blindness_and_a_missing_leader_are_told() {
     }
 }
 
+/// What is pushed while the audit has found this, as bad as it can be.
+fn pushed(kind: &'static Kind, since: Option<Time>) -> Vec<Condition> {
+    let id = HookId::new(HookKind::Validating, "policy", "w");
+    let finding = Finding {
+        kind,
+        severity: kind.severity,
+        object: "ValidatingWebhookConfiguration/policy/w".to_owned(),
+        hook: Some(id),
+        source: None,
+        message: "All of it is on one node.".to_owned(),
+        patch: None,
+        since,
+    };
+    let audited = Audited {
+        at: at(0),
+        took: Duration::ZERO,
+        findings: vec![finding],
+    };
+    let mut assessment = with(Vec::new());
+    assessment.audit = Arc::new(Findings::of(audited));
+    conditions(&assessment, &[], at(50))
+}
+
 #[test]
-fn a_risk_is_told_of_a_hook_that_is_well() {
-    let mut verdict = verdict("w", Health::Healthy, Cause::Slow, Effect::None);
-    verdict.cause = None;
-    for kind in RiskKind::ALL {
-        let severity = match kind {
-            RiskKind::NodeNotReady => "warning",
-            RiskKind::OneNode | RiskKind::NamesHookwatch => "info",
-        };
-        let text = "All of it is on one node.".to_owned();
-        verdict.risks = vec![Risk { kind, text }];
-        let found = conditions(&with(vec![verdict.clone()]), &[], at(0));
+fn where_its_pods_are_and_whom_it_tells_apart_is_told_of_a_hook_that_is_well() {
+    for (kind, severity) in [
+        (NODES_GOING, "warning"),
+        (ONE_NODE, "info"),
+        (TELLS_APART, "info"),
+    ] {
+        let found = pushed(kind, None);
         assert_eq!(names(&found), [("HookwatchHookAtRisk", severity)]);
-        assert_eq!(found[0].labels["risk"], kind.as_str());
+        assert_eq!(found[0].labels["risk"], kind.id);
         assert_eq!(found[0].description, "All of it is on one node.");
+    }
+}
+
+#[test]
+fn a_critical_finding_is_told_while_it_is_new_and_nothing_else_tells_it() {
+    let found = pushed(CONTROL_PLANE_IN_REACH, Some(at(20)));
+    assert_eq!(names(&found), [("HookwatchCriticalFinding", "warning")]);
+    assert_eq!(found[0].labels["risk"], "control-plane-in-reach");
+    assert_eq!(found[0].labels["webhook"], "w");
+    assert_eq!(
+        pushed(CONTROL_PLANE_IN_REACH, None),
+        [],
+        "it was there when hookwatch began"
+    );
+    let long_ago = at(50).before(NEW);
+    assert_eq!(pushed(CONTROL_PLANE_IN_REACH, Some(long_ago)), []);
+    for kind in KINDS
+        .iter()
+        .filter(|kind| kind.severity != findings::Severity::Critical)
+    {
+        let told = pushed(kind, Some(at(20)));
+        assert!(
+            told.iter().all(|told| told.rule.alert == "HookwatchHookAtRisk"),
+            "{}",
+            kind.id
+        );
     }
 }
 

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::domain::hook::{Hook, Labels, Selector, Target};
+use super::standing::Witnessed;
+use crate::domain::hook::{Hook, HookKind, Labels, Selector, Target};
+use crate::domain::inventory::NodeState;
 use crate::domain::time::Time;
 
 /// Where an object came from.
@@ -20,17 +22,16 @@ pub struct Source {
 pub struct Subject {
     /// The webhook, every default resolved.
     pub hook: Arc<Hook>,
-    /// Its place in `webhooks`, from 0.
-    pub entry: usize,
     /// `None` where it was read from a cluster.
     pub source: Option<Source>,
-    /// `timeoutSeconds` is absent.
-    pub timeout_is_default: bool,
-    /// The configuration has labels or annotations of a controller that fills `caBundle` in, so that an empty one is no
-    /// mistake.
-    pub ca_is_injected: bool,
-    /// When the last certificate of its `caBundle` ends; `None` where it is empty or holds none.
-    pub ca_ends: Option<Time>,
+}
+
+impl Subject {
+    /// The order in which mutating webhooks are asked: by the name of their configuration, then as they are listed.
+    pub fn order(&self) -> (HookKind, Arc<str>, usize) {
+        let id = &self.hook.id;
+        (id.kind, Arc::clone(&id.configuration), self.hook.written.entry)
+    }
 }
 
 /// What makes Pods.
@@ -107,24 +108,11 @@ pub struct Budget {
     pub selector: Selector,
 }
 
-/// A node.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct NodeFacts {
-    /// `topology.kubernetes.io/zone`.
-    pub zone: Option<String>,
-    /// The condition Ready, where it is known.
-    pub ready: Option<bool>,
-    /// It is cordoned, as before a drain.
-    pub cordoned: bool,
-    /// It says that it runs out of memory, disk or process numbers.
-    pub under_pressure: bool,
-}
-
 /// Namespace and name.
 pub type Key = (String, String);
 
 /// All of it.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Estate {
     /// Webhooks, by name of the configuration and place in it: the order in which mutating ones are asked.
     pub subjects: Vec<Subject>,
@@ -137,12 +125,14 @@ pub struct Estate {
     /// PodDisruptionBudgets.
     pub budgets: Vec<Budget>,
     /// Nodes.
-    pub nodes: BTreeMap<String, NodeFacts>,
+    pub nodes: BTreeMap<String, NodeState>,
     /// Read from a cluster, so that what is not there does not exist. Otherwise a usual control plane in kube-system is
     /// assumed.
     pub is_cluster: bool,
     /// When it was read; `None` where time does not matter.
     pub at: Option<Time>,
+    /// What a daemon saw of it.
+    pub witnessed: Witnessed,
 }
 
 impl Estate {

@@ -4,16 +4,23 @@
 //! from a field alone.
 
 mod backends;
+mod command;
 mod fields;
+mod placement;
 mod reach;
 mod trust;
+mod witnessed;
 
-use serde::Serialize;
+use serde::ser::SerializeStruct as _;
+use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use super::estate::{Source, Subject};
 use super::forecast::Auditor;
+use crate::domain::hook::HookId;
+use crate::domain::time::Time;
 
+pub use command::Command;
 pub use reach::forecast_sentence;
 
 /// How bad it is.
@@ -29,6 +36,9 @@ pub enum Severity {
 }
 
 impl Severity {
+    /// All of them, the worst first.
+    pub const ALL: [Self; 3] = [Self::Critical, Self::Warning, Self::Info];
+
     /// The value of `severity` in reports.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -62,6 +72,7 @@ macro_rules! kinds {
 }
 
 kinds! {
+    NODES_GOING: "nodes-going", Critical, "All of its Pods are on nodes that are about to lose them";
     CONTROL_PLANE_IN_REACH: "control-plane-in-reach", Critical, "The control plane stops with this webhook";
     FAIL_OPEN_IN_REACH: "fail-open-in-reach", Critical, "Failures are ignored, and the control plane stops all the same";
     OWN_PODS_IN_REACH: "own-pods-in-reach", Critical, "The webhook keeps its own Pods from coming back";
@@ -90,7 +101,7 @@ kinds! {
     PORT_NOT_OFFERED: "port-not-offered", Critical, "Its Service does not offer the port";
     NO_ENDPOINTS: "no-endpoints", Critical, "Its Service has no ready endpoint";
     ONE_REPLICA: "one-replica", Warning, "It has one Pod";
-    ONE_NODE: "one-node", Critical, "All of its Pods are on one node";
+    ONE_NODE: "one-node", Warning, "All of its Pods are on one node";
     ONE_ZONE: "one-zone", Info, "All of its Pods are in one zone";
     NOT_SPREAD: "not-spread", Warning, "Nothing keeps its Pods apart";
     NO_DISRUPTION_BUDGET: "no-disruption-budget", Info, "A drain may take all of its Pods at once";
@@ -98,6 +109,9 @@ kinds! {
     READINESS_ELSEWHERE: "readiness-elsewhere", Warning, "Its readiness probe looks at another port than the one that serves";
     NO_LIVENESS_PROBE: "no-liveness-probe", Warning, "A Pod of it that hangs is not restarted";
     NO_GRACE: "no-grace", Warning, "Its Pods stop before requests stop coming";
+    TELLS_APART: "tells-canaries-apart", Warning, "It treats hookwatch unlike every other client";
+    SERVED_ENDS: "served-certificate-ends", Critical, "The certificate that it serves ends soon";
+    CLOSE_TO_TIMEOUT: "close-to-timeout", Warning, "Its calls usually take a good part of its timeout";
     UNREADABLE_FIELD: "unreadable-field", Warning, "A field makes no sense";
     UNREADABLE_INPUT: "unreadable-input", Warning, "A document could not be read";
 }
@@ -111,12 +125,30 @@ pub struct Finding {
     pub severity: Severity,
     /// The object: kind, configuration and webhook between slashes.
     pub object: String,
+    /// The webhook, if it is about one.
+    pub hook: Option<HookId>,
     /// Where that came from.
     pub source: Option<Source>,
     /// What would happen, and what to do.
     pub message: String,
     /// The change as a JSON patch of the configuration.
     pub patch: Option<Value>,
+    /// Since when it is so, where that is known.
+    pub since: Option<Time>,
+}
+
+/// As the daemon publishes it.
+impl Serialize for Finding {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut fields = serializer.serialize_struct("Finding", 6)?;
+        fields.serialize_field("id", self.kind.id)?;
+        fields.serialize_field("severity", &self.severity)?;
+        fields.serialize_field("object", &self.place())?;
+        fields.serialize_field("message", &self.message)?;
+        fields.serialize_field("patch", &self.patch)?;
+        fields.serialize_field("since", &self.since)?;
+        fields.end()
+    }
 }
 
 impl Finding {
@@ -126,9 +158,11 @@ impl Finding {
             kind,
             severity: kind.severity,
             object: object(subject),
+            hook: Some(subject.hook.id.clone()),
             source: subject.source.clone(),
             message,
             patch: None,
+            since: None,
         }
     }
 
@@ -165,14 +199,22 @@ pub fn object(subject: &Subject) -> String {
 
 /// All findings, the worst first.
 pub fn audit(auditor: &Auditor<'_>) -> Vec<Finding> {
+    audit_pausing(auditor, &|| {})
+}
+
+/// The same. `pause` is called between any two webhooks.
+pub fn audit_pausing(auditor: &Auditor<'_>, pause: &dyn Fn()) -> Vec<Finding> {
     let mut found = Vec::new();
     for at in 0..auditor.estate.subjects.len() {
+        pause();
         reach::of_one(auditor, at, &mut found);
         fields::of_one(auditor, at, &mut found);
         trust::of_one(auditor, at, &mut found);
         backends::of_one(auditor, at, &mut found);
+        placement::of_one(auditor, at, &mut found);
+        witnessed::of_one(auditor, at, &mut found);
     }
-    reach::of_all(auditor, &mut found);
+    reach::of_all(auditor, pause, &mut found);
     fields::of_all(auditor, &mut found);
     sort(&mut found);
     found

@@ -7,7 +7,7 @@
 mod suffering;
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use super::Function;
 use super::estate::{Estate, Subject, service_key};
 use super::reach::{Reach, Reader, Tenants};
 use super::writes::{Place, WRITES, Write};
-use crate::domain::hook::{Hook, HookId, HookKind, Labels};
+use crate::domain::hook::{Endpoint, Hook, HookId, HookKind, Labels};
 use crate::domain::matching::outcome::Compiler;
 
 /// How the backends of a webhook fail.
@@ -118,6 +118,8 @@ pub struct Auditor<'a> {
     mutators: Vec<usize>,
     /// By subject, the labels of its own Pods.
     pods: Vec<Vec<&'a Labels>>,
+    /// Zones that are known.
+    pub(super) zones: BTreeSet<&'a str>,
     /// Forecasts that were made, by place.
     known: RefCell<BTreeMap<(String, Failure), Forecast>>,
 }
@@ -125,10 +127,16 @@ pub struct Auditor<'a> {
 impl<'a> Auditor<'a> {
     /// Reads an estate.
     pub fn new(estate: &'a Estate) -> Self {
+        Self::pausing(estate, &|| {})
+    }
+
+    /// The same. `pause` is called between any two webhooks.
+    pub fn pausing(estate: &'a Estate, pause: &dyn Fn()) -> Self {
         let (compiler, tenants) = (Compiler::default(), Tenants::of(estate));
         let readers: Vec<Reader> = estate
             .subjects
             .iter()
+            .inspect(|_| pause())
             .map(|subject| Reader::new(subject, &compiler))
             .collect();
         let mut places: BTreeMap<String, Vec<usize>> = BTreeMap::new();
@@ -142,6 +150,7 @@ impl<'a> Auditor<'a> {
         }
         let reaches: Vec<Vec<Reach>> = readers
             .iter()
+            .inspect(|_| pause())
             .map(|reader| {
                 WRITES
                     .iter()
@@ -171,8 +180,14 @@ impl<'a> Auditor<'a> {
             reaches,
             mutators,
             pods,
+            zones: zones(estate),
             known: RefCell::default(),
         }
+    }
+
+    /// The zone that an endpoint is in.
+    pub fn zone<'b>(&'b self, endpoint: &'b Endpoint) -> Option<&'b str> {
+        zone(self.estate, endpoint)
     }
 
     /// The webhook in this place of the estate.
@@ -278,4 +293,19 @@ impl<'a> Auditor<'a> {
         let own = key.as_ref().map(|(namespace, _)| (&**namespace, &*self.pods[of]));
         reader.reach(write, self.estate, &self.tenants, own)
     }
+}
+
+/// By its slice, or by its node.
+fn zone<'a>(estate: &'a Estate, endpoint: &'a Endpoint) -> Option<&'a str> {
+    let node = || estate.nodes.get(endpoint.node.as_deref()?)?.zone.as_deref();
+    endpoint.zone.as_deref().or_else(node)
+}
+
+fn zones(estate: &Estate) -> BTreeSet<&str> {
+    let endpoints = estate.subjects.iter().flat_map(|subject| subject.hook.living());
+    let of_endpoints = endpoints.filter_map(|endpoint| zone(estate, endpoint));
+    let nodes = estate.nodes.values();
+    of_endpoints
+        .chain(nodes.filter_map(|node| node.zone.as_deref()))
+        .collect()
 }

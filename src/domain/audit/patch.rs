@@ -134,7 +134,7 @@ fn by_condition(subject: &Subject, own: Option<String>) -> Scoping {
 }
 
 fn patch(subject: &Subject, field: &str, value: &Value) -> Value {
-    let path = format!("/webhooks/{}", subject.entry);
+    let path = format!("/webhooks/{}", subject.hook.written.entry);
     json!([
         {"op": "test", "path": format!("{path}/name"), "value": &*subject.hook.id.webhook},
         {"op": "add", "path": format!("{path}/{field}"), "value": value},

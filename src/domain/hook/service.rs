@@ -69,6 +69,9 @@ pub struct Endpoint {
     pub terminating: bool,
     /// The node it runs on, when the slice says so.
     pub node: Option<String>,
+    /// The zone of that node, when the slice says so.
+    #[serde(default)]
+    pub zone: Option<String>,
     /// The Pod behind it, as `namespace/name`, when the slice says so.
     pub pod: Option<String>,
 }

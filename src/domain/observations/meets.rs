@@ -458,6 +458,7 @@ mod tests {
             match_conditions: Vec::new(),
             dry_run_safe: true,
             reinvoked: false,
+            written: crate::domain::hook::Written::default(),
             review_versions: Vec::new(),
             probe_level: None,
             added: Added::default(),

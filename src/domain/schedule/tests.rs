@@ -59,6 +59,7 @@ fn hook(name: usize, service: usize, path: &str, endpoints: std::ops::Range<usiz
         serving: true,
         terminating: false,
         node: None,
+        zone: None,
         pod: None,
     });
     Hook {
@@ -86,6 +87,7 @@ fn hook(name: usize, service: usize, path: &str, endpoints: std::ops::Range<usiz
         match_conditions: Vec::new(),
         dry_run_safe: true,
         reinvoked: false,
+        written: crate::domain::hook::Written::default(),
         review_versions: Vec::new(),
         probe_level: None,
         added: Added::default(),

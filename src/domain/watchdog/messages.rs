@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::domain::announcement::Announcement;
+use crate::domain::audit::Finding;
+use crate::domain::audit::standing::{Audited, Request};
 use crate::domain::breaker::{HookStanding, Judged};
 use crate::domain::canary::{CanaryOverdue, CanaryReport};
 use crate::domain::fence::{Breaker, Proof};
@@ -52,6 +54,9 @@ pub enum Event {
     ApiServers(Result<(), String>),
     /// Where this daemon stands among its replicas.
     Replica(ReplicaReport),
+    /// What an audit found that was asked for. It is no observation, and not recorded: it follows from what is.
+    #[serde(skip)]
+    Audited(Box<Audited>),
     /// hookwatch stood still until now: what was silent meanwhile may not have been.
     Resumed,
     /// Time has passed.
@@ -69,6 +74,8 @@ pub enum Effect {
     Announce(Box<Announcement>),
     /// Where to look more closely; replaces the wish before it.
     Attend(Attention),
+    /// To be audited, beside everything else.
+    Audit(Box<Request>),
 }
 
 /// Where to look more closely than usual.
@@ -101,6 +108,8 @@ pub enum Change {
         /// How it is now.
         health: InventoryHealth,
     },
+    /// Something critical was found that was not there before.
+    Finding(Box<Finding>),
     /// What may be done about a culprit changed.
     Breaker(Breaker),
     /// The list of API-server replicas can be read again, or cannot be any more.

@@ -1,6 +1,7 @@
 //! Incidents as lists of events.
 
 mod acting;
+mod auditing;
 mod costs;
 mod dead;
 mod endpoints;
@@ -21,6 +22,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::domain::announcement::Announcement;
+use crate::domain::audit::standing::Request;
 use crate::domain::breaker::Judged;
 use crate::domain::canary::{CanaryOutcome, CanaryOverdue, CanaryReport, CanaryTarget};
 use crate::domain::hook::{
@@ -44,6 +46,7 @@ struct Incident {
     told: Vec<Change>,
     attention: Attention,
     announced: Vec<Announcement>,
+    asked: Vec<Request>,
     counters: Snapshot,
 }
 
@@ -56,6 +59,7 @@ impl Incident {
             told: Vec::new(),
             attention: Attention::default(),
             announced: Vec::new(),
+            asked: Vec::new(),
             counters: Snapshot {
                 process_start: Some(1.0),
                 ..Snapshot::default()
@@ -79,6 +83,7 @@ impl Incident {
                 Effect::Tell(change) => self.told.push(change),
                 Effect::Attend(attention) => self.attention = attention,
                 Effect::Announce(said) => self.announced.push(*said),
+                Effect::Audit(request) => self.asked.push(*request),
             }
         }
     }
@@ -261,6 +266,7 @@ fn hook(webhook: &str, endpoints: u8) -> Hook {
         serving: true,
         terminating: false,
         node: None,
+        zone: None,
         pod: None,
     };
     Hook {
@@ -294,6 +300,7 @@ fn hook(webhook: &str, endpoints: u8) -> Hook {
         match_conditions: Vec::new(),
         dry_run_safe: true,
         reinvoked: false,
+        written: crate::domain::hook::Written::default(),
         review_versions: vec!["v1".into()],
         probe_level: None,
         added: Added::default(),

@@ -2,9 +2,7 @@
 
 use serde_json::Value;
 
-use crate::domain::audit::estate::{
-    Budget, Check, Container, Key, NodeFacts, ServiceFacts, Spread, Workload,
-};
+use crate::domain::audit::estate::{Budget, Check, Container, Key, ServiceFacts, Spread, Workload};
 use crate::domain::hook::{Labels, Selector, SelectorOperator, SelectorRequirement};
 
 /// The text of a field; empty where there is none.
@@ -132,23 +130,5 @@ pub(super) fn budget(namespace: String, spec: &Value) -> Budget {
             match_labels: labels_of(&selector["matchLabels"]),
             expressions: expressions.collect(),
         },
-    }
-}
-
-pub(super) fn node(value: &Value) -> NodeFacts {
-    let conditions = items(&value["status"]["conditions"]);
-    let status = |of: &str| {
-        let mut known = conditions.iter();
-        let known = known.find(|condition| text(&condition["type"]) == of);
-        known.map(|condition| text(&condition["status"]))
-    };
-    let labels = &value["metadata"]["labels"];
-    NodeFacts {
-        zone: labels["topology.kubernetes.io/zone"].as_str().map(str::to_owned),
-        ready: status("Ready").map(|status| status == "True"),
-        cordoned: value["spec"]["unschedulable"].as_bool().unwrap_or_default(),
-        under_pressure: ["MemoryPressure", "DiskPressure", "PIDPressure"]
-            .into_iter()
-            .any(|of| status(of) == Some("True")),
     }
 }

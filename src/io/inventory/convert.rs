@@ -16,11 +16,12 @@ use rustls::pki_types::pem::PemObject;
 use crate::domain::fence::PROOF;
 use crate::domain::hook::{
     Added, FailurePolicy, Hook, HookId, HookKind, MatchCondition, MatchPolicy, Rule, SPARE_ANNOTATION, Scope,
-    Selector, SelectorOperator, SelectorRequirement, ServiceState, ServiceTarget, Target,
+    Selector, SelectorOperator, SelectorRequirement, ServiceState, ServiceTarget, Target, Written,
 };
 use crate::domain::probe::ProbeLevel;
 use crate::domain::time::Time;
 
+pub(in crate::io) mod node;
 pub(super) mod others;
 pub(in crate::io) mod service;
 mod url;
@@ -31,6 +32,14 @@ pub const PROBE_ANNOTATION: &str = "hookwatch.dev/probe";
 const TIMEOUT_SECONDS: std::ops::RangeInclusive<i32> = 1..=30;
 /// `clientConfig.service.port` when absent.
 const DEFAULT_SERVICE_PORT: i32 = 443;
+
+/// Keys of annotations whose controllers fill `caBundle` in.
+const INJECTORS: [&str; 4] = [
+    "cert-manager.io/inject-ca-from",
+    "cert-manager.io/inject-ca-from-secret",
+    "cert-manager.io/inject-apiserver-ca",
+    "service.beta.openshift.io/inject-cabundle",
+];
 
 /// The hooks of a ValidatingWebhookConfiguration.
 pub fn validating(configuration: ValidatingWebhookConfiguration) -> Vec<Hook> {
@@ -133,15 +142,16 @@ fn hooks(kind: HookKind, metadata: &ObjectMeta, entries: Vec<Entry>) -> Vec<Hook
     let is_proof = metadata.name.as_deref() == Some(PROOF);
     entries
         .into_iter()
-        .filter(|entry| !(is_proof && entry.rules.is_empty()))
-        .map(|entry| hook(kind, metadata, entry, probe.as_ref()))
+        .enumerate()
+        .filter(|(_, entry)| !(is_proof && entry.rules.is_empty()))
+        .map(|(at, entry)| hook(kind, metadata, (at, entry), probe.as_ref()))
         .collect()
 }
 
 fn hook(
     kind: HookKind,
     metadata: &ObjectMeta,
-    entry: Entry,
+    (at, entry): (usize, Entry),
     probe: Option<&Result<ProbeLevel, String>>,
 ) -> Hook {
     let id = HookId::new(kind, metadata.name.as_deref().unwrap_or_default(), &entry.name);
@@ -199,6 +209,12 @@ fn hook(
             .collect(),
         dry_run_safe: matches!(entry.side_effects.as_str(), "None" | "NoneOnDryRun"),
         reinvoked: entry.reinvoked,
+        written: Written {
+            entry: at,
+            timeout_is_default: entry.timeout_seconds.is_none(),
+            ca_is_injected: is_injected(metadata),
+            ca_ends: ca_ends(ca_bundle),
+        },
         review_versions: entry.review_versions,
         probe_level,
         added,
@@ -230,6 +246,23 @@ impl Problems {
     pub(super) fn into_sentences(self) -> Vec<String> {
         self.sentences
     }
+}
+
+/// Whether a controller fills `caBundle` in.
+fn is_injected(metadata: &ObjectMeta) -> bool {
+    let annotations = metadata.annotations.as_ref();
+    annotations.is_some_and(|known| INJECTORS.iter().any(|key| known.contains_key(*key)))
+}
+
+/// When the last certificate of a bundle ends.
+fn ca_ends(bundle: &[u8]) -> Option<Time> {
+    let certificates = CertificateDer::pem_slice_iter(bundle).filter_map(Result::ok);
+    let ends = certificates.filter_map(|der| {
+        let (_, certificate) = x509_parser::parse_x509_certificate(&der).ok()?;
+        let seconds = u64::try_from(certificate.validity().not_after.timestamp()).ok()?;
+        Some(Time::from_unix_millis(seconds.saturating_mul(1_000)))
+    });
+    ends.max()
 }
 
 /// Whether Go would find a certificate: blocks of other kinds and unreadable ones are skipped, as it does.

@@ -22,7 +22,6 @@ use super::lean::Lean;
 use crate::domain::canary::bounded;
 use crate::domain::hook::{Hook, Labels};
 use crate::domain::inventory::{NodeState, Problem};
-use crate::domain::time::Time;
 
 /// A kind that is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -41,7 +40,7 @@ pub enum WatchedKind {
     Definitions,
     /// APIServices that another server answers for.
     Registrations,
-    /// The condition `Ready` of a node that has all endpoints of a hook.
+    /// Nodes of which a few have all endpoints of a hook.
     Nodes,
 }
 
@@ -192,7 +191,7 @@ pub(super) fn parse(
             let labels = value["metadata"]["labels"].take();
             typed::<Option<Labels>>(labels).map(|it| Some(Object::Namespace(it.unwrap_or_default())))
         }
-        WatchedKind::Nodes => Ok(Some(Object::Node(readiness(&value)))),
+        WatchedKind::Nodes => Ok(Some(Object::Node(convert::node::state(&value)))),
     };
     let object = read.unwrap_or_else(|why| {
         let (namespace, name) = &key;
@@ -203,23 +202,6 @@ pub(super) fn parse(
         }))
     });
     (key, version, object)
-}
-
-/// The condition `Ready` of a Node. Its heartbeats are left out, or each would look like a change.
-fn readiness(node: &Value) -> NodeState {
-    let conditions = node["status"]["conditions"].as_array();
-    let ready = conditions
-        .into_iter()
-        .flatten()
-        .find(|condition| condition["type"] == "Ready");
-    let since = ready.and_then(|ready| ready["lastTransitionTime"].as_str());
-    let since = since.and_then(|text| text.parse::<jiff::Timestamp>().ok());
-    NodeState {
-        ready: ready.map(|ready| ready["status"] == "True"),
-        since: since
-            .and_then(|since| u64::try_from(since.as_millisecond()).ok())
-            .map(Time::from_unix_millis),
-    }
 }
 
 fn typed<T: DeserializeOwned>(value: Value) -> Result<T, String> {

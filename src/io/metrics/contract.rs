@@ -7,6 +7,9 @@ use super::alertmanager::Dropped;
 use super::breaker::{ACTIONS, OUTCOMES, STATES};
 use super::hooks::{MAX_HOOKS, MAX_OUTCOMES, OTHER};
 use super::make::SECONDS;
+use crate::domain::audit::Severity;
+use crate::domain::audit::findings;
+use crate::domain::audit::standing::MAX_FINDINGS;
 use crate::domain::breaker::{HeldBack, Rung};
 use crate::domain::canary::{CanaryTarget, MAX_FURTHER};
 use crate::domain::fence::AutoBreak;
@@ -14,7 +17,6 @@ use crate::domain::hook::HookKind;
 use crate::domain::leadership::{Place, Role};
 use crate::domain::probe::{Connection, Phase};
 use crate::domain::readiness::MAX_FAILING;
-use crate::domain::risk::RiskKind;
 use crate::domain::snapshot::ScrapeFailureReason;
 use crate::domain::verdict::{Cause, Effect, Health, NotAHook, Writes};
 use crate::io::alertmanager::{MAX_ALERTMANAGERS, PushError};
@@ -97,6 +99,10 @@ impl Declared {
 
     /// How many series there are of it at most; `None` when a label has no bound.
     pub fn most_series(&self) -> Option<usize> {
+        if self.name == "hookwatch_hook_risk" {
+            // All of them together are bounded.
+            return Some(MAX_FINDINGS);
+        }
         let combinations = match self.is_per_hook() {
             // Beyond the bound hooks are counted together, by kind.
             true if self.kind == "counter" => {
@@ -165,7 +171,9 @@ fn bound(metric: &str, label: &str) -> Option<Bound> {
         (_, "action") => ACTIONS.to_vec(),
         (_, "rung") => Rung::ALL.map(Rung::as_str).to_vec(),
         (_, "state") => Writes::ALL.map(Writes::as_str).to_vec(),
-        (_, "risk") => RiskKind::ALL.map(RiskKind::as_str).to_vec(),
+        (_, "risk") => findings::KINDS.iter().map(|kind| kind.id).collect(),
+        ("hook_risk", "severity") => vec!["critical", "warning"],
+        (_, "severity") => Severity::ALL.map(Severity::as_str).to_vec(),
         (_, "alertmanager") => {
             return Some(Bound::AtMost(
                 MAX_ALERTMANAGERS,

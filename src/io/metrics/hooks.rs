@@ -9,6 +9,8 @@ use std::sync::Mutex;
 use prometheus::{CounterVec, Gauge, GaugeVec, HistogramVec, IntCounterVec};
 
 use super::{CertificateEnd, Maker};
+use crate::domain::audit::Severity;
+use crate::domain::audit::standing::Findings;
 use crate::domain::hook::HookId;
 use crate::domain::inventory::Inventory;
 use crate::domain::probe::{Connection, Phase, ProbeReport};
@@ -40,6 +42,7 @@ pub(super) struct HookMetrics {
     excess_share: GaugeVec,
     backends: GaugeVec,
     risk: GaugeVec,
+    findings: GaugeVec,
     certificate_not_after: GaugeVec,
     probes: IntCounterVec,
     probe_seconds: CounterVec,
@@ -84,8 +87,13 @@ impl HookMetrics {
             )?,
             risk: make.gauges(
                 "hook_risk",
-                "1 for what is not wrong with a hook yet and may become so; no series without a risk.",
-                &hook_and("risk"),
+                "1 for each critical finding or warning of the audit about a hook; of many, the worst have series.",
+                &["kind", "configuration", "webhook", "risk", "severity"],
+            )?,
+            findings: make.gauges(
+                "findings",
+                "Findings of the last audit by severity; no series before the first.",
+                &["severity"],
             )?,
             certificate_not_after: make.gauges(
                 "certificate_not_after_timestamp_seconds",
@@ -181,7 +189,7 @@ impl HookMetrics {
     }
 
     /// Gauges whose series come and go.
-    pub(super) fn vectors(&self) -> [&GaugeVec; 7] {
+    pub(super) fn vectors(&self) -> [&GaugeVec; 8] {
         [
             &self.health,
             &self.cause,
@@ -189,6 +197,7 @@ impl HookMetrics {
             &self.excess_share,
             &self.backends,
             &self.risk,
+            &self.findings,
             &self.certificate_not_after,
         ]
     }
@@ -205,6 +214,32 @@ impl HookMetrics {
         self.left_out.set(hooks.len().saturating_sub(MAX_HOOKS) as f64);
         for verdict in hooks.iter().take(MAX_HOOKS) {
             self.fill_hook(verdict);
+        }
+        self.fill_findings(&assessment.audit);
+    }
+
+    /// What the last audit found; what is only worth knowing is counted and has no series of its own.
+    fn fill_findings(&self, audit: &Findings) {
+        if audit.at.is_none() {
+            return;
+        }
+        for severity in Severity::ALL {
+            self.findings
+                .with_label_values(&[severity.as_str()])
+                .set(audit.count(severity) as f64);
+        }
+        let told = audit.findings.iter();
+        for finding in told.filter(|finding| finding.severity >= Severity::Warning) {
+            let Some(id) = &finding.hook else { continue };
+            let [kind, configuration, webhook] = labels(id);
+            let values = [
+                kind,
+                configuration,
+                webhook,
+                finding.kind.id,
+                finding.severity.as_str(),
+            ];
+            self.risk.with_label_values(&values).set(1.0);
         }
     }
 
@@ -235,9 +270,6 @@ impl HookMetrics {
         }
         for backend in &verdict.backends {
             self.backends.with_label_values(&with(backend.state)).inc();
-        }
-        for risk in &verdict.risks {
-            self.risk.with_label_values(&with(risk.kind.as_str())).set(1.0);
         }
     }
 

@@ -9,9 +9,10 @@ use super::breaker;
 use super::past::{self, Cell, Mark, Shown};
 use super::text::{Foreign, clock, within};
 use super::timeline::{called, tone};
+use crate::domain::audit::{Finding, Severity};
 use crate::domain::breaker::HookStanding;
 use crate::domain::hook::Backend;
-use crate::domain::verdict::{BackendView, Bypass, Effect, Health, Verdict};
+use crate::domain::verdict::{Assessment, BackendView, Bypass, Effect, Health, Verdict};
 
 /// With no more hooks than this every one is shown in full.
 pub(super) const ALL_IN_FULL: usize = 30;
@@ -42,12 +43,8 @@ pub(super) fn in_full(hooks: &[Verdict]) -> &[Verdict] {
 }
 
 /// The whole table, with so many bytes for the list of those that are well.
-pub(super) fn table(
-    hooks: &[Verdict],
-    standings: &[HookStanding],
-    past: &Shown,
-    room: impl Fn(usize) -> usize,
-) -> Markup {
+pub(super) fn table(assessment: &Assessment, past: &Shown, room: impl Fn(usize) -> usize) -> Markup {
+    let (hooks, standings) = (&*assessment.hooks, &assessment.breaker.hooks);
     let first = in_full(hooks);
     let stands: BTreeMap<u64, &HookStanding> = standings
         .iter()
@@ -59,6 +56,13 @@ pub(super) fn table(
             )
         })
         .collect();
+    let mut found: BTreeMap<u64, Vec<&Finding>> = BTreeMap::new();
+    for finding in &assessment.audit.findings {
+        if let Some(id) = &finding.hook {
+            let anchor = past::anchor_of(id.kind, &id.configuration, &id.webhook);
+            found.entry(anchor).or_default().push(finding);
+        }
+    }
     let mut history: BTreeMap<u64, Vec<&Mark>> = BTreeMap::new();
     for mark in &past.marks {
         if let Some(hook) = &mark.hook {
@@ -77,6 +81,7 @@ pub(super) fn table(
         let of = Of {
             happened: history.get(&anchor).map_or(&[], Vec::as_slice),
             stands: stands.get(&anchor).copied(),
+            found: found.get(&anchor).map_or(&[], Vec::as_slice),
         };
         row(verdict, past, &of, opened)
     });
@@ -137,6 +142,7 @@ pub(super) fn id(anchor: u64) -> String {
 struct Of<'a> {
     happened: &'a [&'a Mark],
     stands: Option<&'a HookStanding>,
+    found: &'a [&'a Finding],
 }
 
 impl Of<'_> {
@@ -185,20 +191,21 @@ fn row(verdict: &Verdict, past: &Shown, of: &Of<'_>, open: bool) -> Markup {
                 span.n.since { @if let Some(since) = verdict.since { (clock(since)) } }
             }
             div.body {
-                (evidence(verdict)) (standing(breaker.as_deref(), of.stands)) (backends(verdict, tracks))
+                (evidence(verdict, of.found)) (standing(breaker.as_deref(), of.stands)) (backends(verdict, tracks))
                 (canaries(verdict)) (history(of.happened))
             }
         }
     }
 }
 
-fn evidence(verdict: &Verdict) -> Markup {
+fn evidence(verdict: &Verdict, found: &[&Finding]) -> Markup {
     let (evidence, more) = within(LIST, &verdict.evidence, |said| html! { li { (Foreign(said)) } });
-    let (risks, _) = within(
-        LIST / 2,
-        &verdict.risks,
-        |risk| html! { li.risk { "risk: " (Foreign(&risk.text)) } },
-    );
+    let told = found
+        .iter()
+        .filter(|finding| finding.severity >= Severity::Warning);
+    let (risks, _) = within(LIST / 2, told, |finding| {
+        html! { li.risk { (finding.severity.as_str()) ": " (finding.kind.title) ". " (Foreign(&finding.message)) } }
+    });
     html! {
         p { (Foreign(&verdict.summary)) }
         @if verdict.cause.is_some() {
@@ -208,9 +215,13 @@ fn evidence(verdict: &Verdict) -> Markup {
                 ", rule " (verdict.rule) "."
             }
         }
-        @if !verdict.evidence.is_empty() || !verdict.risks.is_empty() {
+        @if !verdict.evidence.is_empty() {
             h3 { "Evidence" }
-            ul { (evidence) (risks) @if more > 0 { li.quiet { "and " (more) " more in the API" } } }
+            ul { (evidence) @if more > 0 { li.quiet { "and " (more) " more in the API" } } }
+        }
+        @if !risks.0.is_empty() {
+            h3 { "What to change" }
+            ul { (risks) }
         }
         @if let Some(advice) = verdict.advice { p.next { b { "Next: " } (advice) } }
     }

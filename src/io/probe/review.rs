@@ -228,6 +228,7 @@ mod tests {
             match_conditions: Vec::new(),
             dry_run_safe: true,
             reinvoked: false,
+            written: crate::domain::hook::Written::default(),
             review_versions: vec!["v1".to_owned(), "v1beta1".to_owned()],
             probe_level: None,
             added: crate::domain::hook::Added::default(),

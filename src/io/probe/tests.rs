@@ -68,6 +68,7 @@ fn hook(ca_bundle: &str) -> Hook {
         match_conditions: Vec::new(),
         dry_run_safe: true,
         reinvoked: false,
+        written: crate::domain::hook::Written::default(),
         review_versions: vec!["v1".to_owned()],
         probe_level: None,
         added: Added::default(),

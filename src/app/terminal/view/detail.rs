@@ -57,11 +57,20 @@ pub fn evidence(seen: &Seen, hook: Option<&Hook>, wide: usize) -> Vec<Line> {
             .iter()
             .for_each(|said| say(said.as_str(), "  - ", Tone::Plain));
     }
-    if !hook.risks.is_empty() {
-        say("risks", "", Tone::Quiet);
-        hook.risks
-            .iter()
-            .for_each(|said| say(said.as_str(), "  - ", Tone::Warning));
+    for (number, found) in seen.found(hook).enumerate() {
+        if number == 0 {
+            say("what to change", "", Tone::Quiet);
+        }
+        let tone = match found.severity.as_str() {
+            "critical" => Tone::Bad,
+            "warning" => Tone::Warning,
+            _ => Tone::Plain,
+        };
+        say(
+            &format!("{} {}: {}", found.severity, found.id, found.message),
+            "  - ",
+            tone,
+        );
     }
     if let Some(standing) = seen.standing(hook) {
         say("breaker", "", Tone::Quiet);

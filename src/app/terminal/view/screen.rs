@@ -173,6 +173,9 @@ fn about(canvas: &mut Canvas<'_>, known: &Known, seen: &Seen, tall: u16) {
     if tall >= 18 && wide >= NARROW {
         canvas.line(&[("breaker ", Tone::Quiet), (&breaker(seen), Tone::Plain)]);
         canvas.line(&[("leader  ", Tone::Quiet), (&seen.leader(), Tone::Plain)]);
+        if let Some((said, tone)) = audit(seen) {
+            canvas.line(&[("audit   ", Tone::Quiet), (&said, tone)]);
+        }
     }
 }
 
@@ -190,6 +193,22 @@ fn breaker(seen: &Seen) -> String {
         said.push_str(&format!("; and {} more", breaker.hooks.len() - 1));
     }
     said
+}
+
+/// How much the audit found, and the worst of it.
+fn audit(seen: &Seen) -> Option<(String, Tone)> {
+    let audit = &seen.audit;
+    let first = audit.findings.first()?;
+    let tone = if audit.critical > 0 {
+        Tone::Bad
+    } else {
+        Tone::Plain
+    };
+    let said = format!(
+        "{} critical, {} warning, {} info; {}: {}",
+        audit.critical, audit.warning, audit.info, first.id, first.object
+    );
+    Some((said, tone))
 }
 
 /// A sentence in so many lines at most, with a mark where it was longer.

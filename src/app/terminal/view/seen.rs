@@ -29,6 +29,9 @@ pub struct Seen {
     /// The daemon among its replicas; `None` where there is no election.
     #[serde(default)]
     pub replica: Option<Replica>,
+    /// What the last audit found.
+    #[serde(default)]
+    pub audit: Audit,
     /// Objects that could not be made sense of.
     #[serde(default)]
     pub problems: Vec<Problem>,
@@ -121,12 +124,50 @@ pub struct Hook {
     pub evidence: Vec<Text>,
     /// What to do next.
     pub advice: Option<Text>,
-    /// What may become wrong.
-    #[serde(default)]
-    pub risks: Vec<Text>,
     /// The addresses behind it.
     #[serde(default)]
     pub backends: Vec<Backend>,
+}
+
+/// What the last audit found.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[serde(default)]
+pub struct Audit {
+    /// How many findings are critical.
+    pub critical: usize,
+    /// How many are warnings.
+    pub warning: usize,
+    /// How many are worth knowing.
+    pub info: usize,
+    /// The worst of them, in order.
+    pub findings: Vec<Found>,
+}
+
+/// One finding.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct Found {
+    /// Its stable name.
+    pub id: Text,
+    /// `critical`, `warning` or `info`.
+    pub severity: Text,
+    /// Kind, configuration and webhook between slashes.
+    pub object: Text,
+    /// What would happen, and what to do.
+    #[serde(default)]
+    pub message: Text,
+}
+
+impl Seen {
+    /// What the audit found of a hook, the worst first.
+    pub fn found<'a>(&'a self, hook: &Hook) -> impl Iterator<Item = &'a Found> {
+        let configuration = hook.configuration.as_ref().map_or("", |name| name.as_str());
+        let object = format!(
+            "{}WebhookConfiguration/{configuration}/{}",
+            hook.kind, hook.webhook
+        );
+        let all = self.audit.findings.iter();
+        all.filter(move |found| found.object.as_str() == object)
+    }
 }
 
 /// One address behind a hook.

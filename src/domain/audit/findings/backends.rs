@@ -1,10 +1,8 @@
 //! Findings about what stands behind a webhook: its Service and its Pods.
 
-use std::collections::BTreeSet;
-
 use super::{
     Finding, NO_DISRUPTION_BUDGET, NO_ENDPOINTS, NO_GRACE, NO_LIVENESS_PROBE, NO_READINESS_PROBE, NOT_SPREAD,
-    ONE_NODE, ONE_REPLICA, ONE_ZONE, PORT_NOT_OFFERED, READINESS_ELSEWHERE, SERVICE_MISSING, Severity,
+    ONE_REPLICA, PORT_NOT_OFFERED, READINESS_ELSEWHERE, SERVICE_MISSING, Severity,
 };
 use crate::domain::audit::estate::{Check, Container, Estate, Subject, Workload};
 use crate::domain::audit::forecast::Auditor;
@@ -21,11 +19,10 @@ pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>)
     for workload in estate.workloads(&subject.hook) {
         of_workload(subject, workload, estate, found);
     }
-    placement(subject, estate, found);
 }
 
 /// What it costs where calls fail now.
-fn fails(subject: &Subject) -> &'static str {
+pub(super) fn fails(subject: &Subject) -> &'static str {
     match subject.hook.failure_policy {
         FailurePolicy::Fail => "every request that matches is refused",
         FailurePolicy::Ignore => "every request that matches passes it by",
@@ -213,78 +210,4 @@ fn is_same(container: &Container, one: &str, other: &str) -> bool {
     let resolved =
         |port: &str| number(container, port).map_or_else(|| port.to_owned(), |number| number.to_string());
     resolved(one) == resolved(other)
-}
-
-/// Where its Pods are, in a cluster.
-fn placement(subject: &Subject, estate: &Estate, found: &mut Vec<Finding>) {
-    let Target::Service(target) = &subject.hook.target else {
-        return;
-    };
-    let ServiceState::Found { endpoints, .. } = &target.service else {
-        return;
-    };
-    let ready: Vec<_> = endpoints.iter().filter(|endpoint| endpoint.ready).collect();
-    let nodes: Option<BTreeSet<&str>> = ready.iter().map(|endpoint| endpoint.node.as_deref()).collect();
-    let Some(nodes) = nodes.filter(|nodes| !nodes.is_empty()) else {
-        return;
-    };
-    if let (1, Some(node)) = (nodes.len(), nodes.first()) {
-        let facts = estate.nodes.get(*node);
-        let trouble = facts.and_then(|facts| {
-            let is_bad = [
-                (facts.ready == Some(false), "is NotReady"),
-                (
-                    facts.under_pressure,
-                    "runs out of memory, disk or process numbers",
-                ),
-                (facts.cordoned, "is cordoned, as before a drain"),
-            ];
-            is_bad.into_iter().find(|(bad, _)| *bad).map(|(_, what)| what)
-        });
-        let message = match trouble {
-            Some(trouble) => format!(
-                "All {} ready endpoints are on node {node}, which {trouble}: the webhook goes with it.",
-                ready.len()
-            ),
-            None => format!(
-                "All {} ready endpoints are on node {node}: the webhook goes with it. Spread its Pods.",
-                ready.len()
-            ),
-        };
-        let finding = Finding::of(ONE_NODE, subject, message);
-        found.push(if trouble.is_some() {
-            finding
-        } else {
-            finding.at_most(Severity::Warning)
-        });
-        return;
-    }
-    in_one_zone(subject, estate, &nodes, ready.len(), found);
-}
-
-/// All in one zone, where there are others.
-fn in_one_zone(
-    subject: &Subject,
-    estate: &Estate,
-    nodes: &BTreeSet<&str>,
-    ready: usize,
-    found: &mut Vec<Finding>,
-) {
-    let zones: Option<BTreeSet<&str>> = nodes
-        .iter()
-        .map(|node| estate.nodes.get(*node).and_then(|facts| facts.zone.as_deref()))
-        .collect();
-    let all: BTreeSet<&str> = estate
-        .nodes
-        .values()
-        .filter_map(|facts| facts.zone.as_deref())
-        .collect();
-    if let Some(zones) = zones.filter(|zones| zones.len() == 1 && all.len() > 1) {
-        let zone = zones.first().copied().unwrap_or_default();
-        let message = format!(
-            "All {} ready endpoints are in zone {zone}: the webhook goes with it.",
-            ready
-        );
-        found.push(Finding::of(ONE_ZONE, subject, message));
-    }
 }

@@ -150,9 +150,15 @@ pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>)
     for problem in &hook.problems {
         let problem = problem.strip_prefix(&prefix).unwrap_or(problem);
         // Those with a name of their own.
-        let named = ["caBundle", "clientConfig", "rules is empty"]
-            .iter()
-            .any(|start| problem.starts_with(start));
+        let named = [
+            "caBundle",
+            "clientConfig",
+            "rules is empty",
+            "Service ",
+            "its Service ",
+        ]
+        .iter()
+        .any(|start| problem.starts_with(start));
         if !named {
             found.push(Finding::of(UNREADABLE_FIELD, subject, format!("{problem}.")));
         }
@@ -216,7 +222,7 @@ fn timeouts(subject: &Subject, estate: &Estate, found: &mut Vec<Finding>) {
         let patch = of_field(subject, "timeoutSeconds", &json!(LONG));
         found.push(Finding::of(LONG_TIMEOUT, subject, message).with(Some(patch)));
     }
-    if subject.timeout_is_default {
+    if subject.hook.written.timeout_is_default {
         let message = "timeoutSeconds is absent, so it is 10. Say how long a request may wait.".to_owned();
         found.push(Finding::of(TIMEOUT_NOT_SET, subject, message));
     }

@@ -140,13 +140,13 @@ fn blocked_nodes(hook: &Hook) -> Vec<&'static str> {
 }
 
 /// Several webhooks together.
-pub(super) fn of_all(auditor: &Auditor<'_>, found: &mut Vec<Finding>) {
-    loops(auditor, found);
-    together(auditor, found);
+pub(super) fn of_all(auditor: &Auditor<'_>, pause: &dyn Fn(), found: &mut Vec<Finding>) {
+    loops(auditor, pause, found);
+    together(auditor, pause, found);
 }
 
 /// Webhooks whose Pods cannot come back without each other. Those of one Service are one.
-fn loops(auditor: &Auditor<'_>, found: &mut Vec<Finding>) {
+fn loops(auditor: &Auditor<'_>, pause: &dyn Fn(), found: &mut Vec<Finding>) {
     let creation = WRITES
         .iter()
         .find(|write| write.place == Place::Own && write.what == Function::OwnPods);
@@ -161,7 +161,8 @@ fn loops(auditor: &Auditor<'_>, found: &mut Vec<Finding>) {
         .collect();
     // What the Pods of each place need, by the first webhook of that place.
     let needs = |of: usize| -> BTreeSet<usize> {
-        let needed = others.iter().filter(|at| first_of(**at) != Some(of));
+        let needed = others.iter().inspect(|_| pause());
+        let needed = needed.filter(|at| first_of(**at) != Some(of));
         let needed = needed.filter(|at| auditor.reaches_pods_of(**at, creation, of) == Reach::Yes);
         needed.filter_map(|at| first_of(*at)).collect()
     };
@@ -197,7 +198,7 @@ fn places(estate: &Estate) -> BTreeMap<(String, String), usize> {
 }
 
 /// What all of them cost together, where none alone costs that much.
-fn together(auditor: &Auditor<'_>, found: &mut Vec<Finding>) {
+fn together(auditor: &Auditor<'_>, pause: &dyn Fn(), found: &mut Vec<Finding>) {
     let subjects = &auditor.estate.subjects;
     let ignored: Vec<usize> = (0..subjects.len())
         .filter(|at| subjects[*at].hook.failure_policy == FailurePolicy::Ignore)
@@ -207,6 +208,7 @@ fn together(auditor: &Auditor<'_>, found: &mut Vec<Finding>) {
     };
     let alone: BTreeSet<Function> = ignored
         .iter()
+        .inspect(|_| pause())
         .flat_map(|at| auditor.forecast(*at, Failure::Hang).casualties)
         .map(|casualty| casualty.what)
         .collect();

@@ -26,21 +26,24 @@ pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>)
             "Its caBundle holds no PEM certificate, so every call fails until one is there.".to_owned(),
         );
         // Some ship a placeholder that a controller replaces.
-        let filled = subject.ca_is_injected || !auditor.estate.is_cluster;
+        let filled = subject.hook.written.ca_is_injected || !auditor.estate.is_cluster;
         found.push(if filled {
             finding.at_most(Severity::Info)
         } else {
             finding
         });
     }
-    if hook.ca_bundle.is_empty() && matches!(hook.target, Target::Service(_)) && !subject.ca_is_injected {
+    if hook.ca_bundle.is_empty()
+        && matches!(hook.target, Target::Service(_))
+        && !subject.hook.written.ca_is_injected
+    {
         let message = "It has no caBundle: the API server trusts the system's roots, which know no Service. Unless something fills it in, \
                        every call fails."
             .to_owned();
         let finding = Finding::of(CA_EMPTY, subject, message);
         found.push(finding);
     }
-    if let (Some(ends), Some(now)) = (subject.ca_ends, auditor.estate.at) {
+    if let (Some(ends), Some(now)) = (subject.hook.written.ca_ends, auditor.estate.at) {
         let left = ends.since(now);
         let finding = |message| Finding::of(CA_ENDS, subject, message);
         if ends <= now {

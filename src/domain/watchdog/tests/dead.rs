@@ -64,6 +64,7 @@ impl Watched {
                     serving: true,
                     terminating: false,
                     node: None,
+                    zone: None,
                     pod: None,
                 }],
             },

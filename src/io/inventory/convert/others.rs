@@ -232,6 +232,7 @@ fn hook(kind: HookKind, metadata: &ObjectMeta, target: Target, ca_bundle: &[u8])
         match_conditions: Vec::new(),
         dry_run_safe: false,
         reinvoked: false,
+        written: crate::domain::hook::Written::default(),
         review_versions: Vec::new(),
         probe_level,
         added: Added::default(),

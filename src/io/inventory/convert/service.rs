@@ -69,6 +69,7 @@ struct SliceEndpoint {
     serving: bool,
     terminating: bool,
     node: Option<String>,
+    zone: Option<String>,
     pod: Option<String>,
 }
 
@@ -132,6 +133,7 @@ impl Slice {
                         serving: conditions.serving.unwrap_or(ready),
                         terminating: conditions.terminating.unwrap_or(false),
                         node: endpoint.node_name,
+                        zone: endpoint.zone,
                         pod: endpoint
                             .target_ref
                             .filter(|target| target.kind.as_deref() == Some("Pod"))
@@ -231,6 +233,7 @@ fn endpoints<'a>(
                     serving: endpoint.serving,
                     terminating: endpoint.terminating,
                     node: endpoint.node.clone(),
+                    zone: endpoint.zone.clone(),
                     pod: endpoint.pod.clone(),
                 });
         }

@@ -42,6 +42,7 @@ fn listed(bundle: &str, address: SocketAddr, by: Listed) -> Hook {
             serving: true,
             terminating: false,
             node: None,
+            zone: None,
             pod,
         }],
         by_hand: by == Listed::ByHand,

@@ -101,7 +101,6 @@ fn change(name: &str, health: Health) -> Change {
             summary: "it hangs".to_owned(),
             evidence: vec!["nobody answers".to_owned()],
             advice: None,
-            risks: Vec::new(),
             backends: Vec::new(),
         }),
     }

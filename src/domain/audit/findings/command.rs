@@ -1,0 +1,81 @@
+//! The change that a finding asks for, as a command.
+
+use super::Finding;
+
+/// Longer patches, in bytes, make no command that can be read.
+const MAX_PATCH: usize = 600;
+
+/// How a finding's patch is applied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Command {
+    /// This is typed.
+    Line(String),
+    /// The patch has so many bytes, and is to be had as JSON alone: `kubectl patch` with this kind and name.
+    File {
+        /// Its size.
+        bytes: usize,
+        /// Kind and name, as kubectl takes them.
+        object: String,
+    },
+}
+
+impl Finding {
+    /// The command that applies its patch; `None` where there is none, or where the configuration's name is none that Kubernetes
+    /// allows.
+    pub fn command(&self) -> Option<Command> {
+        let mut parts = self.object.split('/');
+        let (patch, kind, name) = (self.patch.as_ref()?, parts.next()?, parts.next()?);
+        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.' | ':');
+        if !name.chars().all(plain) {
+            return None;
+        }
+        let (patch, object) = (patch.to_string(), format!("{} {name}", kind.to_lowercase()));
+        if patch.len() > MAX_PATCH {
+            return Some(Command::File {
+                bytes: patch.len(),
+                object,
+            });
+        }
+        let patch = patch.replace('\'', r"'\''");
+        Some(Command::Line(format!(
+            "kubectl patch {object} --type json -p '{patch}'"
+        )))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::domain::audit::findings::LEASE_TIMEOUT;
+
+    fn finding(name: &str, patch: serde_json::Value) -> Finding {
+        Finding {
+            kind: LEASE_TIMEOUT,
+            severity: LEASE_TIMEOUT.severity,
+            object: format!("ValidatingWebhookConfiguration/{name}/w"),
+            hook: None,
+            source: None,
+            message: String::new(),
+            patch: Some(patch),
+            since: None,
+        }
+    }
+
+    #[test]
+    fn a_patch_is_a_command_whatever_stands_in_it_and_none_for_a_name_that_a_shell_would_read() {
+        let quoted = finding("policy", json!([{"value": "it's"}])).command();
+        let line =
+            r#"kubectl patch validatingwebhookconfiguration policy --type json -p '[{"value":"it'\''s"}]'"#;
+        assert_eq!(quoted, Some(Command::Line(line.to_owned())));
+        for hostile in ["a;reboot", "$(x)", "a b", "`x`", "A\nB"] {
+            assert_eq!(finding(hostile, json!([])).command(), None, "{hostile:?}");
+        }
+        let long = finding("policy", json!(["x".repeat(MAX_PATCH)])).command();
+        assert!(
+            matches!(long, Some(Command::File { bytes, .. }) if bytes > MAX_PATCH),
+            "{long:?}"
+        );
+    }
+}

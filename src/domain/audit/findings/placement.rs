@@ -1,0 +1,129 @@
+//! Findings about where the Pods of a webhook are, in a cluster.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::backends::fails;
+use super::{Finding, NODES_GOING, ONE_NODE, ONE_ZONE, Severity};
+use crate::domain::audit::estate::Subject;
+use crate::domain::audit::forecast::Auditor;
+use crate::domain::hook::{Endpoint, FailurePolicy};
+use crate::domain::inventory::{NodeTrouble, Sign};
+use crate::domain::time::Time;
+
+/// A Pod tolerates a node that is NotReady for so long, unless it says otherwise (kube-apiserver 1.36,
+/// `--default-not-ready-toleration-seconds`).
+const TOLERATED: Duration = Duration::from_secs(300);
+
+/// One webhook by itself.
+pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>) {
+    let subject = auditor.subject(at);
+    let (living, Some(nodes)) = (subject.hook.living(), subject.hook.nodes()) else {
+        return;
+    };
+    let going: Option<Vec<(&str, Sign)>> = nodes
+        .iter()
+        .map(|node| Some((*node, auditor.estate.nodes.get(*node)?.trouble()?)))
+        .collect();
+    if let Some(going) = going {
+        found.push(going_away(auditor, subject, &living, &going));
+    } else if !living.iter().any(|endpoint| endpoint.ready) || living.len() < 2 {
+        // One Pod and none that is ready have findings of their own.
+    } else if let (1, Some(node)) = (nodes.len(), nodes.first()) {
+        let message = format!(
+            "{} on node {node:?}: the webhook goes with it. Spread its Pods with podAntiAffinity or topologySpreadConstraints.",
+            all_are(&living)
+        );
+        found.push(Finding::of(ONE_NODE, subject, message));
+    } else if let Some(zone) = only_zone(auditor, &living)
+        && auditor.zones.len() > 1
+    {
+        let message = format!(
+            "{} in zone {zone:?}: the webhook goes with it. Spread its Pods with topologySpreadConstraints over zones.",
+            all_are(&living)
+        );
+        found.push(Finding::of(ONE_ZONE, subject, message));
+    }
+}
+
+/// Every node that has one of its endpoints is about to lose its Pods.
+fn going_away(
+    auditor: &Auditor<'_>,
+    subject: &Subject,
+    living: &[&Endpoint],
+    going: &[(&str, Sign)],
+) -> Finding {
+    let told = going.iter().map(|(node, sign)| {
+        let since = sign
+            .since
+            .map_or_else(String::new, |since| format!(" since {since}"));
+        format!("{node:?}, which {}{since}", sign.trouble.words())
+    });
+    let told: Vec<String> = told.collect();
+    let all = all_are(living);
+    let several = going.len() > 1;
+    let place = match only_zone(auditor, living).filter(|_| several) {
+        Some(zone) => format!("{all} in zone {zone:?}, on nodes {}", told.join("; ")),
+        None if several => format!("{all} on nodes {}", told.join("; ")),
+        None => format!("{all} on node {}", told.join("; ")),
+    };
+    // It is lost with the last of them.
+    let since = going.iter().map(|(_, sign)| sign.since).max().flatten();
+    let message = format!(
+        "{place}. {} Once they are gone, {}. Restart its workload now with `kubectl rollout restart`: new Pods start on other \
+         nodes.",
+        next(going, since),
+        fails(subject)
+    );
+    let finding = Finding {
+        since,
+        ..Finding::of(NODES_GOING, subject, message)
+    };
+    if subject.hook.failure_policy == FailurePolicy::Ignore {
+        finding.at_most(Severity::Warning)
+    } else {
+        finding
+    }
+}
+
+/// What comes next, and when.
+fn next(going: &[(&str, Sign)], since: Option<Time>) -> String {
+    let last = going.iter().map(|(_, sign)| sign.trouble).max();
+    match last {
+        Some(NodeTrouble::NotReady | NodeTrouble::LeaseLate) => match since {
+            Some(since) => format!(
+                "Their Pods are replaced elsewhere at {} at the earliest, unless they tolerate it for another time than 5 minutes.",
+                since + TOLERATED
+            ),
+            None => {
+                "Their Pods are replaced elsewhere after 5 minutes, unless they tolerate it for another time."
+                    .to_owned()
+            }
+        },
+        Some(NodeTrouble::OutOfMemory | NodeTrouble::OutOfDisk | NodeTrouble::OutOfProcesses) => {
+            "The kubelet evicts Pods, and none can start there.".to_owned()
+        }
+        _ => "Their Pods are evicted next, and none can start there.".to_owned(),
+    }
+}
+
+/// The zone that all of them are in.
+fn only_zone<'a>(auditor: &'a Auditor<'_>, living: &[&'a Endpoint]) -> Option<&'a str> {
+    let zones: Option<BTreeSet<&str>> = living.iter().map(|endpoint| auditor.zone(endpoint)).collect();
+    let zones = zones.filter(|zones| zones.len() == 1)?;
+    zones.first().copied()
+}
+
+/// They, as the beginning of a sentence about where they are.
+fn all_are(living: &[&Endpoint]) -> String {
+    let ready = if living.iter().any(|endpoint| endpoint.ready) {
+        "ready "
+    } else {
+        ""
+    };
+    match living.len() {
+        1 => format!("The only {ready}endpoint is"),
+        2 => format!("Both {ready}endpoints are"),
+        all => format!("All {all} {ready}endpoints are"),
+    }
+}

@@ -1,0 +1,52 @@
+//! Findings that rest on what hookwatch saw of a webhook, not on its configuration. Only a daemon has them.
+
+use std::time::Duration;
+
+use super::{CLOSE_TO_TIMEOUT, Finding, SERVED_ENDS, Severity, TELLS_APART};
+use crate::domain::audit::forecast::Auditor;
+
+/// Before its end a certificate that is served is worth a warning for so long, as in the alert HookwatchHookCertificate.
+const SOON: Duration = Duration::from_secs(14 * 24 * 3_600);
+/// And is an outage that is about to happen for so long.
+const VERY_SOON: Duration = Duration::from_secs(2 * 24 * 3_600);
+/// Calls that usually take this part of the timeout fail as soon as they take a few times as long.
+const CLOSE: f64 = 0.25;
+
+/// One webhook by itself.
+pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>) {
+    let subject = auditor.subject(at);
+    let (hook, witnessed) = (&subject.hook, &auditor.estate.witnessed);
+    if witnessed.told_apart.contains(&hook.id) {
+        let message = "Its matchConditions or objectSelector tell hookwatch's canaries from the same writes of others: canaries do not \
+                       meet it as other writes do, and it may be shielded only once calls of others fail. Let it treat hookwatch like \
+                       every other client."
+            .to_owned();
+        found.push(Finding::of(TELLS_APART, subject, message));
+    }
+    if let (Some(ends), Some(now)) = (witnessed.served_until.get(&hook.id), auditor.estate.at)
+        && ends.since(now) < SOON
+    {
+        let when = if *ends <= now { "ended" } else { "ends" };
+        let message = format!(
+            "A certificate that its backends serve {when} at {ends}. From then on every call of that backend fails. Renew it, and see \
+             that the Pods load it."
+        );
+        let finding = Finding::of(SERVED_ENDS, subject, message);
+        found.push(if ends.since(now) < VERY_SOON {
+            finding
+        } else {
+            finding.at_most(Severity::Warning)
+        });
+    }
+    let timeout = hook.timeout.as_secs_f64();
+    if let Some(usual) = witnessed.usual_seconds.get(&hook.id)
+        && *usual >= timeout * CLOSE
+    {
+        let message = format!(
+            "Its calls usually take {usual:.1} s, and are cut off after {timeout:.0} s: they fail as soon as it answers {:.0} times \
+             as slowly. Make it faster, or give it more replicas.",
+            (timeout / usual).max(1.0).ceil()
+        );
+        found.push(Finding::of(CLOSE_TO_TIMEOUT, subject, message));
+    }
+}

@@ -1,0 +1,195 @@
+//! The audit that a daemon makes of what it knows anyway, over and over.
+//!
+//! It takes too long to be made between two observations, so that the core asks for it ([`Request`]), it is carried out
+//! elsewhere, and what was found comes back as an observation. It is a function of the request alone.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::estate::{Estate, Subject};
+use super::findings::{self, Finding, KINDS, Severity};
+use super::forecast::Auditor;
+use crate::domain::bypass::CONDITION_PREFIX;
+use crate::domain::hook::{Hook, HookId};
+use crate::domain::inventory::{Inventory, NodeTrouble, Sign};
+use crate::domain::time::Time;
+
+/// Findings that are published, at most.
+pub const MAX_FINDINGS: usize = 500;
+/// Bytes of messages and patches that are published, at most.
+const MAX_BYTES: usize = 512 * 1_024;
+
+/// What probes, canaries and Leases showed of what is audited.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Witnessed {
+    /// Webhooks that tell hookwatch's canaries from the same writes of others.
+    pub told_apart: BTreeSet<HookId>,
+    /// When the first of the certificates ends that a webhook's backends serve.
+    pub served_until: BTreeMap<HookId, Time>,
+    /// Nodes whose Lease is late, with the time of the last renewal that was seen.
+    pub late_nodes: BTreeMap<String, Time>,
+    /// Seconds that calls of a webhook take on usual days.
+    pub usual_seconds: BTreeMap<HookId, f64>,
+}
+
+/// What is to be audited.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Request {
+    /// The webhooks and what is behind them.
+    pub inventory: Arc<Inventory>,
+    /// What was seen of them.
+    pub witnessed: Witnessed,
+    /// When it was asked for.
+    pub at: Time,
+}
+
+/// What was found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Audited {
+    /// When it was asked for.
+    pub at: Time,
+    /// How long it took.
+    pub took: Duration,
+    /// Everything.
+    pub findings: Vec<Finding>,
+}
+
+impl Request {
+    /// Audits. `pause` is called many times in between: it takes seconds for thousands of webhooks.
+    pub fn carry_out(&self, pause: &dyn Fn()) -> Vec<Finding> {
+        let estate = self.estate();
+        let mut found = findings::audit_pausing(&Auditor::pausing(&estate, pause), pause);
+        for finding in &mut found {
+            let hook = self.hook(finding);
+            // A patch of all conditions would take the bypass along.
+            if hook.is_some_and(|hook| hook.match_conditions.iter().any(is_ours)) {
+                finding.patch = None;
+            }
+        }
+        found
+    }
+
+    fn hook(&self, finding: &Finding) -> Option<&Hook> {
+        let id = finding.hook.as_ref()?;
+        let hooks = &self.inventory.hooks;
+        let at = hooks.binary_search_by(|hook| hook.id.cmp(id)).ok()?;
+        Some(&hooks[at])
+    }
+
+    /// What is known, as an audit reads it: webhooks as their owners have them.
+    fn estate(&self) -> Estate {
+        let admission = self.inventory.hooks.iter();
+        let admission = admission.filter(|hook| hook.id.kind.is_admission());
+        let mut subjects: Vec<Subject> = admission
+            .map(|hook| Subject {
+                hook: without_bypass(hook),
+                source: None,
+            })
+            .collect();
+        subjects.sort_by_cached_key(Subject::order);
+        let mut nodes = self.inventory.nodes.clone();
+        for (node, since) in &self.witnessed.late_nodes {
+            nodes.entry(node.clone()).or_default().signs.push(Sign {
+                trouble: NodeTrouble::LeaseLate,
+                since: Some(*since),
+            });
+        }
+        Estate {
+            subjects,
+            namespaces: self.inventory.namespaces.clone(),
+            nodes,
+            is_cluster: true,
+            at: Some(self.at),
+            witnessed: self.witnessed.clone(),
+            ..Estate::default()
+        }
+    }
+}
+
+fn is_ours(condition: &crate::domain::hook::MatchCondition) -> bool {
+    condition.name.starts_with(CONDITION_PREFIX)
+}
+
+/// The webhook as its owner has it: a bypass is no change of what is to be mended.
+fn without_bypass(hook: &Arc<Hook>) -> Arc<Hook> {
+    if !hook.match_conditions.iter().any(is_ours) {
+        return Arc::clone(hook);
+    }
+    let mut own = Hook::clone(hook);
+    own.match_conditions.retain(|condition| !is_ours(condition));
+    Arc::new(own)
+}
+
+/// What is published of the last audit.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub struct Findings {
+    /// When it was asked for; `None` before the first.
+    pub at: Option<Time>,
+    /// How many are critical.
+    pub critical: usize,
+    /// How many are warnings.
+    pub warning: usize,
+    /// How many are worth knowing.
+    pub info: usize,
+    /// The worst first, at most [`MAX_FINDINGS`].
+    pub findings: Vec<Finding>,
+}
+
+impl Findings {
+    /// Puts them in order and within bounds.
+    pub fn of(audited: Audited) -> Self {
+        let mut findings = audited.findings;
+        let count = |severity| findings.iter().filter(|found| found.severity == severity).count();
+        let (critical, warning, info) = (
+            count(Severity::Critical),
+            count(Severity::Warning),
+            count(Severity::Info),
+        );
+        let rank = |finding: &Finding| KINDS.iter().position(|kind| *kind == finding.kind);
+        findings
+            .sort_by_cached_key(|finding| (Reverse(finding.severity), rank(finding), finding.object.clone()));
+        findings.truncate(MAX_FINDINGS);
+        let mut left = MAX_BYTES;
+        findings.retain(|finding| {
+            let patch = finding.patch.as_ref().map_or(0, |patch| patch.to_string().len());
+            let bytes = finding.message.len() + finding.object.len() + patch;
+            let fits = bytes <= left;
+            left = if fits { left - bytes } else { 0 };
+            fits
+        });
+        Self {
+            at: Some(audited.at),
+            critical,
+            warning,
+            info,
+            findings,
+        }
+    }
+
+    /// How many are of a severity.
+    pub const fn count(&self, severity: Severity) -> usize {
+        match severity {
+            Severity::Critical => self.critical,
+            Severity::Warning => self.warning,
+            Severity::Info => self.info,
+        }
+    }
+
+    /// Those of one webhook.
+    pub fn of_hook<'a>(&'a self, id: &'a HookId) -> impl Iterator<Item = &'a Finding> {
+        let own = self.findings.iter();
+        own.filter(move |finding| finding.hook.as_ref() == Some(id))
+    }
+
+    /// How many there are that are not listed.
+    pub const fn left_out(&self) -> usize {
+        (self.critical + self.warning + self.info).saturating_sub(self.findings.len())
+    }
+}
+
+#[cfg(test)]
+mod tests;
