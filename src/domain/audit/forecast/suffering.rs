@@ -27,6 +27,17 @@ const BEFORE: Duration = Duration::from_millis(500);
 /// A write that fails is made within so long of the fault.
 const NEXT_WRITE: Duration = Duration::from_secs(10);
 
+const MANAGER: &str = "kube-controller-manager";
+const SCHEDULER: &str = "kube-scheduler";
+/// Whose end a function ends with: a Pod is made by the one and bound by the other.
+const FOLLOWERS: &[(Function, &[&str])] = &[
+    (Function::PodScheduling, &[SCHEDULER]),
+    (Function::OwnPods, &[SCHEDULER, MANAGER]),
+    (Function::KubeSystemPods, &[SCHEDULER, MANAGER]),
+    (Function::NamespaceDelete, &[MANAGER]),
+    (Function::ServiceEndpoints, &[MANAGER]),
+];
+
 /// What becomes of one write.
 pub(super) fn suffer(
     write: &Write,
@@ -77,6 +88,10 @@ pub(super) fn suffer(
         Function::ApiServerStart => STARTS,
         _ => [waits.saturating_sub(BEFORE), waits + NEXT_WRITE],
     };
+    if write.what == Function::LeaderElection {
+        let known = found.leaders.entry(write.object_name).or_default();
+        *known |= certain;
+    }
     found.lose(write.what, after, certain, how);
 }
 
@@ -146,6 +161,8 @@ fn dotted(resource: &str, subresource: &str, group: &str) -> String {
 #[derive(Default)]
 pub(super) struct Found {
     casualties: BTreeMap<Function, Casualty>,
+    /// Leaders that exit, and whether that is certain.
+    leaders: BTreeMap<&'static str, bool>,
     /// Every write that is refused or delayed.
     pub(super) writes: Vec<Suffering>,
 }
@@ -168,24 +185,18 @@ impl Found {
 
     /// What leaders do is lost with them. A webhook with a URL has no Pods that are known.
     pub(super) fn follow(&mut self, has_pods: bool) {
-        let Some(leaders) = self.casualties.get(&Function::LeaderElection) else {
-            return;
-        };
-        let is_certain = leaders.is_certain;
-        for (what, who) in [
-            (Function::PodScheduling, "kube-scheduler has exited"),
-            (Function::OwnPods, "kube-controller-manager has exited"),
-            (Function::KubeSystemPods, "kube-controller-manager has exited"),
-            (Function::NamespaceDelete, "kube-controller-manager has exited"),
-            (Function::ServiceEndpoints, "kube-controller-manager has exited"),
-        ] {
-            if what == Function::OwnPods && !has_pods {
+        for (what, by) in FOLLOWERS {
+            if *what == Function::OwnPods && !has_pods {
                 continue;
             }
-            let known = self.casualties.get(&what);
+            let lost = by.iter().filter_map(|who| Some((*who, *self.leaders.get(who)?)));
+            let Some((who, is_certain)) = lost.max_by_key(|(_, is_certain)| *is_certain) else {
+                continue;
+            };
+            let known = self.casualties.get(what);
             if known.is_none_or(|known| !known.is_certain && is_certain) {
-                self.casualties.remove(&what);
-                self.lose(what, WITH_LEADERS, is_certain, who.to_owned());
+                self.casualties.remove(what);
+                self.lose(*what, WITH_LEADERS, is_certain, format!("{who} has exited"));
             }
         }
     }
