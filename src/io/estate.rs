@@ -5,16 +5,18 @@ pub mod manifests;
 mod objects;
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use x509_parser::prelude::parse_x509_certificate;
+use x509_parser::prelude::{GeneralName, parse_x509_certificate};
 
 use self::objects::{budget, labels_of, node, service, text, workload};
 use super::inventory::convert::service::{Service, Slice, resolve};
 use super::inventory::convert::{self, Problems};
+use crate::domain::audit::estate::Trusted;
 use crate::domain::audit::{Estate, Source, Subject};
 use crate::domain::hook::{Hook, ServiceState, Target};
 use crate::domain::time::Time;
@@ -50,6 +52,10 @@ const INJECTORS: [&str; 4] = [
     "cert-manager.io/inject-apiserver-ca",
     "service.beta.openshift.io/inject-cabundle",
 ];
+
+/// Certificates of one bundle, and names of one certificate, that are read.
+const MAX_TRUSTED: usize = 1_000;
+const MAX_NAMES: usize = 100;
 
 /// The group of webhook configurations.
 const ADMISSION: &str = "admissionregistration.k8s.io";
@@ -170,6 +176,7 @@ impl Making {
         for hook in hooks.into_iter().flatten() {
             let named = |entry: &Value| text(&entry["name"]) == &*hook.id.webhook;
             let entry = entries.iter().position(named).unwrap_or_default();
+            let (ca_ends, trusted) = trusted(&hook.ca_bundle);
             let line = object.lines.get(&*hook.id.webhook);
             let source = object.source.as_ref().map(|source| Source {
                 file: source.file.clone(),
@@ -182,7 +189,8 @@ impl Making {
                     .get(entry)
                     .is_none_or(|entry| entry["timeoutSeconds"].is_null()),
                 ca_is_injected: injected,
-                ca_ends: ca_ends(&hook.ca_bundle),
+                ca_ends,
+                trusted,
                 hook: Arc::new(hook),
             });
         }
@@ -233,13 +241,38 @@ fn resolved(
     };
 }
 
-/// When the last certificate of a bundle ends.
-fn ca_ends(bundle: &[u8]) -> Option<Time> {
-    let certificates = CertificateDer::pem_slice_iter(bundle).filter_map(Result::ok);
-    let ends = certificates.filter_map(|der| {
-        let (_, certificate) = parse_x509_certificate(&der).ok()?;
-        let seconds = u64::try_from(certificate.validity().not_after.timestamp()).ok()?;
-        Some(Time::from_unix_millis(seconds.saturating_mul(1_000)))
-    });
-    ends.max()
+/// When the last certificate of a bundle ends, and what they are good for. One that cannot be parsed is passed over, as the API
+/// server does.
+fn trusted(bundle: &[u8]) -> (Option<Time>, Vec<Trusted>) {
+    let (mut ends, mut all) = (None, Vec::new());
+    for der in CertificateDer::pem_slice_iter(bundle)
+        .filter_map(Result::ok)
+        .take(MAX_TRUSTED)
+    {
+        let Ok((_, certificate)) = parse_x509_certificate(&der) else {
+            continue;
+        };
+        if let Ok(seconds) = u64::try_from(certificate.validity().not_after.timestamp()) {
+            ends = ends.max(Some(Time::from_unix_millis(seconds.saturating_mul(1_000))));
+        }
+        let names = certificate.subject_alternative_name().ok().flatten();
+        let names = names.iter().flat_map(|names| &names.value.general_names);
+        let names = names.filter_map(|name| match name {
+            GeneralName::DNSName(name) => Some((*name).to_owned()),
+            GeneralName::IPAddress(bytes) => address(bytes).map(|address| address.to_string()),
+            _ => None,
+        });
+        all.push(Trusted {
+            signs: certificate.is_ca(),
+            names: names.take(MAX_NAMES).collect(),
+        });
+    }
+    (ends, all)
+}
+
+/// An address as certificates have it.
+fn address(bytes: &[u8]) -> Option<IpAddr> {
+    let four = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+    four.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from))
+        .ok()
 }

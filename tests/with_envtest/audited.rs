@@ -2,6 +2,7 @@
 //! kube-scheduler, kubelets and an API server's start with the timers of the real ones, and the writes of the others.
 
 mod cases;
+mod cost;
 mod play;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,6 +27,10 @@ pub fn tests() -> Vec<Named> {
         named(
             "every_casualty_is_foretold_and_every_one_foretold_happens",
             foretold,
+        ),
+        named(
+            "the_audit_of_a_large_cluster_costs_less_than_a_second",
+            cost::of_a_large_cluster,
         ),
     ]
 }

@@ -31,6 +31,17 @@ pub struct Subject {
     pub ca_is_injected: bool,
     /// When the last certificate of its `caBundle` ends; `None` where it is empty or holds none.
     pub ca_ends: Option<Time>,
+    /// The certificates of its `caBundle` that can be read, in their order.
+    pub trusted: Vec<Trusted>,
+}
+
+/// A certificate that is trusted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trusted {
+    /// It may sign others. One that may not is good for nothing but to be served itself.
+    pub signs: bool,
+    /// The DNS names and addresses of its `subjectAltName`, empty where it has none.
+    pub names: Vec<String>,
 }
 
 /// What makes Pods.

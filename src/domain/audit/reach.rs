@@ -120,6 +120,11 @@ impl Reader {
         Self { hook, conditions }
     }
 
+    /// Whether each of its conditions was compiled and can be evaluated.
+    pub fn is_compiled(&self) -> bool {
+        self.conditions.are_compiled()
+    }
+
     /// Whether it is asked about a write. `own` is the namespace of the webhook whose Pods are looked at, with the labels of
     /// those Pods.
     pub fn reach(

@@ -187,7 +187,7 @@ fn ours() -> Vec<Case> {
             "one-leader-alone",
             Hang,
             &json!({"rules": leases,
-            "matchConditions": condition("object != null && object.metadata.name == 'kube-scheduler'")}),
+            "matchConditions": condition("has(request.namespace) && request.namespace == 'kube-system' && request.name == 'kube-scheduler'")}),
         ),
         own(
             "deletions-alone",

@@ -17,7 +17,6 @@ use hookwatch::lab::envtest::Envtest;
 use hookwatch::lab::workload::{Workload, WorkloadOptions};
 use http::{Method, Request};
 use http_body_util::BodyExt;
-use jiff::Timestamp;
 use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
@@ -141,7 +140,7 @@ impl Play {
             });
         }
         let mut seen: BTreeMap<Function, Duration> = BTreeMap::new();
-        let mut leaders: BTreeMap<&str, Duration> = BTreeMap::new();
+        let mut leaders: BTreeMap<String, Duration> = BTreeMap::new();
         while began.elapsed() < WATCHED && seen.len() < Function::ALL.len() {
             sleep(Duration::from_millis(100)).await;
             while let Some(tried) = tries.try_join_next() {
@@ -160,10 +159,8 @@ impl Play {
                     seen.entry(function).or_insert(at);
                 }
             }
-            if usize::try_from(lost.leaders_lost).unwrap() > leaders.len() {
-                for leader in stale_leaders(&self.client).await {
-                    leaders.entry(leader).or_insert(at);
-                }
+            for leader in self.clients.lost_leaders() {
+                leaders.entry(leader).or_insert(at);
             }
         }
         self.without(&leaders, &mut seen);
@@ -173,7 +170,7 @@ impl Play {
     }
 
     /// What leaders do ends with them: a Pod is made by the one and bound by the other.
-    fn without(&self, leaders: &BTreeMap<&str, Duration>, seen: &mut BTreeMap<Function, Duration>) {
+    fn without(&self, leaders: &BTreeMap<String, Duration>, seen: &mut BTreeMap<Function, Duration>) {
         for (function, by) in [
             (Function::PodScheduling, &LEADERS[1..]),
             (Function::KubeSystemPods, &LEADERS[..]),
@@ -181,7 +178,7 @@ impl Play {
             (Function::NamespaceDelete, &LEADERS[..1]),
             (Function::ServiceEndpoints, &LEADERS[..1]),
         ] {
-            let first = by.iter().filter_map(|leader| leaders.get(leader)).min();
+            let first = by.iter().filter_map(|leader| leaders.get(*leader)).min();
             if let Some(at) = first.filter(|_| function != Function::OwnPods || self.has_pods) {
                 seen.entry(function).or_insert(*at);
             }
@@ -190,20 +187,6 @@ impl Play {
 }
 
 const LEADERS: [&str; 2] = ["kube-controller-manager", "kube-scheduler"];
-
-/// Leaders that have not renewed their Lease for so long that they have exited.
-async fn stale_leaders(client: &Client) -> Vec<&'static str> {
-    let mut stale = Vec::new();
-    for leader in LEADERS {
-        let path = format!("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/{leader}");
-        let lease = ask(client, Method::GET, &path, "application/json", &Value::Null).await;
-        let renewed: Timestamp = lease.body["spec"]["renewTime"].as_str().unwrap().parse().unwrap();
-        if Timestamp::now().duration_since(renewed).as_secs_f64() > 9.0 {
-            stale.push(leader);
-        }
-    }
-    stale
-}
 
 /// The objects of a case, and the namespaces of its cluster.
 async fn cluster(case: &Case, client: &Client) -> Vec<Object> {
@@ -362,6 +345,14 @@ fn tries(case: &Case, own: &str, pods: &Value) -> Vec<Try> {
             M::DELETE,
             tenant("configmaps/there"),
             deletion,
+        ),
+        (TenantWrites, PERSON, M::POST, slices("tenant"), slice("new")),
+        (
+            TenantWrites,
+            PERSON,
+            M::POST,
+            tenant("serviceaccounts/there/token"),
+            token.clone(),
         ),
         (OwnPods, REPLICAS, M::POST, core(own, "pods"), pod("new", pods)),
         (

@@ -1,6 +1,6 @@
 //! What becomes of one write while webhooks fail, and when a function is lost for it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::{Casualty, Failure, Suffering};
@@ -12,7 +12,8 @@ use crate::domain::hook::{FailurePolicy, Hook};
 use crate::domain::thresholds::longest_write;
 
 /// Leaders exit 10 s after the begin of the first renewal that fails, which begins up to 2 s after the fault
-/// (`client-go/tools/leaderelection`). Half a second on both sides for what is under way.
+/// (`client-go/tools/leaderelection`). Half a second on both sides for what is under way. kube-scheduler gives its Lease back
+/// before it exits (`ReleaseOnCancel`), and waits for that as for a renewal.
 const LEADERS: [Duration; 2] = [Duration::from_millis(9_500), Duration::from_millis(12_500)];
 /// A node's Lease lasts 40 s and was renewed up to 10.4 s before the fault (`kubelet`, `nodeLeaseDurationSeconds`).
 const NODES: [Duration; 2] = [Duration::from_secs(29), Duration::from_secs(41)];
@@ -27,6 +28,9 @@ const BEFORE: Duration = Duration::from_millis(500);
 /// A write that fails is made within so long of the fault.
 const NEXT_WRITE: Duration = Duration::from_secs(10);
 
+/// Of the writes that rules name, these many are looked at.
+const MAX_NAMED: usize = 200;
+
 const MANAGER: &str = "kube-controller-manager";
 const SCHEDULER: &str = "kube-scheduler";
 /// Whose end a function ends with: a Pod is made by the one and bound by the other.
@@ -37,6 +41,15 @@ const FOLLOWERS: &[(Function, &[&str])] = &[
     (Function::NamespaceDelete, &[MANAGER]),
     (Function::ServiceEndpoints, &[MANAGER]),
 ];
+
+/// How long a leader waits after its last renewal, before it exits.
+fn releases(write: &Write, waits: Duration) -> Duration {
+    if write.object_name == SCHEDULER {
+        waits
+    } else {
+        Duration::ZERO
+    }
+}
 
 /// What becomes of one write.
 pub(super) fn suffer(
@@ -83,21 +96,27 @@ pub(super) fn suffer(
         ),
     };
     let after = match write.what {
-        Function::LeaderElection => LEADERS,
+        Function::LeaderElection => LEADERS.map(|after| after + releases(write, waits)),
         Function::NodeHeartbeat => NODES,
         Function::ApiServerStart => STARTS,
         _ => [waits.saturating_sub(BEFORE), waits + NEXT_WRITE],
     };
     if write.what == Function::LeaderElection {
-        let known = found.leaders.entry(write.object_name).or_default();
-        *known |= certain;
+        let exit = Exit {
+            who: write.object_name,
+            is_certain: certain,
+            after: WITH_LEADERS.map(|after| after + releases(write, waits)),
+        };
+        found.exits.push(exit);
     }
     found.lose(write.what, after, certain, how);
 }
 
 /// What becomes of tenants' writes of what the rules name.
 pub(super) fn tenants_suffer(failing: &[&Reader], tenants: &Tenants, failure: Failure, found: &mut Found) {
-    for (object, operation) in failing.iter().flat_map(|reader| named(&reader.hook)) {
+    // Of many webhooks many name the same.
+    let all: BTreeSet<_> = failing.iter().flat_map(|reader| named(&reader.hook)).collect();
+    for (object, operation) in all.into_iter().take(MAX_NAMED) {
         let met = failing
             .iter()
             .map(|reader| (*reader, reader.reach_named(&object, operation, tenants)));
@@ -157,12 +176,20 @@ fn dotted(resource: &str, subresource: &str, group: &str) -> String {
     }
 }
 
+/// A leader that exits.
+struct Exit {
+    who: &'static str,
+    is_certain: bool,
+    /// When what it does is missed.
+    after: [Duration; 2],
+}
+
 /// What is found to be lost.
 #[derive(Default)]
 pub(super) struct Found {
     casualties: BTreeMap<Function, Casualty>,
-    /// Leaders that exit, and whether that is certain.
-    leaders: BTreeMap<&'static str, bool>,
+    /// Leaders that exit.
+    exits: Vec<Exit>,
     /// Every write that is refused or delayed.
     pub(super) writes: Vec<Suffering>,
 }
@@ -189,14 +216,16 @@ impl Found {
             if *what == Function::OwnPods && !has_pods {
                 continue;
             }
-            let lost = by.iter().filter_map(|who| Some((*who, *self.leaders.get(who)?)));
-            let Some((who, is_certain)) = lost.max_by_key(|(_, is_certain)| *is_certain) else {
+            let lost = self.exits.iter().filter(|exit| by.contains(&exit.who));
+            let Some(exit) = lost.min_by_key(|exit| (!exit.is_certain, exit.after)) else {
                 continue;
             };
+            let (after, is_certain) = (exit.after, exit.is_certain);
+            let why = format!("{} has exited", exit.who);
             let known = self.casualties.get(what);
             if known.is_none_or(|known| !known.is_certain && is_certain) {
                 self.casualties.remove(what);
-                self.lose(*what, WITH_LEADERS, is_certain, format!("{who} has exited"));
+                self.lose(*what, after, is_certain, why);
             }
         }
     }
