@@ -7,7 +7,7 @@
 mod suffering;
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use self::suffering::{Found, suffer, tenants_suffer};
@@ -119,6 +119,8 @@ pub struct Auditor<'a> {
     pods: Vec<Vec<&'a Labels>>,
     /// Forecasts that were made, by place, in the order of [`Failure::ALL`].
     known: RefCell<BTreeMap<String, [Forecast; 3]>>,
+    /// What was asked about own Pods: by webhook, write and whose Pods they are.
+    of_pods: RefCell<HashMap<(usize, usize, usize), Reach>>,
 }
 
 /// A webhook that fails, and how far it reaches each of [`WRITES`].
@@ -173,6 +175,7 @@ impl<'a> Auditor<'a> {
             mutators,
             pods,
             known: RefCell::default(),
+            of_pods: RefCell::default(),
         }
     }
 
@@ -196,14 +199,12 @@ impl<'a> Auditor<'a> {
         WRITES.iter().zip(self.reaches[at].iter().copied())
     }
 
-    /// How far one webhook reaches a write that is made for the Pods of another one.
-    pub fn reaches_pods_of(&self, at: usize, write: &Write, of: usize) -> Reach {
-        let hook = &self.readers[of].hook;
-        let Some((namespace, _)) = service_key(hook) else {
-            return Reach::No;
-        };
-        let pods = &self.pods[of];
-        self.readers[at].reach(write, self.estate, &self.tenants, Some((&namespace, pods)))
+    /// How far one webhook reaches the creation of a Pod of another one.
+    pub fn reaches_pods_of(&self, at: usize, of: usize) -> Reach {
+        let creation = WRITES
+            .iter()
+            .position(|write| write.place == Place::Own && write.what == Function::OwnPods);
+        creation.map_or(Reach::No, |index| self.reach_of(at, index, of))
     }
 
     /// What happens if the webhook in this place of the estate fails, and with it those that are called at the same place.
@@ -293,10 +294,16 @@ impl<'a> Auditor<'a> {
     /// How far one webhook reaches one of [`WRITES`], own Pods being those of another one.
     fn reach_of(&self, at: usize, index: usize, of: usize) -> Reach {
         let write = &WRITES[index];
-        if write.place == Place::Own {
-            self.reaches_pods_of(at, write, of)
-        } else {
-            self.reaches[at][index]
+        if write.place != Place::Own {
+            return self.reaches[at][index];
         }
+        let Some((namespace, _)) = service_key(&self.readers[of].hook) else {
+            return Reach::No;
+        };
+        let mut known = self.of_pods.borrow_mut();
+        *known.entry((at, index, of)).or_insert_with(|| {
+            let own = Some((&*namespace, &*self.pods[of]));
+            self.readers[at].reach(write, self.estate, &self.tenants, own)
+        })
     }
 }

@@ -11,7 +11,6 @@ use crate::domain::audit::estate::{Estate, service_key};
 use crate::domain::audit::forecast::{Auditor, Casualty, Failure, Forecast};
 use crate::domain::audit::patch::scoping;
 use crate::domain::audit::reach::Reach;
-use crate::domain::audit::writes::{Place, WRITES};
 use crate::domain::audit::{Function, seconds};
 use crate::domain::hook::{FailurePolicy, Hook, HookKind};
 use crate::domain::matching::RequestShape;
@@ -146,10 +145,6 @@ pub(super) fn of_all(auditor: &Auditor<'_>, found: &mut Vec<Finding>) {
 
 /// Webhooks whose Pods cannot come back without each other. Those of one Service are one.
 fn loops(auditor: &Auditor<'_>, found: &mut Vec<Finding>) {
-    let creation = WRITES
-        .iter()
-        .find(|write| write.place == Place::Own && write.what == Function::OwnPods);
-    let Some(creation) = creation else { return };
     let subjects = &auditor.estate.subjects;
     let places = places(auditor.estate);
     let first_of = |at: usize| service_key(&subjects[at].hook).and_then(|key| places.get(&key).copied());
@@ -164,7 +159,7 @@ fn loops(auditor: &Auditor<'_>, found: &mut Vec<Finding>) {
     // Whether the Pods of one place need another place: asked about pairs, of which few are looked at.
     let needs = |of: usize, other: usize| {
         let mut hooks = asked.get(&other).into_iter().flatten();
-        hooks.any(|at| auditor.reaches_pods_of(*at, creation, of) == Reach::Yes)
+        hooks.any(|at| auditor.reaches_pods_of(*at, of) == Reach::Yes)
     };
     for of in &firsts {
         let both = |other: &&usize| *other != of && needs(*of, **other) && needs(**other, *of);
