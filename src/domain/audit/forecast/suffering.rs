@@ -12,9 +12,11 @@ use crate::domain::hook::{FailurePolicy, Hook};
 use crate::domain::thresholds::longest_write;
 
 /// Leaders exit 10 s after the begin of the first renewal that fails, which begins up to 2 s after the fault
-/// (`client-go/tools/leaderelection`). Half a second on both sides for what is under way. kube-scheduler gives its Lease back
-/// before it exits (`ReleaseOnCancel`), and waits for that as for a renewal.
+/// (`client-go/tools/leaderelection`). Half a second on both sides for what is under way.
 const LEADERS: [Duration; 2] = [Duration::from_millis(9_500), Duration::from_millis(12_500)];
+/// kube-scheduler gives its Lease back before it exits (`ReleaseOnCancel`), and waits for that as for a renewal. But a Lease runs out
+/// 15 s after it was renewed, which is 3 s after the exit of who does not wait.
+const RUNS_OUT: Duration = Duration::from_secs(3);
 /// A node's Lease lasts 40 s and was renewed up to 10.4 s before the fault (`kubelet`, `nodeLeaseDurationSeconds`).
 const NODES: [Duration; 2] = [Duration::from_secs(29), Duration::from_secs(41)];
 /// What leaders do ends with them; it is noticed when it is next needed.
@@ -42,10 +44,10 @@ const FOLLOWERS: &[(Function, &[&str])] = &[
     (Function::ServiceEndpoints, &[MANAGER]),
 ];
 
-/// How long a leader waits after its last renewal, before it exits.
+/// How much later than at once a leader is lost after its last attempt at a renewal.
 fn releases(write: &Write, waits: Duration) -> Duration {
     if write.object_name == SCHEDULER {
-        waits
+        waits.min(RUNS_OUT)
     } else {
         Duration::ZERO
     }
