@@ -89,6 +89,8 @@ fn a_rule_for_all_resources_of_a_group_costs_tenants_their_writes_of_that_group(
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/audit/published/cert-manager.yaml");
     let ran = audit(
         &[
+            "--kind",
+            "validating",
             "--if-down",
             "cert-manager-webhook/webhook.cert-manager.io",
             path.to_str().unwrap(),
