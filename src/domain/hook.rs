@@ -27,7 +27,7 @@ pub use added::{Added, SPARE_ANNOTATION};
 pub use kind::{Aggregated, Available, Conversion, HookKind, OtherKind};
 pub use service::{Endpoint, ServiceState, ServiceTarget};
 pub use terms::{ConnectionTerms, ProbeTarget};
-pub use written::Written;
+pub use written::{Trusted, Written};
 
 /// Labels of one object.
 pub type Labels = BTreeMap<String, String>;

@@ -155,6 +155,11 @@ impl ControlPlaneClients {
         self.ledger.casualties()
     }
 
+    /// The leaders among that, by the names of their Leases, one for each exit.
+    pub fn lost_leaders(&self) -> Vec<String> {
+        self.ledger.lost_leaders()
+    }
+
     /// Stops all of them and waits until none is left.
     pub async fn stop(mut self) {
         self.tasks.shutdown().await;

@@ -1,5 +1,7 @@
 //! What is found, each where its source says so and not elsewhere.
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use hookwatch::domain::audit::Severity;
 use hookwatch::domain::audit::findings::KINDS;
 use serde_json::{Value, json};
@@ -327,4 +329,56 @@ fn nodes_that_go_are_told_with_the_time_and_with_what_comes_next() {
     ] {
         assert!(found.message.contains(part), "{part}: {}", found.message);
     }
+}
+
+/// A bundle of one self-signed certificate, as a modest webhook `policy` in a namespace of that name has it.
+fn names_another(names: &[&str], signs: bool) -> Option<(Severity, String)> {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    let mut params = rcgen::CertificateParams::new(names).unwrap();
+    // What Go does not look at.
+    let common = "policy.policy.svc";
+    params.distinguished_name.push(rcgen::DnType::CommonName, common);
+    params.is_ca = if signs {
+        rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained)
+    } else {
+        rcgen::IsCa::ExplicitNoCa
+    };
+    let pem = params.self_signed(&key).unwrap().pem();
+    let mut hook = webhook(
+        "Validating",
+        "policy",
+        json!({"rules": rule(&["example.com"], &["widgets"]), "timeoutSeconds": 3}),
+    );
+    hook["metadata"]["annotations"] = json!({});
+    hook["webhooks"][0]["clientConfig"]["caBundle"] = BASE64_STANDARD.encode(pem).into();
+    let findings = found_in(&estate_of(vec![hook], true));
+    let mut found = findings.into_iter();
+    let found = found.find(|finding| finding.kind.id == "ca-names-another");
+    found.map(|finding| (finding.severity, finding.message))
+}
+
+#[test]
+fn a_bundle_that_signs_nothing_and_has_not_the_name_that_is_called_can_never_be_what_is_served() {
+    let (severity, message) = names_another(&["other.policy.svc"], false).unwrap();
+    assert_eq!(severity, Severity::Critical);
+    assert!(
+        message.contains("other.policy.svc") && message.contains("policy.policy.svc"),
+        "{message}"
+    );
+    let (severity, message) = names_another(&[], false).unwrap();
+    assert_eq!(severity, Severity::Critical);
+    assert!(message.contains("no subjectAltName"), "{message}");
+    assert_eq!(names_another(&["x", "Policy.policy.svc"], false), None);
+    assert_eq!(names_another(&["*.policy.svc"], false), None);
+    assert!(names_another(&["*.svc"], false).is_some(), "a star is one label");
+}
+
+#[test]
+fn a_bundle_that_may_sign_is_an_authority_and_doubtful_only_where_it_has_other_names() {
+    assert_eq!(names_another(&[], true), None);
+    assert_eq!(names_another(&["policy.policy.svc"], true), None);
+    let (severity, message) = names_another(&["localhost"], true).unwrap();
+    assert_eq!(severity, Severity::Warning);
+    assert!(message.contains("serves that certificate itself"), "{message}");
 }

@@ -190,3 +190,37 @@ fn a_thousand_hooks_are_audited_soon() {
     // A release build takes a tenth of what a test does, which runs beside others.
     assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
 }
+
+#[test]
+fn what_a_leader_does_ends_with_that_leader_and_kube_scheduler_waits_to_give_its_lease_back() {
+    let of_one = |leader: &str, failure| {
+        let text = format!(
+            "has(request.namespace) && request.namespace == 'kube-system' && request.name == '{leader}'"
+        );
+        let conditions = json!([{"name": "c", "expression": text}]);
+        let more = json!({"matchConditions": conditions});
+        forecast(
+            &estate_of(vec![webhook("Validating", "policy", more)], false),
+            failure,
+        )
+    };
+    let scheduler = of_one("kube-scheduler", Failure::Hang);
+    let mut of_scheduler = lost(&scheduler);
+    of_scheduler.sort_unstable();
+    let pods = [
+        Function::PodScheduling,
+        Function::OwnPods,
+        Function::KubeSystemPods,
+    ];
+    assert_eq!(of_scheduler, [&[Function::LeaderElection][..], &pods].concat());
+    let seconds = |forecast: &hookwatch::domain::audit::Forecast| {
+        forecast.casualties[0].after.map(|after| after.as_secs_f64())
+    };
+    assert_eq!(seconds(&scheduler), [12.5, 15.5]);
+    assert_eq!(seconds(&of_one("kube-scheduler", Failure::Refuse)), [9.5, 12.5]);
+    let manager = of_one("kube-controller-manager", Failure::Hang);
+    assert_eq!(seconds(&manager), [9.5, 12.5]);
+    let of_manager = lost(&manager);
+    assert!(!of_manager.contains(&Function::PodScheduling), "{of_manager:?}");
+    assert!(of_manager.contains(&Function::ServiceEndpoints), "{of_manager:?}");
+}

@@ -13,6 +13,7 @@ mod findings;
 mod forecasts;
 mod formats;
 mod input;
+mod published;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

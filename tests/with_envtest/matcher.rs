@@ -64,11 +64,74 @@ impl Draw {
     }
 }
 
-/// Conditions as they are published: the documentation of Kubernetes 1.33, `examples/access`, for webhooks and policies.
-const PUBLISHED: [&str; 3] = [
-    r#"!(request.resource.group == "coordination.k8s.io" && request.resource.resource == "leases")"#,
-    r#"!("system:nodes" in request.userInfo.groups)"#,
-    r#"request.resource.group != "rbac.authorization.k8s.io""#,
+/// Conditions of webhooks as projects publish them.
+const PUBLISHED: [(&str, &str); 20] = [
+    // kubernetes/website, examples/access, of 1.33.
+    (
+        "Kubernetes",
+        r#"!(request.resource.group == "coordination.k8s.io" && request.resource.resource == "leases")"#,
+    ),
+    ("Kubernetes", r#"!("system:nodes" in request.userInfo.groups)"#),
+    (
+        "Kubernetes",
+        r#"request.resource.group != "rbac.authorization.k8s.io""#,
+    ),
+    // kubernetes/kubernetes, cluster/gce/addons/cloud-pvl-admission.
+    ("Kubernetes", "has(object.spec.gcePersistentDisk)"),
+    // kyverno/kyverno 111e07bbec: pkg/controllers/webhook/bootstrap_exclusion.go, and test/conformance/chainsaw.
+    (
+        "Kyverno",
+        r#"!(request.resource.group == "" && request.resource.resource == "nodes") && !(request.resource.group == "certificates.k8s.io" && request.resource.resource == "certificatesigningrequests")"#,
+    ),
+    (
+        "Kyverno",
+        "!((object.apiVersion == 'v1' && object.kind =='Pod')) || (has(object.metadata.labels) && has(object.metadata.labels.prod) && object.metadata.labels.prod == 'true')",
+    ),
+    (
+        "Kyverno",
+        "!((object.apiVersion == 'batch/v1' && object.kind =='CronJob')) || (has(object.spec.jobTemplate.spec.template.metadata.labels) && has(object.spec.jobTemplate.spec.template.metadata.labels.prod) && object.spec.jobTemplate.spec.template.metadata.labels.prod == 'true')",
+    ),
+    (
+        "Kyverno",
+        "!((object.apiVersion == 'apps/v1' && object.kind =='DaemonSet') || (object.apiVersion == 'apps/v1' && object.kind =='Deployment') || (object.apiVersion == 'apps/v1' && object.kind =='ReplicaSet') || (object.apiVersion == 'apps/v1' && object.kind =='StatefulSet') || (object.apiVersion == 'batch/v1' && object.kind =='Job')) || (has(object.spec.template.metadata.labels) && has(object.spec.template.metadata.labels.prod) && object.spec.template.metadata.labels.prod == 'true')",
+    ),
+    ("Kyverno", r#"("system:masters" in request.userInfo.groups)"#),
+    // projectcapsule/capsule 65a4e19e: charts/capsule/values.yaml.
+    (
+        "Capsule",
+        r#"!has(request.subResource) || request.subResource == """#,
+    ),
+    ("Capsule", r#"request.resource.resource != "events""#),
+    (
+        "Capsule",
+        "request.resource.group == \"capsule.clastix.io\" ||\n!(\n  request.userInfo.username in [\n    \"kubernetes-admin\"\n  ]\n)\n",
+    ),
+    // rancher/webhook 31c772b1: pkg/resources/core/v1/secret/mutator.go.
+    (
+        "Rancher",
+        r#"request.operation == 'DELETE' || (object != null && object.type == "provisioning.cattle.io/cloud-credential" && request.operation == 'CREATE') || (object != null && object.metadata.namespace == "cattle-local-user-passwords")"#,
+    ),
+    // kubevirt/kubevirt d923fdb815: pkg/virt-operator/resource/generate/components/webhooks.go.
+    ("KubeVirt", r#"object.metadata.name.startsWith("virt-launcher")"#),
+    ("KubeVirt", r#"object.metadata.name.startsWith("hp-volume-")"#),
+    // DataDog/datadog-agent: pkg/clusteragent/admission, of 0d98898008 and later.
+    ("Datadog", "!(request.userInfo.username.startsWith('system:'))"),
+    (
+        "Datadog",
+        r#"has(object.metadata.annotations) && "autoscaling.datadoghq.com/managed-by-dpa" in object.metadata.annotations"#,
+    ),
+    // solo-io/gloo, pull request 10554.
+    (
+        "Gloo",
+        r#"request.resource.resource != "secrets" || ("labels" in oldObject.metadata && "foo" in oldObject.metadata.labels)"#,
+    ),
+    // hashicorp/vault-helm, pull request 1079.
+    (
+        "Vault",
+        "has(object.metadata.annotations) && 'vault.hashicorp.com/agent-inject' in object.metadata.annotations",
+    ),
+    // kubernetes/kubernetes, test/integration/apiserver/admissionwebhook/match_conditions_test.go.
+    ("Kubernetes", "object.metadata.namespace != 'kube-system'"),
 ];
 
 /// Others, about every field and function that is evaluated.
@@ -89,7 +152,7 @@ const OTHERS: [&str; 13] = [
     r#"object.metadata.labels["app"] == "web""#,
 ];
 
-/// Published there as well: what no one can know before.
+/// In the documentation of Kubernetes as well: what is not known before.
 const UNKNOWN: &str = r#"authorizer.group("example.com").resource("widgets").check("breakglass").allowed()"#;
 
 const SELECTORS: [&str; 8] = [
@@ -148,7 +211,31 @@ fn rule(draw: &mut Draw) -> Value {
     })
 }
 
-fn webhook(draw: &mut Draw, name: &str, url: &str, ca: &str) -> Value {
+/// Of three webhooks, the first has conditions that are published, each of them in its turn, the second others.
+fn conditions(draw: &mut Draw, place: usize) -> Vec<Value> {
+    let mut chosen: BTreeSet<&str> = BTreeSet::new();
+    match place % 3 {
+        0 => {
+            chosen.insert(PUBLISHED[place / 3 % PUBLISHED.len()].1);
+            if draw.chance(30) {
+                chosen.insert(draw.one(&PUBLISHED).1);
+            }
+            if draw.chance(10) {
+                chosen.insert(UNKNOWN);
+            }
+        }
+        1 => {
+            chosen.extend((0..=draw.below(2)).map(|_| *draw.one(&OTHERS)));
+        }
+        _ => {}
+    }
+    let named = chosen.iter().enumerate();
+    named
+        .map(|(at, text)| json!({"name": format!("c-{at}"), "expression": text}))
+        .collect()
+}
+
+fn webhook(draw: &mut Draw, (name, place): (&str, usize), url: &str, ca: &str) -> Value {
     let mut rules = vec![rule(draw)];
     if draw.chance(60) {
         rules.push(rule(draw));
@@ -164,25 +251,7 @@ fn webhook(draw: &mut Draw, name: &str, url: &str, ca: &str) -> Value {
         };
         serde_json::from_str(text).unwrap()
     };
-    let mut conditions: Vec<Value> = Vec::new();
-    if draw.chance(50) {
-        let mut chosen: BTreeSet<&str> = BTreeSet::new();
-        for _ in 0..=draw.below(2) {
-            let of = if draw.chance(50) {
-                PUBLISHED.as_slice()
-            } else {
-                &OTHERS
-            };
-            chosen.insert(*draw.one(of));
-        }
-        if draw.chance(15) {
-            chosen.insert(UNKNOWN);
-        }
-        let named = chosen.iter().enumerate();
-        conditions = named
-            .map(|(at, text)| json!({"name": format!("c-{at}"), "expression": text}))
-            .collect();
-    }
+    let conditions = conditions(draw, place);
     let policy = if draw.chance(60) { "Equivalent" } else { "Exact" };
     json!({
         "name": name, "clientConfig": {"url": format!("{url}/{name}"), "caBundle": ca}, "failurePolicy": "Ignore",
@@ -231,7 +300,7 @@ async fn listen(authority: &Authority, called: Arc<Mutex<BTreeSet<String>>>) -> 
 /// A kind that requests are about: group, version, resource, kind, whether it is in namespaces.
 type Kind = (&'static str, &'static str, &'static str, &'static str, bool);
 
-const KINDS: [Kind; 15] = [
+const KINDS: [Kind; 17] = [
     ("", "v1", "configmaps", "ConfigMap", true),
     ("", "v1", "pods", "Pod", true),
     ("", "v1", "services", "Service", true),
@@ -257,6 +326,8 @@ const KINDS: [Kind; 15] = [
     ("matcher.example", "v2", "widgets", "Widget", true),
     ("", "v1", "namespaces", "Namespace", false),
     ("", "v1", "nodes", "Node", false),
+    ("", "v1", "persistentvolumes", "PersistentVolume", false),
+    ("", "v1", "secrets", "Secret", true),
     (
         "rbac.authorization.k8s.io",
         "v1",
@@ -314,6 +385,10 @@ fn object(kind: &Kind, namespace: &str, name: &str, pairs: &[(&str, &str)]) -> V
     if !pairs.is_empty() {
         object["metadata"]["labels"] = json!(labels(pairs));
     }
+    let is_web = pairs.contains(&("app", "web"));
+    if is_web {
+        object["metadata"]["annotations"] = json!({"vault.hashicorp.com/agent-inject": "true", "autoscaling.datadoghq.com/managed-by-dpa": "a/b"});
+    }
     if namespaced {
         object["metadata"]["namespace"] = namespace.into();
     }
@@ -331,6 +406,19 @@ fn object(kind: &Kind, namespace: &str, name: &str, pairs: &[(&str, &str)]) -> V
             "reportingInstance": "c", "action": "a", "reason": "r", "type": "Normal", "regarding": {"namespace": namespace}})
         }
         ("PriorityClass", ..) => json!({"value": 5}),
+        ("Secret", ..) => {
+            json!({"type": if is_web { "provisioning.cattle.io/cloud-credential" } else { "Opaque" }})
+        }
+        ("PersistentVolume", ..) => {
+            let source = if is_web {
+                json!({"gcePersistentDisk": {"pdName": "d"}})
+            } else {
+                json!({"hostPath": {"path": "/d"}})
+            };
+            let mut spec = json!({"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"]});
+            json_patch::merge(&mut spec, &source);
+            json!({"spec": spec})
+        }
         _ => json!({}),
     };
     json_patch::merge(&mut object, &more);
@@ -363,9 +451,13 @@ struct Asking {
     old: Option<Value>,
 }
 
-const WRITERS: [Requester<'static>; 3] = [
+const WRITERS: [Requester<'static>; 4] = [
     Requester {
         user: "a-person",
+        groups: &["system:masters", "system:authenticated"],
+    },
+    Requester {
+        user: "kubernetes-admin",
         groups: &["system:masters", "system:authenticated"],
     },
     Requester {
@@ -507,7 +599,7 @@ fn askings(draw: &mut Draw, stored: &BTreeMap<(usize, usize, usize), Value>) -> 
                 let old = stored.get(&(at, place, of));
                 let Some(old) = old else { continue };
                 let name = if operation == "CREATE" {
-                    "matcher-new".to_owned()
+                    (*draw.one(&["matcher-new", "virt-launcher-new", "hp-volume-new"])).to_owned()
                 } else {
                     stands(of)
                 };
@@ -625,10 +717,17 @@ fn matcher() -> Played {
         let mut draw = Draw(SEED);
         let mut hooks: Vec<(Arc<Hook>, Forecast, bool)> = Vec::new();
         let compiler = Compiler::default();
+        let mut used: BTreeSet<(&str, &str)> = BTreeSet::new();
         for at in 0..CONFIGURATIONS {
             let kind = if at % 2 == 0 { "Mutating" } else { "Validating" };
-            let webhooks =
-                (0..HOOKS).map(|entry| webhook(&mut draw, &format!("h{at}-{entry}.example.com"), &url, &ca));
+            let webhooks = (0..HOOKS).map(|entry| {
+                webhook(
+                    &mut draw,
+                    (&format!("h{at}-{entry}.example.com"), at * HOOKS + entry),
+                    &url,
+                    &ca,
+                )
+            });
             let configuration = json!({
                 "apiVersion": "admissionregistration.k8s.io/v1", "kind": format!("{kind}WebhookConfiguration"),
                 "metadata": {"name": format!("matcher-{at}")}, "webhooks": webhooks.collect::<Vec<_>>(),
@@ -645,17 +744,17 @@ fn matcher() -> Played {
                         .iter()
                         .map(|condition| &*condition.expression),
                 );
-                let is_published = |text: &String| text == UNKNOWN || PUBLISHED.contains(&text.as_str());
-                let mut texts = hook
-                    .match_conditions
-                    .iter()
-                    .map(|condition| &condition.expression);
-                let conditional = texts.any(is_published);
+                let published = hook.match_conditions.iter().filter_map(|condition| {
+                    let known = PUBLISHED.iter().find(|(_, text)| *text == condition.expression)?;
+                    used.insert(*known);
+                    Some(known)
+                });
+                let conditional = published.count() > 0;
                 hooks.push((Arc::new(hook), conditions, conditional));
             }
         }
         for kind in ["Mutating", "Validating"] {
-            let mut marker = webhook(&mut Draw(1), MARKER, &url, &ca);
+            let mut marker = webhook(&mut Draw(1), (MARKER, 2), &url, &ca);
             marker["rules"] = json!([{"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*/*"]}]);
             marker["matchConditions"] = json!([]);
             (marker["namespaceSelector"], marker["objectSelector"]) = (json!({}), json!({}));
@@ -675,7 +774,8 @@ fn matcher() -> Played {
         // The informers of the two kinds are not in step.
         tokio::time::sleep(Duration::from_secs(3)).await;
         let known_labels: BTreeMap<String, Labels> = namespaces(&cluster).await;
-        let (mut pairs, mut calls, mut conditional, mut may, mut passed_over) = (0, 0, 0, 0, 0);
+        let (mut pairs, mut calls, mut conditional, mut may, mut may_of_published, mut passed_over) =
+            (0, 0, 0, 0, 0, 0);
         let mut wrong = Vec::new();
         for asking in &askings {
             take();
@@ -702,7 +802,10 @@ fn matcher() -> Played {
                 calls += usize::from(really);
                 conditional += usize::from(*has_conditions);
                 match asking.foretold(hook, conditions, &known_labels) {
-                    None => may += 1,
+                    None => {
+                        may += 1;
+                        may_of_published += usize::from(*has_conditions);
+                    }
                     Some(foretold) if foretold == really => {}
                     Some(foretold) => wrong.push(format!(
                         "{} {} by {}: foretold {foretold}, called {really}: rules {:?} {:?}, namespaces {:?}, objects {:?}, conditions {:?}",
@@ -711,13 +814,19 @@ fn matcher() -> Played {
                 }
             }
         }
+        let projects: BTreeSet<&str> = used.iter().map(|(project, _)| *project).collect();
         println!(
-            "{pairs} pairs of {} requests and {} webhooks: {calls} called ({} %), {conditional} with published conditions; {may} may match, \
-             {} wrong; {passed_over} requests were passed over",
+            "{pairs} pairs of {} requests and {} webhooks: {calls} called ({} %); {may} may match; {} wrong; {passed_over} requests \
+             were passed over; {conditional} pairs with {} published conditions of {} projects ({}), {may_of_published} of them may \
+             match ({:.1} %)",
             askings.len() - passed_over,
             hooks.len(),
             100 * calls / pairs.max(1),
-            wrong.len()
+            wrong.len(),
+            used.len(),
+            projects.len(),
+            projects.iter().copied().collect::<Vec<_>>().join(", "),
+            100.0 * may_of_published as f64 / conditional as f64,
         );
         assert!(
             wrong.is_empty(),
@@ -728,9 +837,10 @@ fn matcher() -> Played {
         assert!(pairs >= 2_000, "{pairs}");
         assert!((33..=67).contains(&(100 * calls / pairs)), "{calls} of {pairs}");
         assert!(
-            conditional >= 400 && may * 10 <= conditional,
-            "{may} of {conditional}"
+            conditional >= 400 && may_of_published * 10 <= conditional,
+            "{may_of_published} of {conditional}"
         );
+        assert!(used.len() >= 12 && projects.len() >= 5, "{used:?}");
         assert!(passed_over * 5 < askings.len(), "{passed_over}");
     });
     Played::Held

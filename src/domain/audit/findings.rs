@@ -96,6 +96,7 @@ kinds! {
     INVALID_TARGET: "invalid-target", Critical, "It cannot be called";
     CA_UNUSABLE: "ca-unusable", Critical, "Its caBundle holds no certificate";
     CA_ENDS: "ca-ends", Critical, "Its caBundle ends soon";
+    CA_NAMES_ANOTHER: "ca-names-another", Critical, "Its caBundle is a certificate for another name";
     CA_EMPTY: "ca-empty", Info, "It has no caBundle";
     SERVICE_MISSING: "service-missing", Critical, "Its Service does not exist";
     PORT_NOT_OFFERED: "port-not-offered", Critical, "Its Service does not offer the port";

@@ -1,14 +1,13 @@
 //! Which functions of the control plane die when the backends of a webhook do, and when.
 //!
-//! What all webhooks of a request cost together is reckoned by [`Chain`](crate::domain::chain::Chain), as in the diagnosis.
+//! What all webhooks of a request cost together is reckoned by [`Chain`], as in the diagnosis.
 //! When a function is lost follows from the timers of who writes: they were at some phase when the fault began, so each time is
 //! an interval.
 
 mod suffering;
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use self::suffering::{Found, suffer, tenants_suffer};
@@ -16,7 +15,8 @@ use super::Function;
 use super::estate::{Estate, Subject, service_key};
 use super::reach::{Reach, Reader, Tenants};
 use super::writes::{Place, WRITES, Write};
-use crate::domain::hook::{Endpoint, Hook, HookId, HookKind, Labels};
+use crate::domain::chain::Chain;
+use crate::domain::hook::{Endpoint, FailurePolicy, Hook, HookId, HookKind, Labels};
 use crate::domain::matching::outcome::Compiler;
 
 /// How the backends of a webhook fail.
@@ -109,7 +109,6 @@ pub struct Auditor<'a> {
     pub estate: &'a Estate,
     readers: Vec<Reader>,
     tenants: Tenants,
-    compiler: Compiler,
     /// Subjects that are called at one place.
     places: BTreeMap<String, Vec<usize>>,
     /// By subject, how far it reaches each of [`WRITES`]; writes to its own Pods apart.
@@ -120,9 +119,14 @@ pub struct Auditor<'a> {
     pods: Vec<Vec<&'a Labels>>,
     /// Zones that are known.
     pub(super) zones: BTreeSet<&'a str>,
-    /// Forecasts that were made, by place.
-    known: RefCell<BTreeMap<(String, Failure), Forecast>>,
+    /// Forecasts that were made, by place, in the order of [`Failure::ALL`].
+    known: RefCell<BTreeMap<String, [Forecast; 3]>>,
+    /// What was asked about own Pods: by webhook, write and whose Pods they are.
+    of_pods: RefCell<HashMap<(usize, usize, usize), Reach>>,
 }
+
+/// A webhook that fails, and how far it reaches each of [`WRITES`].
+type Failing<'a> = (&'a Reader, Vec<Reach>);
 
 impl<'a> Auditor<'a> {
     /// Reads an estate.
@@ -175,13 +179,13 @@ impl<'a> Auditor<'a> {
             estate,
             readers,
             tenants,
-            compiler,
             places,
             reaches,
             mutators,
             pods,
             zones: zones(estate),
             known: RefCell::default(),
+            of_pods: RefCell::default(),
         }
     }
 
@@ -210,14 +214,12 @@ impl<'a> Auditor<'a> {
         WRITES.iter().zip(self.reaches[at].iter().copied())
     }
 
-    /// How far one webhook reaches a write that is made for the Pods of another one.
-    pub fn reaches_pods_of(&self, at: usize, write: &Write, of: usize) -> Reach {
-        let hook = &self.readers[of].hook;
-        let Some((namespace, _)) = service_key(hook) else {
-            return Reach::No;
-        };
-        let pods = &self.pods[of];
-        self.readers[at].reach(write, self.estate, &self.tenants, Some((&namespace, pods)))
+    /// How far one webhook reaches the creation of a Pod of another one.
+    pub fn reaches_pods_of(&self, at: usize, of: usize) -> Reach {
+        let creation = WRITES
+            .iter()
+            .position(|write| write.place == Place::Own && write.what == Function::OwnPods);
+        creation.map_or(Reach::No, |index| self.reach_of(at, index, of))
     }
 
     /// What happens if the webhook in this place of the estate fails, and with it those that are called at the same place.
@@ -227,8 +229,12 @@ impl<'a> Auditor<'a> {
         let all = &self.places[&place];
         // The same for all of them, of which there may be many.
         let mut known = self.known.borrow_mut();
-        let known = known.entry((place, failure));
-        let known = known.or_insert_with(|| self.forecast_of(all[0], &self.failing(all), failure));
+        let known = known.entry(place);
+        let known = known.or_insert_with(|| {
+            let failing = self.failing(all[0], all);
+            Failure::ALL.map(|failure| self.forecast_of(all[0], &failing, failure))
+        });
+        let of = Failure::ALL.iter().position(|known| *known == failure);
         let others = all.iter().filter(|other| **other != at);
         Forecast {
             hook: hook.id.clone(),
@@ -236,46 +242,59 @@ impl<'a> Auditor<'a> {
                 .take(TOGETHER)
                 .map(|at| self.readers[*at].hook.id.clone())
                 .collect(),
-            ..known.clone()
+            ..known[of.unwrap_or_default()].clone()
         }
     }
 
-    /// What happens if it alone fails: its own part.
-    pub fn forecast_alone(&self, at: usize, failure: Failure) -> Forecast {
-        self.forecast_of(at, &self.failing(&[at]), failure)
+    /// What happens if it alone fails, its own part, in each way.
+    pub fn forecasts_alone(&self, at: usize) -> [Forecast; 3] {
+        let hook = &self.readers[at].hook;
+        let place = hook.target.place().unwrap_or_else(|| hook.id.to_string());
+        if self.places[&place].len() == 1 {
+            return Failure::ALL.map(|failure| self.forecast(at, failure));
+        }
+        let failing = self.failing(at, &[at]);
+        Failure::ALL.map(|failure| self.forecast_of(at, &failing, failure))
     }
 
     /// What happens if all these fail together.
     pub fn forecast_together(&self, all: &[usize], failure: Failure) -> Option<Forecast> {
-        Some(self.forecast_of(*all.first()?, &self.failing(all), failure))
+        let first = *all.first()?;
+        Some(self.forecast_of(first, &self.failing(first, all), failure))
     }
 
-    /// What happens if it alone fails, were it configured like this.
-    pub fn forecast_patched(&self, at: usize, hook: Hook, failure: Failure) -> Forecast {
-        let reader = Reader::of(Arc::new(hook), &self.compiler);
-        self.forecast_of(at, &[(None, &reader)], failure)
+    /// What is lost, that a cluster is lost without, if it alone fails in whatever way.
+    pub fn vital_writes(&self, at: usize) -> Vec<&'static Write> {
+        let reader = &self.readers[at];
+        let hook = &reader.hook;
+        let met = WRITES.iter().enumerate().filter(|(index, write)| {
+            write.what.is_vital() && self.reach_of(at, *index, at) >= Reach::May && {
+                let once = std::iter::once((&**hook, hook.timeout));
+                let waits = Chain::of(once, self.mutators[*index] > 1).total();
+                hook.failure_policy == FailurePolicy::Fail || waits >= (write.deadline)()
+            }
+        });
+        met.map(|(_, write)| write).collect()
     }
 
-    fn failing(&self, all: &[usize]) -> Vec<(Option<usize>, &Reader)> {
-        all.iter().map(|at| (Some(*at), &self.readers[*at])).collect()
+    /// These webhooks, where writes to own Pods are those to the Pods of `of`.
+    fn failing(&self, of: usize, all: &[usize]) -> Vec<Failing<'_>> {
+        let each = all.iter().map(|at| {
+            let reaches = (0..WRITES.len()).map(|index| self.reach_of(*at, index, of));
+            (&self.readers[*at], reaches.collect())
+        });
+        each.collect()
     }
 
-    fn forecast_of(&self, at: usize, failing: &[(Option<usize>, &Reader)], failure: Failure) -> Forecast {
+    fn forecast_of(&self, at: usize, failing: &[Failing<'_>], failure: Failure) -> Forecast {
         let hook = &self.readers[at].hook;
         let mut found = Found::default();
         for (index, write) in WRITES.iter().enumerate() {
-            let met = failing.iter().map(|(known, reader)| {
-                let known = known.filter(|_| write.place != Place::Own);
-                let reach = match known {
-                    Some(known) => self.reaches[known][index],
-                    None => self.reach_of(reader, write, at),
-                };
-                (*reader, reach)
-            });
+            let met = failing.iter().map(|(reader, reaches)| (*reader, reaches[index]));
             let met: Vec<_> = met.filter(|(_, reach)| *reach >= Reach::May).collect();
             suffer(write, self.mutators[index], &met, failure, &mut found);
         }
-        let failing: Vec<&Reader> = failing.iter().map(|(_, reader)| *reader).collect();
+        let failing: Vec<&Reader> = failing.iter().map(|(reader, _)| *reader).collect();
         tenants_suffer(&failing, &self.tenants, failure, &mut found);
         found.follow(service_key(hook).is_some());
         Forecast {
@@ -286,12 +305,21 @@ impl<'a> Auditor<'a> {
             writes: found.writes,
         }
     }
-    /// How far one reaches a write that is not in the table of reaches.
-    fn reach_of(&self, reader: &Reader, write: &Write, of: usize) -> Reach {
-        let hook = &self.readers[of].hook;
-        let key = service_key(hook);
-        let own = key.as_ref().map(|(namespace, _)| (&**namespace, &*self.pods[of]));
-        reader.reach(write, self.estate, &self.tenants, own)
+
+    /// How far one webhook reaches one of [`WRITES`], own Pods being those of another one.
+    fn reach_of(&self, at: usize, index: usize, of: usize) -> Reach {
+        let write = &WRITES[index];
+        if write.place != Place::Own {
+            return self.reaches[at][index];
+        }
+        let Some((namespace, _)) = service_key(&self.readers[of].hook) else {
+            return Reach::No;
+        };
+        let mut known = self.of_pods.borrow_mut();
+        *known.entry((at, index, of)).or_insert_with(|| {
+            let own = Some((&*namespace, &*self.pods[of]));
+            self.readers[at].reach(write, self.estate, &self.tenants, own)
+        })
     }
 }
 

@@ -6,8 +6,9 @@
 use serde_json::{Value, json};
 
 use super::estate::{Subject, service_key};
-use super::forecast::{Auditor, Failure};
-use super::reach::NAME_LABEL;
+use super::forecast::Auditor;
+use super::reach::{NAME_LABEL, TENANT};
+use super::writes::{Place, Write};
 use crate::domain::bypass::SHIELDED_NAMESPACES;
 use crate::domain::bypass::spare::{LINES, Spare, What};
 use crate::domain::hook::{Added, Hook, MatchCondition, Selector, SelectorOperator, SelectorRequirement};
@@ -28,33 +29,65 @@ pub struct Scoping {
 }
 
 /// The smallest change that leaves nothing vital to lose; `None` where none of those known here is enough.
+///
+/// What a change leaves out is known without asking the changed webhook, of which there may be many, so that each is tried on the
+/// writes that are lost as it is. Tests hold that against the forecast of the changed webhook.
 pub fn scoping(auditor: &Auditor<'_>, at: usize) -> Option<Scoping> {
     let subject = auditor.subject(at);
-    let own = service_key(&subject.hook).map(|(namespace, _)| namespace);
-    let own = own.filter(|namespace| !SHIELDED_NAMESPACES.contains(&&**namespace));
+    let service = service_key(&subject.hook).map(|(namespace, _)| namespace);
+    let own = service
+        .clone()
+        .filter(|namespace| !SHIELDED_NAMESPACES.contains(&&**namespace));
+    let lost = auditor.vital_writes(at);
+    let namespace = |write: &Write| match write.place {
+        Place::In(namespace) => Some(namespace.to_owned()),
+        Place::Own => service.clone(),
+        Place::Tenant | Place::Namespace => Some(TENANT.to_owned()),
+        Place::Cluster => None,
+    };
     let system = SHIELDED_NAMESPACES.map(str::to_owned).to_vec();
-    let with_own = |namespaces: &[String]| namespaces.iter().cloned().chain(own.clone()).collect::<Vec<_>>();
-    let mut candidates: Vec<Box<dyn Fn() -> Scoping>> = Vec::new();
-    if own.is_some() {
-        let alone = with_own(&[]);
-        candidates.push(Box::new(move || by_selector(subject, &alone)));
+    let alone: Vec<String> = own.iter().cloned().collect();
+    let both = [system.clone(), alone.clone()].concat();
+    for names in [alone, system, both] {
+        if lost
+            .iter()
+            .all(|write| namespace(write).is_some_and(|name| names.contains(&name)))
+        {
+            return Some(by_selector(subject, &names));
+        }
     }
-    let (both, alone) = (with_own(&system), system);
-    candidates.push(Box::new(move || by_selector(subject, &alone)));
-    candidates.push(Box::new(move || by_selector(subject, &both)));
-    candidates.push(Box::new(|| by_condition(subject, None)));
-    let named = own.clone();
-    candidates.push(Box::new(move || by_condition(subject, named.clone())));
-    let candidates = candidates.into_iter().map(|make| make());
-    candidates.into_iter().find(|scoping| {
-        Failure::ALL.into_iter().all(|failure| {
-            auditor
-                .forecast_patched(at, scoping.hook.clone(), failure)
-                .vital()
-                .next()
-                .is_none()
-        })
-    })
+    for own in [None, own] {
+        let added = Added {
+            own: own.clone(),
+            leases: Vec::new(),
+        };
+        let is_spared = |write: &&Write| {
+            let namespace = namespace(write);
+            let [group, version, resource, subresource] = write.object;
+            let shape = RequestShape {
+                operation: write.operation,
+                group,
+                version,
+                resource,
+                subresource,
+                namespace: namespace.as_deref(),
+                ..RequestShape::default()
+            };
+            spare(&added).spares(&shape, Some(write.by))
+        };
+        if lost.iter().all(is_spared) {
+            return Some(by_condition(subject, own));
+        }
+    }
+    None
+}
+
+/// No namespace of hookwatch's is spared: where it is not installed, anyone could make one of that name.
+const fn spare(added: &Added) -> Spare<'_> {
+    Spare {
+        own: SHIELDED_NAMESPACES[0],
+        added,
+    }
 }
 
 /// Namespaces are left out by the label that holds their name.
@@ -80,14 +113,9 @@ fn by_condition(subject: &Subject, own: Option<String>) -> Scoping {
         own,
         leases: Vec::new(),
     };
-    let spare = Spare {
-        // No namespace of hookwatch's: where it is not installed, anyone could make one of that name.
-        own: SHIELDED_NAMESPACES[0],
-        added: &added,
-    };
     hook.match_conditions.push(MatchCondition {
         name: CONDITION.to_owned(),
-        expression: spare.expression(),
+        expression: spare(&added).expression(),
     });
     let conditions: Vec<Value> = hook
         .match_conditions

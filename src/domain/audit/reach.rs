@@ -120,6 +120,11 @@ impl Reader {
         Self { hook, conditions }
     }
 
+    /// Whether each of its conditions was compiled and can be evaluated.
+    pub fn is_compiled(&self) -> bool {
+        self.conditions.are_compiled()
+    }
+
     /// Whether it is asked about a write. `own` is the namespace of the webhook whose Pods are looked at, with the labels of
     /// those Pods.
     pub fn reach(
@@ -269,7 +274,8 @@ impl Reader {
     }
 }
 
-/// Writes of tenants that the rules of a webhook name: of objects in namespaces, wildcards apart.
+/// Writes of tenants that the rules of a webhook name: of objects in namespaces. A rule for all resources of a group stands for one
+/// of them, named `*`; what a rule for all groups takes is among [`super::writes::WRITES`].
 pub fn named(hook: &Hook) -> Vec<([String; 4], &'static str)> {
     let plain = |name: &&String| !name.contains('*');
     let mut found = Vec::new();
@@ -286,10 +292,13 @@ pub fn named(hook: &Hook) -> Vec<([String; 4], &'static str)> {
             .filter(plain)
             .map_or("v1", String::as_str);
         for group in rule.api_groups.iter().filter(plain) {
-            for name in rule.resources.iter().filter(plain) {
+            for name in &rule.resources {
                 let (resource, subresource) = name.split_once('/').unwrap_or((name, ""));
+                let subresource = if subresource == "*" { "" } else { subresource };
                 let object = [group, version, resource, subresource].map(str::to_owned);
-                let clustered = rule.scope == Scope::Cluster || CLUSTERED.contains(&resource);
+                let clustered = rule.scope == Scope::Cluster
+                    || CLUSTERED.contains(&resource)
+                    || resource == "*" && CLUSTERED_GROUPS.contains(&group.as_str());
                 if !clustered {
                     found.push((object, operation));
                 }
@@ -316,4 +325,17 @@ const CLUSTERED: [&str; 14] = [
     "certificatesigningrequests",
     "tokenreviews",
     "subjectaccessreviews",
+];
+
+/// Groups of Kubernetes with resources in no namespace, and no others or few.
+const CLUSTERED_GROUPS: [&str; 9] = [
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "apiregistration.k8s.io",
+    "authentication.k8s.io",
+    "certificates.k8s.io",
+    "flowcontrol.apiserver.k8s.io",
+    "node.k8s.io",
+    "scheduling.k8s.io",
+    "storage.k8s.io",
 ];

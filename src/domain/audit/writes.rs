@@ -156,7 +156,7 @@ const fn bootstrap(
 }
 
 /// Those of every control plane.
-pub const WRITES: [Write; 29] = [
+pub const WRITES: [Write; 30] = [
     renewal(
         (
             Function::LeaderElection,
@@ -368,6 +368,13 @@ pub const WRITES: [Write; 29] = [
     write(
         (Function::TenantWrites, "a tenant's change of a ConfigMap"),
         "UPDATE",
+        (["", "v1", "configmaps", ""], "ConfigMap"),
+        Place::Tenant,
+        TENANT,
+    ),
+    write(
+        (Function::TenantWrites, "a tenant's deletion of a ConfigMap"),
+        "DELETE",
         (["", "v1", "configmaps", ""], "ConfigMap"),
         Place::Tenant,
         TENANT,

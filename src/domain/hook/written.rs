@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::domain::time::Time;
 
 /// How its entry is written, beside what the API server does with it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Written {
     /// Its place in `webhooks`, from 0: mutating webhooks are asked in this order, and a patch names it.
     pub entry: usize,
@@ -16,4 +16,16 @@ pub struct Written {
     pub ca_is_injected: bool,
     /// When the last certificate of its `caBundle` ends; `None` where it is empty or holds none.
     pub ca_ends: Option<Time>,
+    /// The first certificates of its `caBundle`, in their order.
+    #[serde(default)]
+    pub trusted: Vec<Trusted>,
+}
+
+/// A certificate that is trusted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trusted {
+    /// It may sign others. One that may not is good for nothing but to be served itself.
+    pub signs: bool,
+    /// The first DNS names and addresses of its `subjectAltName`, empty where it has none.
+    pub names: Vec<String>,
 }

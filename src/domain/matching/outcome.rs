@@ -6,6 +6,8 @@
 //! carries beside the fields of [`Asked`], and functions that are not known here make an answer unknown, unless the rest of the
 //! expression decides it alone.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cel::common::ast::{EntryExpr, Expr, IdedExpr, LiteralValue, operators as op};
@@ -118,7 +120,7 @@ pub enum Known<'a> {
 /// The conditions of one webhook.
 pub struct Forecast {
     env: Arc<Env>,
-    programs: Vec<Option<Condition>>,
+    programs: Vec<Option<Arc<Condition>>>,
 }
 
 struct Condition {
@@ -137,34 +139,56 @@ struct Mentions {
     field: bool,
 }
 
-/// Compiles conditions for forecasts.
-pub struct Compiler(Arc<Env>);
+/// Compiles conditions for forecasts, each text once: a project's webhooks, and those of a tool in many places, have the same.
+pub struct Compiler {
+    env: Arc<Env>,
+    /// `None` for one that is not evaluated.
+    known: RefCell<BTreeMap<String, Option<Arc<Condition>>>>,
+}
+
+/// Texts that are remembered.
+const MAX_KNOWN: usize = 1_000;
 
 impl Default for Compiler {
     fn default() -> Self {
         let mut env = Env::stdlib();
         // They are declared once, so that this cannot fail; without them a function is unknown, and no more.
         let _ = strings(&mut env);
-        Self(Arc::new(env))
+        Self {
+            env: Arc::new(env),
+            known: RefCell::default(),
+        }
     }
 }
 
 impl Compiler {
     /// The conditions with these expressions, in their order.
     pub fn conditions<'a>(&self, expressions: impl Iterator<Item = &'a str>) -> Forecast {
+        let mut known = self.known.borrow_mut();
         let programs = expressions.map(|text| {
-            let text = Some(text).filter(|text| text.len() <= MAX_BYTES)?;
-            let program = self.0.compile(text).ok()?;
-            let calls = [EVALUATED.as_slice(), &UNKNOWN].concat();
-            let expression = program.expression();
-            let bounded = may_be_evaluated(expression, &calls) && patterns_are_short(expression);
-            let mentions = mentions(expression);
-            bounded.then_some(Condition { program, mentions })
+            if let Some(condition) = known.get(text) {
+                return condition.clone();
+            }
+            let condition = self.condition(text).map(Arc::new);
+            if known.len() < MAX_KNOWN {
+                known.insert(text.to_owned(), condition.clone());
+            }
+            condition
         });
         Forecast {
-            env: Arc::clone(&self.0),
+            env: Arc::clone(&self.env),
             programs: programs.collect(),
         }
+    }
+
+    fn condition(&self, text: &str) -> Option<Condition> {
+        let text = Some(text).filter(|text| text.len() <= MAX_BYTES)?;
+        let program = self.env.compile(text).ok()?;
+        let calls = [EVALUATED.as_slice(), &UNKNOWN].concat();
+        let expression = program.expression();
+        let bounded = may_be_evaluated(expression, &calls) && patterns_are_short(expression);
+        let mentions = mentions(expression);
+        bounded.then_some(Condition { program, mentions })
     }
 
     /// Whether the text is CEL at all; types are not checked.
@@ -172,11 +196,16 @@ impl Compiler {
     /// # Errors
     /// What the parser says of it.
     pub fn check(&self, text: &str) -> Result<(), ParseErrors> {
-        self.0.compile(text).map(drop)
+        self.env.compile(text).map(drop)
     }
 }
 
 impl Forecast {
+    /// Whether each of them was compiled and can be evaluated.
+    pub fn are_compiled(&self) -> bool {
+        self.programs.iter().all(Option::is_some)
+    }
+
     /// What they come to for a request.
     pub fn outcome(&self, asked: &Asked<'_>, object: Known<'_>, old: Known<'_>) -> Outcome {
         if self.programs.is_empty() {
@@ -208,7 +237,7 @@ impl Forecast {
         let said = self
             .programs
             .iter()
-            .map(|condition| said(condition.as_ref(), &context, knows));
+            .map(|condition| said(condition.as_deref(), &context, knows));
         said.fold(Outcome::True, |all, one| match (all, one) {
             (Outcome::False, _) | (_, Outcome::False) => Outcome::False,
             // An unknown one may be false, which would win over the error.

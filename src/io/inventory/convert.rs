@@ -3,6 +3,7 @@
 //! The Service behind a hook is filled in later, when its Service and EndpointSlices are at hand; see
 //! `service`.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use k8s_openapi::api::admissionregistration::v1::{
@@ -12,11 +13,12 @@ use k8s_openapi::api::admissionregistration::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, Time as ApiTime};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+use x509_parser::prelude::GeneralName;
 
 use crate::domain::fence::PROOF;
 use crate::domain::hook::{
     Added, FailurePolicy, Hook, HookId, HookKind, MatchCondition, MatchPolicy, Rule, SPARE_ANNOTATION, Scope,
-    Selector, SelectorOperator, SelectorRequirement, ServiceState, ServiceTarget, Target, Written,
+    Selector, SelectorOperator, SelectorRequirement, ServiceState, ServiceTarget, Target, Trusted, Written,
 };
 use crate::domain::probe::ProbeLevel;
 use crate::domain::time::Time;
@@ -32,6 +34,10 @@ pub const PROBE_ANNOTATION: &str = "hookwatch.dev/probe";
 const TIMEOUT_SECONDS: std::ops::RangeInclusive<i32> = 1..=30;
 /// `clientConfig.service.port` when absent.
 const DEFAULT_SERVICE_PORT: i32 = 443;
+
+/// Certificates of one bundle, and names of one certificate, that are kept.
+const MAX_TRUSTED: usize = 20;
+const MAX_NAMES: usize = 20;
 
 /// Keys of annotations whose controllers fill `caBundle` in.
 const INJECTORS: [&str; 4] = [
@@ -183,6 +189,7 @@ fn hook(
     if let Target::Invalid(why) = &target {
         problems.add(format!("clientConfig: {why}"));
     }
+    let (ca_ends, trusted) = trusted(ca_bundle);
     Hook {
         configuration_uid: metadata.uid.clone().unwrap_or_default(),
         created: metadata.creation_timestamp.as_ref().and_then(instant),
@@ -213,7 +220,8 @@ fn hook(
             entry: at,
             timeout_is_default: entry.timeout_seconds.is_none(),
             ca_is_injected: is_injected(metadata),
-            ca_ends: ca_ends(ca_bundle),
+            ca_ends,
+            trusted,
         },
         review_versions: entry.review_versions,
         probe_level,
@@ -254,15 +262,39 @@ fn is_injected(metadata: &ObjectMeta) -> bool {
     annotations.is_some_and(|known| INJECTORS.iter().any(|key| known.contains_key(*key)))
 }
 
-/// When the last certificate of a bundle ends.
-fn ca_ends(bundle: &[u8]) -> Option<Time> {
-    let certificates = CertificateDer::pem_slice_iter(bundle).filter_map(Result::ok);
-    let ends = certificates.filter_map(|der| {
-        let (_, certificate) = x509_parser::parse_x509_certificate(&der).ok()?;
-        let seconds = u64::try_from(certificate.validity().not_after.timestamp()).ok()?;
-        Some(Time::from_unix_millis(seconds.saturating_mul(1_000)))
-    });
-    ends.max()
+/// When the last certificate of a bundle ends, and what the first of them are good for. One that cannot be parsed is passed
+/// over, as the API server does.
+fn trusted(bundle: &[u8]) -> (Option<Time>, Vec<Trusted>) {
+    let (mut ends, mut all) = (None, Vec::new());
+    for der in CertificateDer::pem_slice_iter(bundle).filter_map(Result::ok) {
+        let Ok((_, certificate)) = x509_parser::parse_x509_certificate(&der) else {
+            continue;
+        };
+        if let Ok(seconds) = u64::try_from(certificate.validity().not_after.timestamp()) {
+            ends = ends.max(Some(Time::from_unix_millis(seconds.saturating_mul(1_000))));
+        }
+        if all.len() < MAX_TRUSTED {
+            let names = certificate.subject_alternative_name().ok().flatten();
+            let names = names.iter().flat_map(|names| &names.value.general_names);
+            let names = names.filter_map(|name| match name {
+                GeneralName::DNSName(name) => Some((*name).to_owned()),
+                GeneralName::IPAddress(bytes) => address(bytes).map(|address| address.to_string()),
+                _ => None,
+            });
+            all.push(Trusted {
+                signs: certificate.is_ca(),
+                names: names.take(MAX_NAMES).collect(),
+            });
+        }
+    }
+    (ends, all)
+}
+
+/// An address as certificates have it.
+fn address(bytes: &[u8]) -> Option<IpAddr> {
+    let four = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+    four.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from))
+        .ok()
 }
 
 /// Whether Go would find a certificate: blocks of other kinds and unreadable ones are skipped, as it does.

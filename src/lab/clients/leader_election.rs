@@ -38,7 +38,7 @@ where
             () = elector.renew() => {}
             () = work() => {}
         }
-        ledger.leader_lost();
+        ledger.leader_lost(lease.name());
         sleep(RESTART_AFTER).await;
     }
 }

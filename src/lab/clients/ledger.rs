@@ -33,7 +33,7 @@ pub(super) struct Ledger {
 
 #[derive(Debug, Default)]
 struct State {
-    leaders_lost: u64,
+    leaders_lost: Vec<String>,
     /// When the renewal began that each node's Lease shows.
     renewed: BTreeMap<String, Instant>,
     expired: BTreeSet<String>,
@@ -55,14 +55,20 @@ impl Ledger {
 
     pub(super) fn count_anew(&self) {
         let mut state = self.lock();
-        (state.leaders_lost, state.servers_not_started) = (0, 0);
+        state.leaders_lost.clear();
+        state.servers_not_started = 0;
         state.expired.clear();
         state.not_ready.clear();
         state.timed_out_before = self.record.totals().timed_out;
     }
 
-    pub(super) fn leader_lost(&self) {
-        self.lock().leaders_lost += 1;
+    pub(super) fn leader_lost(&self, name: &str) {
+        self.lock().leaders_lost.push(name.to_owned());
+    }
+
+    /// The names of those that exited, one for each exit.
+    pub(super) fn lost_leaders(&self) -> Vec<String> {
+        self.lock().leaders_lost.clone()
     }
 
     pub(super) fn server_not_started(&self) {
@@ -98,7 +104,7 @@ impl Ledger {
         state.expire(Instant::now());
         let count = |nodes: &BTreeSet<String>| u64::try_from(nodes.len()).unwrap_or(u64::MAX);
         Casualties {
-            leaders_lost: state.leaders_lost,
+            leaders_lost: u64::try_from(state.leaders_lost.len()).unwrap_or(u64::MAX),
             node_leases_expired: count(&state.expired),
             nodes_not_ready: count(&state.not_ready),
             writes_timed_out: self.record.totals().timed_out - state.timed_out_before,

@@ -90,7 +90,7 @@ impl RealLeader {
             None if self.controller.check().is_err() => {
                 self.exited = Some(Instant::now());
                 if self.tenure.exits() {
-                    self.ledger.leader_lost();
+                    self.ledger.leader_lost(self.controller.name());
                 }
             }
             // When that fails, it is tried at the next look.
@@ -109,7 +109,7 @@ impl RealLeader {
         let written = Timestamp::now();
         let seen = self.tenure.observe(Instant::now(), found);
         if seen.lost {
-            self.ledger.leader_lost();
+            self.ledger.leader_lost(self.controller.name());
         }
         if let Some(began) = seen.renewed {
             self.note_renewal(written, &began);

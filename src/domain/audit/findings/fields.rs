@@ -115,7 +115,9 @@ pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>)
     let hook = &subject.hook;
     timeouts(subject, estate, found);
     scope(subject, estate, found);
-    conditions(subject, found);
+    if !auditor.reader(at).is_compiled() {
+        conditions(subject, found);
+    }
     if let Target::Invalid(why) = &hook.target {
         found.push(Finding::of(
             INVALID_TARGET,

@@ -11,22 +11,20 @@ use crate::domain::audit::estate::{Estate, service_key};
 use crate::domain::audit::forecast::{Auditor, Casualty, Failure, Forecast};
 use crate::domain::audit::patch::scoping;
 use crate::domain::audit::reach::Reach;
-use crate::domain::audit::writes::{Place, WRITES};
 use crate::domain::audit::{Function, seconds};
 use crate::domain::hook::{FailurePolicy, Hook, HookKind};
 use crate::domain::matching::RequestShape;
 
 /// Of more Services than this it is not looked for who needs whom.
 const MAX_PLACES: usize = 200;
+/// Of a webhook in loops with more others than this, no more are counted.
+const MAX_PARTNERS: usize = 5;
 
 /// One webhook by itself.
 pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>) {
     let subject = auditor.subject(at);
     let hook = &subject.hook;
-    let all: Vec<Forecast> = Failure::ALL
-        .into_iter()
-        .map(|failure| auditor.forecast_alone(at, failure))
-        .collect();
+    let all = auditor.forecasts_alone(at);
     let worst = all.iter().find(|forecast| forecast.vital().next().is_some());
     if let Some(worst) = worst {
         let certain = all
@@ -147,34 +145,34 @@ pub(super) fn of_all(auditor: &Auditor<'_>, pause: &dyn Fn(), found: &mut Vec<Fi
 
 /// Webhooks whose Pods cannot come back without each other. Those of one Service are one.
 fn loops(auditor: &Auditor<'_>, pause: &dyn Fn(), found: &mut Vec<Finding>) {
-    let creation = WRITES
-        .iter()
-        .find(|write| write.place == Place::Own && write.what == Function::OwnPods);
-    let Some(creation) = creation else { return };
     let subjects = &auditor.estate.subjects;
     let places = places(auditor.estate);
     let first_of = |at: usize| service_key(&subjects[at].hook).and_then(|key| places.get(&key).copied());
     let firsts: Vec<usize> = places.values().copied().take(MAX_PLACES).collect();
-    let others: Vec<usize> = (0..subjects.len())
-        .filter(|at| subjects[*at].hook.failure_policy == FailurePolicy::Fail)
-        .filter(|at| first_of(*at).is_some_and(|first| firsts.contains(&first)))
-        .collect();
-    // What the Pods of each place need, by the first webhook of that place.
-    let needs = |of: usize| -> BTreeSet<usize> {
-        let needed = others.iter().inspect(|_| pause());
-        let needed = needed.filter(|at| first_of(**at) != Some(of));
-        let needed = needed.filter(|at| auditor.reaches_pods_of(**at, creation, of) == Reach::Yes);
-        needed.filter_map(|at| first_of(*at)).collect()
+    let mut asked: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for (at, subject) in subjects.iter().enumerate() {
+        let first = first_of(at).filter(|_| subject.hook.failure_policy == FailurePolicy::Fail);
+        if let Some(first) = first {
+            asked.entry(first).or_default().push(at);
+        }
+    }
+    // Whether the Pods of one place need another place: asked about pairs, of which few are looked at.
+    let needs = |of: usize, other: usize| {
+        let mut hooks = asked.get(&other).into_iter().flatten();
+        hooks.any(|at| auditor.reaches_pods_of(*at, of) == Reach::Yes)
     };
-    let needed: BTreeMap<usize, BTreeSet<usize>> = firsts.iter().map(|of| (*of, needs(*of))).collect();
-    for (of, needs) in &needed {
-        let in_loop = needs
+    for of in firsts.iter().inspect(|_| pause()) {
+        let both = |other: &&usize| *other != of && needs(*of, **other) && needs(**other, *of);
+        let in_loop: Vec<usize> = firsts
             .iter()
-            .filter(|other| needed.get(other).is_some_and(|back| back.contains(of)));
-        let in_loop: Vec<usize> = in_loop.copied().collect();
+            .filter(both)
+            .take(MAX_PARTNERS + 1)
+            .copied()
+            .collect();
         let Some(first) = in_loop.first() else { continue };
         let more = match in_loop.len() - 1 {
             0 => String::new(),
+            MAX_PARTNERS => format!(", and so is it with {MAX_PARTNERS} others or more"),
             more => format!(", and so is it with {more} others"),
         };
         let message = format!(

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use super::{CA_EMPTY, CA_ENDS, CA_UNUSABLE, Finding, Severity};
+use super::{CA_EMPTY, CA_ENDS, CA_NAMES_ANOTHER, CA_UNUSABLE, Finding, Severity};
+use crate::domain::audit::estate::Subject;
 use crate::domain::audit::forecast::Auditor;
-use crate::domain::hook::Target;
+use crate::domain::hook::{Target, Trusted};
 
 /// Before its end a certificate is worth a warning for so long.
 const SOON: Duration = Duration::from_secs(60 * 24 * 3_600);
@@ -43,6 +44,7 @@ pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>)
         let finding = Finding::of(CA_EMPTY, subject, message);
         found.push(finding);
     }
+    found.extend(name(subject, auditor.estate.is_cluster));
     if let (Some(ends), Some(now)) = (subject.hook.written.ca_ends, auditor.estate.at) {
         let left = ends.since(now);
         let finding = |message| Finding::of(CA_ENDS, subject, message);
@@ -60,4 +62,60 @@ pub(super) fn of_one(auditor: &Auditor<'_>, at: usize, found: &mut Vec<Finding>)
             });
         }
     }
+}
+
+/// Whether the webhook can serve a certificate that is trusted and for the name that is called.
+///
+/// What may not sign others is trusted as the served certificate alone (Go's `crypto/x509`, `Certificate.CheckSignatureFrom`), and
+/// only `subjectAltName` counts as its name.
+fn name(subject: &Subject, is_cluster: bool) -> Option<Finding> {
+    let called = match &subject.hook.target {
+        Target::Service(target) => format!("{}.{}.svc", target.name, target.namespace),
+        Target::Url(target) => target.host.clone(),
+        Target::Invalid(_) => return None,
+    };
+    let is_for = |trusted: &Trusted| trusted.names.iter().any(|name| names(name, &called));
+    let plain = |trusted: &Trusted| trusted.signs && trusted.names.is_empty();
+    let all = &subject.hook.written.trusted;
+    if all.is_empty() || all.iter().any(|trusted| plain(trusted) || is_for(trusted)) {
+        return None;
+    }
+    let mut listed: Vec<&str> = all
+        .iter()
+        .flat_map(|trusted| &trusted.names)
+        .map(String::as_str)
+        .take(5)
+        .collect();
+    listed.dedup();
+    let has = if listed.is_empty() {
+        "has no subjectAltName".to_owned()
+    } else {
+        format!("is for {}", listed.join(", "))
+    };
+    if all.iter().any(|trusted| trusted.signs) {
+        let message = format!(
+            "Its caBundle {has}. If the webhook serves that certificate itself, every call fails: it is called as {called}."
+        );
+        return Some(Finding::of(CA_NAMES_ANOTHER, subject, message).at_most(Severity::Warning));
+    }
+    let message = format!(
+        "Its caBundle can sign no other certificate and {has}, but the webhook is called as {called}: every call fails. Make a \
+         certificate with that name as subjectAltName."
+    );
+    let finding = Finding::of(CA_NAMES_ANOTHER, subject, message);
+    let filled = subject.hook.written.ca_is_injected || !is_cluster;
+    Some(if filled {
+        finding.at_most(Severity::Warning)
+    } else {
+        finding
+    })
+}
+
+/// Whether a name of a certificate, with `*` for its first label or not, is the one that is called.
+fn names(name: &str, called: &str) -> bool {
+    let rest = |name: &'_ str| name.split_once('.').map(|(_, rest)| rest.to_ascii_lowercase());
+    name.eq_ignore_ascii_case(called)
+        || name
+            .strip_prefix("*.")
+            .is_some_and(|domain| rest(called) == Some(domain.to_ascii_lowercase()))
 }

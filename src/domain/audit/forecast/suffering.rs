@@ -1,6 +1,6 @@
 //! What becomes of one write while webhooks fail, and when a function is lost for it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::{Casualty, Failure, Suffering};
@@ -14,6 +14,9 @@ use crate::domain::thresholds::longest_write;
 /// Leaders exit 10 s after the begin of the first renewal that fails, which begins up to 2 s after the fault
 /// (`client-go/tools/leaderelection`). Half a second on both sides for what is under way.
 const LEADERS: [Duration; 2] = [Duration::from_millis(9_500), Duration::from_millis(12_500)];
+/// kube-scheduler gives its Lease back before it exits (`ReleaseOnCancel`), and waits for that as for a renewal. But a Lease runs out
+/// 15 s after it was renewed, which is 3 s after the exit of who does not wait.
+const RUNS_OUT: Duration = Duration::from_secs(3);
 /// A node's Lease lasts 40 s and was renewed up to 10.4 s before the fault (`kubelet`, `nodeLeaseDurationSeconds`).
 const NODES: [Duration; 2] = [Duration::from_secs(29), Duration::from_secs(41)];
 /// What leaders do ends with them; it is noticed when it is next needed.
@@ -26,6 +29,29 @@ const STARTS: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(45)]
 const BEFORE: Duration = Duration::from_millis(500);
 /// A write that fails is made within so long of the fault.
 const NEXT_WRITE: Duration = Duration::from_secs(10);
+
+/// Of the writes that rules name, these many are looked at.
+const MAX_NAMED: usize = 200;
+
+const MANAGER: &str = "kube-controller-manager";
+const SCHEDULER: &str = "kube-scheduler";
+/// Whose end a function ends with: a Pod is made by the one and bound by the other.
+const FOLLOWERS: &[(Function, &[&str])] = &[
+    (Function::PodScheduling, &[SCHEDULER]),
+    (Function::OwnPods, &[SCHEDULER, MANAGER]),
+    (Function::KubeSystemPods, &[SCHEDULER, MANAGER]),
+    (Function::NamespaceDelete, &[MANAGER]),
+    (Function::ServiceEndpoints, &[MANAGER]),
+];
+
+/// How much later than at once a leader is lost after its last attempt at a renewal.
+fn releases(write: &Write, waits: Duration) -> Duration {
+    if write.object_name == SCHEDULER {
+        waits.min(RUNS_OUT)
+    } else {
+        Duration::ZERO
+    }
+}
 
 /// What becomes of one write.
 pub(super) fn suffer(
@@ -72,17 +98,27 @@ pub(super) fn suffer(
         ),
     };
     let after = match write.what {
-        Function::LeaderElection => LEADERS,
+        Function::LeaderElection => LEADERS.map(|after| after + releases(write, waits)),
         Function::NodeHeartbeat => NODES,
         Function::ApiServerStart => STARTS,
         _ => [waits.saturating_sub(BEFORE), waits + NEXT_WRITE],
     };
+    if write.what == Function::LeaderElection {
+        let exit = Exit {
+            who: write.object_name,
+            is_certain: certain,
+            after: WITH_LEADERS.map(|after| after + releases(write, waits)),
+        };
+        found.exits.push(exit);
+    }
     found.lose(write.what, after, certain, how);
 }
 
 /// What becomes of tenants' writes of what the rules name.
 pub(super) fn tenants_suffer(failing: &[&Reader], tenants: &Tenants, failure: Failure, found: &mut Found) {
-    for (object, operation) in failing.iter().flat_map(|reader| named(&reader.hook)) {
+    // Of many webhooks many name the same.
+    let all: BTreeSet<_> = failing.iter().flat_map(|reader| named(&reader.hook)).collect();
+    for (object, operation) in all.into_iter().take(MAX_NAMED) {
         let met = failing
             .iter()
             .map(|reader| (*reader, reader.reach_named(&object, operation, tenants)));
@@ -142,10 +178,20 @@ fn dotted(resource: &str, subresource: &str, group: &str) -> String {
     }
 }
 
+/// A leader that exits.
+struct Exit {
+    who: &'static str,
+    is_certain: bool,
+    /// When what it does is missed.
+    after: [Duration; 2],
+}
+
 /// What is found to be lost.
 #[derive(Default)]
 pub(super) struct Found {
     casualties: BTreeMap<Function, Casualty>,
+    /// Leaders that exit.
+    exits: Vec<Exit>,
     /// Every write that is refused or delayed.
     pub(super) writes: Vec<Suffering>,
 }
@@ -168,24 +214,20 @@ impl Found {
 
     /// What leaders do is lost with them. A webhook with a URL has no Pods that are known.
     pub(super) fn follow(&mut self, has_pods: bool) {
-        let Some(leaders) = self.casualties.get(&Function::LeaderElection) else {
-            return;
-        };
-        let is_certain = leaders.is_certain;
-        for (what, who) in [
-            (Function::PodScheduling, "kube-scheduler has exited"),
-            (Function::OwnPods, "kube-controller-manager has exited"),
-            (Function::KubeSystemPods, "kube-controller-manager has exited"),
-            (Function::NamespaceDelete, "kube-controller-manager has exited"),
-            (Function::ServiceEndpoints, "kube-controller-manager has exited"),
-        ] {
-            if what == Function::OwnPods && !has_pods {
+        for (what, by) in FOLLOWERS {
+            if *what == Function::OwnPods && !has_pods {
                 continue;
             }
-            let known = self.casualties.get(&what);
+            let lost = self.exits.iter().filter(|exit| by.contains(&exit.who));
+            let Some(exit) = lost.min_by_key(|exit| (!exit.is_certain, exit.after)) else {
+                continue;
+            };
+            let (after, is_certain) = (exit.after, exit.is_certain);
+            let why = format!("{} has exited", exit.who);
+            let known = self.casualties.get(what);
             if known.is_none_or(|known| !known.is_certain && is_certain) {
-                self.casualties.remove(&what);
-                self.lose(what, WITH_LEADERS, is_certain, who.to_owned());
+                self.casualties.remove(what);
+                self.lose(*what, after, is_certain, why);
             }
         }
     }
