@@ -60,7 +60,7 @@ enum Command {
     Demo(demo::DemoArguments),
     /// Diagnose a recording, offline
     Replay(ReplayArguments),
-    /// Bypass a hook by hand, for a while
+    /// Bypass a webhook for a limited time
     ///
     /// What will be changed is shown and asked for first. Exit code: 0 done, 1 not done, 64 bad usage.
     Break(by_hand::BreakArguments),
@@ -71,7 +71,7 @@ enum Command {
     Restore(by_hand::RestoreArguments),
     /// Show what `break` would change, and change nothing
     Plan(by_hand::PlanArguments),
-    /// List what went in while a hook was bypassed or failed open
+    /// List objects admitted without review while a webhook was bypassed or failed open
     ///
     /// Objects made or changed meanwhile that the hook is asked about, by kind and namespace. Exit code: 0 listed, 1 not
     /// everything could be listed, 64 bad usage.

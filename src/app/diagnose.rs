@@ -360,7 +360,7 @@ fn about(verdict: &Verdict) -> String {
         let (kind, webhook) = (verdict.kind, &verdict.webhook);
         let _ = write!(
             text,
-            "\n  by hand: hookwatch break {configuration}/{webhook} --kind {kind} --reason TEXT"
+            "\n  to bypass it: hookwatch break {configuration}/{webhook} --kind {kind} --reason TEXT"
         );
     }
     text

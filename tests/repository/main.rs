@@ -33,6 +33,7 @@ mod source;
 mod survival;
 mod telemetry;
 mod typed;
+mod words;
 
 use std::fs;
 use std::path::{Path, PathBuf};

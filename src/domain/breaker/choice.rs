@@ -191,7 +191,7 @@ pub(super) fn choose(facts: &Facts, bounds: &Bounds<'_>) -> Result<Choice, HeldB
         Rung::Skip if facts.ignores => format!(
             "{cause}, and dead: every write is admitted without its review already; gives tenants' writes their time back"
         ),
-        Rung::Skip => format!("{cause}: gives everybody's writes back"),
+        Rung::Skip => format!("{cause}: restores all writes"),
     };
     let not_taken = judged.into_iter().filter(|(other, _)| *other != rung);
     let not_taken = not_taken
@@ -440,7 +440,7 @@ mod tests {
         let words = |rungs: &[Rung]| choose(&hanging, &bounds(&rule(rungs))).unwrap().words();
         assert_eq!(
             &*words(&Rung::ALL),
-            "Hanging: gives everybody's writes back (not shield: it leaves the tenants' writes blocked)"
+            "Hanging: restores all writes (not shield: it leaves the tenants' writes blocked)"
         );
         assert_eq!(
             &*words(&[Rung::Shield]),

@@ -124,9 +124,7 @@ impl HeldBack {
                 "What would help is beyond what the annotation hookwatch.dev/breaker permits, or the fence where there is none."
             }
             Self::Policy => "The policy does not permit what would help.",
-            Self::WeakEvidence => {
-                "Evidence of this kind never goes past shield, and shield is not to be had."
-            }
+            Self::WeakEvidence => "Evidence of this kind never goes past shield, and no shield is possible.",
             Self::ServerTooOld => {
                 "The API server knows no matchConditions; only a person can have failures ignored (hookwatch break)."
             }

@@ -35,7 +35,7 @@ impl Breaker {
         }
         if entry.by_hand {
             let why = match Self::ceiling(hook).permits(rung) {
-                true => "The time that it was bypassed for by hand is over.",
+                true => "The manual bypass has expired.",
                 false => "It may not be bypassed so far any more.",
             };
             return self.leave(hook, entry, false, why, now);
@@ -108,7 +108,7 @@ impl Breaker {
         }
         match self.everywhere(hook) {
             true => {
-                let words = format!("It was bypassed by hand, and is left so until {until}.");
+                let words = format!("It was bypassed with `hookwatch break`, and stays so until {until}.");
                 Step::default().says(News::Effective(rung), words)
             }
             false => Step::default(),

@@ -13,8 +13,8 @@ pub(super) fn risks(hook: &Hook, nodes: &BTreeMap<String, NodeState>, meets: Opt
     let singled_out = apart.then(|| Risk {
         kind: RiskKind::NamesHookwatch,
         text: "Its matchConditions or objectSelector tell hookwatch's canaries from the same writes of others: canaries do not \
-               meet it as other writes do, and it may be shielded only once calls of others fail. Let it treat hookwatch like \
-               anybody else."
+               meet it as other writes do, and it may be shielded only once calls of others fail. Make it treat hookwatch like \
+               other clients."
             .to_owned(),
     });
     on_one_node(hook, nodes).into_iter().chain(singled_out).collect()

@@ -117,7 +117,7 @@ const fn advice_on_extension(kind: HookKind, cause: Cause) -> &'static str {
         (Cause::Slow, _) => "Look at its server's own CPU, memory and what it calls.",
         (Cause::Hanging | Cause::StaleConnection, _) => "Restart its pods; it cannot be bypassed.",
         (Cause::Refused, _) => {
-            "Start its server: its pods are addressed but nobody listens on the port. It cannot be bypassed."
+            "Start its server: its Pods have addresses, but nothing listens on the port. It cannot be bypassed."
         }
         (Cause::NoEndpoints, _) => "Bring up a ready pod behind its Service. It cannot be bypassed.",
         (Cause::NoService, HookKind::Conversion) => {
