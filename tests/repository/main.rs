@@ -26,6 +26,7 @@ mod links;
 mod monitoring;
 mod pushed;
 mod reference;
+mod release;
 mod runbooks;
 mod security;
 mod shield;

@@ -128,6 +128,7 @@ fn documents() -> Vec<PathBuf> {
         ("examples", ".md"),
         ("examples", ".sh"),
         (".ci", ""),
+        (".github", ""),
         ("src/io/page", ".js"),
     ];
     let folders = folders

@@ -28,13 +28,13 @@ pub struct ClusterArguments {
         default_value = "hookwatch"
     )]
     pub namespace: String,
-    /// File to append one line of JSON to for everything that is done
+    /// File to append one line of JSON to for every action
     #[arg(long, env = "HOOKWATCH_AUDIT_LOG", value_name = "FILE", value_parser = audit_log)]
     pub audit_log: Option<AuditLog>,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long)]
     pub yes: bool,
-    /// How to print what was done
+    /// How to print the result
     #[arg(long, value_enum, default_value_t)]
     pub output: Output,
 }
@@ -72,7 +72,7 @@ pub struct RestoreArguments {
     /// Everything that hookwatch has changed
     #[arg(long, group = "which")]
     pub all: bool,
-    /// Everything whose time is over, or of which nothing says how long it is to last
+    /// Everything past its end, and everything without a known end
     #[arg(long, group = "which")]
     pub expired: bool,
     /// Which kind of configuration, where both have one of this name: validating or mutating
@@ -92,10 +92,10 @@ pub struct UncheckedArguments {
     /// Which kind of configuration, where both have one of this name: validating or mutating
     #[arg(long, value_parser = kind)]
     pub kind: Option<HookKind>,
-    /// From when on: an instant like 2026-11-21T00:11:02Z, or how long ago, like 90m; default: since it is bypassed
+    /// The start: an instant like 2026-11-21T00:11:02Z, or how long ago, like 90m; default: the start of the bypass
     #[arg(long, value_name = "WHEN", value_parser = when)]
     pub since: Option<Instant>,
-    /// Until when; default: now
+    /// The end; default: now
     #[arg(long, value_name = "WHEN", value_parser = when)]
     pub until: Option<Instant>,
     /// How far it was bypassed: a shield admits less without review; default: as far as it is now, or skip
