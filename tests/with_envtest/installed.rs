@@ -6,6 +6,7 @@ mod chart;
 mod flow;
 mod lab;
 mod locked;
+mod neighbours;
 mod node;
 mod removed;
 mod room;
@@ -49,6 +50,15 @@ pub fn tests() -> Vec<Named> {
             || {
                 play(
                     locked::the_role_for_reading_is_enough_to_diagnose_and_audit(),
+                    &[],
+                )
+            },
+        ),
+        named(
+            "installed_a_bypass_outlives_every_write_but_one_that_replaces_the_object",
+            || {
+                play(
+                    neighbours::a_bypass_outlives_every_write_but_one_that_replaces_the_object(),
                     &[],
                 )
             },

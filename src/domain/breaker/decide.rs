@@ -319,7 +319,7 @@ impl Breaker {
         match relapses >= super::FLAPPING {
             true => step.says(
                 News::Flapping,
-                format!("It failed again {relapses} times after it was put back."),
+                format!("It failed again {relapses} times after a restore."),
             ),
             false => step.says(News::Bypassing(choice.rung), &*choice.words()),
         }
