@@ -435,11 +435,7 @@ fn log(change: &Change, trace: Option<TraceId>) {
             InventoryHealth::Starting => tracing::debug!(watch, "the watch begins"),
             InventoryHealth::Current => tracing::info!(watch, "the watch is current"),
             InventoryHealth::Stale { why } => {
-                tracing::warn!(
-                    watch,
-                    why,
-                    "the watch failed; the last inventory stays in use"
-                );
+                tracing::warn!(watch, why, "the watch failed; the last inventory stays in use");
             }
             InventoryHealth::Limited { why } => {
                 tracing::warn!(watch, why, "hookwatch continues without this kind");
@@ -465,13 +461,7 @@ fn log(change: &Change, trace: Option<TraceId>) {
             let (holder, by) = (view.holder.as_deref(), view.by.map(Place::as_str));
             match &view.trouble {
                 Some(trouble) => tracing::warn!(role, identity, holder, by, "{trouble}"),
-                None => tracing::info!(
-                    role,
-                    identity,
-                    holder,
-                    by,
-                    "leadership"
-                ),
+                None => tracing::info!(role, identity, holder, by, "leadership"),
             }
         }
         Change::Scrape {

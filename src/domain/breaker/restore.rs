@@ -54,7 +54,13 @@ impl Breaker {
         if !permitted {
             return match justified {
                 Ok(choice) if choice.rung < rung => self.move_to(hook, entry, &choice, Counts::Nothing, now),
-                _ => self.leave(hook, entry, false, "A bypass this far is no longer permitted.", now),
+                _ => self.leave(
+                    hook,
+                    entry,
+                    false,
+                    "A bypass this far is no longer permitted.",
+                    now,
+                ),
             };
         }
         // An instant that another clock wrote down can only shorten a bypass.
