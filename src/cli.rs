@@ -33,50 +33,50 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Watch a cluster until told to stop
+    /// Watch a cluster until stopped by a signal
     Run(ConfigArguments),
-    /// Look at a cluster once and say which hook, if any, is to blame
+    /// Look at a cluster once and say which webhook, if any, is to blame
     ///
-    /// Exit code: 0 healthy, 1 a hook is failing, 2 could not tell, 3 writes are impaired and no hook is to
+    /// Exit code: 0 healthy, 1 a webhook is failing, 2 could not tell, 3 writes are impaired and no webhook is to
     /// blame, 64 bad usage.
     Diagnose(diagnose::DiagnoseArguments),
-    /// Say which webhook would take the control plane down, in what order things die, and what to change
+    /// Say which webhook would take the control plane down, what fails in what order, and what to change
     ///
-    /// Reads a cluster, or manifests, which asks nothing of a network. Changes nothing. Exit code: 0 no finding, or none worse
-    /// than info; 1 a warning; 2 something critical; 3 nothing could be audited; 64 bad usage.
+    /// Reads a cluster, or manifests without any network access. Changes nothing. Exit code: 0 no finding, or none worse
+    /// than info; 1 a warning; 2 a critical finding; 3 nothing could be audited; 64 bad usage.
     Audit(audit::AuditArguments),
     /// Show what a running daemon sees, once
     ///
-    /// Exit code as that of `diagnose`: 0 healthy, 1 a hook is failing, 2 could not tell, also when no daemon answers, 3
-    /// writes are impaired and no hook is to blame, 64 bad usage.
+    /// Exit code as that of `diagnose`: 0 healthy, 1 a webhook is failing, 2 could not tell, or no daemon answers, 3
+    /// writes are impaired and no webhook is to blame, 64 bad usage.
     Status(terminal::StatusArguments),
-    /// Show what a running daemon sees, as it changes
+    /// Show what a running daemon sees, live
     ///
     /// Keys: q quit, arrows or j and k move, Enter evidence, s sort, / filter, p pause, ? help.
     Top(terminal::TopArguments),
-    /// Break a control plane made for it, and see whether the daemon finds the culprit
+    /// Break a control plane in this process, and see whether the daemon finds the culprit
     ///
-    /// Exit code: 0 when the verdict was right, 1 when it was not, 77 when the scenario cannot be played here.
+    /// Exit code: 0 the verdict was right, 1 it was wrong, 77 the scenario cannot run here.
     Demo(demo::DemoArguments),
     /// Diagnose a recording, offline
     Replay(ReplayArguments),
-    /// Bypass a hook by hand, for a while
+    /// Bypass a webhook for a limited time
     ///
-    /// What will be changed is shown and asked for first. Exit code: 0 done, 1 not done, 64 bad usage.
+    /// Shows the change and asks for confirmation. Exit code: 0 done, 1 not done, 64 bad usage.
     Break(by_hand::BreakArguments),
-    /// Bring hooks back, with or without a daemon
+    /// Restore bypassed webhooks, with or without a daemon
     ///
-    /// What will be changed is shown and asked for first. Exit code: 0 done, or nothing to do; 1 something could not be
-    /// brought back; 64 bad usage.
+    /// Shows the change and asks for confirmation. Exit code: 0 done, or nothing to do; 1 something could not be
+    /// restored; 64 bad usage.
     Restore(by_hand::RestoreArguments),
     /// Show what `break` would change, and change nothing
     Plan(by_hand::PlanArguments),
-    /// List what went in while a hook was bypassed or failed open
+    /// List objects admitted without review while a webhook was bypassed or failed open
     ///
-    /// Objects made or changed meanwhile that the hook is asked about, by kind and namespace. Exit code: 0 listed, 1 not
+    /// Objects created or changed in that time that the webhook matches, by kind and namespace. Exit code: 0 listed, 1 not
     /// everything could be listed, 64 bad usage.
     Unchecked(by_hand::UncheckedArguments),
-    /// Keep the breaker of every daemon from bypassing anything new
+    /// Keep every daemon from starting a bypass
     Freeze(by_hand::FreezeArguments),
     /// Take that back
     Unfreeze(by_hand::UnfreezeArguments),

@@ -19,6 +19,7 @@ pub mod inventory;
 pub mod lease;
 pub mod ledger;
 pub mod metrics;
+mod missing;
 pub mod node_leases;
 pub mod page;
 pub mod probe;

@@ -56,7 +56,7 @@ fn would_bypass() -> Panel {
 fn states() -> Panel {
     Panel::lines(
         "Webhooks by where they stand",
-        "Those that the breaker has to do with. contested: somebody keeps taking the bypass away, and it has stopped. ignored: failures are ignored by hand, and \
+        "Those that the breaker acts on. contested: another client keeps removing the bypass, and hookwatch has stopped. ignored: `hookwatch break` set failurePolicy to Ignore, and \
          an administrator takes that back.",
         "short",
     )
@@ -82,7 +82,7 @@ fn held_back() -> Panel {
 fn actions() -> Panel {
     Panel::lines(
         "Changes of webhook configurations",
-        "In five minutes, by what was to be done and what became of it.",
+        "In five minutes, by action and outcome.",
         "short",
     )
     .query(
@@ -94,7 +94,7 @@ fn actions() -> Panel {
 
 fn began_to_hold_back() -> Panel {
     Panel::lines(
-        "Held back anew",
+        "Newly held back",
         "How often in five minutes a culprit began not to be bypassed, by the guard rail.",
         "short",
     )

@@ -1,6 +1,6 @@
 //! The part of Grafana's dashboard model (schema version 39, Grafana 10.4 and later) that the dashboards are made of.
 //!
-//! Only what is set is written, so a dashboard's file is as short as one that somebody exported by hand is long.
+//! Only what is set is written, so a dashboard file stays short.
 
 use serde::Serialize;
 use serde_json::{Value, json};

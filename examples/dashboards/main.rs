@@ -1,4 +1,4 @@
-//! Writes the Grafana dashboards of `dashboards/` anew: `cargo run --example dashboards`.
+//! Writes the Grafana dashboards of `dashboards/`: `cargo run --example dashboards`.
 
 mod breaker;
 mod grafana;

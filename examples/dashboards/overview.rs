@@ -36,7 +36,7 @@ fn writes() -> Panel {
 fn culprits() -> Panel {
     Panel::table(
         "Failing hooks",
-        "The hooks that are named as culprits: somebody should act. Cause is what is wrong with the hook, effect \
+        "The webhooks that are named as culprits: act on them. Cause is what is wrong with the hook, effect \
          what that does to writes. The runbook of HookwatchHookFailing has the way round a hook.",
         &[
             ("webhook", "Webhook"),
@@ -90,7 +90,7 @@ fn shares() -> Panel {
     Panel::stacked(
         "Whose the extra time is",
         "Which part of the extra time per write is spent in which hook. Empty while writes take as long as usual. \
-         What is left to 100 % is nobody's: etcd, load, flow control.",
+         The rest up to 100 % is no webhook's: etcd, load, flow control.",
         "percentunit",
     )
     .query(

@@ -39,7 +39,7 @@ pub fn dashboard() -> Dashboard {
 fn health() -> Panel {
     Panel::state(
         "Health",
-        "The verdict. failing: named as a culprit, somebody should act. suspect: something is odd. unknown: not \
+        "The verdict. failing: named as a culprit, act on it. suspect: something is odd. unknown: not \
          enough is seen to tell.",
     )
     .coloured(&["healthy", "suspect", "failing", "unknown"])

@@ -108,7 +108,7 @@ renewal begins 5 s after it at the latest, in the unlucky phase.
 plays what is missing in [survival.jsonl](survival.jsonl) of ten runs each, two without hookwatch, and takes hours; it can be
 stopped at any time.
 
-`slow-4s` loses nobody either way: leaders give each attempt 5 s. `ignore-default-hang` costs every write 4 s, which they live
+`slow-4s` loses no leader either way: leaders give each attempt 5 s. `ignore-default-hang` costs every write 4 s, which they live
 on. Of a `slow-chain` one webhook is shielded: what the other one takes is within every deadline. Webhooks of which one
 backend of two hangs (`one-of-two-hung`) let half of the writes through, and are not bypassed.
 

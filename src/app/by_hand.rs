@@ -67,7 +67,7 @@ pub async fn break_hook(arguments: BreakArguments) -> anyhow::Result<ExitCode> {
     let now = (session.clock)();
     let why = Why {
         reason: arguments.reason,
-        evidence: vec!["It was asked for by hand.".to_owned()],
+        evidence: vec!["It was requested with `hookwatch break`.".to_owned()],
         expires: Some(now + arguments.at_most),
     };
     let wish = arguments.rung.wish(why);
@@ -90,7 +90,7 @@ pub async fn break_hook(arguments: BreakArguments) -> anyhow::Result<ExitCode> {
 pub async fn plan_hook(arguments: PlanArguments) -> anyhow::Result<ExitCode> {
     let mut session = Session::open(arguments.cluster).await?;
     let wish = arguments.rung.wish(Why {
-        reason: "It was asked for by hand.".to_owned(),
+        reason: "It was requested with `hookwatch break`.".to_owned(),
         evidence: Vec::new(),
         expires: None,
     });

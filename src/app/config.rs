@@ -47,7 +47,7 @@ pub struct ConfigArguments {
     /// Context of the kubeconfig
     #[arg(long, env = "HOOKWATCH_CONTEXT", value_name = "NAME")]
     pub context: Option<String>,
-    /// Namespace that hookwatch lives in and writes its own canary to
+    /// Namespace of hookwatch, where it writes its own canary
     #[arg(long, env = "HOOKWATCH_NAMESPACE", value_name = "NAME")]
     pub namespace: Option<String>,
     /// Address for the status page, /metrics, /live, /ready and the API
@@ -56,10 +56,10 @@ pub struct ConfigArguments {
     /// Folder to write every observation to, for `replay`
     #[arg(long, env = "HOOKWATCH_RECORD", value_name = "DIR")]
     pub record: Option<PathBuf>,
-    /// What is done about a culprit: off, plan or on [default: plan; without a value: on]
+    /// What hookwatch does about a culprit: off, plan or on [default: plan; without a value: on]
     ///
-    /// With `plan` it is only said what would be done. With `on` hookwatch bypasses the culprit as far as the section
-    /// `breaker` of the configuration permits, and brings it back, as long as the fence around its account is proven.
+    /// With `plan` it only says what it would do. With `on` it bypasses the culprit as far as the section `breaker` of the
+    /// configuration permits, and restores it, as long as the fence around its account is proven.
     #[arg(
         long,
         env = "HOOKWATCH_AUTO_BREAK",

@@ -399,7 +399,7 @@ fn about<'a>(verdict: &Verdict, found: impl Iterator<Item = &'a Finding>) -> Str
         let (kind, webhook) = (verdict.kind, &verdict.webhook);
         let _ = write!(
             text,
-            "\n  by hand: hookwatch break {configuration}/{webhook} --kind {kind} --reason TEXT"
+            "\n  to bypass it: hookwatch break {configuration}/{webhook} --kind {kind} --reason TEXT"
         );
     }
     text

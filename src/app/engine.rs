@@ -214,8 +214,8 @@ impl Engine {
     /// Resolves when a task ends, which none does by itself, and says how; then something is broken beyond repair.
     pub async fn ended(&mut self) -> String {
         match self.tasks.join_next().await {
-            Some(Err(error)) => format!("one of the daemon's tasks broke off: {error}"),
-            Some(Ok(())) | None => "one of the daemon's tasks ended by itself".to_owned(),
+            Some(Err(error)) => format!("one of the daemon's tasks failed: {error}"),
+            Some(Ok(())) | None => "one of the daemon's tasks ended unexpectedly".to_owned(),
         }
     }
 
@@ -444,14 +444,10 @@ fn log(change: &Change, trace: Option<TraceId>) {
             InventoryHealth::Starting => tracing::debug!(watch, "the watch begins"),
             InventoryHealth::Current => tracing::info!(watch, "the watch is current"),
             InventoryHealth::Stale { why } => {
-                tracing::warn!(
-                    watch,
-                    why,
-                    "the watch is broken; the last inventory keeps serving"
-                );
+                tracing::warn!(watch, why, "the watch failed; the last inventory stays in use");
             }
             InventoryHealth::Limited { why } => {
-                tracing::warn!(watch, why, "the inventory does without this kind");
+                tracing::warn!(watch, why, "hookwatch continues without this kind");
             }
         },
         Change::Finding(found) => {
@@ -469,21 +465,15 @@ fn log(change: &Change, trace: Option<TraceId>) {
         Change::ProbePace(late) => tracing::warn!("probes are late: {}", late.join("; ")),
         Change::ApiServers(Err(why)) => tracing::warn!(
             why,
-            "it is not known which API servers there are; the configured address stands for all"
+            "the list of API servers is unknown; the configured address stands for all of them"
         ),
-        Change::ApiServers(Ok(())) => tracing::info!("it is known again which API servers there are"),
+        Change::ApiServers(Ok(())) => tracing::info!("the list of API servers is known again"),
         Change::Replica { view, .. } => {
             let (role, identity) = (view.role.as_str(), &*view.identity);
             let (holder, by) = (view.holder.as_deref(), view.by.map(Place::as_str));
             match &view.trouble {
                 Some(trouble) => tracing::warn!(role, identity, holder, by, "{trouble}"),
-                None => tracing::info!(
-                    role,
-                    identity,
-                    holder,
-                    by,
-                    "this replica's place among the others"
-                ),
+                None => tracing::info!(role, identity, holder, by, "leadership"),
             }
         }
         Change::Scrape {

@@ -41,7 +41,7 @@ impl Daemon {
         if !address.ip().is_loopback() && !listening.access.reaches_beyond_this_host() {
             tracing::warn!(
                 %address,
-                "the page and the API are for this host alone; serve.tokenFile or serve.clientCAFile lets others in"
+                "only this host may read the page and the API; serve.tokenFile or serve.clientCAFile permits others"
             );
         }
         for warning in &config.warnings {

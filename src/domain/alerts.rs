@@ -389,9 +389,7 @@ fn itself(assessment: &Assessment, now: Time, found: &mut Vec<Condition>) {
             &rules::BLIND_LEADER,
             &[],
             "No replica of hookwatch leads.",
-            &format!(
-                "For {since} this replica has known of none that leads, and nobody writes Events. {trouble}"
-            ),
+            &format!("For {since} this replica has known no leader, and no replica writes Events. {trouble}"),
         ));
     }
 }

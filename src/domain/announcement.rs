@@ -160,7 +160,7 @@ fn announcement(hook: &HookId, uid: String, told: Told, verdict: &Verdict, now: 
             format!("Webhook {webhook:?}: {} {evidence}", verdict.summary)
         }
         None => format!(
-            "Webhook {webhook:?} is well again after {}. {}",
+            "Webhook {webhook:?} recovered after {}. {}",
             human(now.since(told.since)),
             verdict.summary
         ),

@@ -88,7 +88,7 @@ impl Function {
                 "kube-controller-manager or kube-scheduler cannot renew its Lease and exits"
             }
             Self::NodeHeartbeat => "node Leases expire; nodes are NotReady 10 to 15 s later",
-            Self::ApiServerStart => "an API server that starts meanwhile gives up and exits",
+            Self::ApiServerStart => "an API server that starts then gives up and exits",
             Self::PodScheduling => "no Pod is bound to a node",
             Self::OwnPods => "the webhook's own Pods cannot come back",
             Self::KubeSystemPods => "no Pod in kube-system is made again",

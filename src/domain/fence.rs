@@ -361,7 +361,7 @@ impl fmt::Display for Attempt {
             Self::Create => "a new webhook configuration",
             Self::Label => "a label on a webhook configuration",
             Self::Owner => "an owner reference on a webhook configuration",
-            Self::Annotation => "somebody else's annotation on a webhook configuration",
+            Self::Annotation => "another client's annotation on a webhook configuration",
             Self::Webhooks => "a webhook configuration without its webhooks",
             Self::State => "hookwatch's own annotation on a webhook configuration",
             Self::Condition(Condition::Shield) => "a shield in the text of this release",

@@ -308,7 +308,7 @@ impl ProbeOutcome {
                 format!("serves a certificate that only the API server's verifier accepts ({why})")
             }
             Self::TimedOut { phase } => format!("timed out after {took} ({phase})"),
-            Self::Refused => "refused the connection: nobody listens there".to_owned(),
+            Self::Refused => "refused the connection: nothing listens there".to_owned(),
             Self::Unreachable { why } => format!("cannot be reached: {why}"),
             Self::Unresolvable { why } => format!("has no address: {why}"),
             Self::TlsRejected { fault, why } => format!("{}: {why}", fault.sentence()),

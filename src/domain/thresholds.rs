@@ -150,7 +150,7 @@ thresholds! {
     ended_by_timeout: f64 = 0.8;
     /// A mean time of failed calls beyond this many timeouts is not theirs alone: others were slow too.
     timeout_alone: f64 = 1.2;
-    /// What clients gave up, and what other calls took, is reckoned to those that failed, up to this many timeouts.
+    /// What clients gave up, and what other calls took, counts as failed calls, up to this many timeouts.
     timeout_and_others: f64 = 2.0;
     /// A slow hook is a culprit when this part of the extra time of the writes that meet it is its own.
     culprit_call_share: f64 = 0.5;
@@ -175,7 +175,7 @@ thresholds! {
     gap_told: Duration = s(45);
     /// When more than this part of the failed calls failed at other times, rollouts are not why.
     gap_elsewhere: f64 = 0.1;
-    /// What lies further back is not reckoned to a rollout gap.
+    /// Older failures do not count as a rollout gap.
     gap_memory: Duration = s(600);
     /// Changes longer before the trouble than this are not told.
     just_before: Duration = s(120);
@@ -190,8 +190,8 @@ thresholds! {
     together: Duration = ms(500);
     /// An inventory that could not be kept up for longer than this may be wrong about addresses.
     old_inventory: Duration = s(30);
-    /// Every replica of hookwatch writes canaries, and none knows what those of the others came to: so many are
-    /// reckoned with.
+    /// Every replica of hookwatch writes canaries, and none knows the results of the others: this many are
+    /// assumed.
     replicas: f64 = 3.0;
     /// Writes a second that the one that leads makes beside those, to its Lease: one in two seconds at the default term.
     renewals: f64 = 0.5;

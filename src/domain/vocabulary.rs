@@ -117,7 +117,7 @@ impl Cause {
                 "Restart the hook's pods; if that is not possible at once, bypass the hook so that writes flow."
             }
             Self::Refused => {
-                "Start the hook's server: its pods are addressed but nobody listens on the port."
+                "Start the hook's server: its Pods have addresses, but nothing listens on the port."
             }
             Self::NoEndpoints => {
                 "Bring up a ready pod behind the hook's Service, or bypass the hook until there is one."

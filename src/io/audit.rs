@@ -126,7 +126,7 @@ impl std::fmt::Display for Step {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Applied { server } => write!(f, "{server} wrote it"),
-            Self::Conflict { why } => write!(f, "somebody was faster: {why}"),
+            Self::Conflict { why } => write!(f, "another write came first: {why}"),
             Self::Ambiguous { server, why } => write!(f, "{server} may have written it: {why}"),
             Self::NotNow { server, why } => write!(f, "{server} could not be asked: {why}"),
         }

@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use super::Clock;
 use super::client::Connection;
 use super::client::answer::{chain, error_message, query_value};
+use super::missing::Missing;
 use crate::domain::canary::{CanaryOutcome, CanaryOverdue, CanaryReport, CanaryTarget, FurtherCanary};
 use crate::domain::time::Time;
 
@@ -45,6 +46,7 @@ pub struct Canaries {
     further: Arc<[FurtherCanary]>,
     clock: Clock,
     deadline: Duration,
+    missing: Arc<Missing>,
 }
 
 impl Canaries {
@@ -56,6 +58,7 @@ impl Canaries {
             further: Arc::from([]),
             clock,
             deadline: DEADLINE,
+            missing: Arc::default(),
         }
     }
 
@@ -100,13 +103,25 @@ impl Canaries {
                 }
             }
         };
+        let outcome = outcome.unwrap_or(CanaryOutcome::TimedOut);
+        self.note(target, &outcome);
         CanaryReport {
             target,
             started,
             took: (self.clock)().since(started),
             created,
-            outcome: outcome.unwrap_or(CanaryOutcome::TimedOut),
+            outcome,
         }
+    }
+
+    fn note(&self, target: CanaryTarget, outcome: &CanaryOutcome) {
+        let why = match outcome {
+            CanaryOutcome::Written => None,
+            CanaryOutcome::Forbidden { message } | CanaryOutcome::Missing { message } => Some(&**message),
+            // It says nothing of the permission.
+            _ => return,
+        };
+        self.missing.note(&format!("the canary {}", target.as_str()), why);
     }
 
     async fn outcome(&self, target: CanaryTarget, now: Time, created: &mut bool) -> CanaryOutcome {

@@ -80,7 +80,7 @@ pub enum AskError {
     #[error(transparent)]
     Trust(#[from] TrustError),
     /// It answers, and not us.
-    #[error("{server} lets nobody in who does not show what it wants ({status}): {said}")]
+    #[error("{server} requires authentication ({status}): {said}")]
     Refused {
         /// Who was asked.
         server: String,

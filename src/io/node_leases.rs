@@ -4,6 +4,7 @@
 //! list does, and makes the API server encode an event for each. The list is taken from the API server's cache, which
 //! costs etcd nothing.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::Request;
@@ -17,6 +18,7 @@ use super::Clock;
 use super::canary::OBJECT;
 use super::client::Connection;
 use super::client::answer::{chain, error_message};
+use super::missing::Missing;
 use crate::domain::canary::bounded;
 use crate::domain::node_leases::{LATE, LeaseList, LeaseReading, LeaseTrouble, MAX_NODES, NodeLease};
 
@@ -38,6 +40,8 @@ const MAX_BYTES: usize = 32 * 1024 * 1024;
 const MAX_LEASE: usize = 64 * 1024;
 /// Longest name or time that is kept, in bytes. A node's name has 253 at most.
 const MAX_TEXT: usize = 253;
+/// What is lost where they may not be read, in the log.
+const LEASES: &str = "the age of the nodes' Leases";
 const PATH: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases?resourceVersion=0";
 
 /// Reads the nodes' Leases.
@@ -45,13 +49,18 @@ const PATH: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leas
 pub struct LeaseReader {
     client: Client,
     clock: Clock,
+    missing: Arc<Missing>,
 }
 
 impl LeaseReader {
     /// A reader for a cluster.
     pub fn new(connection: &Connection, clock: Clock) -> Self {
         let client = connection.calls().clone();
-        Self { client, clock }
+        Self {
+            client,
+            clock,
+            missing: Arc::default(),
+        }
     }
 
     /// Reads all of them. Every way to fail is an outcome.
@@ -59,6 +68,12 @@ impl LeaseReader {
         let outcome = tokio::time::timeout(TIMEOUT, self.list())
             .await
             .unwrap_or_else(|_| Err(unreadable(format!("no list within {} s", TIMEOUT.as_secs()))));
+        match &outcome {
+            Ok(_) => self.missing.note(LEASES, None),
+            Err(LeaseTrouble::Forbidden { why }) => self.missing.note(LEASES, Some(why)),
+            // It says nothing of the permission.
+            Err(LeaseTrouble::Unreadable { .. }) => false,
+        };
         let at = (self.clock)();
         LeaseReading { at, outcome }
     }

@@ -102,7 +102,7 @@ pub fn document(fragment: &str) -> String {
             body {
                 header {
                     b { "hookwatch" }
-                    span #live role="status" { noscript { "loads anew every 15 s" } }
+                    span #live role="status" { noscript { "reloads every 15 s" } }
                 }
                 (PreEscaped(fragment))
                 footer {

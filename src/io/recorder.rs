@@ -234,7 +234,7 @@ impl Parts {
             Err(error) => {
                 self.open = None;
                 if self.failed.replace(Instant::now()).is_none() {
-                    tracing::warn!(%directory, %error, "cannot record; tried again every minute");
+                    tracing::warn!(%directory, %error, "cannot record; retrying every minute");
                 }
             }
         }

@@ -49,13 +49,7 @@ const NAMESPACE: [(&str, &str); 5] = [
     ("namespace `hookwatch`", "namespace `{{ .Release.Namespace }}`"),
 ];
 
-/// Objects in namespaces that may be locked, and the value that makes them.
-const CANARIES: [(&str, &str); 2] = [
-    ("\n  namespace: kube-system\n", ".Values.canaries.kubeSystem"),
-    ("\n  namespace: kube-node-lease\n", ".Values.canaries.nodeLease"),
-];
-
-const MADE: [Made; 13] = [
+const MADE: [Made; 16] = [
     made("base/account.yaml", "account.yaml"),
     Made {
         when: Some(".Values.fence.enabled"),
@@ -71,6 +65,14 @@ const MADE: [Made; 13] = [
     },
     made("base/observe.yaml", "observe.yaml"),
     made("base/canaries.yaml", "canaries.yaml"),
+    Made {
+        when: Some(".Values.canaries.kubeSystem"),
+        ..made("components/canaries/kube-system.yaml", "kube-system.yaml")
+    },
+    Made {
+        when: Some(".Values.canaries.nodeLease"),
+        ..made("components/canaries/kube-node-lease.yaml", "kube-node-lease.yaml")
+    },
     made("base/lease.yaml", "lease.yaml"),
     made("base/priority.yaml", "priority.yaml"),
     Made {
@@ -90,7 +92,7 @@ const MADE: [Made; 13] = [
     made("base/service.yaml", "service.yaml"),
     Made {
         when: Some(".Values.breaker.enabled"),
-        ..made("overlays/breaker/act.yaml", "act.yaml")
+        ..made("components/breaker/act.yaml", "act.yaml")
     },
     Made {
         when: Some(".Values.expiry.enabled"),
@@ -112,6 +114,10 @@ const MADE: [Made; 13] = [
     Made {
         when: Some(".Values.unchecked.enabled"),
         ..made("overlays/unchecked/unchecked.yaml", "unchecked.yaml")
+    },
+    Made {
+        when: Some(".Values.view.enabled"),
+        ..made("overlays/view/view.yaml", "view.yaml")
     },
 ];
 
@@ -146,16 +152,7 @@ fn template(made: &Made) -> String {
     }
     // What is to be had from `kustomize` only is of no use here.
     let lines = text.lines().filter(|line| !line.contains("kustomize"));
-    let text: String = lines.map(|line| format!("{line}\n")).collect();
-    let mut whole = String::new();
-    for (place, document) in text.split("---\n").enumerate() {
-        let mark = if place == 0 { "" } else { "---\n" };
-        let document = format!("{mark}{document}");
-        let canary = CANARIES
-            .iter()
-            .find(|(namespace, _)| document.contains(namespace));
-        whole += &canary.map_or(document.clone(), |(_, value)| only_if(value, &document));
-    }
+    let whole: String = lines.map(|line| format!("{line}\n")).collect();
     let whole = made.when.map_or(whole.clone(), |value| only_if(value, &whole));
     format!(
         "{{{{- /* Made from deploy/{}: HOOKWATCH_BLESS=1 cargo test --test repository chart */}}}}\n{whole}",

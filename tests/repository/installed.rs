@@ -11,7 +11,7 @@ use crate::deploy::objects;
 use crate::{read, root, skip};
 
 const BASE: &str = "deploy/base/configuration.yaml";
-const BREAKER: &str = "deploy/overlays/breaker/configuration.yaml";
+const BREAKER: &str = "deploy/components/breaker/configuration.yaml";
 const NODE: &str = "deploy/control-plane-node/hookwatch.yaml";
 const UNIT: &str = "deploy/control-plane-node/hookwatch.service";
 

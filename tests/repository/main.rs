@@ -26,6 +26,7 @@ mod links;
 mod monitoring;
 mod pushed;
 mod reference;
+mod release;
 mod runbooks;
 mod security;
 mod shield;
@@ -33,6 +34,7 @@ mod source;
 mod survival;
 mod telemetry;
 mod typed;
+mod words;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -29,7 +29,7 @@ fn object(source: &str, name: &str) -> String {
     let text = read(source);
     let (_, groups) = text.split_once("\ngroups:\n").expect("groups");
     let mut object = format!(
-        "# Made from {source}; HOOKWATCH_BLESS=1 cargo test --test repository makes it anew.\n\
+        "# Made from {source}; HOOKWATCH_BLESS=1 cargo test --test repository rewrites it.\n\
          apiVersion: monitoring.coreos.com/v1\n\
          kind: PrometheusRule\n\
          metadata:\n  name: {name}\n  namespace: hookwatch\n  labels:\n    app.kubernetes.io/name: hookwatch\n\
@@ -52,7 +52,7 @@ fn the_objects_have_the_rules_of_the_files_and_nothing_else() {
         if std::env::var_os("HOOKWATCH_BLESS").is_some() && !in_ci() {
             std::fs::write(root().join(path), &made).unwrap();
         }
-        assert_eq!(read(path), made, "{path}: HOOKWATCH_BLESS=1 makes it anew");
+        assert_eq!(read(path), made, "{path}: HOOKWATCH_BLESS=1 rewrites it");
         // The text is one thing, what a reader of YAML makes of it another.
         let (file, object) = (yaml(source), yaml(path));
         assert_eq!(object["spec"]["groups"], file["groups"], "{path}");

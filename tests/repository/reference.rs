@@ -117,6 +117,104 @@ fn section(command: &Command, of_all: &[&str]) -> String {
     text
 }
 
+/// What each command's exit code means: 0, 1, 2, 3.
+const EXITS: [(&str, [&str; 4]); 14] = [
+    ("run", ["stopped by a signal", "failed", "", ""]),
+    (
+        "diagnose",
+        [
+            "healthy",
+            "a webhook is failing",
+            "could not tell",
+            "writes are impaired and no webhook is to blame",
+        ],
+    ),
+    (
+        "audit",
+        [
+            "no finding, or none worse than info",
+            "a warning",
+            "a critical finding",
+            "nothing could be audited",
+        ],
+    ),
+    (
+        "status",
+        [
+            "healthy",
+            "a webhook is failing",
+            "could not tell, or no daemon answers",
+            "writes are impaired and no webhook is to blame",
+        ],
+    ),
+    ("top", ["closed", "failed", "", ""]),
+    (
+        "demo",
+        [
+            "the verdict was right",
+            "the verdict was wrong, or the demo failed",
+            "",
+            "",
+        ],
+    ),
+    ("replay", ["replayed", "failed", "", ""]),
+    ("break", ["done", "not done", "", ""]),
+    (
+        "restore",
+        [
+            "done, or nothing to do",
+            "something could not be restored",
+            "",
+            "",
+        ],
+    ),
+    ("plan", ["shown", "failed", "", ""]),
+    ("unchecked", ["listed", "not everything could be listed", "", ""]),
+    ("freeze", ["done", "not done", "", ""]),
+    ("unfreeze", ["done", "not done", "", ""]),
+    ("check-config", ["valid", "", "", ""]),
+];
+
+fn exits() -> String {
+    let mut text = "## Exit codes\n\n| Command | 0 | 1 | 2 | 3 |\n|---|---|---|---|---|\n".to_owned();
+    for (command, codes) in EXITS {
+        writeln!(text, "| `{command}` | {} |", codes.join(" | ")).unwrap();
+    }
+    text + "\n64 is bad usage, of every command: an unknown flag, a mistake in the configuration, an unusable kubeconfig. 77 is a demo that cannot \
+            run here: a missing program, or a scenario that the control plane cannot play.\n\n"
+}
+
+#[test]
+fn every_command_has_its_exit_codes() {
+    let command = hookwatch::cli::command();
+    let commands = command.get_subcommands().map(Command::get_name);
+    let documented = EXITS.map(|(command, _)| command);
+    assert_eq!(
+        commands.filter(|name| *name != "help").collect::<Vec<_>>(),
+        documented
+    );
+    // Where the help of a command has them too, it has as many.
+    for command in command.get_subcommands() {
+        let about = command
+            .get_long_about()
+            .map(ToString::to_string)
+            .unwrap_or_default();
+        let Some((_, told)) = about.split_once("Exit code") else {
+            continue;
+        };
+        let (_, codes) = EXITS
+            .iter()
+            .find(|(name, _)| *name == command.get_name())
+            .unwrap();
+        for (code, meaning) in codes.iter().enumerate() {
+            let is_told = told
+                .split(|c: char| !c.is_ascii_digit())
+                .any(|word| word == code.to_string());
+            assert_eq!(is_told, !meaning.is_empty(), "{} {code}", command.get_name());
+        }
+    }
+}
+
 fn document() -> String {
     let mut command = hookwatch::cli::command();
     command.build();
@@ -136,9 +234,10 @@ fn document() -> String {
     let mut text = format!(
         "# Commands\n\n\
          <!-- Written by the tests: `HOOKWATCH_BLESS=1 cargo test --test repository reference`. -->\n\n\
-         Every command with everything that can be said to it; `--help` behind a command says the same. What a flag \
-         and a key of the configuration file have to do with each other: [Configuration](configuration.md).\n\n\
-         ## All commands\n\n{}",
+         Every command with its arguments, as `--help` prints them. [Configuration](configuration.md) says which key of the \
+         configuration file each flag overrides. [JSON schemas](schemas/README.md) describe what the commands print for programs.\n\n\
+         {}## All commands\n\n{}",
+        exits(),
         table(global)
     );
     let commands = command

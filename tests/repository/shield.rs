@@ -40,8 +40,8 @@ metadata:
 
 | Item | What it adds | What it opens |
 |---|---|---|
-| `self` | Pods, their bindings and tokens, ReplicaSets and Deployments in the namespace of the webhook's own Service, for any writer. The webhook can then come back when it blocks its own Pods. It adds nothing for a webhook with a URL, or in `default` and `kube-public`. | During the shield, anybody who may create Pods in that namespace creates them without review. |
-| `leases=NAMESPACE+NAMESPACE` | Leases in up to eight namespaces, for any writer: the namespaces where operators, autoscalers and CSI drivers elect their leaders. | During the shield, anybody who may write Leases there writes them without review. |
+| `self` | Pods, their bindings and tokens, ReplicaSets and Deployments in the namespace of the webhook's own Service, for any writer. The webhook can then come back when it blocks its own Pods. It adds nothing for a webhook with a URL, or in `default` and `kube-public`. | During the shield, users who may create Pods in that namespace create them without review. |
+| `leases=NAMESPACE+NAMESPACE` | Leases in up to eight namespaces, for any writer: the namespaces where operators, autoscalers and CSI drivers elect their leaders. | During the shield, users who may write Leases there write them without review. |
 
 hookwatch ignores any other item and reports it (`problems` in the assessment). The annotation does not permit a bypass; the
 policy and `hookwatch.dev/breaker` do. hookwatch cannot change the annotation. The [fence](../deploy/README.md#the-fence) derives
@@ -55,7 +55,7 @@ A webhook cannot stop writes that it does not review. Ask its owner to exempt at
 
 fn writer(writer: Writer) -> String {
     match writer {
-        Writer::Anyone => "Anybody with permission".to_owned(),
+        Writer::Anyone => "Any user with permission".to_owned(),
         Writer::Group(group) => format!("Group `{group}`"),
         Writer::Users(users) => users
             .iter()

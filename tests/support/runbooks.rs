@@ -93,7 +93,7 @@ pub fn follow(control_plane: &str, kubectl: Option<&Path>) {
         lab.until_writes_flow();
         lab.make_definition();
         // The account whose permissions are asked for.
-        let base = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/base");
+        let base = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/overlays/observe");
         lab.make(&format!(
             "apply --server-side --force-conflicts -k '{}'",
             base.display()

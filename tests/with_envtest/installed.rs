@@ -5,6 +5,8 @@ mod accepted;
 mod chart;
 mod flow;
 mod lab;
+mod locked;
+mod neighbours;
 mod node;
 mod removed;
 mod room;
@@ -27,6 +29,36 @@ pub fn tests() -> Vec<Named> {
             || {
                 play(
                     flow::the_account_is_served_while_hung_writes_hold_every_seat(),
+                    &[],
+                )
+            },
+        ),
+        named(
+            "installed_where_kube_system_is_locked_the_base_alone_is_taken_and_works",
+            || {
+                play(
+                    locked::the_base_alone_is_taken_and_works(),
+                    &["unshare", "chroot"],
+                )
+            },
+        ),
+        named("installed_what_is_missing_is_logged_once", || {
+            play(locked::what_is_missing_is_logged_once(), &["unshare", "chroot"])
+        }),
+        named(
+            "installed_the_role_for_reading_is_enough_to_diagnose_and_audit",
+            || {
+                play(
+                    locked::the_role_for_reading_is_enough_to_diagnose_and_audit(),
+                    &[],
+                )
+            },
+        ),
+        named(
+            "installed_a_bypass_outlives_every_write_but_one_that_replaces_the_object",
+            || {
+                play(
+                    neighbours::a_bypass_outlives_every_write_but_one_that_replaces_the_object(),
                     &[],
                 )
             },

@@ -70,7 +70,7 @@ struct ShippedDaemon {
 
 impl ShippedDaemon {
     async fn set() -> Self {
-        let cluster = Cluster::with("base").await;
+        let cluster = Cluster::with("overlays/observe").await;
         let token = cluster.token("hookwatch", None).await;
         let (kubeconfig, _) = cluster.kubeconfig("hookwatch", &token);
         let arguments = ConfigArguments {
@@ -203,7 +203,7 @@ async fn restarted() {
 /// meanwhile, as one that takes long to read its roles.
 async fn forbidden(restart: bool) {
     let mut stage = ShippedDaemon::set().await;
-    let bindings: Vec<Value> = manifests("base")
+    let bindings: Vec<Value> = manifests("overlays/observe")
         .into_iter()
         .filter(|object| {
             ["RoleBinding", "ClusterRoleBinding"]

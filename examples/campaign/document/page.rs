@@ -55,10 +55,10 @@ How to read what was measured:
 ## What is never done
 
 - Silence is never healthy. A webhook without evidence is `Unknown`.
-- High latency accuses nobody. A slow webhook must also explain why writes are slow.
-- Probes alone accuse nobody at once. They must fail for `dead_alone`, at least twice, with the way to the pods open.
-- When no backend of anything answers, probes accuse nobody: the fault may be hookwatch's own.
-- A webhook's own words accuse nobody. Only a refusal that begins with the API server's words does.
+- High latency alone accuses no webhook. A slow webhook must also explain why writes are slow.
+- Probes alone accuse no webhook at once. They must fail for `dead_alone`, at least twice, with the way to the pods open.
+- When no backend of anything answers, probes accuse no webhook: the fault may be hookwatch's own.
+- A webhook's own words accuse no webhook. Only a refusal that begins with the API server's words does.
 - Counters of a name that several webhooks share accuse none of them by themselves.
 - Denials are no fault. A webhook that denies a lot is `Suspect` at most.
 - A webhook without rules is never `Failing`, whatever its probes say: the API server does not call it.
@@ -164,7 +164,7 @@ const FROM_KUBERNETES: &str = "\
 Constants of Kubernetes, or what follows from one, with their place in its source (release 1.36).";
 
 const FROM_HAND: &str = "\
-Chosen by hand. The last two columns say what half and twice the value change, as `campaign ablate` found it: in how many
+Chosen, not fitted. The last two columns say what half and twice the value change, as `campaign ablate` found it: in how many
 of its incidents anything at all is said or done otherwise, by how many points the share of right (wrong) culprits moves,
 and how many bypasses come sooner. A value of which both change nothing guards against what the campaign does not draw, or
 bounds what is remembered or told.";

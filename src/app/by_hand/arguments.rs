@@ -28,13 +28,13 @@ pub struct ClusterArguments {
         default_value = "hookwatch"
     )]
     pub namespace: String,
-    /// File to append one line of JSON to for everything that is done
+    /// File to append one line of JSON to for every action
     #[arg(long, env = "HOOKWATCH_AUDIT_LOG", value_name = "FILE", value_parser = audit_log)]
     pub audit_log: Option<AuditLog>,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long)]
     pub yes: bool,
-    /// How to print what was done
+    /// How to print the result
     #[arg(long, value_enum, default_value_t)]
     pub output: Output,
 }
@@ -54,7 +54,7 @@ pub struct BreakArguments {
     /// How long at most; `hookwatch restore --expired` ends what is older
     #[arg(long = "for", value_name = "DURATION", value_parser = duration, default_value = "30m")]
     pub at_most: Duration,
-    /// Why, for whoever finds it
+    /// The reason, for others who find the bypass
     #[arg(long, value_name = "TEXT", value_parser = reason)]
     pub reason: String,
     /// The cluster
@@ -72,7 +72,7 @@ pub struct RestoreArguments {
     /// Everything that hookwatch has changed
     #[arg(long, group = "which")]
     pub all: bool,
-    /// Everything whose time is over, or of which nothing says how long it is to last
+    /// Everything past its end, and everything without a known end
     #[arg(long, group = "which")]
     pub expired: bool,
     /// Which kind of configuration, where both have one of this name: validating or mutating
@@ -92,13 +92,13 @@ pub struct UncheckedArguments {
     /// Which kind of configuration, where both have one of this name: validating or mutating
     #[arg(long, value_parser = kind)]
     pub kind: Option<HookKind>,
-    /// From when on: an instant like 2026-11-21T00:11:02Z, or how long ago, like 90m; default: since it is bypassed
+    /// The start: an instant like 2026-11-21T00:11:02Z, or how long ago, like 90m; default: the start of the bypass
     #[arg(long, value_name = "WHEN", value_parser = when)]
     pub since: Option<Instant>,
-    /// Until when; default: now
+    /// The end; default: now
     #[arg(long, value_name = "WHEN", value_parser = when)]
     pub until: Option<Instant>,
-    /// How far it was bypassed: below a shield less went in; default: as far as it is now, or all the way
+    /// How far it was bypassed: a shield admits less without review; default: as far as it is now, or skip
     #[arg(long, value_parser = Far::parse)]
     pub rung: Option<Far>,
     /// The cluster
@@ -171,7 +171,7 @@ pub struct PlanArguments {
 /// `hookwatch freeze`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct FreezeArguments {
-    /// Why, for whoever wonders
+    /// The reason, for others who wonder
     #[arg(long, value_name = "TEXT", value_parser = reason)]
     pub reason: String,
     /// The cluster
@@ -229,7 +229,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 
 fn reason(text: &str) -> Result<String, String> {
     match text.trim() {
-        "" => Err("say why: whoever finds it will want to know".to_owned()),
+        "" => Err("give a reason, for others who find the bypass".to_owned()),
         text => Ok(text.to_owned()),
     }
 }
@@ -243,7 +243,7 @@ pub(super) fn person() -> String {
     let user = std::env::var("USER").ok().filter(|user| !user.is_empty());
     let host = rustix::system::uname();
     let host = host.nodename().to_string_lossy();
-    format!("{}@{host}", user.as_deref().unwrap_or("somebody"))
+    format!("{}@{host}", user.as_deref().unwrap_or("unknown"))
         .chars()
         .filter(|character| !character.is_control())
         .take(200)

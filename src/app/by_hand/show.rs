@@ -22,7 +22,7 @@ pub(super) fn changes(hook: &HookId, changes: &[Change]) -> String {
             let how = match (&change.before, &change.after) {
                 (_, None) => "taken away",
                 (None, _) => "written: what was there before, why, when and by whom",
-                _ => "written anew",
+                _ => "replaced",
             };
             let _ = write!(text, "\n    ({how})");
             continue;

@@ -172,7 +172,7 @@ impl Driver {
                     Ok(done) => self.finished(done),
                     // What it was about is given up by the breaker in time.
                     Err(error) => {
-                        tracing::error!(%error, "a task of the breaker's broke off");
+                        tracing::error!(%error, "a task of the breaker failed");
                         Vec::new()
                     }
                 },

@@ -136,7 +136,7 @@ pub(super) fn scrapes_in(folder: &Path) -> anyhow::Result<Vec<(Time, PathBuf)>> 
     }
     if files.is_empty() {
         bail!(
-            "{} holds no scrape: files are to be named like 0001_1795219862156.prom",
+            "{} holds no scrape: name the files like 0001_1795219862156.prom",
             folder.display()
         );
     }

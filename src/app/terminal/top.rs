@@ -159,7 +159,7 @@ async fn show(
             news = heard.recv() => match news {
                 Some(news) if state.paused => held_back = Some(news),
                 Some(news) => take(known, news, &mut answered),
-                None => anyhow::bail!("nobody asks the daemon any more"),
+                None => anyhow::bail!("the task that asks the daemon has ended"),
             },
             event = events.recv() => match event {
                 Some(Ok(Event::Key(key))) => {

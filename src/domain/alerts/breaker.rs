@@ -52,7 +52,10 @@ pub(super) fn conditions(assessment: &Assessment, found: &mut Vec<Condition>) {
         found.push(Condition::new(
             &rules::IGNORED,
             &[("state", "ignored")],
-            &format!("Webhooks whose failures are ignored by hand: {}.", ignored.len()),
+            &format!(
+                "Webhooks with failurePolicy set to Ignore by `hookwatch break`: {}.",
+                ignored.len()
+            ),
             &words(&ignored),
         ));
     }
@@ -63,8 +66,8 @@ pub(super) fn conditions(assessment: &Assessment, found: &mut Vec<Condition>) {
         found.push(Condition::new(
             &rules::BYPASS_ORPHANED,
             &[],
-            "Webhooks are bypassed, and this hookwatch may not bring them back.",
-            &format!("{} hookwatch restore --all does it by hand.", words(&all)),
+            "Webhooks are bypassed, and this hookwatch may not restore them.",
+            &format!("{} Run hookwatch restore --all.", words(&all)),
         ));
     }
 }

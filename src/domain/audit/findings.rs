@@ -74,7 +74,7 @@ macro_rules! kinds {
 kinds! {
     NODES_GOING: "nodes-going", Critical, "All of its Pods are on nodes that are about to lose them";
     CONTROL_PLANE_IN_REACH: "control-plane-in-reach", Critical, "The control plane stops with this webhook";
-    FAIL_OPEN_IN_REACH: "fail-open-in-reach", Critical, "Failures are ignored, and the control plane stops all the same";
+    FAIL_OPEN_IN_REACH: "fail-open-in-reach", Critical, "Failures are ignored, but the control plane still stops";
     OWN_PODS_IN_REACH: "own-pods-in-reach", Critical, "The webhook keeps its own Pods from coming back";
     HOOK_LOOP: "hook-loop", Critical, "Webhooks keep each other's Pods from coming back";
     CHAIN_OVER_DEADLINE: "chain-over-deadline", Warning, "Together webhooks take longer than a request may";

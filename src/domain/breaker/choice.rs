@@ -186,12 +186,12 @@ pub(super) fn choose(facts: &Facts, bounds: &Bounds<'_>) -> Result<Choice, HeldB
         return Err(reason(&judged));
     };
     let why = match rung {
-        Rung::Shield if for_everybody => format!("{cause}: gives the control plane's own writes back"),
-        Rung::Shield => format!("{cause}: gives the control plane's own writes their time back"),
+        Rung::Shield if for_everybody => format!("{cause}: restores the control plane's own writes"),
+        Rung::Shield => format!("{cause}: ends the wait of the control plane's own writes"),
         Rung::Skip if facts.ignores => format!(
-            "{cause}, and dead: every write is admitted without its review already; gives tenants' writes their time back"
+            "{cause}, and dead: every write is admitted without its review already; ends the wait of tenants' writes"
         ),
-        Rung::Skip => format!("{cause}: gives everybody's writes back"),
+        Rung::Skip => format!("{cause}: restores all writes"),
     };
     let not_taken = judged.into_iter().filter(|(other, _)| *other != rung);
     let not_taken = not_taken
@@ -345,7 +345,7 @@ mod tests {
         let all = rule(&Rung::ALL);
         let choice = choose(&ignoring, &bounds(&all)).unwrap();
         assert_eq!(choice.rung, Rung::Shield);
-        assert!(choice.why.contains("their time back"), "{}", choice.why);
+        assert!(choice.why.contains("ends the wait of"), "{}", choice.why);
         let held_back = chosen(&ignoring, &[Rung::Skip], Ceiling::Open, true);
         assert_eq!(held_back, Err(HeldBack::WeakEvidence));
     }
@@ -440,11 +440,11 @@ mod tests {
         let words = |rungs: &[Rung]| choose(&hanging, &bounds(&rule(rungs))).unwrap().words();
         assert_eq!(
             &*words(&Rung::ALL),
-            "Hanging: gives everybody's writes back (not shield: it leaves the tenants' writes blocked)"
+            "Hanging: restores all writes (not shield: it leaves the tenants' writes blocked)"
         );
         assert_eq!(
             &*words(&[Rung::Shield]),
-            "Hanging: gives the control plane's own writes back (not skip: the rule \"default\" does not permit it)"
+            "Hanging: restores the control plane's own writes (not skip: the rule \"default\" does not permit it)"
         );
     }
 }

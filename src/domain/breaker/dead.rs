@@ -57,7 +57,7 @@ impl Breaker {
         // By our own clock: a replica that takes over waits the whole time again.
         let waits = !skips.on && now.since(hook.line_since) < wait;
         if skips.spent {
-            Some("it was skipped for as long as it may be")
+            Some("its last skip reached the limit")
         } else {
             waits.then_some("it was skipped a short while ago")
         }
@@ -93,7 +93,7 @@ impl Breaker {
         let shields =
             rule.mode == AutoBreak::On && rule.rungs.contains(&Rung::Shield) && ceiling.permits(Rung::Shield);
         if !shields {
-            return Some(self.leave(hook, entry, false, "It may not be bypassed any more.", now));
+            return Some(self.leave(hook, entry, false, "The bypass is no longer permitted.", now));
         }
         // The object first: enforcing more needs no line in the ledger.
         let does = Does::Change {
@@ -115,24 +115,24 @@ impl Breaker {
         // An instant that another clock wrote down can only shorten it.
         let own = hook.skipped_since.map(|since| now.since(since));
         if own.unwrap_or_default().max(skipped_for(entry, now)) >= rule.longest_dead() {
-            return Some("It was skipped for as long as it may be: it is shielded.");
+            return Some("The skip reached its limit: it is shielded.");
         }
         // Who has only just begun to look goes by what was known before.
         let judged = self.memory.judged?;
         let fresh = now.since(judged.at) <= self.settings.times.fresh;
         let known = fresh && !judged.self_doubt && !judged.inventory_is_old;
         let Some(facts) = hook.facts.as_ref().filter(|_| known) else {
-            return Some("hookwatch cannot tell any more whether it answers: it is shielded.");
+            return Some("hookwatch can no longer tell whether it answers: it is shielded.");
         };
         let permitted = rule.mode == AutoBreak::On
             && Self::permits(hook, Rung::Skip)
             && not_permitted(id, hook, facts, rule).is_none();
         if !facts.ignores {
-            Some("Its failurePolicy is not Ignore any more: it is shielded.")
+            Some("Its failurePolicy is no longer Ignore: it is shielded.")
         } else if !self.is_dead(facts) {
-            Some("There is no proof any more that it is dead: it is shielded.")
+            Some("The proof that it is dead no longer holds: it is shielded.")
         } else if !permitted {
-            Some("It may not be skipped any more: it is shielded.")
+            Some("The skip is no longer permitted: it is shielded.")
         } else {
             None
         }

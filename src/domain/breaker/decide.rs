@@ -96,7 +96,7 @@ impl Breaker {
                 {
                     self.adopt(hook, Some(entry), *rung, view, now)
                 }
-                Place::Leaving => put_back("It is to be put back."),
+                Place::Leaving => put_back("The restore is pending."),
                 Place::Out => self.adopt(hook, Some(entry), *rung, view, now),
             },
             (None, Shown::Foreign) if culprit => Step::held_back(HeldBack::Foreign),
@@ -319,7 +319,7 @@ impl Breaker {
         match relapses >= super::FLAPPING {
             true => step.says(
                 News::Flapping,
-                format!("It failed again {relapses} times after it was put back."),
+                format!("It failed again {relapses} times after a restore."),
             ),
             false => step.says(News::Bypassing(choice.rung), &*choice.words()),
         }
@@ -374,7 +374,7 @@ impl Breaker {
             };
             return match untouched {
                 true => does.into(),
-                false => Step::from(does).says(News::Reverted, "Somebody took the bypass away."),
+                false => Step::from(does).says(News::Reverted, "Another client removed the bypass."),
             };
         }
         // A change under this line may still be under way; if it named a version that is gone, it fails.

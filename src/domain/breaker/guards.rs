@@ -42,13 +42,13 @@ pub enum HeldBack {
     Limit,
     /// Several webhooks of the object have this name.
     Foreign,
-    /// As many hooks are bypassed as may be at once.
+    /// The limit of simultaneous bypasses is reached.
     Budget,
-    /// As many skips were begun recently as are allowed.
+    /// The limit of recent skips is reached.
     Rate,
     /// The webhook has no room for another match condition.
     NoRoom,
-    /// The change was refused, and is tried again later.
+    /// The API server refused the change; hookwatch retries later.
     Refused,
 }
 
@@ -113,20 +113,18 @@ impl HeldBack {
     pub const fn sentence(self) -> &'static str {
         match self {
             Self::NotAdmission => "It takes no part in admission.",
-            Self::Evidence => "Two independent witnesses and a sure verdict are needed.",
+            Self::Evidence => "It needs two independent witnesses and a confident verdict.",
             Self::SelfDoubt => "Every probe of everything fails: the fault may be hookwatch's own.",
-            Self::Stale => "What is known of the hooks is too old to act by.",
+            Self::Stale => "The inventory is too old to act on.",
             Self::OptedOut => "The configuration is annotated hookwatch.dev/breaker: off.",
             Self::AnnotationUnreadable => {
                 "The annotation hookwatch.dev/breaker is none of off, shield, skip."
             }
             Self::Ceiling => {
-                "What would help is beyond what the annotation hookwatch.dev/breaker permits, or the fence where there is none."
+                "The annotation hookwatch.dev/breaker, or the fence without one, does not permit what would help."
             }
             Self::Policy => "The policy does not permit what would help.",
-            Self::WeakEvidence => {
-                "Evidence of this kind never goes past shield, and shield is not to be had."
-            }
+            Self::WeakEvidence => "Evidence of this kind never goes past shield, and no shield is possible.",
             Self::ServerTooOld => {
                 "The API server knows no matchConditions; only a person can have failures ignored (hookwatch break)."
             }
@@ -139,16 +137,16 @@ impl HeldBack {
             Self::Ledger => "The ledger was not read, or cannot be written.",
             Self::Frozen => "A person froze the breaker.",
             Self::Contested => "Contested: something keeps reverting the bypass, so hookwatch has stopped.",
-            Self::Limit => "Its bypass lasted as long as it may, and it has not been well since.",
+            Self::Limit => "Its bypass reached its limit, and it has not been healthy since.",
             Self::Foreign => {
                 "Several webhooks of the configuration have this name; give each a name of its own."
             }
-            Self::Budget => "As many hooks are bypassed as may be at once.",
-            Self::Rate => "As many skips were begun recently as are allowed.",
+            Self::Budget => "The limit of simultaneous bypasses is reached.",
+            Self::Rate => "The limit of recent skips is reached.",
             Self::NoRoom => {
                 "The webhook has as many matchConditions as the API server takes; only a person can have failures ignored (hookwatch break)."
             }
-            Self::Refused => "The change was refused, and is tried again later.",
+            Self::Refused => "The API server refused the change; hookwatch retries later.",
         }
     }
 }

@@ -179,7 +179,7 @@ impl Breaker {
                         hook: id.clone(),
                         news: News::Refused,
                         page: None,
-                        words: format!("The change was refused, and is tried again later: {why}"),
+                        words: format!("The API server refused the change; hookwatch retries later: {why}"),
                     }));
                 }
             }

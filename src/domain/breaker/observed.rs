@@ -169,7 +169,9 @@ impl Doubt {
     /// Why it does not go further, as a part of a sentence.
     pub const fn sentence(self) -> &'static str {
         match self {
-            Self::EndpointsByHand => "endpoints that are listed by hand never lead past shield",
+            Self::EndpointsByHand => {
+                "endpoints that the cluster's controller does not manage never lead past shield"
+            }
             Self::EndpointsUnsettled => "endpoints that come and go never lead past shield",
             Self::SomeAnswered => "a hook that answers some of its calls never goes past shield",
         }

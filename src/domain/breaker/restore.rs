@@ -35,8 +35,8 @@ impl Breaker {
         }
         if entry.by_hand {
             let why = match Self::ceiling(hook).permits(rung) {
-                true => "The time that it was bypassed for by hand is over.",
-                false => "It may not be bypassed so far any more.",
+                true => "The manual bypass has expired.",
+                false => "A bypass this far is no longer permitted.",
             };
             return self.leave(hook, entry, false, why, now);
         }
@@ -54,7 +54,13 @@ impl Breaker {
         if !permitted {
             return match justified {
                 Ok(choice) if choice.rung < rung => self.move_to(hook, entry, &choice, Counts::Nothing, now),
-                _ => self.leave(hook, entry, false, "It may not be bypassed so far any more.", now),
+                _ => self.leave(
+                    hook,
+                    entry,
+                    false,
+                    "A bypass this far is no longer permitted.",
+                    now,
+                ),
             };
         }
         // An instant that another clock wrote down can only shorten a bypass.
@@ -64,7 +70,7 @@ impl Breaker {
         let lasted = own.max(now.since(entry.since));
         let limit = lasted >= rule.longest() && guards.on(Guard::Longest);
         if limit && rule.at_limit(rung) == AtLimit::Restore {
-            return self.leave(hook, entry, true, "The bypass lasted as long as it may.", now);
+            return self.leave(hook, entry, true, "The bypass reached its limit.", now);
         }
         let step = match probation {
             true => self.on_probation(hook, entry, rung, now),
@@ -89,7 +95,7 @@ impl Breaker {
         if limit {
             return Step::default().says(
                 News::Limit,
-                "The bypass lasted as long as it may, and stays by its rule.",
+                "The bypass reached its limit, and stays by its rule.",
             );
         }
         match (probation, self.everywhere(hook)) {
@@ -108,7 +114,7 @@ impl Breaker {
         }
         match self.everywhere(hook) {
             true => {
-                let words = format!("It was bypassed by hand, and is left so until {until}.");
+                let words = format!("It was bypassed with `hookwatch break`, and stays so until {until}.");
                 Step::default().says(News::Effective(rung), words)
             }
             false => Step::default(),
@@ -164,11 +170,11 @@ impl Breaker {
         if met && narrower && guards.on(Guard::Canary) {
             let does = Does::Change {
                 to: To::Probation,
-                why: "It has been well for long enough to be tried.".into(),
+                why: "It has been healthy long enough for a probation.".into(),
             };
             return Some(Step::from(does).says(News::Probation, "Only dry-run canaries reach the hook."));
         }
-        Some(self.leave(hook, entry, false, "It has been well for long enough.", now))
+        Some(self.leave(hook, entry, false, "It has been healthy long enough.", now))
     }
 
     fn on_probation(&self, hook: &HookMemory, entry: &Entry, rung: Rung, now: Time) -> Option<Step> {

@@ -42,7 +42,7 @@ impl HookStanding {
         };
         let words = match stage {
             Stage::Ignored => format!(
-                "Its failures are ignored, by hand or by an older release. An administrator ends it: hookwatch restore {}/{}.",
+                "Its failures are ignored, by `hookwatch break` or by an older release. An administrator ends it: hookwatch restore {}/{}.",
                 hook.configuration, hook.webhook
             ),
             _ => String::new(),

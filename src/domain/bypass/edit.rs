@@ -101,9 +101,7 @@ pub struct Edit {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Refusal {
     /// The owner keeps hookwatch from changing the object.
-    #[error(
-        "the object is annotated {OPT_OUT_ANNOTATION}: off; take that away, or change the object by hand"
-    )]
+    #[error("the object is annotated {OPT_OUT_ANNOTATION}: off; remove that, or change the object yourself")]
     OptedOut,
     /// The owner permits less.
     #[error("the object is annotated {OPT_OUT_ANNOTATION}: {permitted}, which does not permit {wanted}")]
@@ -147,7 +145,7 @@ pub enum Refusal {
     AnnotationsFull(usize),
     /// The object is too large.
     #[error(
-        "the configuration has {0} bytes; beyond 1 MiB it is not changed, lest nobody can write it any more"
+        "the configuration has {0} bytes; hookwatch changes none beyond 1 MiB, or the API server would refuse every later write"
     )]
     TooLarge(usize),
     /// There is nothing to be on probation from.
@@ -158,13 +156,11 @@ pub enum Refusal {
     Unreadable(String),
     /// What is written down cannot be put back.
     #[error(
-        "{0}; put failurePolicy and timeoutSeconds back by hand, then take the annotation hookwatch.dev/bypass away"
+        "{0}; restore failurePolicy and timeoutSeconds yourself, then remove the annotation hookwatch.dev/bypass"
     )]
     InvalidOriginal(String),
     /// Nothing says what was there before.
-    #[error(
-        "hookwatch has set {0}, and the annotation that said what was there before is gone; put it back by hand"
-    )]
+    #[error("hookwatch has set {0}, and the annotation with the original is gone; restore it yourself")]
     OriginalUnknown(String),
     /// It is no object of this kind at all.
     #[error("it is no webhook configuration: it has no uid")]

@@ -25,11 +25,11 @@ const MAX_EVIDENCE: usize = 6;
 /// For whoever finds it and never heard of hookwatch.
 const NOTE: [&str; 6] = [
     "hookwatch changed the webhooks named here because they kept the API from being written.",
-    "It added the matchConditions whose names begin with hookwatch.dev/, and takes them away by itself.",
-    "Where a person had failures ignored, 'applied' is what was set and 'original' what failurePolicy/timeoutSeconds were.",
-    "By hand: hookwatch restore CONFIGURATION/WEBHOOK, or, without it, take those matchConditions away,",
-    "put the original back where there is one, and take this annotation away last.",
-    "Not wanted at all? Annotate the object hookwatch.dev/breaker: off.",
+    "It added the matchConditions whose names begin with hookwatch.dev/, and removes them when the webhooks recover.",
+    "If failures were ignored by `hookwatch break`, 'applied' has the current and 'original' the former failurePolicy/timeoutSeconds.",
+    "To undo it: hookwatch restore CONFIGURATION/WEBHOOK. Without hookwatch: remove those matchConditions,",
+    "restore the original where there is one, and remove this annotation last.",
+    "To forbid bypasses, annotate the object hookwatch.dev/breaker: off.",
 ];
 
 /// Who changed an object.

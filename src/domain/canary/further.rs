@@ -150,7 +150,7 @@ fn with_names(mut object: Value, namespace: &str) -> Result<Value, String> {
         return Err(format!("is larger than {} KiB", MAX_OBJECT >> 10));
     }
     let Some(fields) = object.as_object_mut() else {
-        return Err("must be a mapping: the object that is to be written".to_owned());
+        return Err("must be a mapping: the object to write".to_owned());
     };
     for field in ["apiVersion", "kind"] {
         if fields

@@ -136,7 +136,7 @@ pub fn concerned(hook: &Hook) -> Option<String> {
             )
         }
         OtherKind::Aggregated(aggregated) => format!(
-            "It concerns {}/{} only; but whoever needs complete discovery suffers with it: the deletion of \
+            "It concerns {}/{} only, but also everything that needs complete discovery: the deletion of \
              namespaces, resource quota and garbage collection.",
             aggregated.group, aggregated.version
         ),

@@ -134,7 +134,7 @@ rules! {
     "extension-fails", Suspect, 0.6 0.6, nothing, |e| e.theirs_alone();
     /// Calls under a name that several hooks share fail, and no refusal shows by its URL that it means this one.
     "calls-fail-shared-name", Suspect, 0.53 0.17, words::reached, |e| e.api()?.when(e.ambiguous && !e.is_named());
-    /// A refused canary names it and users' calls fail; nobody listens, or the inventory is late.
+    /// A refused canary names it and users' calls fail; nothing listens, or the inventory is late.
     "canary-and-calls-refused", Failing, 0.97 0.76, words::reached, |e| {
         e.api()?.when(e.is_named_and_counted() && e.api_cause() == Cause::Refused)
     };

@@ -32,7 +32,7 @@ pub fn summary(verdict: &Verdict, spared: Option<bool>) -> String {
         Cause::StaleConnection => "is called on connections to a backend that is gone",
         Cause::Unreachable => "cannot be reached",
         Cause::FailingOpen => "is being skipped",
-        Cause::Denying => "denies most of what it is shown; it works",
+        Cause::Denying => "works, and denies most requests",
     };
     let effect = bypassed(verdict, spared).unwrap_or_else(|| affected(verdict, cause).to_owned());
     let certain = verdict.health == Health::Failing
@@ -55,26 +55,26 @@ fn affected(verdict: &Verdict, cause: Cause) -> &'static str {
         (HookKind::Aggregated, Effect::Delaying) => "; requests for this group and version are slow",
         (HookKind::Aggregated, _) => "; requests for this group and version fail",
         (_, Effect::Blocking) if passing => "; writes that meet that are refused",
-        (_, Effect::FailingOpen) if passing => "; writes that meet that pass unchecked",
+        (_, Effect::FailingOpen) if passing => "; writes that meet that pass without review",
         (_, Effect::Blocking) if verdict.fails_open => {
-            "; writes that match it wait longer than clients do, and those that get through are unchecked"
+            "; writes that match it wait longer than clients do, and those that get through are not reviewed"
         }
         (_, Effect::Blocking) if cause == Cause::Slow => {
             "; writes that match it are slow, and some of them take longer than clients wait"
         }
         (_, Effect::Blocking) => "; writes that match it are refused",
         (_, Effect::Delaying) if verdict.fails_open => {
-            "; writes that match it wait for it and pass unchecked"
+            "; writes that match it wait for it and pass without review"
         }
         (_, Effect::Delaying) => "; writes that match it are slow",
-        (_, Effect::FailingOpen) => "; writes that match it pass unchecked",
+        (_, Effect::FailingOpen) => "; writes that match it pass without review",
     }
 }
 
 /// What a bypass makes of that; `None` where there is none.
 fn bypassed(verdict: &Verdict, spared: Option<bool>) -> Option<String> {
     let rung = match verdict.bypass? {
-        Bypass::Skip => return Some("; it is bypassed (skip): no write is shown to it".to_owned()),
+        Bypass::Skip => return Some("; it is bypassed (skip): no write reaches it".to_owned()),
         Bypass::Probation => {
             return Some("; it is on probation: hookwatch's own dry runs alone reach it".to_owned());
         }
@@ -83,12 +83,12 @@ fn bypassed(verdict: &Verdict, spared: Option<bool>) -> Option<String> {
     let own = match spared {
         Some(true) => "the control plane's own writes flow",
         Some(false) => "the control plane's own writes still wait or fail",
-        None => "the control plane's own writes are not shown to it",
+        None => "the control plane's own writes do not reach it",
     };
     let others = match verdict.effect {
         Effect::Blocking if verdict.fails_open => ", all others that match it wait, many for too long",
         Effect::Blocking => ", all others that match it are refused",
-        Effect::Delaying if verdict.fails_open => ", all others that match it wait and pass unchecked",
+        Effect::Delaying if verdict.fails_open => ", all others that match it wait and pass without review",
         Effect::Delaying => ", all others that match it are slow",
         _ => "",
     };
@@ -117,7 +117,7 @@ const fn advice_on_extension(kind: HookKind, cause: Cause) -> &'static str {
         (Cause::Slow, _) => "Look at its server's own CPU, memory and what it calls.",
         (Cause::Hanging | Cause::StaleConnection, _) => "Restart its pods; it cannot be bypassed.",
         (Cause::Refused, _) => {
-            "Start its server: its pods are addressed but nobody listens on the port. It cannot be bypassed."
+            "Start its server: its Pods have addresses, but nothing listens on the port. It cannot be bypassed."
         }
         (Cause::NoEndpoints, _) => "Bring up a ready pod behind its Service. It cannot be bypassed.",
         (Cause::NoService, HookKind::Conversion) => {

@@ -84,8 +84,8 @@ impl Undecided {
     const fn sentence(self) -> &'static str {
         match self {
             Self::NotRead => "the Lease or the ledger has not been read yet",
-            Self::Contending => "nobody has won the Lease yet",
-            Self::LeaseBlocked => "the Lease is blocked and nobody has won the ledger yet",
+            Self::Contending => "no replica has acquired the Lease yet",
+            Self::LeaseBlocked => "the Lease is blocked, and no replica has acquired the ledger yet",
             Self::LeaseRefused => "the Lease cannot be written",
         }
     }

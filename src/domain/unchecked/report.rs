@@ -178,7 +178,7 @@ impl Unchecked {
                     ("objects", "are")
                 };
                 format!(
-                    "{count} {objects} that went in {} {are} still there: {}{more}.",
+                    "{count} {objects} admitted without review {} {are} still there: {}{more}.",
                     self.when(),
                     named.join(", ")
                 )
@@ -334,7 +334,7 @@ mod tests {
         }
         assert_eq!(
             report.sentence(),
-            "9 objects that went in while it was skipped, from 2026-11-21T00:11:02.000Z to \
+            "9 objects admitted without review while it was skipped, from 2026-11-21T00:11:02.000Z to \
              2026-11-21T00:12:02.000Z are still there: 8 pods, 1 nodes. Not, or not wholly, listed: secrets (HTTP \
              403: no)."
         );

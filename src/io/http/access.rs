@@ -251,7 +251,7 @@ impl TokenFile {
             // A few bytes of a local file, at most once in a while.
             let token = read(&self.path);
             if let Err(error) = &token {
-                tracing::warn!(%error, "nobody is let in by token");
+                tracing::warn!(%error, "no token is accepted");
             }
             *held = Held {
                 read: Instant::now(),

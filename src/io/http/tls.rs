@@ -84,7 +84,7 @@ impl Tls {
                 Ok(config) => held.1 = config,
                 Err(error) => tracing::warn!(
                     error = &error as &dyn std::error::Error,
-                    "the certificate read before stays in force"
+                    "the previous certificate stays in use"
                 ),
             }
         }

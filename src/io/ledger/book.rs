@@ -28,7 +28,10 @@ impl LedgerObject {
                 })?;
                 Ok((Some(Version::new(&record.version)), book))
             }
-            None => Err(format!("{} was read by somebody else meanwhile", Self::what())),
+            None => Err(format!(
+                "{} was changed by another client in the meantime",
+                Self::what()
+            )),
         }
     }
 

@@ -56,7 +56,7 @@ impl BreakerMetrics {
             )?,
             actions: make.counters(
                 "breaker_actions_total",
-                "Changes of webhook configurations, by what was to be done and what became of it.",
+                "Changes of webhook configurations, by action and outcome.",
                 &["action", "outcome"],
             )?,
             disarmed: make.gauge(

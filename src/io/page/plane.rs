@@ -62,7 +62,7 @@ fn tone(assessment: &Assessment) -> &'static str {
     }
 }
 
-/// It fails, and no write is shown to it.
+/// It fails, and no write reaches it.
 fn is_out_of_the_way(verdict: &Verdict) -> bool {
     verdict.bypass.is_some_and(Bypass::is_for_everybody)
 }

@@ -16,7 +16,7 @@ const LEADERS_EXIT: Duration = Duration::from_secs(15);
 /// What the others leave as it is.
 pub(super) const QUIET: Scenario = Scenario {
     name: "quiet",
-    summary: "Nothing is broken, and nothing is to be said.",
+    summary: "Nothing is broken, and hookwatch must report nothing.",
     symptom: "nothing",
     expected: &[],
     foreseen: None,
@@ -218,7 +218,7 @@ pub static SCENARIOS: [Scenario; 28] = [
     Scenario {
         name: "gke-opa-outage",
         summary: "The catch-all validating hook takes every request and answers none, as in the outage that \
-                  hookwatch was made after: its sockets are well, its process is not. An API server is started meanwhile.",
+                  hookwatch was made after: its sockets accept, its process hangs. A second API server starts in the meantime.",
         symptom: "every create and update hangs for 10 s, the control plane's own and the nodes' Leases included",
         expected: &[Expected {
             effect: Some("Blocking"),
@@ -232,7 +232,7 @@ pub static SCENARIOS: [Scenario; 28] = [
     Scenario {
         name: "firewalled",
         summary: "A firewall drops every packet between the control plane and the pods of the catch-all validating \
-                  hook, which is well and answers everybody else.",
+                  hook, which is healthy and answers all other clients.",
         symptom: "every create and update hangs for 10 s and fails; the hook's own metrics and logs are fine",
         expected: &[failing(LabHook::Opa, "Unreachable")],
         faults: &[Fault::Firewall(LabHook::Opa)],
@@ -381,7 +381,7 @@ pub static SCENARIOS: [Scenario; 28] = [
     Scenario {
         name: "path-lost",
         summary: "The tunnel between the control plane and all webhooks accepts connections and delivers nothing.",
-        symptom: "every create and update hangs for 10 s; no webhook answers anybody, hookwatch included",
+        symptom: "every create and update hangs for 10 s; no webhook answers, and hookwatch cannot reach any either",
         expected: &[
             failing(LabHook::Opa, "Hanging"),
             failing(LabHook::Policy, "Hanging"),

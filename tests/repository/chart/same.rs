@@ -24,10 +24,20 @@ fn kustomized(folder: &Path) -> Vec<Value> {
         }
     }
     for component in list("components").iter().map(path) {
-        patch(&mut all, &component);
+        add(&mut all, &component);
     }
     patch(&mut all, folder);
     all
+}
+
+/// What a component adds: its objects, then its patches.
+fn add(all: &mut Vec<Value>, component: &Path) {
+    let kustomization: Value = serde_saphyr::from_str(&read(component.join("kustomization.yaml"))).unwrap();
+    for resource in kustomization["resources"].as_array().into_iter().flatten() {
+        let path = component.join(resource.as_str().unwrap());
+        all.extend(objects(path.to_str().unwrap()));
+    }
+    patch(all, component);
 }
 
 /// Applies the patches of a kustomization.
@@ -146,7 +156,6 @@ fn no_namespace(object: &mut Value) -> bool {
 
 /// What may be missing where something is locked or old.
 fn least(object: &mut Value) -> bool {
-    let locked = ["kube-system", "kube-node-lease"];
     let kind = object["kind"].as_str().unwrap();
     let newer = [
         "ValidatingAdmission",
@@ -161,9 +170,6 @@ fn least(object: &mut Value) -> bool {
         return true;
     }
     !newer.iter().any(|newer| kind.starts_with(newer))
-        && !locked
-            .iter()
-            .any(|locked| object["metadata"]["namespace"] == *locked)
 }
 
 fn everything(object: &mut Value) -> bool {
@@ -248,7 +254,11 @@ pub fn cases() -> [Case; 6] {
         own,
     };
     [
-        case(json!({"namespace": {"create": true}}), &["base"], all_of_it),
+        case(
+            json!({"namespace": {"create": true}}),
+            &["overlays/observe"],
+            all_of_it,
+        ),
         case(
             json!({"breaker": {"enabled": true}}),
             &["overlays/breaker"],
@@ -257,9 +267,14 @@ pub fn cases() -> [Case; 6] {
         case(
             json!({
                 "breaker": {"enabled": true}, "expiry": {"enabled": true}, "unchecked": {"enabled": true},
-                "monitoring": {"enabled": true},
+                "monitoring": {"enabled": true}, "view": {"enabled": true},
             }),
-            &["overlays/expiry", "overlays/unchecked", "monitoring"],
+            &[
+                "overlays/expiry",
+                "overlays/unchecked",
+                "overlays/view",
+                "monitoring",
+            ],
             no_namespace,
         ),
         case(
@@ -278,7 +293,12 @@ pub fn cases() -> [Case; 6] {
         Case {
             namespace: SECOND,
             values: serde_saphyr::from_str(EVERYTHING).unwrap(),
-            folders: &["overlays/expiry", "overlays/unchecked", "monitoring"],
+            folders: &[
+                "overlays/expiry",
+                "overlays/unchecked",
+                "overlays/view",
+                "monitoring",
+            ],
             components: &["components/control-plane", "components/gatekeeper"],
             own: everything,
         },
@@ -293,7 +313,7 @@ fn the_objects_are_those_of_the_kustomizations() {
             expected.extend(kustomized(&Path::new("deploy").join(folder)));
         }
         for component in case.components {
-            patch(&mut expected, &Path::new("deploy").join(component));
+            add(&mut expected, &Path::new("deploy").join(component));
         }
         expected.retain_mut(case.own);
         let expected: Vec<Value> = expected

@@ -5,12 +5,14 @@ use serde_json::{Value, json};
 use super::lab::{done, shell};
 use crate::privileges::cluster::{Cluster, manifests};
 
-const FOLDERS: [&str; 6] = [
+const FOLDERS: [&str; 8] = [
     "base",
+    "overlays/observe",
     "overlays/breaker",
     "overlays/expiry",
     "overlays/control-plane",
     "overlays/unchecked",
+    "overlays/view",
     "monitoring",
 ];
 

@@ -91,7 +91,7 @@ pub async fn the_pod_as_it_is_shipped_does_the_whole_job() {
     let kubeconfig = cluster.admin_kubeconfig();
     done(
         &kubeconfig,
-        "kubectl apply --server-side --validate=strict -k deploy/base",
+        "kubectl apply --server-side --validate=strict -k deploy/overlays/observe",
     )
     .await;
     let mut daemon = pod(&cluster).await;

@@ -273,7 +273,9 @@ pub fn manifests(folder: &str) -> Vec<Value> {
     };
     let kustomization: Value = serde_saphyr::from_str(&read(&folder.join("kustomization.yaml"))).unwrap();
     let mut objects = Vec::new();
-    for resource in kustomization["resources"].as_array().unwrap() {
+    let list = |key: &str| kustomization[key].as_array().cloned().unwrap_or_default();
+    // Patches of components and overlays are passed over: what they change concerns the Pods.
+    for resource in list("resources").into_iter().chain(list("components")) {
         let path = folder.join(resource.as_str().unwrap());
         if path.is_dir() {
             objects.extend(manifests(path.to_str().unwrap()));

@@ -32,7 +32,7 @@ pub fn a_new_one_is_taken_up_while_the_old_one_still_serves() -> Outcome {
         return skipped;
     }
     block_on(async {
-        let cluster = Cluster::with("base").await;
+        let cluster = Cluster::with("overlays/observe").await;
         cluster.with_hooks().await;
         let old = cluster
             .token("hookwatch", Some(&secret(&cluster, "old").await))

@@ -327,8 +327,8 @@ impl Seen {
         };
         let mut said = match &replica.holder {
             Some(holder) if *holder == replica.identity => format!("{holder} leads, the one asked"),
-            Some(holder) => format!("{holder} leads; asked was {}", replica.identity),
-            None => format!("nobody is known to lead; asked was {}", replica.identity),
+            Some(holder) => format!("{holder} leads; answered by {}", replica.identity),
+            None => format!("no leader is known; answered by {}", replica.identity),
         };
         if let Some(by) = &replica.by {
             said.push_str(&format!(" (by the {by})"));

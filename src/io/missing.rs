@@ -1,0 +1,46 @@
+//! Permissions and objects that hookwatch does without: one line in the log when it finds one missing, one when it is there.
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+
+/// What is missing at the moment, by what it is for.
+#[derive(Debug, Default)]
+pub(super) struct Missing(Mutex<BTreeSet<String>>);
+
+impl Missing {
+    /// Notes how an attempt ended, with the reason if something was missing, and logs what changed by it. Whether it did.
+    pub(super) fn note(&self, what: &str, why: Option<&str>) -> bool {
+        let mut missing = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let changed = if why.is_some() {
+            missing.insert(what.to_owned())
+        } else {
+            missing.remove(what)
+        };
+        drop(missing);
+        match why {
+            Some(why) if changed => tracing::warn!(why, "hookwatch continues without {what}"),
+            None if changed => tracing::info!("hookwatch has {what} again"),
+            _ => {}
+        }
+        changed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_told_once_until_it_is_there_again() {
+        let missing = Missing::default();
+        assert!(!missing.note("a", None), "nothing was missing");
+        assert!(missing.note("a", Some("forbidden")));
+        assert!(!missing.note("a", Some("forbidden")), "told twice");
+        assert!(
+            missing.note("b", Some("forbidden")),
+            "another one is another line"
+        );
+        assert!(missing.note("a", None));
+        assert!(missing.note("a", Some("forbidden")), "it is news again");
+    }
+}
