@@ -14,6 +14,7 @@ use serde_json::Value;
 use self::objects::{budget, labels_of, service, text, workload};
 use super::inventory::convert::service::{Service, Slice, resolve};
 use super::inventory::convert::{self, Problems};
+use crate::domain::audit::estate::Converted;
 use crate::domain::audit::{Estate, Source, Subject};
 use crate::domain::hook::{Hook, ServiceState, Target};
 use crate::domain::time::Time;
@@ -40,6 +41,8 @@ pub struct Unreadable {
     pub why: String,
 }
 
+/// Stored versions of one CustomResourceDefinition that are kept.
+const MAX_VERSIONS: usize = 32;
 /// The group of webhook configurations.
 const ADMISSION: &str = "admissionregistration.k8s.io";
 
@@ -112,6 +115,7 @@ impl Making {
                 self.estate.workloads.push(workload);
             }
             ("policy/v1", "PodDisruptionBudget") => self.estate.budgets.push(budget(key.0, &value["spec"])),
+            ("apiextensions.k8s.io/v1", "CustomResourceDefinition") => self.definition(&object),
             ("v1", "Node") => {
                 self.estate
                     .nodes
@@ -119,6 +123,27 @@ impl Making {
             }
             _ => {}
         }
+    }
+
+    fn definition(&mut self, object: &Object) {
+        let conversion = &object.value["spec"]["conversion"];
+        if conversion["strategy"] != "Webhook" {
+            return;
+        }
+        let service = &conversion["webhook"]["clientConfig"]["service"];
+        let stored = object.value["status"]["storedVersions"].as_array();
+        let stored = stored.into_iter().flatten().filter_map(Value::as_str);
+        self.estate.converted.push(Converted {
+            name: text(&object.value["metadata"]["name"]).to_owned(),
+            service: service.is_object().then(|| {
+                (
+                    text(&service["namespace"]).to_owned(),
+                    text(&service["name"]).to_owned(),
+                )
+            }),
+            stored: stored.take(MAX_VERSIONS).map(str::to_owned).collect(),
+            source: object.source.clone(),
+        });
     }
 
     fn typed<T: DeserializeOwned>(&mut self, object: &Object) -> Option<T> {

@@ -382,3 +382,32 @@ fn a_bundle_that_may_sign_is_an_authority_and_doubtful_only_where_it_has_other_n
     assert_eq!(severity, Severity::Warning);
     assert!(message.contains("serves that certificate itself"), "{message}");
 }
+
+/// Gardener: `conversion=Webhook` and more than one stored version. OpenShift: the Service must be there.
+#[test]
+fn a_webhook_that_converts_stored_objects_is_found_and_one_whose_service_is_missing_in_a_cluster() {
+    let converted = |strategy: &str, stored: Value, service: &str, is_cluster: bool| {
+        ids(&found_in(&estate_of(
+            vec![
+                json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "converter", "namespace": "widgets"},
+                       "spec": {"ports": [{"port": 443}]}}),
+                json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+                       "metadata": {"name": "widgets.example.com"}, "status": {"storedVersions": stored},
+                       "spec": {"conversion": {"strategy": strategy, "webhook": {"clientConfig": {"service":
+                           {"namespace": "widgets", "name": service}}}}}}),
+            ],
+            is_cluster,
+        )))
+    };
+    let both = || json!(["v1", "v2"]);
+    assert_eq!(
+        converted("Webhook", both(), "converter", true),
+        ["conversion-stored-versions"]
+    );
+    assert_eq!(
+        converted("Webhook", json!(["v2"]), "gone", true),
+        ["conversion-service-missing"]
+    );
+    assert!(converted("Webhook", json!(["v2"]), "gone", false).is_empty());
+    assert!(converted("None", both(), "gone", true).is_empty());
+}

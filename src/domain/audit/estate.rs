@@ -108,6 +108,19 @@ pub struct Budget {
     pub selector: Selector,
 }
 
+/// A CustomResourceDefinition whose versions a webhook converts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Converted {
+    /// Its name.
+    pub name: String,
+    /// The Service of the webhook; `None` where it is called by URL.
+    pub service: Option<Key>,
+    /// `status.storedVersions`: those that objects may be stored in.
+    pub stored: Vec<String>,
+    /// Where it came from.
+    pub source: Option<Source>,
+}
+
 /// Namespace and name.
 pub type Key = (String, String);
 
@@ -124,6 +137,8 @@ pub struct Estate {
     pub workloads: Vec<Workload>,
     /// PodDisruptionBudgets.
     pub budgets: Vec<Budget>,
+    /// What webhooks convert.
+    pub converted: Vec<Converted>,
     /// Nodes.
     pub nodes: BTreeMap<String, NodeState>,
     /// Read from a cluster, so that what is not there does not exist. Otherwise a usual control plane in kube-system is

@@ -5,6 +5,7 @@
 
 mod backends;
 mod command;
+mod converted;
 mod fields;
 mod placement;
 mod reach;
@@ -101,6 +102,8 @@ kinds! {
     SERVICE_MISSING: "service-missing", Critical, "Its Service does not exist";
     PORT_NOT_OFFERED: "port-not-offered", Critical, "Its Service does not offer the port";
     NO_ENDPOINTS: "no-endpoints", Critical, "Its Service has no ready endpoint";
+    CONVERSION_SERVICE_MISSING: "conversion-service-missing", Critical, "The Service that converts its objects does not exist";
+    CONVERSION_STORED_VERSIONS: "conversion-stored-versions", Warning, "Reads of its objects need a webhook";
     ONE_REPLICA: "one-replica", Warning, "It has one Pod";
     ONE_NODE: "one-node", Warning, "All of its Pods are on one node";
     ONE_ZONE: "one-zone", Info, "All of its Pods are in one zone";
@@ -217,6 +220,7 @@ pub fn audit_pausing(auditor: &Auditor<'_>, pause: &dyn Fn()) -> Vec<Finding> {
     }
     reach::of_all(auditor, pause, &mut found);
     fields::of_all(auditor, &mut found);
+    converted::of_all(auditor.estate, &mut found);
     sort(&mut found);
     found
 }

@@ -21,6 +21,8 @@ use crate::io::client::answer::{chain, error_message, query_value, read_body};
 const MAX_PAGE: usize = 32 * 1024 * 1024;
 /// Objects per page.
 const PAGE: usize = 250;
+/// CustomResourceDefinitions per page: their schemas are long.
+const DEFINITIONS: usize = 25;
 /// Most pages of one list.
 const MAX_PAGES: usize = 80;
 /// Everything is read within this.
@@ -73,6 +75,7 @@ pub async fn read(connection: &Connection) -> Read {
             .take(&format!("{ADMISSION}/{resource}"), (version, kind), JSON)
             .await;
     }
+    lister.definitions().await;
     lister.read.is_blind = !listed;
     lister
         .take("/api/v1/namespaces", ("v1", "Namespace"), METADATA)
@@ -88,16 +91,44 @@ fn namespaces(objects: &[Object]) -> BTreeSet<String> {
         .iter()
         .filter_map(|object| object.value["webhooks"].as_array())
         .flatten();
-    let namespaces = webhooks.filter_map(|webhook| webhook["clientConfig"]["service"]["namespace"].as_str());
+    let converting = objects
+        .iter()
+        .map(|object| &object.value["spec"]["conversion"]["webhook"]);
+    let namespaces = webhooks
+        .chain(converting)
+        .filter_map(|webhook| webhook["clientConfig"]["service"]["namespace"].as_str());
     namespaces.map(str::to_owned).collect()
 }
 
 impl Lister {
     /// Lists one kind; false where that cannot be done.
-    async fn take(&mut self, path: &str, (version, kind): (&str, &str), accept: &str) -> bool {
+    async fn take(&mut self, path: &str, kind: (&str, &str), accept: &str) -> bool {
+        self.take_in_pages(path, kind, accept, PAGE).await
+    }
+
+    /// The definitions that a webhook converts for, without their schemas.
+    async fn definitions(&mut self) {
+        let before = self.read.objects.len();
+        let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+        let kind = ("apiextensions.k8s.io/v1", "CustomResourceDefinition");
+        self.take_in_pages(path, kind, JSON, DEFINITIONS).await;
+        let definitions = self.read.objects.split_off(before);
+        let converted = definitions
+            .into_iter()
+            .filter(|object| object.value["spec"]["conversion"]["strategy"] == "Webhook");
+        self.read.objects.extend(converted);
+    }
+
+    async fn take_in_pages(
+        &mut self,
+        path: &str,
+        (version, kind): (&str, &str),
+        accept: &str,
+        at_once: usize,
+    ) -> bool {
         let mut next = String::new();
         for _ in 0..MAX_PAGES {
-            let mut target = format!("{path}?limit={PAGE}");
+            let mut target = format!("{path}?limit={at_once}");
             if !next.is_empty() {
                 target.push_str("&continue=");
                 target.push_str(&query_value(&next));
@@ -120,6 +151,12 @@ impl Lister {
                 if let Some(metadata) = value["metadata"].as_object_mut() {
                     metadata.remove("managedFields");
                 }
+                // The schemas of a definition, long and of no use here.
+                if kind == "CustomResourceDefinition"
+                    && let Some(spec) = value["spec"].as_object_mut()
+                {
+                    spec.remove("versions");
+                }
                 self.read.objects.push(Object {
                     value,
                     source: None,
@@ -134,7 +171,7 @@ impl Lister {
                 return true;
             }
         }
-        self.refuse(path, &format!("there are more than {}", PAGE * MAX_PAGES));
+        self.refuse(path, &format!("there are more than {}", at_once * MAX_PAGES));
         true
     }
 
