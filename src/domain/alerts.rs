@@ -218,7 +218,7 @@ fn told(incident: &str, members: &[&Verdict]) -> (String, String) {
         return (format!("{} {}", stated(first), first.summary), own);
     }
     let summary = format!(
-        "{} webhooks fail that are called at {incident}. {}",
+        "{} webhooks fail together ({incident}). {}",
         members.len(),
         stated(first)
     );

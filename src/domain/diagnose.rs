@@ -76,9 +76,7 @@ fn verdict(
         kind: evidence.kind,
         configuration: hook.map(|hook| Arc::clone(&hook.id.configuration)),
         webhook: hook.map_or_else(|| evidence.webhook.into(), |hook| Arc::clone(&hook.id.webhook)),
-        incident: hook
-            .and_then(|hook| hook.target.place())
-            .unwrap_or_else(|| evidence.webhook.to_owned()),
+        incident: incident(evidence),
         health,
         cause: hit.cause,
         effect,
@@ -128,6 +126,19 @@ fn effect(evidence: &Evidence<'_>, cause: Option<Cause>, health: Health, costs: 
         _ if evidence.fails_open() => waited_for.unwrap_or(Effect::FailingOpen),
         _ => Effect::Blocking,
     }
+}
+
+/// The incident of webhooks whose path was lost together, whatever their Services.
+pub const LOST_PATH: &str = "lost path";
+
+/// By what it is one incident with others. A path is lost in one moment and stays so for each until a backend answers.
+fn incident(evidence: &Evidence<'_>) -> String {
+    let was = evidence.before.is_some_and(|before| before.on_lost_path) && evidence.worst().is_some();
+    if evidence.is_admission() && (evidence.scene.path_lost || was) {
+        return LOST_PATH.to_owned();
+    }
+    let place = evidence.hook.and_then(|hook| hook.target.place());
+    place.unwrap_or_else(|| evidence.webhook.to_owned())
 }
 
 /// Hooks that the inventory does not have and of which metrics tell something.

@@ -21,7 +21,7 @@ use super::clocks;
 use super::diagnose::evidence::Evidence;
 use super::diagnose::plane::{Plane, Witnessed, is_culprit, summary};
 use super::diagnose::scene::{Before, Scene, Subject};
-use super::diagnose::{diagnose, most_urgent_first, unlisted};
+use super::diagnose::{LOST_PATH, diagnose, most_urgent_first, unlisted};
 use super::fence::{AutoBreak, Breaker, Proof};
 use super::history::Windows;
 use super::hook::{Backend, HookId, HookKind};
@@ -324,6 +324,7 @@ impl Watchdog {
                 whole: known.is_some_and(|known| known.whole) || verdict.no_backend_answers(),
                 named: verdict.health == Health::Failing || named && !is_cleared,
                 cleared: if is_cleared { Some(newest) } else { cleared },
+                on_lost_path: verdict.incident == LOST_PATH,
             };
             (subject, before)
         });

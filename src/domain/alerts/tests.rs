@@ -133,7 +133,7 @@ fn webhooks_that_fail_at_one_place_are_one_alert_that_names_them_all() {
     );
     assert_eq!(
         found[0].summary,
-        "2 webhooks fail that are called at policy/policy:443. The validating webhook \"a.example.com\" is Hanging."
+        "2 webhooks fail together (policy/policy:443). The validating webhook \"a.example.com\" is Hanging."
     );
     for name in ["a.example.com", "b.example.com"] {
         assert!(found[0].description.contains(name), "{}", found[0].description);

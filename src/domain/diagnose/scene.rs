@@ -33,6 +33,8 @@ pub struct Before {
     pub whole: bool,
     /// It was named as failing, and not found to be well since.
     pub named: bool,
+    /// It lost its path together with all others, and no backend has answered since.
+    pub on_lost_path: bool,
     /// When it was last found to be well after it had been named: where the interval that showed it began.
     pub cleared: Option<Time>,
 }

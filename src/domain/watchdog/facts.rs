@@ -12,6 +12,7 @@ use crate::domain::bypass::CONDITION_PREFIX;
 use crate::domain::bypass::edit::MAX_CONDITIONS;
 use crate::domain::canaries::{CanaryMemory, Named};
 use crate::domain::canary::{CanaryOutcome, CanaryTarget};
+use crate::domain::diagnose::LOST_PATH;
 use crate::domain::diagnose::evidence::Evidence;
 use crate::domain::diagnose::probes::counted;
 use crate::domain::diagnose::rules::suffices;
@@ -37,8 +38,13 @@ pub(super) struct Court<'a> {
     pub(super) tampering: &'a Tampering,
 }
 
-/// Where webhooks are that became unreachable together, whatever their Services.
-const ONE_PATH: &str = "one path";
+/// What counts as one for the breaker: a place, or the path that all lost.
+fn place(hook: &Hook, verdict: &Verdict) -> Option<String> {
+    if verdict.incident == LOST_PATH {
+        return Some(LOST_PATH.to_owned());
+    }
+    hook.target.place()
+}
 
 impl Court<'_> {
     /// What the breaker is to know. What the owners of configurations say, and whether the API servers know
@@ -93,20 +99,13 @@ impl Court<'_> {
             stake: self.stake(hook, verdict.cause, ambiguous),
             ignores: hook.failure_policy == FailurePolicy::Ignore,
             dead: self.is_dead(evidence, hook),
-            place: matters.then(|| self.place(hook)).flatten().map(Arc::from),
+            place: matters.then(|| place(hook, verdict)).flatten().map(Arc::from),
             conditions_full: has_no_room(hook),
             ceiling: Ceiling::Open,
             permit: Permit::Nothing,
             may_skip: true,
             subject: Default::default(),
         }
-    }
-
-    fn place(&self, hook: &Hook) -> Option<String> {
-        if self.scene.path_lost {
-            return Some(ONE_PATH.to_owned());
-        }
-        hook.target.place()
     }
 
     fn witnesses(&self, evidence: &Evidence<'_>, hook: &Hook, verdict: &Verdict) -> BTreeSet<Witness> {

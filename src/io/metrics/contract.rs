@@ -150,7 +150,8 @@ fn bound(metric: &str, label: &str) -> Option<Bound> {
         (_, "webhook") => return Some(Bound::Hook("the webhook's name")),
         (_, "incident") => {
             return Some(Bound::Hook(
-                "where its calls go; webhooks that fail and have this in common are one incident",
+                "where its calls go, or `lost path` where all webhooks became unreachable in one moment; webhooks that fail and have this in \
+             common are one incident",
             ));
         }
         (_, "kind") => return Some(Bound::Hook("mutating, validating, conversion or aggregated")),

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::domain::breaker::{Facts, Judged};
+use crate::domain::diagnose::LOST_PATH;
 
 const HOOKS: [&str; 3] = ["one", "two", "three"];
 
@@ -108,6 +109,40 @@ fn where_one_webhook_answers_or_fell_silent_before_the_rest_it_is_no_lost_path()
         assert!(one.witnesses.len() < 2 && two.witnesses.len() < 2, "{other:?}");
         assert_ne!(one.place, two.place);
     }
+}
+
+#[test]
+fn what_lost_the_same_path_is_one_incident_until_a_backend_answers() {
+    let hooks = HOOKS.map(|name| hook(name, 2));
+    let mut incident = Incident::calm(&[&hooks[0], &hooks[1], &hooks[2]]);
+    let fell = 11 * SECOND;
+    // Long enough for the path not to have been lost a moment ago.
+    for second in (0..40).step_by(2) {
+        let now = fell + second * SECOND;
+        for hook in &hooks {
+            for backend in 0..2 {
+                incident.probe_late(now, hook, backend, 2 * SECOND);
+            }
+        }
+        incident.canary_late(now);
+        incident.scrape(now + 2_000);
+        incident.tick(now + 2_100);
+    }
+    let end = fell + 41 * SECOND;
+    for name in HOOKS {
+        assert_eq!(incident.verdict(end, name).incident, LOST_PATH);
+    }
+    let judged = Judged::clone(&incident.judged);
+    let places = hooks.each_ref().map(|hook| judged.hooks[&hook.id].place.clone());
+    let one = places[0].as_deref();
+    assert_eq!(one, Some(LOST_PATH));
+    assert!(places.iter().all(|place| place.as_deref() == one), "{places:?}");
+    incident.probe(end, &hooks[0], 0, alive());
+    incident.probe(end, &hooks[0], 1, alive());
+    assert_eq!(
+        incident.verdict(end + 100, HOOKS[0]).incident,
+        hooks[0].target.place().unwrap()
+    );
 }
 
 #[test]
