@@ -180,7 +180,7 @@ async fn a_bypass_by_hand_is_left_alone_until_its_time_is_up() {
     let begun = std::time::Instant::now();
     by_hand(&asked("50s")).await;
     let said = standing(&lab, &engine, "it is known", |it| {
-        it.effective && it.words.contains("by hand")
+        it.effective && it.words.contains("hookwatch break")
     })
     .await;
     assert_eq!((said.state.as_str(), said.rung), ("bypassed", Some(Rung::Skip)));
@@ -199,7 +199,7 @@ async fn a_bypass_by_hand_is_left_alone_until_its_time_is_up() {
     for _ in 0..3 {
         by_hand(&asked("1h")).await;
         standing(&lab, &engine, "it is known", |it| {
-            it.effective && it.words.contains("by hand")
+            it.effective && it.words.contains("hookwatch break")
         })
         .await;
         by_hand(&["restore".to_owned(), target.clone(), "--yes".to_owned()]).await;
