@@ -184,6 +184,10 @@ thresholds! {
     /// The path to all webhooks was lost at once if every backend fell silent within this time. A lower value misses
     /// probes that run late, a higher one joins unrelated faults.
     path_lost_for: Duration = s(20);
+    /// And within this time of each other: while a canary waits every backend is probed once. A lower value misses the path
+    /// of more webhooks than are probed in that time, a higher one joins what hangs with a network of hookwatch's own that
+    /// fails beside it.
+    path_lost_within: Duration = s(3);
     /// At least this many Services or addresses must be silent for that: two could be two independent faults.
     path_places: f64 = 3.0;
     /// Answers that come within so little of each other come together.

@@ -214,8 +214,8 @@ fn hanging<'a>(
     hooks.map(|(id, _)| *id).collect()
 }
 
-/// Whether the path to all webhooks was lost at once: at three places or more, every backend fell silent lately, none
-/// more than a probe's interval before another, and none answers. Then it is one fault, and a canary that waits for any
+/// Whether the path to all webhooks was lost at once: at three places or more, every backend fell silent lately, all
+/// within a few seconds, and none answers. Then it is one fault, and a canary that waits for any
 /// of them speaks against each. Only the owners of all their backends could feign that.
 fn path_is_lost(
     seen: &Observations,
@@ -251,7 +251,7 @@ fn path_is_lost(
                 .is_some_and(|since| first.since(since) >= t::between_probes())
     };
     now.since(*first) <= t::path_lost_for()
-        && last.since(*first) <= t::between_probes()
+        && last.since(*first) <= t::path_lost_within()
         && places.len() as f64 >= t::path_places()
         && !before.values().any(was_late)
 }

@@ -63,7 +63,7 @@ impl NodeTrouble {
             Self::NotReady => "is NotReady",
             Self::LeaseLate => "does not renew its Lease",
             Self::Leaving => "is being removed by an autoscaler or the cloud",
-            Self::Cordoned => "is cordoned, as before a drain",
+            Self::Cordoned => "is cordoned (as before a drain)",
             Self::OutOfMemory => "runs out of memory (MemoryPressure)",
             Self::OutOfDisk => "runs out of disk (DiskPressure)",
             Self::OutOfProcesses => "runs out of process numbers (PIDPressure)",
