@@ -63,17 +63,7 @@ pub fn scoping(auditor: &Auditor<'_>, at: usize) -> Option<Scoping> {
         };
         let is_spared = |write: &&Write| {
             let namespace = namespace(write);
-            let [group, version, resource, subresource] = write.object;
-            let shape = RequestShape {
-                operation: write.operation,
-                group,
-                version,
-                resource,
-                subresource,
-                namespace: namespace.as_deref(),
-                ..RequestShape::default()
-            };
-            spare(&added).spares(&shape, Some(write.by))
+            spare(&added).spares(&write.shape(namespace.as_deref()), Some(write.by))
         };
         if lost.iter().all(is_spared) {
             return Some(by_condition(subject, own));

@@ -228,19 +228,12 @@ impl Reader {
         namespace_labels: Option<&Labels>,
         labels: Option<&Labels>,
     ) -> Reach {
-        let [group, version, resource, subresource] = write.object;
         let creates = write.operation == "CREATE";
         let shape = RequestShape {
-            operation: write.operation,
-            group,
-            version,
-            resource,
-            subresource,
-            namespace,
             namespace_labels,
             object_labels: labels.filter(|_| write.operation != "DELETE"),
             old_labels: labels.filter(|_| !creates),
-            known_as: None,
+            ..write.shape(namespace)
         };
         if !self.hook.could_match(&shape) {
             return Reach::No;

@@ -114,7 +114,7 @@ fn is_ours(condition: &crate::domain::hook::MatchCondition) -> bool {
     condition.name.starts_with(CONDITION_PREFIX)
 }
 
-/// The webhook as its owner has it: a bypass is no change of what is to be mended.
+/// The webhook without a bypass, which is no part of what its owner should fix.
 fn without_bypass(hook: &Arc<Hook>) -> Arc<Hook> {
     if !hook.match_conditions.iter().any(is_ours) {
         return Arc::clone(hook);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::Function;
-use crate::domain::matching::Requester;
+use crate::domain::matching::{RequestShape, Requester};
 use crate::domain::thresholds as t;
 
 /// One sort of write.
@@ -382,6 +382,20 @@ pub const WRITES: [Write; 30] = [
 ];
 
 impl Write {
+    /// What rules and selectors look at of it, but for labels.
+    pub(super) fn shape<'a>(&'a self, namespace: Option<&'a str>) -> RequestShape<'a> {
+        let [group, version, resource, subresource] = self.object;
+        RequestShape {
+            operation: self.operation,
+            group,
+            version,
+            resource,
+            subresource,
+            namespace,
+            ..RequestShape::default()
+        }
+    }
+
     /// A write of a tenant's of what a rule names.
     pub fn of_tenant(operation: &'static str, object: [&'static str; 4], namespaced: bool) -> Self {
         let place = if namespaced { Place::Tenant } else { Place::Cluster };
@@ -413,7 +427,6 @@ mod tests {
     use super::*;
     use crate::domain::bypass::spare::Spare;
     use crate::domain::hook::Added;
-    use crate::domain::matching::RequestShape;
 
     #[test]
     fn a_shield_that_may_spare_the_webhooks_own_pods_spares_every_write_that_a_cluster_is_lost_without() {
@@ -426,22 +439,13 @@ mod tests {
             added: &added,
         };
         for write in &WRITES {
-            let [group, version, resource, subresource] = write.object;
-            let shape = RequestShape {
-                operation: write.operation,
-                group,
-                version,
-                resource,
-                subresource,
-                namespace: match write.place {
-                    Place::In(namespace) => Some(namespace),
-                    Place::Own => Some("policy"),
-                    Place::Tenant => Some("tenant"),
-                    Place::Cluster => None,
-                    Place::Namespace => Some("tenant"),
-                },
-                ..RequestShape::default()
-            };
+            let shape = write.shape(match write.place {
+                Place::In(namespace) => Some(namespace),
+                Place::Own => Some("policy"),
+                Place::Tenant => Some("tenant"),
+                Place::Cluster => None,
+                Place::Namespace => Some("tenant"),
+            });
             let spared = spare.spares(&shape, Some(write.by));
             assert_eq!(spared, write.what.is_vital(), "{}", write.name);
         }

@@ -162,8 +162,7 @@ impl Evidence<'_> {
 
     /// What failed may have been given up by clients that waited for another hook. An error of the hook's own is its own.
     pub(super) fn may_be_given_up(&self) -> bool {
-        let own = self.counters.own_errors >= t::most_calls() * self.counters.failed;
-        self.another_hangs && self.is_good() && !own && !self.is_named()
+        self.another_hangs && self.is_good() && !self.counters.err_themselves() && !self.is_named()
     }
 
     /// It was in trouble, and the last answer to a probe came as late as a slow one.

@@ -161,6 +161,11 @@ impl Counters {
         self.failed_mean.is_some_and(|mean| mean < t::timeout_like())
     }
 
+    /// Most failed calls were answered by an HTTP error of the hook's own.
+    pub fn err_themselves(&self) -> bool {
+        self.own_errors >= t::most_calls() * self.failed
+    }
+
     /// Calls fail, more than a rollout's burst.
     pub fn failing(&self) -> bool {
         self.failed >= t::few_calls() && self.failed >= t::notable_part() * self.calls
@@ -184,7 +189,7 @@ impl Counters {
             (t::ended_by_timeout() * timeout).clamp(t::timeout_like(), t::impatient())
         });
         let answer_like = |(mean, usual)| mean >= t::answer_like() * usual;
-        if self.own_errors >= t::most_calls() * self.failed {
+        if self.err_themselves() {
             Cause::Erroring
         } else if self.failed_mean.is_some_and(|mean| mean >= timeout_like) {
             Cause::Hanging

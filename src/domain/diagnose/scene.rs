@@ -214,9 +214,9 @@ fn hanging<'a>(
     hooks.map(|(id, _)| *id).collect()
 }
 
-/// Whether the path to all webhooks was lost at once: at three places or more, every backend fell silent lately, all
-/// within a few seconds, and none answers. Then it is one fault, and a canary that waits for any
-/// of them speaks against each. Only the owners of all their backends could feign that.
+/// Whether the path to all webhooks was lost at once: at three places or more, every backend fell silent lately, all within
+/// a few seconds, and none answers. Then it is one fault, and a canary that waits for any of them speaks against each. Only
+/// the owners of all their backends could feign that.
 fn path_is_lost(
     seen: &Observations,
     states: &BTreeMap<&HookId, Vec<(Backend, BackendState)>>,
