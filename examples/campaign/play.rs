@@ -11,14 +11,14 @@ use hookwatch::domain::watchdog::{Effect, Event, Watchdog};
 
 use crate::breaking::{Breaking, Broken, Farthest};
 use crate::incident::Incident;
-use crate::model::inventory::time;
+use crate::model::inventory::{instant, time};
 use crate::model::world::{Ledger, World};
 use crate::model::{At, SECOND};
 use crate::naive::Naive;
 use crate::observers::{Observers, Seen, Watching};
 
-/// How often the daemon judges everything anew.
-pub const ASSESS: At = SECOND / 5;
+/// How often it is looked whether hookwatch goes on after a pause.
+const BETWEEN: At = SECOND / 5;
 
 /// What is bypassed in the end is waited for, until it is back.
 const WAY_BACK: At = 1_800 * SECOND;
@@ -294,7 +294,8 @@ pub fn play_with(incident: &Incident, manner: Manner, each: &mut dyn FnMut(At, &
         let events = if seen == now {
             observers.step(&mut world)
         } else {
-            tick += ASSESS;
+            // While hookwatch stands still nothing sets the next one.
+            tick += BETWEEN;
             vec![Seen::Event(Event::Tick)]
         };
         for seen in pauses.pass(now, events) {
@@ -305,7 +306,9 @@ pub fn play_with(incident: &Incident, manner: Manner, each: &mut dyn FnMut(At, &
                     continue;
                 }
             };
-            for effect in watchdog.handle(event, time(now)) {
+            let effects = watchdog.handle(event, time(now));
+            tick = instant(watchdog.due()).max(now);
+            for effect in effects {
                 match effect {
                     Effect::Publish(assessment, judged) => {
                         each(now, &assessment);

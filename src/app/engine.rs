@@ -18,7 +18,6 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::Context;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::MissedTickBehavior;
 
 use self::announce::{Announce, Announcements};
 use self::breaker::{Breaking, Judgement};
@@ -41,8 +40,9 @@ use crate::io::page::past::Past;
 use crate::io::recorder::{Recorder, RecorderOptions};
 use crate::io::telemetry::{Settings, Telemetry, TraceId, Tracer};
 
-/// How often everything is judged anew.
-const ASSESS: Duration = Duration::from_millis(200);
+/// How long observations have at least between two judgements, however long judging takes, and how often it is looked
+/// whether hookwatch stood still.
+const BETWEEN: Duration = Duration::from_millis(200);
 /// How often the certificates' ends are read off for the metrics.
 const CERTIFICATES: Duration = Duration::from_secs(5);
 /// Events that may wait for the core. It needs microseconds for one; past this the observers wait.
@@ -264,28 +264,29 @@ struct Core {
 
 impl Core {
     async fn run(mut self, mut incoming: mpsc::Receiver<Event>) {
-        let mut assess = tokio::time::interval(ASSESS);
-        assess.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut certificates_read = Instant::now();
+        let mut not_before = (self.clock)();
         loop {
-            let event = tokio::select! {
-                event = incoming.recv() => match event {
-                    Some(event) => event,
+            let now = (self.clock)();
+            let due = self.watchdog.due().max(not_before);
+            // It wakes up more often than it judges, so as to notice that it stood still.
+            let wake = due.min(now + BETWEEN);
+            let observed = tokio::select! {
+                event = incoming.recv(), if wake > now => match event {
+                    Some(event) => Some(event),
                     None => return,
                 },
-                due = assess.tick() => {
-                    if due.elapsed() >= stood_still() {
-                        self.take(Event::Resumed);
-                    }
-                    Event::Tick
-                }
+                () = tokio::time::sleep(wake.since(now)) => None,
             };
-            let judged = matches!(event, Event::Tick);
-            self.take(event);
-            if judged {
+            if (self.clock)().since(wake) >= stood_still() {
+                self.take(Event::Resumed);
+            }
+            if let Some(event) = observed {
+                self.take(event);
+            } else if (self.clock)() >= due {
+                self.take(Event::Tick);
                 self.tracer.judged(self.publish.borrow().as_deref());
-                // However long judging takes, observations get as much time before it comes round again.
-                assess.reset();
+                not_before = (self.clock)() + BETWEEN;
             }
             if certificates_read.elapsed() >= CERTIFICATES {
                 certificates_read = Instant::now();

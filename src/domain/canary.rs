@@ -87,7 +87,7 @@ pub struct CanaryReport {
     pub outcome: CanaryOutcome,
 }
 
-/// A canary that is not back yet although it is past 2 s.
+/// A canary that is not back yet although it was sent 0.3 s ago.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CanaryOverdue {
     /// What it writes.

@@ -89,10 +89,10 @@ impl Changes {
                 row::push(changes, KEPT, Change { at: now, what });
             }
         }
+        let there: BTreeSet<&HookId> = after.hooks.iter().map(|hook| &hook.id).collect();
         let lasts = |last: &Change| now.since(last.at) < t::changes_remembered();
-        self.0.retain(|id, changes| {
-            changes.back().is_some_and(lasts) && after.hooks.iter().any(|hook| hook.id == *id)
-        });
+        self.0
+            .retain(|id, changes| changes.back().is_some_and(lasts) && there.contains(id));
     }
 
     /// The changes of one hook since an instant, the oldest first.

@@ -28,7 +28,7 @@ pub struct Inventory {
 
 impl Inventory {
     /// More hooks than this are reported as a problem and not watched.
-    pub const MAX_HOOKS: usize = 2_000;
+    pub const MAX_HOOKS: usize = 5_000;
     /// More problems than this are not listed.
     pub const MAX_PROBLEMS: usize = 500;
 

@@ -1,7 +1,7 @@
 //! The core: observations go in, an assessment and the wish to look closer come out.
 //!
 //! [`Watchdog`] owns all memory and does nothing by itself. It is handed every observation as an [`Event`] and,
-//! at least once a second, a [`Event::Tick`]; what it wants done comes back as [`Effect`]s. So any incident is a
+//! whenever one is due, a [`Event::Tick`]; what it wants done comes back as [`Effect`]s. So any incident is a
 //! list of events, and a recording replays to the same verdicts.
 
 mod attention;
@@ -9,6 +9,7 @@ mod auditing;
 mod dead;
 mod facts;
 mod messages;
+mod pace;
 mod tampering;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,6 +41,7 @@ use attention::{is_news, is_trouble};
 use auditing::Auditing;
 use facts::Court;
 pub use messages::{Attention, Change, Effect, Event};
+use pace::Pace;
 use tampering::Tampering;
 
 /// The core's memory. See the module's head.
@@ -58,6 +60,7 @@ pub struct Watchdog {
     replica_view: Option<ReplicaView>,
     announcer: Announcer,
     auditing: Auditing,
+    pace: Pace,
 }
 
 impl Watchdog {
@@ -83,6 +86,7 @@ impl Watchdog {
 
     /// Takes one observation in and says what is wanted. Only a tick assesses.
     pub fn handle(&mut self, event: Event, now: Time) -> Vec<Effect> {
+        self.pace.observed(&event, now);
         let seen = &mut self.seen;
         match event {
             Event::Inventory(inventory) => self.take_inventory(inventory, now),
@@ -120,6 +124,12 @@ impl Watchdog {
             Event::Tick => return self.assess(now),
         }
         Vec::new()
+    }
+
+    /// When the next [`Event::Tick`] is due: a fifth of a second after the last one while anything is out of the ordinary,
+    /// a second after it otherwise. Any other event may bring it forward, never before now.
+    pub const fn due(&self) -> Time {
+        self.pace.due()
     }
 
     /// Certificates of every backend as last seen, for metrics.
@@ -234,12 +244,7 @@ impl Watchdog {
         let elsewhere = scene.elsewhere.clone();
         let elsewhere = elsewhere.filter(|found| !hook_named || found.cause != NotAHook::Unexplained);
         self.tampering.take_verdicts(&all, now);
-        let court = Court {
-            scene: &scene,
-            all: &all,
-            elsewhere: elsewhere.is_some(),
-            tampering: &self.tampering,
-        };
+        let court = Court::new(&scene, &all, elsewhere.is_some(), &self.tampering);
         let judged = Arc::new(court.judged(self.fence.as_ref()));
         let problems = self.problems(&all, now);
         let outages = self.seen.outages(&scene.states);
@@ -258,6 +263,7 @@ impl Watchdog {
         effects.extend(self.look_at_replica(now));
         effects.extend(self.announce(&verdicts, now));
         self.learn(&verdicts, &control_plane, now);
+        self.pace.judged(&attention, now);
         if attention != self.attention {
             self.attention = attention.clone();
             effects.push(Effect::Attend(attention));

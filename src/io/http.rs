@@ -27,7 +27,7 @@ use crate::domain::verdict::Assessment;
 pub use access::{Access, TokenError};
 pub use tls::{Tls, TlsError, TlsFiles};
 
-/// The core judges five times a second. When it has not for this long it hangs, and a restart is what helps.
+/// The core judges at least once a second. When it has not for this long it hangs, and a restart is what helps.
 const JUDGES_WITHIN: Duration = Duration::from_secs(10);
 
 /// What the server shows. Cheap to clone.

@@ -19,6 +19,7 @@ use prometheus::proto::MetricFamily;
 use prometheus::{Gauge, GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, Registry};
 
 pub use self::alertmanager::Dropped;
+pub use self::hooks::MAX_HOOKS;
 use super::events::EventOutcome;
 use super::telemetry::TelemetryCounts;
 use crate::domain::breaker::HeldBack;

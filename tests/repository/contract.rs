@@ -112,7 +112,7 @@ fn document() -> String {
          A gauge describes the newest assessment at the moment of the scrape, so a hook that is gone leaves no series \
          behind. Counters begin at 0 when hookwatch starts.\n",
         thousands(most),
-        thousands(hookwatch::domain::inventory::Inventory::MAX_HOOKS),
+        thousands(hookwatch::io::metrics::MAX_HOOKS),
         per_hook.join(", "),
     );
     let (alerts, panels) = (alerts(), panels());

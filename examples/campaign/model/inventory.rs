@@ -26,6 +26,12 @@ pub fn time(at: At) -> Time {
     Time::from_unix(EPOCH + Duration::from_micros(at))
 }
 
+/// The instant of the simulation at a time of the core's clock.
+pub fn instant(time: Time) -> At {
+    let since = time.since(Time::from_unix(EPOCH));
+    since.as_micros().try_into().unwrap_or(At::MAX)
+}
+
 /// The ClusterIP of a Service.
 pub fn cluster_ip(service: usize) -> SocketAddr {
     ([10, 96, 0, service as u8 + 1], 443).into()

@@ -112,8 +112,6 @@ impl<'a> Evidence<'a> {
         let key = (kind, webhook.to_owned());
         let id = hook.map(|hook| &hook.id);
         let subject: Subject = (kind, id.map(|id| Arc::clone(&id.configuration)), webhook.into());
-        let others = scene.before.iter().filter(|(other, _)| **other != subject);
-        let failing = others.filter(|(_, before)| before.health == Health::Failing);
         let backends = id.and_then(|id| scene.states.get(id));
         let backends = backends.map_or(&[][..], Vec::as_slice);
         let alike = scene.listed(webhook).iter();
@@ -146,7 +144,7 @@ impl<'a> Evidence<'a> {
             gap: Gap::default(),
             structural: hook.and_then(Hook::without_backends),
             without_backends_since: id.and_then(|id| seen.without_backends.get(id)).copied(),
-            other_named: failing.filter_map(|(_, before)| before.since).min(),
+            other_named: scene.another_fails_since(&subject),
             named_beside: hook.is_some_and(|hook| scene.is_named_beside(hook)),
             bypass: hook.and_then(Bypass::of),
             theirs: None,

@@ -73,10 +73,19 @@ pub struct Scene<'a> {
     pub(super) addresses: BTreeSet<&'a BackendAddress>,
     /// When a probe that any backend of any hook answered last began.
     pub(super) reached_at: Option<Time>,
-    /// Hooks that were named a moment ago, with where they are called.
-    named: BTreeMap<&'a HookId, Option<String>>,
+    named: Named<'a>,
+    /// Since when each is failing that was a moment ago, the first of them first.
+    failing: Vec<(Time, &'a Subject)>,
     /// Hooks that were named as hanging a moment ago.
     named_hanging: BTreeSet<&'a Subject>,
+}
+
+/// Admission hooks that no backend answered for a moment ago, and that were named for it.
+#[derive(Debug, Default)]
+struct Named<'a> {
+    hooks: BTreeSet<&'a HookId>,
+    /// How many of them are called at a place.
+    at: BTreeMap<String, usize>,
 }
 
 impl<'a> Scene<'a> {
@@ -114,7 +123,8 @@ impl<'a> Scene<'a> {
             hanging: hanging(seen, &states, now),
             addresses: backends().map(|(backend, _)| &backend.address).collect(),
             reached_at: reached_at.max(),
-            named: named(seen, before),
+            named: Named::of(seen, before),
+            failing: failing_since(before),
             named_hanging: before
                 .iter()
                 .filter(|(_, it)| it.health == Health::Failing && it.cause == Some(Cause::Hanging))
@@ -147,18 +157,18 @@ impl<'a> Scene<'a> {
     /// Whether another hook that is called where this one is, or that lost the same path, was named a moment ago. What is
     /// called there as well is known by the configurations alone: who may write EndpointSlices has no say in it.
     pub(super) fn is_named_beside(&self, hook: &Hook) -> bool {
-        let mut others = self
-            .named
-            .iter()
-            .filter(|(other, _)| ***other != hook.id)
-            .peekable();
-        if self.path_hangs() && others.peek().is_some() {
-            return true;
-        }
-        let Some(place) = others.peek().and_then(|_| hook.target.place()) else {
+        let itself = usize::from(self.named.hooks.contains(&hook.id));
+        if self.named.hooks.len() == itself {
             return false;
-        };
-        others.any(|(_, other)| other.as_ref() == Some(&place))
+        }
+        let at = |place: &String| self.named.at.get(place).copied().unwrap_or(0);
+        self.path_hangs() || hook.target.place().is_some_and(|place| at(&place) > itself)
+    }
+
+    /// Since when another hook is failing that was a moment ago.
+    pub(super) fn another_fails_since(&self, subject: &Subject) -> Option<Time> {
+        let mut others = self.failing.iter().filter(|(_, other)| *other != subject);
+        others.next().map(|(since, _)| *since)
     }
 
     /// Whether another hook was named as hanging a moment ago: requests wait for it until their clients give up, and
@@ -174,28 +184,41 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// Admission hooks that no backend answered for a moment ago, and that were named for it.
-fn named<'a>(
-    seen: &'a Observations,
-    before: &BTreeMap<Subject, Before>,
-) -> BTreeMap<&'a HookId, Option<String>> {
-    let named = |hook: &&Hook| {
-        let id = &hook.id;
-        let known = before.get(&(
-            id.kind,
-            Some(Arc::clone(&id.configuration)),
-            Arc::clone(&id.webhook),
-        ));
+impl<'a> Named<'a> {
+    fn of(seen: &'a Observations, before: &BTreeMap<Subject, Before>) -> Self {
+        let mut all = Self::default();
         // One that is slow was named for its calls, whatever its probes say.
-        known.is_some_and(|known| {
+        let is_named = |known: &Before| {
             known.health == Health::Failing && known.whole && known.cause != Some(Cause::Slow)
-        })
-    };
-    let admission = seen.hooks().filter(|hook| hook.id.kind.is_admission());
-    admission
-        .filter(named)
-        .map(|hook| (&hook.id, hook.target.place()))
-        .collect()
+        };
+        if !before.values().any(is_named) {
+            return all;
+        }
+        for hook in seen.hooks().filter(|hook| hook.id.kind.is_admission()) {
+            let id = &hook.id;
+            let subject = (
+                id.kind,
+                Some(Arc::clone(&id.configuration)),
+                Arc::clone(&id.webhook),
+            );
+            if before.get(&subject).is_some_and(is_named) {
+                all.hooks.insert(id);
+                if let Some(place) = hook.target.place() {
+                    *all.at.entry(place).or_default() += 1;
+                }
+            }
+        }
+        all
+    }
+}
+
+fn failing_since(before: &BTreeMap<Subject, Before>) -> Vec<(Time, &Subject)> {
+    let failing = before.iter().filter(|(_, it)| it.health == Health::Failing);
+    let mut failing: Vec<(Time, &Subject)> = failing
+        .filter_map(|(subject, it)| Some((it.since?, subject)))
+        .collect();
+    failing.sort_unstable();
+    failing
 }
 
 fn hanging<'a>(

@@ -58,7 +58,7 @@ pub struct Others {
 
 impl Others {
     /// More names than this of each sort are left out and complained about.
-    pub const MAX_NAMES: usize = 4_000;
+    pub const MAX_NAMES: usize = 10_000;
 
     /// Folds a conversion in. Returns false when a bound kept it out.
     pub(super) fn record_conversion(&mut self, part: Part, labels: &impl LabelSource, value: f64) -> bool {

@@ -3,7 +3,7 @@
 //! A verdict names a culprit when the evidence suffices for that. To act takes more: witnesses that do not lean on each
 //! other. So they are counted here, from the same evidence.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::tampering::Tampering;
@@ -32,10 +32,29 @@ use crate::domain::vocabulary::{Bypass, Cause, Effect, Health};
 pub(super) struct Court<'a> {
     pub(super) scene: &'a Scene<'a>,
     /// Every hook with the verdict on it.
-    pub(super) all: &'a [(Evidence<'a>, Verdict)],
+    all: &'a [(Evidence<'a>, Verdict)],
     /// Something that is no hook's is known to hold requests up.
-    pub(super) elsewhere: bool,
-    pub(super) tampering: &'a Tampering,
+    elsewhere: bool,
+    tampering: &'a Tampering,
+    /// Where the hooks are called that each canary meets and that may be why it is late.
+    suspected: BTreeMap<CanaryTarget, BTreeSet<Option<String>>>,
+}
+
+/// Where the hooks are called that each canary meets and that may be why it is late.
+fn suspected(all: &[(Evidence<'_>, Verdict)]) -> BTreeMap<CanaryTarget, BTreeSet<Option<String>>> {
+    use Cause::{Hanging, Slow, StaleConnection, Unreachable};
+    let mut suspected: BTreeMap<CanaryTarget, BTreeSet<Option<String>>> = BTreeMap::new();
+    for (evidence, verdict) in all {
+        if let Some(Hanging | Slow | Unreachable | StaleConnection) = verdict.cause
+            && let Health::Failing | Health::Suspect = verdict.health
+            && let Some(hook) = evidence.hook
+        {
+            for target in evidence.covered_by {
+                suspected.entry(*target).or_default().insert(hook.target.place());
+            }
+        }
+    }
+    suspected
 }
 
 /// What counts as one for the breaker: a place, or the path that all lost.
@@ -46,7 +65,23 @@ fn place(hook: &Hook, verdict: &Verdict) -> Option<String> {
     hook.target.place()
 }
 
-impl Court<'_> {
+impl<'a> Court<'a> {
+    /// Holds every hook against the same scene.
+    pub(super) fn new(
+        scene: &'a Scene<'a>,
+        all: &'a [(Evidence<'a>, Verdict)],
+        elsewhere: bool,
+        tampering: &'a Tampering,
+    ) -> Self {
+        Self {
+            scene,
+            all,
+            elsewhere,
+            tampering,
+            suspected: suspected(all),
+        }
+    }
+
     /// What the breaker is to know. What the owners of configurations say, and whether the API servers know
     /// `matchConditions`, is not known here.
     pub(super) fn judged(&self, fence: Option<&Proof>) -> Judged {
@@ -272,19 +307,15 @@ impl Court<'_> {
     /// Whether another hook that may be why a request is late meets one of those canaries. One that shares its backends
     /// with this one, or lost the same path, is no other reason: a canary that waits for either speaks against both.
     fn shared_with_a_suspect(&self, hook: &Hook, canaries: &[CanaryTarget]) -> bool {
+        let mut suspected = canaries
+            .iter()
+            .filter_map(|target| self.suspected.get(target))
+            .peekable();
+        if self.scene.path_lost || suspected.peek().is_none() {
+            return false;
+        }
         let place = hook.target.place();
-        !self.scene.path_lost
-            && self.all.iter().any(|(other, verdict)| {
-                use Cause::{Hanging, Slow, StaleConnection, Unreachable};
-                matches!(
-                    verdict.cause,
-                    Some(Hanging | Slow | Unreachable | StaleConnection)
-                ) && matches!(verdict.health, Health::Failing | Health::Suspect)
-                    && other
-                        .hook
-                        .is_some_and(|other| other.id != hook.id && other.target.place() != place)
-                    && other.covered_by.iter().any(|target| canaries.contains(target))
-            })
+        suspected.any(|places| places.iter().any(|other| *other != place))
     }
 
     /// What canaries that were sent since the hook was last changed say of it. `elsewhere`: something that is no hook's,

@@ -69,7 +69,7 @@ impl Store {
 
     /// Every Service that a hook refers to, except the API server's own.
     pub(super) fn wanted(&self) -> BTreeSet<Key> {
-        self.watched()
+        Self::watched(self.hooks())
             .into_iter()
             .filter_map(|hook| match &hook.target {
                 Target::Service(target) if !is_api_server(&target.namespace, &target.name) => {
@@ -103,11 +103,9 @@ impl Store {
         }
     }
 
-    /// The hooks that are watched, by identity: where a bound leaves some out, those beside admission first, then the newest.
+    /// Which of all hooks, sorted by identity, are watched: where a bound leaves some out, those beside admission first, then the newest.
     /// So new ones, however many, crowd out none that was there before.
-    fn watched(&self) -> Vec<&Hook> {
-        let mut hooks: Vec<&Hook> = self.hooks().collect();
-        hooks.sort_by(|a, b| a.id.cmp(&b.id));
+    fn watched(mut hooks: Vec<&Hook>) -> Vec<&Hook> {
         hooks.dedup_by(|a, b| a.id == b.id);
         if hooks.len() > Inventory::MAX_HOOKS {
             hooks.sort_by_key(|hook| (!hook.id.kind.is_admission(), hook.created));
@@ -117,20 +115,23 @@ impl Store {
         hooks
     }
 
-    fn hooks(&self) -> impl Iterator<Item = &Hook> {
-        [
+    /// Every hook, by identity.
+    fn hooks(&self) -> Vec<&Hook> {
+        let kinds = [
             WatchedKind::Mutating,
             WatchedKind::Validating,
             WatchedKind::Definitions,
             WatchedKind::Registrations,
         ]
         .into_iter()
-        .filter_map(|kind| self.objects.get(&kind))
-        .flat_map(BTreeMap::values)
-        .flat_map(|object| match object {
+        .filter_map(|kind| self.objects.get(&kind));
+        let hooks = kinds.flat_map(BTreeMap::values).flat_map(|object| match object {
             Object::Hooks(hooks) => hooks.as_slice(),
             _ => &[],
-        })
+        });
+        let mut hooks: Vec<&Hook> = hooks.collect();
+        hooks.sort_by(|a, b| a.id.cmp(&b.id));
+        hooks
     }
 
     /// Puts the inventory together. `why_unread` explains why a Service, or its EndpointSlices, in a namespace
@@ -142,23 +143,22 @@ impl Store {
         why_unread: impl Fn(WatchedKind, &str) -> String,
     ) -> Inventory {
         let mut problems = self.unreadable();
-        let mut all: Vec<&Hook> = self.hooks().collect();
-        all.sort_by(|a, b| a.id.cmp(&b.id));
+        let all = self.hooks();
+        let count = all.len();
         problems.extend(names_used_twice(&all));
-        let watched = self.watched();
-        if all.len() > Inventory::MAX_HOOKS {
+        if count > Inventory::MAX_HOOKS {
             problems.push(Problem {
                 object: "all webhook configurations".to_owned(),
                 what: format!(
                     "with CustomResourceDefinitions and APIServices they hold {} webhooks; hookwatch watches {} of \
                      them, those of admission first, and the oldest first",
-                    all.len(),
+                    count,
                     Inventory::MAX_HOOKS
                 ),
             });
         }
         let slices = self.slices();
-        let hooks = watched
+        let hooks = Self::watched(all)
             .into_iter()
             .map(|seed| {
                 let hook = self.resolved(seed, &slices, &why_unread);
@@ -545,7 +545,7 @@ mod tests {
         let inventory = inventory(&store);
         assert_eq!(inventory.hooks.len(), Inventory::MAX_HOOKS);
         assert!(inventory.hooks.is_sorted_by(|a, b| a.id < b.id));
-        assert!(inventory.problems[0].what.contains("2005 webhooks"));
+        assert!(inventory.problems[0].what.contains("5005 webhooks"));
     }
 
     #[test]

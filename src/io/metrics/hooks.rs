@@ -12,12 +12,11 @@ use super::{CertificateEnd, Maker};
 use crate::domain::audit::Severity;
 use crate::domain::audit::standing::Findings;
 use crate::domain::hook::HookId;
-use crate::domain::inventory::Inventory;
 use crate::domain::probe::{Connection, Phase, ProbeReport};
 use crate::domain::verdict::{Assessment, Health, Verdict};
 
 /// So many hooks have series of their own; of more, the worst have them.
-pub const MAX_HOOKS: usize = Inventory::MAX_HOOKS;
+pub const MAX_HOOKS: usize = 2_000;
 /// So many pairs of connection and outcome of its probes are told apart for each hook; further outcomes count as
 /// [`OTHER`].
 pub const MAX_OUTCOMES: usize = 6;

@@ -1,6 +1,6 @@
 //! Traces: what was observed and what came of it, in rounds.
 //!
-//! Everything is judged five times a second, and mostly with nothing to tell; a trace for each would be noise. So a
+//! Everything is judged up to five times a second, and mostly with nothing to tell; a trace for each would be noise. So a
 //! trace is a *round* of judging: it begins where the one before ended, everything that is observed meanwhile is a
 //! child of its root, and it ends when a verdict changes, else when it is long or full. A change of a verdict is a
 //! child, too, with links to the probes that were made before it, those under way included: in the trace that the log

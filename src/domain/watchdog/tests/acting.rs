@@ -38,12 +38,7 @@ impl Incident {
         for (_, verdict) in &mut all {
             verdict.cause = cause.or(verdict.cause);
         }
-        let court = Court {
-            scene: &scene,
-            all: &all,
-            elsewhere,
-            tampering,
-        };
+        let court = Court::new(&scene, &all, elsewhere, tampering);
         court.judged(Some(&Proof::Unneeded)).hooks[&hook.id].clone()
     }
 

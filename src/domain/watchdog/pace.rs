@@ -1,0 +1,155 @@
+//! How often everything is judged: closely while anything is out of the ordinary, else once a second.
+
+use std::time::Duration;
+
+use super::messages::{Attention, Event};
+use crate::domain::canary::CanaryOutcome;
+use crate::domain::time::Time;
+
+/// Between two judgements while anything is odd, or was a moment ago.
+const CLOSELY: Duration = Duration::from_millis(200);
+/// Between two judgements in calm times. Time alone changes little then: what is silent is first said to be late, and
+/// that is a sign.
+const CALMLY: Duration = Duration::from_secs(1);
+/// How long a sign keeps the judgements close: longer than any silence is waited through before it means something.
+const AFTER_A_SIGN: Duration = Duration::from_secs(5);
+
+/// When to judge next.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    judged: Time,
+    due: Time,
+    close_until: Time,
+}
+
+/// What an observation means for the pace.
+enum Weight {
+    /// It says that all is as it was.
+    Routine,
+    /// It is to be judged at once.
+    News,
+    /// What comes of it shows within seconds.
+    Sign,
+}
+
+impl Weight {
+    const fn of(event: &Event) -> Self {
+        match event {
+            Event::Probed(report) if report.outcome.is_alive() => Self::Routine,
+            Event::CanaryWritten(report) => match report.outcome {
+                CanaryOutcome::Written | CanaryOutcome::Forbidden { .. } | CanaryOutcome::Missing { .. } => {
+                    Self::Routine
+                }
+                _ => Self::News,
+            },
+            Event::Tick
+            | Event::NodeLeases(_)
+            | Event::ProbePace(_)
+            | Event::Replica(_)
+            | Event::Audited(_) => Self::Routine,
+            Event::ProbeOverdue(_) | Event::CanaryOverdue(_) | Event::ScrapeFailed(_) | Event::Resumed => {
+                Self::Sign
+            }
+            _ => Self::News,
+        }
+    }
+}
+
+impl Pace {
+    /// Takes an observation into account.
+    pub(super) fn observed(&mut self, event: &Event, now: Time) {
+        match Weight::of(event) {
+            Weight::Routine => return,
+            Weight::News => {}
+            Weight::Sign => self.close_until = now + AFTER_A_SIGN,
+        }
+        self.due = self.due.min(now.max(self.judged + CLOSELY));
+    }
+
+    /// Everything was judged, and this is where to look more closely now.
+    pub(super) fn judged(&mut self, attention: &Attention, now: Time) {
+        if *attention != Attention::default() {
+            self.close_until = now + AFTER_A_SIGN;
+        }
+        let span = if now < self.close_until { CLOSELY } else { CALMLY };
+        (self.judged, self.due) = (now, now + span);
+    }
+
+    /// When to judge next.
+    pub(super) const fn due(&self) -> Time {
+        self.due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::canary::{CanaryOverdue, CanaryReport, CanaryTarget};
+
+    fn at(millis: u64) -> Time {
+        Time::from_unix_millis(1_000_000 + millis)
+    }
+
+    fn late() -> Event {
+        Event::CanaryOverdue(CanaryOverdue {
+            target: CanaryTarget::OwnNamespace,
+            started: at(0),
+            waiting: Duration::from_millis(300),
+        })
+    }
+
+    fn written(outcome: CanaryOutcome) -> Event {
+        Event::CanaryWritten(CanaryReport {
+            target: CanaryTarget::OwnNamespace,
+            started: at(0),
+            took: Duration::from_millis(10),
+            created: false,
+            outcome,
+        })
+    }
+
+    fn calm(now: u64) -> Pace {
+        let mut pace = Pace::default();
+        pace.judged(&Attention::default(), at(now));
+        pace
+    }
+
+    #[test]
+    fn in_calm_times_judgements_are_a_second_apart_and_what_says_that_all_is_well_brings_none_forward() {
+        let mut pace = calm(0);
+        pace.observed(&written(CanaryOutcome::Written), at(300));
+        assert_eq!(pace.due(), at(1_000));
+    }
+
+    #[test]
+    fn news_is_judged_at_once_and_never_sooner_than_a_fifth_of_a_second_after_the_last_judgement() {
+        for (seen, due) in [(50, 200), (700, 700)] {
+            let mut pace = calm(0);
+            pace.observed(&written(CanaryOutcome::TimedOut), at(seen));
+            assert_eq!(pace.due(), at(due));
+        }
+    }
+
+    #[test]
+    fn what_is_silent_is_judged_closely_for_as_long_as_any_silence_is_waited_through() {
+        let mut pace = calm(0);
+        pace.observed(&late(), at(300));
+        for judged in (300..5_300).step_by(200) {
+            assert_eq!(pace.due(), at(judged));
+            pace.judged(&Attention::default(), at(judged));
+        }
+        pace.judged(&Attention::default(), at(5_300));
+        assert_eq!(pace.due(), at(6_300));
+    }
+
+    #[test]
+    fn while_anything_is_looked_at_more_closely_it_is_judged_closely() {
+        let mut pace = calm(0);
+        let odd = Attention {
+            everywhere: true,
+            ..Attention::default()
+        };
+        pace.judged(&odd, at(1_000));
+        assert_eq!(pace.due(), at(1_200));
+    }
+}
