@@ -57,7 +57,7 @@ pub enum BackendState {
     Slow {
         /// When the first of the late attempts began.
         since: Time,
-        /// How long the last one took.
+        /// How long the quicker one of the last two took.
         took: Duration,
     },
     /// The last attempt failed or is late, and it is the only one.
@@ -210,7 +210,7 @@ impl BackendMemory {
         // A hook that lately took seconds to answer is slow until it has been silent for much longer.
         let last_good = self.fresh.back().filter(|attempt| attempt.outcome.is_healthy());
         if let Some(last) = last_good.filter(|last| waiting < last.took * 2 && self.is_slow(last.took)) {
-            let (since, took) = (last.started, last.took);
+            let (since, took) = (last.started, self.takes(last));
             return BackendState::Slow { since, took };
         }
         // Already known to be dead: another late attempt does not make that doubtful.
@@ -238,12 +238,23 @@ impl BackendMemory {
         let slow = slow.take_while(|attempt| attempt.outcome.is_healthy() && self.is_slow(attempt.took));
         let slow: Vec<&ProbeReport> = slow.collect();
         // Attempts that were under way together may have been late for one and the same reason.
-        let (at, took) = (last.started, last.took);
+        let at = last.started;
         let twice = slow.iter().any(|known| known.started + known.took <= at);
         match slow.last().map(|first| first.started) {
-            Some(since) if twice => BackendState::Slow { since, took },
-            _ => BackendState::Alive { at, took },
+            Some(since) if twice => BackendState::Slow {
+                since,
+                took: self.takes(last),
+            },
+            _ => BackendState::Alive { at, took: last.took },
         }
+    }
+
+    /// How long a slow backend takes at least: of its two newest answers the quicker one. A single one may have been late by
+    /// chance, and what requests pay is reckoned by this.
+    fn takes(&self, last: &ProbeReport) -> Duration {
+        let before = self.fresh.iter().rev().nth(1);
+        let before = before.filter(|before| before.outcome.is_healthy());
+        before.map_or(last.took, |before| before.took.min(last.took))
     }
 
     fn is_slow(&self, took: Duration) -> bool {

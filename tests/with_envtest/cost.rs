@@ -136,7 +136,7 @@ async fn measure() {
         drop(reader.read().await.outcome.unwrap());
     })
     .await;
-    let canaries = Canaries::new(&connection, "default", clock);
+    let canaries = Canaries::new(&connection, &config.namespace, clock);
     let mut canary = 0.0_f64;
     for target in [
         CanaryTarget::OwnNamespace,
