@@ -28,9 +28,8 @@ const ASKED_FOR: &str = "HOOKWATCH_MEASURE";
 const SPAN: Duration = Duration::from_secs(40);
 /// How often each state is measured, in turn: what an idle API server does by itself varies more than what is added.
 const PAIRS: usize = 5;
-/// What is left out at the beginning of each: an API server has work of its own after its start, and hookwatch looks
-/// more closely until it knows what is usual.
-const SETTLING: Duration = Duration::from_secs(30);
+/// What is left out at the beginning of each: hookwatch looks more closely until it knows what is usual.
+const SETTLING: [Duration; 2] = [Duration::from_secs(15), Duration::from_secs(75)];
 /// Node Leases in the cluster.
 const NODES: usize = 100;
 /// The kernel's unit of CPU time in /proc, the same on every Linux that Rust runs on.
@@ -61,8 +60,8 @@ fn cpu_seconds(id: u32) -> f64 {
 }
 
 /// Percent of one core over the span, after settling.
-async fn share_of_a_core(id: u32) -> f64 {
-    tokio::time::sleep(SETTLING).await;
+async fn share_of_a_core(id: u32, settling: Duration) -> f64 {
+    tokio::time::sleep(settling).await;
     let (began, before) = (Instant::now(), cpu_seconds(id));
     tokio::time::sleep(SPAN).await;
     100.0 * (cpu_seconds(id) - before) / began.elapsed().as_secs_f64()
@@ -100,9 +99,9 @@ async fn measure() {
     let config = Config::parse("", &arguments).unwrap();
     let mut added = Vec::new();
     for _ in 0..PAIRS {
-        let alone = share_of_a_core(id).await;
+        let alone = share_of_a_core(id, SETTLING[0]).await;
         let engine = Engine::start(&config).await.unwrap();
-        let watched = share_of_a_core(id).await;
+        let watched = share_of_a_core(id, SETTLING[1]).await;
         let calm = engine.assessment.borrow().clone().unwrap();
         engine.stop().await;
         println!(
