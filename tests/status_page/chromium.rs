@@ -153,6 +153,22 @@ impl Chromium {
         }
     }
 
+    /// Presses a key of the keyboard and lets it go.
+    pub async fn press(&self, key: &str, code: u32, shift: bool) {
+        let text = match key {
+            "Enter" => "\r",
+            " " => " ",
+            _ => "",
+        };
+        let press = json!({
+            "type": if text.is_empty() { "rawKeyDown" } else { "keyDown" }, "key": key, "text": text,
+            "windowsVirtualKeyCode": code, "modifiers": if shift { 8 } else { 0 },
+        });
+        self.devtools("Input.dispatchKeyEvent", press).await;
+        let release = json!({"type": "keyUp", "key": key, "windowsVirtualKeyCode": code});
+        self.devtools("Input.dispatchKeyEvent", release).await;
+    }
+
     /// The attributes of the first element that the selector finds, without a script of the page.
     pub async fn has_attribute(&self, selector: &str, name: &str) -> bool {
         let document = self.devtools("DOM.getDocument", json!({"depth": 0})).await;

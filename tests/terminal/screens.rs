@@ -45,7 +45,7 @@ fn a_quiet_cluster_and_then_an_incident() {
     });
     keep("incident", &screen);
     for said in [
-        "Next: Restart the hook's pods",
+        "Next: Restart the webhook's Pods",
         "Hanging",
         "1 failing",
         "> failing",
@@ -92,7 +92,7 @@ fn keys_move_filter_sort_and_open_the_evidence() {
     terminal.type_keys("sss");
     terminal.wait_for_text("; by name");
     terminal.type_keys("?");
-    keep("help", &terminal.wait_for_text("a hook was named as failing"));
+    keep("help", &terminal.wait_for_text("a webhook was named as failing"));
     terminal.type_keys("?p");
     terminal.wait_for_text("PAUSED");
     served.judge(quiet());

@@ -446,9 +446,9 @@ fn of_writes(writes: Writes, verdicts: &[Verdict], elsewhere: Option<&Elsewhere>
         .collect();
     let who = match (named.as_slice(), elsewhere, writes) {
         ([], Some(found), _) => format!("; no hook is to blame: {}.", found.cause.sentence()),
-        ([], None, Writes::Blocked | Writes::Delayed) => "; what is to blame is not known yet.".to_owned(),
-        ([], None, Writes::Unknown) => "; no hook is known to be failing.".to_owned(),
-        ([], None, Writes::Flowing) if beside.is_empty() => "; no hook is to blame for anything.".to_owned(),
+        ([], None, Writes::Blocked | Writes::Delayed) => "; the cause is not known yet.".to_owned(),
+        ([], None, Writes::Unknown) => "; no webhook is known to be failing.".to_owned(),
+        ([], None, Writes::Flowing) if beside.is_empty() => "; no webhook is failing.".to_owned(),
         ([], None, Writes::Flowing) => ".".to_owned(),
         (culprits, ..) => format!("; {}.", culprits.join("; and ")),
     };

@@ -105,7 +105,7 @@ fn staleness(known: &Known, state: &State) -> Option<(String, Tone)> {
     }
     if state.paused {
         return Some((
-            format!("PAUSED, all of this is {age} old; p goes on"),
+            format!("PAUSED, all of this is {age} old; p resumes"),
             Tone::Warning,
         ));
     }
