@@ -214,7 +214,7 @@ impl Panel {
         let mut panel = Self::new("timeseries", title, description, options);
         panel.field_config["defaults"] = json!({
             "unit": unit, "min": 0,
-            "custom": {"lineWidth": 2, "fillOpacity": 8, "showPoints": "never", "spanNulls": false},
+            "custom": {"lineWidth": 2, "fillOpacity": 8, "showPoints": "auto", "spanNulls": false},
         });
         panel
     }

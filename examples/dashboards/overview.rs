@@ -22,7 +22,7 @@ pub fn dashboard() -> Dashboard {
 
 fn writes() -> Panel {
     Panel::state(
-        "Writes to the control plane",
+        "Control-plane writes",
         "How creating and updating objects goes now, over all webhooks and API servers. blocked: writes fail or \
          hang. delayed: they succeed, much more slowly than usual. unknown: neither canaries nor metrics tell.",
     )

@@ -25,7 +25,7 @@ const CLOCKS: [Clock; 3] = [
         canary: CanaryTarget::KubeSystem,
         after: Duration::from_secs(10),
         what: "Leaders lose their Lease and exit",
-        why: "10 s without a renewal; each attempt is cut at 5 s",
+        why: "10 s without a renewal",
     },
     Clock {
         canary: CanaryTarget::NodeLease,
@@ -37,7 +37,7 @@ const CLOCKS: [Clock; 3] = [
         canary: CanaryTarget::NodeLease,
         after: Duration::from_secs(600),
         what: "Clouds that repair nodes begin to replace them",
-        why: "after about 10 min",
+        why: "they usually wait 10 min",
     },
 ];
 

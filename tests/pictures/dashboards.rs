@@ -18,7 +18,7 @@ const COLUMN: f64 = 42.0;
 const ROW: f64 = 27.0;
 const GAP: f64 = 8.0;
 /// The width of a character of the smaller text, about.
-const LETTER: f64 = 6.2;
+const LETTER: f64 = 6.4;
 /// By Okabe and Ito: the colour-blind tell them apart.
 const PALETTE: [&str; 6] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#8a6d00"];
 const NAMED: [(&str, &str); 5] = [
@@ -45,6 +45,8 @@ struct Series {
 /// One line of a panel.
 struct Line<'a> {
     name: String,
+    /// The colour that the dashboard gives it.
+    fixed: Option<&'static str>,
     colour: &'static str,
     values: &'a [Option<f64>],
 }
@@ -93,7 +95,7 @@ fn shown(value: f64, unit: &str) -> String {
         "s" => format!("{:.0} ms", value * 1_000.0),
         "percentunit" => format!("{:.0} %", value * 100.0),
         "cps" => format!("{value:.1}/s"),
-        _ if value.fract() == 0.0 => format!("{value:.0}"),
+        _ if value.fract() == 0.0 || value > 10.0 => format!("{value:.0}"),
         _ => format!("{value:.1}"),
     }
 }
@@ -124,10 +126,11 @@ impl Panel<'_> {
                     .find(|found| found["matcher"]["options"] == name.as_str());
                 let fixed = named.and_then(|found| found["properties"][0]["value"]["fixedColor"].as_str());
                 let fixed = fixed.and_then(|fixed| NAMED.iter().find(|(name, _)| *name == fixed));
-                let colour = fixed.map_or(PALETTE[lines.len() % PALETTE.len()], |(_, colour)| colour);
+                let fixed = fixed.map(|(_, colour)| *colour);
                 lines.push(Line {
                     name,
-                    colour,
+                    fixed,
+                    colour: fixed.unwrap_or(PALETTE[lines.len() % PALETTE.len()]),
                     values: &series.values,
                 });
             }

@@ -10,6 +10,7 @@ use hookwatch::app::terminal::view::Known;
 use hookwatch::app::terminal::view::seen::Seen;
 use hookwatch::app::terminal::view::text::Text;
 use hookwatch::domain::audit::standing::Audited;
+use hookwatch::domain::fence::AutoBreak;
 use hookwatch::domain::recording::Line;
 use hookwatch::domain::time::Time;
 use hookwatch::domain::verdict::Assessment;
@@ -34,11 +35,17 @@ struct Playing {
 
 /// A recording, played until so long after its beginning.
 pub fn moment(recording: &str, after: Duration) -> Moment {
+    // The mode is the configuration's, and not recorded.
+    let mode = if recording == "plan" {
+        AutoBreak::Plan
+    } else {
+        AutoBreak::On
+    };
     let path =
         Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/fixtures/moments/{recording}.jsonl.gz"));
     let lines = BufReader::new(GzDecoder::new(std::fs::File::open(path).unwrap())).lines();
     let mut playing = Playing {
-        core: Watchdog::new("hookwatch"),
+        core: Watchdog::new("hookwatch").wanting(mode),
         past: Past::default(),
         known: Known {
             server: Text::new("http://127.0.0.1:9880"),

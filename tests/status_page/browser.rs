@@ -147,7 +147,7 @@ async fn a_bypass_is_shown_for_what_it_is() {
     }
     let told = "return document.querySelector('.hook.failing .bypass').textContent";
     assert_eq!(chromium.run(told).await, json!("bypassed (skip)"));
-    let marks = "return document.querySelectorAll('#timeline .m.act').length";
+    let marks = "return document.querySelectorAll('#timeline .chart .m.act').length";
     assert_eq!(chromium.run(marks).await, json!(3));
     assert_eq!(chromium.complaints().await, [] as [Value; 0]);
 }

@@ -63,7 +63,7 @@ fn keys_move_filter_sort_and_open_the_evidence() {
     let terminal = top(30, 120, &served);
     keep(
         "many",
-        &terminal.wait_for_text("500 hooks: 3 failing, 0 suspect, 0 unknown, 497 healthy"),
+        &terminal.wait_for_text("500 webhooks: 3 failing, 0 suspect, 0 unknown, 497 healthy"),
     );
     terminal.type_keys("\u{1b}[B");
     terminal.wait_for_text("> failing Hanging         8 min   Blocking    93 %  0.97 policy-0001");
@@ -99,7 +99,7 @@ fn keys_move_filter_sort_and_open_the_evidence() {
     // What came meanwhile is shown when it goes on.
     terminal.wait_for_text("PAUSED, all of this is 3 s old");
     terminal.type_keys("p");
-    terminal.wait_for_text("2 hooks: 0 failing");
+    terminal.wait_for_text("2 webhooks: 0 failing");
     terminal.type_keys("\u{3}");
     assert!(terminal.end().0.success());
 }

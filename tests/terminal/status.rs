@@ -55,7 +55,7 @@ fn an_incident_is_one_screen_that_begins_with_the_result() {
     );
     for line in [
         "  writes     blocked for 42 s",
-        "hooks: 1 failing, 0 suspect, 0 unknown, 2 healthy",
+        "webhooks: 1 failing, 0 suspect, 0 unknown, 2 healthy",
         "  failing Hanging Blocking 0.97       42 s validating-webhook.openpolicyagent.org",
         "breaker\n  plan: autoBreak is plan.",
     ] {

@@ -214,7 +214,7 @@ fn hooks(seen: &Seen, line: &mut impl FnMut(&str)) {
         return;
     }
     line(&format!(
-        "hooks: {} failing, {} suspect, {} unknown, {} healthy",
+        "webhooks: {} failing, {} suspect, {} unknown, {} healthy",
         count(Health::Failing),
         count(Health::Suspect),
         count(Health::Unknown),

@@ -466,7 +466,7 @@ impl NotAHook {
     pub const fn sentence(self) -> &'static str {
         match self {
             Self::EtcdSlow => "etcd takes its time",
-            Self::Overloaded => "the API server is swamped with requests",
+            Self::Overloaded => "the API server is overloaded with requests",
             Self::QueuedByFlowControl => "requests wait for a seat in flow control",
             Self::ApiServerDown => "the API server does not answer",
             Self::ReplicaDown => "one of the API servers does not answer",

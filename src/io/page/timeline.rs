@@ -342,7 +342,7 @@ const MARKS: [(&str, &str); 4] = [
     ("m bad", "failing, blocked"),
     ("m odd", "suspect, delayed"),
     ("m good", "recovered"),
-    ("m act", "bypass"),
+    ("m act", "breaker"),
 ];
 
 /// The outline of a mark around 0, 0: without its colour, too, each class is told from the others.

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use hookwatch::app::terminal::view::text::cut;
+
 use super::{LETTER, Line, Panel, scale, shown, text};
 
 /// Without its colour, too, a curve is told from the next.
@@ -28,7 +30,7 @@ impl Panel<'_> {
                     self.x + 6.0,
                     self.wide - 12.0,
                     high - 2.0,
-                    line.colour
+                    line.fixed.unwrap_or("#5d6168")
                 );
                 text(
                     out,
@@ -70,23 +72,36 @@ impl Panel<'_> {
         let order = organised["indexByName"].as_object().unwrap();
         let mut columns: Vec<&String> = order.keys().collect();
         columns.sort_by_key(|column| order[*column].as_u64());
-        let mut x = self.x + 10.0;
-        for column in columns {
+        let columns = columns.into_iter().map(|column| {
             let cells: Vec<&str> = rows
                 .values()
                 .map(|row| row.get(column).map_or("", String::as_str))
                 .collect();
             let heading = organised["renameByName"][column].as_str().unwrap();
+            let all = cells.iter().chain([&heading]);
+            let longest = all.map(|cell| cell.chars().count()).max().unwrap_or_default();
+            (heading, cells, longest)
+        });
+        let mut columns: Vec<(&str, Vec<&str>, usize)> = columns.collect();
+        // What does not fit is taken from the widest.
+        let room = ((self.wide - 20.0) / LETTER) as usize - 2 * columns.len();
+        while columns.iter().map(|(.., wide)| wide).sum::<usize>() > room {
+            let widest = columns.iter_mut().max_by_key(|(.., wide)| *wide).unwrap();
+            widest.2 -= 1;
+        }
+        let mut x = self.x + 10.0;
+        for (heading, cells, wide) in columns {
             text(out, (x, self.y + 44.0), 11, "fill=\"#5d6168\"", heading);
             for (cell, at) in cells.iter().zip(0_u32..) {
-                text(out, (x, self.y + 66.0 + f64::from(at) * 22.0), 11, "", cell);
+                text(
+                    out,
+                    (x, self.y + 66.0 + f64::from(at) * 22.0),
+                    11,
+                    "",
+                    &cut(cell, wide),
+                );
             }
-            let longest = cells
-                .iter()
-                .chain([&heading])
-                .map(|cell| cell.chars().count())
-                .max();
-            x += longest.unwrap_or_default() as f64 * LETTER + 12.0;
+            x += (wide + 2) as f64 * LETTER;
         }
     }
 
@@ -146,7 +161,7 @@ impl Panel<'_> {
                 }
             })
             .fold(0.0, f64::max);
-        let top = scale(most);
+        let top = if most > 0.0 { scale(most) } else { 1.0 };
         let (left, begin, end) = (self.x + 50.0, self.y + 32.0, self.bottom());
         let wide = self.wide - 62.0;
         let place = |at: usize, value: f64| {
@@ -179,7 +194,12 @@ impl Panel<'_> {
                     continue;
                 };
                 let (x, y) = place(at, value + *base);
-                let _ = write!(path, "{}{x:.1} {y:.1}", if is_down { "L" } else { "M" });
+                // A value between two gaps is a dot.
+                let _ = if is_down {
+                    write!(path, "L{x:.1} {y:.1}")
+                } else {
+                    write!(path, "M{x:.1} {y:.1}h.1")
+                };
                 is_down = true;
                 if is_stacked {
                     *base += value;
@@ -188,11 +208,17 @@ impl Panel<'_> {
             let dash = DASHES[number % 3];
             let _ = writeln!(
                 out,
-                "<path d=\"{path}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2\"{dash}/>",
+                "<path d=\"{path}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2\" stroke-linecap=\"round\"{dash}/>",
                 line.colour
             );
         }
         self.clock(out, left, wide);
+        self.under(out, end);
+    }
+
+    /// The legend, from the end of the plot.
+    fn under(&self, out: &mut String, end: f64) {
+        let lines = self.lines();
         for (row, line_y) in self.legends().iter().zip(1_u32..) {
             let y = end + 18.0 + 15.0 * f64::from(line_y) - 5.0;
             let mut x = self.x + 10.0;

@@ -148,7 +148,7 @@ fn counts(seen: &Seen, state: &State, shown: usize, wide: usize) -> String {
             .into_iter()
             .map(|health| format!("{} {}", seen.count(health), health.as_str()))
             .collect();
-        format!("{} hooks: {}", seen.hooks.len(), counts.join(", "))
+        format!("{} webhooks: {}", seen.hooks.len(), counts.join(", "))
     };
     if !state.filter.is_empty() {
         said.push_str(&format!("; {shown} with \"{}\"", state.filter));
