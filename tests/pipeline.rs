@@ -215,8 +215,8 @@ async fn keep(client: &reqwest::Client, address: &str) {
         let filled = filled_in(&query, "validating-webhook.openpolicyagent.org");
         let asked = client
             .get(format!("http://{address}/api/v1/query_range"))
-            .query(&[("query", filled.as_str()), ("step", &STEP.to_string())])
-            .query(&[("start", begin), ("end", end)]);
+            .query(&[("query", &*filled)])
+            .query(&[("start", begin), ("end", end), ("step", STEP)]);
         let answer: Value = asked.send().await.unwrap().json().await.unwrap();
         let series = answer["data"]["result"].as_array().unwrap().iter().map(|series| {
             let mut labels = series["metric"].clone();

@@ -147,7 +147,7 @@ fn canaries() -> Panel {
 
 fn canary_time() -> Panel {
     Panel::lines(
-        "Canary latency (p90), and overdue canaries",
+        "Canary latency (p90), overdue",
         "How long dry-run writes took, by object. A line at 1 named late means that one has been waiting for 2 s or \
          more right now.",
         "s",

@@ -1,7 +1,7 @@
 //! The pictures in `docs/pictures`: what each shows is made here, and compared with what it was made of.
 //!
 //! A picture of a terminal is text, and compared as it is. One of the page is taken by a browser, whose pixels differ from
-//! machine to machine: compared is the page that it was taken of, by its hash in `docs/pictures/SOURCES`.
+//! machine to machine: compared is the page that it was taken of, by its hash in `tests/pictures/SOURCES`.
 //! `HOOKWATCH_BLESS=1 cargo test --test pictures` takes those that are old.
 
 #![allow(

@@ -1,4 +1,4 @@
-//! Which page each picture is of: `docs/pictures/SOURCES` has a line for each, with the hash of the page and that of the picture.
+//! Which page each picture is of: `SOURCES` beside this file has a line for each, with the hash of the page and that of the picture.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,6 +10,10 @@ pub const BLESS: &str = "HOOKWATCH_BLESS=1 cargo test --test pictures";
 
 pub fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("docs/pictures")
+}
+
+fn list() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/pictures/SOURCES")
 }
 
 /// Whether old pictures are to be taken again.
@@ -26,7 +30,7 @@ pub fn hash(bytes: &[u8]) -> String {
 pub type Sources = BTreeMap<String, (String, String)>;
 
 pub fn read() -> Sources {
-    let text = std::fs::read_to_string(folder().join("SOURCES")).unwrap_or_default();
+    let text = std::fs::read_to_string(list()).unwrap_or_default();
     let lines = text.lines().filter_map(|line| {
         let [name, page, picture] = line.split(' ').collect::<Vec<_>>().try_into().ok()?;
         Some((name.to_owned(), (page.to_owned(), picture.to_owned())))
@@ -38,7 +42,7 @@ pub fn write(sources: &Sources) {
     let lines = sources
         .iter()
         .map(|(name, (page, picture))| format!("{name} {page} {picture}\n"));
-    std::fs::write(folder().join("SOURCES"), lines.collect::<String>()).unwrap();
+    std::fs::write(list(), lines.collect::<String>()).unwrap();
 }
 
 /// Holds a picture that is text against what it is now, or writes it.

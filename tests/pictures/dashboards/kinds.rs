@@ -198,7 +198,7 @@ impl Panel<'_> {
                 let _ = if is_down {
                     write!(path, "L{x:.1} {y:.1}")
                 } else {
-                    write!(path, "M{x:.1} {y:.1}h.1")
+                    write!(path, "M{x:.1} {y:.1}h2")
                 };
                 is_down = true;
                 if is_stacked {
