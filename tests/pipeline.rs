@@ -1,4 +1,6 @@
 //! The dashboards behind a real Prometheus that scrapes a demo: every query of every panel has something to show.
+//!
+//! With `HOOKWATCH_BLESS=1` it also keeps what the queries returned, of which the pictures of the dashboards are drawn.
 
 #![allow(
     clippy::panic,
@@ -12,10 +14,14 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// A guard against a test that hangs, not a measurement.
 const LIMIT: Duration = Duration::from_secs(180);
+
+/// How much is kept for the pictures, and at which intervals, in seconds.
+const SPAN: u64 = 60;
+const STEP: u64 = 2;
 
 /// A process that ends with the test.
 struct Running(Child);
@@ -89,6 +95,15 @@ fn prometheus(folder: &Path, demo: &Value) -> (Running, String) {
     (Running(child), address)
 }
 
+/// A query as Grafana puts the variables in.
+fn filled_in(query: &str, webhook: &str) -> String {
+    query
+        .replace("$__rate_interval", "15s")
+        .replace("$cluster", ".*")
+        .replace("$configuration", ".*")
+        .replace("$webhook", webhook)
+}
+
 /// Every query of every panel, with the panel's title and whether nothing is good news there.
 fn queries() -> Vec<(String, String, bool)> {
     let mut queries = Vec::new();
@@ -99,13 +114,8 @@ fn queries() -> Vec<(String, String, bool)> {
             let may_be_empty = panel["fieldConfig"]["defaults"]["noValue"].is_string();
             for target in panel["targets"].as_array().unwrap() {
                 let query = target["expr"].as_str().unwrap();
-                // As Grafana puts the variables in, with everything chosen.
-                let query = query
-                    .replace("$__rate_interval", "15s")
-                    .replace("$cluster", ".*")
-                    .replace("$configuration", ".*")
-                    .replace("$webhook", ".*");
-                queries.push((panel["title"].as_str().unwrap().to_owned(), query, may_be_empty));
+                let title = panel["title"].as_str().unwrap();
+                queries.push((title.to_owned(), query.to_owned(), may_be_empty));
             }
         }
     }
@@ -152,7 +162,8 @@ fn every_query_of_every_panel_has_something_to_show_while_two_hooks_are_bad() {
         loop {
             let mut still = Vec::new();
             for (title, query, may_be_empty) in waiting {
-                let result = ask(&client, &address, &query).await;
+                // With everything chosen.
+                let result = ask(&client, &address, &filled_in(&query, ".*")).await;
                 if result.is_ok_and(|series| !series.is_empty()) {
                     continue;
                 }
@@ -168,9 +179,17 @@ fn every_query_of_every_panel_has_something_to_show_while_two_hooks_are_bad() {
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
         for (title, query, _) in queries() {
-            let series = ask(&client, &address, &query).await.unwrap().len();
+            let series = ask(&client, &address, &filled_in(&query, ".*"))
+                .await
+                .unwrap()
+                .len();
             let query = query.split_whitespace().collect::<Vec<_>>().join(" ");
             println!("{series:5} series  {title:<40}  {query:.60}");
+        }
+        if std::env::var_os("HOOKWATCH_BLESS").is_some() {
+            // The pictures show a minute.
+            tokio::time::sleep(Duration::from_secs(SPAN + STEP).saturating_sub(begin.elapsed())).await;
+            keep(&client, &address).await;
         }
     });
 }
@@ -179,8 +198,45 @@ fn every_query_of_every_panel_has_something_to_show_while_two_hooks_are_bad() {
 async fn culprits(client: &reqwest::Client, address: &str) -> usize {
     let (_, query, _) = queries()
         .into_iter()
-        .find(|(title, ..)| title == "Failing hooks")
+        .find(|(title, ..)| title == "Failing webhooks")
         .unwrap();
-    let result = ask(client, address, &query).await;
+    let result = ask(client, address, &filled_in(&query, ".*")).await;
     result.map_or(0, |hooks| hooks.len())
+}
+
+/// Keeps what the queries returned over the last minute.
+async fn keep(client: &reqwest::Client, address: &str) {
+    let now = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap();
+    let (begin, end) = (now.as_secs() - SPAN, now.as_secs());
+    let mut kept = serde_json::Map::new();
+    for (_, query, _) in queries() {
+        let filled = filled_in(&query, "validating-webhook.openpolicyagent.org");
+        let asked = client
+            .get(format!("http://{address}/api/v1/query_range"))
+            .query(&[("query", &*filled)])
+            .query(&[("start", begin), ("end", end), ("step", STEP)]);
+        let answer: Value = asked.send().await.unwrap().json().await.unwrap();
+        let series = answer["data"]["result"].as_array().unwrap().iter().map(|series| {
+            let mut labels = series["metric"].clone();
+            labels.as_object_mut().unwrap().remove("__name__");
+            let at = |at: u64| {
+                let pairs = series["values"].as_array().unwrap().iter();
+                let mut pairs = pairs.filter(|pair| pair[0].as_f64() == Some(at as f64));
+                let value: f64 = pairs.next()?[1].as_str()?.parse().ok()?;
+                // Four digits are more than a picture shows.
+                format!("{value:.3e}")
+                    .parse::<f64>()
+                    .ok()
+                    .filter(|value| value.is_finite())
+            };
+            let values: Vec<Option<f64>> = (begin..=end).step_by(STEP as usize).map(at).collect();
+            json!({"metric": labels, "values": values})
+        });
+        let series = series.collect();
+        kept.insert(query, series);
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/dashboards.json");
+    std::fs::write(path, json!({"step": STEP, "queries": kept}).to_string() + "\n").unwrap();
 }

@@ -55,7 +55,7 @@ fn would_bypass() -> Panel {
 
 fn states() -> Panel {
     Panel::lines(
-        "Webhooks by where they stand",
+        "Webhooks by breaker state",
         "Those that the breaker acts on. contested: another client keeps removing the bypass, and hookwatch has stopped. ignored: `hookwatch break` set failurePolicy to Ignore, and \
          an administrator takes that back.",
         "short",

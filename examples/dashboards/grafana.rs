@@ -117,7 +117,7 @@ fn datasource() -> Value {
 /// A stretch of time per hook that fails.
 fn annotation() -> Value {
     json!({
-        "name": "Failing hooks", "enable": true, "hide": false, "iconColor": "red",
+        "name": "Failing webhooks", "enable": true, "hide": false, "iconColor": "red",
         "datasource": datasource(),
         "expr": FAILING, "step": "15s",
         "titleFormat": "{{webhook}}", "textFormat": "{{cause}}, {{effect}}", "tagKeys": "kind,configuration",
@@ -171,18 +171,18 @@ pub struct Target {
     pub format: Option<&'static str>,
 }
 
-/// The colours of states, wherever they are shown.
+/// The colours of states, wherever they are shown. Good is blue: many do not tell green from red.
 const COLOURS: [(&str, &str); 14] = [
-    ("flowing", "green"),
-    ("healthy", "green"),
-    ("alive", "green"),
-    ("answered", "green"),
-    ("written", "green"),
-    ("success", "green"),
+    ("flowing", "blue"),
+    ("healthy", "blue"),
+    ("alive", "blue"),
+    ("answered", "blue"),
+    ("written", "blue"),
+    ("success", "blue"),
     ("delayed", "orange"),
     ("suspect", "orange"),
     ("slow", "orange"),
-    ("wavering", "yellow"),
+    ("wavering", "purple"),
     ("blocked", "red"),
     ("failing", "red"),
     ("dead", "red"),
@@ -214,7 +214,7 @@ impl Panel {
         let mut panel = Self::new("timeseries", title, description, options);
         panel.field_config["defaults"] = json!({
             "unit": unit, "min": 0,
-            "custom": {"lineWidth": 2, "fillOpacity": 8, "showPoints": "never", "spanNulls": false},
+            "custom": {"lineWidth": 2, "fillOpacity": 8, "showPoints": "auto", "spanNulls": false},
         });
         panel
     }

@@ -22,7 +22,7 @@ pub fn dashboard() -> Dashboard {
 
 fn writes() -> Panel {
     Panel::state(
-        "Writes to the control plane",
+        "Control-plane writes",
         "How creating and updating objects goes now, over all webhooks and API servers. blocked: writes fail or \
          hang. delayed: they succeed, much more slowly than usual. unknown: neither canaries nor metrics tell.",
     )
@@ -35,7 +35,7 @@ fn writes() -> Panel {
 
 fn culprits() -> Panel {
     Panel::table(
-        "Failing hooks",
+        "Failing webhooks",
         "The webhooks that are named as culprits: act on them. Cause is what is wrong with the hook, effect \
          what that does to writes. The runbook of HookwatchHookFailing has the way round a hook.",
         &[
@@ -54,12 +54,12 @@ fn culprits() -> Panel {
         "",
     )
     .unit("Confidence", "percentunit")
-    .when_empty("no hook is failing")
+    .when_empty("no webhook is failing")
 }
 
 fn elsewhere() -> Panel {
     Panel::state(
-        "Not a hook",
+        "Other causes",
         "What impairs writes when no webhook explains it. Bypassing a webhook would not help then.",
     )
     .query(
@@ -88,7 +88,7 @@ fn write_time() -> Panel {
 
 fn shares() -> Panel {
     Panel::stacked(
-        "Whose the extra time is",
+        "Extra time by webhook",
         "Which part of the extra time per write is spent in which hook. Empty while writes take as long as usual. \
          The rest up to 100 % is no webhook's: etcd, load, flow control.",
         "percentunit",
@@ -102,7 +102,7 @@ fn shares() -> Panel {
 
 fn causes_over_time() -> Panel {
     Panel::timeline(
-        "What was wrong, and when",
+        "Failures over time",
         "Every hook with something wrong about it, by cause, also where it was suspected only; and what was laid to \
          no hook.",
     )
@@ -119,7 +119,7 @@ fn causes_over_time() -> Panel {
 
 fn api_server() -> Panel {
     Panel::lines(
-        "Writes by the API server's own count (p99)",
+        "Write latency by API server metrics (p99)",
         "The API servers' own histogram, for comparison; empty where this Prometheus does not scrape them. It \
          falls while backends refuse connections, and stands still while they hang.",
         "s",
@@ -147,7 +147,7 @@ fn canaries() -> Panel {
 
 fn canary_time() -> Panel {
     Panel::lines(
-        "Time per canary (p90), and who is late",
+        "Canary latency (p90), overdue",
         "How long dry-run writes took, by object. A line at 1 named late means that one has been waiting for 2 s or \
          more right now.",
         "s",
@@ -179,7 +179,7 @@ fn probes() -> Panel {
 
 fn hooks() -> Panel {
     Panel::stacked(
-        "Hooks by health",
+        "Webhooks by health",
         "Every entry of every webhook configuration, by the verdict on it.",
         "none",
     )
@@ -192,7 +192,7 @@ fn hooks() -> Panel {
 
 fn sources() -> Panel {
     Panel::lines(
-        "Age of what hookwatch judges by",
+        "Age of the data",
         "Time since the inventory was last known to be current, since each API server was last scraped, and since \
          everything was last judged. A line that climbs is a source that is gone.",
         "s",

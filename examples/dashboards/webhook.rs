@@ -86,11 +86,11 @@ fn certificates() -> Panel {
         ),
         "{{certificate}}",
     )
-    .thresholds(&[(None, "red"), (Some(172_800.0), "orange"), (Some(1_209_600.0), "green")])
+    .thresholds(&[(None, "red"), (Some(172_800.0), "orange"), (Some(1_209_600.0), "blue")])
 }
 
 fn history() -> Panel {
-    Panel::timeline("What was wrong, and when", "The causes of this hook over time.")
+    Panel::timeline("Failures over time", "The causes of this hook over time.")
         .query(
             format!("max by (webhook, cause) (hookwatch_hook_cause{{{HOOK}}})"),
             "{{webhook}}: {{cause}}",
@@ -142,13 +142,13 @@ fn probe_time() -> Panel {
     .query(
         "histogram_quantile(0.99, sum by (le, connection) (rate(hookwatch_probe_duration_seconds_bucket\
          {cluster=~\"$cluster\"}[$__rate_interval])))",
-        "all hooks, {{connection}} p99",
+        "all webhooks, {{connection}} p99",
     )
 }
 
 fn probe_phases() -> Panel {
     Panel::lines(
-        "Time per phase of fresh probes (p90), all hooks",
+        "Time per phase of fresh probes (p90), all webhooks",
         "Where direct calls spend their time: name resolution, TCP, TLS, first byte, body. Counted over all hooks.",
         "s",
     )

@@ -17,7 +17,7 @@ use super::progress::{Line, during};
 use crate::domain::audit::standing::Findings;
 use crate::domain::audit::{Finding, Severity};
 use crate::domain::diagnose::rules::suffices;
-use crate::domain::verdict::{Assessment, Effect, Health, Verdict, Writes};
+use crate::domain::verdict::{Assessment, Health, Verdict, Writes};
 use crate::io::client::greeting::Obstacle;
 
 /// No report before this: two scrapes and two probes of everything take about as long.
@@ -64,7 +64,7 @@ pub enum Conclusion {
     HookFailing,
     /// Too little could be seen.
     CouldNotTell,
-    /// Writes are impaired and no hook is to blame.
+    /// Writes are impaired and no webhook is to blame.
     NotAHook,
 }
 
@@ -129,10 +129,10 @@ impl Conclusion {
     /// The result in a few words.
     pub const fn sentence(self) -> &'static str {
         match self {
-            Self::Healthy => "HEALTHY: writes flow and no hook is failing",
-            Self::HookFailing => "A HOOK IS FAILING",
+            Self::Healthy => "HEALTHY: writes flow and no webhook is failing",
+            Self::HookFailing => "A WEBHOOK IS FAILING",
             Self::CouldNotTell => "COULD NOT TELL",
-            Self::NotAHook => "WRITES ARE IMPAIRED and no hook is to blame",
+            Self::NotAHook => "WRITES ARE IMPAIRED and no webhook is to blame",
         }
     }
 }
@@ -389,18 +389,8 @@ fn about<'a>(verdict: &Verdict, found: impl Iterator<Item = &'a Finding>) -> Str
     if let Some(advice) = verdict.advice {
         let _ = write!(text, "\n  next: {advice}");
     }
-    let harms = matches!(verdict.effect, Effect::Blocking | Effect::Delaying);
-    if let Some(configuration) = &verdict.configuration
-        && verdict.kind.is_admission()
-        && verdict.health == Health::Failing
-        && verdict.bypass.is_none()
-        && harms
-    {
-        let (kind, webhook) = (verdict.kind, &verdict.webhook);
-        let _ = write!(
-            text,
-            "\n  to bypass it: hookwatch break {configuration}/{webhook} --kind {kind} --reason TEXT"
-        );
+    if let Some(command) = verdict.bypass_command() {
+        let _ = write!(text, "\n  to bypass it: {command}");
     }
     text
 }

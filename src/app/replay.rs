@@ -365,7 +365,7 @@ impl Replay {
         let elsewhere = self.elsewhere.iter().map(|change| {
             let line = match change.cause {
                 Some(cause) => format!("control plane: {}, {}\n", cause.as_str(), cause.sentence()),
-                None => "control plane: nothing but hooks to blame any more\n".to_owned(),
+                None => "control plane: nothing but webhooks to blame from here on\n".to_owned(),
             };
             (change.at, line)
         });

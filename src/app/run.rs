@@ -145,7 +145,7 @@ pub async fn until_signal(config: Config) -> anyhow::Result<ExitCode> {
         how = daemon.engine.ended() => bail!(how),
         ended = &mut daemon.server => bail!("the HTTP server ended: {ended:?}"),
     }
-    tracing::info!("hookwatch stops");
+    tracing::info!("hookwatch is stopping");
     daemon.stop().await;
     Ok(ExitCode::SUCCESS)
 }

@@ -172,7 +172,7 @@ fn writes(assessment: &Assessment, found: &mut Vec<Condition>) {
         found.push(Condition::new(
             &rules::NOT_A_HOOK,
             &[("cause", cause)],
-            &format!("Writes are impaired by {cause}, not by a hook."),
+            &format!("Writes are impaired by {cause}, not by a webhook."),
             &format!("{} {}", plane.summary, elsewhere.evidence.join(" ")),
         ));
     }
@@ -342,7 +342,7 @@ fn itself(assessment: &Assessment, now: Time, found: &mut Vec<Condition>) {
             &rules::BLIND_INVENTORY,
             &[],
             "hookwatch has not been able to follow the webhook configurations.",
-            &format!("hookwatch judges by an old list of hooks, or has stopped judging. {trouble}"),
+            &format!("hookwatch works from an outdated list of webhooks, or has stopped judging. {trouble}"),
         ));
     }
     let scrapes = &sources.scrapes;

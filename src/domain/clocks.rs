@@ -11,8 +11,10 @@ struct Clock {
     /// The canary that stands for its writes.
     canary: CanaryTarget,
     after: Duration,
-    /// What happens then, as a sentence that an instant follows.
-    sentence: &'static str,
+    /// What happens then, to be followed by when.
+    what: &'static str,
+    /// After what.
+    why: &'static str,
 }
 
 /// Defaults of Kubernetes 1.36. Leader election: renewed for 10 s, each attempt cut at 5 s
@@ -22,17 +24,20 @@ const CLOCKS: [Clock; 3] = [
     Clock {
         canary: CanaryTarget::KubeSystem,
         after: Duration::from_secs(10),
-        sentence: "Leaders that cannot renew their Lease (each attempt is cut at 5 s) step down after 10 s",
+        what: "Leaders lose their Lease and exit",
+        why: "10 s without a renewal",
     },
     Clock {
         canary: CanaryTarget::NodeLease,
         after: Duration::from_secs(50),
-        sentence: "Nodes whose Lease is not renewed are NotReady after about 50 s",
+        what: "Nodes turn NotReady",
+        why: "about 50 s without a renewed Lease",
     },
     Clock {
         canary: CanaryTarget::NodeLease,
         after: Duration::from_secs(600),
-        sentence: "Clouds that repair nodes begin to replace them after about 10 min",
+        what: "Clouds that repair nodes begin to replace them",
+        why: "they usually wait 10 min",
     },
 ];
 
@@ -59,13 +64,22 @@ pub fn running(canaries: &Canaries, since: Time, now: Time) -> Vec<String> {
         .filter(|clock| blocked.contains(&clock.canary))
         .map(|clock| {
             let due = since + clock.after;
-            let when = match due > now {
-                true => format!("in {} s at most", due.since(now).as_secs().max(1)),
-                false => format!("due for {} s", now.since(due).as_secs()),
+            let when = if due > now {
+                format!(" in {} at most", lasting(due.since(now)))
+            } else {
+                format!(": due {} ago", lasting(now.since(due)))
             };
-            format!("{}: {when}.", clock.sentence)
+            format!("{}{when} ({}).", clock.what, clock.why)
         })
         .collect()
+}
+
+/// Whole seconds, or minutes from two on.
+fn lasting(duration: Duration) -> String {
+    match duration.as_secs() {
+        seconds @ ..120 => format!("{} s", seconds.max(1)),
+        seconds => format!("{} min", seconds.div_ceil(60)),
+    }
 }
 
 #[cfg(test)]
@@ -95,10 +109,10 @@ mod tests {
         let told = running(&canaries, at(0), at(12));
         assert_eq!(told.len(), 2, "{told:?}");
         assert!(
-            told[0].contains("NotReady after about 50 s: in 38 s at most."),
+            told[0] == "Nodes turn NotReady in 38 s at most (about 50 s without a renewed Lease).",
             "{told:?}"
         );
-        assert!(told[1].ends_with("about 10 min: in 588 s at most."), "{told:?}");
+        assert!(told[1].contains("replace them in 10 min at most"), "{told:?}");
     }
 
     #[test]
@@ -114,7 +128,7 @@ mod tests {
         let told = running(&canaries, at(0), at(31));
         assert_eq!(told.len(), 1);
         assert!(
-            told[0].ends_with("step down after 10 s: due for 21 s."),
+            told[0].starts_with("Leaders lose their Lease and exit: due 21 s ago (10 s"),
             "{told:?}"
         );
     }

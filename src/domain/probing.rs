@@ -335,7 +335,7 @@ impl TlsFault {
         match self {
             Self::Expired => "serves a certificate that has expired",
             Self::NotYetValid => "serves a certificate that is not valid yet",
-            Self::UnknownAuthority => "serves a certificate that the hook's caBundle does not vouch for",
+            Self::UnknownAuthority => "serves a certificate that the caBundle does not trust",
             Self::WrongName => "serves a certificate for another name",
             Self::JunkCaBundle => "cannot be verified because the caBundle holds no certificate",
             Self::Protocol => "does not speak TLS as the API server does",

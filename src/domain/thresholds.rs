@@ -111,7 +111,7 @@ thresholds! {
     /// A write or an attempt under way for this long does not come back. Sooner, slow ones count; later, it is known
     /// later by as much.
     late: Duration = ms(1_500);
-    /// Where answers take long, silence counts after so many times the slowest answer of the last ten minutes.
+    /// Where answers take long, silence counts after this many times the slowest answer of the last ten minutes.
     late_factor: f64 = 2.0;
     /// Silence of this length counts, however long answers take.
     late_at_most: Duration = s(3);
@@ -136,7 +136,7 @@ thresholds! {
     few_calls: f64 = 3.0;
     /// With fewer calls, or denials, in the newest interval a longer span is looked at.
     enough_calls: f64 = 5.0;
-    /// With fewer writes nothing is said of the time that each takes.
+    /// With fewer writes the time per write is not judged.
     enough_writes: f64 = 5.0;
     /// A smaller part of failed calls is no outage.
     notable_part: f64 = 0.05;
@@ -166,12 +166,12 @@ thresholds! {
     between_probes: Duration = s(6);
     /// A hook named so long before another one seemed to die is reason enough for canaries to be late.
     long_before: Duration = s(10);
-    /// A timeout shorter than this is exceeded now and then by a hook that is well.
+    /// A timeout shorter than this is exceeded now and then by a healthy webhook.
     short_timeout: Duration = s(3);
     /// A span of counters may begin this much before the endpoint left.
     scraped_before: Duration = s(5);
-    /// How long a rollout gap is told of after the last call that fell into it: rollouts that follow each other lose calls
-    /// up to 40 s apart.
+    /// How long a rollout gap is reported after its last lost call: rollouts that follow each other lose calls up to
+    /// 40 s apart.
     gap_told: Duration = s(45);
     /// When more than this part of the failed calls failed at other times, rollouts are not why.
     gap_elsewhere: f64 = 0.1;
@@ -199,8 +199,8 @@ thresholds! {
     replicas: f64 = 3.0;
     /// Writes a second that the one that leads makes beside those, to its Lease: one in two seconds at the default term.
     renewals: f64 = 0.5;
-    /// After a webhook name stopped being shared, counters and canaries speak of it for a minute each: for so long what
-    /// goes by the name may mean either hook, and the breaker goes no further than a shield.
+    /// After a webhook name stopped being shared, counters and canaries reflect it for a minute each. For that long the
+    /// name may mean either webhook, and the breaker goes no further than a shield.
     shared_name: Duration = s(180);
     /// The EndpointSlice controller puts its slices right within a second or so. An endpoint that left twice within this
     /// time may be another writer's doing.
@@ -226,26 +226,25 @@ thresholds! {
     own_factor: f64 = 3.0;
     /// Without anything usual to compare with, own time above this many seconds is slow.
     own_always: f64 = 0.1;
-    /// Without anything usual to compare with, an etcd request of so many seconds is slow.
+    /// Without a baseline, an etcd request of this many seconds is slow.
     etcd_always: f64 = 0.05;
-    /// An etcd request is slow when it takes this many times the usual; and so many times the usual reads at once are a
-    /// crowd.
+    /// An etcd request is slow at this many times the usual; this many times the usual reads at once are a crowd.
     etcd_factor: f64 = 4.0;
-    /// And an etcd request at least so many seconds.
+    /// And an etcd request of at least this many seconds.
     etcd_at_least: f64 = 0.015;
     /// A rate of reads above this part of the usual is no lower than usual.
     as_many_reads: f64 = 0.8;
     /// Fewer reads at once than this are no crowd.
     crowd: f64 = 10.0;
-    /// So many times the usual is more than usual: of reads, of etcd's time beside them, of what a canary takes.
+    /// This many times the usual is more than usual: of reads, of etcd's time beside them, of what a canary takes.
     more_than_usual: f64 = 2.0;
-    /// A usual time below so many seconds counts as that.
+    /// A usual time below this many seconds counts as this.
     innocent_seconds: f64 = 0.005;
     /// Seconds that requests wait for a seat when flow control is to blame.
     queue_wait: f64 = 0.05;
     /// A rate of writes below this part of the usual is a standstill.
     standstill: f64 = 0.05;
-    /// So many writes a second are a stream that can stand still.
+    /// This many writes a second are a stream that can stall.
     stream_of_writes: f64 = 2.0;
     /// Seconds over which it has to.
     stall_span: f64 = 3.0;
@@ -290,7 +289,7 @@ thresholds! {
     answers_lately: Duration = s(45);
     /// Behind a shared address, one answer within this time shows that not all are gone.
     answered_a_moment_ago: Duration = s(15);
-    /// So many unanswered scrapes tell that a process behind a shared address is silent: the first may be its end.
+    /// After this many unanswered scrapes a process behind a shared address counts as silent: the first may be its end.
     unanswered: f64 = 2.0;
 }
 

@@ -88,6 +88,26 @@ impl Verdict {
         })
     }
 
+    /// The command by which a person gets writes past it, while it holds them up and is not bypassed. `None` also for names
+    /// that a shell would read as more than a word; the API server admits none.
+    pub fn bypass_command(&self) -> Option<String> {
+        let harms = matches!(self.effect, Effect::Blocking | Effect::Delaying);
+        if !harms || self.health != Health::Failing || self.bypass.is_some() || !self.kind.is_admission() {
+            return None;
+        }
+        let (configuration, webhook) = (self.configuration.as_deref()?, &*self.webhook);
+        let is_word = |name: &str| {
+            name.chars()
+                .all(|c| c.is_ascii_alphanumeric() || ".-_".contains(c))
+        };
+        (is_word(configuration) && is_word(webhook)).then(|| {
+            format!(
+                "hookwatch break {configuration}/{webhook} --kind {} --reason TEXT",
+                self.kind
+            )
+        })
+    }
+
     /// All backends that it has are dead by our probes.
     pub fn no_backend_answers(&self) -> bool {
         !self.backends.is_empty() && self.backends.iter().all(|backend| backend.state == "dead")

@@ -111,25 +111,23 @@ impl Cause {
     pub const fn advice(self) -> &'static str {
         match self {
             Self::Slow => {
-                "Look at the hook's own CPU, memory and what it calls; a shorter timeoutSeconds limits the damage."
+                "Check the webhook's CPU, memory and what it calls. A shorter timeoutSeconds limits the damage."
             }
             Self::Hanging => {
-                "Restart the hook's pods; if that is not possible at once, bypass the hook so that writes flow."
+                "Restart the webhook's Pods. If that takes time, bypass the webhook so that writes flow."
             }
             Self::Refused => {
-                "Start the hook's server: its Pods have addresses, but nothing listens on the port."
+                "Start the webhook's server: its Pods have addresses, but nothing listens on the port."
             }
-            Self::NoEndpoints => {
-                "Bring up a ready pod behind the hook's Service, or bypass the hook until there is one."
+            Self::NoEndpoints => "Get a Pod of its Service Ready, or bypass the webhook until one is.",
+            Self::NoService => {
+                "Create the Service, or delete the webhook configuration if it was left behind."
             }
-            Self::NoService => "Create the Service or delete the webhook configuration that was left behind.",
-            Self::Erroring => "Read the hook's own log: it answers, but not with a usable AdmissionReview.",
-            Self::TlsInvalid => {
-                "Renew the serving certificate, or put the authority that signed it into caBundle."
-            }
+            Self::Erroring => "Read the webhook's log: it answers, but not with a valid AdmissionReview.",
+            Self::TlsInvalid => "Renew the serving certificate, or put the CA that signed it into caBundle.",
             Self::Partial => "Replace the bad backends before the API server picks one of them.",
             Self::RolloutGap => {
-                "Give the pods a readiness probe that tests TLS serving itself, and a preStop sleep of some seconds."
+                "Add a readiness probe that tests TLS serving, and a preStop sleep of a few seconds."
             }
             Self::StaleConnection => {
                 "It passes by itself, one timeout per connection. Shorten timeoutSeconds; let the pods send \
@@ -138,8 +136,8 @@ impl Cause {
             Self::Unreachable => {
                 "Look at routes, firewall, tunnel and DNS between the control plane and the hook's pods and port."
             }
-            Self::FailingOpen => "Find out why calls fail: objects are admitted without this policy.",
-            Self::Denying => "Nothing is broken: ask the policy's owner whether these refusals are meant.",
+            Self::FailingOpen => "Find out why calls fail. Meanwhile objects are admitted without review.",
+            Self::Denying => "Nothing is broken. Ask the policy's owner whether these denials are intended.",
         }
     }
 }

@@ -60,7 +60,7 @@ impl Model {
         let body = match model {
             Some(model) => model.body(),
             None => html! {
-                section #verdict.unknown { p.state { "Starting" } h1 { "Nothing has been judged yet." } }
+                section #verdict.unknown { p.state { "Starting" } h1 { "No verdict yet." } }
             },
         };
         html! { main #page { (body) } }.into_string()
@@ -69,16 +69,21 @@ impl Model {
     fn body(&self) -> Markup {
         let assessment = &*self.assessment;
         let plane = &assessment.control_plane;
+        let is_calm = leading(assessment).is_none();
+        let findings = findings::section(&assessment.audit, is_calm);
         let above = html! {
             (plane::verdict(assessment, self.silent))
             (breaker::standings(&assessment.breaker))
             (timeline::figure(&self.past, plane.usual_write_seconds, assessment.at))
-            (findings::section(&assessment.audit, leading(assessment).is_none()))
+            @if is_calm { (findings) }
         };
-        let used = above.0.len() + AFTER;
+        let used = above.0.len() + findings.0.len() + AFTER;
         html! {
+            a.skip href="#hooks" { "Skip to the webhooks" }
             (above)
             (hooks::table(assessment, &self.past, |rows| FRAGMENT.saturating_sub(used + rows)))
+            // What could fail next comes after what fails.
+            @if !is_calm { (findings) }
             (hooks::happened(&self.past))
             (plane::sources(assessment))
         }

@@ -122,6 +122,11 @@ fn every_panel_says_what_it_shows_in_which_unit_and_stands_where_no_other_stands
     let mut uids = BTreeSet::new();
     for (name, dashboard) in dashboards() {
         assert!(uids.insert(dashboard["uid"].to_string()), "{name}");
+        let colours = dashboard.to_string();
+        assert!(
+            !colours.contains("\"green\""),
+            "{name}: green beside red, to the colour-blind one colour"
+        );
         let mut taken = BTreeSet::new();
         let mut titles = BTreeSet::new();
         for panel in panels(&dashboard) {

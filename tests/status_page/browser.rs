@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use hookwatch::domain::audit::findings::{NODES_GOING, ONE_NODE};
 use serde_json::{Value, json};
 
+use crate::access;
 use crate::chromium::{Chromium, is_here};
 use crate::fixture;
 use crate::served::Served;
@@ -126,7 +127,7 @@ async fn an_incident_unfolds() {
         chromium
             .run("return document.getElementById('live').textContent")
             .await,
-        "hookwatch does not answer; this is old"
+        "hookwatch does not answer; everything below is old"
     );
 }
 
@@ -146,7 +147,7 @@ async fn a_bypass_is_shown_for_what_it_is() {
     }
     let told = "return document.querySelector('.hook.failing .bypass').textContent";
     assert_eq!(chromium.run(told).await, json!("bypassed (skip)"));
-    let marks = "return document.querySelectorAll('#timeline .m.act').length";
+    let marks = "return document.querySelectorAll('#timeline .chart .m.act').length";
     assert_eq!(chromium.run(marks).await, json!(3));
     assert_eq!(chromium.complaints().await, [] as [Value; 0]);
 }
@@ -301,6 +302,8 @@ fn the_page_works_in_a_real_browser() {
         a_quiet_cluster_is_calm().await;
         what_to_change_is_there_before_anything_fails().await;
         a_bypass_is_shown_for_what_it_is().await;
+        access::the_page_works_by_keyboard_alone().await;
+        access::all_text_can_be_read_in_light_and_in_the_dark().await;
         hostile_names_do_nothing().await;
         five_hundred_hooks_fit_on_a_telephone().await;
         ten_thousand_hooks_do_not_hang_it().await;

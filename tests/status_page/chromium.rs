@@ -45,6 +45,8 @@ pub fn is_here() -> bool {
 /// A browser with one window.
 pub struct Chromium {
     driver: Child,
+    /// The process of the browser that it started.
+    browser: Option<i64>,
     session: String,
     client: reqwest::Client,
     requests: std::sync::Mutex<Vec<(String, String)>>,
@@ -53,12 +55,15 @@ pub struct Chromium {
 
 impl Drop for Chromium {
     fn drop(&mut self) {
-        // chromedriver takes its browser with it when it is asked to end.
-        if let Some(id) = i32::try_from(self.driver.id())
-            .ok()
-            .and_then(rustix::process::Pid::from_raw)
+        // chromedriver leaves its browser behind when it ends.
+        for id in [Some(i64::from(self.driver.id())), self.browser]
+            .into_iter()
+            .flatten()
         {
-            let _ = rustix::process::kill_process(id, rustix::process::Signal::TERM);
+            let id = i32::try_from(id).ok().and_then(rustix::process::Pid::from_raw);
+            if let Some(id) = id {
+                let _ = rustix::process::kill_process(id, rustix::process::Signal::TERM);
+            }
         }
         let _ = self.driver.wait();
     }
@@ -90,12 +95,14 @@ impl Chromium {
         }}});
         let mut chromium = Self {
             driver,
+            browser: None,
             session: format!("http://127.0.0.1:{port}/session"),
             client: reqwest::Client::new(),
             requests: std::sync::Mutex::default(),
             _profile: profile,
         };
         let started = chromium.post("", wanted).await;
+        chromium.browser = started["capabilities"]["goog:processID"].as_i64();
         let id = started["sessionId"].as_str().unwrap();
         chromium.session = format!("{}/{id}", chromium.session);
         chromium
@@ -151,6 +158,22 @@ impl Chromium {
             let press = json!({"type": kind, "x": x, "y": y, "button": "left", "clickCount": 1});
             self.devtools("Input.dispatchMouseEvent", press).await;
         }
+    }
+
+    /// Presses a key of the keyboard and lets it go.
+    pub async fn press(&self, key: &str, code: u32, shift: bool) {
+        let text = match key {
+            "Enter" => "\r",
+            " " => " ",
+            _ => "",
+        };
+        let press = json!({
+            "type": if text.is_empty() { "rawKeyDown" } else { "keyDown" }, "key": key, "text": text,
+            "windowsVirtualKeyCode": code, "modifiers": if shift { 8 } else { 0 },
+        });
+        self.devtools("Input.dispatchKeyEvent", press).await;
+        let release = json!({"type": "keyUp", "key": key, "windowsVirtualKeyCode": code});
+        self.devtools("Input.dispatchKeyEvent", release).await;
     }
 
     /// The attributes of the first element that the selector finds, without a script of the page.

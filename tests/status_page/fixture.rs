@@ -355,7 +355,7 @@ pub fn bypassed() -> (Assessment, Past) {
         if probation {
             let stage = Stage::Probation { restored: false };
             stands = HookStanding::new(standing.hook.clone(), stage, ago(240));
-            stands.words = "Only dry-run canaries reach the hook.".into();
+            stands.words = "Only dry-run canaries reach the webhook.".into();
         }
         before.breaker = breaker(&stands);
         past.assessed(&before);

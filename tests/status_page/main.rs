@@ -7,8 +7,10 @@
     reason = "a test fails by panicking, and helpers of an integration test count as code"
 )]
 
+mod access;
 mod browser;
 mod chromium;
+mod colours;
 mod fixture;
 mod served;
 mod view;

@@ -185,7 +185,7 @@ fn no_two_elements_have_the_same_id_and_each_link_leads_somewhere() {
 #[test]
 fn before_the_first_assessment_and_after_the_last_the_page_says_so() {
     let page = document(&Model::fragment(None));
-    assert!(page.contains("Nothing has been judged yet."));
+    assert!(page.contains("No verdict yet."));
     let assessment = Arc::new(recorded("quiet"));
     let silent = Model::new(assessment, &Past::default(), Some(Duration::from_secs(75)));
     let page = document(&Model::fragment(Some(&silent)));

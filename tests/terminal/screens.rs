@@ -45,7 +45,7 @@ fn a_quiet_cluster_and_then_an_incident() {
     });
     keep("incident", &screen);
     for said in [
-        "Next: Restart the hook's pods",
+        "Next: Restart the webhook's Pods",
         "Hanging",
         "1 failing",
         "> failing",
@@ -63,7 +63,7 @@ fn keys_move_filter_sort_and_open_the_evidence() {
     let terminal = top(30, 120, &served);
     keep(
         "many",
-        &terminal.wait_for_text("500 hooks: 3 failing, 0 suspect, 0 unknown, 497 healthy"),
+        &terminal.wait_for_text("500 webhooks: 3 failing, 0 suspect, 0 unknown, 497 healthy"),
     );
     terminal.type_keys("\u{1b}[B");
     terminal.wait_for_text("> failing Hanging         8 min   Blocking    93 %  0.97 policy-0001");
@@ -92,14 +92,14 @@ fn keys_move_filter_sort_and_open_the_evidence() {
     terminal.type_keys("sss");
     terminal.wait_for_text("; by name");
     terminal.type_keys("?");
-    keep("help", &terminal.wait_for_text("a hook was named as failing"));
+    keep("help", &terminal.wait_for_text("a webhook was named as failing"));
     terminal.type_keys("?p");
     terminal.wait_for_text("PAUSED");
     served.judge(quiet());
     // What came meanwhile is shown when it goes on.
     terminal.wait_for_text("PAUSED, all of this is 3 s old");
     terminal.type_keys("p");
-    terminal.wait_for_text("2 hooks: 0 failing");
+    terminal.wait_for_text("2 webhooks: 0 failing");
     terminal.type_keys("\u{3}");
     assert!(terminal.end().0.success());
 }

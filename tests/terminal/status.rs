@@ -49,14 +49,14 @@ fn an_incident_is_one_screen_that_begins_with_the_result() {
     assert_eq!((code, complained.as_str()), (1, ""));
     assert!(
         said.starts_with(
-            "A HOOK IS FAILING\n  Writes are blocked by validating-webhook.openpolicyagent.org.\n"
+            "A WEBHOOK IS FAILING\n  Writes are blocked by validating-webhook.openpolicyagent.org.\n"
         ),
         "{said}"
     );
     for line in [
         "  writes     blocked for 42 s",
-        "hooks: 1 failing, 0 suspect, 0 unknown, 2 healthy",
-        "  failing Hanging Blocking 0.97 42 s validating-webhook.openpolicyagent.org",
+        "webhooks: 1 failing, 0 suspect, 0 unknown, 2 healthy",
+        "  failing Hanging Blocking 0.97       42 s validating-webhook.openpolicyagent.org",
         "breaker\n  plan: autoBreak is plan.",
     ] {
         assert!(said.contains(line), "no {line:?}:\n{said}");
@@ -75,7 +75,7 @@ fn every_result_has_the_exit_code_that_diagnose_gives_it() {
     let (code, said, _) = of(&served, &[]);
     keep("status-quiet", &said);
     assert_eq!(code, 0, "{said}");
-    assert!(said.starts_with("HEALTHY: writes flow and no hook is failing\n"));
+    assert!(said.starts_with("HEALTHY: writes flow and no webhook is failing\n"));
     let mut impaired = well();
     impaired.control_plane.writes = Writes::Delayed;
     served.judge(impaired);

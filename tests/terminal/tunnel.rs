@@ -145,7 +145,7 @@ async fn the_first_pod_that_can_be_reached_is_asked_at_the_port_that_has_the_nam
     let api_server = api_server(pods, served.address).await;
     let (code, said, complained) = status(api_server, &[]).await;
     assert_eq!(code, 1, "{said}{complained}");
-    assert!(said.starts_with("A HOOK IS FAILING\n"), "{said}");
+    assert!(said.starts_with("A WEBHOOK IS FAILING\n"), "{said}");
     assert!(
         said.contains(&format!(
             "a Pod in namespace hookwatch through http://{api_server}"

@@ -95,7 +95,7 @@ fn ten_thousand_hooks_are_drawn_at_once_and_moved_through() {
     let screen = drawn(&known, &state, 200, 60);
     keep("10000-hooks", &screen);
     assert!(
-        screen.contains("10000 hooks: 700 failing") && screen.contains("policy-99"),
+        screen.contains("10000 webhooks: 700 failing") && screen.contains("policy-99"),
         "{screen}"
     );
     assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());

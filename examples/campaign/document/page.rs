@@ -166,7 +166,7 @@ Constants of Kubernetes, or what follows from one, with their place in its sourc
 
 const FROM_HAND: &str = "\
 Chosen, not fitted. The last two columns say what half and twice the value change, as `campaign ablate` found it: in how many
-of its incidents anything at all is said or done otherwise, by how many points the share of right (wrong) culprits moves,
+of its incidents any verdict or action changes, by how many points the share of right (wrong) culprits moves,
 and how many bypasses come sooner. A value of which both change nothing guards against what the campaign does not draw, or
 bounds what is remembered or told.";
 

@@ -214,7 +214,7 @@ fn hooks(seen: &Seen, line: &mut impl FnMut(&str)) {
         return;
     }
     line(&format!(
-        "hooks: {} failing, {} suspect, {} unknown, {} healthy",
+        "webhooks: {} failing, {} suspect, {} unknown, {} healthy",
         count(Health::Failing),
         count(Health::Suspect),
         count(Health::Unknown),
@@ -224,7 +224,7 @@ fn hooks(seen: &Seen, line: &mut impl FnMut(&str)) {
     if trouble.is_empty() {
         return;
     }
-    let mut rows = vec![["HEALTH", "CAUSE", "EFFECT", "SURE", "FOR", "WEBHOOK"].map(str::to_owned)];
+    let mut rows = vec![["HEALTH", "CAUSE", "EFFECT", "CONFIDENCE", "FOR", "WEBHOOK"].map(str::to_owned)];
     rows.extend(trouble.iter().take(HOOKS).map(|hook| row(seen, hook)));
     let mut widths = [0; 6];
     for row in &rows {

@@ -87,7 +87,7 @@ fn held_back<'a>(standings: impl Iterator<Item = &'a HookStanding>, found: &mut 
             &rules::HELD_BACK,
             &[("reason", reason)],
             &format!(
-                "Webhooks that are to blame and not bypassed ({reason}): {}.",
+                "Failing webhooks that are not bypassed ({reason}): {}.",
                 standings.len()
             ),
             &words(&standings),

@@ -56,7 +56,7 @@ pub struct Change {
 pub enum To {
     /// A bypass at this rung, instead of whatever of ours is there.
     Bypass(Rung),
-    /// Only dry-run canaries reach the hook.
+    /// Only dry-run canaries reach the webhook.
     Probation,
     /// The original.
     Original,

@@ -115,24 +115,24 @@ impl Breaker {
         // An instant that another clock wrote down can only shorten it.
         let own = hook.skipped_since.map(|since| now.since(since));
         if own.unwrap_or_default().max(skipped_for(entry, now)) >= rule.longest_dead() {
-            return Some("The skip reached its limit: it is shielded.");
+            return Some("The skip reached its time limit: shielded instead.");
         }
         // Who has only just begun to look goes by what was known before.
         let judged = self.memory.judged?;
         let fresh = now.since(judged.at) <= self.settings.times.fresh;
         let known = fresh && !judged.self_doubt && !judged.inventory_is_old;
         let Some(facts) = hook.facts.as_ref().filter(|_| known) else {
-            return Some("hookwatch can no longer tell whether it answers: it is shielded.");
+            return Some("hookwatch can no longer tell whether it answers: shielded instead.");
         };
         let permitted = rule.mode == AutoBreak::On
             && Self::permits(hook, Rung::Skip)
             && not_permitted(id, hook, facts, rule).is_none();
         if !facts.ignores {
-            Some("Its failurePolicy is no longer Ignore: it is shielded.")
+            Some("Its failurePolicy is no longer Ignore: shielded instead.")
         } else if !self.is_dead(facts) {
-            Some("The proof that it is dead no longer holds: it is shielded.")
+            Some("The proof that it is dead no longer holds: shielded instead.")
         } else if !permitted {
-            Some("The skip is no longer permitted: it is shielded.")
+            Some("The skip is no longer permitted: shielded instead.")
         } else {
             None
         }

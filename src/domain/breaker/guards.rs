@@ -26,7 +26,7 @@ pub enum HeldBack {
     /// Only shield is permitted, and only hookwatch is known to write what it spares, or the hook is slow within the
     /// deadlines of what it spares.
     NothingToShield,
-    /// It has not been failing for long enough.
+    /// It has not failed for long enough.
     Hold,
     /// The mode is `plan`: it is only said.
     Plan,
@@ -112,9 +112,9 @@ impl HeldBack {
     /// Why, as a sentence.
     pub const fn sentence(self) -> &'static str {
         match self {
-            Self::NotAdmission => "It takes no part in admission.",
+            Self::NotAdmission => "It is not an admission webhook.",
             Self::Evidence => "It needs two independent witnesses and a confident verdict.",
-            Self::SelfDoubt => "Every probe of everything fails: the fault may be hookwatch's own.",
+            Self::SelfDoubt => "Every probe fails, so the fault may be hookwatch's own.",
             Self::Stale => "The inventory is too old to act on.",
             Self::OptedOut => "The configuration is annotated hookwatch.dev/breaker: off.",
             Self::AnnotationUnreadable => {
@@ -126,15 +126,15 @@ impl HeldBack {
             Self::Policy => "The policy does not permit what would help.",
             Self::WeakEvidence => "Evidence of this kind never goes past shield, and no shield is possible.",
             Self::ServerTooOld => {
-                "The API server knows no matchConditions; only a person can have failures ignored (hookwatch break)."
+                "The API server does not support matchConditions. Only a person can set failurePolicy: Ignore (hookwatch break)."
             }
             Self::NothingToShield => {
-                "Only hookwatch is known to write what shield spares, or the hook is slow within every deadline, and no more is permitted."
+                "A shield would not help: only hookwatch is known to write what it spares, or the webhook is slow but within every deadline. Nothing beyond a shield is permitted."
             }
-            Self::Hold => "It has not been failing for long enough.",
+            Self::Hold => "It has not failed for long enough.",
             Self::Plan => "The mode is plan.",
             Self::Fence => "The fence around hookwatch's account is not proven.",
-            Self::Ledger => "The ledger was not read, or cannot be written.",
+            Self::Ledger => "The ledger cannot be read or written.",
             Self::Frozen => "A person froze the breaker.",
             Self::Contested => "Contested: something keeps reverting the bypass, so hookwatch has stopped.",
             Self::Limit => "Its bypass reached its limit, and it has not been healthy since.",
@@ -144,7 +144,7 @@ impl HeldBack {
             Self::Budget => "The limit of simultaneous bypasses is reached.",
             Self::Rate => "The limit of recent skips is reached.",
             Self::NoRoom => {
-                "The webhook has as many matchConditions as the API server takes; only a person can have failures ignored (hookwatch break)."
+                "The webhook has as many matchConditions as the API server accepts. Only a person can set failurePolicy: Ignore (hookwatch break)."
             }
             Self::Refused => "The API server refused the change; hookwatch retries later.",
         }

@@ -110,7 +110,7 @@ pub enum Shown {
     Ours {
         /// How far the bypass goes.
         rung: Rung,
-        /// Only dry-run canaries reach the hook.
+        /// Only dry-run canaries reach the webhook.
         probation: bool,
     },
     /// Nobody can tell whose they are: several webhooks have this name.

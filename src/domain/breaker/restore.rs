@@ -36,7 +36,7 @@ impl Breaker {
         if entry.by_hand {
             let why = match Self::ceiling(hook).permits(rung) {
                 true => "The manual bypass has expired.",
-                false => "A bypass this far is no longer permitted.",
+                false => "This rung is no longer permitted.",
             };
             return self.leave(hook, entry, false, why, now);
         }
@@ -54,13 +54,7 @@ impl Breaker {
         if !permitted {
             return match justified {
                 Ok(choice) if choice.rung < rung => self.move_to(hook, entry, &choice, Counts::Nothing, now),
-                _ => self.leave(
-                    hook,
-                    entry,
-                    false,
-                    "A bypass this far is no longer permitted.",
-                    now,
-                ),
+                _ => self.leave(hook, entry, false, "This rung is no longer permitted.", now),
             };
         }
         // An instant that another clock wrote down can only shorten a bypass.
@@ -95,11 +89,11 @@ impl Breaker {
         if limit {
             return Step::default().says(
                 News::Limit,
-                "The bypass reached its limit, and stays by its rule.",
+                "The bypass reached its time limit. Its rule keeps it in place.",
             );
         }
         match (probation, self.everywhere(hook)) {
-            (true, _) => Step::default().says(News::Probation, "Only dry-run canaries reach the hook."),
+            (true, _) => Step::default().says(News::Probation, "Only dry-run canaries reach the webhook."),
             (false, true) => {
                 Step::default().says(News::Effective(rung), "Every API server shows the bypass.")
             }
@@ -114,7 +108,7 @@ impl Breaker {
         }
         match self.everywhere(hook) {
             true => {
-                let words = format!("It was bypassed with `hookwatch break`, and stays so until {until}.");
+                let words = format!("Bypassed with `hookwatch break` until {until}.");
                 Step::default().says(News::Effective(rung), words)
             }
             false => Step::default(),
@@ -170,11 +164,11 @@ impl Breaker {
         if met && narrower && guards.on(Guard::Canary) {
             let does = Does::Change {
                 to: To::Probation,
-                why: "It has been healthy long enough for a probation.".into(),
+                why: "Healthy for long enough to go on probation.".into(),
             };
-            return Some(Step::from(does).says(News::Probation, "Only dry-run canaries reach the hook."));
+            return Some(Step::from(does).says(News::Probation, "Only dry-run canaries reach the webhook."));
         }
-        Some(self.leave(hook, entry, false, "It has been healthy long enough.", now))
+        Some(self.leave(hook, entry, false, "Healthy for long enough.", now))
     }
 
     fn on_probation(&self, hook: &HookMemory, entry: &Entry, rung: Rung, now: Time) -> Option<Step> {
@@ -194,7 +188,7 @@ impl Breaker {
             .map_or(Duration::ZERO, |since| now.since(since));
         let well = self.well_for(hook, now)?.min(tried) >= self.settings.times.probation;
         let through = matches!(canary, CanaryWord::Through | CanaryWord::Unmet);
-        (well && through).then(|| self.leave(hook, entry, false, "It is well, canaries included.", now))
+        (well && through).then(|| self.leave(hook, entry, false, "Healthy, canaries included.", now))
     }
 
     /// Lets a bypassed hook back: the book first, so that other replicas do not take it for a revert.
@@ -263,7 +257,7 @@ impl Breaker {
             .well_for(hook, now)
             .is_some_and(|well| well >= self.settings.times.well_for);
         match well && view.shown.is_ours() && wanted_by_hand(view, now).is_none() {
-            true => put_back("It is well, and hookwatch cannot reach its ledger."),
+            true => put_back("Healthy, but hookwatch cannot reach its ledger."),
             false => Step::default(),
         }
     }

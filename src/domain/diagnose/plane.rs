@@ -446,9 +446,9 @@ fn of_writes(writes: Writes, verdicts: &[Verdict], elsewhere: Option<&Elsewhere>
         .collect();
     let who = match (named.as_slice(), elsewhere, writes) {
         ([], Some(found), _) => format!("; no hook is to blame: {}.", found.cause.sentence()),
-        ([], None, Writes::Blocked | Writes::Delayed) => "; what is to blame is not known yet.".to_owned(),
-        ([], None, Writes::Unknown) => "; no hook is known to be failing.".to_owned(),
-        ([], None, Writes::Flowing) if beside.is_empty() => "; no hook is to blame for anything.".to_owned(),
+        ([], None, Writes::Blocked | Writes::Delayed) => "; the cause is not known yet.".to_owned(),
+        ([], None, Writes::Unknown) => "; no webhook is known to be failing.".to_owned(),
+        ([], None, Writes::Flowing) if beside.is_empty() => "; no webhook is failing.".to_owned(),
         ([], None, Writes::Flowing) => ".".to_owned(),
         (culprits, ..) => format!("; {}.", culprits.join("; and ")),
     };
@@ -466,7 +466,7 @@ impl NotAHook {
     pub const fn sentence(self) -> &'static str {
         match self {
             Self::EtcdSlow => "etcd takes its time",
-            Self::Overloaded => "the API server is swamped with requests",
+            Self::Overloaded => "the API server is overloaded with requests",
             Self::QueuedByFlowControl => "requests wait for a seat in flow control",
             Self::ApiServerDown => "the API server does not answer",
             Self::ReplicaDown => "one of the API servers does not answer",

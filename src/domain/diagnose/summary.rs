@@ -24,15 +24,15 @@ pub fn summary(verdict: &Verdict, spared: Option<bool>) -> String {
         Cause::Hanging => "does not answer",
         Cause::Refused => "refuses connections",
         Cause::NoEndpoints => "has no ready endpoint",
-        Cause::NoService => "has no Service to be called at",
+        Cause::NoService => "has no Service",
         Cause::Erroring => "answers with errors",
         Cause::TlsInvalid => "fails the TLS handshake under its own caBundle",
-        Cause::Partial => "has bad backends among good ones",
-        Cause::RolloutGap => "loses calls whenever its endpoints change",
-        Cause::StaleConnection => "is called on connections to a backend that is gone",
+        Cause::Partial => "has some backends that fail",
+        Cause::RolloutGap => "drops calls whenever its endpoints change",
+        Cause::StaleConnection => "is called on stale connections to a backend that is gone",
         Cause::Unreachable => "cannot be reached",
         Cause::FailingOpen => "is being skipped",
-        Cause::Denying => "works, and denies most requests",
+        Cause::Denying => "works and denies most requests",
     };
     let effect = bypassed(verdict, spared).unwrap_or_else(|| affected(verdict, cause).to_owned());
     let certain = verdict.health == Health::Failing
@@ -76,7 +76,7 @@ fn bypassed(verdict: &Verdict, spared: Option<bool>) -> Option<String> {
     let rung = match verdict.bypass? {
         Bypass::Skip => return Some("; it is bypassed (skip): no write reaches it".to_owned()),
         Bypass::Probation => {
-            return Some("; it is on probation: hookwatch's own dry runs alone reach it".to_owned());
+            return Some("; it is on probation: only hookwatch's dry runs reach it".to_owned());
         }
         Bypass::Shield => "; it is bypassed (shield)",
     };
@@ -114,23 +114,23 @@ pub fn advice(verdict: &Verdict) -> Option<&'static str> {
 
 const fn advice_on_extension(kind: HookKind, cause: Cause) -> &'static str {
     match (cause, kind) {
-        (Cause::Slow, _) => "Look at its server's own CPU, memory and what it calls.",
-        (Cause::Hanging | Cause::StaleConnection, _) => "Restart its pods; it cannot be bypassed.",
+        (Cause::Slow, _) => "Check its server's CPU, memory and what it calls.",
+        (Cause::Hanging | Cause::StaleConnection, _) => "Restart its Pods. It cannot be bypassed.",
         (Cause::Refused, _) => {
             "Start its server: its Pods have addresses, but nothing listens on the port. It cannot be bypassed."
         }
-        (Cause::NoEndpoints, _) => "Bring up a ready pod behind its Service. It cannot be bypassed.",
+        (Cause::NoEndpoints, _) => "Get a Pod of its Service Ready. It cannot be bypassed.",
         (Cause::NoService, HookKind::Conversion) => {
-            "Create the Service. Never delete the CustomResourceDefinition: all its objects would go with it."
+            "Create the Service. Do not delete the CustomResourceDefinition: that deletes all its objects."
         }
         (Cause::NoService, _) => "Create the Service, or delete the APIService if it was left behind.",
         (Cause::Erroring | Cause::FailingOpen | Cause::Denying, HookKind::Conversion) => {
-            "Read its server's own log: it answers, but not with a usable ConversionReview."
+            "Read its server's log: it answers, but not with a valid ConversionReview."
         }
         (Cause::Erroring | Cause::FailingOpen | Cause::Denying, _) => {
-            "Read its server's own log: it answers, but not with its discovery document."
+            "Read its server's log: it answers, but not with its discovery document."
         }
-        (Cause::Unreachable, _) => "Look at routes, firewall and DNS between the control plane and its pods.",
+        (Cause::Unreachable, _) => "Check routes, firewall and DNS between the control plane and its Pods.",
         _ => cause.advice(),
     }
 }

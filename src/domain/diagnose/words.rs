@@ -28,19 +28,16 @@ pub fn evidence(evidence: &Evidence<'_>, own: Vec<String>, verdict: &Verdict) ->
     }
     let admission = evidence.is_admission();
     if evidence.scene.inventory_is_old && verdict.cause.is_some() && admission {
-        said.push("The inventory is old: its addresses may not be the present ones.".to_owned());
+        said.push("The inventory is old, so its addresses may be out of date.".to_owned());
     }
     if evidence.ambiguous {
-        let note =
-            "Several configurations use this webhook name; the API server's counters do not tell them apart.";
+        let note = "Several configurations use this webhook name, and the API server's counters cannot tell them apart.";
         said.push(note.to_owned());
     }
     let kind = evidence.kind.configuration_kind();
     let missing = match (evidence.hook, admission) {
         (Some(_), _) => return said,
-        (None, true) => {
-            "No webhook configuration that hookwatch can read has a hook of this name.".to_owned()
-        }
+        (None, true) => "hookwatch can read no webhook configuration with a webhook of this name.".to_owned(),
         (None, false) => format!("No {kind} of this name that hookwatch can read is served by a hook."),
     };
     said.push(missing);
@@ -118,7 +115,7 @@ fn uncalled(evidence: &Evidence<'_>) -> Option<Vec<String>> {
     let when = evidence.reconfigured;
     let when = when.map_or_else(String::new, |at| format!(" since {at}"));
     let whom = match bypass {
-        Bypass::Probation => "hookwatch's own dry runs alone reach it",
+        Bypass::Probation => "only hookwatch's dry runs reach it",
         Bypass::Shield | Bypass::Skip => "no write reaches it",
     };
     let mut said = vec![format!(

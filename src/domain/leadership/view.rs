@@ -83,7 +83,7 @@ impl ReplicaView {
 impl Undecided {
     const fn sentence(self) -> &'static str {
         match self {
-            Self::NotRead => "the Lease or the ledger has not been read yet",
+            Self::NotRead => "neither the Lease nor the ledger has been read yet",
             Self::Contending => "no replica has acquired the Lease yet",
             Self::LeaseBlocked => "the Lease is blocked, and no replica has acquired the ledger yet",
             Self::LeaseRefused => "the Lease cannot be written",

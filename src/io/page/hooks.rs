@@ -90,10 +90,10 @@ pub(super) fn table(assessment: &Assessment, past: &Shown, room: impl Fn(usize) 
         rest.iter().partition(|verdict| verdict.health == Health::Healthy);
     let above = html! {
         @if hooks.is_empty() {
-            p.quiet { "No hook is known." }
+            p.quiet { "No webhooks are known." }
         } @else if !first.is_empty() {
             div.head aria-hidden="true" {
-                span { "health" } span { "hook" } span { "cause, effect" } span.n { "share" }
+                span { "health" } span { "webhook" } span { "cause, effect" } span.n { "share" }
                 span { "probes" } span.n { "since" }
             }
         }
@@ -102,8 +102,8 @@ pub(super) fn table(assessment: &Assessment, past: &Shown, room: impl Fn(usize) 
     };
     let room = room(above.0.len());
     html! {
-        section #hooks {
-            h2 { "Hooks " span.quiet { (hooks.len()) } }
+        section #hooks tabindex="-1" {
+            h2 { "Webhooks " span.quiet { (hooks.len()) } }
             (above)
             @if !well.is_empty() { (folded("well", "healthy", &well, room)) }
         }
@@ -267,7 +267,7 @@ fn backends(verdict: &Verdict, tracks: Option<&BTreeMap<Backend, Vec<Cell>>>) ->
     });
     html! {
         h3 { "Backends " span.quiet { "slowest probe per minute, last 60 min" } }
-        @if verdict.backends.is_empty() { p.quiet { "None is known." } }
+        @if verdict.backends.is_empty() { p.quiet { "None are known." } }
         ul.backends { (rows) }
         @if more > 0 { p.quiet { "and " (more) " more in the API" } }
     }
@@ -404,7 +404,7 @@ pub(super) fn happened(past: &Shown) -> Markup {
     html! {
         section #happened {
             h2 { "What happened " span.quiet { "last hour, UTC" } }
-            @if past.marks.is_empty() { p.quiet { "Nothing." } }
+            @if past.marks.is_empty() { p.quiet { "No changes." } }
             ul.marks.long { (lines) }
         }
     }

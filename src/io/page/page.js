@@ -47,13 +47,16 @@
         if (!answer.ok) throw new Error(answer.status);
         const page = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("page");
         if (!page) throw new Error("no page");
+        const focused = document.activeElement;
         become(document.getElementById("page"), page);
+        // A row that moved has lost it.
+        if (focused !== document.activeElement && focused?.isConnected) focused.focus({ preventScroll: true });
         const state = document.querySelector("#verdict .state");
         document.title = (state ? state.firstElementChild || state : live).textContent + " · hookwatch";
         say("live", false);
         wait = 2000;
       } catch {
-        say("hookwatch does not answer; this is old", true);
+        say("hookwatch does not answer; everything below is old", true);
         wait = Math.min(wait * 1.5, 10000);
       }
     }

@@ -29,7 +29,7 @@ pub(super) fn verdict(assessment: &Assessment, silent: Option<Duration>) -> Mark
     html! {
         section #verdict.(tone(assessment)) {
             @if let Some(silent) = silent {
-                p.alarm role="alert" { "hookwatch has judged nothing for " (human(silent)) ": all of this is old." }
+                p.alarm role="alert" { "hookwatch has judged nothing for " (human(silent)) ": everything below is old." }
             }
             p.state {
                 b { "Writes " (plane.writes.as_str()) }
@@ -38,6 +38,9 @@ pub(super) fn verdict(assessment: &Assessment, silent: Option<Duration>) -> Mark
             h1 { (Foreign(sentence)) }
             @if let Some(advice) = leading(assessment).and_then(|verdict| verdict.advice) {
                 p.next { b { "Next: " } (advice) }
+            }
+            @if let Some(command) = leading(assessment).and_then(Verdict::bypass_command) {
+                p.next { b { "To bypass it: " } code { (Foreign(&command)) } }
             }
             ul.effects { (clocks) (symptoms) }
             (elsewhere(assessment))
@@ -93,7 +96,7 @@ fn numbers(assessment: &Assessment) -> Markup {
                 Some(share) => (format!("{:.0} %", share * 100.0)),
                 None => "–",
             } } }
-            div { dt { "hooks failing" } dd { (failing) span.quiet { " of " (assessment.hooks.len()) } } }
+            div { dt { "webhooks failing" } dd { (failing) span.quiet { " of " (assessment.hooks.len()) } } }
         }
     }
 }

@@ -20,7 +20,9 @@ const MAX_MARKS: usize = 24;
 /// Room for the bands behind the curves, in bytes.
 const BANDS: usize = 6_000;
 /// How far back the picture goes: the first that holds everything, so that the first minutes are not a speck.
-const SPANS: [Duration; 4] = [
+const SPANS: [Duration; 6] = [
+    Duration::from_secs(30),
+    Duration::from_secs(60),
     Duration::from_secs(120),
     Duration::from_secs(300),
     Duration::from_secs(900),
@@ -139,23 +141,30 @@ pub(super) fn figure(past: &Shown, usual: Option<f64>, now: Time) -> Markup {
         .collect();
     // What is drawn last lies on top.
     marks.sort_by_key(|(mark, _)| class(mark.kind) == "m bad");
-    let minutes = span.as_secs() / 60;
+    let last = match span.as_secs() {
+        seconds @ ..=60 => format!("last {seconds} s"),
+        seconds => format!("last {} min", seconds / 60),
+    };
     let told = format!(
-        "Time per CREATE or UPDATE in the last {minutes} minutes, at most {}; {} marks.",
+        "Time per CREATE or UPDATE, {last}: {} at most, {} marks.",
         human_seconds(f64::from(highest)),
         marks.len()
     );
     html! {
         figure #timeline {
             figcaption {
-                h2 { "Time per CREATE or UPDATE, last " (minutes) " min" }
+                h2 { "Time per CREATE or UPDATE, " (last) }
                 ul.legend {
                     li { i.k.k-create {} "CREATE" }
                     li { i.k.k-update {} "UPDATE" }
-                    li { i.k.k-share {} "of both the culprit's" }
+                    li { i.k.k-share {} "culprit's share" }
                     li { i.k.k-canary {} "slowest canary" }
                     @if usual.is_some() { li { i.k.k-usual {} "usual" } }
-                    @if marks.iter().any(|(mark, _)| class(mark.kind) == "m act") { li { i.k.k-act {} "breaker" } }
+                    @for (class, what) in MARKS {
+                        @if marks.iter().any(|(mark, _)| self::class(mark.kind) == class) {
+                            li { svg.k-mark viewBox="-6 -6 12 12" aria-hidden="true" { g class=(class) { path d=(shape(class)) {} } } (what) }
+                        }
+                    }
                 }
             }
             div.plot {
@@ -328,6 +337,24 @@ fn class(kind: MarkKind) -> &'static str {
     }
 }
 
+/// Classes of marks, and what they are in the legend.
+const MARKS: [(&str, &str); 4] = [
+    ("m bad", "failing, blocked"),
+    ("m odd", "suspect, delayed"),
+    ("m good", "recovered"),
+    ("m act", "breaker"),
+];
+
+/// The outline of a mark around 0, 0: without its colour, too, each class is told from the others.
+fn shape(class: &str) -> &'static str {
+    match class {
+        "m bad" => "M0-5L5 4H-5Z",
+        "m odd" => "M0-5L5 0L0 5L-5 0Z",
+        "m act" => "M-4.5-4.5H4.5V4.5H-4.5Z",
+        _ => "M-4 0A4 4 0 1 1 4 0A4 4 0 1 1-4 0Z",
+    }
+}
+
 /// What a mark is called.
 pub(super) fn called(kind: MarkKind) -> &'static str {
     match kind {
@@ -357,8 +384,7 @@ fn drawn(mark: &Mark, x: f64, frame: &Frame) -> Markup {
         g class=(class(mark.kind)) {
             line x1=(x) x2=(x) y1="0" y2="100%" {}
             // What was done stands below what happened.
-            @if class(mark.kind) == "m act" { circle cx=(x) cy="16" r="4.5" {} }
-            @else { circle cx=(x) cy="5" r="3.5" {} }
+            svg.at x=(x) y=(if class(mark.kind) == "m act" { "17" } else { "5" }) { path d=(shape(class(mark.kind))) {} }
             title { (called(mark.kind)) }
         }
     }
@@ -405,11 +431,12 @@ mod tests {
         let mut past = Shown::default();
         past.samples.push(sample(0, 0.005, 0.0, Writes::Flowing));
         let shown = |past: &Shown, now| figure(past, None, at(now)).into_string();
+        assert!(shown(&past, 20).contains("last 30 s"));
         assert!(shown(&past, 90).contains("last 2 min"));
         assert!(shown(&past, 200).contains("last 5 min"));
         assert!(shown(&past, 400).contains("last 15 min"));
         assert!(shown(&past, 3_000).contains("last 60 min"));
-        assert!(shown(&Shown::default(), 0).contains("last 2 min"));
+        assert!(shown(&Shown::default(), 0).contains("last 30 s"));
     }
 
     #[test]

@@ -185,7 +185,7 @@ pub static SCENARIOS: [Scenario; 28] = [
         name: "stale-connections",
         summary: "Two of the three backends of the catch-all validating hook vanish with their nodes, behind open \
                   connections; their endpoints are removed at once.",
-        symptom: "some creates and updates hang for 10 s and fail, then all is well again",
+        symptom: "some creates and updates hang for 10 s and fail, then everything works again",
         expected: &[failing(LabHook::Opa, "StaleConnection")],
         faults: &[Fault::Vanish {
             hook: LabHook::Opa,

@@ -60,7 +60,7 @@ impl Said {
                 _ => words.clone(),
             };
             if let Some(page) = page {
-                note.push_str(&format!(" To be told: {page}."));
+                note.push_str(&format!(" Responsible: {page}."));
             }
             let note = format!("Webhook {webhook:?}: {note}");
             announcements.hand_in(

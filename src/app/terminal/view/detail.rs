@@ -106,18 +106,18 @@ pub fn help() -> Vec<Line> {
     vec![
         ("keys".to_owned(), Tone::Strong),
         line("  ↑ ↓ j k      move; PgUp PgDn Home End too"),
-        line("  Enter        evidence of the hook, and back"),
+        line("  Enter        evidence of the webhook, and back"),
         line("  /            filter by name, cause, kind, health"),
         line("  s            sort: worst, share, newest, name"),
-        line("  p            pause, and go on"),
-        line("  Esc          back; at last, quit"),
+        line("  p            pause and resume"),
+        line("  Esc          back; then quit"),
         line("  q Ctrl-C     quit"),
         ("the curve".to_owned(), Tone::Strong),
         line("  height       time per write, logarithmic"),
         line("  ░            blocked, and no write came back"),
-        line("  F            a hook was named as failing"),
+        line("  F            a webhook was named as failing"),
         line("  B            a bypass began or ended"),
-        line("  +            a failing hook is well again"),
+        line("  +            a webhook recovered"),
     ]
 }
 

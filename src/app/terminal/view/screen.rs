@@ -16,6 +16,9 @@ use super::{Known, detail};
 /// An answer that is older than this is said to be old.
 const FRESH: Duration = Duration::from_secs(5);
 
+/// Below so many columns the same words need twice as many lines.
+const SHORT: usize = 60;
+
 /// Draws it all and says what there was room for.
 pub fn draw(known: &Known, state: &State, colour: bool, area: Rect, buffer: &mut Buffer) -> Room {
     if area.is_empty() {
@@ -105,7 +108,7 @@ fn staleness(known: &Known, state: &State) -> Option<(String, Tone)> {
     }
     if state.paused {
         return Some((
-            format!("PAUSED, all of this is {age} old; p goes on"),
+            format!("PAUSED, all of this is {age} old; p resumes"),
             Tone::Warning,
         ));
     }
@@ -137,8 +140,7 @@ fn about(canvas: &mut Canvas<'_>, known: &Known, seen: &Seen, tall: u16) {
         16..=27 => 3,
         _ => 5,
     };
-    // The same words need more lines there.
-    let more = if wide < NARROW { 2 } else { 1 };
+    let more = if wide < SHORT { 2 } else { 1 };
     for line in shortened(seen.sentence(), wide, most * more) {
         canvas.line(&[(&line, Tone::Plain)]);
     }

@@ -44,7 +44,7 @@ impl Columns {
             hook.excess_share
                 .map_or_else(|| "-".into(), |share| format!("{:.0} %", share * 100.0))
         });
-        let sure: TableColumn = ("SURE", 4, |_, hook| match hook.cause {
+        let confidence: TableColumn = ("CONF", 4, |_, hook| match hook.cause {
             Some(_) => format!("{:.2}", hook.confidence),
             None => "-".into(),
         });
@@ -57,8 +57,8 @@ impl Columns {
             28..=47 => vec![health],
             48..=71 => vec![health, cause],
             72..=99 => vec![health, cause, since, effect],
-            100..=131 => vec![health, cause, since, effect, share, sure],
-            _ => vec![health, cause, since, effect, share, sure, breaker],
+            100..=131 => vec![health, cause, since, effect, share, confidence],
+            _ => vec![health, cause, since, effect, share, confidence, breaker],
         };
         Self {
             shown,
@@ -94,8 +94,8 @@ pub(super) fn table(canvas: &mut Canvas<'_>, seen: &Seen, state: &State) -> Room
     if rows.is_empty() && room.rows > 0 {
         let said = match seen.hooks.is_empty() {
             true if !seen.sources.hooks_listed => "the webhook configurations could not be read",
-            true => "this cluster has no hooks",
-            false => "no hook has that in it; Esc takes the filter away",
+            true => "this cluster has no webhooks",
+            false => "no webhook matches; Esc clears the filter",
         };
         canvas.line(&[(said, Tone::Quiet)]);
     }
@@ -148,7 +148,7 @@ fn counts(seen: &Seen, state: &State, shown: usize, wide: usize) -> String {
             .into_iter()
             .map(|health| format!("{} {}", seen.count(health), health.as_str()))
             .collect();
-        format!("{} hooks: {}", seen.hooks.len(), counts.join(", "))
+        format!("{} webhooks: {}", seen.hooks.len(), counts.join(", "))
     };
     if !state.filter.is_empty() {
         said.push_str(&format!("; {shown} with \"{}\"", state.filter));
