@@ -59,6 +59,48 @@ fn what_was_scraped_at_one_instant_is_one_scrape_by_our_clock() {
     );
 }
 
+/// What Prometheus 2.42 answered after it had scraped a recording twice.
+#[test]
+fn a_real_prometheus_tells_the_same_as_the_scrape_that_it_stored() {
+    let fixture = |name: &str| {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/");
+        std::fs::read(format!("{path}{name}")).unwrap()
+    };
+    let clocks = Clocks {
+        theirs: 1_795_534_518_000,
+        ours: Time::from_unix_millis(1_795_534_518_000),
+    };
+    let (found, complaints) = scrapes(&fixture("prometheus/quiet.json"), clocks).unwrap();
+    assert_eq!((found.len(), complaints), (2, Complaints::default()));
+    let mut exposition = crate::domain::exposition::Exposition::new();
+    exposition.feed(&fixture("recordings/quiet/0000_1795219496541.prom"));
+    let (snapshot, _) = exposition.finish();
+    let expected = serde_json::to_value(&snapshot).unwrap();
+    for scrape in found {
+        let found = serde_json::to_value(&scrape.snapshot).unwrap();
+        assert!(is_close(&found, &expected), "{found:#}\n{expected:#}");
+    }
+}
+
+/// The same but for the order in which numbers were added up.
+fn is_close(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Object(a), Value::Object(b)) => {
+            a.len() == b.len()
+                && a.iter()
+                    .all(|(key, a)| b.get(key).is_some_and(|b| is_close(a, b)))
+        }
+        (Value::Array(a), Value::Array(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| is_close(a, b))
+        }
+        (Value::Number(a), Value::Number(b)) => {
+            let (a, b) = (a.as_f64().unwrap(), b.as_f64().unwrap());
+            (a - b).abs() <= 1e-9 * a.abs().max(1.0)
+        }
+        _ => a == b,
+    }
+}
+
 #[test]
 fn the_query_names_every_series_that_is_kept_and_no_bucket() {
     let asked = query("job=\"a\"", 90);
