@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::app::config::{Config, ConfigArguments};
+use crate::app::config::{Config, ConfigArguments, ConfigError};
 use crate::app::demo::DaemonArguments;
 use crate::app::replay::ReplayArguments;
 use crate::app::{self, BAD_USAGE, Output, audit, by_hand, demo, diagnose, run, terminal};
@@ -38,12 +38,13 @@ enum Command {
     /// Look at a cluster once and say which webhook, if any, is to blame
     ///
     /// Exit code: 0 healthy, 1 a webhook is failing, 2 could not tell, 3 writes are impaired and no webhook is to
-    /// blame, 64 bad usage.
+    /// blame, 64 bad usage. With several contexts the worst, in the order 1, 3, 64, 2, 0.
     Diagnose(diagnose::DiagnoseArguments),
     /// Say which webhook would take the control plane down, what fails in what order, and what to change
     ///
     /// Reads a cluster, or manifests without any network access. Changes nothing. Exit code: 0 no finding, or none worse
-    /// than info; 1 a warning; 2 a critical finding; 3 nothing could be audited; 64 bad usage.
+    /// than info; 1 a warning; 2 a critical finding; 3 nothing could be audited; 64 bad usage. With several contexts the
+    /// worst, in the order 2, 64, 3, 1, 0.
     Audit(audit::AuditArguments),
     /// Show what a running daemon sees, once
     ///
@@ -153,10 +154,10 @@ fn dispatch(command: Command, plugin: bool) -> anyhow::Result<ExitCode> {
             },
             Err(code) => Ok(code),
         },
-        Command::Diagnose(arguments) => match checked(&arguments.config) {
+        Command::Diagnose(arguments) => match told(diagnose::configs(&arguments)) {
             // An exit code of 1 would accuse a hook.
-            Ok(config) => Ok(
-                block_on(diagnose::diagnose(config, &arguments)).unwrap_or_else(|error| {
+            Ok(configs) => Ok(
+                block_on(diagnose::diagnose(configs, &arguments)).unwrap_or_else(|error| {
                     eprintln!("hookwatch: {error:#}");
                     ExitCode::from(diagnose::Conclusion::CouldNotTell.exit_code())
                 }),
@@ -209,7 +210,12 @@ fn dispatch(command: Command, plugin: bool) -> anyhow::Result<ExitCode> {
 
 /// The checked configuration, or the exit code after every mistake was printed.
 fn checked(arguments: &ConfigArguments) -> Result<Config, ExitCode> {
-    Config::load(arguments).map_err(|errors| {
+    told(Config::load(arguments))
+}
+
+/// What was checked, or the exit code after every mistake was printed.
+fn told<T>(checked: Result<T, Vec<ConfigError>>) -> Result<T, ExitCode> {
+    checked.map_err(|errors| {
         for error in errors {
             eprintln!("hookwatch: {error}");
         }

@@ -33,6 +33,7 @@ pub mod rollouts;
 pub mod row;
 pub mod schedule;
 pub mod snapshot;
+pub mod stored;
 pub mod thresholds;
 pub mod time;
 pub mod unchecked;

@@ -21,6 +21,8 @@ use hookwatch::domain::canary::CallFailure;
 use hookwatch::domain::exposition::Exposition;
 use hookwatch::domain::exposition::protobuf::{ProtobufExposition, Standing};
 use hookwatch::domain::ledger::Reading;
+use hookwatch::domain::stored::answer::{Clocks, clock, scrapes};
+use hookwatch::domain::time::Time;
 use hookwatch::io::probe::check_answer;
 use targets::TARGETS;
 
@@ -121,6 +123,14 @@ fn the_seeds_get_as_far_as_what_they_are_of() {
             "{name}"
         );
     }
+    let now = 1_795_219_862_156;
+    let clocks = Clocks {
+        theirs: now,
+        ours: Time::from_unix_millis(now.unsigned_abs()),
+    };
+    let (stored, _) = scrapes(&seed("prometheus_answer/hang.json"), clocks).unwrap();
+    assert_eq!(stored.len(), 3);
+    assert_eq!(clock(&seed("prometheus_answer/clock.json")), Ok(now));
     let mut exposition = ProtobufExposition::new();
     exposition.feed(&seed("metrics_protobuf/families.pb"));
     assert_eq!(exposition.standing(), Standing::Whole);

@@ -18,10 +18,12 @@ use serde_json::{Value, json};
 
 const HOOKWATCH: &str = env!("CARGO_BIN_EXE_hookwatch");
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
-const NAMES: [&str; 4] = [
+const NAMES: [&str; 6] = [
     "assessment.v1.json",
     "diagnose.v1.json",
+    "diagnose-contexts.v1.json",
     "audit.v1.json",
+    "audit-contexts.v1.json",
     "demo.v1.json",
 ];
 /// A guard against a wait that does not end.
@@ -201,6 +203,25 @@ fn what_a_daemon_and_diagnose_say_in_an_outage_is_as_described_and_gets_into_a_c
     let kubeconfig = held.kubeconfig.as_str();
     let report = run(&["diagnose", "--output", "json", "--kubeconfig", kubeconfig]);
     holds("diagnose.v1.json", &report);
+    // One that is there and one that is not.
+    let two = ["--context", "hookwatch-lab", "--context", "nowhere"];
+    let diagnose = ["diagnose", "--output", "json", "--kubeconfig", kubeconfig];
+    let report = run(&[&diagnose[..], &two[..]].concat());
+    holds("diagnose-contexts.v1.json", &report);
+    let told = |key: &str| [0, 1].map(|at| report["contexts"][at][key].clone());
+    assert_eq!(told("context"), ["hookwatch-lab", "nowhere"]);
+    assert_eq!(told("conclusion"), ["hook_failing", "could_not_tell"]);
+    assert!(
+        told("error")[1].as_str().unwrap().contains("nowhere"),
+        "{:?}",
+        told("error")
+    );
+    let audit = ["audit", "--output", "json", "--kubeconfig", kubeconfig];
+    let report = run(&[&audit[..], &two[..]].concat());
+    holds("audit-contexts.v1.json", &report);
+    assert_eq!(report["contexts"][0]["error"], Value::Null);
+    assert!(!report["contexts"][0]["forecasts"].as_array().unwrap().is_empty());
+    assert!(report["contexts"][1]["error"].is_string(), "{report:#}");
     let status = run(&["status", "--output", "json", "--server", &held.daemon]);
     holds("diagnose.v1.json", &status);
 

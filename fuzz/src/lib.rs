@@ -16,6 +16,8 @@ use hookwatch::domain::exposition::protobuf::ProtobufExposition;
 use hookwatch::domain::leadership::Bid;
 use hookwatch::domain::ledger::Reading;
 use hookwatch::domain::snapshot::{Complaints, Scrape, Snapshot};
+use hookwatch::domain::stored;
+use hookwatch::domain::stored::answer::{self, Clocks};
 use hookwatch::domain::time::Time;
 use hookwatch::domain::verdict::{Health, Verdict};
 use hookwatch::domain::watchdog::{Effect, Event, Watchdog};
@@ -26,9 +28,10 @@ use serde_json::{Value, json};
 pub type Target = fn(&[u8]);
 
 /// Every target by its name, which is that of its file in `fuzz_targets/` and of its folder in `corpus/`.
-pub const TARGETS: [(&str, Target); 8] = [
+pub const TARGETS: [(&str, Target); 9] = [
     ("metrics_text", metrics_text),
     ("metrics_protobuf", metrics_protobuf),
+    ("prometheus_answer", prometheus_answer),
     ("probe_answer", probe_answer),
     ("state_annotation", state_annotation),
     ("ledger", ledger),
@@ -64,6 +67,37 @@ pub fn metrics_protobuf(data: &[u8]) {
         "it matters where the body was cut"
     );
     hear(&mut Watchdog::new("hookwatch"), read, NOW);
+}
+
+/// What a Prometheus answers to each query, and what the core makes of its samples.
+pub fn prometheus_answer(data: &[u8]) {
+    let _ = (answer::clock(data), answer::refusal(data));
+    let clocks = Clocks {
+        theirs: i64::try_from(NOW.unix_millis()).expect("an instant of this century"),
+        ours: NOW,
+    };
+    let read = answer::scrapes(data, clocks);
+    assert_eq!(
+        answer::scrapes(data, clocks),
+        read,
+        "it is read in another way each time"
+    );
+    let (scrapes, complaints) = match read {
+        Ok(read) => read,
+        Err(why) => return assert!(why.to_string().len() <= MAX_MESSAGE + 200, "{why}"),
+    };
+    assert!(scrapes.is_sorted_by_key(|scrape| scrape.at));
+    let mut core = Watchdog::new("hookwatch");
+    let reading = stored::Reading {
+        source: "http://127.0.0.1:9090".to_owned(),
+        at: NOW,
+        took: Duration::from_millis(80),
+        bytes: 1,
+        scrapes,
+        complaints,
+    };
+    core.handle(Event::Stored(Box::new(reading)), NOW);
+    judge(&mut core, NOW);
 }
 
 /// The answer of a backend to a review.
@@ -241,6 +275,10 @@ fn hear(core: &mut Watchdog, (snapshot, complaints): (Snapshot, Complaints), at:
         complaints,
     };
     core.handle(Event::Scraped(Box::new(scrape)), at);
+    judge(core, at);
+}
+
+fn judge(core: &mut Watchdog, at: Time) {
     for effect in core.handle(Event::Tick, at) {
         if let Effect::Publish(assessment, _) = effect {
             assessment.hooks.iter().for_each(is_sound);

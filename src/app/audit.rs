@@ -2,6 +2,7 @@
 
 mod baseline;
 mod formats;
+mod several;
 mod text;
 
 use std::path::PathBuf;
@@ -29,9 +30,9 @@ pub struct AuditArguments {
     /// Kubeconfig to use; default: as kubectl finds it, or the Pod's own account
     #[arg(long, env = "HOOKWATCH_KUBECONFIG", value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig
+    /// Context of the kubeconfig; may be given several times, for several clusters
     #[arg(long, env = "HOOKWATCH_CONTEXT", value_name = "NAME")]
-    pub context: Option<String>,
+    pub context: Vec<String>,
     /// Forecast of one webhook alone: the configuration, and the webhook in it
     #[arg(long, value_name = "CONFIG/WEBHOOK", value_parser = target)]
     pub if_down: Option<(String, String)>,
@@ -88,29 +89,16 @@ pub async fn audit(arguments: AuditArguments) -> anyhow::Result<ExitCode> {
         Ok(baseline) => baseline.unwrap_or_default(),
         Err(why) => return Ok(usage(&why)),
     };
+    if arguments.context.len() > 1 {
+        return several::audit(&arguments, &baseline).await;
+    }
     let (estate, unreadable) = if arguments.paths.is_empty() {
-        let options = ConnectOptions {
-            kubeconfig: arguments.kubeconfig.clone(),
-            context: arguments.context.clone(),
-        };
-        let connection = match during("making a client", Connection::open(&options)).await {
-            Ok(connection) => connection,
-            Err(error) => return Ok(usage(&error.to_string())),
-        };
-        let read = during("reading the cluster", cluster::read(&connection)).await;
-        let told: Vec<String> = read
-            .unreadable
-            .iter()
-            .map(|one| format!("{}: {}", one.object, one.why))
-            .collect();
-        anyhow::ensure!(
-            !read.is_blind,
-            "no webhook configuration can be listed: {}",
-            told.join("; ")
-        );
-        let (estate, mut unreadable) = assemble(read.objects, true, Some(now()));
-        unreadable.extend(read.unreadable);
-        (estate, unreadable)
+        let context = arguments.context.first().cloned();
+        match during("reading the cluster", of_cluster(&arguments, context)).await {
+            Ok(read) => read,
+            Err(Unread::Usage(why)) => return Ok(usage(&why)),
+            Err(Unread::Blind(why)) => anyhow::bail!(why),
+        }
     } else {
         let read = manifests::read(&arguments.paths);
         anyhow::ensure!(
@@ -141,6 +129,37 @@ pub async fn audit(arguments: AuditArguments) -> anyhow::Result<ExitCode> {
         AuditOutput::Junit => formats::junit(&report),
     })?;
     Ok(ExitCode::from(exit_code(&report.findings)))
+}
+
+/// Why a cluster cannot be audited.
+enum Unread {
+    /// There is no way to it.
+    Usage(String),
+    /// It shows no webhook configuration.
+    Blind(String),
+}
+
+/// Reads the cluster of a context; without one that of the current context.
+async fn of_cluster(
+    arguments: &AuditArguments,
+    context: Option<String>,
+) -> Result<(Estate, Vec<Unreadable>), Unread> {
+    let options = ConnectOptions {
+        kubeconfig: arguments.kubeconfig.clone(),
+        context,
+    };
+    let connection = Connection::open(&options).await;
+    let connection = connection.map_err(|error| Unread::Usage(error.to_string()))?;
+    let read = cluster::read(&connection).await;
+    if read.is_blind {
+        let told = read.unreadable.iter();
+        let told: Vec<String> = told.map(|one| format!("{}: {}", one.object, one.why)).collect();
+        let why = format!("no webhook configuration can be listed: {}", told.join("; "));
+        return Err(Unread::Blind(why));
+    }
+    let (estate, mut unreadable) = assemble(read.objects, true, Some(now()));
+    unreadable.extend(read.unreadable);
+    Ok((estate, unreadable))
 }
 
 fn usage(why: &str) -> ExitCode {

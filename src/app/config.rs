@@ -6,7 +6,9 @@
 mod alertmanager;
 mod breaker;
 mod canaries;
+mod endpoint;
 mod leadership;
+mod prometheus;
 mod record;
 mod section;
 mod serve;
@@ -29,6 +31,7 @@ use crate::domain::schedule::Rates;
 pub use alertmanager::AlertmanagerConfig;
 pub use canaries::CanaryConfig;
 pub use leadership::LeadershipConfig;
+pub use prometheus::{PrometheusArguments, PrometheusConfig};
 pub use record::RecordConfig;
 pub use serve::ServeConfig;
 
@@ -44,9 +47,9 @@ pub struct ConfigArguments {
     /// Kubeconfig to use; default: as kubectl finds it, or the Pod's own account
     #[arg(long, env = "HOOKWATCH_KUBECONFIG", value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig
+    /// Context of the kubeconfig; for `diagnose` it may be given several times
     #[arg(long, env = "HOOKWATCH_CONTEXT", value_name = "NAME")]
-    pub context: Option<String>,
+    pub context: Vec<String>,
     /// Namespace of hookwatch, where it writes its own canary
     #[arg(long, env = "HOOKWATCH_NAMESPACE", value_name = "NAME")]
     pub namespace: Option<String>,
@@ -69,6 +72,9 @@ pub struct ConfigArguments {
         default_missing_value = "on"
     )]
     pub auto_break: Option<String>,
+    /// What stands in for scrapes
+    #[command(flatten)]
+    pub prometheus: PrometheusArguments,
 }
 
 /// The configuration, complete and checked.
@@ -86,6 +92,8 @@ pub struct Config {
     pub serve: ServeConfig,
     /// How the API servers are scraped.
     pub scrapes: ScrapeConfig,
+    /// The Prometheus that is read where they cannot be; `None` for none.
+    pub prometheus: Option<PrometheusConfig>,
     /// How backends are probed.
     pub probes: ProbeConfig,
     /// How canaries are written.
@@ -166,7 +174,7 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    fn new(key: impl Into<String>, what: impl Into<String>) -> Self {
+    pub(super) fn new(key: impl Into<String>, what: impl Into<String>) -> Self {
         Self {
             key: key.into(),
             what: what.into(),
@@ -245,6 +253,7 @@ impl Config {
             listen,
             record,
             auto_break,
+            prometheus,
         } = arguments;
         let mut file = Section {
             path: String::new(),
@@ -252,7 +261,13 @@ impl Config {
             notes,
         };
         let kubeconfig = kubeconfig.clone().or(file.text("kubeconfig").map(PathBuf::from));
-        let context = context.clone().or(file.text("context"));
+        if context.len() > 1 {
+            file.error(
+                "--context",
+                "is given more than once: one daemon watches one cluster",
+            );
+        }
+        let context = context.first().cloned().or(file.text("context"));
         let namespace = namespace
             .clone()
             .or(file.text("namespace"))
@@ -263,6 +278,9 @@ impl Config {
             .unwrap_or_else(|| "127.0.0.1:9880".to_owned());
         let serve = file.section("serve", ServeConfig::read);
         let scrapes = file.section("scrapes", ScrapeConfig::read);
+        let prometheus = file.section("prometheus", |section| {
+            PrometheusConfig::read(section, prometheus)
+        });
         let probes = file.section("probes", ProbeConfig::read);
         let canaries = file.section("canaries", CanaryConfig::read);
         let record = file.section("record", |section| RecordConfig::read(section, record.clone()));
@@ -289,6 +307,7 @@ impl Config {
             listen,
             serve,
             scrapes,
+            prometheus,
             probes,
             canaries,
             record,

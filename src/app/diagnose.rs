@@ -1,9 +1,10 @@
 //! `hookwatch diagnose`: one look at a cluster, and a report that a person can act on.
 
 mod coverage;
+mod report;
 mod servers;
+mod several;
 
-use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,11 +12,9 @@ use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::Output;
-use super::config::{Config, ConfigArguments};
+use super::config::{Config, ConfigArguments, ConfigError};
 use super::engine::Engine;
 use super::progress::{Line, during};
-use crate::domain::audit::standing::Findings;
-use crate::domain::audit::{Finding, Severity};
 use crate::domain::diagnose::rules::suffices;
 use crate::domain::verdict::{Assessment, Health, Verdict, Writes};
 use crate::io::client::greeting::Obstacle;
@@ -26,11 +25,10 @@ const AT_LEAST: Duration = Duration::from_secs(6);
 const SETTLED: Duration = Duration::from_secs(3);
 /// A conclusion that is less sure has to hold for this long.
 const UNSURE: Duration = Duration::from_secs(8);
+/// A Prometheus is read this often: what it stores between two scrapes is no other.
+const STORED_EVERY: Duration = Duration::from_secs(5);
 /// With everything well, further looking brings nothing new after this.
 const ALL_WELL: Duration = Duration::from_secs(12);
-
-/// Critical findings of the audit that are named, at most.
-const FINDINGS: usize = 5;
 
 /// What `diagnose` was asked for.
 #[derive(Debug, Clone, clap::Args)]
@@ -137,26 +135,77 @@ impl Conclusion {
     }
 }
 
+/// What one look at one cluster came to.
+#[derive(Debug)]
+struct Look {
+    conclusion: Conclusion,
+    obstacle: Option<String>,
+    assessment: Option<Arc<Assessment>>,
+}
+
+impl Look {
+    fn document(&self) -> serde_json::Value {
+        serde_json::json!({
+            "conclusion": self.conclusion,
+            "obstacle": self.obstacle,
+            "assessment": self.assessment,
+        })
+    }
+
+    fn report(&self) -> String {
+        report::report(
+            self.conclusion,
+            self.obstacle.as_deref(),
+            self.assessment.as_deref(),
+        )
+    }
+}
+
+/// The configuration for each context that is named, or the one for none.
+///
+/// # Errors
+/// All mistakes found.
+pub fn configs(arguments: &DiagnoseArguments) -> Result<Vec<Config>, Vec<ConfigError>> {
+    several::configs(&arguments.config)
+}
+
 /// Looks and reports.
 ///
 /// # Errors
 /// When the report cannot be printed.
-pub async fn diagnose(mut config: Config, arguments: &DiagnoseArguments) -> anyhow::Result<ExitCode> {
-    config.scrapes.interval = config.scrapes.alert_interval;
-    config.probes.rates.interval = config.probes.rates.alert_interval;
-    config.canaries.interval = config.canaries.alert_interval;
-    // One look leads nobody and says what it sees to whoever asked.
-    config.leadership.enabled = false;
-    config.alertmanager.targets.clear();
-    let engine = match during("connecting", Engine::start(&config)).await {
-        Ok(engine) => engine,
+pub async fn diagnose(configs: Vec<Config>, arguments: &DiagnoseArguments) -> anyhow::Result<ExitCode> {
+    let config = match <[Config; 1]>::try_from(configs) {
+        Ok([config]) => config,
+        Err(configs) => return several::diagnose(configs, arguments).await,
+    };
+    let look = match examine(config, arguments.at_most, &mut Line::new()).await {
+        Ok(look) => look,
         Err(error) => {
             // Exit code 1 would accuse a hook.
             eprintln!("hookwatch: {error:#}");
             return Ok(ExitCode::from(super::BAD_USAGE));
         }
     };
-    let assessment = look(&engine, arguments.at_most).await;
+    super::print(&match arguments.output {
+        Output::Json => serde_json::to_string_pretty(&look.document())? + "\n",
+        Output::Text => look.report(),
+    })?;
+    Ok(ExitCode::from(look.conclusion.exit_code()))
+}
+
+/// Looks at one cluster, with nothing told on the way but on the line.
+async fn examine(mut config: Config, at_most: Duration, line: &mut Line) -> anyhow::Result<Look> {
+    config.scrapes.interval = config.scrapes.alert_interval;
+    config.probes.rates.interval = config.probes.rates.alert_interval;
+    config.canaries.interval = config.canaries.alert_interval;
+    if let Some(prometheus) = &mut config.prometheus {
+        prometheus.interval = prometheus.interval.min(STORED_EVERY);
+    }
+    // One look leads nobody and says what it sees to whoever asked.
+    config.leadership.enabled = false;
+    config.alertmanager.targets.clear();
+    let engine = during("connecting", Engine::start(&config)).await?;
+    let assessment = look(&engine, at_most, line).await;
     let obstacle = engine.obstacle.borrow().clone();
     engine.stop().await;
     let conclusion = match assessment.as_deref().map(Conclusion::of) {
@@ -166,28 +215,19 @@ pub async fn diagnose(mut config: Config, arguments: &DiagnoseArguments) -> anyh
         Some(conclusion) => conclusion,
         None => Conclusion::CouldNotTell,
     };
-    let obstacle = obstacle.map(|obstacle| obstacle.to_string());
-    super::print(&match arguments.output {
-        Output::Json => {
-            let report = serde_json::json!({
-                "conclusion": conclusion,
-                "obstacle": obstacle,
-                "assessment": assessment,
-            });
-            serde_json::to_string_pretty(&report)? + "\n"
-        }
-        Output::Text => report(conclusion, obstacle.as_deref(), assessment.as_deref()),
-    })?;
-    Ok(ExitCode::from(conclusion.exit_code()))
+    Ok(Look {
+        conclusion,
+        obstacle: obstacle.map(|obstacle| obstacle.to_string()),
+        assessment,
+    })
 }
 
 /// Watches the assessments until they say the same for a while.
-async fn look(engine: &Engine, at_most: Duration) -> Option<Arc<Assessment>> {
+async fn look(engine: &Engine, at_most: Duration, line: &mut Line) -> Option<Arc<Assessment>> {
     let (began, mut latest) = (Instant::now(), None);
     let mut held: Option<(Conclusion, Instant)> = None;
     let mut tick = tokio::time::interval(Duration::from_millis(250));
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut line = Line::new();
     while began.elapsed() < at_most {
         tick.tick().await;
         latest = engine.assessment.borrow().clone();
@@ -232,165 +272,4 @@ fn progress(looked: Duration, at_most: Duration, assessment: &Assessment) -> Str
         scraped.count(),
         assessment.control_plane.writes.as_str()
     )
-}
-
-/// The report for people: the conclusion, then who and why, then what else was seen.
-fn report(conclusion: Conclusion, obstacle: Option<&str>, assessment: Option<&Assessment>) -> String {
-    let mut text = format!("{}\n", conclusion.sentence());
-    let mut line = |said: &str| {
-        text.push_str(said);
-        text.push('\n');
-    };
-    // Where something stands in the way, what was seen past it comes second.
-    let obstacle = obstacle.filter(|_| conclusion == Conclusion::CouldNotTell);
-    if let Some(obstacle) = obstacle {
-        line(&format!("  {obstacle}."));
-    }
-    let Some(assessment) = assessment else { return text };
-    let plane = &assessment.control_plane;
-    line(&format!("  {}", plane.summary));
-    for symptom in &plane.symptoms {
-        if !plane.summary.contains(symptom.as_str()) {
-            line(&format!("  {symptom}"));
-        }
-    }
-    for clock in &plane.clocks {
-        line(&format!("  {clock}"));
-    }
-    for verdict in &assessment.hooks {
-        if verdict.cause.is_some() || verdict.bypass.is_some() {
-            line("");
-            let id = verdict.hook();
-            let found = assessment.audit.findings.iter();
-            let found = found.filter(|finding| id.is_some() && finding.hook == id);
-            line(&about(
-                verdict,
-                found.filter(|finding| finding.severity == Severity::Critical),
-            ));
-        }
-    }
-    if let Some(found) = &plane.not_a_hook {
-        line(&format!(
-            "\n{} (confidence {:.2}): {}",
-            found.cause.as_str(),
-            found.confidence,
-            found.cause.sentence()
-        ));
-        for sentence in &found.evidence {
-            line(&format!("  - {sentence}"));
-        }
-    }
-    audited(&assessment.audit).iter().for_each(|said| line(said));
-    line("\ncanaries");
-    for canary in &plane.canaries {
-        line(&format!(
-            "  {:<14} {:<12} {}",
-            canary.canary.as_str(),
-            canary.state,
-            canary.detail
-        ));
-    }
-    coverage::lines(&assessment.hooks, &plane.canaries)
-        .iter()
-        .for_each(|said| line(said));
-    line("sources");
-    match assessment.sources.inventory_age_seconds {
-        Some(_) if assessment.sources.hooks_listed => {
-            let count = |health| {
-                assessment
-                    .hooks
-                    .iter()
-                    .filter(|verdict| verdict.health == health)
-                    .count()
-            };
-            line(&format!(
-                "  {} hooks: {} failing, {} suspect, {} healthy, {} unknown",
-                assessment.hooks.len(),
-                count(Health::Failing),
-                count(Health::Suspect),
-                count(Health::Healthy),
-                count(Health::Unknown)
-            ));
-        }
-        _ => line("  the webhook configurations could not be read"),
-    }
-    for trouble in &assessment.sources.inventory_trouble {
-        line(&format!("  {trouble}"));
-    }
-    if let Some(why) = &assessment.sources.api_servers_trouble {
-        line(&format!("  API servers: {why}"));
-    }
-    let breaker = &assessment.breaker;
-    if breaker.wanted != breaker.effective {
-        line(&format!(
-            "  autoBreak is {} and has the effect of {}: {}",
-            breaker.wanted.as_str(),
-            breaker.effective.as_str(),
-            breaker.why
-        ));
-    }
-    for server in &assessment.sources.scrapes {
-        servers::about(server).iter().for_each(|said| line(said));
-    }
-    line(&format!(
-        "  node leases: {}",
-        assessment.sources.node_leases.detail
-    ));
-    for problem in &assessment.problems {
-        line(&format!("  {}: {}", problem.object, problem.what));
-    }
-    text
-}
-
-/// What is critical by the configuration, whatever the state: what `audit` tells in full.
-fn audited(audit: &Findings) -> Vec<String> {
-    let critical = audit.findings.iter();
-    let critical = critical.filter(|finding| finding.severity == Severity::Critical);
-    let told = critical.take(FINDINGS).map(|finding| {
-        let what = finding.kind.title;
-        format!("  critical {}: {what} ({})", finding.kind.id, finding.object)
-    });
-    let told: Vec<String> = told.collect();
-    if audit.at.is_none() || told.is_empty() {
-        return Vec::new();
-    }
-    let head = format!(
-        "\nwhat to change: {} critical, {} warning, {} info; `hookwatch audit` has each with its change",
-        audit.critical, audit.warning, audit.info
-    );
-    let more = audit.critical.saturating_sub(told.len());
-    let more = (more > 0).then(|| format!("  and {more} more that are critical"));
-    std::iter::once(head).chain(told).chain(more).collect()
-}
-
-fn about<'a>(verdict: &Verdict, found: impl Iterator<Item = &'a Finding>) -> String {
-    let mut text = format!(
-        "{} {}: {} (effect {}, confidence {:.2}, rule {})",
-        verdict.health.as_str().to_uppercase(),
-        verdict.cause.map_or("BYPASSED", |cause| cause.as_str()),
-        verdict.summary,
-        verdict.effect.as_str(),
-        verdict.confidence,
-        verdict.rule
-    );
-    for sentence in &verdict.evidence {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "\n  - {sentence}");
-    }
-    for finding in found {
-        let _ = write!(
-            text,
-            "\n  {} {}: {}",
-            finding.severity.as_str(),
-            finding.kind.id,
-            finding.message
-        );
-    }
-    if let Some(advice) = verdict.advice {
-        let _ = write!(text, "\n  next: {advice}");
-    }
-    if let Some(command) = verdict.bypass_command() {
-        let _ = write!(text, "\n  to bypass it: {command}");
-    }
-    text
 }

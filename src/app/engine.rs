@@ -322,6 +322,8 @@ impl Core {
                 self.metrics.keep_only(&hooks);
                 self.tracer.keep_only(&hooks);
             }
+            Event::Stored(reading) => self.metrics.stored_read(Ok(reading)),
+            Event::StoredFailed(failure) => self.metrics.stored_read(Err(failure)),
             Event::Watches(_)
             | Event::Readiness(_)
             | Event::NodeLeases(_)

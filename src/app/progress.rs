@@ -29,6 +29,14 @@ impl Line {
         }
     }
 
+    /// A line that is never shown.
+    pub const fn off() -> Self {
+        Self {
+            terminal: false,
+            shown: false,
+        }
+    }
+
     /// Shows this instead of what was there.
     pub fn show(&mut self, text: &str) {
         if self.terminal {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::canaries::Canaries;
 use super::canary::CanaryReport;
 use super::changes::{Changes, What};
-use super::history::History;
+use super::history::{History, Windows};
 use super::hook::{Backend, BackendPath, Hook, HookId};
 use super::inventory::InventoryHealth::{Current, Limited, Stale, Starting};
 use super::inventory::{Inventory, WatchReport};
@@ -19,12 +19,14 @@ use super::kept::KeptConnections;
 use super::probing::{BackendMemory, BackendState};
 use super::rollouts::Rollouts;
 use super::schedule::{ProbePace, Stretch};
+use super::stored::{Stored, StoredWindows};
 use super::thresholds as t;
 use super::time::Time;
 use super::verdict::{ProbeView, Sources};
 
 pub use coverage::Coverage;
 pub use meets::{Meetings, Meets, Spared};
+pub(super) use servers::TargetState;
 pub use servers::{Servers, Sick};
 
 /// How the watches of hooks are called.
@@ -44,6 +46,7 @@ pub struct Observations {
     pub(super) rollouts: Rollouts,
     pub(super) history: History,
     pub(super) servers: Servers,
+    pub(super) stored: Stored,
     pub(super) canaries: Canaries,
     /// How probes keep up with their intervals.
     pub(super) pace: ProbePace,
@@ -117,6 +120,15 @@ impl Observations {
         self.servers.scraped_after(since) || self.canaries.heard_since(since)
     }
 
+    /// What a Prometheus says of now, while hookwatch's own scrapes say nothing.
+    pub fn stored_windows(&mut self, own: &Windows, now: Time) -> Option<StoredWindows> {
+        let scraped = || self.servers.any_scraped_within(t::newest_speaks(), now);
+        if own.recent.is_some() || scraped() {
+            return None;
+        }
+        self.stored.speaks(now)
+    }
+
     /// How every backend of every hook is now.
     pub fn states(&self, now: Time) -> BTreeMap<&HookId, Vec<(Backend, BackendState)>> {
         let states = |(backend, memory): (&Backend, &BackendMemory)| (backend.clone(), memory.state(now));
@@ -184,7 +196,7 @@ impl Observations {
     }
 
     /// Where the knowledge comes from and how fresh it is.
-    pub fn sources(&self, self_doubt: bool, now: Time) -> Sources {
+    pub fn sources(&self, self_doubt: bool, rests_on_stored: bool, now: Time) -> Sources {
         let configurations = self.watches.iter();
         let mut configurations = configurations.filter(|report| report.watch.ends_with(CONFIGURATIONS));
         // None may be watched at all.
@@ -201,6 +213,7 @@ impl Observations {
             inventory_age_seconds: self.inventory_age(now).map(|age| age.as_secs_f64()),
             inventory_trouble: trouble.collect(),
             scrapes: self.servers.views(&self.history, now),
+            prometheus: self.stored.view(rests_on_stored, now),
             api_servers_trouble: self.unlisted_api_servers.clone(),
             node_leases: self.servers.node_leases.view(now),
             probes: ProbeView {

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use super::hook::HookKind;
 use sums::{add_by_key, gained, gained_by_key};
 
-pub use family::{Family, LabelSource, Part};
+pub use family::{Family, LabelSource, Part, SERIES};
 pub use missing::Families;
 pub use others::{ConversionSeries, Others, ResourceKey};
 pub use scrape::{Complaints, Scrape, ScrapeFailure, ScrapeFailureReason};

@@ -275,6 +275,14 @@ thresholds! {
     usual_intervals: f64 = 60.0;
     /// What was counted over longer than this, while a process was not to be reached, does not say when it was.
     long_interval: Duration = s(120);
+    /// What a Prometheus has stored says nothing of now once its newest scrape is older than this: twice the usual interval
+    /// of a minute.
+    stored_speaks: Duration = s(120);
+    /// A verdict that rests on a Prometheus loses that part of its confidence which the scrape interval and the age of the
+    /// newest scrape, together, make up of this.
+    stored_doubt: Duration = s(300);
+    /// But keeps this part of it.
+    stored_trust_at_least: f64 = 0.5;
     /// A canary older than this says nothing about now.
     canary_stale: Duration = s(60);
     /// A probe older than this says nothing about now. Probes come every minute at least.

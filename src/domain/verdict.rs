@@ -176,6 +176,8 @@ pub struct Sources {
     pub hooks_listed: bool,
     /// Every scrape target with what is known of it.
     pub scrapes: Vec<ScrapeView>,
+    /// The Prometheus that is asked as well; `None` without one.
+    pub prometheus: Option<StoredView>,
     /// Why it is not known which API servers there are, when it is not; then the configured address stands for all.
     pub api_servers_trouble: Option<String>,
     /// The nodes' heartbeats.
@@ -217,6 +219,27 @@ pub struct ScrapeView {
     /// How ready it is, as it says itself.
     pub readiness: ReadinessView,
     /// Metrics that it does not have, with what is judged without them.
+    pub missing: Vec<String>,
+}
+
+/// A Prometheus that is asked for the API servers' metrics, as a person sees it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct StoredView {
+    /// Its address.
+    pub source: String,
+    /// Whether verdicts rest on it now: while hookwatch's own scrapes say something, they do not.
+    pub used: bool,
+    /// API servers that it scraped lately.
+    pub api_servers: usize,
+    /// Seconds since the newest scrape that it has stored; `None` when there is none.
+    pub age_seconds: Option<f64>,
+    /// Seconds between its scrapes, of the API server that it scrapes most rarely; `None` while only one is known.
+    pub resolution_seconds: Option<f64>,
+    /// The last failure to read it, when it is newer than the last good reading.
+    pub failure: Option<String>,
+    /// Since when nothing but failures came back; `None` while readings succeed.
+    pub failing_since: Option<Time>,
+    /// Metrics that it has not stored, with what is judged without them.
     pub missing: Vec<String>,
 }
 

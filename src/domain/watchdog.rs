@@ -4,6 +4,7 @@
 //! whenever one is due, a [`Event::Tick`]; what it wants done comes back as [`Effect`]s. So any incident is a
 //! list of events, and a recording replays to the same verdicts.
 
+mod alone;
 mod attention;
 mod auditing;
 mod dead;
@@ -20,11 +21,10 @@ use super::breaker::HookStanding;
 use super::canary::FurtherCanary;
 use super::clocks;
 use super::diagnose::evidence::Evidence;
-use super::diagnose::plane::{Plane, Witnessed, is_culprit, summary};
+use super::diagnose::plane::{Plane, Witnessed, summary};
 use super::diagnose::scene::{Before, Scene, Subject};
-use super::diagnose::{LOST_PATH, diagnose, most_urgent_first, unlisted};
+use super::diagnose::{diagnose, most_urgent_first, unlisted};
 use super::fence::{AutoBreak, Breaker, Proof};
-use super::history::Windows;
 use super::hook::{Backend, HookId, HookKind};
 use super::inventory::{Inventory, InventoryHealth, Problem, WatchReport};
 use super::leadership::{ReplicaReport, ReplicaView};
@@ -32,12 +32,13 @@ use super::observations::{Observations, Sick};
 use super::probe::CertificateFacts;
 use super::schedule::{ProbePace, Stretch};
 use super::snapshot::{Operation, Scrape, ScrapeFailure};
+use super::stored::Reading;
 use super::thresholds as t;
 use super::time::Time;
 use super::verdict::{Assessment, ControlPlane, Elsewhere, Verdict};
-use super::vocabulary::{Bypass, Health, NotAHook, Writes};
+use super::vocabulary::Writes;
 
-use attention::{is_news, is_trouble};
+use alone::{Alone, Lesson, elsewhere, plane, remembered, temper, temper_elsewhere};
 use auditing::Auditing;
 use facts::Court;
 pub use messages::{Attention, Change, Effect, Event};
@@ -52,6 +53,8 @@ pub struct Watchdog {
     verdicts: BTreeMap<Subject, Before>,
     plane: Option<(Writes, Time)>,
     witnessed: Witnessed,
+    /// What hookwatch's own witnesses come to by themselves; `None` while nothing but those is judged by.
+    alone: Option<Alone>,
     attention: Attention,
     auto_break: AutoBreak,
     fence: Option<Proof>,
@@ -93,6 +96,8 @@ impl Watchdog {
             Event::Watches(watches) => return self.take_watches(watches),
             Event::Scraped(scrape) => return self.take_scrape(*scrape),
             Event::ScrapeFailed(failure) => return self.take_scrape_failure(failure),
+            Event::Stored(reading) => return self.take_stored(*reading),
+            Event::StoredFailed(failure) => return self.take_stored_failure(failure),
             Event::Readiness(report) => seen.servers.take_readiness(report),
             Event::NodeLeases(reading) => seen.servers.node_leases.take(reading),
             Event::Probed(report) => {
@@ -178,6 +183,20 @@ impl Watchdog {
         tell(news, || Change::Scrape { target, failure })
     }
 
+    fn take_stored(&mut self, reading: Reading) -> Vec<Effect> {
+        let target = prometheus(&reading.source);
+        let over = self.seen.stored.take(reading);
+        let failure = None;
+        tell(over, || Change::Scrape { target, failure })
+    }
+
+    fn take_stored_failure(&mut self, failure: ScrapeFailure) -> Vec<Effect> {
+        let (target, why) = (prometheus(&failure.target), failure.why.clone());
+        let news = self.seen.stored.failed(failure);
+        let failure = Some(why);
+        tell(news, || Change::Scrape { target, failure })
+    }
+
     fn take_pace(&mut self, pace: ProbePace) -> Vec<Effect> {
         let said = pace.stretch.as_ref().map(Stretch::sentences).unwrap_or_default();
         let before = std::mem::replace(&mut self.seen.pace, pace);
@@ -227,54 +246,65 @@ impl Watchdog {
     /// Judges everything anew.
     fn assess(&mut self, now: Time) -> Vec<Effect> {
         self.seen.servers.forget_the_gone(now);
-        let windows = self.seen.history.windows(now);
-        let history = &self.seen.history;
-        let sick = self.seen.servers.sick(history, now);
-        let plane = Plane {
-            now,
-            windows: &windows,
-            baseline: &history.baseline,
-            canaries: &self.seen.canaries,
-            unanswered: self.seen.servers.unanswered(history, now),
-            sick: sick.first().map(|sick| sick.sentence(now)),
+        let own = self.seen.history.windows(now);
+        let stored = self.seen.stored_windows(&own, now);
+        let sick = self.seen.servers.sick(&self.seen.history, now);
+        let alone = stored.as_ref().map(|_| self.judge_alone(&own, &sick, now));
+        // What was judged by a Prometheus as well is forgotten with its word.
+        let left = self.alone.take_if(|_| stored.is_none());
+        let mut witnessed = left.as_ref().map_or(self.witnessed, |left| left.witnessed);
+        let before = left.as_ref().map_or(&self.verdicts, |left| &left.verdicts);
+        let windows = stored.as_ref().map_or(&own, |stored| &stored.windows);
+        let plane = plane(&self.seen, windows, stored.is_some(), &sick, now);
+        let scene = Scene::new(&self.seen, &plane, before, now);
+        let mut all = judge_all(&scene);
+        let mut elsewhere = elsewhere(&scene, &all);
+        let judged = match (&alone, &stored) {
+            (Some(alone), Some(stored)) => {
+                temper(&mut all, &alone.verdicts, stored);
+                temper_elsewhere(elsewhere.as_mut(), alone.elsewhere.as_ref(), stored);
+                Arc::clone(&alone.judged)
+            }
+            _ => {
+                self.tampering.take_verdicts(&all, now);
+                let court = Court::new(&scene, &all, elsewhere.is_some(), &self.tampering);
+                Arc::new(court.judged(self.fence.as_ref()))
+            }
         };
-        let scene = Scene::new(&self.seen, &plane, &self.verdicts, now);
-        let all = judge_all(&scene);
-        let hook_named = all.iter().any(|(_, verdict)| is_culprit(verdict));
-        let elsewhere = scene.elsewhere.clone();
-        let elsewhere = elsewhere.filter(|found| !hook_named || found.cause != NotAHook::Unexplained);
-        self.tampering.take_verdicts(&all, now);
-        let court = Court::new(&scene, &all, elsewhere.is_some(), &self.tampering);
-        let judged = Arc::new(court.judged(self.fence.as_ref()));
         let problems = self.problems(&all, now);
         let outages = self.seen.outages(&scene.states);
         let self_doubt = scene.self_doubt;
         let verdicts: Vec<Verdict> = all.into_iter().map(|(_, verdict)| verdict).collect();
-        let mut witnessed = self.witnessed;
         let writes = plane.writes(elsewhere.as_ref(), &witnessed);
         let writes = plane.settled(writes, elsewhere.as_ref(), &mut witnessed);
         let control_plane = self.control_plane(&plane, (writes, elsewhere), &verdicts, &sick);
         let attention = Attention::of(&self.seen, &verdicts, &scene.states, &control_plane, now);
         let mut effects = self.changes(&verdicts, &control_plane);
+        let remembered = remembered(before, &verdicts, windows, now);
         for (hook, since) in outages {
             self.seen.rollouts.outage(&hook, since, now);
         }
         effects.extend(self.auditing.wish(&self.seen, now));
         effects.extend(self.look_at_replica(now));
         effects.extend(self.announce(&verdicts, now));
-        self.learn(&verdicts, &control_plane, now);
+        let lesson = Lesson::of(&verdicts, writes, control_plane.not_a_hook.is_some(), now);
+        if let Some((history, newest)) = self.seen.stored.pupil(now) {
+            lesson.teach(history, newest);
+        }
+        let own_lesson = alone.as_ref().map_or(&lesson, |alone| &alone.lesson);
+        own_lesson.teach(&mut self.seen.history, now);
         self.pace.judged(&attention, now);
         if attention != self.attention {
             self.attention = attention.clone();
             effects.push(Effect::Attend(attention));
         }
         (self.plane, self.witnessed) = (Some((control_plane.writes, control_plane.since)), witnessed);
-        self.remember(&verdicts, &windows, now);
+        self.verdicts = remembered;
         let assessment = Assessment {
             at: now,
             control_plane,
             hooks: verdicts,
-            sources: self.seen.sources(self_doubt, now),
+            sources: self.seen.sources(self_doubt, stored.is_some(), now),
             breaker: self.breaker(),
             replica: self.replica_view.clone(),
             audit: self.auditing.known(),
@@ -309,48 +339,6 @@ impl Watchdog {
             symptoms,
             canaries: seen.canaries.views(&seen.coverage.further, now),
         }
-    }
-
-    fn remember(&mut self, verdicts: &[Verdict], windows: &Windows, now: Time) {
-        let newest = windows.newest.as_ref().map_or(now, |newest| newest.from);
-        let before = verdicts.iter().map(|verdict| {
-            let subject = verdict.subject();
-            let known = self.verdicts.get(&subject);
-            let named = known.is_some_and(|known| known.named);
-            // Of a hook that is bypassed no call says that it is well; of a shielded one those that it is still asked about.
-            let asked = verdict.bypass.is_none_or(|bypass| bypass == Bypass::Shield);
-            let is_well = verdict.health == Health::Healthy && asked;
-            let is_cleared = named && is_well;
-            let cleared = known.and_then(|known| known.cleared);
-            let known = known.filter(|known| known.cause == verdict.cause);
-            let before = Before {
-                health: verdict.health,
-                cause: verdict.cause,
-                since: verdict.since,
-                whole: known.is_some_and(|known| known.whole) || verdict.no_backend_answers(),
-                named: verdict.health == Health::Failing || named && !is_cleared,
-                cleared: if is_cleared { Some(newest) } else { cleared },
-                on_lost_path: verdict.incident == LOST_PATH,
-            };
-            (subject, before)
-        });
-        self.verdicts = before.collect();
-    }
-
-    /// Learns what is usual from calm times.
-    fn learn(&mut self, verdicts: &[Verdict], plane: &ControlPlane, now: Time) {
-        let calm = !matches!(plane.writes, Writes::Blocked | Writes::Delayed)
-            && plane.not_a_hook.is_none()
-            && !verdicts.iter().any(|verdict| is_news(verdict, now));
-        if !calm {
-            self.seen.history.doubt();
-            return;
-        }
-        // What is out of the usual for long is left alone; the rest goes on being learnt.
-        let troubled = verdicts.iter().filter(|verdict| is_trouble(verdict));
-        let troubled = troubled.map(|verdict| (verdict.kind, verdict.webhook.to_string()));
-        let troubled: BTreeSet<(HookKind, String)> = troubled.collect();
-        self.seen.history.learn(now, |key| troubled.contains(key));
     }
 
     /// What changed since the last tick, as far as a person would want to read about it.
@@ -399,6 +387,11 @@ impl Watchdog {
         let said = self.announcer.look(verdicts, uid, leads, now);
         said.into_iter().map(|said| Effect::Announce(Box::new(said)))
     }
+}
+
+/// What a Prometheus is called where API servers are called by their addresses.
+fn prometheus(source: &str) -> String {
+    format!("Prometheus {source}")
 }
 
 /// Judges every hook that is listed or that metrics name, the most urgent first.

@@ -1,82 +1,22 @@
 //! Pushes alerts to an Alertmanager: its API v2, `POST /api/v2/alerts`.
-//!
-//! Certificates, keys and passwords are read anew for every push, so that one that was renewed is used without a
-//! restart, and one that is missing costs no more than the pushes until it is there. None of them is ever part of an
-//! error. Redirects are not followed and proxies of the environment not used: credentials go to the configured address
-//! and nowhere else.
 
-mod secrets;
 mod wire;
 
-use std::path::PathBuf;
 use std::time::Duration;
 
-use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, LOCATION};
-use reqwest::{Client, Response, StatusCode, Url};
+use reqwest::header::{CONTENT_TYPE, HeaderValue};
+use reqwest::{Method, Response, StatusCode};
 use thiserror::Error;
 
-use self::secrets::Material;
+use super::endpoint::{Endpoint, EndpointError, Target, beginning, redirect, unreachable};
 use crate::domain::canary::bounded;
 
 pub use wire::{Envelope, body};
 
 /// Alertmanagers that are told, at most: each is a series of some metrics.
 pub const MAX_ALERTMANAGERS: usize = 16;
-/// Bytes of an answer that are read, when it is a refusal; nothing is read of any other.
-const MAX_ANSWER: usize = 2_048;
-/// Characters of it that are passed on.
+/// Characters of a refusal that are passed on; nothing is read of any other answer.
 const MAX_SAID: usize = 300;
-
-/// One Alertmanager and how to be let in. Every secret is in a file; here is only where.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Target {
-    /// Its address with the prefix of its paths, as `--web.external-url` of Alertmanager has it. Without credentials.
-    pub url: Url,
-    /// PEM file with the authorities that may have signed its certificate; `None` for those of the system.
-    pub ca_file: Option<PathBuf>,
-    /// PEM files with the certificate by which hookwatch shows who it is, and with its key.
-    pub client_certificate: Option<(PathBuf, PathBuf)>,
-    /// How it asks who comes.
-    pub auth: Auth,
-}
-
-/// How an Alertmanager, or the proxy before it, asks who comes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Auth {
-    /// Not at all.
-    None,
-    /// By a name and a password, which is in this file.
-    Basic {
-        /// The name.
-        username: String,
-        /// The file with the password.
-        password_file: PathBuf,
-    },
-    /// By a token, which is in this file.
-    Bearer {
-        /// The file with the token.
-        token_file: PathBuf,
-    },
-}
-
-impl Target {
-    /// What it is called in logs and metrics: host, port and prefix.
-    pub fn name(&self) -> String {
-        let host = self.url.host_str().unwrap_or_default();
-        let port = self
-            .url
-            .port_or_known_default()
-            .map_or(String::new(), |port| format!(":{port}"));
-        format!("{host}{port}{}", self.url.path().trim_end_matches('/'))
-    }
-
-    fn endpoint(&self) -> Url {
-        let mut endpoint = self.url.clone();
-        let prefix = self.url.path().trim_end_matches('/').to_owned();
-        endpoint.set_path(&format!("{prefix}/api/v2/alerts"));
-        endpoint
-    }
-}
 
 /// Why a push came to nothing.
 #[derive(Debug, Error)]
@@ -149,20 +89,27 @@ impl PushError {
     }
 }
 
+impl From<EndpointError> for PushError {
+    fn from(error: EndpointError) -> Self {
+        match error {
+            EndpointError::Unusable { file, why } => Self::Unusable { file, why },
+            EndpointError::Unreachable(why) => Self::Unreachable(why),
+        }
+    }
+}
+
 /// The way to one Alertmanager.
 pub struct Alertmanager {
-    target: Target,
+    endpoint: Endpoint,
     timeout: Duration,
-    client: Option<(Material, Client)>,
 }
 
 impl Alertmanager {
     /// Nothing is read and nobody dialled yet. No push takes longer than `timeout`.
     pub fn new(target: Target, timeout: Duration) -> Self {
         Self {
-            target,
+            endpoint: Endpoint::new(target),
             timeout,
-            client: None,
         }
     }
 
@@ -178,39 +125,11 @@ impl Alertmanager {
     }
 
     async fn post(&mut self, body: Vec<u8>) -> Result<(), PushError> {
-        let authorization = secrets::authorization(&self.target.auth).await?;
-        let client = self.client().await?;
-        let mut request = client
-            .post(self.target.endpoint())
-            .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
-            .body(body);
-        if let Some(authorization) = authorization {
-            request = request.header(AUTHORIZATION, authorization);
-        }
-        let answer = request.send().await.map_err(|error| unreachable(&error))?;
-        judge(answer).await
-    }
-
-    /// The client, made anew when a file that it was made of is another.
-    async fn client(&mut self) -> Result<Client, PushError> {
-        let material = Material::read(&self.target).await?;
-        if let Some((of, client)) = &self.client
-            && *of == material
-        {
-            return Ok(client.clone());
-        }
-        let client = Client::builder()
-            .tls_backend_preconfigured(material.tls()?)
-            .redirect(reqwest::redirect::Policy::none())
-            // A push that is repeated is repeated with what holds by then.
-            .retry(reqwest::retry::never())
-            .no_proxy()
-            .pool_max_idle_per_host(1)
-            .user_agent(concat!("hookwatch/", env!("CARGO_PKG_VERSION")))
-            .build()
-            .map_err(|error| unreachable(&error))?;
-        self.client = Some((material, client.clone()));
-        Ok(client)
+        let url = self.endpoint.target.below("/api/v2/alerts");
+        let request = self.endpoint.request(Method::POST, url).await?;
+        let request = request.header(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let answer = request.body(body).send().await;
+        judge(answer.map_err(|error| unreachable(&error))?).await
     }
 }
 
@@ -219,13 +138,7 @@ async fn judge(answer: Response) -> Result<(), PushError> {
     if status.is_success() {
         return Ok(());
     }
-    let redirected = answer
-        .headers()
-        .get(LOCATION)
-        .and_then(|location| location.to_str().ok())
-        .filter(|_| status.is_redirection())
-        .map(|location| format!("a redirect to {location}, which is not followed"));
-    let said = match redirected {
+    let said = match redirect(&answer) {
         Some(said) => said,
         None => beginning(answer).await,
     };
@@ -237,35 +150,6 @@ async fn judge(answer: Response) -> Result<(), PushError> {
         true => PushError::Unavailable { status, said },
         false => PushError::Refused { status, said },
     })
-}
-
-/// The beginning of an answer, however long it is.
-async fn beginning(mut answer: Response) -> String {
-    let mut read = Vec::new();
-    while read.len() < MAX_ANSWER {
-        match answer.chunk().await {
-            Ok(Some(chunk)) => read.extend_from_slice(&chunk[..chunk.len().min(MAX_ANSWER - read.len())]),
-            // What was said until it broke off is said all the same.
-            Ok(None) | Err(_) => break,
-        }
-    }
-    String::from_utf8_lossy(&read).into_owned()
-}
-
-/// An error with all its causes, each once: the last one says what it is about.
-fn unreachable(error: &reqwest::Error) -> PushError {
-    let mut said = Vec::new();
-    let mut next: Option<&dyn std::error::Error> = std::error::Error::source(error);
-    while let Some(cause) = next {
-        said.push(cause.to_string());
-        next = cause.source();
-    }
-    if said.is_empty() {
-        // Its own words begin with the address, which whoever reads this has already.
-        said.push("the request could not be made".to_owned());
-    }
-    said.dedup();
-    PushError::Unreachable(bounded(&said.join(": ")))
 }
 
 #[cfg(test)]

@@ -29,6 +29,7 @@ use crate::domain::hook::HookId;
 use crate::domain::leadership::{Place, Role};
 use crate::domain::probe::ProbeReport;
 use crate::domain::snapshot::{Scrape, ScrapeFailure};
+use crate::domain::stored::Reading;
 use crate::domain::time::Time;
 use crate::domain::verdict::{Assessment, NotAHook, Verdict, Writes};
 use contract::Declared;
@@ -202,6 +203,12 @@ impl Metrics {
         self.scrapes.with_label_values(&[failure.reason.as_str()]).inc();
     }
 
+    /// Counts a reading of the Prometheus.
+    pub fn stored_read(&self, reading: Result<&Reading, &ScrapeFailure>) {
+        self.servers
+            .read(reading.map_or_else(|failure| failure.reason.as_str(), |_| "success"));
+    }
+
     /// Counts a change of a hook's health.
     pub fn verdict_changed(&self, verdict: &Verdict) {
         self.changes.with_label_values(&[verdict.health.as_str()]).inc();
@@ -307,7 +314,7 @@ impl Metrics {
                     .set(at - age);
             }
         }
-        self.servers.fill(&assessment.sources);
+        self.servers.fill(&assessment.sources, at);
         let current = assessment
             .sources
             .inventory_age_seconds

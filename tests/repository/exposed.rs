@@ -169,6 +169,12 @@ fn exposition() -> String {
         reason: ScrapeFailureReason::TimedOut,
         why: "no answer within 10 s".to_owned(),
     });
+    metrics.stored_read(Err(&ScrapeFailure {
+        target: "http://127.0.0.1:9090".to_owned(),
+        at,
+        reason: ScrapeFailureReason::Refused,
+        why: String::new(),
+    }));
     metrics.scraped(&Scrape {
         target: "127.0.0.1:6443".to_owned(),
         at,

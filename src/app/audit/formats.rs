@@ -10,10 +10,13 @@ use crate::domain::audit::{Finding, Forecast, Severity, seconds};
 
 /// One document with findings and forecasts.
 pub(super) fn json(report: &Report) -> serde_json::Result<String> {
+    Ok(serde_json::to_string_pretty(&document(report))? + "\n")
+}
+
+pub(super) fn document(report: &Report) -> Value {
     let findings: Vec<Value> = report.findings.iter().map(finding).collect();
     let forecasts: Vec<Value> = report.forecasts.iter().map(forecast).collect();
-    let document = json!({"findings": findings, "forecasts": forecasts});
-    Ok(serde_json::to_string_pretty(&document)? + "\n")
+    json!({"findings": findings, "forecasts": forecasts})
 }
 
 /// The keys that are promised: a message says since when.

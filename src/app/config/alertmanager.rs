@@ -1,14 +1,12 @@
 //! The keys about Alertmanagers that alerts are pushed to.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::time::Duration;
 
-use reqwest::Url;
-
-use super::Section;
+use super::{Section, endpoint};
 use crate::domain::alerts::{LABELS, Pace};
-use crate::io::alertmanager::{Auth, Envelope, MAX_ALERTMANAGERS, Target};
+use crate::io::alertmanager::{Envelope, MAX_ALERTMANAGERS};
+use crate::io::endpoint::Target;
 
 /// Labels that are added to every alert, at most.
 const MAX_LABELS: usize = 32;
@@ -44,7 +42,7 @@ impl AlertmanagerConfig {
             timeout: section.duration("timeout", Duration::from_secs(10), second),
         };
         let generator_url = section.text("externalURL").and_then(|text| {
-            let parsed = address(&text);
+            let parsed = endpoint::address(&text);
             parsed
                 .map_err(|why| section.error("externalURL", why))
                 .ok()
@@ -64,79 +62,10 @@ impl AlertmanagerConfig {
 }
 
 fn target(section: &mut Section<'_>) -> Option<Target> {
-    let url = section.required_text("url").and_then(|text| {
-        let parsed = address(&text).and_then(|url| match url.path().contains("/api/v2") {
-            true => Err("is to end before /api/v2/alerts, which hookwatch adds".to_owned()),
-            false => Ok(url),
-        });
-        parsed.map_err(|why| section.error("url", why)).ok()
-    });
-    let mut file = |key: &str| section.text(key).map(PathBuf::from);
-    let (ca_file, certificate, key) = (file("caFile"), file("certFile"), file("keyFile"));
-    let (password_file, token_file) = (file("passwordFile"), file("tokenFile"));
-    let username = section.text("username");
-    let client_certificate = match (certificate, key) {
-        (Some(certificate), Some(key)) => Some((certificate, key)),
-        (None, None) => None,
-        (Some(_), None) => {
-            section.error("keyFile", "is missing: a certificate needs its key");
-            None
-        }
-        (None, Some(_)) => {
-            section.error("certFile", "is missing: a key needs its certificate");
-            None
-        }
-    };
-    let auth = match (username, password_file, token_file) {
-        (None, None, None) => Auth::None,
-        (None, None, Some(token_file)) => Auth::Bearer { token_file },
-        (Some(username), Some(password_file), None) => {
-            if username.contains(':') || username.chars().any(char::is_control) {
-                section.error("username", "cannot have a colon or a control character in it");
-            }
-            Auth::Basic {
-                username,
-                password_file,
-            }
-        }
-        (Some(_), None, None) => {
-            section.error("passwordFile", "is missing: a username needs a password");
-            Auth::None
-        }
-        (None, Some(_), None) => {
-            section.error("username", "is missing: a password needs a username");
-            Auth::None
-        }
-        (_, _, Some(_)) => {
-            section.error("tokenFile", "and a password exclude each other");
-            Auth::None
-        }
-    };
-    Some(Target {
-        url: url?,
-        ca_file,
-        client_certificate,
-        auth,
+    endpoint::required(section, |url| {
+        let says_more = url.path().contains("/api/v2");
+        says_more.then_some("is to end before /api/v2/alerts, which hookwatch adds")
     })
-}
-
-/// An address, without anything that is secret or would be cut off. What was typed is not repeated: a password may be
-/// in it.
-fn address(text: &str) -> Result<Url, String> {
-    let url = Url::parse(text)
-        .map_err(|error| format!("is no address like https://alertmanager.example.com/prefix: {error}"))?;
-    if !["http", "https"].contains(&url.scheme()) || url.host_str().is_none_or(str::is_empty) {
-        return Err("must begin with http:// or https:// and a host".to_owned());
-    }
-    if !url.username().is_empty() || url.password().is_some() {
-        return Err(
-            "must not have a user or password in it: those belong in username and passwordFile".to_owned(),
-        );
-    }
-    if url.query().is_some() || url.fragment().is_some() {
-        return Err("must not have a query or fragment".to_owned());
-    }
-    Ok(url)
 }
 
 fn labels(section: &mut Section<'_>) -> BTreeMap<String, String> {
@@ -167,6 +96,7 @@ fn labels(section: &mut Section<'_>) -> BTreeMap<String, String> {
 mod tests {
     use super::super::{Config, ConfigArguments};
     use super::*;
+    use crate::io::endpoint::Auth;
 
     fn parse(text: &str) -> Result<AlertmanagerConfig, Vec<String>> {
         match Config::parse(text, &ConfigArguments::default()) {

@@ -1,6 +1,7 @@
 //! The API servers in the report for people.
 
-use crate::domain::verdict::ScrapeView;
+use crate::domain::verdict::{ScrapeView, StoredView};
+use crate::domain::vocabulary::human_seconds;
 
 /// Failing checks told.
 const TOLD_CHECKS: usize = 5;
@@ -37,5 +38,24 @@ pub(super) fn about(server: &ScrapeView) -> Vec<String> {
         lines.push(format!("    {started} has not answered since {}", silent.since));
     }
     lines.extend(server.missing.iter().map(|missing| format!("    {missing}")));
+    lines
+}
+
+/// Lines on the Prometheus: whether verdicts rest on it, how old and coarse it is, and what it has not stored.
+pub(super) fn about_stored(stored: &StoredView) -> Vec<String> {
+    let seconds = |value: Option<f64>| value.map_or_else(|| "unknown".to_owned(), human_seconds);
+    let used = if stored.used {
+        "verdicts rest on it"
+    } else {
+        "not used: the API servers are scraped, or it has nothing new enough"
+    };
+    let read = stored.failure.as_deref().unwrap_or("read");
+    let (count, age) = (stored.api_servers, seconds(stored.age_seconds));
+    let resolution = seconds(stored.resolution_seconds);
+    let mut lines = vec![format!(
+        "  Prometheus {}: {read}; API servers {count}, newest scrape {age} old, interval {resolution}; {used}",
+        stored.source
+    )];
+    lines.extend(stored.missing.iter().map(|missing| format!("    {missing}")));
     lines
 }

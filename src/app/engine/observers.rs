@@ -3,6 +3,7 @@
 mod fence;
 mod leases;
 mod probes;
+mod stored;
 mod turns;
 
 use std::sync::Arc;
@@ -78,6 +79,13 @@ pub(super) fn spawn(
             events.clone(),
             attention.clone(),
             tracer.clone(),
+        ));
+    }
+    if let Some(prometheus) = &config.prometheus {
+        tasks.spawn(stored::read(
+            prometheus.clone(),
+            Arc::clone(clock),
+            events.clone(),
         ));
     }
     let reader = LeaseReader::new(connection, Arc::clone(clock));

@@ -26,7 +26,7 @@ pub struct TargetState {
     pub heard_of: Time,
     pub last_good: Option<Time>,
     pub failure: Option<ScrapeFailure>,
-    failing_since: Option<Time>,
+    pub failing_since: Option<Time>,
     /// The failure that was told last, and when it was seen last.
     told: Option<(ScrapeFailureReason, Time)>,
     /// What the last scrape without an answer said.
@@ -117,6 +117,12 @@ impl Servers {
     /// Whether a scrape succeeded after an instant.
     pub fn scraped_after(&self, after: Time) -> bool {
         self.targets.values().any(|target| target.last_good > Some(after))
+    }
+
+    /// Whether a scrape of any target succeeded within so long.
+    pub fn any_scraped_within(&self, span: Duration, now: Time) -> bool {
+        let mut targets = self.targets.values();
+        targets.any(|target| target.answered_within(span, now))
     }
 
     /// Whether every target was scraped within so long.

@@ -19,6 +19,36 @@ pub enum Part {
     Whole,
 }
 
+/// Every series that matters by its name: what a Prometheus is asked for.
+pub const SERIES: [&str; 26] = [
+    "apiserver_request_duration_seconds_sum",
+    "apiserver_request_duration_seconds_count",
+    "apiserver_request_sli_duration_seconds_sum",
+    "apiserver_request_sli_duration_seconds_count",
+    "apiserver_request_slo_duration_seconds_sum",
+    "apiserver_request_slo_duration_seconds_count",
+    "apiserver_request_total",
+    "apiserver_current_inflight_requests",
+    "apiserver_current_inqueue_requests",
+    "apiserver_admission_webhook_admission_duration_seconds_sum",
+    "apiserver_admission_webhook_admission_duration_seconds_count",
+    "apiserver_admission_webhook_request_total",
+    "apiserver_admission_webhook_rejection_count",
+    "apiserver_admission_webhook_fail_open_count",
+    "apiserver_admission_match_condition_exclusions_total",
+    "apiserver_crd_conversion_webhook_duration_seconds_sum",
+    "apiserver_crd_conversion_webhook_duration_seconds_count",
+    "aggregator_unavailable_apiservice",
+    "aggregator_unavailable_apiservice_total",
+    "etcd_request_duration_seconds_sum",
+    "etcd_request_duration_seconds_count",
+    "apiserver_flowcontrol_request_wait_duration_seconds_sum",
+    "apiserver_flowcontrol_request_wait_duration_seconds_count",
+    "apiserver_flowcontrol_rejected_requests_total",
+    "process_start_time_seconds",
+    "process_cpu_seconds_total",
+];
+
 /// A family that matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Family {
@@ -134,5 +164,24 @@ impl Family {
             "process_cpu_seconds_total" => Self::Cpu,
             _ => return None,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_series_that_is_asked_for_is_kept_and_of_every_family_all_are_asked_for() {
+        let known = SERIES.map(|name| Family::of_series(name).unwrap_or_else(|| panic!("{name}")));
+        let names: BTreeSet<String> = known.iter().map(|(family, _)| format!("{family:?}")).collect();
+        assert_eq!(names.len(), Family::ALL.len());
+        for (family, part) in known {
+            let of_family = known.iter().filter(|(other, _)| *other == family);
+            let expected = if part == Part::Whole { 1 } else { 2 };
+            assert_eq!(of_family.count(), expected, "{family:?}");
+        }
     }
 }

@@ -17,6 +17,7 @@ use crate::domain::probe::{ProbeOverdue, ProbeReport};
 use crate::domain::readiness::ReadyReport;
 use crate::domain::schedule::ProbePace;
 use crate::domain::snapshot::{Scrape, ScrapeFailure};
+use crate::domain::stored::Reading;
 use crate::domain::time::Time;
 use crate::domain::verdict::{Assessment, ControlPlane, Verdict};
 use crate::domain::vocabulary::{Cause, Health};
@@ -32,6 +33,10 @@ pub enum Event {
     Scraped(Box<Scrape>),
     /// A scrape that failed.
     ScrapeFailed(ScrapeFailure),
+    /// What a Prometheus has stored of all API servers' metrics.
+    Stored(Box<Reading>),
+    /// It could not be read.
+    StoredFailed(ScrapeFailure),
     /// What an API server says of its own readiness.
     Readiness(ReadyReport),
     /// The nodes' Leases.

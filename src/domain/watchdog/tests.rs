@@ -17,6 +17,7 @@ mod scale;
 mod servers;
 mod slow;
 mod steady;
+mod stored;
 
 use std::time::Duration;
 
@@ -34,7 +35,7 @@ use crate::domain::probe::{ProbeOverdue, ProbeReport};
 use crate::domain::snapshot::{
     Complaints, Cumulative, HookSeries, Operation, ScrapeFailureReason, Snapshot, WriteKey,
 };
-use crate::domain::vocabulary::{Cause, Effect as HookEffect, Health};
+use crate::domain::vocabulary::{Cause, Effect as HookEffect, Health, NotAHook};
 
 const SECOND: u64 = 1_000;
 

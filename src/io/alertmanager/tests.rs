@@ -1,4 +1,4 @@
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use base64::Engine;
@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::domain::alerts::{Alert, Batch, Ended};
 use crate::domain::time::Time;
+use crate::io::endpoint::Auth;
 use crate::io::testing::{Reply, Server, soon};
 
 /// Longer than any test takes, but where waiting is the point.

@@ -1,9 +1,9 @@
 //! Metrics of the API servers themselves and of the nodes' heartbeats.
 
-use prometheus::{Gauge, GaugeVec};
+use prometheus::{Gauge, GaugeVec, IntCounterVec};
 
 use super::Maker;
-use crate::domain::verdict::{ScrapeView, Sources};
+use crate::domain::verdict::{ScrapeView, Sources, StoredView};
 
 #[derive(Debug)]
 pub(super) struct ServerMetrics {
@@ -14,6 +14,9 @@ pub(super) struct ServerMetrics {
     oldest_lease: Gauge,
     leases: Gauge,
     late_leases: Gauge,
+    readings: IntCounterVec,
+    newest_sample: Gauge,
+    rests_on_stored: Gauge,
 }
 
 impl ServerMetrics {
@@ -48,6 +51,19 @@ impl ServerMetrics {
                 "node_leases_late",
                 "Node Leases that have not been renewed for over 40 s; NaN when they cannot be read.",
             )?,
+            readings: make.counters(
+                "prometheus_readings_total",
+                "Readings of the configured Prometheus by result: success, or why they failed.",
+                &["result"],
+            )?,
+            newest_sample: make.gauge(
+                "prometheus_newest_sample_timestamp_seconds",
+                "When the newest scrape was made that the configured Prometheus has stored; NaN without one.",
+            )?,
+            rests_on_stored: make.gauge(
+                "prometheus_in_use",
+                "1 while verdicts rest on the configured Prometheus, as no scrape of hookwatch's own succeeds; 0 otherwise.",
+            )?,
         })
     }
 
@@ -56,7 +72,8 @@ impl ServerMetrics {
         [&self.ready, &self.failing_check, &self.answering, &self.version]
     }
 
-    pub(super) fn fill(&self, sources: &Sources) {
+    pub(super) fn fill(&self, sources: &Sources, at: f64) {
+        self.fill_stored(sources.prometheus.as_ref(), at);
         for view in &sources.scrapes {
             self.fill_target(view);
         }
@@ -67,6 +84,18 @@ impl ServerMetrics {
         self.late_leases.set(number(leases.late));
         self.oldest_lease
             .set(leases.oldest_age_seconds.unwrap_or(f64::NAN));
+    }
+
+    /// Counts a reading of the Prometheus by its result.
+    pub(super) fn read(&self, result: &str) {
+        self.readings.with_label_values(&[result]).inc();
+    }
+
+    fn fill_stored(&self, view: Option<&StoredView>, at: f64) {
+        let age = view.and_then(|view| view.age_seconds);
+        self.newest_sample.set(age.map_or(f64::NAN, |age| at - age));
+        let used = view.is_some_and(|view| view.used);
+        self.rests_on_stored.set(f64::from(u8::from(used)));
     }
 
     fn fill_target(&self, view: &ScrapeView) {

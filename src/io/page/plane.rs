@@ -6,7 +6,9 @@ use maud::{Markup, html};
 
 use super::leading;
 use super::text::{Foreign, clock, within};
-use crate::domain::verdict::{Assessment, Bypass, Health, ScrapeView, Verdict, Writes, human, human_seconds};
+use crate::domain::verdict::{
+    Assessment, Bypass, Health, ScrapeView, StoredView, Verdict, Writes, human, human_seconds,
+};
 
 /// Room for each list, in bytes.
 const LIST: usize = 4_000;
@@ -143,6 +145,10 @@ pub(super) fn sources(assessment: &Assessment) -> Markup {
                 } } }
                 dt { "API servers" }
                 dd { ul { (servers) @if more > 0 { li { "and " (more) " more" } } } }
+                @if let Some(stored) = &sources.prometheus {
+                    dt { "Prometheus" }
+                    dd { (prometheus(stored)) }
+                }
                 dt { "node leases" }
                 dd { (Foreign(&sources.node_leases.detail)) }
                 dt { "breaker" }
@@ -172,6 +178,15 @@ pub(super) fn sources(assessment: &Assessment) -> Markup {
                 }
             }
         }
+    }
+}
+
+fn prometheus(stored: &StoredView) -> Markup {
+    html! {
+        b { (Foreign(&stored.source)) } " "
+        (Foreign(stored.failure.as_deref().unwrap_or("read")))
+        @if let Some(age) = stored.age_seconds { ", newest scrape " (human_seconds(age)) " old" }
+        @if stored.used { ", verdicts rest on it" } @else { ", not used" }
     }
 }
 

@@ -12,7 +12,7 @@ use rustls::{ClientConfig, RootCertStore};
 use rustls_platform_verifier::BuilderVerifierExt;
 use tokio::io::AsyncReadExt;
 
-use super::{Auth, PushError, Target};
+use super::{Auth, EndpointError, Target};
 
 /// A larger file is none of these.
 const MAX_FILE: u64 = 1 << 20;
@@ -32,9 +32,9 @@ struct File {
 }
 
 impl File {
-    async fn read(path: &Path) -> Result<Self, PushError> {
+    async fn read(path: &Path) -> Result<Self, EndpointError> {
         let name = path.display().to_string();
-        let unusable = |why: String| PushError::Unusable {
+        let unusable = |why: String| EndpointError::Unusable {
             file: name.clone(),
             why,
         };
@@ -55,14 +55,14 @@ impl File {
         Ok(Self { name, content })
     }
 
-    fn unusable(&self, why: impl Into<String>) -> PushError {
-        PushError::Unusable {
+    fn unusable(&self, why: impl Into<String>) -> EndpointError {
+        EndpointError::Unusable {
             file: self.name.clone(),
             why: why.into(),
         }
     }
 
-    fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, PushError> {
+    fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, EndpointError> {
         let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&self.content).collect();
         let found = found.map_err(|_| self.unusable("is no PEM"))?;
         match found.is_empty() {
@@ -72,7 +72,7 @@ impl File {
     }
 
     /// A secret that is one line of text.
-    fn secret(&self) -> Result<&str, PushError> {
+    fn secret(&self) -> Result<&str, EndpointError> {
         let text = std::str::from_utf8(&self.content).map_err(|_| self.unusable("is no text"))?;
         let text = text.trim_matches(['\r', '\n']);
         match text {
@@ -83,7 +83,7 @@ impl File {
 }
 
 impl Material {
-    pub(super) async fn read(target: &Target) -> Result<Self, PushError> {
+    pub(super) async fn read(target: &Target) -> Result<Self, EndpointError> {
         let authorities = match &target.ca_file {
             Some(file) => Some(File::read(file).await?),
             None => None,
@@ -100,9 +100,10 @@ impl Material {
     }
 
     /// What TLS trusts and shows.
-    pub(super) fn tls(&self) -> Result<ClientConfig, PushError> {
+    pub(super) fn tls(&self) -> Result<ClientConfig, EndpointError> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let ours = |error: rustls::Error| PushError::Unreachable(format!("TLS cannot be set up: {error}"));
+        let ours =
+            |error: rustls::Error| EndpointError::Unreachable(format!("TLS cannot be set up: {error}"));
         let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(ours)?;
@@ -134,7 +135,7 @@ impl Material {
 }
 
 /// The value of the header `Authorization`.
-pub(super) async fn authorization(auth: &Auth) -> Result<Option<HeaderValue>, PushError> {
+pub(super) async fn authorization(auth: &Auth) -> Result<Option<HeaderValue>, EndpointError> {
     let (file, value) = match auth {
         Auth::None => return Ok(None),
         Auth::Basic {

@@ -1,0 +1,98 @@
+//! Several clusters in one call: each is audited by itself, and one that cannot be costs the others nothing.
+
+use std::process::ExitCode;
+
+use futures::future::join_all;
+use serde_json::{Value, json};
+
+use super::baseline::Baseline;
+use super::{AuditArguments, AuditOutput, NOT_AUDITED, Report, Unread, exit_code, formats, of_cluster, text};
+use super::{report, usage};
+use crate::app::progress::during;
+use crate::app::{BAD_USAGE, print};
+use crate::domain::canary::bounded;
+
+/// Clusters that are audited in one call, at most.
+const MAX_CONTEXTS: usize = 32;
+/// Every exit code, the worst last.
+const WORST_LAST: [u8; 5] = [0, 1, NOT_AUDITED, BAD_USAGE, 2];
+
+type Audited = Result<Report, (u8, String)>;
+
+/// Audits the clusters of all contexts and prints one report on each.
+pub(super) async fn audit(arguments: &AuditArguments, baseline: &Baseline) -> anyhow::Result<ExitCode> {
+    if let Some(why) = refused(arguments) {
+        return Ok(usage(why));
+    }
+    let audits = arguments.context.iter().map(|context| async move {
+        let read = of_cluster(arguments, Some(context.clone())).await;
+        let audited = match read {
+            Ok((estate, unreadable)) => {
+                report(&estate, &unreadable, arguments, baseline).map_err(|why| (BAD_USAGE, why))
+            }
+            Err(Unread::Usage(why)) => Err((BAD_USAGE, why)),
+            Err(Unread::Blind(why)) => Err((NOT_AUDITED, why)),
+        };
+        (
+            context.as_str(),
+            audited.map_err(|(code, why)| (code, bounded(&why))),
+        )
+    });
+    let what = format!("reading {} clusters", arguments.context.len());
+    let audits: Vec<(&str, Audited)> = during(&what, join_all(audits)).await;
+    print(&match arguments.output {
+        AuditOutput::Json => serde_json::to_string_pretty(&document(&audits))? + "\n",
+        _ => told(&audits),
+    })?;
+    let codes = audits.iter().map(|(_, audited)| match audited {
+        Ok(report) => exit_code(&report.findings),
+        Err((code, _)) => *code,
+    });
+    let rank = |code: &u8| WORST_LAST.iter().position(|known| known == code);
+    Ok(ExitCode::from(codes.max_by_key(rank).unwrap_or(0)))
+}
+
+/// Why several contexts do not go with the rest.
+fn refused(arguments: &AuditArguments) -> Option<&'static str> {
+    let contexts = &arguments.context;
+    let twice = || {
+        contexts
+            .iter()
+            .enumerate()
+            .any(|(at, one)| contexts[..at].contains(one))
+    };
+    if !arguments.paths.is_empty() {
+        Some("manifests are audited without any context")
+    } else if arguments.write_baseline.is_some() {
+        Some("--write-baseline takes the findings of one cluster: give one --context")
+    } else if matches!(arguments.output, AuditOutput::Sarif | AuditOutput::Junit) {
+        Some("SARIF and JUnit are of one cluster: give one --context")
+    } else if contexts.len() > MAX_CONTEXTS {
+        Some("--context is given more than 32 times")
+    } else if twice() {
+        Some("--context names one context twice")
+    } else {
+        None
+    }
+}
+
+fn document(audits: &[(&str, Audited)]) -> Value {
+    let contexts = audits.iter().map(|(context, audited)| {
+        let mut document = match audited {
+            Ok(report) => formats::document(report),
+            Err(_) => json!({"findings": [], "forecasts": []}),
+        };
+        document["context"] = (*context).into();
+        document["error"] = audited.as_ref().err().map(|(_, why)| why.clone()).into();
+        document
+    });
+    json!({ "contexts": contexts.collect::<Vec<_>>() })
+}
+
+fn told(audits: &[(&str, Audited)]) -> String {
+    let one = |(context, audited): &(&str, Audited)| match audited {
+        Ok(report) => format!("context {context}\n{}", text::report(report)),
+        Err((_, why)) => format!("context {context}\nNOT AUDITED: {why}\n"),
+    };
+    audits.iter().map(one).collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,98 @@
+//! The keys about a server beside the cluster: where it is, whom it trusts and how hookwatch is let in.
+
+use std::path::PathBuf;
+
+use reqwest::Url;
+
+use super::Section;
+use crate::io::endpoint::{Auth, Target};
+
+/// Reads a server that has to be there. `is_no_prefix` says what is wrong with its address beside what is wrong with any.
+pub(super) fn required(
+    section: &mut Section<'_>,
+    is_no_prefix: impl Fn(&Url) -> Option<&'static str>,
+) -> Option<Target> {
+    let url = section.required_text("url");
+    read(section, url, is_no_prefix)
+}
+
+/// Reads a server at an address that was typed.
+pub(super) fn read(
+    section: &mut Section<'_>,
+    url: Option<String>,
+    is_no_prefix: impl Fn(&Url) -> Option<&'static str>,
+) -> Option<Target> {
+    let url = url.and_then(|text| {
+        let parsed = address(&text).and_then(|url| match is_no_prefix(&url) {
+            Some(why) => Err(why.to_owned()),
+            None => Ok(url),
+        });
+        parsed.map_err(|why| section.error("url", why)).ok()
+    });
+    let mut file = |key: &str| section.text(key).map(PathBuf::from);
+    let (ca_file, certificate, key) = (file("caFile"), file("certFile"), file("keyFile"));
+    let (password_file, token_file) = (file("passwordFile"), file("tokenFile"));
+    let username = section.text("username");
+    let client_certificate = match (certificate, key) {
+        (Some(certificate), Some(key)) => Some((certificate, key)),
+        (None, None) => None,
+        (Some(_), None) => {
+            section.error("keyFile", "is missing: a certificate needs its key");
+            None
+        }
+        (None, Some(_)) => {
+            section.error("certFile", "is missing: a key needs its certificate");
+            None
+        }
+    };
+    let auth = match (username, password_file, token_file) {
+        (None, None, None) => Auth::None,
+        (None, None, Some(token_file)) => Auth::Bearer { token_file },
+        (Some(username), Some(password_file), None) => {
+            if username.contains(':') || username.chars().any(char::is_control) {
+                section.error("username", "cannot have a colon or a control character in it");
+            }
+            Auth::Basic {
+                username,
+                password_file,
+            }
+        }
+        (Some(_), None, None) => {
+            section.error("passwordFile", "is missing: a username needs a password");
+            Auth::None
+        }
+        (None, Some(_), None) => {
+            section.error("username", "is missing: a password needs a username");
+            Auth::None
+        }
+        (_, _, Some(_)) => {
+            section.error("tokenFile", "and a password exclude each other");
+            Auth::None
+        }
+    };
+    Some(Target {
+        url: url?,
+        ca_file,
+        client_certificate,
+        auth,
+    })
+}
+
+/// An address, without anything that is secret or would be cut off. What was typed is not repeated: a password may be
+/// in it.
+pub(super) fn address(text: &str) -> Result<Url, String> {
+    let url = Url::parse(text)
+        .map_err(|error| format!("is no address like https://monitoring.example.com/prefix: {error}"))?;
+    if !["http", "https"].contains(&url.scheme()) || url.host_str().is_none_or(str::is_empty) {
+        return Err("must begin with http:// or https:// and a host".to_owned());
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(
+            "must not have a user or password in it: those belong in username and passwordFile".to_owned(),
+        );
+    }
+    if url.query().is_some() || url.fragment().is_some() {
+        return Err("must not have a query or fragment".to_owned());
+    }
+    Ok(url)
+}

@@ -1,0 +1,160 @@
+//! Several clusters in one call: each is looked at by itself and at the same time, and one that cannot be costs the others
+//! nothing.
+
+use std::process::ExitCode;
+
+use futures::future::join_all;
+
+use super::{Conclusion, DiagnoseArguments, Look, examine};
+use crate::app::config::{Config, ConfigArguments, ConfigError};
+use crate::app::progress::Line;
+use crate::app::{BAD_USAGE, Output, print};
+use crate::domain::canary::bounded;
+
+/// Clusters that are looked at in one call, at most.
+const MAX_CONTEXTS: usize = 32;
+/// Every exit code, the worst last: what a script must not miss is an outage, and then a context that is not there.
+const WORST_LAST: [u8; 5] = [0, 2, BAD_USAGE, 3, 1];
+
+/// One configuration for each context, or one for none.
+pub(super) fn configs(arguments: &ConfigArguments) -> Result<Vec<Config>, Vec<ConfigError>> {
+    let contexts = &arguments.context;
+    if contexts.len() < 2 {
+        return Ok(vec![Config::load(arguments)?]);
+    }
+    let mistake = |key: &str, what: &str| Err(vec![ConfigError::new(key, what)]);
+    if contexts.len() > MAX_CONTEXTS {
+        return mistake("--context", "is given more than 32 times");
+    }
+    for (at, context) in contexts.iter().enumerate() {
+        if contexts[..at].contains(context) {
+            return mistake("--context", &format!("names {context:?} twice"));
+        }
+    }
+    let of_one = |context: &String| {
+        Config::load(&ConfigArguments {
+            context: vec![context.clone()],
+            ..arguments.clone()
+        })
+    };
+    let configs = contexts.iter().map(of_one).collect::<Result<Vec<_>, _>>()?;
+    let Some(first) = configs.first() else {
+        return Ok(configs);
+    };
+    if first.record.is_some() {
+        return mistake(
+            "--record",
+            "takes the observations of one cluster: give one --context",
+        );
+    }
+    if first.prometheus.is_some() {
+        return mistake(
+            "--prometheus",
+            "would be taken for the metrics of every cluster: give one --context with it",
+        );
+    }
+    Ok(configs)
+}
+
+/// Looks at all of them at once.
+pub(super) async fn diagnose(
+    configs: Vec<Config>,
+    arguments: &DiagnoseArguments,
+) -> anyhow::Result<ExitCode> {
+    let mut line = Line::new();
+    line.show(&format!("looking at {} clusters", configs.len()));
+    let looks = configs.into_iter().map(|config| async {
+        let context = config.context.clone().unwrap_or_default();
+        let look = examine(config, arguments.at_most, &mut Line::off()).await;
+        (context, look.map_err(|error| bounded(&format!("{error:#}"))))
+    });
+    let looks: Vec<(String, Result<Look, String>)> = join_all(looks).await;
+    drop(line);
+    print(&match arguments.output {
+        Output::Json => serde_json::to_string_pretty(&document(&looks))? + "\n",
+        Output::Text => report(&looks),
+    })?;
+    Ok(ExitCode::from(worst(looks.iter().map(|(_, look)| code(look)))))
+}
+
+fn code(look: &Result<Look, String>) -> u8 {
+    look.as_ref()
+        .map_or(BAD_USAGE, |look| look.conclusion.exit_code())
+}
+
+/// The worst of the exit codes.
+fn worst(codes: impl Iterator<Item = u8>) -> u8 {
+    let rank = |code: &u8| WORST_LAST.iter().position(|known| known == code);
+    codes.max_by_key(rank).unwrap_or(0)
+}
+
+fn document(looks: &[(String, Result<Look, String>)]) -> serde_json::Value {
+    let contexts = looks.iter().map(|(context, look)| {
+        let mut document = match look {
+            Ok(look) => look.document(),
+            Err(_) => serde_json::json!({
+                "conclusion": Conclusion::CouldNotTell,
+                "obstacle": null,
+                "assessment": null,
+            }),
+        };
+        document["context"] = context.as_str().into();
+        document["error"] = look.as_ref().err().cloned().into();
+        document
+    });
+    serde_json::json!({ "contexts": contexts.collect::<Vec<_>>() })
+}
+
+fn report(looks: &[(String, Result<Look, String>)]) -> String {
+    let said = |look: &Result<Look, String>| match look {
+        Ok(look) => look.conclusion.sentence().to_owned(),
+        Err(why) => format!("NOT LOOKED AT: {why}"),
+    };
+    let lines = looks
+        .iter()
+        .map(|(context, look)| format!("{context}: {}\n", said(look)));
+    let mut text: String = lines.collect();
+    for (context, look) in looks {
+        if let Ok(look) = look {
+            text += &format!("\ncontext {context}\n{}", look.report());
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worst_of_several_clusters_is_an_outage_and_then_a_context_that_is_not_there() {
+        for (codes, expected) in [
+            (vec![0, 0], 0),
+            (vec![0, 2], 2),
+            (vec![2, 64, 0], 64),
+            (vec![64, 3], 3),
+            (vec![3, 1, 64], 1),
+        ] {
+            assert_eq!(worst(codes.iter().copied()), expected, "{codes:?}");
+        }
+    }
+
+    #[test]
+    fn what_would_mix_clusters_up_is_refused() {
+        let contexts = |names: &[&str]| ConfigArguments {
+            context: names.iter().map(|name| (*name).to_owned()).collect(),
+            ..ConfigArguments::default()
+        };
+        let key = |arguments: &ConfigArguments| configs(arguments).unwrap_err()[0].key.clone();
+        assert_eq!(key(&contexts(&["a", "b", "a"])), "--context");
+        let mut with = contexts(&["a", "b"]);
+        with.prometheus.prometheus = Some("http://127.0.0.1:9090".to_owned());
+        assert_eq!(key(&with), "--prometheus");
+        let mut with = contexts(&["a", "b"]);
+        with.record = Some("/tmp/x".into());
+        assert_eq!(key(&with), "--record");
+        let configs = configs(&contexts(&["a", "b"])).unwrap();
+        let named: Vec<_> = configs.iter().map(|config| config.context.as_deref()).collect();
+        assert_eq!(named, [Some("a"), Some("b")]);
+    }
+}

@@ -1,0 +1,45 @@
+//! Reads what a Prometheus has stored of the API servers' metrics.
+
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+
+use crate::app::config::PrometheusConfig;
+use crate::domain::snapshot::ScrapeFailureReason;
+use crate::domain::watchdog::Event;
+use crate::io::Clock;
+use crate::io::prometheus::Prometheus;
+
+/// How long one that refuses for its load is left alone.
+const OVERLOADED: Duration = Duration::from_secs(60);
+
+/// Reads it again and again. Its samples come as often as it scrapes, whatever is going on, so there is nothing to hurry for.
+pub(super) async fn read(config: PrometheusConfig, clock: Clock, events: mpsc::Sender<Event>) {
+    let PrometheusConfig {
+        target,
+        selector,
+        interval,
+        limits,
+    } = config;
+    let mut prometheus = Prometheus::new(target, selector, limits, clock);
+    loop {
+        let began = Instant::now();
+        let (event, pause) = match prometheus.read().await {
+            Ok(reading) => (Event::Stored(Box::new(reading)), interval),
+            Err(failure) => {
+                let overloaded = failure.reason == ScrapeFailureReason::Refused;
+                let pause = if overloaded {
+                    interval.max(OVERLOADED)
+                } else {
+                    interval
+                };
+                (Event::StoredFailed(failure), pause)
+            }
+        };
+        if events.send(event).await.is_err() {
+            return;
+        }
+        sleep_until(began + pause).await;
+    }
+}

@@ -1,0 +1,204 @@
+//! What hookwatch's own witnesses come to by themselves, while a Prometheus speaks as well.
+//!
+//! Everything is then judged twice. The breaker hears of the round without the Prometheus alone, which has a memory of its
+//! own: what a Prometheus says is never a witness, and cannot even take one away. What is published comes from the round
+//! with it; where the two differ, the verdict rests on the Prometheus, and is less sure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::attention::{is_news, is_trouble};
+use super::{Court, Evidence, Watchdog, judge_all};
+use crate::domain::breaker::Judged;
+use crate::domain::diagnose::LOST_PATH;
+use crate::domain::diagnose::plane::{Plane, Witnessed, is_culprit};
+use crate::domain::diagnose::scene::{Before, Scene, Subject};
+use crate::domain::history::{History, Windows};
+use crate::domain::hook::HookKind;
+use crate::domain::observations::{Observations, Sick};
+use crate::domain::stored::StoredWindows;
+use crate::domain::time::Time;
+use crate::domain::verdict::{Elsewhere, Verdict};
+use crate::domain::vocabulary::{Bypass, Health, NotAHook, Writes};
+
+/// The memory of the rounds without a Prometheus.
+#[derive(Debug, Default)]
+pub(super) struct Alone {
+    pub(super) verdicts: BTreeMap<Subject, Before>,
+    pub(super) witnessed: Witnessed,
+}
+
+/// What such a round comes to.
+pub(super) struct Own {
+    pub(super) judged: Arc<Judged>,
+    pub(super) verdicts: Vec<Verdict>,
+    pub(super) elsewhere: Option<Elsewhere>,
+    pub(super) lesson: Lesson,
+}
+
+/// What is learnt of what is usual.
+pub(super) enum Lesson {
+    /// Nothing, and what was about to be learnt is in doubt.
+    Doubt,
+    /// What was counted, but nothing of these hooks: what is out of the usual for long is left alone.
+    Without(BTreeSet<(HookKind, String)>),
+}
+
+impl Lesson {
+    /// Calm times alone teach.
+    pub(super) fn of(verdicts: &[Verdict], writes: Writes, not_a_hook: bool, now: Time) -> Self {
+        let calm = !matches!(writes, Writes::Blocked | Writes::Delayed)
+            && !not_a_hook
+            && !verdicts.iter().any(|verdict| is_news(verdict, now));
+        if !calm {
+            return Self::Doubt;
+        }
+        let troubled = verdicts.iter().filter(|verdict| is_trouble(verdict));
+        let troubled = troubled.map(|verdict| (verdict.kind, verdict.webhook.to_string()));
+        Self::Without(troubled.collect())
+    }
+
+    /// Has a history learn it.
+    pub(super) fn teach(&self, history: &mut History, now: Time) {
+        match self {
+            Self::Doubt => history.doubt(),
+            Self::Without(troubled) => history.learn(now, |key| troubled.contains(key)),
+        }
+    }
+}
+
+impl Watchdog {
+    /// Judges by hookwatch's own witnesses alone.
+    pub(super) fn judge_alone(&mut self, windows: &Windows, sick: &[Sick], now: Time) -> Own {
+        let known = self.alone.take().unwrap_or_else(|| Alone {
+            verdicts: self.verdicts.clone(),
+            witnessed: self.witnessed,
+        });
+        let plane = plane(&self.seen, windows, false, sick, now);
+        let scene = Scene::new(&self.seen, &plane, &known.verdicts, now);
+        let all = judge_all(&scene);
+        let elsewhere = elsewhere(&scene, &all);
+        self.tampering.take_verdicts(&all, now);
+        let court = Court::new(&scene, &all, elsewhere.is_some(), &self.tampering);
+        let judged = Arc::new(court.judged(self.fence.as_ref()));
+        let verdicts: Vec<Verdict> = all.into_iter().map(|(_, verdict)| verdict).collect();
+        let mut witnessed = known.witnessed;
+        let writes = plane.writes(elsewhere.as_ref(), &witnessed);
+        let writes = plane.settled(writes, elsewhere.as_ref(), &mut witnessed);
+        self.alone = Some(Alone {
+            verdicts: remembered(&known.verdicts, &verdicts, windows, now),
+            witnessed,
+        });
+        let lesson = Lesson::of(&verdicts, writes, elsewhere.is_some(), now);
+        Own {
+            judged,
+            verdicts,
+            elsewhere,
+            lesson,
+        }
+    }
+}
+
+/// Makes verdicts less sure that are not the same without a Prometheus, and says where their counters come from.
+pub(super) fn temper(all: &mut [(Evidence<'_>, Verdict)], own: &[Verdict], stored: &StoredWindows) {
+    let own: BTreeMap<Subject, &Verdict> = own.iter().map(|verdict| (verdict.subject(), verdict)).collect();
+    for (evidence, verdict) in all {
+        let alone = own.get(&verdict.subject());
+        let same = alone.is_some_and(|alone| alone.rule == verdict.rule && alone.cause == verdict.cause);
+        // What is found without it is no less sure for being found with it as well.
+        let agrees = alone.filter(|alone| (alone.health, alone.cause) == (verdict.health, verdict.cause));
+        let lowered = |confidence: f64, floor: fn(&Verdict) -> f64| {
+            let least = agrees.map_or(0.0, |alone| floor(alone).min(confidence));
+            (confidence * stored.trust()).max(least)
+        };
+        let confidence = lowered(verdict.confidence, |alone| alone.confidence);
+        let webhook_confidence = lowered(verdict.webhook_confidence, |alone| alone.webhook_confidence);
+        let mut said = stored.sentence();
+        if !same && confidence < verdict.confidence {
+            let before = verdict.confidence;
+            said += &format!(" Confidence is lowered from {before:.2} to {confidence:.2} for that.");
+            (verdict.confidence, verdict.webhook_confidence) = (confidence, webhook_confidence);
+        }
+        if !same || evidence.counters.calls >= 1.0 {
+            verdict.evidence.push(said);
+        }
+    }
+}
+
+/// The same for what is to blame and is no hook.
+pub(super) fn temper_elsewhere(
+    found: Option<&mut Elsewhere>,
+    own: Option<&Elsewhere>,
+    stored: &StoredWindows,
+) {
+    let Some(found) = found.filter(|found| own.is_none_or(|own| own.cause != found.cause)) else {
+        return;
+    };
+    let before = found.confidence;
+    found.confidence *= stored.trust();
+    let (said, after) = (stored.sentence(), found.confidence);
+    let lowered = format!("{said} Confidence is lowered from {before:.2} to {after:.2} for that.");
+    found.evidence.push(lowered);
+}
+
+/// The control plane by what was counted within some windows: hookwatch's own scrapes, or those that are stored.
+pub(super) fn plane<'a>(
+    seen: &'a Observations,
+    windows: &'a Windows,
+    is_stored: bool,
+    sick: &[Sick],
+    now: Time,
+) -> Plane<'a> {
+    let counted = if is_stored {
+        seen.stored.history()
+    } else {
+        &seen.history
+    };
+    Plane {
+        now,
+        windows,
+        baseline: &counted.baseline,
+        canaries: &seen.canaries,
+        unanswered: seen.servers.unanswered(&seen.history, now),
+        sick: sick.first().map(|sick| sick.sentence(now)),
+    }
+}
+
+/// What is to blame and is no hook. That the reason is not known counts only while no hook is named.
+pub(super) fn elsewhere(scene: &Scene<'_>, all: &[(Evidence<'_>, Verdict)]) -> Option<Elsewhere> {
+    let hook_named = all.iter().any(|(_, verdict)| is_culprit(verdict));
+    let found = scene.elsewhere.clone();
+    found.filter(|found| !hook_named || found.cause != NotAHook::Unexplained)
+}
+
+/// What the next round is to know of this one, which knew of the round `before`.
+pub(super) fn remembered(
+    before: &BTreeMap<Subject, Before>,
+    verdicts: &[Verdict],
+    windows: &Windows,
+    now: Time,
+) -> BTreeMap<Subject, Before> {
+    let newest = windows.newest.as_ref().map_or(now, |newest| newest.from);
+    let remembered = verdicts.iter().map(|verdict| {
+        let subject = verdict.subject();
+        let known = before.get(&subject);
+        let named = known.is_some_and(|known| known.named);
+        // Of a hook that is bypassed no call says that it is well; of a shielded one those that it is still asked about.
+        let asked = verdict.bypass.is_none_or(|bypass| bypass == Bypass::Shield);
+        let is_well = verdict.health == Health::Healthy && asked;
+        let is_cleared = named && is_well;
+        let cleared = known.and_then(|known| known.cleared);
+        let known = known.filter(|known| known.cause == verdict.cause);
+        let before = Before {
+            health: verdict.health,
+            cause: verdict.cause,
+            since: verdict.since,
+            whole: known.is_some_and(|known| known.whole) || verdict.no_backend_answers(),
+            named: verdict.health == Health::Failing || named && !is_cleared,
+            cleared: if is_cleared { Some(newest) } else { cleared },
+            on_lost_path: verdict.incident == LOST_PATH,
+        };
+        (subject, before)
+    });
+    remembered.collect()
+}

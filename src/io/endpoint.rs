@@ -1,0 +1,173 @@
+//! A server beside the cluster, such as an Alertmanager or a Prometheus: how it is reached and how hookwatch is let in.
+//!
+//! Certificates, keys and passwords are read anew for every request, so that one that was renewed is used without a
+//! restart, and one that is missing costs no more than the requests until it is there. None of them is ever part of an
+//! error. Redirects are not followed and proxies of the environment not used: credentials go to the configured address
+//! and nowhere else.
+
+mod secrets;
+
+use std::path::PathBuf;
+
+use reqwest::header::{AUTHORIZATION, LOCATION};
+use reqwest::{Client, Method, RequestBuilder, Response, Url};
+use thiserror::Error;
+
+use self::secrets::Material;
+use crate::domain::canary::bounded;
+
+/// Bytes of an answer that are read for what it says, when it is a refusal.
+const MAX_ANSWER: usize = 2_048;
+
+/// One server and how to be let in. Every secret is in a file; here is only where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// Its address with the prefix of its paths, as `--web.external-url` has it. Without credentials.
+    pub url: Url,
+    /// PEM file with the authorities that may have signed its certificate; `None` for those of the system.
+    pub ca_file: Option<PathBuf>,
+    /// PEM files with the certificate by which hookwatch shows who it is, and with its key.
+    pub client_certificate: Option<(PathBuf, PathBuf)>,
+    /// How it asks who comes.
+    pub auth: Auth,
+}
+
+/// How a server, or the proxy before it, asks who comes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Auth {
+    /// Not at all.
+    None,
+    /// By a name and a password, which is in this file.
+    Basic {
+        /// The name.
+        username: String,
+        /// The file with the password.
+        password_file: PathBuf,
+    },
+    /// By a token, which is in this file.
+    Bearer {
+        /// The file with the token.
+        token_file: PathBuf,
+    },
+}
+
+impl Target {
+    /// What it is called in logs and metrics: host, port and prefix.
+    pub fn name(&self) -> String {
+        let host = self.url.host_str().unwrap_or_default();
+        let port = self
+            .url
+            .port_or_known_default()
+            .map_or(String::new(), |port| format!(":{port}"));
+        format!("{host}{port}{}", self.url.path().trim_end_matches('/'))
+    }
+
+    /// The address of a path below the prefix.
+    pub(super) fn below(&self, path: &str) -> Url {
+        let mut url = self.url.clone();
+        let prefix = self.url.path().trim_end_matches('/').to_owned();
+        url.set_path(&format!("{prefix}{path}"));
+        url
+    }
+}
+
+/// Why a request could not be made, or got no answer.
+#[derive(Debug, Error)]
+pub enum EndpointError {
+    /// A certificate, a key, a password or a token cannot be used.
+    #[error("{file}: {why}")]
+    Unusable {
+        /// The file.
+        file: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// There is no way to it, or what came back is not HTTP.
+    #[error("{0}")]
+    Unreachable(String),
+}
+
+/// The way to one server.
+pub(super) struct Endpoint {
+    pub(super) target: Target,
+    client: Option<(Material, Client)>,
+}
+
+impl Endpoint {
+    /// Nothing is read and nothing dialled yet.
+    pub(super) fn new(target: Target) -> Self {
+        Self { target, client: None }
+    }
+
+    /// A request with what lets it in.
+    pub(super) async fn request(
+        &mut self,
+        method: Method,
+        url: Url,
+    ) -> Result<RequestBuilder, EndpointError> {
+        let authorization = secrets::authorization(&self.target.auth).await?;
+        let request = self.client().await?.request(method, url);
+        Ok(match authorization {
+            Some(authorization) => request.header(AUTHORIZATION, authorization),
+            None => request,
+        })
+    }
+
+    /// The client, made anew when a file that it was made of is another.
+    async fn client(&mut self) -> Result<Client, EndpointError> {
+        let material = Material::read(&self.target).await?;
+        if let Some((of, client)) = &self.client
+            && *of == material
+        {
+            return Ok(client.clone());
+        }
+        let client = Client::builder()
+            .tls_backend_preconfigured(material.tls()?)
+            .redirect(reqwest::redirect::Policy::none())
+            // What is repeated is repeated with what holds by then.
+            .retry(reqwest::retry::never())
+            .no_proxy()
+            .pool_max_idle_per_host(1)
+            .user_agent(concat!("hookwatch/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .map_err(|error| unreachable(&error))?;
+        self.client = Some((material, client.clone()));
+        Ok(client)
+    }
+}
+
+/// That an answer is a redirect, and where to.
+pub(super) fn redirect(answer: &Response) -> Option<String> {
+    let location = answer.headers().get(LOCATION)?.to_str().ok()?;
+    let is_redirect = answer.status().is_redirection();
+    is_redirect.then(|| format!("a redirect to {location}, which is not followed"))
+}
+
+/// The beginning of an answer, however long it is.
+pub(super) async fn beginning(mut answer: Response) -> String {
+    let mut read = Vec::new();
+    while read.len() < MAX_ANSWER {
+        match answer.chunk().await {
+            Ok(Some(chunk)) => read.extend_from_slice(&chunk[..chunk.len().min(MAX_ANSWER - read.len())]),
+            // What was said until it broke off is said all the same.
+            Ok(None) | Err(_) => break,
+        }
+    }
+    String::from_utf8_lossy(&read).into_owned()
+}
+
+/// An error with all its causes, each once: the last one says what it is about.
+pub(super) fn unreachable(error: &reqwest::Error) -> EndpointError {
+    let mut said = Vec::new();
+    let mut next: Option<&dyn std::error::Error> = std::error::Error::source(error);
+    while let Some(cause) = next {
+        said.push(cause.to_string());
+        next = cause.source();
+    }
+    if said.is_empty() {
+        // Its own words begin with the address, which whoever reads this has already.
+        said.push("the request could not be made".to_owned());
+    }
+    said.dedup();
+    EndpointError::Unreachable(bounded(&said.join(": ")))
+}
