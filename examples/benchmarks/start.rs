@@ -105,7 +105,7 @@ async fn start(ready: &mut Samples, judged: &mut Samples) -> anyhow::Result<Star
         }
         let hooks = seen.as_ref().and_then(|seen| seen["hooks"].as_array());
         let healthy = hooks.is_some_and(|hooks| {
-            hooks.len() == size.webhooks && hooks.iter().all(|hook| hook["health"] == "healthy")
+            hooks.len() == size.webhooks && hooks.iter().all(|hook| hook["health"] == "Healthy")
         });
         if healthy {
             break;

@@ -118,7 +118,7 @@ fn instructions(name: &str, times: usize) -> anyhow::Result<u64> {
     anyhow::ensure!(output.status.success(), "{name} under valgrind: {said}");
     let refs = said
         .lines()
-        .find_map(|line| line.split_once("I refs:"))
+        .find_map(|line| line.split_once("refs:"))
         .map(|(_, count)| count);
     let digits: String = refs
         .unwrap_or_default()

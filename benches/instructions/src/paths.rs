@@ -7,10 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
-use hookwatch::domain::bypass::spare::Spare;
 use hookwatch::domain::exposition::Exposition;
 use hookwatch::domain::exposition::protobuf::ProtobufExposition;
-use hookwatch::domain::hook::Added;
 use hookwatch::domain::matching::conditions::{Asked, Compiler};
 use hookwatch::domain::matching::{RequestShape, Requester};
 use hookwatch::io::page::past::Past;
@@ -76,7 +74,7 @@ pub const ALL: [HotPath; 8] = [
     },
     HotPath {
         name: "cel",
-        what: "the condition of a shield evaluated for one request",
+        what: "four match conditions evaluated for one request",
         times: [10, 110],
         run: cel,
     },
@@ -95,10 +93,7 @@ fn text(times: usize) -> anyhow::Result<()> {
     for _ in 0..times {
         let mut reader = Exposition::new();
         body.chunks(CHUNK).for_each(|chunk| reader.feed(chunk));
-        anyhow::ensure!(
-            !black_box(reader.finish()).0.writes.is_empty(),
-            "nothing was read"
-        );
+        anyhow::ensure!(black_box(reader.finish()).0.is_api_server, "nothing was read");
     }
     Ok(())
 }
@@ -108,10 +103,7 @@ fn protobuf(times: usize) -> anyhow::Result<()> {
     for _ in 0..times {
         let mut reader = ProtobufExposition::new();
         body.chunks(CHUNK).for_each(|chunk| reader.feed(chunk));
-        anyhow::ensure!(
-            !black_box(reader.finish()).0.writes.is_empty(),
-            "nothing was read"
-        );
+        anyhow::ensure!(black_box(reader.finish()).0.is_api_server, "nothing was read");
     }
     Ok(())
 }
@@ -145,12 +137,14 @@ fn json(times: usize) -> anyhow::Result<()> {
 }
 
 fn cel(times: usize) -> anyhow::Result<()> {
-    let spare = Spare {
-        own: "hookwatch",
-        added: &Added::default(),
-    };
-    let expression = spare.expression();
-    let conditions = Compiler::default().conditions(std::iter::once(expression.as_str()));
+    // As policy engines have them.
+    let expressions = [
+        r#"!("system:nodes" in request.userInfo.groups)"#,
+        r#"!request.userInfo.username.startsWith("system:serviceaccount:kube-system:")"#,
+        r#"!(has(request.namespace) && request.namespace in ["kube-system", "policies"])"#,
+        r#"request.resource.group != "coordination.k8s.io" || request.resource.resource != "leases""#,
+    ];
+    let conditions = Compiler::default().conditions(expressions.into_iter());
     let asked = Asked {
         shape: RequestShape {
             operation: "CREATE",
@@ -169,7 +163,7 @@ fn cel(times: usize) -> anyhow::Result<()> {
     };
     for _ in 0..times {
         let said = black_box(conditions.let_through(&asked));
-        anyhow::ensure!(said == Some(true), "the shield says {said:?}");
+        anyhow::ensure!(said == Some(true), "the conditions say {said:?}");
     }
     Ok(())
 }
