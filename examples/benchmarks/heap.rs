@@ -80,7 +80,7 @@ pub fn measure(section: &mut Section, real: &str) -> anyhow::Result<()> {
         }
     }
     section.say(
-        "The same scrape with only those series repeated that hookwatch skips, read by a process of its own under Valgrind's DHAT. \
+        "The same scrape with only those families repeated of which hookwatch keeps nothing, read by a process of its own under Valgrind's DHAT. \
          Allocations and peak are of the whole process, its start included; the order of a hash map may move them by a \
          few.",
     );

@@ -124,12 +124,15 @@ fn main() -> anyhow::Result<()> {
         if arguments.only.is_empty() || arguments.only.iter().any(|only| only == name) {
             eprintln!("measuring: {name}");
             sections.push(measure(arguments.quick).with_context(|| format!("measuring: {name}"))?);
+            // What is measured so far is there, should the next fail.
+            if let Some(path) = &arguments.into {
+                let text = document::document(&head(arguments.quick), &sections);
+                std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))?;
+            }
         }
     }
-    let text = document::document(&head(arguments.quick), &sections);
-    match &arguments.into {
-        Some(path) => std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))?,
-        None => print!("{text}"),
+    if arguments.into.is_none() {
+        print!("{}", document::document(&head(arguments.quick), &sections));
     }
     Ok(())
 }

@@ -44,7 +44,7 @@ struct Arena {
 /// When a process does not start, or a probe fails.
 pub fn measure(quick: bool) -> anyhow::Result<Section> {
     let runtime = Runtime::new()?;
-    let (rounds, seconds) = if quick { (3, 1.0) } else { (7, 5.0) };
+    let (rounds, seconds) = if quick { (3, 1.0) } else { (5, 3.0) };
     let mut section = Section::new("A probe");
     section.say(
         "All probe the same TLS 1.3 server (P-256) at the same rate, in turn for some seconds each, round after round. CPU is that of the \

@@ -114,7 +114,7 @@ pub fn measure(quick: bool) -> anyhow::Result<Section> {
 
 async fn watch(size: Scale, quick: bool) -> anyhow::Result<Cost> {
     const ENDPOINTS: usize = 3;
-    let (warm_up, windows) = if quick { (12, 1) } else { (30, 6) };
+    let (warm_up, windows) = if quick { (12, 1) } else { (20, 3) };
     let server = ApiServer::start(ApiServerOptions::default()).await?;
     let mut kubeconfig = server.kubeconfig();
     let client = client_for(&kubeconfig).await?;
