@@ -123,8 +123,8 @@ fn main() -> anyhow::Result<()> {
     for (name, measure) in ALL {
         if arguments.only.is_empty() || arguments.only.iter().any(|only| only == name) {
             eprintln!("measuring: {name}");
-            sections.push(measure(arguments.quick).with_context(|| format!("measuring: {name}"))?);
-            // What is measured so far is there, should the next fail.
+            sections.push(measure(arguments.quick).unwrap_or_else(|error| failed(name, &error)));
+            // What is measured so far is there, should the next take too long.
             if let Some(path) = &arguments.into {
                 let text = document::document(&head(arguments.quick), &sections);
                 std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))?;
@@ -135,6 +135,14 @@ fn main() -> anyhow::Result<()> {
         print!("{}", document::document(&head(arguments.quick), &sections));
     }
     Ok(())
+}
+
+/// What stands in place of what could not be measured; the rest is measured all the same.
+fn failed(name: &str, error: &anyhow::Error) -> Section {
+    eprintln!("{name} could not be measured: {error:#}");
+    let mut section = Section::new(name);
+    section.skip("All of it", &format!("{error:#}"));
+    section
 }
 
 fn head(quick: bool) -> String {
