@@ -1,0 +1,169 @@
+//! The hot paths: each does its work so many times after the same preparation, so that the difference of two runs is the work
+//! alone.
+
+use std::hint::black_box;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context;
+use hookwatch::domain::exposition::Exposition;
+use hookwatch::domain::exposition::protobuf::ProtobufExposition;
+use hookwatch::domain::matching::conditions::{Asked, Compiler};
+use hookwatch::domain::matching::{RequestShape, Requester};
+use hookwatch::io::page::past::Past;
+use hookwatch::io::page::{Model, document};
+
+use crate::quiet::{Quiet, assessment, schedule};
+
+/// As a connection hands a body out.
+const CHUNK: usize = 16 * 1024;
+
+/// One hot path.
+pub struct HotPath {
+    pub name: &'static str,
+    /// What one time is, for people.
+    pub what: &'static str,
+    /// How often in the two runs.
+    pub times: [usize; 2],
+    pub run: fn(usize) -> anyhow::Result<()>,
+}
+
+pub const ALL: [HotPath; 8] = [
+    HotPath {
+        name: "exposition-text",
+        what: "a scrape of 2.3 MB read as text",
+        times: [1, 3],
+        run: text,
+    },
+    HotPath {
+        name: "exposition-protobuf",
+        what: "a scrape of 24 kB read as protobuf",
+        times: [10, 110],
+        run: protobuf,
+    },
+    HotPath {
+        name: "tick-3",
+        what: "a tick of the watchdog with 3 quiet webhooks",
+        times: [2, 22],
+        run: |times| ticks(3, times),
+    },
+    HotPath {
+        name: "tick-1000",
+        what: "a tick of the watchdog with 1,000 quiet webhooks",
+        times: [1, 6],
+        run: |times| ticks(1_000, times),
+    },
+    HotPath {
+        name: "schedule-1000",
+        what: "a tenth of a second of the schedule with 1,000 backends",
+        times: [100, 200],
+        run: |times| schedule(1_000, times),
+    },
+    HotPath {
+        name: "page-100",
+        what: "the status page with 100 webhooks",
+        times: [2, 12],
+        run: page,
+    },
+    HotPath {
+        name: "json-100",
+        what: "the assessment of 100 webhooks as JSON",
+        times: [5, 55],
+        run: json,
+    },
+    HotPath {
+        name: "cel",
+        what: "four match conditions evaluated for one request",
+        times: [10, 110],
+        run: cel,
+    },
+];
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../tests/fixtures")
+        .join(name)
+}
+
+fn text(times: usize) -> anyhow::Result<()> {
+    let file = std::fs::File::open(fixture("scrapes/apiserver-1.36.2.prom.gz"))?;
+    let mut body = Vec::new();
+    flate2::read::GzDecoder::new(file).read_to_end(&mut body)?;
+    for _ in 0..times {
+        let mut reader = Exposition::new();
+        body.chunks(CHUNK).for_each(|chunk| reader.feed(chunk));
+        anyhow::ensure!(black_box(reader.finish()).0.is_api_server, "nothing was read");
+    }
+    Ok(())
+}
+
+fn protobuf(times: usize) -> anyhow::Result<()> {
+    let body = std::fs::read(fixture("formats/apiserver-1.36.2.pb"))?;
+    for _ in 0..times {
+        let mut reader = ProtobufExposition::new();
+        body.chunks(CHUNK).for_each(|chunk| reader.feed(chunk));
+        anyhow::ensure!(black_box(reader.finish()).0.is_api_server, "nothing was read");
+    }
+    Ok(())
+}
+
+fn ticks(hooks: usize, times: usize) -> anyhow::Result<()> {
+    let mut quiet = Quiet::new(hooks);
+    for _ in 0..times {
+        let published = quiet.tick().context("a tick publishes")?;
+        anyhow::ensure!(published.hooks.len() == hooks, "not all are judged");
+    }
+    Ok(())
+}
+
+fn page(times: usize) -> anyhow::Result<()> {
+    let assessment = assessment(100)?;
+    let mut past = Past::default();
+    past.assessed(&assessment);
+    for _ in 0..times {
+        let model = Model::new(Arc::clone(&assessment), &past, None);
+        black_box(document(&Model::fragment(Some(&model))));
+    }
+    Ok(())
+}
+
+fn json(times: usize) -> anyhow::Result<()> {
+    let assessment = assessment(100)?;
+    for _ in 0..times {
+        black_box(serde_json::to_vec(&*assessment)?);
+    }
+    Ok(())
+}
+
+fn cel(times: usize) -> anyhow::Result<()> {
+    // As policy engines have them.
+    let expressions = [
+        r#"!("system:nodes" in request.userInfo.groups)"#,
+        r#"!request.userInfo.username.startsWith("system:serviceaccount:kube-system:")"#,
+        r#"!(has(request.namespace) && request.namespace in ["kube-system", "policies"])"#,
+        r#"request.resource.group != "coordination.k8s.io" || request.resource.resource != "leases""#,
+    ];
+    let conditions = Compiler::default().conditions(expressions.into_iter());
+    let asked = Asked {
+        shape: RequestShape {
+            operation: "CREATE",
+            version: "v1",
+            resource: "configmaps",
+            namespace: Some("team-a"),
+            ..RequestShape::default()
+        },
+        kind: Some("ConfigMap"),
+        name: "settings",
+        by: Requester {
+            user: "alice",
+            groups: &["system:authenticated"],
+        },
+        dry_run: false,
+    };
+    for _ in 0..times {
+        let said = black_box(conditions.let_through(&asked));
+        anyhow::ensure!(said == Some(true), "the conditions say {said:?}");
+    }
+    Ok(())
+}

@@ -1,0 +1,192 @@
+//! A cluster in which all is well, as the core and the schedule see it.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use hookwatch::domain::canary::{CanaryOutcome, CanaryReport, CanaryTarget};
+use hookwatch::domain::hook::{Backend, Hook, HookKind};
+use hookwatch::domain::inventory::Inventory;
+use hookwatch::domain::probe::{
+    Answer, CertificateFacts, Connection, Phases, ProbeLevel, ProbeOutcome, ProbeReport,
+};
+use hookwatch::domain::schedule::{Ask, Rates, Room, Schedule};
+use hookwatch::domain::snapshot::{Complaints, Operation, Scrape, Snapshot, WriteKey};
+use hookwatch::domain::time::Time;
+use hookwatch::domain::verdict::Assessment;
+use hookwatch::domain::watchdog::{Effect, Event, Watchdog};
+
+use crate::hooks::hook;
+
+const SECOND: u64 = 1_000;
+
+fn at(ms: u64) -> Time {
+    Time::from_unix_millis(1_795_219_862_000 + ms)
+}
+
+/// Hooks with a Service of one endpoint each.
+fn hooks(count: usize) -> Vec<Arc<Hook>> {
+    let one = |nth: usize| {
+        let [.., high, low] = nth.to_be_bytes();
+        let endpoint = ([10, 0, high, low], 8443).into();
+        Arc::new(hook(
+            &format!("policy-{nth:04}"),
+            "policies",
+            b"ca".as_slice().into(),
+            &[endpoint],
+        ))
+    };
+    (0..count).map(one).collect()
+}
+
+fn report(hook: &Hook, backend: Backend, started: Time) -> ProbeReport {
+    ProbeReport {
+        hook: hook.id.clone(),
+        backend,
+        level: ProbeLevel::Http,
+        connection: Connection::Fresh,
+        started,
+        took: Duration::from_millis(3),
+        phases: Phases::default(),
+        outcome: ProbeOutcome::Answered(Answer::Http { status: 405 }),
+        certificates: CertificateFacts::default(),
+        shared: false,
+    }
+}
+
+/// The core after twelve quiet seconds.
+pub struct Quiet {
+    watchdog: Watchdog,
+    now: u64,
+}
+
+impl Quiet {
+    pub fn new(count: usize) -> Self {
+        let hooks = hooks(count);
+        let mut quiet = Self {
+            watchdog: Watchdog::new("hookwatch"),
+            now: 0,
+        };
+        let inventory = Inventory {
+            at: at(0),
+            hooks: hooks.clone(),
+            ..Inventory::default()
+        };
+        quiet
+            .watchdog
+            .handle(Event::Inventory(Arc::new(inventory)), at(0));
+        let mut counters = Snapshot {
+            process_start: Some(1.0),
+            is_api_server: true,
+            ..Snapshot::default()
+        };
+        for step in 0..=6 {
+            quiet.now = step * 2 * SECOND;
+            let now = at(quiet.now);
+            quiet.count(&mut counters, &hooks, now);
+            for hook in &hooks {
+                for backend in hook.backends() {
+                    let report = report(hook, backend, now);
+                    quiet.watchdog.handle(Event::Probed(Box::new(report)), now);
+                }
+            }
+            quiet.tick();
+        }
+        quiet
+    }
+
+    fn count(&mut self, counters: &mut Snapshot, hooks: &[Arc<Hook>], now: Time) {
+        let key = WriteKey {
+            operation: Operation::Create,
+            group: String::new(),
+            resource: "configmaps".to_owned(),
+            subresource: String::new(),
+        };
+        let series = counters.writes.entry(key).or_default();
+        for (cumulative, seconds) in [(&mut series.duration, 1.0), (&mut series.sli, 0.8)] {
+            cumulative.count += 200.0;
+            cumulative.sum += seconds;
+        }
+        counters.write_results.ok += 200.0;
+        for hook in hooks {
+            let key = (HookKind::Validating, hook.id.webhook.to_string());
+            let series = counters.hooks.entry(key).or_default();
+            for cumulative in [&mut series.calls, &mut series.writes] {
+                cumulative.count += 200.0;
+                cumulative.sum += 0.2;
+            }
+        }
+        let scrape = Scrape {
+            target: "10.0.0.1:6443".to_owned(),
+            at: now,
+            took: Duration::ZERO,
+            bytes: 0,
+            snapshot: counters.clone(),
+            complaints: Complaints::default(),
+        };
+        self.watchdog.handle(Event::Scraped(Box::new(scrape)), now);
+        let canary = CanaryReport {
+            target: CanaryTarget::KubeSystem,
+            started: now,
+            took: Duration::from_millis(5),
+            created: false,
+            outcome: CanaryOutcome::Written,
+        };
+        self.watchdog.handle(Event::CanaryWritten(canary), now);
+    }
+
+    /// What the core publishes a fifth of a second later.
+    pub fn tick(&mut self) -> Option<Arc<Assessment>> {
+        self.now += 200;
+        let effects = self.watchdog.handle(Event::Tick, at(self.now));
+        let published = effects.into_iter().find_map(|effect| match effect {
+            Effect::Publish(assessment, _) => Some(assessment),
+            _ => None,
+        });
+        black_box(published)
+    }
+}
+
+/// The assessment of so many hooks.
+pub fn assessment(count: usize) -> anyhow::Result<Arc<Assessment>> {
+    Quiet::new(count).tick().context("a tick publishes")
+}
+
+/// Tenths of a second of a schedule of so many hooks, each of which has a backend of its own that answers at once.
+pub fn schedule(count: usize, tenths: usize) -> anyhow::Result<()> {
+    let rates = Rates {
+        interval: Duration::from_secs(5),
+        alert_interval: Duration::from_secs(1),
+        per_second: 1_000,
+        per_backend: 2,
+        per_backend_alert: 5,
+    };
+    let ask = Ask {
+        level: ProbeLevel::Http,
+        request: "GET /".into(),
+    };
+    let asked: Vec<_> = hooks(count)
+        .into_iter()
+        .map(|hook| (hook, Some(ask.clone())))
+        .collect();
+    let mut schedule = Schedule::new(rates, 1);
+    schedule.take_inventory(&asked, false, at(0));
+    let room = Room {
+        free: 256,
+        scarce: 128,
+    };
+    let mut begun = 0;
+    for tenth in 0..tenths as u64 {
+        let now = at(tenth * 100);
+        for attempt in schedule.start(room, |_| true, now) {
+            begun += 1;
+            let hook = attempt.hooks.first().context("a hook")?;
+            let report = report(hook, attempt.target.backend.clone(), now);
+            black_box(schedule.finished(attempt.number, &report, now));
+        }
+        black_box(schedule.pace(now));
+    }
+    anyhow::ensure!(begun > 0, "nothing was probed");
+    Ok(())
+}

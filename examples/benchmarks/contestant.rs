@@ -1,0 +1,197 @@
+//! The processes that are measured while they probe: hookwatch's own prober, and a bare handshake of the same TLS library.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::Context;
+use hookwatch::domain::hook::{Backend, BackendAddress, BackendPath, Hook};
+use hookwatch::domain::probe::{Connection, ProbeLevel};
+use hookwatch::domain::time::Time;
+use hookwatch::io::probe::{Limits, ProbeRequest, Prober};
+use hookwatch::lab::backend::{Backend as Served, Role};
+use hookwatch::lab::certs::Authority;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+use tokio_rustls::TlsConnector;
+
+use crate::hooks;
+
+const NAMESPACE: &str = "probed";
+const SERVICE: &str = "webhook";
+
+/// The name in the certificate of every target.
+pub fn server_name() -> String {
+    format!("{SERVICE}.{NAMESPACE}.svc")
+}
+
+/// The address of a target. All are one process, which listens on every loopback address.
+pub fn target(nth: usize, port: u16) -> SocketAddr {
+    let [.., high, low] = nth.to_be_bytes();
+    (Ipv4Addr::new(127, 1, high, low), port).into()
+}
+
+/// Serves all targets until its input ends: says its port, having written its authority.
+///
+/// # Errors
+/// When it cannot listen.
+pub async fn serve(authority_into: &Path) -> anyhow::Result<()> {
+    let authority = Authority::new("benchmarks")?;
+    std::fs::write(authority_into, authority.pem())?;
+    let certificate = authority.issue(&server_name())?;
+    let all = IpAddr::from(Ipv4Addr::UNSPECIFIED);
+    let backends = Served::start_group(&[all], Role::Validating, &certificate).await?;
+    println!("{}", backends.first().context("a backend")?.address().port());
+    tokio::task::spawn_blocking(|| std::io::stdin().lines().last()).await?;
+    Ok(())
+}
+
+/// One way to probe.
+enum Way {
+    /// As hookwatch does, so far and on this connection.
+    Prober(Arc<Prober>, Arc<Hook>, ProbeLevel, Connection),
+    /// Connect, handshake, close; nothing is measured or kept.
+    Bare(TlsConnector, ServerName<'static>),
+}
+
+impl Way {
+    fn new(name: &str, ca: &[u8], targets: usize, port: u16) -> anyhow::Result<Self> {
+        let (level, connection) = match name {
+            "bare" => return Self::bare(ca),
+            "handshake" => (ProbeLevel::Handshake, Connection::Fresh),
+            "http" => (ProbeLevel::Http, Connection::Fresh),
+            "kept" => (ProbeLevel::Http, Connection::Kept),
+            other => anyhow::bail!("no way to probe is called {other}"),
+        };
+        let limits = Limits {
+            kept: targets,
+            ..Limits::default()
+        };
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let prober = Prober::new(provider, limits, Arc::new(now))?;
+        Ok(Self::Prober(
+            Arc::new(prober),
+            Arc::new(hook(ca, targets, port)),
+            level,
+            connection,
+        ))
+    }
+
+    fn bare(ca: &[u8]) -> anyhow::Result<Self> {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(ca)?)?;
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let mut config = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config.resumption = rustls::client::Resumption::disabled();
+        let name = ServerName::try_from(server_name())?;
+        Ok(Self::Bare(TlsConnector::from(Arc::new(config)), name))
+    }
+
+    /// Whether the target answered.
+    fn probe(&self, target: SocketAddr) -> impl Future<Output = bool> + Send + 'static {
+        let prober = match self {
+            Self::Prober(prober, hook, level, connection) => {
+                let request = ProbeRequest {
+                    backend: backend(target),
+                    level: *level,
+                    connection: *connection,
+                    gone: false,
+                    deadline: hook.timeout,
+                    review: None,
+                    traceparent: None,
+                    hook: Arc::clone(hook),
+                };
+                Ok((Arc::clone(prober), request))
+            }
+            Self::Bare(connector, name) => Err((connector.clone(), name.clone())),
+        };
+        async move {
+            match prober {
+                Ok((prober, request)) => prober.probe(request, |_| ()).await.outcome.is_alive(),
+                Err((connector, name)) => bare_handshake(&connector, name, target).await.is_ok(),
+            }
+        }
+    }
+}
+
+async fn bare_handshake(
+    connector: &TlsConnector,
+    name: ServerName<'static>,
+    target: SocketAddr,
+) -> std::io::Result<()> {
+    let tcp = TcpStream::connect(target).await?;
+    tcp.set_nodelay(true)?;
+    let mut stream = connector.connect(name, tcp).await?;
+    stream.shutdown().await
+}
+
+/// Probes whenever a line `COUNT RATE` comes in, so many targets in turn and so many a second, and answers with how many
+/// did not answer.
+///
+/// # Errors
+/// When the line is something else.
+pub async fn run(way: &str, ca: &Path, targets: usize, port: u16) -> anyhow::Result<()> {
+    let way = Way::new(way, &std::fs::read(ca)?, targets, port)?;
+    let mut next = 0;
+    println!("ready");
+    loop {
+        let line = tokio::task::spawn_blocking(|| std::io::stdin().lines().next()).await?;
+        let Some(line) = line else { return Ok(()) };
+        let line = line?;
+        let (count, rate) = line.split_once(' ').context("COUNT RATE")?;
+        let (count, rate): (usize, f64) = (count.parse()?, rate.parse()?);
+        let failed = paced(count, rate, || {
+            next += 1;
+            way.probe(target(next % targets, port))
+        });
+        println!("{}", failed.await);
+    }
+}
+
+/// Starts so many at this rate, as a schedule would, and says how many failed.
+pub async fn paced<F>(count: usize, rate: f64, mut start: impl FnMut() -> F) -> usize
+where
+    F: Future<Output = bool> + Send + 'static,
+{
+    let failed = Arc::new(AtomicUsize::new(0));
+    let begun = Instant::now();
+    let mut running = JoinSet::new();
+    for nth in 0..count {
+        sleep_until(begun + Duration::from_secs_f64(nth as f64 / rate)).await;
+        let (probe, failed) = (start(), Arc::clone(&failed));
+        running.spawn(async move {
+            failed.fetch_add(usize::from(!probe.await), Ordering::Relaxed);
+        });
+        while running.try_join_next().is_some() {}
+    }
+    while running.join_next().await.is_some() {}
+    failed.load(Ordering::Relaxed)
+}
+
+fn now() -> Time {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    Time::from_unix(since.unwrap_or_default())
+}
+
+fn backend(address: SocketAddr) -> Backend {
+    Backend {
+        path: BackendPath::Endpoint,
+        address: BackendAddress::Socket(address),
+    }
+}
+
+fn hook(ca: &[u8], targets: usize, port: u16) -> Hook {
+    let endpoints: Vec<SocketAddr> = (0..targets).map(|nth| target(nth, port)).collect();
+    hooks::hook(SERVICE, NAMESPACE, ca.into(), &endpoints)
+}

@@ -1,0 +1,183 @@
+//! How fast an API server's metrics are read, in both formats, against the least that can be done and against others.
+
+use std::hint::black_box;
+use std::io::Read;
+use std::path::Path;
+
+use anyhow::Context;
+use hookwatch::domain::exposition::Exposition;
+use hookwatch::domain::exposition::protobuf::ProtobufExposition;
+use hookwatch::domain::snapshot::Snapshot;
+
+use crate::document::{Section, Table};
+use crate::metric_family;
+use crate::noise::{Samples, Work, in_turn};
+use crate::{heap, peers, tools};
+
+/// As a connection hands a body out.
+pub const CHUNK: usize = 16 * 1024;
+/// How large the scrape is made.
+const BODY: usize = 60_000_000;
+
+/// The whole of a scrape of a real kube-apiserver 1.36.2, but for its summaries, which the encoder of the tests does not know.
+///
+/// # Errors
+/// When the fixture is not there.
+pub fn scrape() -> anyhow::Result<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/scrapes/apiserver-1.36.2.prom.gz");
+    let file = std::fs::File::open(&path).with_context(|| format!("opening {}", path.display()))?;
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(file).read_to_string(&mut text)?;
+    let types = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" summary"));
+    let summaries: Vec<&str> = types.collect();
+    let is_of_one = |line: &str| summaries.iter().any(|name| line.contains(name));
+    let lines = text.split_inclusive('\n');
+    Ok(lines.filter(|line| !is_of_one(line)).collect())
+}
+
+pub fn read_text(body: &[u8]) -> Snapshot {
+    let mut reader = Exposition::new();
+    body.chunks(CHUNK).for_each(|chunk| reader.feed(chunk));
+    reader.finish().0
+}
+
+pub fn read_protobuf(body: &[u8]) -> Snapshot {
+    let mut reader = ProtobufExposition::new();
+    body.chunks(CHUNK).for_each(|chunk| reader.feed(chunk));
+    reader.finish().0
+}
+
+/// Measures.
+///
+/// # Errors
+/// When the two readers disagree, or a body cannot be made.
+pub fn measure(quick: bool) -> anyhow::Result<Section> {
+    let real = scrape()?;
+    let agree = read_text(real.as_bytes()) == read_protobuf(&metric_family::encode(&real));
+    anyhow::ensure!(agree, "the two readers bring in different things");
+    let text = peers::grown(&real, BODY, false);
+    let protobuf = metric_family::encode(&text);
+    let rounds = if quick { 7 } else { 21 };
+    let mut fast: Vec<Work<'_>> = vec![
+        (
+            "line scan (the limit)",
+            Box::new(|| {
+                black_box(peers::line_scan(text.as_bytes()));
+            }),
+        ),
+        ("hookwatch, text", Box::new(|| drop(read_text(text.as_bytes())))),
+        ("hookwatch, protobuf", Box::new(|| drop(read_protobuf(&protobuf)))),
+    ];
+    let took = in_turn(rounds, &mut fast);
+    drop(fast);
+    let mut table = Table::new(&[
+        "Reader",
+        "CPU, ms",
+        "MB/s of its format",
+        "Times the text reader's CPU",
+    ]);
+    let (text_mb, protobuf_mb) = (text.len() as f64 / 1e6, protobuf.len() as f64 / 1e6);
+    let mut row = |name: &str, took: &Samples, megabytes: f64, times: Samples| {
+        let speed: Samples = std::iter::once(megabytes / took.median()).collect();
+        table.row(&[
+            name.to_owned(),
+            took.times(1e3).to_string(),
+            speed.to_string(),
+            times.to_string(),
+        ]);
+    };
+    let [limit, ours, binary] = &took[..] else {
+        anyhow::bail!("three readers");
+    };
+    row("line scan (the limit)", limit, text_mb, limit.over(ours));
+    row("hookwatch, text", ours, text_mb, ours.over(ours));
+    row("hookwatch, protobuf", binary, protobuf_mb, binary.over(ours));
+    for (name, megabytes, other) in slow(&real, &text, &protobuf, quick)? {
+        // Each has its own reading by ours beside it: what is slow is measured apart, not to warm and empty the caches of the fast.
+        row(name, &other.0, megabytes, other.0.over(&other.1));
+    }
+    let mut section = Section::new("Reading an API server's metrics");
+    section.say(&format!(
+        "A scrape of a real kube-apiserver 1.36.2 ({:.1} MB of text) with its resources repeated until it has {text_mb:.1} MB \
+         of text; the same as delimited protobuf has {protobuf_mb:.1} MB. hookwatch reads in chunks of {} KiB, as they come. The line \
+         scan finds each line and decides by its name whether hookwatch keeps it, and does no more. The others keep every \
+         sample.",
+        real.len() as f64 / 1e6,
+        CHUNK / 1024
+    ));
+    section.table(table);
+    section.goal(
+        "line scan / text reader, of the same lines",
+        limit.over(ours),
+        "0.6 or more",
+        |ratio| ratio >= 0.6,
+    );
+    heap::measure(&mut section, &real)?;
+    Ok(section)
+}
+
+/// A slow reader's times, and those of the text reader beside it.
+type Beside = (Samples, Samples);
+
+fn slow(
+    real: &str,
+    text: &str,
+    protobuf: &[u8],
+    quick: bool,
+) -> anyhow::Result<Vec<(&'static str, f64, Beside)>> {
+    let rounds = if quick { 1 } else { 3 };
+    let megabytes = text.len() as f64 / 1e6;
+    peers::prost_decode(protobuf)?;
+    let promtool = tools::find("promtool");
+    let mut works: Vec<(Work<'_>, f64)> = vec![
+        (
+            (
+                "every line split, labels in a map",
+                Box::new(|| {
+                    black_box(peers::naive(text));
+                }),
+            ),
+            megabytes,
+        ),
+        (
+            (
+                "prometheus-parse 0.2 (Rust)",
+                Box::new(|| {
+                    black_box(peers::prometheus_parse(text));
+                }),
+            ),
+            megabytes,
+        ),
+        (
+            (
+                "prost 0.14, generated messages (Rust)",
+                Box::new(|| drop(peers::prost_decode(protobuf))),
+            ),
+            protobuf.len() as f64 / 1e6,
+        ),
+    ];
+    if let Some(binary) = &promtool {
+        // That it works.
+        peers::promtool(binary, real)?;
+        works.push((
+            (
+                "promtool check metrics (Prometheus' own parser in Go, and its lints)",
+                Box::new(|| {
+                    black_box(peers::promtool(binary, text).is_ok());
+                }),
+            ),
+            megabytes,
+        ));
+    }
+    let measured = works.into_iter().map(|((name, work), megabytes)| {
+        let ours: Work<'_> = ("ours", Box::new(|| drop(read_text(text.as_bytes()))));
+        let took = in_turn(rounds, &mut [(name, work), ours]);
+        let [other, ours] = &took[..] else {
+            anyhow::bail!("two readers");
+        };
+        Ok((name, megabytes, (other.clone(), ours.clone())))
+    });
+    measured.collect()
+}

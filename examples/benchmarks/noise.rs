@@ -1,0 +1,116 @@
+//! What repeated measurements add up to: the median, and between which two the middle half of them lies.
+
+use std::fmt;
+use std::hint::black_box;
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// Measurements of one thing.
+#[derive(Debug, Clone, Default)]
+pub struct Samples(Vec<f64>);
+
+impl Samples {
+    pub fn push(&mut self, value: f64) {
+        self.0.push(value);
+    }
+
+    pub fn extend(&mut self, more: Self) {
+        self.0.extend(more.0);
+    }
+
+    /// Measurement by measurement, this divided by that: both of a pair met the same moment of the machine.
+    pub fn over(&self, other: &Self) -> Self {
+        self.0.iter().zip(&other.0).map(|(a, b)| a / b).collect()
+    }
+
+    pub fn times(&self, factor: f64) -> Self {
+        self.0.iter().map(|value| value * factor).collect()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn median(&self) -> f64 {
+        self.quantile(0.5)
+    }
+
+    fn quantile(&self, part: f64) -> f64 {
+        let mut sorted = self.0.clone();
+        sorted.sort_by(f64::total_cmp);
+        let at = part * (sorted.len().saturating_sub(1)) as f64;
+        let (below, above) = (sorted.get(at.floor() as usize), sorted.get(at.ceil() as usize));
+        match (below, above) {
+            (Some(below), Some(above)) => below + (above - below) * at.fract(),
+            _ => f64::NAN,
+        }
+    }
+}
+
+impl FromIterator<f64> for Samples {
+    fn from_iter<I: IntoIterator<Item = f64>>(values: I) -> Self {
+        Self(values.into_iter().collect())
+    }
+}
+
+/// `12.3 (11.9 to 12.8)`: the median and the quartiles, each with three digits that count.
+impl fmt::Display for Samples {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.len() {
+            0 => write!(f, "not measured"),
+            1 => write!(f, "{}", digits(self.median())),
+            _ => write!(
+                f,
+                "{} ({} to {})",
+                digits(self.median()),
+                digits(self.quantile(0.25)),
+                digits(self.quantile(0.75))
+            ),
+        }
+    }
+}
+
+/// Three digits that count, and no fraction beyond that.
+pub fn digits(value: f64) -> String {
+    let whole = value.abs().log10().floor();
+    let decimals = if whole.is_finite() {
+        (2.0 - whole).clamp(0.0, 4.0)
+    } else {
+        0.0
+    };
+    format!("{value:.*}", decimals as usize)
+}
+
+/// A piece of work by its name.
+pub type Work<'a> = (&'static str, Box<dyn FnMut() + 'a>);
+
+/// Seconds of CPU that each takes, in rounds in which all take turns; a round begins with another one each time.
+pub fn in_turn(rounds: usize, works: &mut [Work<'_>]) -> Vec<Samples> {
+    let mut took = vec![Samples::default(); works.len()];
+    for round in 0..rounds {
+        for turn in 0..works.len() {
+            let at = (round + turn) % works.len();
+            let begun = cpu();
+            black_box(&mut works[at].1)();
+            took[at].push(cpu() - begun);
+        }
+    }
+    took
+}
+
+/// Seconds of CPU that this thread has used, and the processes that it started and that have ended. What else the machine does
+/// shows in it only by its caches.
+fn cpu() -> f64 {
+    let own = clock_gettime(ClockId::ThreadCPUTime);
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+    // Of the kernel and of the program, in hundredths of a second.
+    let children = fields.split_whitespace().skip(13).take(2);
+    let ticks: f64 = children.filter_map(|field| field.parse::<f64>().ok()).sum();
+    own.tv_sec as f64 + own.tv_nsec as f64 / 1e9 + ticks / 100.0
+}
+
+pub fn seconds(span: Duration) -> f64 {
+    span.as_secs_f64()
+}

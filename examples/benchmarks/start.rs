@@ -1,0 +1,136 @@
+//! How soon a daemon judges, what it is in memory and on disk, and how soon it reacts to a fault.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use hookwatch::lab::api::{ApiServer, ApiServerOptions};
+use hookwatch::lab::cluster::client_for;
+use hookwatch::lab::directory::PrivateDirectory;
+use serde_json::Value;
+use tokio::runtime::Runtime;
+
+use crate::apiservers::free_address;
+use crate::document::{Section, Table};
+use crate::estate::{self, Size};
+use crate::noise::{Samples, digits, seconds};
+
+const BINARY: &str = "target/release/hookwatch";
+/// Gives up when nothing was judged by then.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Measures.
+///
+/// # Errors
+/// When the daemon is not there or does not start.
+pub fn measure(quick: bool) -> anyhow::Result<Section> {
+    let runtime = Runtime::new()?;
+    let (runs, idle) = if quick { (3, 5) } else { (9, 60) };
+    let (mut ready, mut judged, mut share, mut memory) = (
+        Samples::default(),
+        Samples::default(),
+        Samples::default(),
+        Samples::default(),
+    );
+    runtime.block_on(async {
+        for run in 0..runs {
+            let started = start(&mut ready, &mut judged).await?;
+            if run == 0 {
+                // Its start is over by then.
+                tokio::time::sleep(Duration::from_secs(5)).await;
+                let before = started.daemon.cpu()?;
+                tokio::time::sleep(Duration::from_secs(idle)).await;
+                share.push((started.daemon.cpu()? - before) / idle as f64 * 100.0);
+                memory.push(started.daemon.memory()? / 1e6);
+            }
+        }
+        anyhow::Ok(())
+    })?;
+    let mut section = Section::new("A start, and idling");
+    section.say("`hookwatch run` beside the embedded control plane with three webhooks on one Service with two endpoints.");
+    let mut table = Table::new(&["What", "Measured"]);
+    let binary = std::fs::metadata(BINARY).with_context(|| format!("looking at {BINARY}"))?;
+    for (what, found) in [
+        (
+            "Start to the first assessment, ms".to_owned(),
+            ready.times(1e3).to_string(),
+        ),
+        (
+            "Start to all webhooks judged healthy, ms".to_owned(),
+            judged.times(1e3).to_string(),
+        ),
+        (
+            format!("CPU while idle, % of a core, over {idle} s"),
+            share.to_string(),
+        ),
+        ("Resident memory after that, MB".to_owned(), memory.to_string()),
+        (
+            "Binary of `cargo build --release`, MB".to_owned(),
+            digits(binary.len() as f64 / 1e6),
+        ),
+    ] {
+        table.row(&[what, found]);
+    }
+    section.table(table);
+    Ok(section)
+}
+
+struct Started {
+    daemon: crate::process::Process,
+    _server: ApiServer,
+    _webhooks: Vec<crate::process::Process>,
+    _directory: PrivateDirectory,
+}
+
+async fn start(ready: &mut Samples, judged: &mut Samples) -> anyhow::Result<Started> {
+    let server = ApiServer::start(ApiServerOptions::default()).await?;
+    let client = client_for(&server.kubeconfig()).await?;
+    let size = Size {
+        webhooks: 3,
+        paths: 1,
+        services: 1,
+        endpoints: 2,
+    };
+    let webhooks = estate::build(&client, size).await?;
+    let directory = PrivateDirectory::create()?;
+    let kubeconfig = directory.write("kubeconfig", &server.kubeconfig())?;
+    let address = free_address()?;
+    let begun = Instant::now();
+    let daemon = estate::start_daemon(Path::new(BINARY), &kubeconfig, address)?;
+    let mut first = None;
+    loop {
+        let seen = assessment(address).await;
+        if seen.is_some() && first.is_none() {
+            first = Some(begun.elapsed());
+        }
+        let hooks = seen.as_ref().and_then(|seen| seen["hooks"].as_array());
+        let healthy = hooks.is_some_and(|hooks| {
+            hooks.len() == size.webhooks && hooks.iter().all(|hook| hook["health"] == "Healthy")
+        });
+        if healthy {
+            break;
+        }
+        anyhow::ensure!(
+            begun.elapsed() < PATIENCE,
+            "not all webhooks were judged healthy: {seen:?}"
+        );
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    ready.push(seconds(first.unwrap_or_default()));
+    judged.push(seconds(begun.elapsed()));
+    Ok(Started {
+        daemon,
+        _server: server,
+        _webhooks: webhooks,
+        _directory: directory,
+    })
+}
+
+/// The newest, once there is one.
+async fn assessment(address: std::net::SocketAddr) -> Option<Value> {
+    let answer = reqwest::get(format!("http://{address}/api/v1/assessment"))
+        .await
+        .ok()?;
+    let text = answer.error_for_status().ok()?.text().await.ok()?;
+    serde_json::from_str(&text).ok()
+}

@@ -1,0 +1,49 @@
+//! What was measured elsewhere and is kept in the repository, because it takes hours or a real API server.
+
+use std::path::Path;
+
+use anyhow::Context;
+
+use crate::document::{Section, Table};
+use crate::noise::Samples;
+use crate::survival;
+
+/// Adds it up.
+///
+/// # Errors
+/// When the results of the survival table are not there.
+pub fn measure(_quick: bool) -> anyhow::Result<Section> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/survival.jsonl");
+    let text = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+    let results = survival::results(&text)?;
+    let mut table = Table::new(&["Outage", "Runs", "Fault to verdict, s", "Fault to bypass, s"]);
+    for (name, _) in survival::SHAPES {
+        let runs = results.get(name).into_iter().flatten();
+        let runs: Vec<_> = runs.filter(|run| run["with_breaker"] == true).collect();
+        let spread = |key: &str| {
+            let seconds: Samples = runs.iter().filter_map(|run| run[key].as_f64()).collect();
+            seconds.to_string()
+        };
+        table.row(&[
+            format!("`{name}`"),
+            runs.len().to_string(),
+            spread("verdict_after_seconds"),
+            spread("bypassed_after_seconds"),
+        ]);
+    }
+    let mut section = Section::new("Measured elsewhere");
+    section.say(
+        "Not in this run: it takes hours, or a real API server. From a fault to the verdict and to the bypass, on a real control plane \
+         1.36.2: the results of [Who survives](survival.md), as often as each was played so far.",
+    );
+    section.table(table);
+    section.say(
+        "What being watched costs an API server is in [Sizing](sizing.md#load-on-the-api-server), measured by `HOOKWATCH_MEASURE=1 cargo \
+         test --test with_envtest scraping_costs`. The README's first build took 9 minutes on two cores in November 2026.",
+    );
+    section.skip(
+        "A Prometheus with alert rules beside it",
+        "this program does not start one",
+    );
+    Ok(section)
+}

@@ -1,0 +1,88 @@
+//! A process that is measured: what it says, and what it costs.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use anyhow::Context;
+
+/// A process that ends with this one.
+pub struct Process(Child, Option<BufReader<ChildStdout>>);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Process {
+    /// # Errors
+    /// When it does not start.
+    pub fn start(command: &mut Command) -> anyhow::Result<Self> {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("starting {}", command.get_program().display()))?;
+        let out = child.stdout.take().map(BufReader::new);
+        Ok(Self(child, out))
+    }
+
+    /// The next line that it says.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn line(&mut self) -> anyhow::Result<String> {
+        let mut line = String::new();
+        self.1.as_mut().context("its output")?.read_line(&mut line)?;
+        anyhow::ensure!(!line.is_empty(), "the process has ended");
+        Ok(line)
+    }
+
+    /// What it answers to a line.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn ask(&mut self, line: &str) -> anyhow::Result<String> {
+        writeln!(self.0.stdin.as_mut().context("its input")?, "{line}")?;
+        self.line()
+    }
+
+    /// Seconds of CPU time so far: to the nanosecond, as long as no thread has ended, and else to a hundredth of a second.
+    ///
+    /// # Errors
+    /// When it has ended, or this is no Linux.
+    pub fn cpu(&self) -> anyhow::Result<f64> {
+        let of_process = format!("/proc/{}", self.0.id());
+        let mut nanoseconds = 0.0;
+        for thread in std::fs::read_dir(format!("{of_process}/task"))? {
+            // One may end meanwhile.
+            let Ok(text) = std::fs::read_to_string(thread?.path().join("schedstat")) else {
+                continue;
+            };
+            let ran = text
+                .split_whitespace()
+                .next()
+                .context("the fields of schedstat")?;
+            nanoseconds += ran.parse::<f64>()?;
+        }
+        let stat = std::fs::read_to_string(format!("{of_process}/stat"))?;
+        let (_, fields) = stat.rsplit_once(')').context("the fields of stat")?;
+        let fields: Vec<&str> = fields.split_whitespace().collect();
+        let ticks: f64 = fields[11].parse::<f64>()? + fields[12].parse::<f64>()?;
+        // Linux counts in hundredths of a second there, and includes threads that ended.
+        Ok(f64::max(nanoseconds / 1e9, ticks / 100.0 - 0.01))
+    }
+
+    /// Resident memory now, in bytes.
+    ///
+    /// # Errors
+    /// When it has ended, or this is no Linux.
+    pub fn memory(&self) -> anyhow::Result<f64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.0.id()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kilobytes = line.and_then(|line| line.split_whitespace().next());
+        Ok(kilobytes.context("VmRSS")?.parse::<f64>()? * 1024.0)
+    }
+}
