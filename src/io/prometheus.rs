@@ -124,7 +124,7 @@ impl Failed {
     /// What to do about it.
     fn advice(&self) -> &'static str {
         match self {
-            Self::Endpoint(EndpointError::Unusable { .. }) => "mend the file or name another one",
+            Self::Endpoint(EndpointError::Unusable { .. }) => "fix the file or name another one",
             Self::Endpoint(EndpointError::Unreachable(_)) => "check prometheus.url and prometheus.caFile",
             Self::Status {
                 status: 401 | 403, ..
