@@ -48,6 +48,10 @@ fn main() -> anyhow::Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
+    if cfg!(not(target_arch = "x86_64")) {
+        eprintln!("SKIPPED: the baseline is of x86-64, so no instructions are counted.");
+        return Ok(ExitCode::SUCCESS);
+    }
     if Command::new("valgrind").arg("--version").output().is_err() {
         eprintln!(
             "SKIPPED: no valgrind on this machine, so no instructions are counted. It is a package of that name."
