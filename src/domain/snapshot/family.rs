@@ -44,7 +44,8 @@ pub enum Family {
     HookFailOpen,
     /// `apiserver_admission_match_condition_exclusions_total`
     Exclusions,
-    /// `apiserver_crd_conversion_webhook_duration_seconds`. Its sibling `apiserver_conversion_webhook_*` does not say
+    /// `apiserver_crd_conversion_webhook_duration_seconds`, before 1.28
+    /// `apiserver_crd_webhook_conversion_duration_seconds`. Its sibling `apiserver_conversion_webhook_*` does not say
     /// of which CRD it speaks.
     Conversion,
     /// `aggregator_unavailable_apiservice`
@@ -124,7 +125,8 @@ impl Family {
             "apiserver_admission_webhook_rejection_count" => Self::HookRejections,
             "apiserver_admission_webhook_fail_open_count" => Self::HookFailOpen,
             "apiserver_admission_match_condition_exclusions_total" => Self::Exclusions,
-            "apiserver_crd_conversion_webhook_duration_seconds" => Self::Conversion,
+            "apiserver_crd_conversion_webhook_duration_seconds"
+            | "apiserver_crd_webhook_conversion_duration_seconds" => Self::Conversion,
             "aggregator_unavailable_apiservice" => Self::Unavailable,
             "aggregator_unavailable_apiservice_total" => Self::BecameUnavailable,
             "etcd_request_duration_seconds" => Self::Etcd,
