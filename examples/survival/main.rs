@@ -3,8 +3,7 @@
 //! `cargo run --release --example survival -- --runs 10 --results FILE [--control-plane envtest] [SCENARIO...]`
 //!
 //! Every run is a process of its own, `hookwatch demo --lasting`, and a line of the results file; what is there already
-//! is not played again. Nothing else should run meanwhile: the figures are seconds. `KUBEBUILDER_ASSETS` chooses the release of
-//! the control plane; each release has a results file of its own.
+//! is not played again. Nothing else should run meanwhile: the figures are seconds.
 
 mod table;
 
@@ -38,9 +37,6 @@ struct Arguments {
     /// Print the table of what is there, and play nothing
     #[arg(long)]
     print: bool,
-    /// Of the document, print the table alone, and in it only what was played
-    #[arg(long)]
-    table: bool,
     /// The hookwatch to play with
     #[arg(long, default_value = "target/release/hookwatch")]
     hookwatch: PathBuf,
@@ -68,11 +64,7 @@ fn main() -> anyhow::Result<ExitCode> {
             }
         }
     }
-    if arguments.table {
-        print!("{}", table::played(&results));
-    } else {
-        print!("{}", table::document(&results));
-    }
+    print!("{}", table::document(&results));
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,6 +1,7 @@
 //! The table of docs/survival.md.
 
 use std::collections::BTreeMap;
+use std::fmt::Write;
 
 use serde_json::Value;
 
@@ -63,45 +64,33 @@ pub fn line(run: &Value) -> String {
 
 /// The whole document.
 pub fn document(results: &BTreeMap<String, Vec<Value>>) -> String {
-    SHAPES
-        .into_iter()
-        .fold(format!("{HEAD}{COLUMNS}"), |mut text, (name, _)| {
-            text.push_str(&row(name, results.get(name).map_or(&[], Vec::as_slice)));
-            text
-        })
-}
-
-/// A table of what was played, and no more.
-pub fn played(results: &BTreeMap<String, Vec<Value>>) -> String {
-    let played = SHAPES
-        .into_iter()
-        .filter_map(|(name, _)| Some((name, results.get(name)?)));
-    played.fold(COLUMNS.to_owned(), |mut text, (name, runs)| {
-        text.push_str(&row(name, runs));
-        text
-    })
-}
-
-fn row(name: &str, runs: &[Value]) -> String {
-    let of =
-        |breaker: bool| -> Vec<&Value> { runs.iter().filter(|run| run["with_breaker"] == breaker).collect() };
-    let (with, without) = (of(true), of(false));
-    format!(
-        "| `{name}` | {} | {} | {} | {} | {} | {} | {} |\n",
-        with.len(),
-        spread(&with, "verdict_after_seconds"),
-        spread(&with, "bypassed_after_seconds"),
-        spread(&with, "control_plane_write_begun_after_seconds"),
-        lost(&with),
-        with.iter()
-            .filter_map(|run| run["innocents_bypassed"].as_array())
-            .map(Vec::len)
-            .sum::<usize>(),
-        match without.len() {
-            0 => "not played".to_owned(),
-            runs => format!("{} (in {runs})", lost(&without)),
-        },
-    )
+    let none = Vec::new();
+    let mut text = HEAD.to_owned();
+    for (name, _) in SHAPES {
+        let runs = results.get(name).unwrap_or(&none);
+        let of = |breaker: bool| -> Vec<&Value> {
+            runs.iter().filter(|run| run["with_breaker"] == breaker).collect()
+        };
+        let (with, without) = (of(true), of(false));
+        let _ = writeln!(
+            text,
+            "| `{name}` | {} | {} | {} | {} | {} | {} | {} |",
+            with.len(),
+            spread(&with, "verdict_after_seconds"),
+            spread(&with, "bypassed_after_seconds"),
+            spread(&with, "control_plane_write_begun_after_seconds"),
+            lost(&with),
+            with.iter()
+                .filter_map(|run| run["innocents_bypassed"].as_array())
+                .map(Vec::len)
+                .sum::<usize>(),
+            match without.len() {
+                0 => "not played".to_owned(),
+                runs => format!("{} (in {runs})", lost(&without)),
+            },
+        );
+    }
+    text
 }
 
 const HEAD: &str = "\
@@ -123,9 +112,6 @@ stopped at any time.
 on. Of a `slow-chain` one webhook is shielded: what the other one takes is within every deadline. Webhooks of which one
 backend of two hangs (`one-of-two-hung`) let half of the writes through; now and then one is shielded after 12 s.
 
-";
-
-const COLUMNS: &str = "\
 | Outage | Runs | Verdict, s | Bypassed, s | First control-plane write begun, s | Lost with hookwatch | Innocents bypassed | \
 Lost without |
 |---|---|---|---|---|---|---|---|

@@ -62,11 +62,13 @@ pub enum Family {
     ProcessStart,
     /// `process_cpu_seconds_total`
     Cpu,
+    /// `kubernetes_build_info`
+    BuildInfo,
 }
 
 impl Family {
     /// All of them.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::RequestDuration,
         Self::RequestSli,
         Self::RequestSlo,
@@ -86,6 +88,7 @@ impl Family {
         Self::QueueRejected,
         Self::ProcessStart,
         Self::Cpu,
+        Self::BuildInfo,
     ];
 
     /// The family and part that a series' name belongs to; `None` for a series nobody asked for.
@@ -134,6 +137,7 @@ impl Family {
             "apiserver_flowcontrol_rejected_requests_total" => Self::QueueRejected,
             "process_start_time_seconds" => Self::ProcessStart,
             "process_cpu_seconds_total" => Self::Cpu,
+            "kubernetes_build_info" => Self::BuildInfo,
             _ => return None,
         })
     }
