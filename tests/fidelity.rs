@@ -41,6 +41,7 @@ macro_rules! embedded {
 }
 
 embedded! {
+    match_conditions_are_in_force_or_dropped_without_a_word
     a_false_condition_frees_writes_under_fail_at_once
     a_hook_on_probation_sees_only_our_own_dry_runs
     ignore_still_costs_the_timeout_and_counts_as_failing_open
@@ -85,6 +86,6 @@ fn play(name: &str) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         let lab = Arc::new(cases::lab::Lab::start(Kind::Embedded, case.sooner()).await);
-        cases::play(&lab, &case, false).await;
+        cases::play(&lab, &case, false).await.unwrap();
     });
 }

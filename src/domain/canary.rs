@@ -204,7 +204,7 @@ pub enum CallFailureReason {
     /// `tls: failed to verify certificate`, `x509: ...` and other handshake errors; a caBundle that holds no
     /// certificate.
     Tls,
-    /// `no endpoints available for service`.
+    /// `no endpoints available for service`, or, before Kubernetes 1.34, `endpoints "..." not found`.
     NoEndpoints,
     /// `service "NAME" not found`, `no service port ... found`.
     NoService,
@@ -308,7 +308,10 @@ impl CallFailureReason {
             Self::Unreachable
         } else if has("x509: ") || has("tls: ") || has("server gave HTTP response to HTTPS client") {
             Self::Tls
-        } else if has("no endpoints available for service") {
+        } else if has("no endpoints available for service")
+            // Before 1.34, where the Service has no Endpoints object at all.
+            || why.starts_with("endpoints \"") && has("\" not found")
+        {
             Self::NoEndpoints
         } else if has("no service port") || why.starts_with("service \"") && has("\" not found") {
             Self::NoService
@@ -400,6 +403,7 @@ mod tests {
                 R::Tls,
             ),
             ("no endpoints available for service \"opa\"", R::NoEndpoints),
+            ("endpoints \"opa\" not found", R::NoEndpoints),
             ("service \"opa\" not found", R::NoService),
             ("no service port 8443 found for service \"opa\"", R::NoService),
             (

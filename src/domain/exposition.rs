@@ -74,8 +74,14 @@ impl Exposition {
             self.harvest.complain("a line is longer than 64 KiB");
             return;
         }
-        // Everything wanted begins with one of four words; most lines end here.
-        const WORDS: [&[u8]; 4] = [b"apiserver_", b"etcd_", b"process_", b"aggregator_unavailable_"];
+        // Everything wanted begins with one of these words; most lines end here.
+        const WORDS: [&[u8]; 5] = [
+            b"apiserver_",
+            b"etcd_",
+            b"process_",
+            b"aggregator_unavailable_",
+            b"kubernetes_build_info",
+        ];
         if !WORDS.iter().any(|word| line.starts_with(word)) {
             if is_not_exposition(line) {
                 self.complain_of(line);

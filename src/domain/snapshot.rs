@@ -87,7 +87,8 @@ pub struct HookSeries {
     pub fail_open: f64,
     /// Calls that a matchCondition kept from being made.
     pub exclusions: f64,
-    /// Calls by the HTTP code of the outcome. A call that got no answer counts as 503.
+    /// Calls by the HTTP code of the outcome. A call that got no answer counts as 503, also in what was gained on a release that
+    /// counts it as 400.
     pub codes: BTreeMap<u16, f64>,
 }
 
@@ -223,6 +224,9 @@ pub struct Snapshot {
     pub process_start: Option<f64>,
     /// `process_cpu_seconds_total`.
     pub cpu_seconds: f64,
+    /// The second number of the release, such as 36, by `kubernetes_build_info`.
+    #[serde(default)]
+    pub minor: Option<u32>,
     /// Hooks by kind and name: the API server's metrics know no configuration.
     #[serde(with = "pairs")]
     pub hooks: BTreeMap<(HookKind, String), HookSeries>,
@@ -264,11 +268,13 @@ impl Snapshot {
 
     /// Folds one sample in. Returns false when a bound kept it out.
     pub fn record(&mut self, family: Family, part: Part, labels: &impl LabelSource, value: f64) -> bool {
-        self.is_api_server |= !matches!(family, Family::ProcessStart | Family::Cpu);
+        // Other components of Kubernetes serve these as well.
+        self.is_api_server |= !matches!(family, Family::ProcessStart | Family::Cpu | Family::BuildInfo);
         self.seen.insert(family);
         match family {
             Family::ProcessStart => self.process_start = Some(value),
             Family::Cpu => self.cpu_seconds = value,
+            Family::BuildInfo => self.minor = labels.get("minor").trim_end_matches('+').parse().ok(),
             Family::Etcd => self.etcd.absorb(part, value),
             Family::QueueWait => self.queue_wait.absorb(part, value),
             Family::QueueRejected => self.queue_rejected += value,
@@ -392,8 +398,15 @@ impl Snapshot {
     /// A series that is new counts from zero, for the API server makes a series at its first increment; one
     /// that vanished counts for nothing, and one that gained nothing is left out.
     pub fn since(&self, earlier: &Self) -> Self {
+        let mut gain = self.difference(earlier);
+        gain.tell_unanswered();
+        gain
+    }
+
+    fn difference(&self, earlier: &Self) -> Self {
         Self {
             process_start: self.process_start,
+            minor: self.minor,
             cpu_seconds: gained(self.cpu_seconds, earlier.cpu_seconds),
             hooks: gained_by_key(&self.hooks, &earlier.hooks, HookSeries::since),
             writes: gained_by_key(&self.writes, &earlier.writes, |now, then| WriteSeries {

@@ -63,9 +63,7 @@ impl Fence {
         let policies: Api<ValidatingAdmissionPolicy> = Api::all(self.client.clone());
         let policy = answered(async { Ok(policies.get(FENCE).await) }).await?;
         let policy = policy.map_err(|error| match &error {
-            Error::Api(status) if status.code == 404 => Proof::NotProven(format!(
-                "there is no policy {FENCE}; apply deploy/base of this release"
-            )),
+            Error::Api(status) if status.code == 404 => Proof::NotProven(missing(&status.message)),
             Error::Api(status) if status.code == 403 => Proof::NotAllowedToAct(bounded(&status.message)),
             _ => Proof::Unknown(bounded(&chain(&error))),
         })?;
@@ -100,6 +98,15 @@ async fn answered<T>(asked: impl Future<Output = Result<T, String>>) -> Result<T
     let answer = tokio::time::timeout(ANSWER, asked).await;
     let answer = answer.unwrap_or_else(|_| Err(format!("no answer within {} s", ANSWER.as_secs())));
     answer.map_err(Proof::Unknown)
+}
+
+/// Why there is no policy. An API server that has the kind names the object; one before Kubernetes 1.30 does not know the kind.
+fn missing(message: &str) -> String {
+    if message.contains(FENCE) {
+        format!("there is no policy {FENCE}; apply deploy/base of this release")
+    } else {
+        "the API server has no ValidatingAdmissionPolicy (Kubernetes 1.30), so there is no fence".to_owned()
+    }
 }
 
 #[cfg(test)]
@@ -183,7 +190,22 @@ mod tests {
             });
             proof.await
         };
-        assert!(matches!(read(404, "not found").await, Proof::NotProven(_)));
+        for (message, why) in [
+            (
+                "validatingadmissionpolicies.admissionregistration.k8s.io \"hookwatch-fence\" not found",
+                "apply deploy/base",
+            ),
+            (
+                "the server could not find the requested resource",
+                "Kubernetes 1.30",
+            ),
+        ] {
+            let proof = read(404, message).await;
+            assert!(
+                matches!(&proof, Proof::NotProven(said) if said.contains(why)),
+                "{proof:?}"
+            );
+        }
         assert!(matches!(
             read(403, "User \"x\" cannot get").await,
             Proof::NotAllowedToAct(_)

@@ -2,6 +2,7 @@
 //!
 //! Everything is put into the API server by an ordinary client, so it does not matter whose API server it is.
 
+mod endpoints;
 mod moves;
 mod objects;
 
@@ -11,7 +12,6 @@ use std::time::Duration;
 use anyhow::Context;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::Value;
@@ -144,6 +144,8 @@ pub struct Cluster {
     authority: Authority,
     other_authority: Authority,
     reach: Reach,
+    /// Whether its API server finds backends by Endpoints.
+    goes_by_endpoints: bool,
     backends: Vec<(LabHook, Vec<Backend>)>,
 }
 
@@ -178,6 +180,7 @@ impl Cluster {
             backends.push((hook, group));
         }
         let cluster = Self {
+            goes_by_endpoints: endpoints::are_used(&client, reach).await?,
             client,
             authority,
             other_authority: Authority::new("hookwatch lab")?,
@@ -312,20 +315,12 @@ impl Cluster {
     /// # Errors
     /// When the slice cannot be read or written, or there is none because hooks are reached by `url`.
     pub async fn set_endpoints(&self, hook: LabHook, present: bool) -> anyhow::Result<()> {
-        anyhow::ensure!(
-            self.reach != Reach::Url,
-            "a hook that is reached by url has no endpoints"
-        );
-        let wanted = if present {
+        let listed = if present {
             objects::endpoint_slice(self, hook)?.endpoints
         } else {
             Some(Vec::new())
         };
-        let api: Api<EndpointSlice> = Api::namespaced(self.client.clone(), hook.namespace());
-        let name = objects::slice_name(hook);
-        self.update(&api, &name, |slice| slice.endpoints.clone_from(&wanted))
-            .await
-            .with_context(|| format!("changing EndpointSlice {}/{name}", hook.namespace()))
+        self.write_endpoints(hook, listed).await
     }
 
     fn bundle(&self, right: bool) -> String {

@@ -4,10 +4,11 @@
 mod accepted;
 mod chart;
 mod flow;
-mod lab;
+pub mod lab;
 mod locked;
 mod neighbours;
 mod node;
+mod outage;
 mod removed;
 mod room;
 mod running;
@@ -69,6 +70,24 @@ pub fn tests() -> Vec<Named> {
                 &["unshare", "chroot"],
             )
         }),
+        named(
+            "installed_in_an_outage_what_is_refused_and_what_works_is_what_the_document_says",
+            || {
+                play(
+                    outage::what_is_refused_and_what_works_is_what_the_document_says(),
+                    &[],
+                )
+            },
+        ),
+        named(
+            "installed_on_a_node_without_roles_it_starts_and_says_what_it_lacks",
+            || {
+                play(
+                    outage::on_a_node_without_roles_it_starts_and_says_what_it_lacks(),
+                    &["unshare", "chroot"],
+                )
+            },
+        ),
         named("installed_the_pod_as_it_is_shipped_does_the_whole_job", || {
             play(
                 running::the_pod_as_it_is_shipped_does_the_whole_job(),

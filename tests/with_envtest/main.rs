@@ -35,6 +35,7 @@ mod installed;
 mod kinds;
 mod leaders;
 mod matcher;
+mod needs;
 #[allow(dead_code, reason = "it serves others too")]
 #[path = "../../src/domain/bypass/tests/objects.rs"]
 mod objects;
@@ -54,6 +55,7 @@ mod shielding;
 mod spared;
 #[path = "../support/runbooks.rs"]
 mod typed;
+mod versions;
 mod witness;
 #[allow(dead_code, reason = "the fence is explored in a test of its own")]
 #[path = "../fence/world.rs"]
@@ -121,9 +123,11 @@ fn not_asked_for() -> Option<String> {
 fn run(tests: Vec<Named>) -> ExitCode {
     println!("\nrunning {} tests", tests.len());
     let (begin, mut held) = (Instant::now(), 0_usize);
+    let minor = needs::minor();
     let (mut failed, mut skipped): (Vec<String>, Vec<(String, String)>) = (Vec::new(), Vec::new());
     for (name, test) in tests {
-        let play = || not_asked_for().map_or_else(&*test, Outcome::Skipped);
+        let why_not = || not_asked_for().or_else(|| needs::lacked(&name, minor));
+        let play = || why_not().map_or_else(&*test, Outcome::Skipped);
         match catch_unwind(AssertUnwindSafe(play)) {
             Ok(Outcome::Held) => {
                 println!("test {name} ... ok");
@@ -181,6 +185,7 @@ fn tests() -> Vec<Named> {
         running::tests(),
         shielded::tests(),
         spared::tests(),
+        versions::tests(),
         witness::tests(),
     ];
     all.into_iter().flatten().collect()

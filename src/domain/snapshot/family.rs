@@ -74,7 +74,8 @@ pub enum Family {
     HookFailOpen,
     /// `apiserver_admission_match_condition_exclusions_total`
     Exclusions,
-    /// `apiserver_crd_conversion_webhook_duration_seconds`. Its sibling `apiserver_conversion_webhook_*` does not say
+    /// `apiserver_crd_conversion_webhook_duration_seconds`, before 1.28
+    /// `apiserver_crd_webhook_conversion_duration_seconds`. Its sibling `apiserver_conversion_webhook_*` does not say
     /// of which CRD it speaks.
     Conversion,
     /// `aggregator_unavailable_apiservice`
@@ -91,11 +92,13 @@ pub enum Family {
     ProcessStart,
     /// `process_cpu_seconds_total`
     Cpu,
+    /// `kubernetes_build_info`
+    BuildInfo,
 }
 
 impl Family {
     /// All of them.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::RequestDuration,
         Self::RequestSli,
         Self::RequestSlo,
@@ -115,6 +118,7 @@ impl Family {
         Self::QueueRejected,
         Self::ProcessStart,
         Self::Cpu,
+        Self::BuildInfo,
     ];
 
     /// The family and part that a series' name belongs to; `None` for a series nobody asked for.
@@ -154,7 +158,8 @@ impl Family {
             "apiserver_admission_webhook_rejection_count" => Self::HookRejections,
             "apiserver_admission_webhook_fail_open_count" => Self::HookFailOpen,
             "apiserver_admission_match_condition_exclusions_total" => Self::Exclusions,
-            "apiserver_crd_conversion_webhook_duration_seconds" => Self::Conversion,
+            "apiserver_crd_conversion_webhook_duration_seconds"
+            | "apiserver_crd_webhook_conversion_duration_seconds" => Self::Conversion,
             "aggregator_unavailable_apiservice" => Self::Unavailable,
             "aggregator_unavailable_apiservice_total" => Self::BecameUnavailable,
             "etcd_request_duration_seconds" => Self::Etcd,
@@ -162,6 +167,7 @@ impl Family {
             "apiserver_flowcontrol_rejected_requests_total" => Self::QueueRejected,
             "process_start_time_seconds" => Self::ProcessStart,
             "process_cpu_seconds_total" => Self::Cpu,
+            "kubernetes_build_info" => Self::BuildInfo,
             _ => return None,
         })
     }

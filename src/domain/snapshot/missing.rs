@@ -43,6 +43,10 @@ impl Families {
     }
 }
 
+/// The first minor release that counts a call without an answer under the code 503. Before, it is 400 (`callHook` in
+/// `apiserver/pkg/admission/plugin/webhook/validating/dispatcher.go` of 1.33 and of 1.34).
+const UNANSWERED_IS_503: u32 = 34;
+
 /// What is missing, and what is judged without it.
 type Absence = (&'static str, &'static str);
 
@@ -144,9 +148,27 @@ impl Snapshot {
             series.rejections.denied = series.rejected.count - series.rejections.calling;
         }
     }
+
+    /// Sorts the codes of what was gained as current releases do.
+    pub(super) fn tell_unanswered(&mut self) {
+        if self.minor.is_some_and(|minor| minor < UNANSWERED_IS_503) {
+            self.hooks.values_mut().for_each(HookSeries::tell_unanswered);
+        }
+    }
 }
 
 impl HookSeries {
+    /// Counts calls without an answer as 503, where the API server counted them as 400. A 400 beyond the calls that failed is
+    /// a denial.
+    fn tell_unanswered(&mut self) {
+        let Some(count) = self.codes.get(&400).copied() else {
+            return;
+        };
+        let unanswered = count.min(self.failed());
+        self.codes.insert(400, count - unanswered);
+        *self.codes.entry(503).or_default() += unanswered;
+    }
+
     /// Calls without an answer (503) beyond those that refused a request. A client that gives up early leaves such
     /// a call as well, so a few prove nothing.
     fn must_have_failed_open(&self) -> bool {
@@ -157,6 +179,7 @@ impl HookSeries {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::domain::exposition::Exposition;
 
     const WHOLE: &str = "apiserver_request_duration_seconds_sum{verb=\"GET\"} 1\n\
@@ -232,5 +255,30 @@ mod tests {
                 "{said:?}"
             );
         }
+    }
+
+    #[test]
+    fn before_1_34_a_400_is_a_call_without_an_answer_or_a_denial() {
+        let hook = "name=\"h\",operation=\"CREATE\",type=\"validating\"";
+        let gain = |minor: &str| {
+            let mut exposition = Exposition::new();
+            exposition.feed(
+                format!(
+                    "apiserver_admission_webhook_request_total{{{hook},code=\"400\",rejected=\"true\"}} 5\n\
+                     apiserver_admission_webhook_rejection_count{{{hook},error_type=\"calling_webhook_error\"}} 3\n\
+                     apiserver_admission_webhook_rejection_count{{{hook},error_type=\"no_error\"}} 2\n\
+                     kubernetes_build_info{{major=\"1\",minor=\"{minor}\"}} 1\n"
+                )
+                .as_bytes(),
+            );
+            let gain = exposition.finish().0.since(&Snapshot::default());
+            gain.hooks.into_values().next().unwrap()
+        };
+        for older in ["27", "33+"] {
+            let series = gain(older);
+            assert_eq!((series.codes[&503], series.codes[&400]), (3.0, 2.0), "{older}");
+            assert_eq!(series.own_errors(), 0.0, "{older}");
+        }
+        assert_eq!(gain("34").own_errors(), 3.0);
     }
 }

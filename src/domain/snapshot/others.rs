@@ -193,7 +193,12 @@ mod tests {
             format!("crd_name=\"w.e\",from_version=\"{from}\",to_version=\"v9\",succeeded=\"{succeeded}\"")
         };
         let text = [
-            line(&format!("{CONVERSIONS}_count"), &converted("v1", true), 2.0),
+            // The name before 1.28.
+            line(
+                "apiserver_crd_webhook_conversion_duration_seconds_count",
+                &converted("v1", true),
+                2.0,
+            ),
             line(&format!("{CONVERSIONS}_count"), &converted("v2", true), 3.0),
             line(&format!("{CONVERSIONS}_sum"), &converted("v2", true), 1.5),
             line(&format!("{CONVERSIONS}_count"), &converted("v2", false), 1.0),

@@ -84,13 +84,14 @@ pub(super) async fn send(client: &Client, target: &str, body: Option<&Value>, li
     } else {
         Method::GET
     };
-    let request = Request::builder()
-        .method(method)
-        .uri(target)
-        .header(CONTENT_TYPE, "application/json-patch+json")
-        .body(Body::from(
-            body.map_or_else(Vec::new, |body| as_go_writes(body).into_bytes()),
-        ));
+    let mut request = Request::builder().method(method).uri(target);
+    // On a read it is refused: `/version` answers 406.
+    if body.is_some() {
+        request = request.header(CONTENT_TYPE, "application/json-patch+json");
+    }
+    let request = request.body(Body::from(
+        body.map_or_else(Vec::new, |body| as_go_writes(body).into_bytes()),
+    ));
     answered(client, request, limit).await
 }
 

@@ -4,14 +4,13 @@ use std::time::Duration;
 
 use anyhow::Context;
 use k8s_openapi::api::core::v1::{Node, Pod};
-use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
+use k8s_openapi::api::discovery::v1::Endpoint;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::json;
 use tokio::time::sleep;
 
 use super::{Cluster, LabHook, bounded, objects};
 use crate::lab::backend::Behaviour;
-use crate::lab::control_plane::Reach;
 
 /// How long a backend of a careless Deployment is listed while it does not serve, before it is taken out and after
 /// it is back.
@@ -36,21 +35,13 @@ impl Cluster {
         hook: LabHook,
         change: impl Fn(usize, &mut Endpoint) -> bool,
     ) -> anyhow::Result<()> {
-        anyhow::ensure!(
-            self.reach != Reach::Url,
-            "a hook that is reached by url has no endpoints"
-        );
         let all = objects::endpoint_slice(self, hook)?.endpoints.unwrap_or_default();
         let listed: Vec<Endpoint> = all
             .into_iter()
             .enumerate()
             .filter_map(|(place, mut endpoint)| change(place, &mut endpoint).then_some(endpoint))
             .collect();
-        let api: Api<EndpointSlice> = Api::namespaced(self.client.clone(), hook.namespace());
-        let name = objects::slice_name(hook);
-        self.update(&api, &name, |slice| slice.endpoints = Some(listed.clone()))
-            .await
-            .with_context(|| format!("changing EndpointSlice {}/{name}", hook.namespace()))
+        self.write_endpoints(hook, Some(listed)).await
     }
 
     /// Lets the `count` backends that were called most vanish as with their node: they are listed no more, nothing is

@@ -109,11 +109,10 @@ pub(super) async fn create_all(cluster: &Cluster) -> anyhow::Result<()> {
             &service(cluster, hook)?,
         )
         .await?;
-        create(
-            &Api::namespaced(client(), hook.namespace()),
-            &endpoint_slice(cluster, hook)?,
-        )
-        .await?;
+        let slice = endpoint_slice(cluster, hook)?;
+        create(&Api::namespaced(client(), hook.namespace()), &slice).await?;
+        let listed = slice.endpoints.unwrap_or_default();
+        cluster.write_twin(hook, &listed).await?;
     }
     for hook in LabHook::ALL {
         create_configuration(cluster, hook).await?;
@@ -291,7 +290,8 @@ fn client_config(cluster: &Cluster, hook: LabHook, at: LabHook) -> Value {
     client
 }
 
-fn port(cluster: &Cluster, hook: LabHook) -> Option<u16> {
+/// The port of a hook's backends.
+pub(super) fn port(cluster: &Cluster, hook: LabHook) -> Option<u16> {
     cluster
         .backends(hook)
         .first()

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
 use super::ask::{Answer, Ask};
+use super::{WITH_CONDITIONS, by_version};
 
 /// A guard against a request that hangs: above what an API server allows a write.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -74,6 +75,11 @@ impl Lab {
         lab.version = version.body["gitVersion"].as_str().unwrap().to_owned();
         lab.let_everybody_do_everything().await;
         lab
+    }
+
+    /// The second number of its version.
+    pub fn minor(&self) -> u32 {
+        by_version::minor(&self.version)
     }
 
     /// Sends a request and takes the answer as it is.
@@ -151,45 +157,50 @@ impl Lab {
     ///
     /// A real one learns of its own writes by a watch, in their order. So a last configuration is written, the beacon:
     /// once its condition is heard to err, everything before it is in force too. The error comes before any hook is called.
+    /// On a release without conditions the beacon selects the probe by a label and refuses it after all hooks were called.
     pub async fn settle(&self, resource: &str) {
         let mut beacons = self.beacons.lock().await;
         *beacons += 1;
         let name = format!("beacon-{}", *beacons);
+        let has_conditions = self.minor() >= WITH_CONDITIONS;
         let expression = format!(
             "has(request.name) && request.name == \"{name}\" && request.subResource == \"there is none\""
         );
-        let beacon = json!({
-            "metadata": {"name": "000-beacon"},
-            "webhooks": [{
-                "name": "beacon.fidelity.example",
-                "clientConfig": {"url": "https://127.0.0.1:1/"},
-                "rules": [{
-                    "operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["secrets"],
-                }],
-                "sideEffects": "None",
-                "admissionReviewVersions": ["v1"],
-                "timeoutSeconds": 1,
-                "matchConditions": [{"name": "beacon", "expression": expression}],
+        let mut beacon = json!({
+            "name": "beacon.fidelity.example",
+            "clientConfig": {"url": "https://127.0.0.1:1/"},
+            "rules": [{
+                "operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["secrets"],
             }],
+            "sideEffects": "None",
+            "admissionReviewVersions": ["v1"],
+            "timeoutSeconds": 1,
         });
+        if has_conditions {
+            beacon["matchConditions"] = json!([{"name": "beacon", "expression": expression}]);
+        } else {
+            beacon["objectSelector"] = json!({"matchLabels": {"beacon": name}});
+        }
         let path = configurations(resource, "000-beacon");
         let there = self.send(&Ask::get(&path)).await;
         if there.status == 404 {
+            let beacon = json!({"metadata": {"name": "000-beacon"}, "webhooks": [beacon]});
             self.done(&Ask::post(&configurations(resource, ""), beacon)).await;
         } else {
-            let patch = json!([{
-                "op": "replace",
-                "path": "/webhooks/0/matchConditions/0/expression",
-                "value": expression,
-            }]);
+            let patch = json!([{"op": "replace", "path": "/webhooks/0", "value": beacon}]);
             self.done(&Ask::json_patch(&path, patch)).await;
         }
-        let secret = json!({"metadata": {"name": name}});
+        let secret = json!({"metadata": {"name": name, "labels": {"beacon": name}}});
         let probe = Ask::post("/api/v1/namespaces/default/secrets", secret).dry_run();
         let begin = Instant::now();
         loop {
             let answer = self.send(&probe).await;
-            if answer.status == 403 && answer.text.contains("no such key") {
+            let (status, said) = if has_conditions {
+                (403, "no such key")
+            } else {
+                (500, "beacon.fidelity.example")
+            };
+            if answer.status == status && answer.text.contains(said) {
                 return;
             }
             assert!(begin.elapsed() < PATIENCE, "not in force: {}", answer.text);

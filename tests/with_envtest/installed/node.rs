@@ -8,7 +8,7 @@ use crate::privileges::cluster::Cluster;
 
 const ACCOUNT: &str = "system:serviceaccount:hookwatch:hookwatch";
 
-fn read(path: &str) -> String {
+pub fn read(path: &str) -> String {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("deploy/control-plane-node")
         .join(path);
@@ -16,7 +16,7 @@ fn read(path: &str) -> String {
 }
 
 /// As the kubelet starts it: by the static Pod's arguments, with the files that its volume has from the node.
-fn by_kubelet(configuration: String, kubeconfig: String) -> Daemon {
+pub fn by_kubelet(configuration: String, kubeconfig: String) -> Daemon {
     let pod: Value = serde_saphyr::from_str(&read("static-pod.yaml")).unwrap();
     let arguments: Vec<String> =
         serde_json::from_value(pod["spec"]["containers"][0]["args"].clone()).unwrap();
@@ -48,7 +48,7 @@ fn by_systemd(configuration: String, kubeconfig: String) -> Daemon {
 }
 
 /// Whether the culprit is named.
-fn is_named(assessment: &Value) -> bool {
+pub fn is_named(assessment: &Value) -> bool {
     let hooks = assessment["hooks"].as_array();
     let culprit = |hook: &Value| {
         hook["webhook"] == HANGS && hook["configuration"] == CATCHES_ALL && hook["effect"] == "Blocking"

@@ -71,6 +71,12 @@ impl Cluster {
         &self.envtest
     }
 
+    /// The second number of its release.
+    pub async fn minor(&self) -> u32 {
+        let version = self.admin.apiserver_version().await.unwrap();
+        version.minor.trim_end_matches('+').parse().unwrap()
+    }
+
     /// With a folder of deploy/ applied.
     pub async fn with(folder: &str) -> Self {
         let cluster = Self::start().await;
