@@ -111,7 +111,10 @@ fn prometheus(program: &Path, kubeconfig: &str, folder: &Path) -> (Running, Stri
 /// One look by nothing but the Prometheus: no scrape, probe or canary of hookwatch's own.
 fn diagnose(kubeconfig: &str, folder: &Path, url: &str) -> (Option<i32>, Value) {
     let config = folder.join("hookwatch.yaml");
-    let text = "scrapes: {enabled: false}\nprobes: {level: off}\n\
+    // Its owner's annotation would override `probes.level`.
+    let text = "scrapes: {enabled: false}\n\
+                probes: {hooks: [{configuration: opa-validating-webhook, level: off, \
+                webhook: validating-webhook.openpolicyagent.org}]}\n\
                 canaries: {ownNamespace: false, kubeSystem: false, nodeLease: false}\n";
     std::fs::write(&config, text).unwrap();
     let output = Command::new(HOOKWATCH)
@@ -161,7 +164,7 @@ fn what_a_real_prometheus_has_stored_names_the_hook_that_hangs() {
     let hook = &report["assessment"]["hooks"][0];
     assert_eq!(
         (hook["health"].as_str(), hook["cause"].as_str()),
-        (Some("failing"), Some("Hanging")),
+        (Some("Failing"), Some("Hanging")),
         "{hook:#}"
     );
     assert_eq!(hook["webhook"], "validating-webhook.openpolicyagent.org");
