@@ -139,7 +139,12 @@ async fn old_releases_are_known_by_their_number() {
         ("", true),
     ] {
         let version = json!({"major": "1", "minor": minor});
-        let api = Api::start(move |_| Given::json(200, &version)).await;
+        // As a real one does: it refuses a read that says what it carries.
+        let api = Api::start(move |asked| match asked.headers.get("content-type") {
+            Some(_) => Given::status(406, "only JSON is served"),
+            None => Given::json(200, &version),
+        })
+        .await;
         assert_eq!(
             soon(knows_match_conditions(&api.connection().await)).await,
             knows,
