@@ -8,7 +8,6 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::conditions::Hit;
-use super::counters::Slowness;
 use super::evidence::Evidence;
 use super::probes::Probes;
 use super::scene::Scene;
@@ -199,15 +198,6 @@ impl<'a> Costs<'a> {
     }
 }
 
-/// Seconds per call of a slow hook. A few calls of which one took long make a high mean: ten seconds have to bear it out where
-/// enough was called in them.
-fn lately(evidence: &Evidence<'_>, slowness: &Slowness) -> Option<Duration> {
-    let recent = &evidence.spans[1];
-    let recent = recent.mean.filter(|_| recent.calls >= t::enough_calls());
-    let mean = recent.map_or(slowness.mean, |recent| recent.min(slowness.mean));
-    Some(Duration::from_secs_f64(mean))
-}
-
 /// How long a request that meets the hook waits for it; `None` where that is not worth a word.
 fn cost(evidence: &Evidence<'_>, cause: Option<Cause>) -> Option<Duration> {
     let hook = evidence.hook.filter(|hook| hook.id.kind.is_admission())?;
@@ -221,8 +211,8 @@ fn cost(evidence: &Evidence<'_>, cause: Option<Cause>) -> Option<Duration> {
         }
         Cause::Slow => match (&evidence.slowness, &evidence.probes) {
             // Calls of before it was slow count into the mean as well: probes may know better what each of them costs now.
-            (Some(slowness), Probes::Slow { least, .. }) => lately(evidence, slowness).max(Some(*least)),
-            (Some(slowness), _) => lately(evidence, slowness),
+            (Some(slowness), Probes::Slow { least, .. }) => counted(Some(slowness.mean)).max(Some(*least)),
+            (Some(slowness), _) => counted(Some(slowness.mean)),
             (None, Probes::Slow { took, .. }) => Some(*took),
             _ => None,
         },
