@@ -3,6 +3,7 @@
 pub mod audit;
 pub mod by_hand;
 pub mod config;
+mod contexts;
 pub mod demo;
 pub mod diagnose;
 pub mod engine;

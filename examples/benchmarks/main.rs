@@ -40,7 +40,7 @@ use document::Section;
 
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// Less of everything: two minutes in all
+    /// Less of everything: a few minutes in all
     #[arg(long)]
     quick: bool,
     /// Measure this alone (exposition, probe, scale, start or stored); can be repeated
@@ -167,7 +167,7 @@ fn head(quick: bool) -> String {
          What hookwatch costs, beside what others cost for the same work, and beside the limit. All of it comes from one run of\n\n    \
          cargo build --release && cargo run --release --example benchmarks -- --into docs/benchmarks.md\n\n\
          except what the last section names. A figure is a median; in brackets are the quartiles. `--quick` measures less of\n\
-         everything, in under two minutes.\n\n\
+         everything.\n\n\
          This was a {length} run of {day}, on {cores} cores of {cpu},\n{rustc}; load average after it {load}.\n"
     )
 }

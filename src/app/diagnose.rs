@@ -201,7 +201,7 @@ async fn examine(mut config: Config, at_most: Duration, line: &mut Line) -> anyh
     if let Some(prometheus) = &mut config.prometheus {
         prometheus.interval = prometheus.interval.min(STORED_EVERY);
     }
-    // One look leads nobody and says what it sees to whoever asked.
+    // One look needs no leader and writes no Events: it reports to its caller.
     config.leadership.enabled = false;
     config.alertmanager.targets.clear();
     let engine = during("connecting", Engine::start(&config)).await?;

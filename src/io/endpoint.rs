@@ -1,6 +1,6 @@
 //! A server beside the cluster, such as an Alertmanager or a Prometheus: how it is reached and how hookwatch is let in.
 //!
-//! Certificates, keys and passwords are read anew for every request, so that one that was renewed is used without a
+//! Certificates, keys and passwords are read again for every request, so that one that was renewed is used without a
 //! restart, and one that is missing costs no more than the requests until it is there. None of them is ever part of an
 //! error. Redirects are not followed and proxies of the environment not used: credentials go to the configured address
 //! and nowhere else.
@@ -113,7 +113,7 @@ impl Endpoint {
         })
     }
 
-    /// The client, made anew when a file that it was made of is another.
+    /// The client, made again when a file that it was made of has changed.
     async fn client(&mut self) -> Result<Client, EndpointError> {
         let material = Material::read(&self.target).await?;
         if let Some((of, client)) = &self.client
@@ -165,7 +165,7 @@ pub(super) fn unreachable(error: &reqwest::Error) -> EndpointError {
         next = cause.source();
     }
     if said.is_empty() {
-        // Its own words begin with the address, which whoever reads this has already.
+        // Its own words begin with the address, which the reader of this has already.
         said.push("the request could not be made".to_owned());
     }
     said.dedup();

@@ -9,11 +9,9 @@ use super::baseline::Baseline;
 use super::{AuditArguments, AuditOutput, NOT_AUDITED, Report, Unread, exit_code, formats, of_cluster, text};
 use super::{report, usage};
 use crate::app::progress::during;
-use crate::app::{BAD_USAGE, print};
+use crate::app::{BAD_USAGE, contexts, print};
 use crate::domain::canary::bounded;
 
-/// Clusters that are audited in one call, at most.
-const MAX_CONTEXTS: usize = 32;
 /// Every exit code, the worst last.
 const WORST_LAST: [u8; 5] = [0, 1, NOT_AUDITED, BAD_USAGE, 2];
 
@@ -22,7 +20,7 @@ type Audited = Result<Report, (u8, String)>;
 /// Audits the clusters of all contexts and prints one report on each.
 pub(super) async fn audit(arguments: &AuditArguments, baseline: &Baseline) -> anyhow::Result<ExitCode> {
     if let Some(why) = refused(arguments) {
-        return Ok(usage(why));
+        return Ok(usage(&why));
     }
     let audits = arguments.context.iter().map(|context| async move {
         let read = of_cluster(arguments, Some(context.clone())).await;
@@ -48,32 +46,21 @@ pub(super) async fn audit(arguments: &AuditArguments, baseline: &Baseline) -> an
         Ok(report) => exit_code(&report.findings),
         Err((code, _)) => *code,
     });
-    let rank = |code: &u8| WORST_LAST.iter().position(|known| known == code);
-    Ok(ExitCode::from(codes.max_by_key(rank).unwrap_or(0)))
+    Ok(ExitCode::from(contexts::worst(&WORST_LAST, codes)))
 }
 
 /// Why several contexts do not go with the rest.
-fn refused(arguments: &AuditArguments) -> Option<&'static str> {
-    let contexts = &arguments.context;
-    let twice = || {
-        contexts
-            .iter()
-            .enumerate()
-            .any(|(at, one)| contexts[..at].contains(one))
-    };
-    if !arguments.paths.is_empty() {
-        Some("manifests are audited without any context")
+fn refused(arguments: &AuditArguments) -> Option<String> {
+    let why = if !arguments.paths.is_empty() {
+        "manifests are audited without any context"
     } else if arguments.write_baseline.is_some() {
-        Some("--write-baseline takes the findings of one cluster: give one --context")
+        "--write-baseline takes the findings of one cluster: give one --context"
     } else if matches!(arguments.output, AuditOutput::Sarif | AuditOutput::Junit) {
-        Some("SARIF and JUnit are of one cluster: give one --context")
-    } else if contexts.len() > MAX_CONTEXTS {
-        Some("--context is given more than 32 times")
-    } else if twice() {
-        Some("--context names one context twice")
+        "SARIF and JUnit are of one cluster: give one --context"
     } else {
-        None
-    }
+        return contexts::refused(&arguments.context).map(|what| format!("--context {what}"));
+    };
+    Some(why.to_owned())
 }
 
 fn document(audits: &[(&str, Audited)]) -> Value {

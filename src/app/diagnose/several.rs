@@ -8,11 +8,9 @@ use futures::future::join_all;
 use super::{Conclusion, DiagnoseArguments, Look, examine};
 use crate::app::config::{Config, ConfigArguments, ConfigError};
 use crate::app::progress::Line;
-use crate::app::{BAD_USAGE, Output, print};
+use crate::app::{BAD_USAGE, Output, contexts, print};
 use crate::domain::canary::bounded;
 
-/// Clusters that are looked at in one call, at most.
-const MAX_CONTEXTS: usize = 32;
 /// Every exit code, the worst last: what a script must not miss is an outage, and then a context that is not there.
 const WORST_LAST: [u8; 5] = [0, 2, BAD_USAGE, 3, 1];
 
@@ -23,13 +21,8 @@ pub(super) fn configs(arguments: &ConfigArguments) -> Result<Vec<Config>, Vec<Co
         return Ok(vec![Config::load(arguments)?]);
     }
     let mistake = |key: &str, what: &str| Err(vec![ConfigError::new(key, what)]);
-    if contexts.len() > MAX_CONTEXTS {
-        return mistake("--context", "is given more than 32 times");
-    }
-    for (at, context) in contexts.iter().enumerate() {
-        if contexts[..at].contains(context) {
-            return mistake("--context", &format!("names {context:?} twice"));
-        }
+    if let Some(what) = contexts::refused(contexts) {
+        return mistake("--context", &what);
     }
     let of_one = |context: &String| {
         Config::load(&ConfigArguments {
@@ -74,18 +67,13 @@ pub(super) async fn diagnose(
         Output::Json => serde_json::to_string_pretty(&document(&looks))? + "\n",
         Output::Text => report(&looks),
     })?;
-    Ok(ExitCode::from(worst(looks.iter().map(|(_, look)| code(look)))))
+    let codes = looks.iter().map(|(_, look)| code(look));
+    Ok(ExitCode::from(contexts::worst(&WORST_LAST, codes)))
 }
 
 fn code(look: &Result<Look, String>) -> u8 {
     look.as_ref()
         .map_or(BAD_USAGE, |look| look.conclusion.exit_code())
-}
-
-/// The worst of the exit codes.
-fn worst(codes: impl Iterator<Item = u8>) -> u8 {
-    let rank = |code: &u8| WORST_LAST.iter().position(|known| known == code);
-    codes.max_by_key(rank).unwrap_or(0)
 }
 
 fn document(looks: &[(String, Result<Look, String>)]) -> serde_json::Value {
@@ -135,25 +123,29 @@ mod tests {
             (vec![64, 3], 3),
             (vec![3, 1, 64], 1),
         ] {
-            assert_eq!(worst(codes.iter().copied()), expected, "{codes:?}");
+            assert_eq!(
+                contexts::worst(&WORST_LAST, codes.iter().copied()),
+                expected,
+                "{codes:?}"
+            );
         }
     }
 
     #[test]
     fn what_would_mix_clusters_up_is_refused() {
-        let contexts = |names: &[&str]| ConfigArguments {
+        let of = |names: &[&str]| ConfigArguments {
             context: names.iter().map(|name| (*name).to_owned()).collect(),
             ..ConfigArguments::default()
         };
         let key = |arguments: &ConfigArguments| configs(arguments).unwrap_err()[0].key.clone();
-        assert_eq!(key(&contexts(&["a", "b", "a"])), "--context");
-        let mut with = contexts(&["a", "b"]);
+        assert_eq!(key(&of(&["a", "b", "a"])), "--context");
+        let mut with = of(&["a", "b"]);
         with.prometheus.prometheus = Some("http://127.0.0.1:9090".to_owned());
         assert_eq!(key(&with), "--prometheus");
-        let mut with = contexts(&["a", "b"]);
+        let mut with = of(&["a", "b"]);
         with.record = Some("/tmp/x".into());
         assert_eq!(key(&with), "--record");
-        let configs = configs(&contexts(&["a", "b"])).unwrap();
+        let configs = configs(&of(&["a", "b"])).unwrap();
         let named: Vec<_> = configs.iter().map(|config| config.context.as_deref()).collect();
         assert_eq!(named, [Some("a"), Some("b")]);
     }

@@ -36,7 +36,7 @@ pub(super) struct Court<'a> {
     /// Something that is no hook's is known to hold requests up.
     elsewhere: bool,
     tampering: &'a Tampering,
-    /// Where the hooks are called that each canary meets and that may be why it is late.
+    /// By [`suspected`].
     suspected: BTreeMap<CanaryTarget, BTreeSet<Option<String>>>,
 }
 

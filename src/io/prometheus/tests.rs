@@ -240,7 +240,7 @@ async fn one_that_hangs_or_is_gone_costs_no_more_than_the_timeout() {
     let server = Server::start(|_| Reply::Hang).await;
     let mut gone = prometheus(&server, LIMITS);
     server.stop().await;
-    let failure = soon(gone.read()).await.expect_err("nobody listens");
+    let failure = soon(gone.read()).await.expect_err("nothing listens");
     assert_eq!(failure.reason, Reason::Unreachable);
     assert!(failure.why.contains("prometheus.url"), "{}", failure.why);
 }

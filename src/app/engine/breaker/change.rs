@@ -41,7 +41,11 @@ impl Driver {
                 && verdict.webhook == hook.webhook
                 && verdict.configuration.as_ref() == Some(&hook.configuration)
         });
-        let cause = verdict.and_then(|verdict| verdict.cause).unwrap_or(Cause::Slow);
+        // What the breaker acts on comes first: what is published may rest on a Prometheus.
+        let judged_cause = judged.and_then(|facts| facts.cause);
+        let cause = judged_cause
+            .or(verdict.and_then(|verdict| verdict.cause))
+            .unwrap_or(Cause::Slow);
         let subject = self
             .sights
             .owner(hook)
