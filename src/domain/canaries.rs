@@ -240,6 +240,22 @@ impl CanaryMemory {
         Some(self.passed_at(now) == Some(latest.started))
     }
 
+    /// Whether writes take at least so long: each of the two newest that tell did. A single one may have been held up by
+    /// chance. One under way tells once it has been for so long; one that was refused sooner tells nothing. `None` while
+    /// none tells.
+    pub fn takes_as_long_as(&self, span: Duration, now: Time) -> Option<bool> {
+        let finished = self
+            .recent(now)
+            .filter(|report| is_written(report) || report.took >= span);
+        let finished = finished.map(|report| (report.started, report.took >= span));
+        let under_way = self.overdue.keys().copied();
+        let under_way = under_way.filter(|sent| now.since((*sent).max(self.resumed)) >= span);
+        let mut told: Vec<(Time, bool)> = finished.chain(under_way.map(|sent| (sent, true))).collect();
+        told.sort_unstable();
+        let newest = told.iter().rev().take(2);
+        (!told.is_empty()).then(|| newest.clone().count() == 2 && newest.clone().all(|(_, late)| *late))
+    }
+
     fn got_through_after(&self, started: Time) -> bool {
         let mut finished = self.finished.iter();
         finished.any(|report| report.started > started && is_written(report))
@@ -256,10 +272,18 @@ impl CanaryMemory {
         }
     }
 
+    /// How long one is waited for before it counts as late. Until one was written, how long they take here is not known.
+    fn patience(&self, now: Time) -> Duration {
+        if self.slowest.is_empty() {
+            return t::late_at_most();
+        }
+        self.slowest.patience(now)
+    }
+
     /// The same once it takes longer than one that is merely slow.
     pub fn late(&self, now: Time) -> Option<(Time, Duration)> {
         self.overdue_for(now)
-            .filter(|(_, waiting)| *waiting >= self.slowest.patience(now))
+            .filter(|(_, waiting)| *waiting >= self.patience(now))
     }
 
     /// When each was sent that is late and that no later one of its target contradicts.
@@ -271,12 +295,12 @@ impl CanaryMemory {
             .filter(move |sent| first.is_some_and(|first| **sent >= first));
         let resumed = self.resumed;
         late.copied()
-            .filter(move |sent| now.since((*sent).max(resumed)) >= self.slowest.patience(now))
+            .filter(move |sent| now.since((*sent).max(resumed)) >= self.patience(now))
     }
 
     /// Whether one that was sent before an instant is still not back, whatever got through since.
     pub fn waits_since_before(&self, instant: Time, now: Time) -> bool {
-        let (resumed, patience) = (self.resumed, self.slowest.patience(now));
+        let (resumed, patience) = (self.resumed, self.patience(now));
         let mut sent = self.overdue.range(..instant).map(|(sent, _)| *sent);
         sent.any(|sent| now.since(sent.max(resumed)) >= patience)
     }
@@ -414,6 +438,64 @@ mod tests {
         assert!(!odd(&canaries));
         canaries.finished(report(5_000, 50, CanaryOutcome::Denied { webhook: "w".into() }));
         assert!(odd(&canaries));
+    }
+
+    #[test]
+    fn a_canary_is_waited_for_the_longest_until_one_was_written() {
+        let late_after = |written: bool| {
+            let mut canaries = Canaries::default();
+            if written {
+                canaries.finished(report(0, 10, CanaryOutcome::Written));
+            }
+            canaries.overdue(&CanaryOverdue {
+                target: CanaryTarget::KubeSystem,
+                started: at(1_000),
+                waiting: Duration::from_millis(500),
+            });
+            let memory = canaries.get(CanaryTarget::KubeSystem).unwrap().clone();
+            (500..5_000).find(|ms| memory.late(at(1_000 + ms)).is_some())
+        };
+        assert_eq!(late_after(true), Some(1_500));
+        assert_eq!(late_after(false), Some(3_000));
+    }
+
+    #[test]
+    fn writes_take_as_long_as_the_quicker_of_the_two_newest_canaries_that_tell() {
+        let span = Duration::from_secs(5);
+        let told = |canaries: &Canaries, now| {
+            let memory = canaries.get(CanaryTarget::KubeSystem)?;
+            memory.takes_as_long_as(span, at(now))
+        };
+        let overdue = |started_ms| CanaryOverdue {
+            target: CanaryTarget::KubeSystem,
+            started: at(started_ms),
+            waiting: Duration::from_secs(1),
+        };
+        let mut canaries = Canaries::default();
+        assert_eq!(told(&canaries, 0), None, "none was written");
+        canaries.finished(report(0, 10, CanaryOutcome::Written));
+        assert_eq!(told(&canaries, 10), Some(false));
+        canaries.overdue(&overdue(1_000));
+        canaries.overdue(&overdue(2_000));
+        assert_eq!(told(&canaries, 6_500), Some(false), "one is no more than one");
+        assert_eq!(told(&canaries, 7_000), Some(true));
+        canaries.finished(report(1_000, 6_100, CanaryOutcome::Written));
+        assert_eq!(told(&canaries, 7_100), Some(true), "back, and as late");
+        canaries.finished(report(3_000, 4_500, refusal("w")));
+        assert_eq!(
+            told(&canaries, 7_500),
+            Some(true),
+            "a refusal in time tells nothing"
+        );
+        canaries.finished(report(4_000, 4_500, CanaryOutcome::Written));
+        assert_eq!(told(&canaries, 8_500), Some(false));
+        canaries.resumed(at(9_000));
+        canaries.overdue(&overdue(5_000));
+        assert_eq!(
+            told(&canaries, 13_000),
+            Some(false),
+            "hookwatch stood still meanwhile"
+        );
     }
 
     #[test]

@@ -163,6 +163,11 @@ impl Slowest {
         row::push(&mut self.0, KEPT_SLOWEST, (at, took));
     }
 
+    /// Whether none is known.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// How long whatever answers like this is waited for before it counts as silent.
     pub fn patience(&self, now: Time) -> Duration {
         let lately = self.0.iter().filter(|(at, _)| now.since(*at) < t::slowest_of());

@@ -208,8 +208,17 @@ impl BackendMemory {
         let (under_way, waiting) = hang;
         let detail = format!("has been hanging for {} ({})", human(waiting), under_way.phase);
         // A hook that lately took seconds to answer is slow until it has been silent for much longer.
-        let last_good = self.fresh.back().filter(|attempt| attempt.outcome.is_healthy());
-        if let Some(last) = last_good.filter(|last| waiting < last.took * 2 && self.is_slow(last.took)) {
+        let healthy = |attempt: &&ProbeReport| attempt.outcome.is_healthy();
+        let slowest = self
+            .fresh
+            .iter()
+            .filter(healthy)
+            .map(|attempt| attempt.took)
+            .max();
+        let last_good = self.fresh.back().filter(healthy);
+        if let Some(last) =
+            last_good.filter(|last| Some(waiting) < slowest.map(|took| took * 2) && self.is_slow(last.took))
+        {
             let (since, took) = (last.started, self.takes(last));
             return BackendState::Slow { since, took };
         }

@@ -1,5 +1,6 @@
 //! What watching costs a real API server, in the CPU time of its process. Takes twelve minutes, so only on request.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -79,6 +80,42 @@ async fn cost_of<F: Future<Output = ()>>(id: u32, what: &str, times: u32, reques
     each
 }
 
+/// What the API server has been asked since it started, by verb and resource.
+async fn requests(client: &kube::Client) -> BTreeMap<String, u64> {
+    let request = http::Request::get("/metrics").body(Vec::new()).unwrap();
+    let text = client.request_text(request).await.unwrap();
+    let mut requests = BTreeMap::new();
+    for line in text
+        .lines()
+        .filter(|line| line.starts_with("apiserver_request_total{"))
+    {
+        let (labels, count) = line.rsplit_once(' ').unwrap();
+        let label = |name: &str| {
+            let (_, rest) = labels.split_once(&format!("{name}=\"")).unwrap_or_default();
+            rest.split('"').next().unwrap_or_default()
+        };
+        let what = [
+            label("verb"),
+            label("dry_run"),
+            label("resource"),
+            label("subresource"),
+        ]
+        .join(" ");
+        *requests.entry(what).or_default() += count.parse::<f64>().unwrap() as u64;
+    }
+    requests
+}
+
+/// Prints what was asked between two counts.
+fn told(before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) {
+    for (what, count) in after {
+        let more = count - before.get(what).unwrap_or(&0);
+        if more > 0 {
+            println!("        {more} x {what}");
+        }
+    }
+}
+
 async fn measure() {
     let directory = PrivateDirectory::create().unwrap();
     let envtest = Envtest::start(directory.path()).await.unwrap();
@@ -99,9 +136,14 @@ async fn measure() {
     let config = Config::parse("", &arguments).unwrap();
     let mut added = Vec::new();
     for _ in 0..PAIRS {
+        let before = requests(cluster.client()).await;
         let alone = share_of_a_core(id, SETTLING[0]).await;
+        told(&before, &requests(cluster.client()).await);
         let engine = Engine::start(&config).await.unwrap();
+        println!("watched");
+        let before = requests(cluster.client()).await;
         let watched = share_of_a_core(id, SETTLING[1]).await;
+        told(&before, &requests(cluster.client()).await);
         let calm = engine.assessment.borrow().clone().unwrap();
         engine.stop().await;
         println!(

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::conditions::Hit;
+use super::counters::Slowness;
 use super::evidence::Evidence;
 use super::probes::Probes;
 use super::scene::Scene;
@@ -144,7 +145,7 @@ impl<'a> Costs<'a> {
     pub fn of(all: &[(Evidence<'a>, Health, Hit)]) -> Self {
         let costs = all.iter().filter_map(|(evidence, health, hit)| {
             let cost = cost(evidence, hit.cause).filter(|_| *health == Health::Failing)?;
-            Some((evidence, evidence.hook?, hit.since, cost))
+            Some((evidence, evidence.hook?, hit, cost))
         });
         let costs: Vec<_> = costs.collect();
         let scene = all.first().map(|(evidence, ..)| evidence.scene);
@@ -162,18 +163,21 @@ impl<'a> Costs<'a> {
             // What one of several changes, those before it are asked about again.
             let mut mutate = mutating.iter().filter(|hook| hook.could_match(&request));
             let asked_again = reinvoked && mutate.nth(1).is_some();
-            let met = costs.iter().filter(|(evidence, hook, since, _)| {
+            let met = costs.iter().filter(|(evidence, hook, hit, _)| {
                 let added = &hook.added;
                 let shielded = hook.match_conditions.iter().any(is_ours);
                 let spared = shielded && Spare { own, added }.spares(&request, None);
-                !spared && hook.could_match(&request) && class.is_let_through(hook, evidence.scene, *since)
+                !spared && hook.could_match(&request) && class.is_let_through(hook, evidence.scene, hit.since)
             });
-            let met = met.map(|(_, hook, _, cost)| (*hook, *cost));
+            let met: Vec<_> = met.collect();
+            let slow = met.iter().all(|(.., hit, _)| hit.cause == Some(Cause::Slow));
+            let in_time = slow && class.is_in_time(met.iter().map(|(evidence, ..)| *evidence));
+            let met = met.into_iter().map(|(_, hook, _, cost)| (*hook, *cost));
             let chain = Chain::of(met, asked_again);
-            Bill { class, chain }
+            (Bill { class, chain }, in_time)
         });
-        let passed = bills.filter(|bill| bill.total() >= (bill.class.deadline)());
-        let passed = passed.collect();
+        let passed = bills.filter(|(bill, in_time)| !in_time && bill.total() >= (bill.class.deadline)());
+        let passed = passed.map(|(bill, _)| bill).collect();
         let hooks = costs.iter().map(|(_, hook, ..)| &hook.id);
         Self {
             hooks: hooks.collect(),
@@ -210,6 +214,8 @@ fn cost(evidence: &Evidence<'_>, cause: Option<Cause>) -> Option<Duration> {
             refused.max(counted(evidence.counters.failed_mean))
         }
         Cause::Slow => match (&evidence.slowness, &evidence.probes) {
+            // The more calls, the less one of them that waited for a lost packet counts.
+            (Some(Slowness { steady, .. }), _) if steady.is_some() => counted(*steady),
             // Calls of before it was slow count into the mean as well: probes may know better what each of them costs now.
             (Some(slowness), Probes::Slow { least, .. }) => counted(Some(slowness.mean)).max(Some(*least)),
             (Some(slowness), _) => counted(Some(slowness.mean)),
@@ -255,6 +261,21 @@ impl<'a> Class<'a> {
             memory.and_then(|(memory, since)| memory.passes_since(since, scene.now)) == Some(false)
         };
         !self.canaries.is_empty() && self.canaries.iter().all(waits)
+    }
+
+    /// Whether a canary that meets each of these hooks, which are slow, shows that such requests are in time. What slow
+    /// hooks cost is reckoned from means, to which one lost packet or one busy second adds; a canary waits for all of them.
+    fn is_in_time<'e>(&self, met: impl Iterator<Item = &'e Evidence<'e>> + Clone) -> bool {
+        let Some(scene) = met.clone().next().map(|evidence| evidence.scene) else {
+            return false;
+        };
+        let meets_all =
+            |target: &&CanaryTarget| met.clone().all(|evidence| evidence.covered_by.contains(target));
+        self.canaries.iter().filter(meets_all).any(|target| {
+            let memory = scene.seen.canaries.get(*target);
+            let late = memory.and_then(|memory| memory.takes_as_long_as((self.deadline)(), scene.now));
+            late == Some(false)
+        })
     }
 
     fn request(&self, labels: impl Fn(&str) -> Option<&'a Labels>) -> RequestShape<'a> {

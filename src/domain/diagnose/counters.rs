@@ -89,6 +89,8 @@ impl Counters {
             };
             ((sum - others * usual) / count).max(0.0)
         });
+        // None takes longer than its timeout: what is beyond that, the others took, which are not as usual then.
+        let failed_mean = failed_mean.filter(|mean| *mean <= t::timeout_and_others() * timeout);
         let limit = t::timeout_alone() * timeout;
         let timed_out = failed_mean.is_some_and(|mean| (t::timeout_like()..=limit).contains(&mean));
         // A call that timed out is no slow answer.
@@ -209,6 +211,8 @@ impl Counters {
 pub struct Slowness {
     /// Seconds per call over a span with enough calls.
     pub mean: f64,
+    /// The same over ten seconds, where it was slow all the time.
+    pub steady: Option<f64>,
     /// When that span began.
     pub from: Time,
     /// Not even the last ten seconds hold an answer.
@@ -235,7 +239,9 @@ impl Slowness {
                 && counters.is_slow(usual)
                 && extra * counters.calls >= t::one_late_call()
         };
+        let lasting = since.filter(|since| spans[1].from() >= Some(*since));
         Some(Self {
+            steady: spans[1].mean.filter(|_| lasting.is_some()),
             mean: told.mean.filter(|_| told.calls >= 2.0 && told.is_slow(usual))?,
             from: told.from()?,
             is_old: latest.is_none(),

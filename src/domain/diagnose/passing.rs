@@ -90,7 +90,9 @@ pub fn rollout_gap(evidence: &Evidence<'_>, found: impl FnOnce() -> Option<Cause
     let (gap, now, hook) = (&evidence.gap, evidence.scene.now, evidence.hook?);
     let last = gap.last.filter(|last| now.since(*last) < t::gap_told())?;
     let may_be = match found() {
-        None | Some(Refused | FailingOpen | Unreachable | Partial | Denying) => true,
+        // A slow hook that nothing else is said of is slow.
+        None => !matches!(evidence.probes, Probes::Slow { .. }),
+        Some(Refused | FailingOpen | Unreachable | Partial | Denying) => true,
         found => found == Some(Erroring) && evidence.counters.own_errors < 1.0,
     };
     let changes = &evidence.scene.seen.changes;
@@ -102,7 +104,8 @@ pub fn rollout_gap(evidence: &Evidence<'_>, found: impl FnOnce() -> Option<Cause
     };
     let passes = match &evidence.probes {
         Probes::Some { dead, .. } => dead.iter().all(|(backend, _)| in_its_window(backend)),
-        _ => evidence.is_good(),
+        Probes::Good { .. } | Probes::Slow { .. } => true,
+        Probes::NoData | Probes::All { .. } => false,
     };
     // When more calls failed at other times, rollouts are not why.
     let elsewhere = gap.elsewhere > t::gap_elsewhere() * gap.lost;

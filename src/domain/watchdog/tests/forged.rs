@@ -198,7 +198,9 @@ fn whoever_overloads_a_security_hook_gets_at_most_a_shield() {
                 let outcome = alive();
                 slow.incident.probe_taking(ms, 900, &opa, backend, outcome);
             }
-            slow.incident.canary(ms, 900, CanaryOutcome::Written);
+            let took = (seconds * 1_000.0) as u64;
+            slow.incident
+                .canary(ms + 900 - took, took, CanaryOutcome::Written);
             slow.incident.count_writes(100.0, seconds + 0.1, 0.004);
             slow.incident.count_calls("opa", 100.0, seconds);
             slow.incident.scrape(ms + 950);

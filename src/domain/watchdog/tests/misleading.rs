@@ -99,6 +99,7 @@ fn a_hook_that_was_never_reached_from_here_is_not_blamed_when_another_one_hangs(
     incident.probe(0, &near, 0, alive());
     never_answers(&mut incident, &far, 0, 4);
     incident.probe(8 * SECOND, &near, 0, alive());
+    incident.canary(8 * SECOND, 5, CanaryOutcome::Written);
     incident.tick(9 * SECOND);
     incident.canary_late(11 * SECOND);
     incident.probe_late(11 * SECOND, &near, 0, 2 * SECOND);

@@ -84,6 +84,7 @@ fn what_a_slow_webhook_costs_now_is_told_by_probes_while_its_mean_still_holds_qu
                 let took = if slow.contains(&backend) { 5_500 } else { 5 };
                 incident.probe_taking(second * SECOND - took, took, &opa, backend, alive());
             }
+            incident.canary(second * SECOND - 5_600, 5_500, CanaryOutcome::Written);
             // As many calls are answered at once as are after 5.5 s.
             incident.count_writes(10.0, 2.755, 0.004);
             incident.count_calls("opa", 10.0, 2.75);
@@ -100,4 +101,48 @@ fn what_a_slow_webhook_costs_now_is_told_by_probes_while_its_mean_still_holds_qu
     assert_eq!(effect(&[0, 1]), HookEffect::Blocking);
     // Some requests wait so long, and others do not.
     assert_eq!(effect(&[0]), HookEffect::Delaying);
+}
+
+#[test]
+fn slow_calls_block_no_writes_that_canaries_show_to_be_in_time() {
+    let effect = |took: u64| {
+        let opa = hook("opa", 1);
+        let mut incident = Incident::calm(&[&opa]);
+        for second in 13..40 {
+            incident.canary(second * SECOND - took, took, CanaryOutcome::Written);
+            // A mean like that is made by a few calls that waited for a lost packet.
+            incident.count_writes(100.0, 5.2, 0.004);
+            incident.count_calls("opa", 100.0, 5.1);
+            incident.scrape(second * SECOND);
+            incident.tick(second * SECOND + 10);
+        }
+        let verdict = incident.verdict(39 * SECOND + 200, "opa");
+        assert_eq!(verdict.cause, Some(Cause::Slow));
+        verdict.effect
+    };
+    assert_eq!(effect(4_500), HookEffect::Delaying);
+    assert_eq!(effect(5_100), HookEffect::Blocking);
+}
+
+#[test]
+fn what_has_been_slow_for_ten_seconds_costs_what_all_of_its_calls_did() {
+    let effect = |steady: f64| {
+        let opa = hook("opa", 1);
+        let mut incident = Incident::calm(&[&opa]);
+        let slow = |incident: &mut Incident, second: u64, seconds: f64| {
+            incident.canary(second * SECOND - 5_100, 5_100, CanaryOutcome::Written);
+            incident.count_writes(20.0, seconds + 0.1, 0.004);
+            incident.count_calls("opa", 20.0, seconds);
+            incident.scrape(second * SECOND);
+            incident.tick(second * SECOND + 10);
+        };
+        for step in 0..12 {
+            slow(&mut incident, 18 + 2 * step, steady);
+        }
+        // Two seconds in which a few calls were late.
+        slow(&mut incident, 42, 5.2);
+        incident.verdict(42 * SECOND + 200, "opa").effect
+    };
+    assert_eq!(effect(4.4), HookEffect::Delaying);
+    assert_eq!(effect(5.1), HookEffect::Blocking);
 }
