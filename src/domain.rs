@@ -5,6 +5,7 @@
 
 pub mod alerts;
 pub mod announcement;
+pub mod assessment;
 pub mod audit;
 pub mod breaker;
 pub mod bypass;
@@ -13,6 +14,7 @@ pub mod canary;
 pub mod chain;
 pub mod changes;
 pub mod clocks;
+pub mod condition;
 pub mod diagnose;
 pub mod exposition;
 pub mod fence;
@@ -34,9 +36,11 @@ pub mod row;
 pub mod schedule;
 pub mod snapshot;
 pub mod stored;
+pub mod text;
 pub mod thresholds;
 pub mod time;
 pub mod unchecked;
 pub mod verdict;
+pub mod views;
 pub mod vocabulary;
 pub mod watchdog;

@@ -26,7 +26,8 @@ mod world;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 
-use hookwatch::domain::bypass::{Condition, OPT_OUT_ANNOTATION, STATE_ANNOTATION};
+use hookwatch::domain::bypass::{OPT_OUT_ANNOTATION, STATE_ANNOTATION};
+use hookwatch::domain::condition::Condition;
 use hookwatch::domain::fence::FENCE as NAME;
 use hookwatch::domain::hook::Added;
 use policy::{Policy, Request};

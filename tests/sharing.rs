@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use hookwatch::app::config::{Config, ConfigArguments};
 use hookwatch::app::engine::Engine;
-use hookwatch::domain::verdict::Assessment;
+use hookwatch::domain::assessment::Assessment;
 use hookwatch::lab::api::{ApiServer, ApiServerOptions};
 use hookwatch::lab::backend::Behaviour;
 use hookwatch::lab::cluster::{Cluster, LabHook, client_for};

@@ -14,7 +14,7 @@ use hookwatch::domain::breaker::{
 };
 use hookwatch::domain::fence::AutoBreak;
 use hookwatch::domain::hook::HookId;
-use hookwatch::domain::verdict::Cause;
+use hookwatch::domain::vocabulary::Cause;
 
 use crate::model::cluster::{Cluster, Release};
 use crate::model::inventory::time;

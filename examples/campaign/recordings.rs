@@ -10,7 +10,7 @@ use hookwatch::app::replay::replay_scrapes;
 use hookwatch::domain::hook::{HookId, HookKind};
 use hookwatch::domain::snapshot::Snapshot;
 use hookwatch::domain::time::Time;
-use hookwatch::domain::verdict::{Cause, Effect as HookEffect, Health, NotAHook};
+use hookwatch::domain::vocabulary::{Cause, Effect as HookEffect, Health, NotAHook};
 use hookwatch::domain::watchdog::{Effect, Event, Watchdog};
 
 use crate::model::cluster::{

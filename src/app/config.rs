@@ -24,8 +24,7 @@ use self::section::{Notes, Section};
 use crate::domain::breaker::Times;
 use crate::domain::breaker::policy::Policy;
 use crate::domain::fence::AutoBreak;
-use crate::domain::hook::HookId;
-use crate::domain::probe::ProbeLevel;
+use crate::domain::hook::{HookId, ProbeLevel};
 use crate::domain::schedule::Rates;
 
 pub use alertmanager::AlertmanagerConfig;

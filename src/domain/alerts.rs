@@ -18,16 +18,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::assessment::Assessment;
 use super::audit::Finding;
 use super::audit::findings::{
     self, Kind, NO_ENDPOINTS, NODES_GOING, ONE_NODE, PORT_NOT_OFFERED, SERVED_ENDS, SERVICE_MISSING,
     TELLS_APART,
 };
-use super::canary::bounded;
 use super::hook::{HookId, HookKind};
+use super::text::{bounded, human};
 use super::time::Time;
-use super::verdict::{Assessment, Verdict};
-use super::vocabulary::{Cause, Effect, Health, Writes, human};
+use super::verdict::Verdict;
+use super::vocabulary::{Cause, Effect, Health, Writes};
 
 pub use breaker::EXPECTED;
 pub use delivery::{Batch, Delivery, Pace, Voice};

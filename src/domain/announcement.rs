@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::canary::bounded;
 use super::hook::HookId;
+use super::text::{bounded, human};
 use super::time::Time;
 use super::verdict::Verdict;
-use super::vocabulary::{Cause, Health, human};
+use super::vocabulary::{Cause, Health};
 
 /// Between two announcements about one hook. What changes in between is told as it is then.
 pub const PER_HOOK: Duration = Duration::from_secs(30);

@@ -7,11 +7,10 @@ use super::canary::{
     CallFailure, CallFailureReason, CanaryOutcome, CanaryOverdue, CanaryReport, CanaryTarget, FurtherCanary,
 };
 use super::history::{Slowest, Usual};
-use super::row;
-use super::thresholds as t;
+use super::text::human;
 use super::time::Time;
-use super::verdict::CanaryView;
-use super::vocabulary::human;
+use super::views::CanaryView;
+use super::{row, thresholds as t};
 
 /// Results kept per canary.
 const KEPT: usize = 16;

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::text::{MAX_MESSAGE, bounded};
 use super::time::Time;
 use super::vocabulary::Cause;
 
@@ -220,9 +221,6 @@ pub enum CallFailureReason {
     Other,
 }
 
-/// Longest text of an API server that is kept, in bytes.
-pub const MAX_MESSAGE: usize = 1_024;
-
 const CALL_FAILURE: &str = "Internal error occurred: failed calling webhook ";
 const DENIAL: &str = "admission webhook ";
 
@@ -357,18 +355,6 @@ fn quoted(text: &str) -> Option<(String, &str)> {
         }
     }
     None
-}
-
-/// Cuts a foreign text to [`MAX_MESSAGE`] bytes at a character boundary and drops control characters.
-pub fn bounded(text: &str) -> String {
-    let mut kept = String::new();
-    for character in text.chars().filter(|character| !character.is_control()) {
-        if kept.len() + character.len_utf8() > MAX_MESSAGE {
-            break;
-        }
-        kept.push(character);
-    }
-    kept
 }
 
 #[cfg(test)]

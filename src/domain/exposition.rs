@@ -7,8 +7,8 @@
 
 use std::borrow::Cow;
 
-use super::canary::bounded;
 use super::snapshot::{Complaints, Family, LabelSource, Part, Snapshot};
+use super::text::bounded;
 
 pub mod protobuf;
 

@@ -12,9 +12,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::breaker::HookStanding;
-use super::bypass::{Condition, FIELD_MANAGER, STATE_ANNOTATION, escaped};
-use super::canary::bounded;
+use super::bypass::{FIELD_MANAGER, STATE_ANNOTATION, escaped};
+use super::condition::Condition;
 use super::hook::{Added, HookKind};
+use super::text::bounded;
 
 /// The name of the policy, and of its binding.
 pub const FENCE: &str = "hookwatch-fence";

@@ -7,6 +7,7 @@
 mod added;
 mod fingerprint;
 mod kind;
+mod level;
 mod service;
 mod terms;
 mod written;
@@ -19,12 +20,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::probe::ProbeLevel;
 use super::time::Time;
 use super::vocabulary::Cause;
 
 pub use added::{Added, SPARE_ANNOTATION};
 pub use kind::{Aggregated, Available, Conversion, HookKind, OtherKind};
+pub use level::ProbeLevel;
 pub use service::{Endpoint, ServiceState, ServiceTarget};
 pub use terms::{ConnectionTerms, ProbeTarget};
 pub use written::{Trusted, Written};

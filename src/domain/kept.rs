@@ -124,8 +124,8 @@ impl KeptConnections {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::hook::{BackendAddress, HookKind};
-    use crate::domain::probe::{Answer, CertificateFacts, Phases, ProbeLevel};
+    use crate::domain::hook::{BackendAddress, HookKind, ProbeLevel};
+    use crate::domain::probe::{Answer, CertificateFacts, Phases};
 
     fn at(ms: u64) -> Time {
         Time::from_unix_millis(1_000_000 + ms)

@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::breaker::book::{self, Book};
-use super::canary::bounded;
 use super::leadership::{Bid, Record};
+use super::text::bounded;
 
 /// The object that holds it, a ValidatingWebhookConfiguration.
 pub const OBJECT: &str = "hookwatch-ledger";

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::text::human;
 use super::time::Time;
-use super::vocabulary::human;
 
 /// A lease that has not changed for this long is late. Kubelets write `leaseDurationSeconds: 40` into it.
 pub const LATE: Duration = Duration::from_secs(40);

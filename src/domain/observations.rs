@@ -22,7 +22,7 @@ use super::schedule::{ProbePace, Stretch};
 use super::stored::{Stored, StoredWindows};
 use super::thresholds as t;
 use super::time::Time;
-use super::verdict::{ProbeView, Sources};
+use super::views::{ProbeView, Sources};
 
 pub use coverage::Coverage;
 pub use meets::{Meetings, Meets, Spared};

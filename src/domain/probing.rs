@@ -7,14 +7,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use super::history::{Slowest, Usual};
+use super::hook::ProbeLevel;
 use super::probe::{
-    Answer, CertificateFacts, Connection, Phase, ProbeLevel, ProbeOutcome, ProbeOverdue, ProbeReport,
-    TlsFault,
+    Answer, CertificateFacts, Connection, Phase, ProbeOutcome, ProbeOverdue, ProbeReport, TlsFault,
 };
-use super::row;
-use super::thresholds as t;
+use super::text::human;
 use super::time::Time;
-use super::vocabulary::{Cause, human};
+use super::vocabulary::Cause;
+use super::{row, thresholds as t};
 
 /// Attempts kept per backend.
 const KEPT: usize = 12;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::canary::bounded;
+use super::text::bounded;
 use super::time::Time;
 
 /// Failing checks kept of one reading. 1.36 has about 60 in all.

@@ -20,8 +20,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::hook::{Backend, BackendPath, Hook, HookId, ProbeTarget};
-use super::probe::{Connection, ProbeLevel};
+use super::hook::{Backend, BackendPath, Hook, HookId, ProbeLevel, ProbeTarget};
+use super::probe::Connection;
 use super::thresholds as t;
 use super::time::Time;
 use budget::Budget;

@@ -12,12 +12,11 @@ use std::time::Duration;
 
 use super::history::{History, Windows};
 use super::observations::TargetState;
-use super::row;
 use super::snapshot::{Complaints, Scrape, ScrapeFailure};
-use super::thresholds as t;
+use super::text::human;
 use super::time::Time;
-use super::verdict::StoredView;
-use super::vocabulary::human;
+use super::views::StoredView;
+use super::{row, thresholds as t};
 
 /// API servers that one Prometheus may tell of.
 pub const MAX_INSTANCES: usize = 64;

@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::bypass::Rung;
-use super::bypass::spare::Spare;
+use super::condition::spare::Spare;
 use super::hook::{Hook, Labels};
 use super::matching::RequestShape;
 use super::time::Time;

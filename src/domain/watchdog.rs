@@ -17,9 +17,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::announcement::Announcer;
+use super::assessment::Assessment;
 use super::breaker::HookStanding;
 use super::canary::FurtherCanary;
-use super::clocks;
 use super::diagnose::evidence::Evidence;
 use super::diagnose::plane::{Plane, Witnessed, summary};
 use super::diagnose::scene::{Before, Scene, Subject};
@@ -33,10 +33,10 @@ use super::probe::CertificateFacts;
 use super::schedule::{ProbePace, Stretch};
 use super::snapshot::{Operation, Scrape, ScrapeFailure};
 use super::stored::Reading;
-use super::thresholds as t;
 use super::time::Time;
-use super::verdict::{Assessment, ControlPlane, Elsewhere, Verdict};
+use super::verdict::{ControlPlane, Elsewhere, Verdict};
 use super::vocabulary::Writes;
+use super::{clocks, thresholds as t};
 
 use alone::{Alone, Lesson, elsewhere, plane, remembered, temper, temper_elsewhere};
 use auditing::Auditing;

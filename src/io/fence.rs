@@ -10,9 +10,9 @@ use kube::{Api, Client, Error};
 
 use super::client::Connection;
 use super::client::answer::{chain, error_message};
-use crate::domain::canary::bounded;
 use crate::domain::fence::{Account, Asking, Attempt, FENCE, MaySkip, Proof, Reading};
 use crate::domain::hook::HookKind;
+use crate::domain::text::bounded;
 
 /// Longest wait for one answer. No webhook is called on the way; RBAC, the policies and etcd are.
 const ANSWER: Duration = Duration::from_secs(10);

@@ -22,6 +22,7 @@ pub use self::alertmanager::Dropped;
 pub use self::hooks::MAX_HOOKS;
 use super::events::EventOutcome;
 use super::telemetry::TelemetryCounts;
+use crate::domain::assessment::Assessment;
 use crate::domain::breaker::HeldBack;
 use crate::domain::canary::CanaryReport;
 use crate::domain::fence::AutoBreak;
@@ -31,7 +32,8 @@ use crate::domain::probe::ProbeReport;
 use crate::domain::snapshot::{Scrape, ScrapeFailure};
 use crate::domain::stored::Reading;
 use crate::domain::time::Time;
-use crate::domain::verdict::{Assessment, NotAHook, Verdict, Writes};
+use crate::domain::verdict::Verdict;
+use crate::domain::vocabulary::{NotAHook, Writes};
 use contract::Declared;
 use make::Maker;
 

@@ -33,10 +33,9 @@ pub use review::ReviewSubject;
 pub use review::answer::check_answer;
 
 use super::Clock;
-use crate::domain::hook::{Backend, Hook, ProbeTarget};
+use crate::domain::hook::{Backend, Hook, ProbeLevel, ProbeTarget};
 use crate::domain::probe::{
-    Answer, CertificateFacts, Connection, Phase, Phases, ProbeLevel, ProbeOutcome, ProbeOverdue, ProbeReport,
-    TlsFault,
+    Answer, CertificateFacts, Connection, Phase, Phases, ProbeOutcome, ProbeOverdue, ProbeReport, TlsFault,
 };
 use crate::domain::schedule::Ask;
 use crate::domain::time::Time;

@@ -20,8 +20,8 @@ use thiserror::Error;
 use super::Clock;
 use super::client::answer::{chain, error_message, is_connect, read_body};
 use super::client::{ConnectError, Connection};
-use crate::domain::canary::bounded;
 use crate::domain::snapshot::{Complaints, Scrape, ScrapeFailure, ScrapeFailureReason, Snapshot};
+use crate::domain::text::bounded;
 
 mod reader;
 mod readyz;

@@ -4,9 +4,9 @@
 use hookwatch::domain::breaker::policy::PERMIT_ANNOTATION;
 use hookwatch::domain::bypass::edit::{Author, Plan, Wish, plan};
 use hookwatch::domain::bypass::{
-    CONDITION_PREFIX, Condition, OPT_OUT_ANNOTATION, Rung, STATE_ANNOTATION, Standing, original, standing,
-    touched,
+    OPT_OUT_ANNOTATION, Rung, STATE_ANNOTATION, Standing, original, standing, touched,
 };
+use hookwatch::domain::condition::{CONDITION_PREFIX, Condition};
 use hookwatch::domain::hook::Added;
 use serde_json::{Value, json};
 

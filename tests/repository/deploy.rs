@@ -5,9 +5,8 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use hookwatch::domain::breaker::policy::PERMIT_ANNOTATION;
-use hookwatch::domain::bypass::{
-    CONDITION_PREFIX, Condition, FIELD_MANAGER, LEDGER, OPT_OUT_ANNOTATION, STATE_ANNOTATION, original,
-};
+use hookwatch::domain::bypass::{FIELD_MANAGER, LEDGER, OPT_OUT_ANNOTATION, STATE_ANNOTATION, original};
+use hookwatch::domain::condition::{CONDITION_PREFIX, Condition};
 use hookwatch::domain::fence::{Attempt, FENCE, MaySkip, PROOF, PROOF_SPARE};
 use hookwatch::domain::hook::HookKind;
 use serde_json::{Value, json};

@@ -150,7 +150,7 @@ fn deposed(arrives_first: bool) {
             cut_off.load(Ordering::SeqCst)
         })
         .await;
-        let leads = |it: &hookwatch::domain::verdict::Assessment| {
+        let leads = |it: &hookwatch::domain::assessment::Assessment| {
             it.replica.as_ref().is_some_and(|it| it.role == Role::Leader)
         };
         assessed(&engines[1], "the other one leads", leads).await;

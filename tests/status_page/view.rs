@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hookwatch::domain::audit::findings::{CONTROL_PLANE_IN_REACH, NODES_GOING, ONE_NODE};
-use hookwatch::domain::verdict::{Health, Writes};
+use hookwatch::domain::vocabulary::{Health, Writes};
 use hookwatch::domain::watchdog::Change;
 use hookwatch::io::page::past::{MarkKind, Past};
 use hookwatch::io::page::{Model, document};

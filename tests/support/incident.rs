@@ -10,19 +10,18 @@ mod draw;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hookwatch::domain::assessment::Assessment;
 use hookwatch::domain::canary::{CanaryOutcome, CanaryOverdue, CanaryReport, CanaryTarget};
 use hookwatch::domain::hook::{
-    Added, Endpoint, FailurePolicy, Hook, HookId, HookKind, Rule, Scope, Selector, ServiceState,
+    Added, Endpoint, FailurePolicy, Hook, HookId, HookKind, ProbeLevel, Rule, Scope, Selector, ServiceState,
     ServiceTarget, Target,
 };
 use hookwatch::domain::inventory::Inventory;
 use hookwatch::domain::probe::{
-    Answer, CertificateFacts, Connection, Phase, Phases, ProbeLevel, ProbeOutcome, ProbeOverdue, ProbeReport,
-    TlsFault,
+    Answer, CertificateFacts, Connection, Phase, Phases, ProbeOutcome, ProbeOverdue, ProbeReport, TlsFault,
 };
 use hookwatch::domain::snapshot::{Complaints, Scrape};
 use hookwatch::domain::time::Time;
-use hookwatch::domain::verdict::Assessment;
 use hookwatch::domain::watchdog::{Effect, Event, Watchdog};
 
 pub use draw::{incidents, of};

@@ -6,8 +6,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hookwatch::app::config::{Config, ConfigArguments};
 use hookwatch::app::engine::Engine;
+use hookwatch::domain::assessment::Assessment;
 use hookwatch::domain::time::Time;
-use hookwatch::domain::verdict::{Assessment, NotAHook, ScrapeView, Writes};
+use hookwatch::domain::views::ScrapeView;
+use hookwatch::domain::vocabulary::{NotAHook, Writes};
 use hookwatch::io::client::{ConnectOptions, Connection};
 use hookwatch::io::scrape::{ScrapeLimits, Scraper};
 use hookwatch::lab::backend::Behaviour;

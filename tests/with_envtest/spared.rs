@@ -2,8 +2,8 @@
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use hookwatch::domain::bypass::Condition;
-use hookwatch::domain::bypass::spare::{LINES, Line, Object, What, Writer};
+use hookwatch::domain::condition::Condition;
+use hookwatch::domain::condition::spare::{LINES, Line, Object, What, Writer};
 use hookwatch::domain::hook::Added;
 use hookwatch::lab::backend::{Backend, Behaviour, Role};
 use hookwatch::lab::certs::Authority;

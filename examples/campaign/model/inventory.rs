@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hookwatch::domain::bypass::Condition;
+use hookwatch::domain::condition::Condition;
 use hookwatch::domain::hook::{
     Added, Endpoint, FailurePolicy, Hook, MatchCondition, Rule, Scope, Selector, SelectorOperator,
     SelectorRequirement, ServiceState, ServiceTarget, Target, UrlTarget,

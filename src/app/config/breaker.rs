@@ -11,7 +11,7 @@ use super::section::Section;
 use crate::domain::breaker::policy::{AtLimit, Matches, Pattern, Policy, PolicyRule, Rung};
 use crate::domain::fence::AutoBreak;
 use crate::domain::hook::HookKind;
-use crate::domain::verdict::Cause;
+use crate::domain::vocabulary::Cause;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(24 * 3_600);

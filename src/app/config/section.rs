@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::ConfigError;
 use crate::domain::fence::AutoBreak;
-use crate::domain::probe::ProbeLevel;
+use crate::domain::hook::ProbeLevel;
 
 /// What is learnt while reading.
 #[derive(Default)]

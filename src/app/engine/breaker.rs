@@ -25,6 +25,7 @@ use self::sights::{Heard, Sights};
 use super::announce::Announcements;
 use super::replicas::Leadership;
 use crate::app::config::Config;
+use crate::domain::assessment::Assessment;
 use crate::domain::breaker::{
     Action, Breaker, Ceiling, Change, Judged, Observation, Outcome, Policy, Settings, Stage, Ticket, View,
 };
@@ -33,7 +34,6 @@ use crate::domain::fence::AutoBreak;
 use crate::domain::hook::HookId;
 use crate::domain::time::Time;
 use crate::domain::unchecked::Unchecked;
-use crate::domain::verdict::Assessment;
 use crate::domain::watchdog::Event;
 use crate::io::Clock;
 use crate::io::audit::AuditLog;

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 
 use super::{Condition, rules};
+use crate::domain::assessment::Assessment;
 use crate::domain::breaker::{HeldBack, HookStanding};
 use crate::domain::fence::AutoBreak;
-use crate::domain::verdict::Assessment;
 
 /// Reasons that are no surprise to whoever set hookwatch up, or that have an alert of their own: the rule leaves them out.
 pub const EXPECTED: [HeldBack; 6] = [
@@ -112,8 +112,7 @@ mod tests {
     use super::*;
     use crate::domain::alerts::tests::calm;
     use crate::domain::breaker::{Rung, Stage};
-    use crate::domain::fence::Breaker;
-    use crate::domain::fence::Proof;
+    use crate::domain::fence::{Breaker, Proof};
     use crate::domain::hook::{HookId, HookKind};
     use crate::domain::time::Time;
 

@@ -2,7 +2,8 @@ use super::*;
 use crate::domain::audit::findings::{CONTROL_PLANE_IN_REACH, KINDS};
 use crate::domain::audit::standing::{Audited, Findings};
 use crate::domain::leadership::{Place, ReplicaView, Role, Standing, Undecided};
-use crate::domain::verdict::{Elsewhere, ScrapeView};
+use crate::domain::verdict::Elsewhere;
+use crate::domain::views::ScrapeView;
 use crate::domain::vocabulary::NotAHook;
 use crate::domain::watchdog::{Effect as Wish, Event, Watchdog};
 

@@ -9,8 +9,8 @@ use super::estate::{Subject, service_key};
 use super::forecast::Auditor;
 use super::reach::{NAME_LABEL, TENANT};
 use super::writes::{Place, Write};
-use crate::domain::bypass::SHIELDED_NAMESPACES;
-use crate::domain::bypass::spare::{LINES, Spare, What};
+use crate::domain::condition::SHIELDED_NAMESPACES;
+use crate::domain::condition::spare::{LINES, Spare, What};
 use crate::domain::hook::{Added, Hook, MatchCondition, Selector, SelectorOperator, SelectorRequirement};
 use crate::domain::matching::RequestShape;
 

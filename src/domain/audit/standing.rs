@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::estate::{Estate, Subject};
 use super::findings::{self, Finding, KINDS, Severity};
 use super::forecast::Auditor;
-use crate::domain::bypass::CONDITION_PREFIX;
+use crate::domain::condition::CONDITION_PREFIX;
 use crate::domain::hook::{Hook, HookId};
 use crate::domain::inventory::{Inventory, NodeTrouble, Sign};
 use crate::domain::time::Time;

@@ -1,7 +1,7 @@
 //! The writes that a control plane lives by, one of each sort, as they are made in every cluster.
 //!
 //! Who writes what is that of kube-controller-manager, kube-scheduler, kubelet and kube-apiserver 1.36. What of it a shield
-//! spares is not said here but in [`crate::domain::bypass::spare`]; a test holds the two against each other.
+//! spares is not said here but in [`crate::domain::condition::spare`]; a test holds the two against each other.
 
 use std::time::Duration;
 
@@ -425,7 +425,7 @@ impl Write {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::bypass::spare::Spare;
+    use crate::domain::condition::spare::Spare;
     use crate::domain::hook::Added;
 
     #[test]

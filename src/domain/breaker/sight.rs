@@ -6,7 +6,8 @@ use super::book::Version;
 use super::observed::{Shown, View};
 use super::policy::{Ceiling, PERMIT_ANNOTATION, Permit, Rung, Subject};
 use crate::domain::bypass::edit::is_left_over;
-use crate::domain::bypass::{Condition, OPT_OUT_ANNOTATION, Phase, STATE_ANNOTATION, Standing, standing};
+use crate::domain::bypass::{OPT_OUT_ANNOTATION, Phase, STATE_ANNOTATION, Standing, standing};
+use crate::domain::condition::Condition;
 use crate::domain::time::Time;
 
 /// An annotation that kubectl keeps a copy of the whole object in. No rule goes by it.

@@ -322,7 +322,7 @@ fn probation(here: &Here<'_>, author: &Author, now: Time) -> Result<Plan, Refusa
         _ => return Err(Refusal::NotBypassed),
     };
     let mut entry = page.state.entry(here.webhook).unwrap_or_default();
-    page.condition(Some(super::Condition::Probation), author)?;
+    page.condition(Some(crate::domain::condition::Condition::Probation), author)?;
     if page.draft.is_empty() && entry.phase() == Some(Phase::Probation) {
         return Ok(Plan::AlreadySo);
     }
@@ -339,7 +339,7 @@ fn probation(here: &Here<'_>, author: &Author, now: Time) -> Result<Plan, Refusa
 
 /// How far a bypass goes that nothing explains, by the name of its condition.
 fn rung_by_name(here: &Here<'_>) -> Rung {
-    let skip = json!(super::Condition::Skip.name());
+    let skip = json!(crate::domain::condition::Condition::Skip.name());
     match here
         .conditions()
         .iter()

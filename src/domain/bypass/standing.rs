@@ -6,7 +6,8 @@ use serde_json::{Map, Value, json};
 
 use super::ownership::{holds, owners};
 use super::state::{Entry, Fields, State, Unreadable};
-use super::{CONDITION_PREFIX, Condition, IGNORE_SECONDS, Phase, Rung, STATE_ANNOTATION};
+use super::{IGNORE_SECONDS, Phase, Rung, STATE_ANNOTATION};
+use crate::domain::condition::{CONDITION_PREFIX, Condition};
 
 /// What a webhook is to hookwatch.
 #[derive(Debug, Clone, PartialEq)]

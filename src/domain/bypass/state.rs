@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::standing::ignored;
 use super::{Phase, Rung, original};
-use crate::domain::canary::bounded;
+use crate::domain::text::bounded;
 use crate::domain::time::Time;
 
 /// Most characters of the annotation that the fence lets through.

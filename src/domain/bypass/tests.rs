@@ -3,4 +3,3 @@
 mod hands;
 mod objects;
 mod properties;
-mod texts;

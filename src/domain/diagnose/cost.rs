@@ -11,15 +11,16 @@ use super::conditions::Hit;
 use super::evidence::Evidence;
 use super::probes::Probes;
 use super::scene::Scene;
-use crate::domain::bypass::CONDITION_PREFIX;
-use crate::domain::bypass::spare::Spare;
 use crate::domain::canary::CanaryTarget;
 use crate::domain::chain::Chain;
+use crate::domain::condition::CONDITION_PREFIX;
+use crate::domain::condition::spare::Spare;
 use crate::domain::hook::{Hook, HookId, HookKind, Labels, MatchCondition, Rule, Scope};
 use crate::domain::matching::RequestShape;
+use crate::domain::text::human;
 use crate::domain::thresholds as t;
 use crate::domain::time::Time;
-use crate::domain::vocabulary::{Bypass, Cause, Effect, Health, human};
+use crate::domain::vocabulary::{Bypass, Cause, Effect, Health};
 
 /// Hooks told of in one sentence.
 const TOLD: usize = 4;

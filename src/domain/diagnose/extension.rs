@@ -7,9 +7,10 @@ use super::counters::Counters;
 use crate::domain::canary::CallFailureReason;
 use crate::domain::history::Windows;
 use crate::domain::hook::{Aggregated, Available, Hook, OtherKind};
+use crate::domain::text::{human, listed};
 use crate::domain::thresholds as t;
 use crate::domain::time::Time;
-use crate::domain::vocabulary::{Cause, human, listed};
+use crate::domain::vocabulary::Cause;
 
 /// Versions told one by one; the rest is a number.
 const NAMES_TOLD: usize = 4;

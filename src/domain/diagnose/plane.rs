@@ -7,10 +7,11 @@ use crate::domain::canary::CanaryOutcome;
 use crate::domain::history::{Baseline, Usual, Window, Windows};
 use crate::domain::hook::HookKind;
 use crate::domain::snapshot::{Cumulative, Operation};
+use crate::domain::text::{human, human_seconds};
 use crate::domain::thresholds as t;
 use crate::domain::time::Time;
 use crate::domain::verdict::{Elsewhere, Verdict};
-use crate::domain::vocabulary::{Bypass, Health, NotAHook, Writes, human, human_seconds};
+use crate::domain::vocabulary::{Bypass, Health, NotAHook, Writes};
 
 /// Hooks told of beside the culprits.
 const BESIDE: usize = 5;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::domain::hook::{Hook, Labels, Rule, Scope};
-use crate::domain::vocabulary::listed;
+use crate::domain::text::listed;
 
 /// Names told of a list; the rest is a number.
 const TOLD: usize = 4;

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::domain::bypass::{Condition, SHIELDED_NAMESPACES};
 use crate::domain::canary::{CanaryTarget, FurtherCanary};
+use crate::domain::condition::{Condition, SHIELDED_NAMESPACES};
 use crate::domain::hook::{Hook, HookId};
 use crate::domain::inventory::Inventory;
 use crate::domain::matching::RequestShape;

@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::domain::bypass::spare::Spare;
-use crate::domain::bypass::{CONDITION_PREFIX, SHIELDED_NAMESPACES};
+use crate::domain::condition::spare::Spare;
+use crate::domain::condition::{CONDITION_PREFIX, SHIELDED_NAMESPACES};
 use crate::domain::hook::{Hook, HookId, Labels, MatchCondition, Rule, Scope};
 use crate::domain::inventory::Inventory;
 use crate::domain::matching::conditions::{Asked, Compiler, Conditions};

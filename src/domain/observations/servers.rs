@@ -6,12 +6,13 @@ use std::time::Duration;
 use crate::domain::history::History;
 use crate::domain::node_leases::NodeLeases;
 use crate::domain::readiness::{ReadinessMemory, ReadyReport, is_start_up};
-use crate::domain::row;
 use crate::domain::snapshot::{ScrapeFailure, ScrapeFailureReason};
-use crate::domain::thresholds as t;
+use crate::domain::text::{capital, human, listed};
 use crate::domain::time::Time;
-use crate::domain::verdict::{ScrapeView, SilentView, Verdict};
-use crate::domain::vocabulary::{Health, capital, human, listed};
+use crate::domain::verdict::Verdict;
+use crate::domain::views::{ScrapeView, SilentView};
+use crate::domain::vocabulary::Health;
+use crate::domain::{row, thresholds as t};
 
 /// Scrape targets that are remembered at most.
 const MAX_TARGETS: usize = 64;

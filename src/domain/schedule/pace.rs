@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::budget::UsedUp;
 use super::target::Wanted;
 use crate::domain::hook::Backend;
+use crate::domain::text::human;
 use crate::domain::time::Time;
-use crate::domain::vocabulary::human;
 
 /// A probe that waits for less is on time, however short its interval.
 const NOTABLE: Duration = Duration::from_secs(2);

@@ -5,10 +5,8 @@ use std::time::Duration;
 
 use super::target::may_be_slow;
 use super::{Attempt, Schedule};
-use crate::domain::hook::Hook;
-use crate::domain::probe::{
-    Answer, Connection, Phase, Phases, ProbeLevel, ProbeOutcome, ProbeOverdue, ProbeReport,
-};
+use crate::domain::hook::{Hook, ProbeLevel};
+use crate::domain::probe::{Answer, Connection, Phase, Phases, ProbeOutcome, ProbeOverdue, ProbeReport};
 use crate::domain::time::Time;
 
 /// An answer that came this soon after the request is none that a slow hook gives, whatever the handshake took.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Ask, Rates};
-use crate::domain::hook::{Hook, HookId};
-use crate::domain::probe::{Connection, ProbeLevel};
+use crate::domain::hook::{Hook, HookId, ProbeLevel};
+use crate::domain::probe::Connection;
 use crate::domain::thresholds as t;
 use crate::domain::time::Time;
 

@@ -11,8 +11,8 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::MAX_INSTANCES;
-use crate::domain::canary::bounded;
 use crate::domain::snapshot::{Complaints, Family, LabelSource, Part, SERIES, Scrape, Snapshot};
+use crate::domain::text::bounded;
 use crate::domain::time::Time;
 
 /// Series of one answer. An API server of a large cluster has some 10,000 of those that matter.

@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::{Question, Seen, Served, Way, Went};
-use crate::domain::canary::bounded;
 use crate::domain::hook::{HookId, HookKind, Labels};
+use crate::domain::text::bounded;
 use crate::domain::time::Time;
 
 /// Most lines, each a kind in a namespace.
@@ -128,7 +128,7 @@ impl<'a> Tally<'a> {
     /// The sum.
     pub fn end(self) -> Unchecked {
         let Question { hook, gap, .. } = self.question;
-        let theirs = |name: &str| !name.starts_with(crate::domain::bypass::CONDITION_PREFIX);
+        let theirs = |name: &str| !name.starts_with(crate::domain::condition::CONDITION_PREFIX);
         Unchecked {
             hook: hook.id.clone(),
             from: gap.from,

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use super::tampering::Tampering;
 use crate::domain::breaker::{CanaryWord, Ceiling, Facts, Judged, Permit, Stake, Witness};
-use crate::domain::bypass::CONDITION_PREFIX;
 use crate::domain::bypass::edit::MAX_CONDITIONS;
 use crate::domain::canaries::{CanaryMemory, Named};
 use crate::domain::canary::{CanaryOutcome, CanaryTarget};
+use crate::domain::condition::CONDITION_PREFIX;
 use crate::domain::diagnose::LOST_PATH;
 use crate::domain::diagnose::evidence::Evidence;
 use crate::domain::diagnose::probes::counted;

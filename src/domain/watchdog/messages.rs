@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::domain::announcement::Announcement;
+use crate::domain::assessment::Assessment;
 use crate::domain::audit::Finding;
 use crate::domain::audit::standing::{Audited, Request};
 use crate::domain::breaker::{HookStanding, Judged};
@@ -19,7 +20,7 @@ use crate::domain::schedule::ProbePace;
 use crate::domain::snapshot::{Scrape, ScrapeFailure};
 use crate::domain::stored::Reading;
 use crate::domain::time::Time;
-use crate::domain::verdict::{Assessment, ControlPlane, Verdict};
+use crate::domain::verdict::{ControlPlane, Verdict};
 use crate::domain::vocabulary::{Cause, Health};
 
 /// Everything that can be observed.

@@ -27,11 +27,10 @@ use crate::domain::audit::standing::Request;
 use crate::domain::breaker::Judged;
 use crate::domain::canary::{CanaryOutcome, CanaryOverdue, CanaryReport, CanaryTarget};
 use crate::domain::hook::{
-    Added, BackendAddress, BackendPath, Endpoint, FailurePolicy, Hook, Rule, Scope, Selector, ServiceState,
-    ServiceTarget, Target,
+    Added, BackendAddress, BackendPath, Endpoint, FailurePolicy, Hook, ProbeLevel, Rule, Scope, Selector,
+    ServiceState, ServiceTarget, Target,
 };
-use crate::domain::probe::{Answer, Connection, Phase, Phases, ProbeLevel, ProbeOutcome};
-use crate::domain::probe::{ProbeOverdue, ProbeReport};
+use crate::domain::probe::{Answer, Connection, Phase, Phases, ProbeOutcome, ProbeOverdue, ProbeReport};
 use crate::domain::snapshot::{
     Complaints, Cumulative, HookSeries, Operation, ScrapeFailureReason, Snapshot, WriteKey,
 };

@@ -17,10 +17,10 @@ use x509_parser::prelude::GeneralName;
 
 use crate::domain::fence::PROOF;
 use crate::domain::hook::{
-    Added, FailurePolicy, Hook, HookId, HookKind, MatchCondition, MatchPolicy, Rule, SPARE_ANNOTATION, Scope,
-    Selector, SelectorOperator, SelectorRequirement, ServiceState, ServiceTarget, Target, Trusted, Written,
+    Added, FailurePolicy, Hook, HookId, HookKind, MatchCondition, MatchPolicy, ProbeLevel, Rule,
+    SPARE_ANNOTATION, Scope, Selector, SelectorOperator, SelectorRequirement, ServiceState, ServiceTarget,
+    Target, Trusted, Written,
 };
-use crate::domain::probe::ProbeLevel;
 use crate::domain::time::Time;
 
 pub(in crate::io) mod node;

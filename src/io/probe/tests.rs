@@ -15,10 +15,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::domain::hook::{
-    Added, Backend, BackendAddress, BackendPath, FailurePolicy, Hook, HookId, HookKind, ProbeTarget, Rule,
-    Scope, Selector, ServiceState, ServiceTarget, Target, UrlTarget,
+    Added, Backend, BackendAddress, BackendPath, FailurePolicy, Hook, HookId, HookKind, ProbeLevel,
+    ProbeTarget, Rule, Scope, Selector, ServiceState, ServiceTarget, Target, UrlTarget,
 };
-use crate::domain::probe::{Connection, ProbeLevel, ProbeReport};
+use crate::domain::probe::{Connection, ProbeReport};
 use crate::domain::time::Time;
 
 use super::{Limits, ProbeNews, ProbeRequest, Prober, ReviewSubject};

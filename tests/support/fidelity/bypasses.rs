@@ -3,8 +3,8 @@
 use hookwatch::domain::hook::Added;
 use std::time::Duration;
 
-use hookwatch::domain::bypass::Condition;
 use hookwatch::domain::canary::{CallFailureReason, CanaryOutcome};
+use hookwatch::domain::condition::Condition;
 use hookwatch::lab::backend::{Behaviour, Role};
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
 //! Every condition that hookwatch writes, on every shape a request can have.
 
-use hookwatch::domain::bypass::Condition;
+use hookwatch::domain::condition::Condition;
 use hookwatch::domain::hook::Added;
 use serde_json::{Value, json};
 

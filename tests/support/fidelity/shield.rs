@@ -1,6 +1,6 @@
 //! What the shield spares and what it does not, and what no hook is ever asked about.
 
-use hookwatch::domain::bypass::Condition;
+use hookwatch::domain::condition::Condition;
 use hookwatch::domain::hook::Added;
 use hookwatch::lab::backend::{Behaviour, Role};
 use serde_json::{Value, json};

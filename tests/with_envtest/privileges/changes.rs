@@ -1,7 +1,8 @@
 //! Every change of a webhook configuration that somebody with hookwatch's token could think of, and whether the fence
 //! has to let it through.
 
-use hookwatch::domain::bypass::{Condition, STATE_ANNOTATION, original};
+use hookwatch::domain::bypass::{STATE_ANNOTATION, original};
+use hookwatch::domain::condition::Condition;
 use hookwatch::domain::hook::Added;
 use serde_json::{Value, json};
 

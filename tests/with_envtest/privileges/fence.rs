@@ -740,7 +740,7 @@ pub fn is_proven_and_missed() -> Outcome {
             .await
             .unwrap();
         let breaker = |effective, why: &'static str| {
-            move |assessment: &hookwatch::domain::verdict::Assessment| {
+            move |assessment: &hookwatch::domain::assessment::Assessment| {
                 let breaker = &assessment.breaker;
                 breaker.wanted == AutoBreak::On && breaker.effective == effective && breaker.why.contains(why)
             }

@@ -7,7 +7,7 @@ use crate::domain::breaker::{AtLimit, Change, Outcome, Rung, To};
 use crate::domain::bypass::Writer;
 use crate::domain::bypass::edit::{Author, Why, Wish};
 use crate::domain::time::Time;
-use crate::domain::verdict::Cause;
+use crate::domain::vocabulary::Cause;
 use crate::io::audit::Record;
 use crate::io::breaker::Report;
 

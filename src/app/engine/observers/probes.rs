@@ -10,8 +10,9 @@ use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
 use crate::app::config::{Config, ProbeConfig};
+use crate::domain::hook::ProbeLevel;
 use crate::domain::inventory::Inventory;
-use crate::domain::probe::{ProbeLevel, ProbeOverdue, ProbeReport};
+use crate::domain::probe::{ProbeOverdue, ProbeReport};
 use crate::domain::schedule::{Attempt, Room, Schedule};
 use crate::domain::watchdog::{Attention, Event};
 use crate::io::Clock;

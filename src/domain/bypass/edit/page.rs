@@ -4,10 +4,10 @@ use serde_json::{Value, json};
 
 use super::{Author, Edit, MAX_ANNOTATIONS, MAX_CONDITIONS, MAX_OBJECT, Plan, Refusal};
 use crate::domain::bypass::draft::{Draft, escaped};
-use crate::domain::bypass::ownership;
 use crate::domain::bypass::standing::{Here, annotation, annotations};
 use crate::domain::bypass::state::{Entry, MAX_STATE, State};
-use crate::domain::bypass::{Condition, STATE_ANNOTATION};
+use crate::domain::bypass::{STATE_ANNOTATION, ownership};
+use crate::domain::condition::Condition;
 use crate::domain::hook::{Added, SPARE_ANNOTATION};
 
 pub(super) struct Page<'a> {

@@ -9,8 +9,8 @@ use tokio::sync::mpsc;
 
 use super::server::{Authority, Heard, Identity, Server, allow, ok, with_status};
 use super::{Limits, NAME, SCANT, hook, prober, prober_with, request, rule, run, url_hook};
-use crate::domain::hook::{BackendAddress, BackendPath, ServiceState, ServiceTarget, Target};
-use crate::domain::probe::{Answer, Connection, Phase, ProbeLevel, ProbeOutcome, TlsFault};
+use crate::domain::hook::{BackendAddress, BackendPath, ProbeLevel, ServiceState, ServiceTarget, Target};
+use crate::domain::probe::{Answer, Connection, Phase, ProbeOutcome, TlsFault};
 
 #[tokio::test]
 async fn a_handshake_is_an_answer_at_the_lowest_level() {

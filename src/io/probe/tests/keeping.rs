@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::server::{Authority, Server, allow, ok, with_status};
 use super::{SCANT, hook, prober, prober_with, request, run, target};
-use crate::domain::hook::Hook;
-use crate::domain::probe::{Answer, Connection, Phase, ProbeLevel, ProbeOutcome};
+use crate::domain::hook::{Hook, ProbeLevel};
+use crate::domain::probe::{Answer, Connection, Phase, ProbeOutcome};
 use crate::io::probe::{Limits, ProbeRequest};
 
 fn kept(hook: Hook, server: &Server) -> ProbeRequest {

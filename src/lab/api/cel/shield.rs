@@ -5,7 +5,7 @@ use proptest::sample::{select, subsequence};
 use serde_json::{Value, json};
 
 use super::{Program, Variables};
-use crate::domain::bypass::spare::{LINES, Spare, What, Writer};
+use crate::domain::condition::spare::{LINES, Spare, What, Writer};
 use crate::domain::hook::Added;
 use crate::domain::matching::conditions::Asked;
 use crate::domain::matching::outcome::{Compiler, Known, Outcome};

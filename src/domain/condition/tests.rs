@@ -1,6 +1,6 @@
 //! The texts of conditions.
 
-use super::super::*;
+use super::*;
 use crate::domain::hook::Added;
 
 #[test]
