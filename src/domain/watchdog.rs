@@ -35,7 +35,7 @@ use super::snapshot::{Operation, Scrape, ScrapeFailure};
 use super::stored::Reading;
 use super::time::Time;
 use super::verdict::{ControlPlane, Elsewhere, Verdict};
-use super::vocabulary::Writes;
+use super::vocabulary::{Health, Writes};
 use super::{clocks, thresholds as t};
 
 use alone::{Alone, Lesson, elsewhere, plane, remembered, temper, temper_elsewhere};
@@ -324,7 +324,9 @@ impl Watchdog {
         let (now, seen) = (plane.now, &self.seen);
         let since = self.plane.filter(|(before, _)| *before == writes);
         let since = since.map_or(now, |(_, since)| since);
-        let symptoms = seen.servers.symptoms(&seen.history, verdicts, sick, now);
+        let failing = verdicts.iter().find(|verdict| verdict.health == Health::Failing);
+        let failing = failing.map(|verdict| &*verdict.webhook);
+        let symptoms = seen.servers.symptoms(&seen.history, failing, sick, now);
         let clocks = (writes == Writes::Blocked).then(|| clocks::running(&seen.canaries, since, now));
         ControlPlane {
             writes,

@@ -9,9 +9,7 @@ use crate::domain::readiness::{ReadinessMemory, ReadyReport, is_start_up};
 use crate::domain::snapshot::{ScrapeFailure, ScrapeFailureReason};
 use crate::domain::text::{capital, human, listed};
 use crate::domain::time::Time;
-use crate::domain::verdict::Verdict;
 use crate::domain::views::{ScrapeView, SilentView};
-use crate::domain::vocabulary::Health;
 use crate::domain::{row, thresholds as t};
 
 /// Scrape targets that are remembered at most.
@@ -204,17 +202,21 @@ impl Servers {
         sick
     }
 
-    /// What is seen of the control plane beside writes, as sentences.
-    pub fn symptoms(&self, history: &History, verdicts: &[Verdict], sick: &[Sick], now: Time) -> Vec<String> {
-        let mut said = self.not_ready(history, verdicts, now);
+    /// What is seen of the control plane beside writes, as sentences; `failing` is the first webhook named as a culprit.
+    pub fn symptoms(
+        &self,
+        history: &History,
+        failing: Option<&str>,
+        sick: &[Sick],
+        now: Time,
+    ) -> Vec<String> {
+        let mut said = self.not_ready(history, failing, now);
         said.extend(sick.iter().map(|sick| sick.sentence(now)));
         said.extend(self.node_leases.view(now).symptom());
         said
     }
 
-    fn not_ready(&self, history: &History, verdicts: &[Verdict], now: Time) -> Vec<String> {
-        let failing = verdicts.iter().find(|verdict| verdict.health == Health::Failing);
-        let failing = failing.map(|verdict| &verdict.webhook);
+    fn not_ready(&self, history: &History, failing: Option<&str>, now: Time) -> Vec<String> {
         let mut said = Vec::new();
         for (target, state) in &self.targets {
             let shared = history.replicas_behind(target) > 1;
