@@ -38,7 +38,7 @@ use self::stage::Stage;
 use self::survival::survive;
 use self::teller::{Account, Teller};
 use crate::app::progress::during;
-use crate::domain::bypass::Rung;
+use crate::domain::act::bypass::Rung;
 use crate::lab::control_plane::Kind;
 use crate::lab::envtest::{binaries, namespace};
 use crate::lab::monitoring::{Monitoring, Programs};

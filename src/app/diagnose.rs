@@ -15,9 +15,9 @@ use super::Output;
 use super::config::{Config, ConfigArguments, ConfigError};
 use super::engine::Engine;
 use super::progress::{Line, during};
-use crate::domain::assessment::Assessment;
 use crate::domain::diagnose::rules::suffices;
-use crate::domain::verdict::Verdict;
+use crate::domain::diagnose::verdict::Verdict;
+use crate::domain::report::assessment::Assessment;
 use crate::domain::vocabulary::{Health, Writes};
 use crate::io::client::greeting::Obstacle;
 

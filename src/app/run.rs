@@ -11,9 +11,9 @@ use tokio::task::JoinHandle;
 use super::config::{Config, ConfigArguments};
 use super::demo::{DaemonArguments, DaemonHandle, StartingDaemon};
 use super::engine::Engine;
-use crate::domain::breaker::{Matches, Pattern, PolicyRule};
-use crate::domain::bypass::Rung;
-use crate::domain::fence::AutoBreak;
+use crate::domain::act::breaker::{Matches, Pattern, PolicyRule};
+use crate::domain::act::bypass::Rung;
+use crate::domain::act::fence::AutoBreak;
 use crate::io::http::{self, Shown};
 use crate::io::telemetry::Settings;
 

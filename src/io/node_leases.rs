@@ -19,7 +19,9 @@ use super::canary::OBJECT;
 use super::client::Connection;
 use super::client::answer::{chain, error_message};
 use super::missing::Missing;
-use crate::domain::node_leases::{LATE, LeaseList, LeaseReading, LeaseTrouble, MAX_NODES, NodeLease};
+use crate::domain::observe::node_leases::{
+    LATE, LeaseList, LeaseReading, LeaseTrouble, MAX_NODES, NodeLease,
+};
 use crate::domain::text::bounded;
 
 mod items;

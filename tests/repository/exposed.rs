@@ -5,20 +5,22 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use hookwatch::app::replay::replay_scrapes;
-use hookwatch::domain::assessment::Assessment;
+use hookwatch::domain::act::breaker::{HeldBack, Rung};
+use hookwatch::domain::act::leadership::{Place, ReplicaView, Role};
 use hookwatch::domain::audit::findings::{KINDS, ONE_NODE};
 use hookwatch::domain::audit::standing::{Audited, Findings};
 use hookwatch::domain::audit::{Finding, Severity};
-use hookwatch::domain::breaker::{HeldBack, Rung};
-use hookwatch::domain::canary::{CanaryOutcome, CanaryReport, CanaryTarget};
-use hookwatch::domain::hook::{Backend, BackendAddress, BackendPath, HookId, HookKind, ProbeLevel};
-use hookwatch::domain::leadership::{Place, ReplicaView, Role};
-use hookwatch::domain::probe::{CertificateFacts, Connection, Phase, Phases, ProbeOutcome, ProbeReport};
-use hookwatch::domain::readiness::ReadinessView;
-use hookwatch::domain::snapshot::{Scrape, ScrapeFailure, ScrapeFailureReason};
+use hookwatch::domain::cluster::hook::{Backend, BackendAddress, BackendPath, HookId, HookKind, ProbeLevel};
+use hookwatch::domain::diagnose::verdict::{BackendView, Elsewhere};
+use hookwatch::domain::observe::canary::{CanaryOutcome, CanaryReport, CanaryTarget};
+use hookwatch::domain::observe::probe::{
+    CertificateFacts, Connection, Phase, Phases, ProbeOutcome, ProbeReport,
+};
+use hookwatch::domain::observe::readiness::ReadinessView;
+use hookwatch::domain::observe::snapshot::{Scrape, ScrapeFailure, ScrapeFailureReason};
+use hookwatch::domain::observe::views::ScrapeView;
+use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::domain::time::Time;
-use hookwatch::domain::verdict::{BackendView, Elsewhere};
-use hookwatch::domain::views::ScrapeView;
 use hookwatch::domain::vocabulary::{Cause, Effect, Health, NotAHook};
 use hookwatch::io::alertmanager::PushError;
 use hookwatch::io::events::EventOutcome;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use hookwatch::app::config::{Config, ConfigArguments};
-use hookwatch::domain::fence::AutoBreak;
+use hookwatch::domain::act::fence::AutoBreak;
 use serde_json::Value;
 
 use crate::deploy::objects;

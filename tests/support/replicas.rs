@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use hookwatch::app::config::{Config, ConfigArguments};
 use hookwatch::app::engine::Engine;
-use hookwatch::domain::assessment::Assessment;
-use hookwatch::domain::leadership::{Place, ReplicaView, Role};
-use hookwatch::domain::ledger;
+use hookwatch::domain::act::leadership::{Place, ReplicaView, Role};
+use hookwatch::domain::act::ledger;
+use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::domain::vocabulary::Health;
 use hookwatch::lab::backend::Behaviour;
 use hookwatch::lab::cluster::{Cluster, LabHook};

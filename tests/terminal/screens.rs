@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use hookwatch::domain::assessment::Assessment;
+use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::domain::vocabulary::Writes;
 
 use crate::fixture;

@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use hookwatch::app::engine::Engine;
-use hookwatch::domain::assessment::Assessment;
-use hookwatch::domain::bypass::edit::Wish;
-use hookwatch::domain::bypass::{Rung, touched};
-use hookwatch::domain::hook::{HookId, HookKind};
+use hookwatch::domain::act::bypass::edit::Wish;
+use hookwatch::domain::act::bypass::{Rung, touched};
+use hookwatch::domain::cluster::hook::{HookId, HookKind};
+use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::domain::vocabulary::Health;
 use hookwatch::lab::backend::{Behaviour, Role};
 use hookwatch::lab::certs::Authority;

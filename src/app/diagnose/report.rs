@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 
 use super::{Conclusion, coverage, servers};
-use crate::domain::assessment::Assessment;
 use crate::domain::audit::standing::Findings;
 use crate::domain::audit::{Finding, Severity};
-use crate::domain::verdict::Verdict;
+use crate::domain::diagnose::verdict::Verdict;
+use crate::domain::report::assessment::Assessment;
 use crate::domain::vocabulary::Health;
 
 /// Critical findings of the audit that are named, at most.

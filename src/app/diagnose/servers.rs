@@ -1,7 +1,7 @@
 //! The API servers in the report for people.
 
+use crate::domain::observe::views::{ScrapeView, StoredView};
 use crate::domain::text::human_seconds;
-use crate::domain::views::{ScrapeView, StoredView};
 
 /// Failing checks told.
 const TOLD_CHECKS: usize = 5;

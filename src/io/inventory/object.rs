@@ -19,8 +19,8 @@ use super::convert::others;
 pub(super) use super::convert::service::SERVICE_LABEL;
 use super::convert::service::{Service, Slice};
 use super::lean::Lean;
-use crate::domain::hook::{Hook, Labels};
-use crate::domain::inventory::{NodeState, Problem};
+use crate::domain::cluster::hook::{Hook, Labels};
+use crate::domain::cluster::inventory::{NodeState, Problem};
 use crate::domain::text::bounded;
 
 /// A kind that is watched.

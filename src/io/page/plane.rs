@@ -6,10 +6,10 @@ use maud::{Markup, html};
 
 use super::leading;
 use super::text::{Foreign, clock, within};
-use crate::domain::assessment::Assessment;
+use crate::domain::diagnose::verdict::Verdict;
+use crate::domain::observe::views::{ScrapeView, StoredView};
+use crate::domain::report::assessment::Assessment;
 use crate::domain::text::{human, human_seconds};
-use crate::domain::verdict::Verdict;
-use crate::domain::views::{ScrapeView, StoredView};
 use crate::domain::vocabulary::{Bypass, Health, Writes};
 
 /// Room for each list, in bytes.

@@ -8,7 +8,7 @@ use kube::client::Body;
 use serde::Deserialize;
 
 use super::{ScrapeTarget, Scraper};
-use crate::domain::readiness::{Readiness, ReadyReport};
+use crate::domain::observe::readiness::{Readiness, ReadyReport};
 use crate::domain::text::bounded;
 use crate::io::client::answer::{chain, is_connect, read_body};
 

@@ -200,8 +200,10 @@ mod tests {
     use tokio::sync::watch;
 
     use super::*;
-    use crate::domain::hook::{Backend, BackendAddress, BackendPath, HookId, HookKind, ProbeLevel};
-    use crate::domain::probe::{Answer, CertificateFacts, Connection, Phases, ProbeOutcome, ProbeReport};
+    use crate::domain::cluster::hook::{Backend, BackendAddress, BackendPath, HookId, HookKind, ProbeLevel};
+    use crate::domain::observe::probe::{
+        Answer, CertificateFacts, Connection, Phases, ProbeOutcome, ProbeReport,
+    };
     use crate::io::metrics::Metrics;
 
     #[test]

@@ -5,8 +5,10 @@ use opentelemetry::trace::SpanId;
 use opentelemetry_sdk::trace::SpanData;
 
 use super::*;
-use crate::domain::hook::{BackendAddress, BackendPath, HookKind, ProbeLevel};
-use crate::domain::probe::{Answer, CertificateFacts, Connection, Phase, Phases, ProbeOutcome, ProbeReport};
+use crate::domain::cluster::hook::{BackendAddress, BackendPath, HookKind, ProbeLevel};
+use crate::domain::observe::probe::{
+    Answer, CertificateFacts, Connection, Phase, Phases, ProbeOutcome, ProbeReport,
+};
 use crate::domain::vocabulary::{Cause, Effect};
 use crate::io::metrics::Metrics;
 use crate::io::telemetry::Settings;
