@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use super::client::Connection;
 use super::held::{Answer, READ_DEADLINE, ask, version};
-use crate::domain::announcement::Announcement;
-use crate::domain::canary::CanaryOutcome;
+use crate::domain::observe::canary::CanaryOutcome;
+use crate::domain::report::announcement::Announcement;
 use crate::domain::time::Time;
 
 const COLLECTION: &str = "/api/v1/namespaces/default/events";
@@ -174,7 +174,7 @@ fn failed(answer: Answer) -> (EventOutcome, Option<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::hook::{HookId, HookKind};
+    use crate::domain::cluster::hook::{HookId, HookKind};
     use crate::io::testing::{Reply, Server, soon};
 
     fn said() -> Announcement {

@@ -9,8 +9,9 @@ use kube::client::Body;
 use serde_json::Value;
 
 use super::client::answer::{chain, error_message, read_body};
-use crate::domain::canary::{CanaryOutcome, bounded};
-use crate::domain::leadership::Written;
+use crate::domain::act::leadership::Written;
+use crate::domain::observe::canary::CanaryOutcome;
+use crate::domain::text::bounded;
 
 /// Longest wait for the answer to a write. A hook may hold one for as long as the API server lets it, which is 34 s,
 /// and only the answer names the hook.

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::client::Connection;
 use super::client::answer::query_value;
 use super::held::{Answer, READ_DEADLINE, WRITE_DEADLINE, ask, unread, version, written};
-use crate::domain::leadership::{Bid, Record, Written};
+use crate::domain::act::leadership::{Bid, Record, Written};
 use crate::domain::time::Time;
 
 /// Reads and writes one Lease.

@@ -19,8 +19,10 @@ use super::canary::OBJECT;
 use super::client::Connection;
 use super::client::answer::{chain, error_message};
 use super::missing::Missing;
-use crate::domain::canary::bounded;
-use crate::domain::node_leases::{LATE, LeaseList, LeaseReading, LeaseTrouble, MAX_NODES, NodeLease};
+use crate::domain::observe::node_leases::{
+    LATE, LeaseList, LeaseReading, LeaseTrouble, MAX_NODES, NodeLease,
+};
+use crate::domain::text::bounded;
 
 mod items;
 

@@ -18,8 +18,8 @@ use tokio::time::Instant;
 use super::client::Connection;
 use super::client::answer::{chain, error_message, query_value, read_body};
 use super::inventory::convert;
-use crate::domain::hook::{Hook, HookKind, Labels};
-use crate::domain::unchecked::{Question, Seen, Served, Tally, Unchecked, instant};
+use crate::domain::cluster::hook::{Hook, HookKind, Labels};
+use crate::domain::report::unchecked::{Question, Seen, Served, Tally, Unchecked, instant};
 
 /// Metadata alone; an API server that can give no less than whole objects is to refuse.
 const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
@@ -352,8 +352,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::domain::report::unchecked::{Gap, Way};
     use crate::domain::time::Time;
-    use crate::domain::unchecked::{Gap, Way};
     use crate::io::testing::{Reply, Server, soon};
 
     fn at(seconds: u64) -> Time {

@@ -9,7 +9,7 @@ use kube::Client;
 use kube::client::Body;
 use serde_json::Value;
 
-use crate::domain::hook::HookKind;
+use crate::domain::cluster::hook::HookKind;
 use crate::io::client::answer::{chain, error_message, is_connect, query_value, read_body};
 
 /// Largest answer that is read: etcd keeps objects of up to 1.5 MiB, and a list has many.
@@ -54,7 +54,7 @@ pub(super) fn patch(kind: HookKind, name: &str, limit: Duration) -> String {
         "{}/{}?fieldManager={}&timeout={}s",
         kind.path(),
         query_value(name),
-        crate::domain::bypass::FIELD_MANAGER,
+        crate::domain::act::bypass::FIELD_MANAGER,
         limit.as_secs().max(1)
     )
 }

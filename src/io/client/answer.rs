@@ -10,7 +10,7 @@ use http_body_util::BodyExt;
 use kube::client::Body;
 use serde::Deserialize;
 
-use crate::domain::canary::bounded;
+use crate::domain::text::bounded;
 
 /// Most that is read of an answer whose body matters only as a message.
 pub(crate) const MAX_ERROR_BODY: usize = 64 * 1024;

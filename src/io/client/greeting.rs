@@ -13,7 +13,7 @@ use thiserror::Error;
 
 use super::Connection;
 use super::answer::{chain, error_message, is_connect, read_body};
-use crate::domain::canary::bounded;
+use crate::domain::text::bounded;
 
 /// Longest wait for each of the two answers.
 const TIMEOUT: Duration = Duration::from_secs(5);

@@ -22,7 +22,7 @@ use super::backoff::Backoff;
 use super::lines::Lines;
 use super::object::{self, Key, Object, WatchedKind};
 use super::page;
-use crate::domain::canary::bounded;
+use crate::domain::text::bounded;
 use crate::io::client::answer::{chain, error_message, query_value, read_body};
 
 /// Objects asked for at once.

@@ -8,8 +8,8 @@ use kube::client::Body;
 use serde::Deserialize;
 
 use super::{ScrapeTarget, Scraper};
-use crate::domain::canary::bounded;
-use crate::domain::readiness::{Readiness, ReadyReport};
+use crate::domain::observe::readiness::{Readiness, ReadyReport};
+use crate::domain::text::bounded;
 use crate::io::client::answer::{chain, is_connect, read_body};
 
 /// Longest wait for an answer: the check of etcd alone may take 2 s.
