@@ -9,7 +9,7 @@ use crate::domain::breaker::{Expects, Outcome as Told, Version, View};
 use crate::domain::bypass::edit::{Author, Change, Plan, Wish, plan};
 use crate::domain::hook::{HookId, HookKind};
 use crate::io::client::Connection;
-use crate::io::held::{Answer, ask};
+use crate::io::held::ask;
 
 impl Hand {
     /// Makes wishes about webhooks of one configuration come true, in one write, of an object that is what the breaker
@@ -315,11 +315,7 @@ pub async fn own_user(connection: &Connection) -> Option<String> {
     let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
     let limit = Patience::default().attempt;
     let answer = ask(connection.calls(), Method::POST, path, Some(&review), limit).await;
-    match answer {
-        Answer::Object(review) => {
-            let user = review["status"]["userInfo"]["username"].as_str()?;
-            (!user.is_empty()).then(|| user.to_owned())
-        }
-        _ => None,
-    }
+    let review = answer.ok()?;
+    let user = review["status"]["userInfo"]["username"].as_str()?;
+    (!user.is_empty()).then(|| user.to_owned())
 }
