@@ -4,6 +4,7 @@ pub mod audit;
 pub mod by_hand;
 pub mod config;
 mod contexts;
+#[cfg(feature = "lab")]
 pub mod demo;
 pub mod diagnose;
 pub mod engine;

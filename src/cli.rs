@@ -5,9 +5,10 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::app::config::{Config, ConfigArguments, ConfigError};
-use crate::app::demo::DaemonArguments;
+#[cfg(feature = "lab")]
+use crate::app::demo;
 use crate::app::replay::ReplayArguments;
-use crate::app::{self, BAD_USAGE, Output, audit, by_hand, demo, diagnose, run, terminal};
+use crate::app::{self, BAD_USAGE, Output, audit, by_hand, diagnose, run, terminal};
 use crate::io::client::ConnectError;
 use crate::io::telemetry::{self, LogFormat};
 
@@ -58,6 +59,7 @@ enum Command {
     /// Break a control plane in this process, and see whether the daemon finds the culprit
     ///
     /// Exit code: 0 the verdict was right, 1 it was wrong, 77 the scenario cannot run here.
+    #[cfg(feature = "lab")]
     Demo(demo::DemoArguments),
     /// Diagnose a recording, offline
     Replay(ReplayArguments),
@@ -171,13 +173,14 @@ fn dispatch(command: Command, plugin: bool) -> anyhow::Result<ExitCode> {
         })),
         Command::Status(arguments) => look(terminal::status(arguments, program(plugin), plugin)),
         Command::Top(arguments) => look(terminal::top(arguments, program(plugin), plugin)),
+        #[cfg(feature = "lab")]
         Command::Demo(arguments) => {
             arguments.make_ready()?;
             let mut record = arguments.record.clone();
             block_on(demo::command(arguments, move |daemon| {
                 // The first daemon alone: a demo may start another one to compare with.
                 let record = record.take();
-                run::for_demo(DaemonArguments { record, ..daemon })
+                demo::start_daemon(demo::DaemonArguments { record, ..daemon })
             }))
         }
         Command::Replay(arguments) => {

@@ -2,11 +2,12 @@
 //!
 //! Dependencies point inward: [`domain`] decides and knows nothing of the others, [`io`] talks to the outside
 //! and knows only `domain`, [`app`] wires them together for each command, [`cli`] reads the command line. The
-//! [`lab`] is a control plane of our own to break things in; neither `domain` nor `io` knows of it. A test
-//! holds that.
+//! `lab` is a control plane of our own to break things in; neither `domain` nor `io` knows of it. A test
+//! holds that. It is a feature, and what runs in production is built without.
 
 pub mod app;
 pub mod cli;
 pub mod domain;
 pub mod io;
+#[cfg(feature = "lab")]
 pub mod lab;

@@ -17,7 +17,7 @@ use std::time::{Duration, SystemTime};
 
 use hookwatch::app::config::{Config, ConfigArguments};
 use hookwatch::app::run::Daemon;
-use hookwatch::domain::alerts::{Alert, Batch, Ended};
+use hookwatch::domain::report::alerts::{Alert, Batch, Ended};
 use hookwatch::domain::time::Time;
 use hookwatch::io::alertmanager::{Alertmanager as Way, Envelope, body};
 use hookwatch::io::endpoint::{Auth, Target};

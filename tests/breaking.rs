@@ -10,14 +10,14 @@
 use std::time::Duration;
 
 use hookwatch::app::config::{Config, ConfigArguments};
-use hookwatch::app::demo::{BreakerReport, DemoOptions, DemoReport, Timing, run};
+use hookwatch::app::demo::{BreakerReport, DemoOptions, DemoReport, Timing, run, start_daemon};
 use hookwatch::app::engine::{Engine, clock};
-use hookwatch::app::run::for_demo;
-use hookwatch::domain::bypass::edit::{Author, Why, Wish};
-use hookwatch::domain::bypass::{Rung, Writer, touched};
-use hookwatch::domain::fence::AutoBreak;
-use hookwatch::domain::hook::{HookId, HookKind};
-use hookwatch::domain::verdict::{Assessment, Health};
+use hookwatch::domain::act::bypass::edit::{Author, Why, Wish};
+use hookwatch::domain::act::bypass::{Rung, Writer, touched};
+use hookwatch::domain::act::fence::AutoBreak;
+use hookwatch::domain::cluster::hook::{HookId, HookKind};
+use hookwatch::domain::report::assessment::Assessment;
+use hookwatch::domain::vocabulary::Health;
 use hookwatch::io::breaker::{Hand, Outcome, Patience, Server};
 use hookwatch::lab::api::{ApiServer, ApiServerOptions};
 use hookwatch::lab::backend::Behaviour;
@@ -61,7 +61,7 @@ fn play(scenario: &str, permitted: Rung) -> DemoReport {
         auto_break: Some(permitted),
     };
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let report = runtime.block_on(run(options, for_demo)).unwrap();
+    let report = runtime.block_on(run(options, start_daemon)).unwrap();
     assert!(report.correct, "{:?}\n{report:#?}", report.objections);
     report
 }

@@ -20,9 +20,9 @@ use bypassing::{
     one_that_is_lost_is_made_good, read, straight, validating, wish,
 };
 use cutting::{Cutting, Fate, author, hand};
-use hookwatch::domain::bypass::edit::{Refusal, Wish};
-use hookwatch::domain::bypass::{Rung, STATE_ANNOTATION};
-use hookwatch::domain::hook::{HookId, HookKind};
+use hookwatch::domain::act::bypass::edit::{Refusal, Wish};
+use hookwatch::domain::act::bypass::{Rung, STATE_ANNOTATION};
+use hookwatch::domain::cluster::hook::{HookId, HookKind};
 use hookwatch::io::breaker::{Outcome, Refused, Server, Step};
 use hookwatch::lab::api::{ApiServer, ApiServerOptions};
 use hookwatch::lab::cluster::client_for;

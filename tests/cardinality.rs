@@ -12,13 +12,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hookwatch::app::replay::replay_scrapes;
-use hookwatch::domain::exposition::Exposition;
-use hookwatch::domain::hook::{Backend, BackendAddress, BackendPath, HookId, HookKind};
-use hookwatch::domain::probe::{
-    Answer, CertificateFacts, Connection, Phase, Phases, ProbeLevel, ProbeOutcome, ProbeReport, TlsFault,
+use hookwatch::domain::cluster::hook::{Backend, BackendAddress, BackendPath, HookId, HookKind, ProbeLevel};
+use hookwatch::domain::diagnose::verdict::{BackendView, Verdict};
+use hookwatch::domain::observe::exposition::Exposition;
+use hookwatch::domain::observe::probe::{
+    Answer, CertificateFacts, Connection, Phase, Phases, ProbeOutcome, ProbeReport, TlsFault,
 };
+use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::domain::time::Time;
-use hookwatch::domain::verdict::{Assessment, BackendView, Cause, Effect, Health, Verdict};
+use hookwatch::domain::vocabulary::{Cause, Effect, Health};
 use hookwatch::io::metrics::{CertificateEnd, Metrics};
 
 const STATES: [&str; 5] = ["alive", "slow", "wavering", "dead", "untried"];

@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use hookwatch::app::config::{Config, ConfigArguments};
 use hookwatch::app::engine::Engine;
-use hookwatch::domain::verdict::{Assessment, Writes};
+use hookwatch::domain::report::assessment::Assessment;
+use hookwatch::domain::vocabulary::Writes;
 use hookwatch::lab::api::{ApiServer, ApiServerOptions};
 use hookwatch::lab::backend::Behaviour;
 use hookwatch::lab::clients::ControlPlaneClients;

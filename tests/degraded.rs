@@ -12,7 +12,7 @@
 use std::path::{Path, PathBuf};
 
 use hookwatch::app::replay::{Replay, replay_scrapes};
-use hookwatch::domain::verdict::{Cause, NotAHook};
+use hookwatch::domain::vocabulary::{Cause, NotAHook};
 
 const OPA: &str = "validating-webhook.openpolicyagent.org";
 const MUTATOR: &str = "mutate.policy.example.com";

@@ -8,9 +8,8 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use hookwatch::app::demo::{DaemonArguments, DemoOptions, DemoReport, Timing, run};
+use hookwatch::app::demo::{DaemonArguments, DemoOptions, DemoReport, Timing, run, start_daemon};
 use hookwatch::app::replay::replay;
-use hookwatch::app::run::for_demo;
 use hookwatch::lab::clients::Casualties;
 use hookwatch::lab::control_plane::Kind;
 use hookwatch::lab::scenario::{SCENARIOS, by_name};
@@ -36,18 +35,18 @@ fn play_and_record(name: &str, record: Option<PathBuf>) -> (DemoReport, DaemonAr
     let started_with = Arc::new(Mutex::new(None));
     let keep = Arc::clone(&started_with);
     let mut record = record;
-    let start_daemon = move |arguments: DaemonArguments| {
+    let start_noted = move |arguments: DaemonArguments| {
         let record = record.take();
         let arguments = DaemonArguments { record, ..arguments };
         let kubeconfig = std::fs::read_to_string(&arguments.kubeconfig).unwrap_or_default();
         if let Ok(mut started_with) = keep.lock() {
             *started_with = Some((arguments.clone(), kubeconfig));
         }
-        for_demo(arguments)
+        start_daemon(arguments)
     };
     let runtime = tokio::runtime::Runtime::new().unwrap_or_else(|error| panic!("{error}"));
     let report = runtime
-        .block_on(run(options, start_daemon))
+        .block_on(run(options, start_noted))
         .unwrap_or_else(|error| panic!("{error:#}"));
     let Some((arguments, kubeconfig)) = started_with.lock().ok().and_then(|mut kept| kept.take()) else {
         panic!("the daemon was never started");

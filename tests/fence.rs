@@ -16,7 +16,7 @@ mod chart;
 // What objects an API server makes of writes, as the tests of the domain have it.
 use hookwatch::domain;
 #[allow(dead_code, reason = "it serves others too")]
-#[path = "../src/domain/bypass/tests/objects.rs"]
+#[path = "../src/domain/act/bypass/tests/objects.rs"]
 mod objects;
 #[path = "fence/policy.rs"]
 mod policy;
@@ -26,9 +26,10 @@ mod world;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 
-use hookwatch::domain::bypass::{Condition, OPT_OUT_ANNOTATION, STATE_ANNOTATION};
-use hookwatch::domain::fence::FENCE as NAME;
-use hookwatch::domain::hook::Added;
+use hookwatch::domain::act::bypass::{OPT_OUT_ANNOTATION, STATE_ANNOTATION};
+use hookwatch::domain::act::fence::FENCE as NAME;
+use hookwatch::domain::cluster::condition::Condition;
+use hookwatch::domain::cluster::hook::Added;
 use policy::{Policy, Request};
 use serde_json::{Value, json};
 

@@ -7,9 +7,9 @@
 
 use std::path::{Path, PathBuf};
 
-use hookwatch::domain::exposition::Exposition;
-use hookwatch::domain::exposition::protobuf::{ProtobufExposition, Standing};
-use hookwatch::domain::snapshot::{Complaints, Snapshot};
+use hookwatch::domain::observe::exposition::Exposition;
+use hookwatch::domain::observe::exposition::protobuf::{ProtobufExposition, Standing};
+use hookwatch::domain::observe::snapshot::{Complaints, Snapshot};
 
 #[path = "support/metric_family.rs"]
 mod metric_family;

@@ -16,12 +16,12 @@ use std::path::{Path, PathBuf};
 
 use hookwatch::app::config::{Config, ConfigArguments};
 use hookwatch::app::replay::replay_part;
-use hookwatch::domain::bypass::State;
-use hookwatch::domain::canary::CallFailure;
-use hookwatch::domain::exposition::Exposition;
-use hookwatch::domain::exposition::protobuf::{ProtobufExposition, Standing};
-use hookwatch::domain::ledger::Reading;
-use hookwatch::domain::stored::answer::{Clocks, clock, scrapes};
+use hookwatch::domain::act::bypass::State;
+use hookwatch::domain::act::ledger::Reading;
+use hookwatch::domain::observe::canary::CallFailure;
+use hookwatch::domain::observe::exposition::Exposition;
+use hookwatch::domain::observe::exposition::protobuf::{ProtobufExposition, Standing};
+use hookwatch::domain::observe::stored::answer::{Clocks, clock, scrapes};
 use hookwatch::domain::time::Time;
 use hookwatch::io::probe::check_answer;
 use targets::TARGETS;

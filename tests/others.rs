@@ -16,7 +16,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use daemon::{HOOK, Lab, NEIGHBOUR, annotation, assert_is, is_bypassed, metrics, place, standing, until};
-use hookwatch::domain::bypass::Rung;
+use hookwatch::domain::act::bypass::Rung;
 use hookwatch::lab::backend::Behaviour;
 use k8s_openapi::api::core::v1::Event;
 use kube::api::Api;

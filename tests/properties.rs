@@ -18,11 +18,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use hookwatch::domain::exposition::Exposition;
-use hookwatch::domain::hook::{FailurePolicy, HookKind};
-use hookwatch::domain::snapshot::{Complaints, Scrape};
+use hookwatch::domain::cluster::hook::{FailurePolicy, HookKind};
+use hookwatch::domain::observe::exposition::Exposition;
+use hookwatch::domain::observe::snapshot::{Complaints, Scrape};
+use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::domain::time::Time;
-use hookwatch::domain::verdict::{Assessment, Cause, Effect, Health};
+use hookwatch::domain::vocabulary::{Cause, Effect, Health};
 use hookwatch::domain::watchdog::{Effect as Wanted, Event, Watchdog};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed};

@@ -10,7 +10,7 @@
 use std::path::Path;
 
 use hookwatch::app::replay::{Replay, replay_scrapes};
-use hookwatch::domain::verdict::{Cause, Effect, Health, NotAHook};
+use hookwatch::domain::vocabulary::{Cause, Effect, Health, NotAHook};
 
 const OPA: &str = "validating-webhook.openpolicyagent.org";
 const MUTATOR: &str = "mutate.policy.example.com";

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use hookwatch::app::config::{Config, ConfigArguments};
 use hookwatch::app::engine::Engine;
-use hookwatch::domain::verdict::Assessment;
+use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::lab::api::{ApiServer, ApiServerOptions};
 use hookwatch::lab::backend::Behaviour;
 use hookwatch::lab::cluster::{Cluster, LabHook, client_for};
@@ -73,7 +73,7 @@ async fn until(engine: &Engine, what: &str, is_so: impl Fn(&Assessment) -> bool)
 fn with_backends(assessment: &Assessment, states: &[&str]) -> usize {
     let hooks = assessment.hooks.iter();
     let ours = hooks.filter(|verdict| verdict.configuration.as_deref() == Some(HOOK.configuration()));
-    let all = |backends: &[hookwatch::domain::verdict::BackendView]| {
+    let all = |backends: &[hookwatch::domain::diagnose::verdict::BackendView]| {
         !backends.is_empty() && backends.iter().all(|backend| states.contains(&backend.state))
     };
     ours.filter(|verdict| all(&verdict.backends)).count()

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use hookwatch::app::config::{Config, ConfigArguments};
 use hookwatch::app::engine::Engine;
-use hookwatch::domain::verdict::Health;
+use hookwatch::domain::vocabulary::Health;
 use hookwatch::io::telemetry::Settings;
 use hookwatch::lab::backend::Behaviour;
 use hookwatch::lab::cluster::{Cluster, LabHook};

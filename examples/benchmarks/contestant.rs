@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
-use hookwatch::domain::hook::{Backend, BackendAddress, BackendPath, Hook};
-use hookwatch::domain::probe::{Connection, ProbeLevel};
+use hookwatch::domain::cluster::hook::{Backend, BackendAddress, BackendPath, Hook, ProbeLevel};
+use hookwatch::domain::observe::probe::Connection;
 use hookwatch::domain::time::Time;
 use hookwatch::io::probe::{Limits, ProbeRequest, Prober};
 use hookwatch::lab::backend::{Backend as Served, Role};

@@ -5,14 +5,13 @@ use std::io::Read;
 use std::path::Path;
 
 use anyhow::Context;
-use hookwatch::domain::exposition::Exposition;
-use hookwatch::domain::exposition::protobuf::ProtobufExposition;
-use hookwatch::domain::snapshot::Snapshot;
+use hookwatch::domain::observe::exposition::Exposition;
+use hookwatch::domain::observe::exposition::protobuf::ProtobufExposition;
+use hookwatch::domain::observe::snapshot::Snapshot;
 
 use crate::document::{Section, Table};
-use crate::metric_family;
 use crate::noise::{Samples, Work, in_turn};
-use crate::{heap, peers, tools};
+use crate::{heap, metric_family, peers, tools};
 
 /// As a connection hands a body out.
 pub const CHUNK: usize = 16 * 1024;

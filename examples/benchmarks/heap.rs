@@ -4,8 +4,8 @@ use std::io::Read;
 use std::process::{Command, Stdio};
 
 use anyhow::Context;
-use hookwatch::domain::exposition::Exposition;
-use hookwatch::domain::exposition::protobuf::ProtobufExposition;
+use hookwatch::domain::observe::exposition::Exposition;
+use hookwatch::domain::observe::exposition::protobuf::ProtobufExposition;
 
 use crate::document::{Section, Table};
 use crate::exposition::CHUNK;

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::Context;
-use hookwatch::domain::snapshot::Family;
+use hookwatch::domain::observe::snapshot::Family;
 use prost::Message;
 
 /// The limit: finds each line and decides by its name whether it is kept, and does nothing with those that are.

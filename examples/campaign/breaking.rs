@@ -7,14 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use clap::ValueEnum;
-use hookwatch::domain::breaker::action::News;
-use hookwatch::domain::breaker::{
+use hookwatch::domain::act::breaker::action::News;
+use hookwatch::domain::act::breaker::{
     Action, Breaker, HeldBack, Judged, Matches, Observation, Pattern, Policy, PolicyRule, Rung, Settings,
     Stage, To,
 };
-use hookwatch::domain::fence::AutoBreak;
-use hookwatch::domain::hook::HookId;
-use hookwatch::domain::verdict::Cause;
+use hookwatch::domain::act::fence::AutoBreak;
+use hookwatch::domain::cluster::hook::HookId;
+use hookwatch::domain::vocabulary::Cause;
 
 use crate::model::cluster::{Cluster, Release};
 use crate::model::inventory::time;

@@ -7,7 +7,7 @@
 
 mod writes;
 
-use hookwatch::domain::breaker::{Rung, To};
+use hookwatch::domain::act::breaker::{Rung, To};
 
 use crate::breaking::Act;
 use crate::incident::Incident;

@@ -10,7 +10,7 @@ pub mod stage;
 
 use std::sync::Arc;
 
-use hookwatch::domain::verdict::{Cause, NotAHook};
+use hookwatch::domain::vocabulary::{Cause, NotAHook};
 
 use crate::model::At;
 use crate::model::cluster::Cluster;

@@ -7,7 +7,7 @@ mod scrapes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use hookwatch::domain::inventory::{InventoryHealth, WatchReport};
+use hookwatch::domain::cluster::inventory::{InventoryHealth, WatchReport};
 use hookwatch::domain::watchdog::{Attention, Event};
 
 use crate::model::cluster::Cluster;

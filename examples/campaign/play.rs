@@ -3,10 +3,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use hookwatch::domain::breaker::Judged;
-use hookwatch::domain::hook::{HookId, HookKind};
+use hookwatch::domain::act::breaker::Judged;
+use hookwatch::domain::cluster::hook::{HookId, HookKind};
+use hookwatch::domain::diagnose::verdict::Verdict;
+use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::domain::thresholds;
-use hookwatch::domain::verdict::{Assessment, Cause, Health, NotAHook, Verdict, Writes};
+use hookwatch::domain::vocabulary::{Cause, Health, NotAHook, Writes};
 use hookwatch::domain::watchdog::{Effect, Event, Watchdog};
 
 use crate::breaking::{Breaking, Broken, Farthest};

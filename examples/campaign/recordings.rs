@@ -7,10 +7,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use hookwatch::app::replay::replay_scrapes;
-use hookwatch::domain::hook::{HookId, HookKind};
-use hookwatch::domain::snapshot::Snapshot;
+use hookwatch::domain::cluster::hook::{HookId, HookKind};
+use hookwatch::domain::observe::snapshot::Snapshot;
 use hookwatch::domain::time::Time;
-use hookwatch::domain::verdict::{Cause, Effect as HookEffect, Health, NotAHook};
+use hookwatch::domain::vocabulary::{Cause, Effect as HookEffect, Health, NotAHook};
 use hookwatch::domain::watchdog::{Effect, Event, Watchdog};
 
 use crate::model::cluster::{
@@ -164,7 +164,7 @@ fn model(cluster: Cluster) -> (Said, Vec<Snapshot>) {
         };
         let snapshot = exposition::snapshot(&cluster, counters, Release::New, 1.0, at);
         snapshots.push(snapshot.clone());
-        let scrape = hookwatch::domain::snapshot::Scrape {
+        let scrape = hookwatch::domain::observe::snapshot::Scrape {
             target: "recording".into(),
             at: Time::from_unix_millis(1_000_000_000 + at / 1_000),
             took: std::time::Duration::ZERO,

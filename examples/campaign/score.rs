@@ -6,7 +6,7 @@ pub mod flaps;
 
 use std::collections::BTreeSet;
 
-use hookwatch::domain::verdict::{Cause, Health, NotAHook};
+use hookwatch::domain::vocabulary::{Cause, Health, NotAHook};
 
 use crate::casualties::{self, Toll};
 use crate::incident::{Fault, Incident, Kind};

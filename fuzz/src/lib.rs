@@ -7,19 +7,23 @@ use std::time::Duration;
 
 use hookwatch::app::config::{Config, ConfigArguments};
 use hookwatch::app::replay;
-use hookwatch::domain::breaker::book::Book;
-use hookwatch::domain::bypass::edit::{Author, Plan, Wish, plan};
-use hookwatch::domain::bypass::{CONDITION_PREFIX, STATE_ANNOTATION, State, Writer, touched};
-use hookwatch::domain::canary::{CallFailure, CanaryOutcome, MAX_MESSAGE};
-use hookwatch::domain::exposition::Exposition;
-use hookwatch::domain::exposition::protobuf::ProtobufExposition;
-use hookwatch::domain::leadership::Bid;
-use hookwatch::domain::ledger::Reading;
-use hookwatch::domain::snapshot::{Complaints, Scrape, Snapshot};
-use hookwatch::domain::stored;
-use hookwatch::domain::stored::answer::{self, Clocks};
+use hookwatch::domain::act::breaker::book::Book;
+use hookwatch::domain::act::bypass::edit::{Author, Plan, Wish, plan};
+use hookwatch::domain::act::bypass::{STATE_ANNOTATION, State, Writer, touched};
+use hookwatch::domain::act::leadership::Bid;
+use hookwatch::domain::act::ledger::Reading;
+use hookwatch::domain::cluster::condition::CONDITION_PREFIX;
+use hookwatch::domain::diagnose::verdict::Verdict;
+use hookwatch::domain::observe::canary::{CallFailure, CanaryOutcome};
+use hookwatch::domain::observe::exposition::Exposition;
+use hookwatch::domain::observe::exposition::protobuf::ProtobufExposition;
+use hookwatch::domain::observe::snapshot::{Complaints, Scrape, Snapshot};
+use hookwatch::domain::observe::stored;
+use hookwatch::domain::observe::stored::answer;
+use hookwatch::domain::observe::stored::answer::Clocks;
+use hookwatch::domain::text::MAX_MESSAGE;
 use hookwatch::domain::time::Time;
-use hookwatch::domain::verdict::{Health, Verdict};
+use hookwatch::domain::vocabulary::Health;
 use hookwatch::domain::watchdog::{Effect, Event, Watchdog};
 use hookwatch::io::probe::check_answer;
 use serde_json::{Value, json};
@@ -256,7 +260,7 @@ fn protobuf(
     chunks: &[&[u8]],
 ) -> (
     (Snapshot, Complaints),
-    hookwatch::domain::exposition::protobuf::Standing,
+    hookwatch::domain::observe::exposition::protobuf::Standing,
 ) {
     let mut exposition = ProtobufExposition::new();
     chunks.iter().for_each(|chunk| exposition.feed(chunk));

@@ -13,7 +13,7 @@ use super::by_hand::arguments::{kind, target};
 use super::progress::during;
 use crate::domain::audit::findings::{UNREADABLE_INPUT, sort};
 use crate::domain::audit::{Auditor, Estate, Failure, Finding, Forecast, Severity, findings};
-use crate::domain::hook::HookKind;
+use crate::domain::cluster::hook::HookKind;
 use crate::domain::time::Time;
 use crate::io::client::{ConnectOptions, Connection};
 use crate::io::estate::{Unreadable, assemble, cluster, manifests};

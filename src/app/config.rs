@@ -21,12 +21,11 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use self::section::{Notes, Section};
-use crate::domain::breaker::Times;
-use crate::domain::breaker::policy::Policy;
-use crate::domain::fence::AutoBreak;
-use crate::domain::hook::HookId;
-use crate::domain::probe::ProbeLevel;
-use crate::domain::schedule::Rates;
+use crate::domain::act::breaker::Times;
+use crate::domain::act::breaker::policy::Policy;
+use crate::domain::act::fence::AutoBreak;
+use crate::domain::cluster::hook::{HookId, ProbeLevel};
+use crate::domain::observe::schedule::Rates;
 
 pub use alertmanager::AlertmanagerConfig;
 pub use canaries::CanaryConfig;
@@ -386,7 +385,7 @@ fn is_dns_label(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::canary::CanaryTarget;
+    use crate::domain::observe::canary::CanaryTarget;
 
     fn keys(text: &str) -> Vec<String> {
         match Config::parse(text, &ConfigArguments::default()) {
@@ -509,7 +508,7 @@ canaries:
         let config = Config::parse(text, &ConfigArguments::default())
             .expect("valid")
             .probes;
-        let id = |webhook| HookId::new(crate::domain::hook::HookKind::Validating, "c", webhook);
+        let id = |webhook| HookId::new(crate::domain::cluster::hook::HookKind::Validating, "c", webhook);
         assert_eq!(
             config.level_of(&id("w"), Some(ProbeLevel::Review)),
             ProbeLevel::Off
@@ -519,7 +518,7 @@ canaries:
             ProbeLevel::Review
         );
         assert_eq!(config.level_of(&id("x"), None), ProbeLevel::Handshake);
-        let converter = HookId::new(crate::domain::hook::HookKind::Conversion, "w.e", "w.e");
+        let converter = HookId::new(crate::domain::cluster::hook::HookKind::Conversion, "w.e", "w.e");
         assert_eq!(
             config.level_of(&converter, Some(ProbeLevel::Review)),
             ProbeLevel::Http

@@ -6,6 +6,7 @@
 mod assessment;
 mod breaking;
 mod casualties;
+mod daemon;
 mod director;
 mod flaps;
 mod judge;
@@ -18,7 +19,6 @@ mod teller;
 mod timeline;
 
 use std::io::{IsTerminal, Write};
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -26,7 +26,6 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use clap::ValueEnum;
 use clap::builder::PossibleValuesParser;
-use futures::future::BoxFuture;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -38,13 +37,14 @@ use self::stage::Stage;
 use self::survival::survive;
 use self::teller::{Account, Teller};
 use crate::app::progress::during;
-use crate::domain::bypass::Rung;
+use crate::domain::act::bypass::Rung;
 use crate::lab::control_plane::Kind;
 use crate::lab::envtest::{binaries, namespace};
 use crate::lab::monitoring::{Monitoring, Programs};
 use crate::lab::scenario::{SCENARIOS, SHAPES, Scenario, by_name};
 
 pub use self::breaking::BreakerReport;
+pub use self::daemon::{DaemonArguments, DaemonHandle, StartingDaemon, start_daemon};
 pub use self::director::Timing;
 pub use self::flaps::Flaps;
 pub use self::judge::SeenVerdict;
@@ -144,34 +144,6 @@ pub enum DemoColor {
     /// No.
     Never,
 }
-
-/// What the daemon is started with.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DaemonArguments {
-    /// A kubeconfig for the lab's API server.
-    pub kubeconfig: PathBuf,
-    /// Where to serve HTTP: a loopback address and port 0.
-    pub listen: String,
-    /// Where to record what it observes.
-    pub record: Option<PathBuf>,
-    /// How far it may bypass a culprit; `None` for not at all.
-    pub auto_break: Option<Rung>,
-    /// The configurations that a rule names; none unless more than a shield is permitted.
-    pub configurations: Vec<&'static str>,
-}
-
-/// A daemon that serves.
-pub struct DaemonHandle {
-    /// Where its HTTP server listens.
-    pub address: SocketAddr,
-    /// Time between two probes of one backend in calm times.
-    pub probe_interval: Duration,
-    /// Stops it when awaited, and says how it ended.
-    pub stop: BoxFuture<'static, anyhow::Result<()>>,
-}
-
-/// A daemon that is about to serve.
-pub type StartingDaemon = BoxFuture<'static, anyhow::Result<DaemonHandle>>;
 
 /// What one demo is to do.
 pub struct DemoOptions {

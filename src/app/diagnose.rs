@@ -16,7 +16,9 @@ use super::config::{Config, ConfigArguments, ConfigError};
 use super::engine::Engine;
 use super::progress::{Line, during};
 use crate::domain::diagnose::rules::suffices;
-use crate::domain::verdict::{Assessment, Health, Verdict, Writes};
+use crate::domain::diagnose::verdict::Verdict;
+use crate::domain::report::assessment::Assessment;
+use crate::domain::vocabulary::{Health, Writes};
 use crate::io::client::greeting::Obstacle;
 
 /// No report before this: two scrapes and two probes of everything take about as long.

@@ -24,11 +24,11 @@ use self::breaker::{Breaking, Judgement};
 use self::push::Push;
 use self::replicas::Candidacy;
 use super::config::Config;
-use crate::domain::hook::HookId;
-use crate::domain::leadership::Place;
+use crate::domain::act::leadership::Place;
+use crate::domain::cluster::hook::HookId;
+use crate::domain::report::assessment::Assessment;
 use crate::domain::thresholds::stood_still;
 use crate::domain::time::Time;
-use crate::domain::verdict::Assessment;
 use crate::domain::watchdog::{Attention, Change, Effect, Event, Watchdog};
 use crate::io::Clock;
 use crate::io::client::greeting::Obstacle;
@@ -397,8 +397,8 @@ impl Core {
 
 /// One line per change; nothing is logged while nothing changes. Where there is a trace of it, the line says which.
 fn log(change: &Change, trace: Option<TraceId>) {
-    use crate::domain::inventory::InventoryHealth;
-    use crate::domain::verdict::{Health, Writes};
+    use crate::domain::cluster::inventory::InventoryHealth;
+    use crate::domain::vocabulary::{Health, Writes};
     match change {
         Change::Hook { from, verdict } => {
             let (webhook, configuration) = (&*verdict.webhook, verdict.configuration.as_deref());

@@ -13,10 +13,12 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::domain::hook::HookKind;
+use crate::domain::cluster::hook::HookKind;
+use crate::domain::diagnose::verdict::Verdict;
 use crate::domain::recording::Player;
+use crate::domain::report::assessment::Assessment;
 use crate::domain::time::Time;
-use crate::domain::verdict::{Assessment, Cause, Effect as HookEffect, Health, NotAHook, Verdict};
+use crate::domain::vocabulary::{Cause, Effect as HookEffect, Health, NotAHook};
 use crate::domain::watchdog::{Effect, Event, Watchdog};
 
 /// What `replay` was asked for.

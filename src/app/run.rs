@@ -8,12 +8,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::config::{Config, ConfigArguments};
-use super::demo::{DaemonArguments, DaemonHandle, StartingDaemon};
+use super::config::Config;
 use super::engine::Engine;
-use crate::domain::breaker::{Matches, Pattern, PolicyRule};
-use crate::domain::bypass::Rung;
-use crate::domain::fence::AutoBreak;
 use crate::io::http::{self, Shown};
 use crate::io::telemetry::Settings;
 
@@ -72,58 +68,6 @@ impl Daemon {
         // A client that never finishes its request does not hold the daemon up.
         let _ = tokio::time::timeout(std::time::Duration::from_secs(5), self.server).await;
     }
-}
-
-/// Starts the daemon as a stranger would start it against the demo's cluster: with a kubeconfig, an address to
-/// listen on, perhaps a folder to record to, and nothing else.
-pub fn for_demo(arguments: DaemonArguments) -> StartingDaemon {
-    Box::pin(async move {
-        let DaemonArguments {
-            kubeconfig,
-            listen,
-            record,
-            auto_break,
-            configurations,
-        } = arguments;
-        let arguments = ConfigArguments {
-            kubeconfig: Some(kubeconfig),
-            listen: Some(listen),
-            record,
-            ..ConfigArguments::default()
-        };
-        let mut config = Config::parse("", &arguments)
-            .map_err(|errors| anyhow::anyhow!("the demo's own arguments are refused: {errors:?}"))?;
-        // It is alone there. What acts has to lead all the same, whatever the fault does to the Lease.
-        config.leadership.enabled = auto_break.is_some();
-        if let Some(permitted) = auto_break {
-            config.auto_break = AutoBreak::On;
-            config.without_fence = true;
-            let up_to = Rung::ALL.into_iter().filter(|rung| *rung <= permitted);
-            config.breaker.fallback.rungs = up_to.collect();
-            if !configurations.is_empty() {
-                let named = configurations.into_iter().flat_map(Pattern::parse);
-                config.breaker.rules.push(PolicyRule {
-                    name: "demo".into(),
-                    matches: Matches {
-                        configurations: named.collect(),
-                        ..Matches::default()
-                    },
-                    skip_while_dead: true,
-                    ..config.breaker.fallback.clone()
-                });
-            }
-        }
-        let probe_interval = config.probes.rates.interval;
-        let daemon = Daemon::start(config).await?;
-        Ok(DaemonHandle {
-            address: daemon.address,
-            probe_interval,
-            stop: Box::pin(async move {
-                daemon.stop().await;
-                Ok(())
-            }),
-        })
-    })
 }
 
 /// Runs the daemon until SIGINT or SIGTERM.

@@ -12,14 +12,15 @@ pub mod rules;
 pub mod scene;
 mod scope;
 mod summary;
+pub mod verdict;
 mod words;
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::hook::HookKind;
-use super::verdict::Verdict;
+use super::cluster::hook::HookKind;
+use super::diagnose::verdict::Verdict;
 use super::vocabulary::{Cause, Effect, Health};
 
 use conditions::Hit;

@@ -10,7 +10,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::canary::FurtherCanary;
+use super::observe::canary::FurtherCanary;
 use super::time::Time;
 use super::watchdog::{Effect, Event, Watchdog};
 
@@ -144,7 +144,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::domain::inventory::{Inventory, Problem};
+    use crate::domain::cluster::inventory::{Inventory, Problem};
 
     fn header(part: u32) -> Line {
         Line::Recording(Header {

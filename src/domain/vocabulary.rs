@@ -1,7 +1,6 @@
 //! The words of the diagnosis: how a hook is, what is wrong with it, what that does, and how writes are.
 
 use std::fmt;
-use std::time::Duration;
 
 use serde::Serialize;
 
@@ -271,36 +270,4 @@ impl NotAHook {
             Self::Unexplained => "Unexplained",
         }
     }
-}
-
-/// A duration as a person writes it: `3 ms`, `801 ms`, `2.0 s`.
-pub fn human(duration: Duration) -> String {
-    human_seconds(duration.as_secs_f64())
-}
-
-/// Seconds as a person writes them.
-pub fn human_seconds(seconds: f64) -> String {
-    if seconds < 0.000_95 {
-        "under 1 ms".to_owned()
-    } else if seconds < 0.9995 {
-        format!("{:.0} ms", seconds * 1_000.0)
-    } else if seconds < 120.0 {
-        format!("{seconds:.1} s")
-    } else {
-        format!("{:.0} min", seconds / 60.0)
-    }
-}
-
-/// The first names of a list; the rest is a number.
-pub fn listed(names: &[String], told: usize) -> String {
-    let (told, more) = names.split_at(told.min(names.len()));
-    let more = (!more.is_empty()).then(|| format!(" and {} more", more.len()));
-    told.join(", ") + &more.unwrap_or_default()
-}
-
-/// A text with a capital letter at its beginning.
-pub fn capital(text: &str) -> String {
-    let mut characters = text.chars();
-    let first = characters.next().map(|first| first.to_ascii_uppercase());
-    first.into_iter().chain(characters).collect()
 }

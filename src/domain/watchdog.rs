@@ -16,27 +16,28 @@ mod tampering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::announcement::Announcer;
-use super::breaker::HookStanding;
-use super::canary::FurtherCanary;
-use super::clocks;
+use super::act::breaker::HookStanding;
+use super::act::fence::{AutoBreak, Breaker, Proof};
+use super::act::leadership::{ReplicaReport, ReplicaView};
+use super::cluster::hook::{Backend, HookId, HookKind};
+use super::cluster::inventory::{Inventory, InventoryHealth, Problem, WatchReport};
 use super::diagnose::evidence::Evidence;
 use super::diagnose::plane::{Plane, Witnessed, summary};
 use super::diagnose::scene::{Before, Scene, Subject};
+use super::diagnose::verdict::{ControlPlane, Elsewhere, Verdict};
 use super::diagnose::{diagnose, most_urgent_first, unlisted};
-use super::fence::{AutoBreak, Breaker, Proof};
-use super::hook::{Backend, HookId, HookKind};
-use super::inventory::{Inventory, InventoryHealth, Problem, WatchReport};
-use super::leadership::{ReplicaReport, ReplicaView};
-use super::observations::{Observations, Sick};
-use super::probe::CertificateFacts;
-use super::schedule::{ProbePace, Stretch};
-use super::snapshot::{Operation, Scrape, ScrapeFailure};
-use super::stored::Reading;
+use super::observe::canary::FurtherCanary;
+use super::observe::clocks;
+use super::observe::observations::{Observations, Sick};
+use super::observe::probe::CertificateFacts;
+use super::observe::schedule::{ProbePace, Stretch};
+use super::observe::snapshot::{Operation, Scrape, ScrapeFailure};
+use super::observe::stored::Reading;
+use super::report::announcement::Announcer;
+use super::report::assessment::Assessment;
 use super::thresholds as t;
 use super::time::Time;
-use super::verdict::{Assessment, ControlPlane, Elsewhere, Verdict};
-use super::vocabulary::Writes;
+use super::vocabulary::{Health, Writes};
 
 use alone::{Alone, Lesson, elsewhere, plane, remembered, temper, temper_elsewhere};
 use auditing::Auditing;
@@ -324,7 +325,9 @@ impl Watchdog {
         let (now, seen) = (plane.now, &self.seen);
         let since = self.plane.filter(|(before, _)| *before == writes);
         let since = since.map_or(now, |(_, since)| since);
-        let symptoms = seen.servers.symptoms(&seen.history, verdicts, sick, now);
+        let failing = verdicts.iter().find(|verdict| verdict.health == Health::Failing);
+        let failing = failing.map(|verdict| &*verdict.webhook);
+        let symptoms = seen.servers.symptoms(&seen.history, failing, sick, now);
         let clocks = (writes == Writes::Blocked).then(|| clocks::running(&seen.canaries, since, now));
         ControlPlane {
             writes,

@@ -9,7 +9,7 @@ use reqwest::{Method, Response, StatusCode};
 use thiserror::Error;
 
 use super::endpoint::{Endpoint, EndpointError, Target, beginning, redirect, unreachable};
-use crate::domain::canary::bounded;
+use crate::domain::text::bounded;
 
 pub use wire::{Envelope, body};
 

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use super::breaker::{Outcome, Report, Step};
-use crate::domain::bypass::edit::{Author, Wish};
-use crate::domain::hook::HookId;
+use crate::domain::act::bypass::edit::{Author, Wish};
+use crate::domain::cluster::hook::HookId;
 use crate::domain::time::Time;
 
 /// One line.

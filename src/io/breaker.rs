@@ -19,8 +19,8 @@ use tokio::time::{Instant, sleep};
 
 use self::request::{Reply, heard, list, read_anew, send};
 use super::Clock;
-use crate::domain::bypass::edit::{Author, Change, Plan, Refusal, Wish, plan};
-use crate::domain::hook::{HookId, HookKind};
+use crate::domain::act::bypass::edit::{Author, Change, Plan, Refusal, Wish, plan};
+use crate::domain::cluster::hook::{HookId, HookKind};
 
 pub use change::own_user;
 pub use servers::{Server, all_know_match_conditions, knows_match_conditions, servers};

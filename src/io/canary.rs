@@ -20,10 +20,12 @@ use super::client::Connection;
 use super::client::answer::query_value;
 use super::client::request::{ApiRequest, JSON, RequestError};
 use super::missing::Missing;
-use crate::domain::canary::{CanaryOutcome, CanaryOverdue, CanaryReport, CanaryTarget, FurtherCanary};
+use crate::domain::observe::canary::{
+    CanaryOutcome, CanaryOverdue, CanaryReport, CanaryTarget, FurtherCanary,
+};
 use crate::domain::time::Time;
 
-pub use crate::domain::canary::OBJECT;
+pub use crate::domain::observe::canary::OBJECT;
 
 /// A canary that is not back by then is reported as overdue. A hook that hangs shows in nothing else for as
 /// long as its own timeout; from here on what it meets is looked at closely.
@@ -310,7 +312,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use crate::domain::canary::CallFailureReason;
+    use crate::domain::observe::canary::CallFailureReason;
     use crate::io::testing::{Asked, Reply, Server, clock, soon};
 
     const RBAC: &str = "configmaps \"hookwatch-canary\" is forbidden: User \"system:serviceaccount:h:h\" cannot \

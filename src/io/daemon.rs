@@ -28,7 +28,7 @@ use tokio_rustls::TlsConnector;
 
 use self::tunnel::{Tunnel, TunnelError};
 use super::client::answer::chain;
-use crate::domain::canary::bounded;
+use crate::domain::text::bounded;
 
 pub use address::{Address, BadAddress};
 pub use trust::TrustError;

@@ -14,7 +14,7 @@ use reqwest::{Client, Method, RequestBuilder, Response, Url};
 use thiserror::Error;
 
 use self::secrets::Material;
-use crate::domain::canary::bounded;
+use crate::domain::text::bounded;
 
 /// Bytes of an answer that are read for what it says, when it is a refusal.
 const MAX_ANSWER: usize = 2_048;

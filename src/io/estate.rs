@@ -16,7 +16,7 @@ use super::inventory::convert::service::{Service, Slice, resolve};
 use super::inventory::convert::{self, Problems};
 use crate::domain::audit::estate::Converted;
 use crate::domain::audit::{Estate, Source, Subject};
-use crate::domain::hook::{Hook, ServiceState, Target};
+use crate::domain::cluster::hook::{Hook, ServiceState, Target};
 use crate::domain::time::Time;
 
 /// An object, and where it came from.

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use super::client::Connection;
 use super::client::request::RequestError;
 use super::held::{Answer, READ_DEADLINE, ask, version};
-use crate::domain::announcement::Announcement;
-use crate::domain::canary::CanaryOutcome;
+use crate::domain::observe::canary::CanaryOutcome;
+use crate::domain::report::announcement::Announcement;
 use crate::domain::time::Time;
 
 const COLLECTION: &str = "/api/v1/namespaces/default/events";
@@ -173,7 +173,7 @@ fn failed(why: RequestError) -> (EventOutcome, Option<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::hook::{HookId, HookKind};
+    use crate::domain::cluster::hook::{HookId, HookKind};
     use crate::io::testing::{Reply, Server, soon};
 
     fn said() -> Announcement {

@@ -1,4 +1,4 @@
-//! Proving the fence: the attempts of [`crate::domain::fence`], made at the API server.
+//! Proving the fence: the attempts of [`crate::domain::act::fence`], made at the API server.
 
 use std::time::Duration;
 
@@ -8,9 +8,9 @@ use serde_json::Value;
 
 use super::client::Connection;
 use super::client::request::{ApiRequest, JSON, RequestError, within};
-use crate::domain::canary::bounded;
-use crate::domain::fence::{Account, Asking, Attempt, FENCE, MaySkip, Proof, Reading};
-use crate::domain::hook::HookKind;
+use crate::domain::act::fence::{Account, Asking, Attempt, FENCE, MaySkip, Proof, Reading};
+use crate::domain::cluster::hook::HookKind;
+use crate::domain::text::bounded;
 
 /// Longest wait for one answer. No webhook is called on the way; RBAC, the policies and etcd are.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -34,7 +34,7 @@ impl Fence {
         }
     }
 
-    /// Reads what the fence lets be skipped, and attempts everything at [`crate::domain::fence::PROOF`] of both kinds. Nothing
+    /// Reads what the fence lets be skipped, and attempts everything at [`crate::domain::act::fence::PROOF`] of both kinds. Nothing
     /// is stored.
     ///
     /// Takes four minutes at most. Every way to fail is an answer: only [`Proof::Proven`] allows to act.

@@ -7,8 +7,9 @@ use kube::Client;
 use serde_json::Value;
 
 use super::client::request::{ApiRequest, JSON, RequestError};
-use crate::domain::canary::{CanaryOutcome, bounded};
-use crate::domain::leadership::Written;
+use crate::domain::act::leadership::Written;
+use crate::domain::observe::canary::CanaryOutcome;
+use crate::domain::text::bounded;
 
 /// Longest wait for the answer to a write. A hook may hold one for as long as the API server lets it, which is 34 s,
 /// and only the answer names the hook.

@@ -22,7 +22,7 @@ use tokio::sync::watch;
 
 use super::metrics::{CertificateEnd, Metrics};
 use super::page::past::Past;
-use crate::domain::verdict::Assessment;
+use crate::domain::report::assessment::Assessment;
 
 pub use access::{Access, TokenError};
 pub use tls::{Tls, TlsError, TlsFiles};

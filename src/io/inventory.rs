@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::Clock;
 use super::client::Connection;
-use crate::domain::inventory::{Inventory, InventoryHealth};
+use crate::domain::cluster::inventory::{Inventory, InventoryHealth};
 use crate::domain::time::Time;
 
 mod backoff;
@@ -384,7 +384,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::domain::hook::{Hook, ServiceState, Target};
+    use crate::domain::cluster::hook::{Hook, ServiceState, Target};
     use crate::io::testing::{Asked, Reply, Server, clock, soon};
 
     const VALIDATING: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";

@@ -12,7 +12,7 @@ use super::client::Connection;
 use super::client::answer::query_value;
 use super::client::request::RequestError;
 use super::held::{READ_DEADLINE, WRITE_DEADLINE, ask, unread, version, written};
-use crate::domain::leadership::{Bid, Record, Written};
+use crate::domain::act::leadership::{Bid, Record, Written};
 use crate::domain::time::Time;
 
 /// Reads and writes one Lease.

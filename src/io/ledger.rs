@@ -1,4 +1,4 @@
-//! The ledger's object. What it means is in [`crate::domain::ledger`].
+//! The ledger's object. What it means is in [`crate::domain::act::ledger`].
 
 mod book;
 
@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use super::client::Connection;
 use super::client::request::RequestError;
 use super::held::{Answer, READ_DEADLINE, ask, unread, version, written};
-use crate::domain::leadership::{Bid, Record, Written};
-use crate::domain::ledger::{ANNOTATION, OBJECT, Reading};
+use crate::domain::act::leadership::{Bid, Record, Written};
+use crate::domain::act::ledger::{ANNOTATION, OBJECT, Reading};
 use crate::domain::time::Time;
 
 const COLLECTION: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";

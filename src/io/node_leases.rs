@@ -16,8 +16,10 @@ use super::client::Connection;
 use super::client::answer::each_chunk;
 use super::client::request::{ApiRequest, JSON, RequestError, within};
 use super::missing::Missing;
-use crate::domain::canary::bounded;
-use crate::domain::node_leases::{LATE, LeaseList, LeaseReading, LeaseTrouble, MAX_NODES, NodeLease};
+use crate::domain::observe::node_leases::{
+    LATE, LeaseList, LeaseReading, LeaseTrouble, MAX_NODES, NodeLease,
+};
+use crate::domain::text::bounded;
 
 mod items;
 

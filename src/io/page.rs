@@ -20,7 +20,8 @@ use base64::Engine as _;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use self::past::{Past, Shown};
-use crate::domain::verdict::{Assessment, Verdict};
+use crate::domain::diagnose::verdict::Verdict;
+use crate::domain::report::assessment::Assessment;
 
 /// The style sheet, within the page.
 const STYLE: &str = include_str!("page/page.css");

@@ -33,12 +33,11 @@ pub use review::ReviewSubject;
 pub use review::answer::check_answer;
 
 use super::Clock;
-use crate::domain::hook::{Backend, Hook, ProbeTarget};
-use crate::domain::probe::{
-    Answer, CertificateFacts, Connection, Phase, Phases, ProbeLevel, ProbeOutcome, ProbeOverdue, ProbeReport,
-    TlsFault,
+use crate::domain::cluster::hook::{Backend, Hook, ProbeLevel, ProbeTarget};
+use crate::domain::observe::probe::{
+    Answer, CertificateFacts, Connection, Phase, Phases, ProbeOutcome, ProbeOverdue, ProbeReport, TlsFault,
 };
-use crate::domain::schedule::Ask;
+use crate::domain::observe::schedule::Ask;
 use crate::domain::time::Time;
 
 use dial::{Dial, Patience};

@@ -11,10 +11,10 @@ use thiserror::Error;
 
 use super::Clock;
 use super::endpoint::{Endpoint, EndpointError, Target, beginning, redirect, unreachable};
-use crate::domain::canary::bounded;
-use crate::domain::snapshot::{Scrape, ScrapeFailure, ScrapeFailureReason as Reason};
-use crate::domain::stored::Reading;
-use crate::domain::stored::answer::{self, CLOCK, Clocks, MAX_SERIES, Unfit, clock, query, scrapes};
+use crate::domain::observe::snapshot::{Scrape, ScrapeFailure, ScrapeFailureReason as Reason};
+use crate::domain::observe::stored::answer::{CLOCK, Clocks, MAX_SERIES, Unfit, clock, query, scrapes};
+use crate::domain::observe::stored::{Reading, answer};
+use crate::domain::text::bounded;
 use crate::domain::time::Time;
 
 /// Which series are those of an API server where nothing else is configured: the jobs that the common charts, operators and

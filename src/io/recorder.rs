@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use crate::domain::canary::FurtherCanary;
+use crate::domain::observe::canary::FurtherCanary;
 use crate::domain::recording::{Header, Line, VERSION};
 use crate::domain::time::Time;
 use crate::domain::watchdog::Event;
@@ -348,7 +348,7 @@ mod tests {
     use flate2::read::MultiGzDecoder;
 
     use super::*;
-    use crate::domain::inventory::WatchReport;
+    use crate::domain::cluster::inventory::WatchReport;
 
     const NOW: Time = Time::from_unix_millis(1_795_219_862_156);
 
@@ -409,7 +409,7 @@ mod tests {
         parts.begin().unwrap();
         let watches = Event::Watches(vec![WatchReport {
             watch: "Services".into(),
-            health: crate::domain::inventory::InventoryHealth::Current,
+            health: crate::domain::cluster::inventory::InventoryHealth::Current,
             known_good: Some(NOW),
         }]);
         parts.take(Entry {

@@ -20,8 +20,8 @@ use super::Clock;
 use super::client::answer::chain;
 use super::client::request::{ApiRequest, JSON, RequestError};
 use super::client::{ConnectError, Connection};
-use crate::domain::canary::bounded;
-use crate::domain::snapshot::{Complaints, Scrape, ScrapeFailure, ScrapeFailureReason, Snapshot};
+use crate::domain::observe::snapshot::{Complaints, Scrape, ScrapeFailure, ScrapeFailureReason, Snapshot};
+use crate::domain::text::bounded;
 
 mod reader;
 mod readyz;
@@ -319,7 +319,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
     use super::*;
-    use crate::domain::exposition::protobuf::encoding::encode;
+    use crate::domain::observe::exposition::protobuf::encoding::encode;
     use crate::domain::time::Time;
     use crate::io::testing::{Asked, Reply, Server, clock, soon};
 

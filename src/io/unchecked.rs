@@ -15,8 +15,8 @@ use tokio::time::Instant;
 use super::client::Connection;
 use super::client::request::{ApiRequest, JSON, METADATA, page};
 use super::inventory::convert;
-use crate::domain::hook::{Hook, HookKind, Labels};
-use crate::domain::unchecked::{Question, Seen, Served, Tally, Unchecked, instant};
+use crate::domain::cluster::hook::{Hook, HookKind, Labels};
+use crate::domain::report::unchecked::{Question, Seen, Served, Tally, Unchecked, instant};
 
 /// Most bytes of a page, and of a document that says which kinds there are. An object's metadata has a few thousand.
 const MAX_PAGE: usize = 16 * 1024 * 1024;
@@ -326,8 +326,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::domain::report::unchecked::{Gap, Way};
     use crate::domain::time::Time;
-    use crate::domain::unchecked::{Gap, Way};
     use crate::io::testing::{Reply, Server, soon};
 
     fn at(seconds: u64) -> Time {

@@ -19,7 +19,7 @@ use serde_json::Value;
 use super::backend::{Backend, Behaviour, Role};
 use super::certs::Authority;
 use super::control_plane::Reach;
-use crate::domain::hook::{HookKind, SPARE_ANNOTATION};
+use crate::domain::cluster::hook::{HookKind, SPARE_ANNOTATION};
 
 /// One of the lab's hooks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

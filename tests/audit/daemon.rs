@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use hookwatch::domain::audit::Estate;
 use hookwatch::domain::audit::standing::{Request, Witnessed};
-use hookwatch::domain::hook::Hook;
-use hookwatch::domain::inventory::Inventory;
+use hookwatch::domain::cluster::hook::Hook;
+use hookwatch::domain::cluster::inventory::Inventory;
 use serde_json::json;
 
 use crate::{estate_of, found_in, webhook};

@@ -1,13 +1,13 @@
 //! One webhook, its owner, an administrator, the daemon, and a thief of hookwatch's token who sends every patch that could
 //! get him further.
 
-use hookwatch::domain::breaker::policy::PERMIT_ANNOTATION;
-use hookwatch::domain::bypass::edit::{Author, Plan, Wish, plan};
-use hookwatch::domain::bypass::{
-    CONDITION_PREFIX, Condition, OPT_OUT_ANNOTATION, Rung, STATE_ANNOTATION, Standing, original, standing,
-    touched,
+use hookwatch::domain::act::breaker::policy::PERMIT_ANNOTATION;
+use hookwatch::domain::act::bypass::edit::{Author, Plan, Wish, plan};
+use hookwatch::domain::act::bypass::{
+    OPT_OUT_ANNOTATION, Rung, STATE_ANNOTATION, Standing, original, standing, touched,
 };
-use hookwatch::domain::hook::Added;
+use hookwatch::domain::cluster::condition::{CONDITION_PREFIX, Condition};
+use hookwatch::domain::cluster::hook::Added;
 use serde_json::{Value, json};
 
 use super::objects::{NOW, author, bypass, carried_out, configuration, hook, ignore, patched, spec, written};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use hookwatch::domain::bypass::{Rung, STATE_ANNOTATION};
-use hookwatch::domain::verdict::Assessment;
+use hookwatch::domain::act::bypass::{Rung, STATE_ANNOTATION};
+use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::lab::backend::Behaviour;
 use serde_json::{Value, json};
 

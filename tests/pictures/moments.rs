@@ -9,11 +9,11 @@ use flate2::read::GzDecoder;
 use hookwatch::app::terminal::view::Known;
 use hookwatch::app::terminal::view::seen::Seen;
 use hookwatch::app::terminal::view::text::Text;
+use hookwatch::domain::act::fence::AutoBreak;
 use hookwatch::domain::audit::standing::Audited;
-use hookwatch::domain::fence::AutoBreak;
 use hookwatch::domain::recording::Line;
+use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::domain::time::Time;
-use hookwatch::domain::verdict::Assessment;
 use hookwatch::domain::watchdog::{Effect, Event, Watchdog};
 use hookwatch::io::page::past::Past;
 

@@ -1,4 +1,4 @@
-//! The arrow rule: `domain` <- `io` <- `app` <- `cli`, with `lab` beside `io`.
+//! The arrow rule: `domain` <- `io` <- `app` <- `cli`, with `lab` beside `io`; and between the rooms of `domain`.
 
 mod paths;
 
@@ -38,6 +38,24 @@ const IMPURE_WORDS: [&str; 9] = [
     "SystemTime",
 ];
 
+/// The rooms of `domain`, each with those that it knows, which stand before it: so there is no circle.
+const ROOMS: [(&str, &[&str]); 8] = [
+    ("cluster", &[]),
+    ("observe", &["cluster"]),
+    ("diagnose", &["cluster", "observe"]),
+    ("act", &["cluster"]),
+    ("audit", &["cluster"]),
+    ("report", &["cluster", "observe", "diagnose", "act", "audit"]),
+    (
+        "watchdog",
+        &["cluster", "observe", "diagnose", "act", "audit", "report"],
+    ),
+    ("recording", &["observe", "watchdog"]),
+];
+
+/// What stands below the rooms. It knows none of them.
+const GROUND: [&str; 5] = ["row", "text", "thresholds", "time", "vocabulary"];
+
 /// What is drawn in a terminal: pure as `domain` is, but in `app`, as only commands have a terminal.
 const PURE_VIEW: [&str; 3] = ["app", "terminal", "view"];
 
@@ -69,6 +87,19 @@ fn offences_of_the_view(text: &str, module: &[&str], dependencies: &BTreeSet<Str
     let impure = words.iter().filter(|word| IMPURE_WORDS.contains(&word.as_str()));
     found.extend(impure.map(|word| format!("the view must do without {word}")));
     found
+}
+
+/// The room of `domain` that a path leads to, as an offence of a file in the room `own` that may not know it.
+fn offence_of_a_room(own: &str, path: &[String]) -> Option<String> {
+    let [krate, layer, other, ..] = path else {
+        return None;
+    };
+    if krate != "crate" || layer != "domain" || other == own || GROUND.contains(&other.as_str()) {
+        return None;
+    }
+    let room = ROOMS.iter().find(|(room, _)| *room == own);
+    let known = room.is_some_and(|(_, known)| known.contains(&other.as_str()));
+    (!known).then(|| format!("{own} must not know {}", path.join("::")))
 }
 
 /// Everything in a file that its layer may not know. `dependencies` are the names of all crates in use.
@@ -105,6 +136,7 @@ fn offences(module: &[&str], text: &str, dependencies: &BTreeSet<String>) -> Vec
         if layer != "domain" {
             continue;
         }
+        found.extend(module.get(1).and_then(|room| offence_of_a_room(room, &path)));
         let krate = path[0].as_str();
         if dependencies.contains(krate) && !PURE_CRATES.contains(&krate) {
             found.push(format!("domain must not use {told}"));
@@ -137,7 +169,7 @@ fn dependencies(manifest: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// `src/domain/hook.rs` is the module `domain::hook`.
+/// `src/domain/cluster/hook.rs` is the module `domain::cluster::hook`.
 fn module(path: &Path) -> Vec<String> {
     let path = path.strip_prefix("src").unwrap().with_extension("");
     path.iter()
@@ -188,6 +220,57 @@ fn no_layer_knows_what_it_must_not_know() {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
+#[test]
+fn every_room_knows_only_rooms_before_it_and_all_of_domain_is_in_a_room() {
+    for (at, (room, known)) in ROOMS.iter().enumerate() {
+        for other in *known {
+            let before = ROOMS[..at].iter().any(|(room, _)| room == other);
+            assert!(before, "{room} knows {other}, which does not stand before it");
+        }
+    }
+    let rooms = ROOMS.iter().map(|(room, _)| *room).chain(GROUND);
+    let named: BTreeSet<String> = rooms.map(str::to_owned).collect();
+    let modules = files("src/domain", ".rs");
+    let found: BTreeSet<String> = modules.iter().map(|path| module(path)[1].clone()).collect();
+    assert_eq!(found, named);
+}
+
+#[test]
+fn a_room_that_must_not_be_known_is_seen() {
+    for (module, text) in [
+        (
+            vec!["domain", "cluster", "hook"],
+            "use crate::domain::observe::probe::Phase;",
+        ),
+        (vec!["domain", "cluster"], "use super::observe::probe::Phase;"),
+        (
+            vec!["domain", "act", "breaker", "decide"],
+            "fn f(x: crate::domain::diagnose::verdict::Verdict) {}",
+        ),
+        (vec!["domain", "diagnose", "rules"], "use super::super::act;"),
+        (vec!["domain", "observe", "canary"], "use crate::domain::*;"),
+        (vec!["domain", "time"], "use super::cluster::hook::Hook;"),
+    ] {
+        assert!(offences_in(&module, text) > 0, "not seen in: {text}");
+    }
+    for (module, text) in [
+        (
+            vec!["domain", "report", "alerts"],
+            "use crate::domain::act::fence::AutoBreak;",
+        ),
+        (
+            vec!["domain", "observe", "canary"],
+            "use super::probe::Phase; use crate::domain::time::Time;",
+        ),
+        (
+            vec!["domain", "act", "breaker"],
+            "#[cfg(test)] mod tests { use crate::domain::watchdog; }",
+        ),
+    ] {
+        assert_eq!(offences_in(&module, text), 0, "{text}");
+    }
+}
+
 fn offences_in(module: &[&str], text: &str) -> usize {
     let dependencies = ["tokio", "kube", "tracing", "serde", "k8s_openapi"].map(str::to_owned);
     offences(module, text, &dependencies.into()).len()
@@ -197,7 +280,7 @@ fn offences_in(module: &[&str], text: &str) -> usize {
 fn every_way_to_write_an_offence_is_seen() {
     for text in [
         "use crate::io::probe::Prober;",
-        "use crate::{domain::hook::Hook, io::{self, probe}};",
+        "use crate::{domain::cluster::hook::Hook, io::{self, probe}};",
         "use super::super::io;",
         "use super::super::{io::Clock};",
         "fn f(x: crate::app::config::Config) {}",
@@ -234,7 +317,10 @@ fn every_way_to_write_an_offence_is_seen() {
         "#[cfg(test)] mod tests { fn f() {} } use crate::io;",
         "#[cfg(test)] mod tests; use crate::io;",
     ] {
-        assert!(offences_in(&["domain", "hook"], text) > 0, "not seen in: {text}");
+        assert!(
+            offences_in(&["domain", "cluster"], text) > 0,
+            "not seen in: {text}"
+        );
     }
     assert!(offences_in(&["io", "probe"], "use crate::app::config::Config;") > 0);
     assert!(offences_in(&["io", "probe", "plan"], "use super::super::super::lab;") > 0);

@@ -1,15 +1,14 @@
 //! deploy/: the fence speaks of what the code writes, and of nothing else; and the tables name every permission.
 
-use hookwatch::domain::hook::{Added, SPARE_ANNOTATION};
+use hookwatch::domain::cluster::hook::{Added, SPARE_ANNOTATION};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use hookwatch::domain::breaker::policy::PERMIT_ANNOTATION;
-use hookwatch::domain::bypass::{
-    CONDITION_PREFIX, Condition, FIELD_MANAGER, LEDGER, OPT_OUT_ANNOTATION, STATE_ANNOTATION, original,
-};
-use hookwatch::domain::fence::{Attempt, FENCE, MaySkip, PROOF, PROOF_SPARE};
-use hookwatch::domain::hook::HookKind;
+use hookwatch::domain::act::breaker::policy::PERMIT_ANNOTATION;
+use hookwatch::domain::act::bypass::{FIELD_MANAGER, LEDGER, OPT_OUT_ANNOTATION, STATE_ANNOTATION, original};
+use hookwatch::domain::act::fence::{Attempt, FENCE, MaySkip, PROOF, PROOF_SPARE};
+use hookwatch::domain::cluster::condition::{CONDITION_PREFIX, Condition};
+use hookwatch::domain::cluster::hook::HookKind;
 use serde_json::{Value, json};
 
 use crate::helm::{CHART, rendered};

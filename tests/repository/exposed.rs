@@ -5,22 +5,23 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use hookwatch::app::replay::replay_scrapes;
+use hookwatch::domain::act::breaker::{HeldBack, Rung};
+use hookwatch::domain::act::leadership::{Place, ReplicaView, Role};
 use hookwatch::domain::audit::findings::{KINDS, ONE_NODE};
 use hookwatch::domain::audit::standing::{Audited, Findings};
 use hookwatch::domain::audit::{Finding, Severity};
-use hookwatch::domain::breaker::{HeldBack, Rung};
-use hookwatch::domain::canary::{CanaryOutcome, CanaryReport, CanaryTarget};
-use hookwatch::domain::hook::{Backend, BackendAddress, BackendPath, HookId, HookKind};
-use hookwatch::domain::leadership::{Place, ReplicaView, Role};
-use hookwatch::domain::probe::{
-    CertificateFacts, Connection, Phase, Phases, ProbeLevel, ProbeOutcome, ProbeReport,
+use hookwatch::domain::cluster::hook::{Backend, BackendAddress, BackendPath, HookId, HookKind, ProbeLevel};
+use hookwatch::domain::diagnose::verdict::{BackendView, Elsewhere};
+use hookwatch::domain::observe::canary::{CanaryOutcome, CanaryReport, CanaryTarget};
+use hookwatch::domain::observe::probe::{
+    CertificateFacts, Connection, Phase, Phases, ProbeOutcome, ProbeReport,
 };
-use hookwatch::domain::readiness::ReadinessView;
-use hookwatch::domain::snapshot::{Scrape, ScrapeFailure, ScrapeFailureReason};
+use hookwatch::domain::observe::readiness::ReadinessView;
+use hookwatch::domain::observe::snapshot::{Scrape, ScrapeFailure, ScrapeFailureReason};
+use hookwatch::domain::observe::views::ScrapeView;
+use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::domain::time::Time;
-use hookwatch::domain::verdict::{
-    Assessment, BackendView, Cause, Effect, Elsewhere, Health, NotAHook, ScrapeView,
-};
+use hookwatch::domain::vocabulary::{Cause, Effect, Health, NotAHook};
 use hookwatch::io::alertmanager::PushError;
 use hookwatch::io::events::EventOutcome;
 use hookwatch::io::metrics::{Dropped, Metrics};
@@ -69,8 +70,8 @@ pub fn values_of(label: &str) -> Option<Vec<&'static str>> {
     ];
     Some(match label {
         "health" => Health::ALL.map(Health::as_str).to_vec(),
-        "state" => hookwatch::domain::verdict::Writes::ALL
-            .map(hookwatch::domain::verdict::Writes::as_str)
+        "state" => hookwatch::domain::vocabulary::Writes::ALL
+            .map(hookwatch::domain::vocabulary::Writes::as_str)
             .into_iter()
             // Those of a backend.
             .chain(["alive", "slow", "wavering", "dead", "untried"])

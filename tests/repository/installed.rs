@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use hookwatch::app::config::{Config, ConfigArguments};
-use hookwatch::domain::fence::AutoBreak;
+use hookwatch::domain::act::fence::AutoBreak;
 use serde_json::Value;
 
 use crate::deploy::objects;
@@ -249,6 +249,17 @@ fn the_image_is_nobodys_and_made_of_what_the_manifests_expect() {
         let found = text.lines().filter_map(|line| line.strip_prefix(word));
         found.map(|rest| rest.trim().to_owned()).collect()
     };
+    // What runs in production carries no lab.
+    for what in [&text, &read(".github/workflows/release.yaml")] {
+        let builds = what.lines().filter(|line| line.contains("cargo build"));
+        let without: Vec<bool> = builds
+            .map(|line| line.contains(" --no-default-features "))
+            .collect();
+        assert!(
+            !without.is_empty() && without.iter().all(|without| *without),
+            "{what}"
+        );
+    }
     // No registry is named: where images come from is its user's affair.
     let manifest = read("Cargo.toml");
     let rust = manifest

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hookwatch::domain::alerts::{EXPECTED, LABELS, RULES, SOURCE};
+use hookwatch::domain::report::alerts::{EXPECTED, LABELS, RULES, SOURCE};
 use serde_json::Value;
 
 use crate::read;

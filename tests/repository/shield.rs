@@ -1,7 +1,7 @@
 //! docs/shield.md is the table of what a shield spares, as the code has it.
 
-use hookwatch::domain::bypass::SHIELDED_NAMESPACES;
-use hookwatch::domain::bypass::spare::{LINES, Line, What, Writer};
+use hookwatch::domain::cluster::condition::SHIELDED_NAMESPACES;
+use hookwatch::domain::cluster::condition::spare::{LINES, Line, What, Writer};
 
 use crate::same_document;
 

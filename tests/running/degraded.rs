@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use hookwatch::domain::bypass::Rung;
+use hookwatch::domain::act::bypass::Rung;
 use hookwatch::lab::backend::Behaviour;
 use hookwatch::lab::cluster::LabHook;
 

@@ -4,7 +4,7 @@
 //! the API server has. `tests/with_envtest/running.rs` kills processes.
 
 use hookwatch::app::engine::Engine;
-use hookwatch::domain::bypass::Rung;
+use hookwatch::domain::act::bypass::Rung;
 use hookwatch::lab::backend::Behaviour;
 use hookwatch::lab::cluster::LabHook;
 

@@ -1,6 +1,6 @@
 //! What a saboteur does who wants no bypass made.
 
-use hookwatch::domain::bypass::Rung;
+use hookwatch::domain::act::bypass::Rung;
 use hookwatch::lab::backend::Behaviour;
 use hookwatch::lab::cluster::LabHook;
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use hookwatch::app::engine::Engine;
-use hookwatch::domain::bypass::{Rung, touched};
-use hookwatch::domain::leadership::Role;
+use hookwatch::domain::act::bypass::{Rung, touched};
+use hookwatch::domain::act::leadership::Role;
 use hookwatch::lab::backend::Behaviour;
 use hookwatch::lab::cluster::LabHook;
 
@@ -77,7 +77,7 @@ fn two_that_both_believe_to_lead_bypass_no_more_than_permitted_and_restore_once(
                 "one is bypassed, and the other held back for that",
                 |assessment| {
                     let told = failing.map(|hook| told(assessment, hook));
-                    let is = |is: &dyn Fn(&hookwatch::domain::breaker::HookStanding) -> bool| {
+                    let is = |is: &dyn Fn(&hookwatch::domain::act::breaker::HookStanding) -> bool| {
                         told.iter().flatten().filter(|told| is(told)).count()
                     };
                     is(&|told| told.state == "bypassed" && told.effective) == 1
@@ -150,7 +150,7 @@ fn deposed(arrives_first: bool) {
             cut_off.load(Ordering::SeqCst)
         })
         .await;
-        let leads = |it: &hookwatch::domain::verdict::Assessment| {
+        let leads = |it: &hookwatch::domain::report::assessment::Assessment| {
             it.replica.as_ref().is_some_and(|it| it.role == Role::Leader)
         };
         assessed(&engines[1], "the other one leads", leads).await;

@@ -1,7 +1,7 @@
 //! The page without a mouse, and its contrast as a browser computes it.
 
 use hookwatch::domain::audit::findings::NODES_GOING;
-use hookwatch::domain::verdict::Assessment;
+use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::io::page::past::Past;
 use serde_json::{Value, json};
 

@@ -5,18 +5,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hookwatch::app::replay::replay_scrapes;
+use hookwatch::domain::act::breaker::{HookStanding, Rung, Stage};
+use hookwatch::domain::act::fence::{AutoBreak, Breaker};
 use hookwatch::domain::audit::Finding;
 use hookwatch::domain::audit::findings::{CONTROL_PLANE_IN_REACH, Kind};
 use hookwatch::domain::audit::standing::{Audited, Findings};
-use hookwatch::domain::breaker::{HookStanding, Rung, Stage};
-use hookwatch::domain::canary::{CanaryOutcome, CanaryOverdue, CanaryReport, CanaryTarget};
-use hookwatch::domain::fence::{AutoBreak, Breaker};
-use hookwatch::domain::hook::{Backend, BackendAddress, BackendPath, HookId, HookKind};
-use hookwatch::domain::probe::{
-    CertificateFacts, Connection, Phase, Phases, ProbeLevel, ProbeOutcome, ProbeReport,
+use hookwatch::domain::cluster::hook::{Backend, BackendAddress, BackendPath, HookId, HookKind, ProbeLevel};
+use hookwatch::domain::diagnose::verdict::{BackendView, Verdict};
+use hookwatch::domain::observe::canary::{CanaryOutcome, CanaryOverdue, CanaryReport, CanaryTarget};
+use hookwatch::domain::observe::probe::{
+    CertificateFacts, Connection, Phase, Phases, ProbeOutcome, ProbeReport,
 };
+use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::domain::time::Time;
-use hookwatch::domain::verdict::{Assessment, BackendView, Bypass, Cause, Effect, Health, Verdict, Writes};
+use hookwatch::domain::vocabulary::{Bypass, Cause, Effect, Health, Writes};
 use hookwatch::domain::watchdog::{Change, Event};
 use hookwatch::io::page::past::Past;
 use serde_json::json;

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use hookwatch::domain::verdict::Assessment;
+use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::io::http::{self, Shown};
 use hookwatch::io::metrics::Metrics;
 use hookwatch::io::page::past::Past;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hookwatch::domain::audit::findings::{CONTROL_PLANE_IN_REACH, NODES_GOING, ONE_NODE};
-use hookwatch::domain::verdict::{Health, Writes};
+use hookwatch::domain::vocabulary::{Health, Writes};
 use hookwatch::domain::watchdog::Change;
 use hookwatch::io::page::past::{MarkKind, Past};
 use hookwatch::io::page::{Model, document};
@@ -127,7 +127,7 @@ fn however_much_is_wrong_the_page_stays_below_200_kb_and_says_what_it_leaves_out
         verdict.evidence = vec![long.clone(); 100];
         let view = verdict.backends[0].clone();
         verdict.backends = (0..1_000)
-            .map(|number| hookwatch::domain::verdict::BackendView {
+            .map(|number| hookwatch::domain::diagnose::verdict::BackendView {
                 backend: backend(number),
                 detail: long.clone(),
                 ..view.clone()
@@ -151,7 +151,7 @@ fn however_much_is_wrong_the_page_stays_below_200_kb_and_says_what_it_leaves_out
     assessment.sources.api_servers_trouble = Some(long.clone());
     assessment.sources.inventory_trouble = vec![long.clone(); 1_000];
     assessment.problems = vec![
-        hookwatch::domain::inventory::Problem {
+        hookwatch::domain::cluster::inventory::Problem {
             object: long.clone(),
             what: long.clone(),
         };
@@ -206,7 +206,7 @@ fn what_changed_is_remembered_once_and_a_recovery_only_after_a_trouble() {
     let mut past = Past::default();
     let assessment = many(2, 1);
     let now = assessment.at;
-    let hook = |from, verdict: hookwatch::domain::verdict::Verdict| Change::Hook {
+    let hook = |from, verdict: hookwatch::domain::diagnose::verdict::Verdict| Change::Hook {
         from,
         verdict: Box::new(verdict),
     };
@@ -287,7 +287,7 @@ fn the_past_is_an_hour_long_and_no_longer() {
 
 #[test]
 fn a_canary_that_is_out_counts_for_as_long_as_it_is_out() {
-    use hookwatch::domain::canary::{CanaryOutcome, CanaryOverdue, CanaryReport, CanaryTarget};
+    use hookwatch::domain::observe::canary::{CanaryOutcome, CanaryOverdue, CanaryReport, CanaryTarget};
     use hookwatch::domain::watchdog::Event;
     let mut past = Past::default();
     let mut assessment = recorded("quiet");

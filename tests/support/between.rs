@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
-use hookwatch::domain::ledger;
+use hookwatch::domain::act::ledger;
 use hookwatch::lab::certs::Authority;
 use hookwatch::lab::cluster::client_for;
 use http::{Method, Request, Response};

@@ -1,8 +1,8 @@
 //! What a bypass and its end have to come to on any API server, whatever happens to the requests.
 
-use hookwatch::domain::bypass::edit::{Author, Why, Wish};
-use hookwatch::domain::bypass::{OPT_OUT_ANNOTATION, Rung, Standing, standing, touched};
-use hookwatch::domain::hook::{HookId, HookKind};
+use hookwatch::domain::act::bypass::edit::{Author, Why, Wish};
+use hookwatch::domain::act::bypass::{OPT_OUT_ANNOTATION, Rung, Standing, standing, touched};
+use hookwatch::domain::cluster::hook::{HookId, HookKind};
 use hookwatch::io::breaker::{Hand, Outcome, Server, Step};
 use kube::Client;
 use serde_json::Value;

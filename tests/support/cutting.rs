@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use hookwatch::domain::bypass::Writer;
-use hookwatch::domain::bypass::edit::Author;
+use hookwatch::domain::act::bypass::Writer;
+use hookwatch::domain::act::bypass::edit::Author;
 use hookwatch::domain::time::Time;
 use hookwatch::io::Clock;
 use hookwatch::io::breaker::{Hand, Patience, Server};

@@ -8,12 +8,13 @@ use std::time::Duration;
 use assert_cmd::Command;
 use hookwatch::app::config::{Config, ConfigArguments};
 use hookwatch::app::engine::{Engine, clock};
-use hookwatch::domain::breaker::HookStanding;
-use hookwatch::domain::bypass::edit::{Author, Why, Wish};
-use hookwatch::domain::bypass::{Rung, STATE_ANNOTATION, Writer, touched};
-use hookwatch::domain::fence::AutoBreak;
-use hookwatch::domain::hook::{HookId, HookKind};
-use hookwatch::domain::verdict::{Assessment, Health};
+use hookwatch::domain::act::breaker::HookStanding;
+use hookwatch::domain::act::bypass::edit::{Author, Why, Wish};
+use hookwatch::domain::act::bypass::{Rung, STATE_ANNOTATION, Writer, touched};
+use hookwatch::domain::act::fence::AutoBreak;
+use hookwatch::domain::cluster::hook::{HookId, HookKind};
+use hookwatch::domain::report::assessment::Assessment;
+use hookwatch::domain::vocabulary::Health;
 use hookwatch::io::breaker::{Hand, Outcome, Patience, Server};
 use hookwatch::lab::api::{ApiServer, ApiServerOptions};
 use hookwatch::lab::backend::Behaviour;
@@ -298,7 +299,7 @@ pub fn metrics(engine: &Engine) -> String {
 }
 
 pub fn is_bypassed(object: &Value, hook: &HookId) -> bool {
-    use hookwatch::domain::bypass::{Phase, Standing, standing};
+    use hookwatch::domain::act::bypass::{Phase, Standing, standing};
     let standing = standing(object, &hook.webhook);
     matches!(
         standing,

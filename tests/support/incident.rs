@@ -10,19 +10,18 @@ mod draw;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hookwatch::domain::canary::{CanaryOutcome, CanaryOverdue, CanaryReport, CanaryTarget};
-use hookwatch::domain::hook::{
-    Added, Endpoint, FailurePolicy, Hook, HookId, HookKind, Rule, Scope, Selector, ServiceState,
+use hookwatch::domain::cluster::hook::{
+    Added, Endpoint, FailurePolicy, Hook, HookId, HookKind, ProbeLevel, Rule, Scope, Selector, ServiceState,
     ServiceTarget, Target,
 };
-use hookwatch::domain::inventory::Inventory;
-use hookwatch::domain::probe::{
-    Answer, CertificateFacts, Connection, Phase, Phases, ProbeLevel, ProbeOutcome, ProbeOverdue, ProbeReport,
-    TlsFault,
+use hookwatch::domain::cluster::inventory::Inventory;
+use hookwatch::domain::observe::canary::{CanaryOutcome, CanaryOverdue, CanaryReport, CanaryTarget};
+use hookwatch::domain::observe::probe::{
+    Answer, CertificateFacts, Connection, Phase, Phases, ProbeOutcome, ProbeOverdue, ProbeReport, TlsFault,
 };
-use hookwatch::domain::snapshot::{Complaints, Scrape};
+use hookwatch::domain::observe::snapshot::{Complaints, Scrape};
+use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::domain::time::Time;
-use hookwatch::domain::verdict::Assessment;
 use hookwatch::domain::watchdog::{Effect, Event, Watchdog};
 
 pub use draw::{incidents, of};
@@ -223,7 +222,7 @@ impl Incident {
             match_conditions: Vec::new(),
             dry_run_safe: true,
             reinvoked: false,
-            written: hookwatch::domain::hook::Written::default(),
+            written: hookwatch::domain::cluster::hook::Written::default(),
             review_versions: vec!["v1".into()],
             probe_level: None,
             added: Added::default(),

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use hookwatch::app::config::{Config, ConfigArguments};
 use hookwatch::app::engine::Engine;
-use hookwatch::domain::breaker::{Book, HookStanding};
-use hookwatch::domain::bypass::{Rung, STATE_ANNOTATION, Standing, touched};
-use hookwatch::domain::fence::AutoBreak;
-use hookwatch::domain::ledger;
-use hookwatch::domain::verdict::{Assessment, Health};
+use hookwatch::domain::act::breaker::{Book, HookStanding};
+use hookwatch::domain::act::bypass::{Rung, STATE_ANNOTATION, Standing, touched};
+use hookwatch::domain::act::fence::AutoBreak;
+use hookwatch::domain::act::ledger;
+use hookwatch::domain::report::assessment::Assessment;
+use hookwatch::domain::vocabulary::Health;
 use hookwatch::lab::cluster::LabHook;
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use kube::Client;

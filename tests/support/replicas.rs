@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use hookwatch::app::config::{Config, ConfigArguments};
 use hookwatch::app::engine::Engine;
-use hookwatch::domain::leadership::{Place, ReplicaView, Role};
-use hookwatch::domain::ledger;
-use hookwatch::domain::verdict::{Assessment, Health};
+use hookwatch::domain::act::leadership::{Place, ReplicaView, Role};
+use hookwatch::domain::act::ledger;
+use hookwatch::domain::report::assessment::Assessment;
+use hookwatch::domain::vocabulary::Health;
 use hookwatch::lab::backend::Behaviour;
 use hookwatch::lab::cluster::{Cluster, LabHook};
 use hookwatch::lab::control_plane::{ControlPlane, Kind};

@@ -2,10 +2,10 @@
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use hookwatch::domain::bypass::Rung;
-use hookwatch::domain::bypass::edit::Wish;
-use hookwatch::domain::canary::CanaryOutcome;
-use hookwatch::domain::hook::HookId;
+use hookwatch::domain::act::bypass::Rung;
+use hookwatch::domain::act::bypass::edit::Wish;
+use hookwatch::domain::cluster::hook::HookId;
+use hookwatch::domain::observe::canary::CanaryOutcome;
 use hookwatch::lab::backend::{Backend, Behaviour, Role};
 use hookwatch::lab::certs::Authority;
 use http_body_util::BodyExt;

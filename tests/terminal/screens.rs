@@ -3,7 +3,8 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use hookwatch::domain::verdict::{Assessment, Writes};
+use hookwatch::domain::report::assessment::Assessment;
+use hookwatch::domain::vocabulary::Writes;
 
 use crate::fixture;
 use crate::pty::{Pty, keep};

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use hookwatch::domain::verdict::Assessment;
+use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::io::http::{self, Listening, Shown};
 use hookwatch::io::metrics::Metrics;
 use tokio::sync::watch;

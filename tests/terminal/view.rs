@@ -7,7 +7,7 @@ use hookwatch::app::terminal::view::seen::Seen;
 use hookwatch::app::terminal::view::state::State;
 use hookwatch::app::terminal::view::text::Text;
 use hookwatch::app::terminal::view::{Known, screen};
-use hookwatch::domain::verdict::Assessment;
+use hookwatch::domain::report::assessment::Assessment;
 use proptest::prelude::*;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;

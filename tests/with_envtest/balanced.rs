@@ -6,8 +6,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hookwatch::app::config::{Config, ConfigArguments};
 use hookwatch::app::engine::Engine;
+use hookwatch::domain::observe::views::ScrapeView;
+use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::domain::time::Time;
-use hookwatch::domain::verdict::{Assessment, NotAHook, ScrapeView, Writes};
+use hookwatch::domain::vocabulary::{NotAHook, Writes};
 use hookwatch::io::client::{ConnectOptions, Connection};
 use hookwatch::io::scrape::{ScrapeLimits, Scraper};
 use hookwatch::lab::backend::Behaviour;
@@ -92,7 +94,10 @@ async fn counters_never_mix() {
     );
     assert_eq!(scraper.visits(&target, false), 2);
     let report = scraper.ready(&target, true).await;
-    assert_eq!(report.readiness, hookwatch::domain::readiness::Readiness::Ready);
+    assert_eq!(
+        report.readiness,
+        hookwatch::domain::observe::readiness::Readiness::Ready
+    );
     assert!(report.version.is_some_and(|version| version.starts_with("v1.")));
 }
 

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use hookwatch::domain::bypass::edit::{Author, Wish};
-use hookwatch::domain::bypass::{Rung, Standing, standing, touched};
-use hookwatch::domain::hook::{HookId, HookKind};
+use hookwatch::domain::act::bypass::edit::{Author, Wish};
+use hookwatch::domain::act::bypass::{Rung, Standing, standing, touched};
+use hookwatch::domain::cluster::hook::{HookId, HookKind};
 use hookwatch::io::breaker::{Hand, Outcome, Server, Step};
 use hookwatch::lab::balancer::Balancer;
 use hookwatch::lab::cluster::client_for;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use hookwatch::app::config::{Config, ConfigArguments};
 use hookwatch::app::engine::Engine;
-use hookwatch::domain::canary::CanaryTarget;
+use hookwatch::domain::observe::canary::CanaryTarget;
 use hookwatch::domain::time::Time;
 use hookwatch::io::canary::Canaries;
 use hookwatch::io::client::{ConnectOptions, Connection};

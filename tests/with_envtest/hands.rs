@@ -1,7 +1,7 @@
 //! Others' hands on what the running daemon has bypassed, where the API server says whose each field is.
 
 use hookwatch::app::engine::Engine;
-use hookwatch::domain::bypass::{Rung, STATE_ANNOTATION};
+use hookwatch::domain::act::bypass::{Rung, STATE_ANNOTATION};
 use hookwatch::lab::backend::Behaviour;
 use hookwatch::lab::control_plane::Reach;
 use hookwatch::lab::directory::PrivateDirectory;

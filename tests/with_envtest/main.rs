@@ -37,7 +37,7 @@ mod leaders;
 mod matcher;
 mod needs;
 #[allow(dead_code, reason = "it serves others too")]
-#[path = "../../src/domain/bypass/tests/objects.rs"]
+#[path = "../../src/domain/act/bypass/tests/objects.rs"]
 mod objects;
 #[path = "../support/outage.rs"]
 mod outage;

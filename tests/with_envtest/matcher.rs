@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use hookwatch::domain::hook::{Hook, Labels};
-use hookwatch::domain::matching::conditions::Asked;
-use hookwatch::domain::matching::outcome::{Compiler, Forecast, Known, Outcome};
-use hookwatch::domain::matching::{RequestShape, Requester};
+use hookwatch::domain::cluster::hook::{Hook, Labels};
+use hookwatch::domain::cluster::matching::conditions::Asked;
+use hookwatch::domain::cluster::matching::outcome::{Compiler, Forecast, Known, Outcome};
+use hookwatch::domain::cluster::matching::{RequestShape, Requester};
 use hookwatch::io::inventory::convert;
 use hookwatch::lab::certs::Authority;
 use http::{Method, Request, Response};

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use hookwatch::app::engine::Engine;
-use hookwatch::domain::leadership::{Place, Role};
+use hookwatch::domain::act::leadership::{Place, Role};
 use hookwatch::lab::backend::Behaviour;
 use hookwatch::lab::cluster::LabHook;
 use hookwatch::lab::control_plane::Kind;

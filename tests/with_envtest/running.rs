@@ -5,8 +5,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use hookwatch::app::engine::Engine;
-use hookwatch::domain::bypass::Rung;
-use hookwatch::domain::fence::AutoBreak;
+use hookwatch::domain::act::bypass::Rung;
+use hookwatch::domain::act::fence::AutoBreak;
 use hookwatch::lab::backend::Behaviour;
 use hookwatch::lab::cluster::{Cluster as Hooks, LabHook};
 use hookwatch::lab::control_plane::Reach;

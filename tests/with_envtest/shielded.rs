@@ -4,10 +4,11 @@
 use std::time::Duration;
 
 use hookwatch::app::engine::Engine;
-use hookwatch::domain::bypass::edit::Wish;
-use hookwatch::domain::bypass::{Rung, touched};
-use hookwatch::domain::hook::{HookId, HookKind};
-use hookwatch::domain::verdict::{Assessment, Health};
+use hookwatch::domain::act::bypass::edit::Wish;
+use hookwatch::domain::act::bypass::{Rung, touched};
+use hookwatch::domain::cluster::hook::{HookId, HookKind};
+use hookwatch::domain::report::assessment::Assessment;
+use hookwatch::domain::vocabulary::Health;
 use hookwatch::lab::backend::{Behaviour, Role};
 use hookwatch::lab::certs::Authority;
 use http::Method;

@@ -2,9 +2,9 @@
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use hookwatch::domain::bypass::Condition;
-use hookwatch::domain::bypass::spare::{LINES, Line, Object, What, Writer};
-use hookwatch::domain::hook::Added;
+use hookwatch::domain::cluster::condition::Condition;
+use hookwatch::domain::cluster::condition::spare::{LINES, Line, Object, What, Writer};
+use hookwatch::domain::cluster::hook::Added;
 use hookwatch::lab::backend::{Backend, Behaviour, Role};
 use hookwatch::lab::certs::Authority;
 use http::{Method, Request};

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use hookwatch::app::engine::Engine;
-use hookwatch::domain::fence::AutoBreak;
-use hookwatch::domain::leadership::Role;
+use hookwatch::domain::act::fence::AutoBreak;
+use hookwatch::domain::act::leadership::Role;
 use http::Method;
 use serde_json::{Value, json};
 

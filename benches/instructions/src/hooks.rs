@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hookwatch::domain::hook::{
+use hookwatch::domain::cluster::hook::{
     Added, Endpoint, FailurePolicy, Hook, HookId, HookKind, Rule, Scope, Selector, ServiceState,
     ServiceTarget, Target, Written,
 };

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
-use hookwatch::domain::exposition::Exposition;
-use hookwatch::domain::exposition::protobuf::ProtobufExposition;
-use hookwatch::domain::matching::conditions::{Asked, Compiler};
-use hookwatch::domain::matching::{RequestShape, Requester};
+use hookwatch::domain::cluster::matching::conditions::{Asked, Compiler};
+use hookwatch::domain::cluster::matching::{RequestShape, Requester};
+use hookwatch::domain::observe::exposition::Exposition;
+use hookwatch::domain::observe::exposition::protobuf::ProtobufExposition;
 use hookwatch::io::page::past::Past;
 use hookwatch::io::page::{Model, document};
 

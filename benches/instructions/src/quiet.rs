@@ -5,16 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use hookwatch::domain::canary::{CanaryOutcome, CanaryReport, CanaryTarget};
-use hookwatch::domain::hook::{Backend, Hook, HookKind};
-use hookwatch::domain::inventory::Inventory;
-use hookwatch::domain::probe::{
-    Answer, CertificateFacts, Connection, Phases, ProbeLevel, ProbeOutcome, ProbeReport,
+use hookwatch::domain::cluster::hook::{Backend, Hook, HookKind, ProbeLevel};
+use hookwatch::domain::cluster::inventory::Inventory;
+use hookwatch::domain::observe::canary::{CanaryOutcome, CanaryReport, CanaryTarget};
+use hookwatch::domain::observe::probe::{
+    Answer, CertificateFacts, Connection, Phases, ProbeOutcome, ProbeReport,
 };
-use hookwatch::domain::schedule::{Ask, Rates, Room, Schedule};
-use hookwatch::domain::snapshot::{Complaints, Operation, Scrape, Snapshot, WriteKey};
+use hookwatch::domain::observe::schedule::{Ask, Rates, Room, Schedule};
+use hookwatch::domain::observe::snapshot::{Complaints, Operation, Scrape, Snapshot, WriteKey};
+use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::domain::time::Time;
-use hookwatch::domain::verdict::Assessment;
 use hookwatch::domain::watchdog::{Effect, Event, Watchdog};
 
 use crate::hooks::hook;

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use hookwatch::domain::breaker::{
+use hookwatch::domain::act::breaker::{
     Action, Book, Ceiling, Change, Observation, Outcome, Permit, Rung, Shown, To, Version, View,
 };
-use hookwatch::domain::hook::{HookId, HookKind};
+use hookwatch::domain::cluster::hook::{HookId, HookKind};
 
 use crate::model::At;
 use crate::model::bypass::Form;

@@ -77,10 +77,10 @@ const TAIL: &str = "\
 | a rule, its place, its verdict or its two numbers; which rules the breaker does not act on | [`rules.rs`](../src/domain/diagnose/rules.rs) |
 | the conditions that rules name | [`conditions.rs`](../src/domain/diagnose/conditions.rs) |
 | a threshold | [`thresholds.rs`](../src/domain/thresholds.rs) |
-| when probes call one backend dead or slow | [`probing.rs`](../src/domain/probing.rs) |
+| when probes call one backend dead or slow | [`probing.rs`](../src/domain/observe/probing.rs) |
 | what the probes of all backends add up to | [`probes.rs`](../src/domain/diagnose/probes.rs) |
 | when counters say that calls fail or are slow | [`counters.rs`](../src/domain/diagnose/counters.rs) |
-| which canaries and refusals name a webhook | [`canaries.rs`](../src/domain/canaries.rs), [`evidence.rs`](../src/domain/diagnose/evidence.rs) |
+| which canaries and refusals name a webhook | [`canaries.rs`](../src/domain/observe/canaries.rs), [`evidence.rs`](../src/domain/diagnose/evidence.rs) |
 | pooled connections and rollouts | [`passing.rs`](../src/domain/diagnose/passing.rs) |
 | conversion webhooks and APIServices | [`extension.rs`](../src/domain/diagnose/extension.rs) |
 | when writes flow, wait or are blocked, and trouble that is no webhook's | [`plane.rs`](../src/domain/diagnose/plane.rs) |

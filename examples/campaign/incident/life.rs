@@ -1,11 +1,10 @@
 //! Incidents as they happen in life: many hooks that share their backends, chains of hooks whose failures are ignored,
 //! API servers that die and come back, and the first hook of a cluster, which never answers.
 
-use hookwatch::domain::hook::{HookId, HookKind};
+use hookwatch::domain::cluster::hook::{HookId, HookKind};
 
 use super::draw::{HEAD, TAIL, finished};
-use super::stage;
-use super::{Fault, Gap, Incident, Kind, faults, noise};
+use super::{Fault, Gap, Incident, Kind, faults, noise, stage};
 use crate::model::cluster::{Cluster, HookSpec, Routing, Rule, Service};
 use crate::model::manner::Manner;
 use crate::model::timeline::Timeline;

@@ -1,6 +1,6 @@
 //! The cluster before anything happens in it, drawn at random.
 
-use hookwatch::domain::hook::{HookId, HookKind};
+use hookwatch::domain::cluster::hook::{HookId, HookKind};
 
 use crate::model::SECOND;
 use crate::model::cluster::{

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use hookwatch::domain::hook::{HookId, HookKind};
+use hookwatch::domain::cluster::hook::{HookId, HookKind};
 
 use super::manner::Manner;
 use super::timeline::Timeline;

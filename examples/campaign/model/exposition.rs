@@ -1,7 +1,7 @@
 //! A process's counters as the core reads them: sample by sample, under the API server's own names and labels.
 
-use hookwatch::domain::hook::HookKind;
-use hookwatch::domain::snapshot::{Family, LabelSource, Snapshot};
+use hookwatch::domain::cluster::hook::HookKind;
+use hookwatch::domain::observe::snapshot::{Family, LabelSource, Snapshot};
 
 use super::cluster::{Cluster, Release};
 use super::counters::{Counters, Histogram};

@@ -5,12 +5,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hookwatch::domain::bypass::Condition;
-use hookwatch::domain::hook::{
+use hookwatch::domain::cluster::condition::Condition;
+use hookwatch::domain::cluster::hook::{
     Added, Endpoint, FailurePolicy, Hook, MatchCondition, Rule, Scope, Selector, SelectorOperator,
     SelectorRequirement, ServiceState, ServiceTarget, Target, UrlTarget,
 };
-use hookwatch::domain::inventory::Inventory;
+use hookwatch::domain::cluster::inventory::Inventory;
 use hookwatch::domain::time::Time;
 
 use super::At;
@@ -129,7 +129,7 @@ fn entry(hook: &HookSpec, form: Form, service: &Service, at: At) -> Hook {
         match_conditions: match_conditions(form),
         dry_run_safe: hook.dry_run_safe,
         reinvoked: false,
-        written: hookwatch::domain::hook::Written::default(),
+        written: hookwatch::domain::cluster::hook::Written::default(),
         review_versions: vec!["v1".to_owned()],
         probe_level: None,
         added: Added::default(),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hookwatch::domain::canary::{CanaryOutcome, CanaryOverdue, CanaryReport, CanaryTarget};
+use hookwatch::domain::observe::canary::{CanaryOutcome, CanaryOverdue, CanaryReport, CanaryTarget};
 use hookwatch::domain::watchdog::Event;
 
 use super::{Coming, Later};

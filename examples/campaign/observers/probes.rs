@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hookwatch::domain::hook::{Backend, BackendAddress, BackendPath, Hook, HookId};
-use hookwatch::domain::inventory::Inventory;
-use hookwatch::domain::probe::{
-    Answer, CertificateFacts, Connection, Phase, Phases, ProbeLevel, ProbeOutcome, ProbeOverdue, ProbeReport,
-    TlsFault,
+use hookwatch::domain::cluster::hook::{Backend, BackendAddress, BackendPath, Hook, HookId, ProbeLevel};
+use hookwatch::domain::cluster::inventory::Inventory;
+use hookwatch::domain::observe::probe::{
+    Answer, CertificateFacts, Connection, Phase, Phases, ProbeOutcome, ProbeOverdue, ProbeReport, TlsFault,
 };
 use hookwatch::domain::watchdog::{Attention, Event};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hookwatch::domain::snapshot::{Complaints, Scrape, ScrapeFailure, ScrapeFailureReason};
+use hookwatch::domain::observe::snapshot::{Complaints, Scrape, ScrapeFailure, ScrapeFailureReason};
 use hookwatch::domain::watchdog::Event;
 
 use super::{Coming, Later, Reading, Seen};

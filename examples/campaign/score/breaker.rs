@@ -1,6 +1,6 @@
 //! Holds what the breaker did against what was true.
 
-use hookwatch::domain::breaker::{Rung, To};
+use hookwatch::domain::act::breaker::{Rung, To};
 
 use super::{GRACE, PROBE_INTERVAL, is_felt};
 use crate::breaking::{Act, Broken};

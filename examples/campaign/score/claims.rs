@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use hookwatch::domain::verdict::{Cause, Health};
+use hookwatch::domain::vocabulary::{Cause, Health};
 
 use super::{GRACE, causes};
 use crate::incident::{Fault, Incident, Kind};

@@ -2,7 +2,7 @@
 //!
 //! docs/accuracy.md defines a flap. `hookwatch demo` counts by the same definition in code of its own.
 
-use hookwatch::domain::verdict::Health;
+use hookwatch::domain::vocabulary::Health;
 
 use crate::incident::Incident;
 use crate::model::{At, SECOND};

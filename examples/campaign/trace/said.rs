@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
 
-use hookwatch::domain::breaker::To;
-use hookwatch::domain::hook::{HookId, HookKind};
-use hookwatch::domain::verdict::{Assessment, ControlPlane, Verdict};
+use hookwatch::domain::act::breaker::To;
+use hookwatch::domain::cluster::hook::{HookId, HookKind};
+use hookwatch::domain::diagnose::verdict::{ControlPlane, Verdict};
+use hookwatch::domain::report::assessment::Assessment;
 
 use crate::breaking::Act;
 use crate::model::At;

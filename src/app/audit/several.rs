@@ -6,11 +6,13 @@ use futures::future::join_all;
 use serde_json::{Value, json};
 
 use super::baseline::Baseline;
-use super::{AuditArguments, AuditOutput, NOT_AUDITED, Report, Unread, exit_code, formats, of_cluster, text};
-use super::{report, usage};
+use super::{
+    AuditArguments, AuditOutput, NOT_AUDITED, Report, Unread, exit_code, formats, of_cluster, report, text,
+    usage,
+};
 use crate::app::progress::during;
 use crate::app::{BAD_USAGE, contexts, print};
-use crate::domain::canary::bounded;
+use crate::domain::text::bounded;
 
 /// Every exit code, the worst last.
 const WORST_LAST: [u8; 5] = [0, 1, NOT_AUDITED, BAD_USAGE, 2];

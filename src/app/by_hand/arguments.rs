@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::super::Output;
-use crate::domain::bypass::edit::{Why, Wish};
-use crate::domain::bypass::{LONGEST_BY_HAND, Rung};
-use crate::domain::hook::HookKind;
+use crate::domain::act::bypass::edit::{Why, Wish};
+use crate::domain::act::bypass::{LONGEST_BY_HAND, Rung};
+use crate::domain::cluster::hook::HookKind;
+use crate::domain::report::unchecked::{Way, instant};
 use crate::domain::time::Time;
-use crate::domain::unchecked::{Way, instant};
 use crate::io::audit::AuditLog;
 
 /// What all commands by hand take.

@@ -8,9 +8,9 @@ use std::process::ExitCode;
 use super::Session;
 use super::arguments::{FreezeArguments, UnfreezeArguments};
 use crate::app::progress::during;
-use crate::domain::breaker::{Freeze, Outcome as Written};
-use crate::domain::bypass::LEDGER;
-use crate::domain::hook::{HookId, HookKind};
+use crate::domain::act::breaker::{Freeze, Outcome as Written};
+use crate::domain::act::bypass::LEDGER;
+use crate::domain::cluster::hook::{HookId, HookKind};
 use crate::io::audit::Record;
 
 /// Attempts against others who write the ledger at the same time: replicas that elect a leader do so every few seconds.

@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use crate::domain::bypass::STATE_ANNOTATION;
-use crate::domain::bypass::edit::{Author, Change, Why, Wish};
-use crate::domain::hook::HookId;
+use crate::domain::act::bypass::STATE_ANNOTATION;
+use crate::domain::act::bypass::edit::{Author, Change, Why, Wish};
+use crate::domain::cluster::hook::HookId;
 use crate::io::breaker::Report;
 
 /// Longest value that is shown whole, in characters.

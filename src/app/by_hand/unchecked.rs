@@ -4,10 +4,10 @@ use std::process::ExitCode;
 
 use super::Session;
 use super::arguments::{Far, Instant, UncheckedArguments};
-use crate::domain::bypass::{Standing, standing};
-use crate::domain::hook::HookId;
+use crate::domain::act::bypass::{Standing, standing};
+use crate::domain::cluster::hook::HookId;
+use crate::domain::report::unchecked::{Gap, Question, Way};
 use crate::domain::time::Time;
-use crate::domain::unchecked::{Gap, Question, Way};
 use crate::io::unchecked::{Lister, hook_of};
 
 /// Lists what went in unchecked.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{Section, endpoint};
-use crate::domain::alerts::{LABELS, Pace};
+use crate::domain::report::alerts::{LABELS, Pace};
 use crate::io::alertmanager::{Envelope, MAX_ALERTMANAGERS};
 use crate::io::endpoint::Target;
 

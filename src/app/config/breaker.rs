@@ -8,10 +8,10 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::section::Section;
-use crate::domain::breaker::policy::{AtLimit, Matches, Pattern, Policy, PolicyRule, Rung};
-use crate::domain::fence::AutoBreak;
-use crate::domain::hook::HookKind;
-use crate::domain::verdict::Cause;
+use crate::domain::act::breaker::policy::{AtLimit, Matches, Pattern, Policy, PolicyRule, Rung};
+use crate::domain::act::fence::AutoBreak;
+use crate::domain::cluster::hook::HookKind;
+use crate::domain::vocabulary::Cause;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(24 * 3_600);

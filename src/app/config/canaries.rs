@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::section::Section;
-use crate::domain::canary::{CanaryTarget, FurtherCanary, MAX_FURTHER};
+use crate::domain::observe::canary::{CanaryTarget, FurtherCanary, MAX_FURTHER};
 
 /// How canaries are written.
 #[derive(Debug, Clone, PartialEq, Eq)]

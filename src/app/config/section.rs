@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::ConfigError;
-use crate::domain::fence::AutoBreak;
-use crate::domain::probe::ProbeLevel;
+use crate::domain::act::fence::AutoBreak;
+use crate::domain::cluster::hook::ProbeLevel;
 
 /// What is learnt while reading.
 #[derive(Default)]

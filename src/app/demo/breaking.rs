@@ -13,7 +13,7 @@ use super::assessment::{Assessment, HookStanding};
 use super::judge::{SeenVerdict, rounded};
 use super::survival::WithoutBreaker;
 use super::timeline::Event;
-use crate::domain::bypass::{FIELD_MANAGER, Rung, touched};
+use crate::domain::act::bypass::{FIELD_MANAGER, Rung, touched};
 use crate::lab::cluster::LabHook;
 use crate::lab::workload::{FirstSuccess, Flow};
 

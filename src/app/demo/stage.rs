@@ -9,7 +9,7 @@ use anyhow::Context;
 use super::assessment::Assessment;
 use super::timeline::Event;
 use super::{DaemonArguments, DaemonHandle, StartingDaemon};
-use crate::domain::bypass::Rung;
+use crate::domain::act::bypass::Rung;
 use crate::lab::clients::ControlPlaneClients;
 use crate::lab::cluster::{Cluster, LabHook};
 use crate::lab::control_plane::{ControlPlane, Kind};

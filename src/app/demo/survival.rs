@@ -10,7 +10,7 @@ use super::director::{Director, Timing};
 use super::stage::Stage;
 use super::teller::{Account, Teller};
 use super::{DaemonArguments, StartingDaemon};
-use crate::domain::bypass::Rung;
+use crate::domain::act::bypass::Rung;
 use crate::lab::clients::{Casualties, Leaders};
 use crate::lab::control_plane::Kind;
 use crate::lab::scenario::Scenario;

@@ -1,6 +1,7 @@
 //! Which canary covers which hook, in a report for people.
 
-use crate::domain::verdict::{CanaryView, Verdict};
+use crate::domain::diagnose::verdict::Verdict;
+use crate::domain::observe::views::CanaryView;
 
 /// Hooks that are named in one line; the rest is a number.
 const NAMED: usize = 5;

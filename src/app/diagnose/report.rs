@@ -5,7 +5,9 @@ use std::fmt::Write as _;
 use super::{Conclusion, coverage, servers};
 use crate::domain::audit::standing::Findings;
 use crate::domain::audit::{Finding, Severity};
-use crate::domain::verdict::{Assessment, Health, Verdict};
+use crate::domain::diagnose::verdict::Verdict;
+use crate::domain::report::assessment::Assessment;
+use crate::domain::vocabulary::Health;
 
 /// Critical findings of the audit that are named, at most.
 const FINDINGS: usize = 5;

@@ -1,7 +1,7 @@
 //! The API servers in the report for people.
 
-use crate::domain::verdict::{ScrapeView, StoredView};
-use crate::domain::vocabulary::human_seconds;
+use crate::domain::observe::views::{ScrapeView, StoredView};
+use crate::domain::text::human_seconds;
 
 /// Failing checks told.
 const TOLD_CHECKS: usize = 5;

@@ -9,7 +9,7 @@ use super::{Conclusion, DiagnoseArguments, Look, examine};
 use crate::app::config::{Config, ConfigArguments, ConfigError};
 use crate::app::progress::Line;
 use crate::app::{BAD_USAGE, Output, contexts, print};
-use crate::domain::canary::bounded;
+use crate::domain::text::bounded;
 
 /// Every exit code, the worst last: what a script must not miss is an outage, and then a context that is not there.
 const WORST_LAST: [u8; 5] = [0, 2, BAD_USAGE, 3, 1];

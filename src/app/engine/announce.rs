@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::replicas::Leadership;
-use crate::domain::announcement::Announcement;
+use crate::domain::report::announcement::Announcement;
 use crate::domain::time::Time;
 use crate::io::events::{EventOutcome, EventWriter};
 use crate::io::metrics::Metrics;

@@ -25,15 +25,15 @@ use self::sights::{Heard, Sights};
 use super::announce::Announcements;
 use super::replicas::Leadership;
 use crate::app::config::Config;
-use crate::domain::breaker::{
+use crate::domain::act::breaker::{
     Action, Breaker, Ceiling, Change, Judged, Observation, Outcome, Policy, Settings, Stage, Ticket, View,
 };
-use crate::domain::bypass::edit::Wish;
-use crate::domain::fence::AutoBreak;
-use crate::domain::hook::HookId;
+use crate::domain::act::bypass::edit::Wish;
+use crate::domain::act::fence::AutoBreak;
+use crate::domain::cluster::hook::HookId;
+use crate::domain::report::assessment::Assessment;
+use crate::domain::report::unchecked::Unchecked;
 use crate::domain::time::Time;
-use crate::domain::unchecked::Unchecked;
-use crate::domain::verdict::Assessment;
 use crate::domain::watchdog::Event;
 use crate::io::Clock;
 use crate::io::audit::AuditLog;

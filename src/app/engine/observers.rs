@@ -15,9 +15,9 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use crate::app::config::{CanaryConfig, Config, ScrapeConfig};
-use crate::domain::canary::{CanaryOutcome, CanaryTarget};
-use crate::domain::fence::{Account, AutoBreak, Proof};
-use crate::domain::inventory::{Inventory, InventoryHealth, WatchReport};
+use crate::domain::act::fence::{Account, AutoBreak, Proof};
+use crate::domain::cluster::inventory::{Inventory, InventoryHealth, WatchReport};
+use crate::domain::observe::canary::{CanaryOutcome, CanaryTarget};
 use crate::domain::watchdog::{Attention, Event};
 use crate::io::Clock;
 use crate::io::canary::Canaries;

@@ -13,8 +13,8 @@ use tokio::time::MissedTickBehavior;
 
 use super::replicas::Leadership;
 use crate::app::config::AlertmanagerConfig;
-use crate::domain::alerts::{Batch, Board, Delivery, Tracker, Voice, conditions};
-use crate::domain::verdict::Assessment;
+use crate::domain::report::alerts::{Batch, Board, Delivery, Tracker, Voice, conditions};
+use crate::domain::report::assessment::Assessment;
 use crate::io::Clock;
 use crate::io::alertmanager::{Alertmanager, Envelope, PushError, body};
 use crate::io::metrics::{CertificateEnd, Dropped, Metrics};

@@ -9,8 +9,10 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::{sleep_until, timeout};
 
 use crate::app::config::Config;
-use crate::domain::leadership::candidate::Step;
-use crate::domain::leadership::{Bid, Candidate, Place, ReplicaReport, Standing, Terms, Undecided, Written};
+use crate::domain::act::leadership::candidate::Step;
+use crate::domain::act::leadership::{
+    Bid, Candidate, Place, ReplicaReport, Standing, Terms, Undecided, Written,
+};
 use crate::domain::time::Time;
 use crate::domain::watchdog::Event;
 use crate::io::Clock;

@@ -8,9 +8,9 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use flate2::read::MultiGzDecoder;
 
-use crate::domain::exposition::Exposition;
+use crate::domain::observe::exposition::Exposition;
+use crate::domain::observe::snapshot::Scrape;
 use crate::domain::recording::{Line, Unplayable};
-use crate::domain::snapshot::Scrape;
 use crate::domain::time::Time;
 use crate::io::recorder::is_part;
 

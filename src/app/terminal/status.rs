@@ -11,7 +11,8 @@ use super::view::state::in_trouble;
 use super::view::text::{clean, fit, width};
 use crate::app::diagnose::{Conclusion, Facts};
 use crate::app::{BAD_USAGE, Output};
-use crate::domain::verdict::{Health, human_seconds};
+use crate::domain::text::human_seconds;
+use crate::domain::vocabulary::Health;
 use crate::io::daemon::Answer;
 
 /// Hooks, and lines of each other list, shown at most: it is one screen. All of them are in the JSON.

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::standing::Witnessed;
-use crate::domain::hook::{Hook, HookKind, Labels, Selector, Target};
-use crate::domain::inventory::NodeState;
+use crate::domain::cluster::hook::{Hook, HookKind, Labels, Selector, Target};
+use crate::domain::cluster::inventory::NodeState;
 use crate::domain::time::Time;
 
 /// Where an object came from.

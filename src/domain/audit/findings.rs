@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use super::estate::{Source, Subject};
 use super::forecast::Auditor;
-use crate::domain::hook::HookId;
+use crate::domain::cluster::hook::HookId;
 use crate::domain::time::Time;
 
 pub use command::Command;

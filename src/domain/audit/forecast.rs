@@ -15,9 +15,9 @@ use super::Function;
 use super::estate::{Estate, Subject, service_key};
 use super::reach::{Reach, Reader, Tenants};
 use super::writes::{Place, WRITES, Write};
-use crate::domain::chain::Chain;
-use crate::domain::hook::{Endpoint, FailurePolicy, Hook, HookId, HookKind, Labels};
-use crate::domain::matching::outcome::Compiler;
+use crate::domain::cluster::chain::Chain;
+use crate::domain::cluster::hook::{Endpoint, FailurePolicy, Hook, HookId, HookKind, Labels};
+use crate::domain::cluster::matching::outcome::Compiler;
 
 /// How the backends of a webhook fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]

@@ -9,10 +9,12 @@ use super::estate::{Subject, service_key};
 use super::forecast::Auditor;
 use super::reach::{NAME_LABEL, TENANT};
 use super::writes::{Place, Write};
-use crate::domain::bypass::SHIELDED_NAMESPACES;
-use crate::domain::bypass::spare::{LINES, Spare, What};
-use crate::domain::hook::{Added, Hook, MatchCondition, Selector, SelectorOperator, SelectorRequirement};
-use crate::domain::matching::RequestShape;
+use crate::domain::cluster::condition::SHIELDED_NAMESPACES;
+use crate::domain::cluster::condition::spare::{LINES, Spare, What};
+use crate::domain::cluster::hook::{
+    Added, Hook, MatchCondition, Selector, SelectorOperator, SelectorRequirement,
+};
+use crate::domain::cluster::matching::RequestShape;
 
 /// The name of the condition. It is not one of those that the breaker takes for its own.
 const CONDITION: &str = "spares-control-plane";

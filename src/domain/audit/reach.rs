@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use super::estate::{Estate, Subject, service_key};
 use super::writes::{Place, Write};
-use crate::domain::hook::{Hook, Labels, Scope, Selector, SelectorOperator};
-use crate::domain::matching::conditions::Asked;
-use crate::domain::matching::outcome::{Compiler, Forecast as Conditions, Known, Outcome};
-use crate::domain::matching::{RequestShape, Requester};
+use crate::domain::cluster::hook::{Hook, Labels, Scope, Selector, SelectorOperator};
+use crate::domain::cluster::matching::conditions::Asked;
+use crate::domain::cluster::matching::outcome::{Compiler, Forecast as Conditions, Known, Outcome};
+use crate::domain::cluster::matching::{RequestShape, Requester};
 
 /// A namespace of a tenant's, where none is known.
 pub const TENANT: &str = "tenant";

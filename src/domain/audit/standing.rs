@@ -13,9 +13,9 @@ use serde::Serialize;
 use super::estate::{Estate, Subject};
 use super::findings::{self, Finding, KINDS, Severity};
 use super::forecast::Auditor;
-use crate::domain::bypass::CONDITION_PREFIX;
-use crate::domain::hook::{Hook, HookId};
-use crate::domain::inventory::{Inventory, NodeTrouble, Sign};
+use crate::domain::cluster::condition::CONDITION_PREFIX;
+use crate::domain::cluster::hook::{Hook, HookId};
+use crate::domain::cluster::inventory::{Inventory, NodeTrouble, Sign};
 use crate::domain::time::Time;
 
 /// Findings that are published, at most.
@@ -110,7 +110,7 @@ impl Request {
     }
 }
 
-fn is_ours(condition: &crate::domain::hook::MatchCondition) -> bool {
+fn is_ours(condition: &crate::domain::cluster::hook::MatchCondition) -> bool {
     condition.name.starts_with(CONDITION_PREFIX)
 }
 

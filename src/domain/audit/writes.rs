@@ -1,14 +1,14 @@
 //! The writes that a control plane lives by, one of each sort, as they are made in every cluster.
 //!
 //! Who writes what is that of kube-controller-manager, kube-scheduler, kubelet and kube-apiserver 1.36. What of it a shield
-//! spares is not said here but in [`crate::domain::bypass::spare`]; a test holds the two against each other.
+//! spares is not said here but in [`crate::domain::cluster::condition::spare`]; a test holds the two against each other.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::Function;
-use crate::domain::matching::{RequestShape, Requester};
+use crate::domain::cluster::matching::{RequestShape, Requester};
 use crate::domain::thresholds as t;
 
 /// One sort of write.
@@ -425,8 +425,8 @@ impl Write {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::bypass::spare::Spare;
-    use crate::domain::hook::Added;
+    use crate::domain::cluster::condition::spare::Spare;
+    use crate::domain::cluster::hook::Added;
 
     #[test]
     fn a_shield_that_may_spare_the_webhooks_own_pods_spares_every_write_that_a_cluster_is_lost_without() {

@@ -1,6 +1,6 @@
 //! What a request pays now for the hooks that it meets, held against how long it may take.
 //!
-//! What hooks cost together is reckoned in [`crate::domain::chain`]. A hook whose failures are ignored takes every request
+//! What hooks cost together is reckoned in [`crate::domain::cluster::chain`]. A hook whose failures are ignored takes every request
 //! that meets it as long as it is waited for, and a request that takes longer than its client waits is as good as refused.
 
 use std::borrow::Cow;
@@ -11,15 +11,16 @@ use super::conditions::Hit;
 use super::evidence::Evidence;
 use super::probes::Probes;
 use super::scene::Scene;
-use crate::domain::bypass::CONDITION_PREFIX;
-use crate::domain::bypass::spare::Spare;
-use crate::domain::canary::CanaryTarget;
-use crate::domain::chain::Chain;
-use crate::domain::hook::{Hook, HookId, HookKind, Labels, MatchCondition, Rule, Scope};
-use crate::domain::matching::RequestShape;
+use crate::domain::cluster::chain::Chain;
+use crate::domain::cluster::condition::CONDITION_PREFIX;
+use crate::domain::cluster::condition::spare::Spare;
+use crate::domain::cluster::hook::{Hook, HookId, HookKind, Labels, MatchCondition, Rule, Scope};
+use crate::domain::cluster::matching::RequestShape;
+use crate::domain::observe::canary::CanaryTarget;
+use crate::domain::text::human;
 use crate::domain::thresholds as t;
 use crate::domain::time::Time;
-use crate::domain::vocabulary::{Bypass, Cause, Effect, Health, human};
+use crate::domain::vocabulary::{Bypass, Cause, Effect, Health};
 
 /// Hooks told of in one sentence.
 const TOLD: usize = 4;
@@ -325,7 +326,7 @@ impl Bill<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::matching::tests::hook;
+    use crate::domain::cluster::matching::tests::hook;
 
     fn asked(kind: HookKind, name: &str) -> Hook {
         Hook {

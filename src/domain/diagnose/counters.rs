@@ -1,8 +1,8 @@
 //! What the API server counted of one hook over a span of time.
 
-use crate::domain::history::{Window, Windows, is_slow};
-use crate::domain::hook::{FailurePolicy, Hook, HookKind};
-use crate::domain::snapshot::{ConversionSeries, Cumulative};
+use crate::domain::cluster::hook::{FailurePolicy, Hook, HookKind};
+use crate::domain::observe::history::{Window, Windows, is_slow};
+use crate::domain::observe::snapshot::{ConversionSeries, Cumulative};
 use crate::domain::thresholds as t;
 use crate::domain::time::Time;
 use crate::domain::vocabulary::Cause;

@@ -8,9 +8,9 @@
 use super::counters::Counters;
 use super::evidence::Evidence;
 use super::probes::Probes;
-use crate::domain::canary::CallFailureReason;
-use crate::domain::hook::{Backend, BackendAddress};
-use crate::domain::rollouts::by_rollout;
+use crate::domain::cluster::hook::{Backend, BackendAddress};
+use crate::domain::observe::canary::CallFailureReason;
+use crate::domain::observe::rollouts::by_rollout;
 use crate::domain::thresholds as t;
 use crate::domain::time::Time;
 use crate::domain::vocabulary::Cause;

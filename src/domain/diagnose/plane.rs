@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
-use crate::domain::canaries::Canaries;
-use crate::domain::canary::CanaryOutcome;
-use crate::domain::history::{Baseline, Usual, Window, Windows};
-use crate::domain::hook::HookKind;
-use crate::domain::snapshot::{Cumulative, Operation};
+use crate::domain::cluster::hook::HookKind;
+use crate::domain::diagnose::verdict::{Elsewhere, Verdict};
+use crate::domain::observe::canaries::Canaries;
+use crate::domain::observe::canary::CanaryOutcome;
+use crate::domain::observe::history::{Baseline, Usual, Window, Windows};
+use crate::domain::observe::snapshot::{Cumulative, Operation};
+use crate::domain::text::{human, human_seconds};
 use crate::domain::thresholds as t;
 use crate::domain::time::Time;
-use crate::domain::verdict::{Elsewhere, Verdict};
-use crate::domain::vocabulary::{Bypass, Health, NotAHook, Writes, human, human_seconds};
+use crate::domain::vocabulary::{Bypass, Health, NotAHook, Writes};
 
 /// Hooks told of beside the culprits.
 const BESIDE: usize = 5;

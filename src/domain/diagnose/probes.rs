@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::domain::hook::Backend;
-use crate::domain::hook::BackendPath::ClusterIp;
-use crate::domain::probing::{BackendState, Dead};
+use crate::domain::cluster::hook::Backend;
+use crate::domain::cluster::hook::BackendPath::ClusterIp;
+use crate::domain::observe::probing::{BackendState, Dead};
 use crate::domain::time::Time;
 
 /// What the probes of all backends add up to.

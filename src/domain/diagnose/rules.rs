@@ -11,8 +11,8 @@ use super::extension::available;
 use super::passing::rollout_gap;
 use super::probes::Probes;
 use super::words;
+use crate::domain::diagnose::verdict::Verdict;
 use crate::domain::thresholds as t;
-use crate::domain::verdict::Verdict;
 use crate::domain::vocabulary::{Cause, Health, Health::*};
 
 /// One row of the table.

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use super::plane::{Excess, Plane};
 use super::probes::counted;
-use crate::domain::canaries::CanaryMemory;
-use crate::domain::canary::CanaryTarget;
-use crate::domain::history::Windows;
-use crate::domain::hook::{Backend, BackendAddress, Hook, HookId, HookKind};
-use crate::domain::observations::Observations;
-use crate::domain::probing::BackendState;
+use crate::domain::cluster::hook::{Backend, BackendAddress, Hook, HookId, HookKind};
+use crate::domain::diagnose::verdict::Elsewhere;
+use crate::domain::observe::canaries::CanaryMemory;
+use crate::domain::observe::canary::CanaryTarget;
+use crate::domain::observe::history::Windows;
+use crate::domain::observe::observations::Observations;
+use crate::domain::observe::probing::BackendState;
 use crate::domain::thresholds as t;
 use crate::domain::time::Time;
-use crate::domain::verdict::Elsewhere;
 use crate::domain::vocabulary::{Cause, Health, NotAHook};
 
 /// Who a verdict is about: kind, configuration where known, webhook.

@@ -1,7 +1,7 @@
 //! A verdict in one sentence, and what a person would do next.
 
-use crate::domain::hook::HookKind;
-use crate::domain::verdict::Verdict;
+use crate::domain::cluster::hook::HookKind;
+use crate::domain::diagnose::verdict::Verdict;
 use crate::domain::vocabulary::{Bypass, Cause, Effect, Health};
 
 /// The verdict in one sentence. `spared`: whether what a shield spares gets through, as far as that was seen.

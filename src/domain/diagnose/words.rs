@@ -5,13 +5,14 @@ use super::evidence::Evidence;
 use super::extension::{Theirs, aggregator, concerned};
 use super::probes::Probes;
 use super::scope;
-use crate::domain::canary::CallFailureReason;
-use crate::domain::hook::{Backend, ServiceState, ServiceTarget, Target};
-use crate::domain::probing::{BackendState, Dead};
+use crate::domain::cluster::hook::{Backend, ServiceState, ServiceTarget, Target};
+use crate::domain::diagnose::verdict::{BackendView, Verdict};
+use crate::domain::observe::canary::CallFailureReason;
+use crate::domain::observe::probing::{BackendState, Dead};
+use crate::domain::text::{capital, human, human_seconds};
 use crate::domain::thresholds as t;
 use crate::domain::time::Time;
-use crate::domain::verdict::{BackendView, Verdict};
-use crate::domain::vocabulary::{Bypass, Cause, Effect, Health, capital, human, human_seconds};
+use crate::domain::vocabulary::{Bypass, Cause, Effect, Health};
 
 /// Things told one by one; the rest is a number.
 const TOLD: usize = 3;

@@ -9,16 +9,16 @@ use std::sync::Arc;
 
 use super::attention::{is_news, is_trouble};
 use super::{Court, Evidence, Watchdog, judge_all};
-use crate::domain::breaker::Judged;
+use crate::domain::act::breaker::Judged;
+use crate::domain::cluster::hook::HookKind;
 use crate::domain::diagnose::LOST_PATH;
 use crate::domain::diagnose::plane::{Plane, Witnessed, is_culprit};
 use crate::domain::diagnose::scene::{Before, Scene, Subject};
-use crate::domain::history::{History, Windows};
-use crate::domain::hook::HookKind;
-use crate::domain::observations::{Observations, Sick};
-use crate::domain::stored::StoredWindows;
+use crate::domain::diagnose::verdict::{Elsewhere, Verdict};
+use crate::domain::observe::history::{History, Windows};
+use crate::domain::observe::observations::{Observations, Sick};
+use crate::domain::observe::stored::StoredWindows;
 use crate::domain::time::Time;
-use crate::domain::verdict::{Elsewhere, Verdict};
 use crate::domain::vocabulary::{Bypass, Health, NotAHook, Writes};
 
 /// The memory of the rounds without a Prometheus.

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::messages::Attention;
+use crate::domain::cluster::hook::{Backend, BackendPath, HookId};
 use crate::domain::diagnose::plane::is_culprit;
-use crate::domain::hook::{Backend, BackendPath, HookId};
-use crate::domain::observations::Observations;
-use crate::domain::probing::BackendState;
+use crate::domain::diagnose::verdict::{ControlPlane, Verdict};
+use crate::domain::observe::observations::Observations;
+use crate::domain::observe::probing::BackendState;
 use crate::domain::thresholds as t;
 use crate::domain::time::Time;
-use crate::domain::verdict::{ControlPlane, Verdict};
 use crate::domain::vocabulary::{Cause, Health, Writes};
 
 impl Attention {

@@ -8,8 +8,8 @@ use std::time::Duration;
 use super::messages::{Change, Effect};
 use crate::domain::audit::standing::{Audited, Findings, Request, Witnessed};
 use crate::domain::audit::{Finding, Severity};
-use crate::domain::hook::HookId;
-use crate::domain::observations::Observations;
+use crate::domain::cluster::hook::HookId;
+use crate::domain::observe::observations::Observations;
 use crate::domain::time::Time;
 
 /// What was seen of webhooks is compared with what was audited so often.

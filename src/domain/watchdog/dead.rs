@@ -2,11 +2,11 @@
 //! whether it is back.
 
 use super::facts::Court;
+use crate::domain::cluster::hook::{Backend, BackendPath, Hook};
 use crate::domain::diagnose::evidence::Evidence;
 use crate::domain::diagnose::probes::counted;
-use crate::domain::hook::{Backend, BackendPath, Hook};
-use crate::domain::probing::BackendState;
-use crate::domain::snapshot::WriteSeries;
+use crate::domain::observe::probing::BackendState;
+use crate::domain::observe::snapshot::WriteSeries;
 use crate::domain::thresholds as t;
 use crate::domain::time::Time;
 use crate::domain::vocabulary::{Bypass, Cause};

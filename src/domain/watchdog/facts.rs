@@ -7,25 +7,25 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::tampering::Tampering;
-use crate::domain::breaker::{CanaryWord, Ceiling, Facts, Judged, Permit, Stake, Witness};
-use crate::domain::bypass::CONDITION_PREFIX;
-use crate::domain::bypass::edit::MAX_CONDITIONS;
-use crate::domain::canaries::{CanaryMemory, Named};
-use crate::domain::canary::{CanaryOutcome, CanaryTarget};
+use crate::domain::act::breaker::{CanaryWord, Ceiling, Facts, Judged, Permit, Stake, Witness};
+use crate::domain::act::bypass::edit::MAX_CONDITIONS;
+use crate::domain::act::fence::Proof;
+use crate::domain::cluster::condition::CONDITION_PREFIX;
+use crate::domain::cluster::hook::{Backend, FailurePolicy, Hook};
 use crate::domain::diagnose::LOST_PATH;
 use crate::domain::diagnose::evidence::Evidence;
 use crate::domain::diagnose::probes::counted;
 use crate::domain::diagnose::rules::suffices;
 use crate::domain::diagnose::scene::Scene;
-use crate::domain::fence::Proof;
-use crate::domain::history::Window;
-use crate::domain::hook::{Backend, FailurePolicy, Hook};
-use crate::domain::observations::Spared;
-use crate::domain::probing::BackendState;
-use crate::domain::snapshot::HookSeries;
+use crate::domain::diagnose::verdict::Verdict;
+use crate::domain::observe::canaries::{CanaryMemory, Named};
+use crate::domain::observe::canary::{CanaryOutcome, CanaryTarget};
+use crate::domain::observe::history::Window;
+use crate::domain::observe::observations::Spared;
+use crate::domain::observe::probing::BackendState;
+use crate::domain::observe::snapshot::HookSeries;
 use crate::domain::thresholds as t;
 use crate::domain::time::Time;
-use crate::domain::verdict::Verdict;
 use crate::domain::vocabulary::{Bypass, Cause, Effect, Health};
 
 /// What all hooks are held against.

@@ -3,23 +3,24 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::domain::announcement::Announcement;
+use crate::domain::act::breaker::{HookStanding, Judged};
+use crate::domain::act::fence::{Breaker, Proof};
+use crate::domain::act::leadership::{ReplicaReport, ReplicaView, Role};
 use crate::domain::audit::Finding;
 use crate::domain::audit::standing::{Audited, Request};
-use crate::domain::breaker::{HookStanding, Judged};
-use crate::domain::canary::{CanaryOverdue, CanaryReport};
-use crate::domain::fence::{Breaker, Proof};
-use crate::domain::hook::HookId;
-use crate::domain::inventory::{Inventory, InventoryHealth, WatchReport};
-use crate::domain::leadership::{ReplicaReport, ReplicaView, Role};
-use crate::domain::node_leases::LeaseReading;
-use crate::domain::probe::{ProbeOverdue, ProbeReport};
-use crate::domain::readiness::ReadyReport;
-use crate::domain::schedule::ProbePace;
-use crate::domain::snapshot::{Scrape, ScrapeFailure};
-use crate::domain::stored::Reading;
+use crate::domain::cluster::hook::HookId;
+use crate::domain::cluster::inventory::{Inventory, InventoryHealth, WatchReport};
+use crate::domain::diagnose::verdict::{ControlPlane, Verdict};
+use crate::domain::observe::canary::{CanaryOverdue, CanaryReport};
+use crate::domain::observe::node_leases::LeaseReading;
+use crate::domain::observe::probe::{ProbeOverdue, ProbeReport};
+use crate::domain::observe::readiness::ReadyReport;
+use crate::domain::observe::schedule::ProbePace;
+use crate::domain::observe::snapshot::{Scrape, ScrapeFailure};
+use crate::domain::observe::stored::Reading;
+use crate::domain::report::announcement::Announcement;
+use crate::domain::report::assessment::Assessment;
 use crate::domain::time::Time;
-use crate::domain::verdict::{Assessment, ControlPlane, Verdict};
 use crate::domain::vocabulary::{Cause, Health};
 
 /// Everything that can be observed.

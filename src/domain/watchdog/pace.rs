@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::messages::{Attention, Event};
-use crate::domain::canary::CanaryOutcome;
+use crate::domain::observe::canary::CanaryOutcome;
 use crate::domain::time::Time;
 
 /// Between two judgements while anything is odd, or was a moment ago.
@@ -84,7 +84,7 @@ impl Pace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::canary::{CanaryOverdue, CanaryReport, CanaryTarget};
+    use crate::domain::observe::canary::{CanaryOverdue, CanaryReport, CanaryTarget};
 
     fn at(millis: u64) -> Time {
         Time::from_unix_millis(1_000_000 + millis)

@@ -8,15 +8,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::domain::breaker::Doubt;
-use crate::domain::changes::{Changes, What};
+use crate::domain::act::breaker::Doubt;
+use crate::domain::cluster::changes::{Changes, What};
+use crate::domain::cluster::hook::{Hook, HookId, HookKind, ServiceState, Target};
+use crate::domain::cluster::inventory::Inventory;
 use crate::domain::diagnose::evidence::Evidence;
-use crate::domain::history::Window;
-use crate::domain::hook::{Hook, HookId, HookKind, ServiceState, Target};
-use crate::domain::inventory::Inventory;
+use crate::domain::diagnose::verdict::Verdict;
+use crate::domain::observe::history::Window;
 use crate::domain::thresholds as t;
 use crate::domain::time::Time;
-use crate::domain::verdict::Verdict;
 use crate::domain::vocabulary::Health;
 
 /// The traces that tampering may have left.

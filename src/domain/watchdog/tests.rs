@@ -22,19 +22,20 @@ mod stored;
 use std::time::Duration;
 
 use super::*;
-use crate::domain::announcement::Announcement;
+use crate::domain::act::breaker::Judged;
 use crate::domain::audit::standing::Request;
-use crate::domain::breaker::Judged;
-use crate::domain::canary::{CanaryOutcome, CanaryOverdue, CanaryReport, CanaryTarget};
-use crate::domain::hook::{
-    Added, BackendAddress, BackendPath, Endpoint, FailurePolicy, Hook, Rule, Scope, Selector, ServiceState,
-    ServiceTarget, Target,
+use crate::domain::cluster::hook::{
+    Added, BackendAddress, BackendPath, Endpoint, FailurePolicy, Hook, ProbeLevel, Rule, Scope, Selector,
+    ServiceState, ServiceTarget, Target,
 };
-use crate::domain::probe::{Answer, Connection, Phase, Phases, ProbeLevel, ProbeOutcome};
-use crate::domain::probe::{ProbeOverdue, ProbeReport};
-use crate::domain::snapshot::{
+use crate::domain::observe::canary::{CanaryOutcome, CanaryOverdue, CanaryReport, CanaryTarget};
+use crate::domain::observe::probe::{
+    Answer, Connection, Phase, Phases, ProbeOutcome, ProbeOverdue, ProbeReport,
+};
+use crate::domain::observe::snapshot::{
     Complaints, Cumulative, HookSeries, Operation, ScrapeFailureReason, Snapshot, WriteKey,
 };
+use crate::domain::report::announcement::Announcement;
 use crate::domain::vocabulary::{Cause, Effect as HookEffect, Health, NotAHook};
 
 const SECOND: u64 = 1_000;
@@ -301,7 +302,7 @@ fn hook(webhook: &str, endpoints: u8) -> Hook {
         match_conditions: Vec::new(),
         dry_run_safe: true,
         reinvoked: false,
-        written: crate::domain::hook::Written::default(),
+        written: crate::domain::cluster::hook::Written::default(),
         review_versions: vec!["v1".into()],
         probe_level: None,
         added: Added::default(),
@@ -441,7 +442,7 @@ fn when_every_hook_slows_down_with_the_api_server_none_is_the_culprit() {
         incident.count_calls("b", 60.0, 0.015);
         add(&mut incident.counters.reads, 20_000.0, 0.080);
         add(&mut incident.counters.etcd, 200.0, 0.037);
-        incident.counters.in_flight = Some(crate::domain::snapshot::ByRequestKind {
+        incident.counters.in_flight = Some(crate::domain::observe::snapshot::ByRequestKind {
             mutating: 8.0,
             read_only: 150.0,
         });
@@ -757,7 +758,7 @@ fn a_cluster_ip_that_cannot_be_reached_from_here_is_no_evidence() {
 #[test]
 fn a_url_hook_is_judged_like_any_other() {
     let mut by_url = hook("by-url", 0);
-    by_url.target = Target::Url(crate::domain::hook::UrlTarget {
+    by_url.target = Target::Url(crate::domain::cluster::hook::UrlTarget {
         host: "h".into(),
         port: 1,
         path: "/".into(),

@@ -6,7 +6,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::domain::alerts::{Alert, Batch, Ended};
+use crate::domain::report::alerts::{Alert, Batch, Ended};
 use crate::domain::time::Time;
 use crate::io::endpoint::Auth;
 use crate::io::testing::{Reply, Server, soon};

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
-use crate::domain::alerts::{Alert, Batch};
+use crate::domain::report::alerts::{Alert, Batch};
 use crate::domain::time::Time;
 
 /// What every alert carries, whatever it is about.

@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 
 use super::request::{Reply, is_conflict, patch, read_anew, send};
 use super::{Hand, Outcome, Patience, Refused, Report, Server, Step, Way, items};
-use crate::domain::breaker::{Expects, Outcome as Told, Version, View};
-use crate::domain::bypass::edit::{Author, Change, Plan, Wish, plan};
-use crate::domain::hook::{HookId, HookKind};
+use crate::domain::act::breaker::{Expects, Outcome as Told, Version, View};
+use crate::domain::act::bypass::edit::{Author, Change, Plan, Wish, plan};
+use crate::domain::cluster::hook::{HookId, HookKind};
 use crate::io::client::Connection;
 use crate::io::held::ask;
 

@@ -8,7 +8,7 @@ use http::{HeaderMap, Method};
 use kube::Client;
 use serde_json::{Map, Value};
 
-use crate::domain::hook::HookKind;
+use crate::domain::cluster::hook::HookKind;
 use crate::io::client::answer::query_value;
 use crate::io::client::request::{ApiRequest, JSON, RequestError};
 
@@ -54,7 +54,7 @@ pub(super) fn patch(kind: HookKind, name: &str, limit: Duration) -> String {
         "{}/{}?fieldManager={}&timeout={}s",
         kind.path(),
         query_value(name),
-        crate::domain::bypass::FIELD_MANAGER,
+        crate::domain::act::bypass::FIELD_MANAGER,
         limit.as_secs().max(1)
     )
 }

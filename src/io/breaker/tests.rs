@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::json;
 
 use super::*;
-use crate::domain::breaker::{Expects, Outcome as Told, Shown as Shows, Version};
-use crate::domain::bypass::edit::Why;
-use crate::domain::bypass::{Rung, Writer};
+use crate::domain::act::breaker::{Expects, Outcome as Told, Shown as Shows, Version};
+use crate::domain::act::bypass::edit::Why;
+use crate::domain::act::bypass::{Rung, Writer};
 use crate::io::testing::{Asked, Reply as Given, Server as Api, clock, soon};
 
 fn author() -> Author {

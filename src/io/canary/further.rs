@@ -3,7 +3,7 @@
 use http::Method;
 
 use super::{Canaries, JSON, OBJECT, interpret, query_value};
-use crate::domain::canary::{CanaryOutcome, FurtherCanary};
+use crate::domain::observe::canary::{CanaryOutcome, FurtherCanary};
 
 /// Refusals that say that the API server is busy, and nothing of the object.
 const BUSY: [u16; 2] = [408, 429];

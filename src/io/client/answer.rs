@@ -11,7 +11,7 @@ use kube::client::Body;
 use serde::Deserialize;
 
 use super::request::RequestError;
-use crate::domain::canary::bounded;
+use crate::domain::text::bounded;
 
 /// Most that is read of an answer whose body matters only as a message.
 const MAX_ERROR_BODY: usize = 64 * 1024;

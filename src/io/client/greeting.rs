@@ -12,7 +12,7 @@ use thiserror::Error;
 
 use super::Connection;
 use super::request::{ApiRequest, JSON, RequestError};
-use crate::domain::canary::bounded;
+use crate::domain::text::bounded;
 
 /// Longest wait for each of the two answers.
 const TIMEOUT: Duration = Duration::from_secs(5);

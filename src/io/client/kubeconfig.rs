@@ -15,8 +15,8 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use thiserror::Error;
 
+use crate::domain::text::human;
 use crate::domain::time::Time;
-use crate::domain::verdict::human;
 
 /// Most bytes of a kubeconfig. One with the certificates of a thousand clusters has 5 MB.
 const MAX_FILE: u64 = 8 * 1024 * 1024;

@@ -12,7 +12,7 @@ use kube::api::{Api, ListParams};
 use tokio::io::DuplexStream;
 use tokio::time::timeout;
 
-use crate::domain::canary::bounded;
+use crate::domain::text::bounded;
 use crate::io::client::Connection;
 use crate::io::client::answer::chain;
 

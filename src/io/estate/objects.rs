@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::domain::audit::estate::{Budget, Check, Container, Key, ServiceFacts, Spread, Workload};
-use crate::domain::hook::{Labels, Selector, SelectorOperator, SelectorRequirement};
+use crate::domain::cluster::hook::{Labels, Selector, SelectorOperator, SelectorRequirement};
 
 /// The text of a field; empty where there is none.
 pub(super) fn text(value: &Value) -> &str {

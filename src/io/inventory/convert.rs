@@ -15,12 +15,12 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use x509_parser::prelude::GeneralName;
 
-use crate::domain::fence::PROOF;
-use crate::domain::hook::{
-    Added, FailurePolicy, Hook, HookId, HookKind, MatchCondition, MatchPolicy, Rule, SPARE_ANNOTATION, Scope,
-    Selector, SelectorOperator, SelectorRequirement, ServiceState, ServiceTarget, Target, Trusted, Written,
+use crate::domain::act::fence::PROOF;
+use crate::domain::cluster::hook::{
+    Added, FailurePolicy, Hook, HookId, HookKind, MatchCondition, MatchPolicy, ProbeLevel, Rule,
+    SPARE_ANNOTATION, Scope, Selector, SelectorOperator, SelectorRequirement, ServiceState, ServiceTarget,
+    Target, Trusted, Written,
 };
-use crate::domain::probe::ProbeLevel;
 use crate::domain::time::Time;
 
 pub(in crate::io) mod node;
@@ -398,7 +398,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::domain::hook::UrlTarget;
+    use crate::domain::cluster::hook::UrlTarget;
 
     /// The one hook of a ValidatingWebhookConfiguration whose entry is `entry`, laid over the least one.
     fn hook_of(entry: Value) -> Hook {

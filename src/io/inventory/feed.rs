@@ -19,7 +19,7 @@ use super::backoff::Backoff;
 use super::lines::Lines;
 use super::object::{self, Key, Object, WatchedKind};
 use super::page;
-use crate::domain::canary::bounded;
+use crate::domain::text::bounded;
 use crate::io::client::answer::{chain, query_value};
 use crate::io::client::request::{self, ApiRequest, JSON, RequestError, within};
 

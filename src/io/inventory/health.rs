@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::object::WatchedKind;
-use crate::domain::inventory::InventoryHealth;
+use crate::domain::cluster::inventory::InventoryHealth;
 use crate::domain::time::Time;
 
 /// How one watch is doing.

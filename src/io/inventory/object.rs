@@ -19,9 +19,9 @@ use super::convert::others;
 pub(super) use super::convert::service::SERVICE_LABEL;
 use super::convert::service::{Service, Slice};
 use super::lean::Lean;
-use crate::domain::canary::bounded;
-use crate::domain::hook::{Hook, Labels};
-use crate::domain::inventory::{NodeState, Problem};
+use crate::domain::cluster::hook::{Hook, Labels};
+use crate::domain::cluster::inventory::{NodeState, Problem};
+use crate::domain::text::bounded;
 
 /// A kind that is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::convert::Problems;
 use super::convert::service::{Slice, resolve};
 use super::object::{Key, Object, WatchedKind};
-use crate::domain::hook::{Hook, HookKind, ServiceState, Target};
-use crate::domain::inventory::{Inventory, Problem};
+use crate::domain::cluster::hook::{Hook, HookKind, ServiceState, Target};
+use crate::domain::cluster::inventory::{Inventory, Problem};
 use crate::domain::time::Time;
 
 /// Problems beyond this number are counted only.

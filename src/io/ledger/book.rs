@@ -4,8 +4,8 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::{COLLECTION, LedgerObject};
-use crate::domain::breaker::{Book, Outcome, Version};
-use crate::domain::ledger::{ANNOTATION, OBJECT, Reading};
+use crate::domain::act::breaker::{Book, Outcome, Version};
+use crate::domain::act::ledger::{ANNOTATION, OBJECT, Reading};
 use crate::io::client::request::RequestError;
 use crate::io::held::version;
 

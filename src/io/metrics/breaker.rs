@@ -3,8 +3,8 @@
 use prometheus::{Gauge, GaugeVec, IntCounterVec};
 
 use super::Maker;
-use crate::domain::breaker::{HeldBack, HookStanding, Rung};
-use crate::domain::fence::{AutoBreak, Breaker};
+use crate::domain::act::breaker::{HeldBack, HookStanding, Rung};
+use crate::domain::act::fence::{AutoBreak, Breaker};
 use crate::domain::time::Time;
 
 /// The states that a hook can be in, as the breaker sees it.

@@ -7,18 +7,17 @@ use super::alertmanager::Dropped;
 use super::breaker::{ACTIONS, OUTCOMES, STATES};
 use super::hooks::{MAX_HOOKS, MAX_OUTCOMES, OTHER};
 use super::make::SECONDS;
-use crate::domain::audit::Severity;
-use crate::domain::audit::findings;
+use crate::domain::act::breaker::{HeldBack, Rung};
+use crate::domain::act::fence::AutoBreak;
+use crate::domain::act::leadership::{Place, Role};
 use crate::domain::audit::standing::MAX_FINDINGS;
-use crate::domain::breaker::{HeldBack, Rung};
-use crate::domain::canary::{CanaryTarget, MAX_FURTHER};
-use crate::domain::fence::AutoBreak;
-use crate::domain::hook::HookKind;
-use crate::domain::leadership::{Place, Role};
-use crate::domain::probe::{Connection, Phase};
-use crate::domain::readiness::MAX_FAILING;
-use crate::domain::snapshot::ScrapeFailureReason;
-use crate::domain::verdict::{Cause, Effect, Health, NotAHook, Writes};
+use crate::domain::audit::{Severity, findings};
+use crate::domain::cluster::hook::HookKind;
+use crate::domain::observe::canary::{CanaryTarget, MAX_FURTHER};
+use crate::domain::observe::probe::{Connection, Phase};
+use crate::domain::observe::readiness::MAX_FAILING;
+use crate::domain::observe::snapshot::ScrapeFailureReason;
+use crate::domain::vocabulary::{Cause, Effect, Health, NotAHook, Writes};
 use crate::io::alertmanager::{MAX_ALERTMANAGERS, PushError};
 use crate::io::events::EventOutcome;
 use crate::io::telemetry::{Loss, Signal};
@@ -240,8 +239,8 @@ fn bound(metric: &str, label: &str) -> Option<Bound> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::canary::CanaryOutcome;
-    use crate::domain::probe::{Answer, ProbeOutcome, TlsFault};
+    use crate::domain::observe::canary::CanaryOutcome;
+    use crate::domain::observe::probe::{Answer, ProbeOutcome, TlsFault};
     use crate::io::metrics::Metrics;
 
     fn values(metric: &str, label: &str) -> Vec<&'static str> {

@@ -11,9 +11,11 @@ use prometheus::{CounterVec, Gauge, GaugeVec, HistogramVec, IntCounterVec};
 use super::{CertificateEnd, Maker};
 use crate::domain::audit::Severity;
 use crate::domain::audit::standing::Findings;
-use crate::domain::hook::HookId;
-use crate::domain::probe::{Connection, Phase, ProbeReport};
-use crate::domain::verdict::{Assessment, Health, Verdict};
+use crate::domain::cluster::hook::HookId;
+use crate::domain::diagnose::verdict::Verdict;
+use crate::domain::observe::probe::{Connection, Phase, ProbeReport};
+use crate::domain::report::assessment::Assessment;
+use crate::domain::vocabulary::Health;
 
 /// So many hooks have series of their own; of more, the worst have them.
 pub const MAX_HOOKS: usize = 2_000;

@@ -3,7 +3,7 @@
 use prometheus::{Gauge, GaugeVec, IntCounterVec};
 
 use super::Maker;
-use crate::domain::verdict::{ScrapeView, Sources, StoredView};
+use crate::domain::observe::views::{ScrapeView, Sources, StoredView};
 
 #[derive(Debug)]
 pub(super) struct ServerMetrics {

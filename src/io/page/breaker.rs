@@ -3,8 +3,8 @@
 use maud::{Markup, html};
 
 use super::text::{Foreign, clock, within};
-use crate::domain::breaker::HookStanding;
-use crate::domain::fence::Breaker;
+use crate::domain::act::breaker::HookStanding;
+use crate::domain::act::fence::Breaker;
 
 /// Room for all of it, in bytes.
 const ROOM: usize = 8_000;
@@ -58,9 +58,9 @@ fn line(standing: &HookStanding) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::breaker::{Rung, Stage};
-    use crate::domain::fence::AutoBreak;
-    use crate::domain::hook::{HookId, HookKind};
+    use crate::domain::act::breaker::{Rung, Stage};
+    use crate::domain::act::fence::AutoBreak;
+    use crate::domain::cluster::hook::{HookId, HookKind};
     use crate::domain::time::Time;
 
     fn shown(hooks: Vec<HookStanding>) -> String {

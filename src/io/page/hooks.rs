@@ -9,10 +9,12 @@ use super::breaker;
 use super::past::{self, Cell, Mark, Shown};
 use super::text::{Foreign, clock, within};
 use super::timeline::{called, tone};
+use crate::domain::act::breaker::HookStanding;
 use crate::domain::audit::{Finding, Severity};
-use crate::domain::breaker::HookStanding;
-use crate::domain::hook::Backend;
-use crate::domain::verdict::{Assessment, BackendView, Bypass, Effect, Health, Verdict};
+use crate::domain::cluster::hook::Backend;
+use crate::domain::diagnose::verdict::{BackendView, Verdict};
+use crate::domain::report::assessment::Assessment;
+use crate::domain::vocabulary::{Bypass, Effect, Health};
 
 /// With no more hooks than this every one is shown in full.
 pub(super) const ALL_IN_FULL: usize = 30;

@@ -11,11 +11,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::domain::canary::CanaryTarget;
-use crate::domain::hook::{Backend, HookId, HookKind};
-use crate::domain::probe::{ProbeOutcome, ProbeReport};
+use crate::domain::cluster::hook::{Backend, HookId, HookKind};
+use crate::domain::diagnose::verdict::Verdict;
+use crate::domain::observe::canary::CanaryTarget;
+use crate::domain::observe::probe::{ProbeOutcome, ProbeReport};
+use crate::domain::report::assessment::Assessment;
 use crate::domain::time::Time;
-use crate::domain::verdict::{Assessment, Health, Verdict, Writes};
+use crate::domain::vocabulary::{Health, Writes};
 use crate::domain::watchdog::{Change, Event};
 
 pub use actions::Action;

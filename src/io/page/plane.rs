@@ -6,9 +6,11 @@ use maud::{Markup, html};
 
 use super::leading;
 use super::text::{Foreign, clock, within};
-use crate::domain::verdict::{
-    Assessment, Bypass, Health, ScrapeView, StoredView, Verdict, Writes, human, human_seconds,
-};
+use crate::domain::diagnose::verdict::Verdict;
+use crate::domain::observe::views::{ScrapeView, StoredView};
+use crate::domain::report::assessment::Assessment;
+use crate::domain::text::{human, human_seconds};
+use crate::domain::vocabulary::{Bypass, Health, Writes};
 
 /// Room for each list, in bytes.
 const LIST: usize = 4_000;

@@ -10,8 +10,9 @@ use maud::{Markup, html};
 
 use super::past::{Action, Mark, MarkKind, Sample, Shown};
 use super::text::{clock, within};
+use crate::domain::text::human_seconds;
 use crate::domain::time::Time;
-use crate::domain::verdict::{Writes, human_seconds};
+use crate::domain::vocabulary::Writes;
 
 /// Columns of the picture.
 const COLUMNS: usize = 240;

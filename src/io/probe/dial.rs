@@ -15,8 +15,8 @@ use super::fault;
 use super::progress::Progress;
 use super::text::bounded;
 use super::trust::Sighting;
-use crate::domain::hook::BackendAddress;
-use crate::domain::probe::{Phase, ProbeOutcome};
+use crate::domain::cluster::hook::BackendAddress;
+use crate::domain::observe::probe::{Phase, ProbeOutcome};
 
 /// Addresses of one name that are tried, one after the other, as long as they fail at once.
 const MOST_ADDRESSES: usize = 4;

@@ -17,7 +17,7 @@ use tokio_rustls::client::TlsStream;
 use super::fault;
 use super::progress::Progress;
 use super::trust::Sighting;
-use crate::domain::probe::{Phase, ProbeOutcome};
+use crate::domain::observe::probe::{Phase, ProbeOutcome};
 
 /// The longest answer that is read, in bytes. Review answers are a few hundred bytes, and with a patch of a
 /// large object some hundred kilobytes; etcd's own limit per object is 1.5 MiB.

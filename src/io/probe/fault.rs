@@ -8,7 +8,7 @@ use rustls::{AlertDescription, Error as TlsError, PeerIncompatible};
 use super::parity::Objection;
 use super::text::bounded;
 use super::trust::Sighting;
-use crate::domain::probe::{Phase, ProbeOutcome, TlsFault};
+use crate::domain::observe::probe::{Phase, ProbeOutcome, TlsFault};
 
 /// A TCP connection that did not come about.
 pub(super) fn of_connect(error: &io::Error) -> ProbeOutcome {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::exchange::Link;
-use crate::domain::hook::ProbeTarget;
+use crate::domain::cluster::hook::ProbeTarget;
 use crate::domain::time::Time;
 
 /// How long Go's transport keeps an idle connection. An older one of ours says nothing about the API

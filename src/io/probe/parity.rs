@@ -26,7 +26,7 @@ use x509_parser::public_key::PublicKey;
 
 use super::bundle::Anchor;
 use super::text::bounded;
-use crate::domain::probe::TlsFault;
+use crate::domain::observe::probe::TlsFault;
 
 /// Why a certificate was not taken.
 #[derive(Debug, Clone, PartialEq, Eq)]

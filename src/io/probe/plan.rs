@@ -14,9 +14,9 @@ use rustls::pki_types::ServerName;
 use super::ProbeRequest;
 use super::exchange::{LONGEST_ANSWER, Reply};
 use super::review::{self, Review, ReviewSubject};
-use crate::domain::hook::{Hook, HookKind, ProbeTarget, Target};
-use crate::domain::probe::{Answer, Connection, ProbeLevel};
-use crate::domain::schedule::Ask;
+use crate::domain::cluster::hook::{Hook, HookKind, ProbeLevel, ProbeTarget, Target};
+use crate::domain::observe::probe::{Answer, Connection};
+use crate::domain::observe::schedule::Ask;
 use crate::domain::time::Time;
 use crate::io::client::is_loopback;
 

@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::domain::probe::{Phase, Phases};
+use crate::domain::observe::probe::{Phase, Phases};
 
 /// The stop-watch of one probe.
 #[derive(Debug, Default)]

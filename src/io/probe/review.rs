@@ -5,7 +5,7 @@
 
 use serde_json::{Value, json};
 
-use crate::domain::hook::{Hook, HookKind, Rule, Scope, Selector, SelectorOperator};
+use crate::domain::cluster::hook::{Hook, HookKind, Rule, Scope, Selector, SelectorOperator};
 use crate::domain::time::Time;
 
 pub(super) mod answer;
@@ -208,7 +208,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::domain::hook::{FailurePolicy, HookId, SelectorRequirement, Target};
+    use crate::domain::cluster::hook::{FailurePolicy, HookId, SelectorRequirement, Target};
 
     const NOW: Time = Time::from_unix_millis(1_795_219_862_156);
 
@@ -228,10 +228,10 @@ mod tests {
             match_conditions: Vec::new(),
             dry_run_safe: true,
             reinvoked: false,
-            written: crate::domain::hook::Written::default(),
+            written: crate::domain::cluster::hook::Written::default(),
             review_versions: vec!["v1".to_owned(), "v1beta1".to_owned()],
             probe_level: None,
-            added: crate::domain::hook::Added::default(),
+            added: crate::domain::cluster::hook::Added::default(),
             other: None,
             problems: Vec::new(),
         }

@@ -14,11 +14,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::domain::hook::{
-    Added, Backend, BackendAddress, BackendPath, FailurePolicy, Hook, HookId, HookKind, ProbeTarget, Rule,
-    Scope, Selector, ServiceState, ServiceTarget, Target, UrlTarget,
+use crate::domain::cluster::hook::{
+    Added, Backend, BackendAddress, BackendPath, FailurePolicy, Hook, HookId, HookKind, ProbeLevel,
+    ProbeTarget, Rule, Scope, Selector, ServiceState, ServiceTarget, Target, UrlTarget,
 };
-use crate::domain::probe::{Connection, ProbeLevel, ProbeReport};
+use crate::domain::observe::probe::{Connection, ProbeReport};
 use crate::domain::time::Time;
 
 use super::{Limits, ProbeNews, ProbeRequest, Prober, ReviewSubject};
@@ -68,7 +68,7 @@ fn hook(ca_bundle: &str) -> Hook {
         match_conditions: Vec::new(),
         dry_run_safe: true,
         reinvoked: false,
-        written: crate::domain::hook::Written::default(),
+        written: crate::domain::cluster::hook::Written::default(),
         review_versions: vec!["v1".to_owned()],
         probe_level: None,
         added: Added::default(),

@@ -1,9 +1,9 @@
 //! The right reader for a body, and whether the body is what it should be.
 
 use super::sniff::{PATIENCE, Sniffer};
-use crate::domain::exposition::Exposition;
-use crate::domain::exposition::protobuf::{ProtobufExposition, Standing};
-use crate::domain::snapshot::{Complaints, Snapshot};
+use crate::domain::observe::exposition::Exposition;
+use crate::domain::observe::exposition::protobuf::{ProtobufExposition, Standing};
+use crate::domain::observe::snapshot::{Complaints, Snapshot};
 
 /// What a body is written in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,7 +125,7 @@ impl Reader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::exposition::protobuf::encoding::encode;
+    use crate::domain::observe::exposition::protobuf::encoding::encode;
 
     #[test]
     fn only_delimited_metric_families_are_taken_for_the_binary_format() {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::{ScrapeTarget, Scraper};
-use crate::domain::canary::bounded;
-use crate::domain::readiness::{Readiness, ReadyReport};
+use crate::domain::observe::readiness::{Readiness, ReadyReport};
+use crate::domain::text::bounded;
 use crate::io::client::answer::read_body;
 use crate::io::client::request::within;
 

@@ -200,9 +200,9 @@ mod tests {
     use tokio::sync::watch;
 
     use super::*;
-    use crate::domain::hook::{Backend, BackendAddress, BackendPath, HookId, HookKind};
-    use crate::domain::probe::{
-        Answer, CertificateFacts, Connection, Phases, ProbeLevel, ProbeOutcome, ProbeReport,
+    use crate::domain::cluster::hook::{Backend, BackendAddress, BackendPath, HookId, HookKind, ProbeLevel};
+    use crate::domain::observe::probe::{
+        Answer, CertificateFacts, Connection, Phases, ProbeOutcome, ProbeReport,
     };
     use crate::io::metrics::Metrics;
 

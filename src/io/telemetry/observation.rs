@@ -12,10 +12,10 @@ use opentelemetry::trace::{Span as _, SpanBuilder, Status};
 use opentelemetry_sdk::trace::Span;
 
 use super::trace::{Rounds, system};
-use crate::domain::canary::{CanaryOutcome, CanaryReport, CanaryTarget};
-use crate::domain::hook::{Backend, BackendAddress, HookId};
-use crate::domain::probe::{Answer, Phase, ProbeOutcome, ProbeReport};
-use crate::domain::snapshot::{Scrape, ScrapeFailure};
+use crate::domain::cluster::hook::{Backend, BackendAddress, HookId};
+use crate::domain::observe::canary::{CanaryOutcome, CanaryReport, CanaryTarget};
+use crate::domain::observe::probe::{Answer, Phase, ProbeOutcome, ProbeReport};
+use crate::domain::observe::snapshot::{Scrape, ScrapeFailure};
 
 /// One observation under way. Empty when traces are off. Dropped, its span ends there and then.
 #[derive(Debug, Default)]

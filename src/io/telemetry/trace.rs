@@ -23,10 +23,12 @@ use super::SCOPE;
 use super::observation::Observation;
 use super::queue::Queue;
 use super::settings::TracesSettings;
-use crate::domain::canary::CanaryTarget;
-use crate::domain::hook::{Backend, HookId};
+use crate::domain::cluster::hook::{Backend, HookId};
+use crate::domain::diagnose::verdict::{ControlPlane, Verdict};
+use crate::domain::observe::canary::CanaryTarget;
+use crate::domain::report::assessment::Assessment;
 use crate::domain::time::Time;
-use crate::domain::verdict::{Assessment, ControlPlane, Health, Verdict};
+use crate::domain::vocabulary::Health;
 use crate::domain::watchdog::Change;
 use crate::io::Clock;
 

@@ -20,7 +20,7 @@ use prost::Message;
 
 use super::counts::Loss;
 use super::settings::{Destination, Protocol};
-use crate::domain::canary::bounded;
+use crate::domain::text::bounded;
 
 /// Who sends.
 const AGENT: &str = concat!("hookwatch/", env!("CARGO_PKG_VERSION"));

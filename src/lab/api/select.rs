@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::request::Query;
 use super::status::Failure;
-use crate::domain::hook::{Labels, Selector, SelectorOperator, SelectorRequirement};
+use crate::domain::cluster::hook::{Labels, Selector, SelectorOperator, SelectorRequirement};
 
 /// What a LIST or a WATCH is limited to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

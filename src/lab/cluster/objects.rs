@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::{Cluster, LabHook, Shape, bounded, status_of};
-use crate::domain::hook::HookKind;
+use crate::domain::cluster::hook::HookKind;
 use crate::lab::control_plane::Reach;
 
 /// Namespaces of the lab; the first three exist in every real cluster already.

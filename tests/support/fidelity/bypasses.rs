@@ -1,10 +1,10 @@
 //! What a hung hook costs, and what a match condition gives back.
 
-use hookwatch::domain::hook::Added;
+use hookwatch::domain::cluster::hook::Added;
 use std::time::Duration;
 
-use hookwatch::domain::bypass::Condition;
-use hookwatch::domain::canary::{CallFailureReason, CanaryOutcome};
+use hookwatch::domain::cluster::condition::Condition;
+use hookwatch::domain::observe::canary::{CallFailureReason, CanaryOutcome};
 use hookwatch::lab::backend::{Behaviour, Role};
 use serde_json::{Value, json};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hookwatch::domain::canary::CanaryOutcome;
+use hookwatch::domain::observe::canary::CanaryOutcome;
 use hookwatch::lab::backend::{Behaviour, Role};
 use serde_json::{Value, json};
 

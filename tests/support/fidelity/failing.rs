@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use hookwatch::domain::canary::{CallFailureReason as Reason, CanaryOutcome};
+use hookwatch::domain::observe::canary::{CallFailureReason as Reason, CanaryOutcome};
 use hookwatch::lab::backend::{Behaviour, Role};
 use hookwatch::lab::certs::Authority;
 use serde_json::{Value, json};

@@ -1,6 +1,6 @@
 //! Writes that carry their precondition.
 
-use hookwatch::domain::bypass::Condition;
+use hookwatch::domain::cluster::condition::Condition;
 use hookwatch::lab::backend::{Behaviour, Role};
 use serde_json::{Value, json};
 

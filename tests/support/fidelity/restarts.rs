@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use hookwatch::app::config::{Config, ConfigArguments};
 use hookwatch::app::engine::Engine;
-use hookwatch::domain::bypass::Condition;
-use hookwatch::domain::verdict::Assessment;
+use hookwatch::domain::cluster::condition::Condition;
+use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::lab::backend::{Behaviour, Role};
 use hookwatch::lab::control_plane::ControlPlane;
 use hookwatch::lab::envtest::SecondApiServer;

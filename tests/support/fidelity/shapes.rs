@@ -1,7 +1,7 @@
 //! Every condition that hookwatch writes, on every shape a request can have.
 
-use hookwatch::domain::bypass::Condition;
-use hookwatch::domain::hook::Added;
+use hookwatch::domain::cluster::condition::Condition;
+use hookwatch::domain::cluster::hook::Added;
 use serde_json::{Value, json};
 
 use super::ask::Ask;

@@ -1,7 +1,7 @@
 //! What the shield spares and what it does not, and what no hook is ever asked about.
 
-use hookwatch::domain::bypass::Condition;
-use hookwatch::domain::hook::Added;
+use hookwatch::domain::cluster::condition::Condition;
+use hookwatch::domain::cluster::hook::Added;
 use hookwatch::lab::backend::{Behaviour, Role};
 use serde_json::{Value, json};
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use hookwatch::domain::hook::{FailurePolicy, HookKind};
-use hookwatch::domain::snapshot::{ByRequestKind, Cumulative, Operation, Snapshot, WriteKey};
+use hookwatch::domain::cluster::hook::{FailurePolicy, HookKind};
+use hookwatch::domain::observe::snapshot::{ByRequestKind, Cumulative, Operation, Snapshot, WriteKey};
 
 use super::{Fault, Incident, Planned};
 

@@ -1,6 +1,6 @@
 //! Draws incidents.
 
-use hookwatch::domain::hook::{FailurePolicy, HookKind};
+use hookwatch::domain::cluster::hook::{FailurePolicy, HookKind};
 use proptest::prelude::*;
 
 use super::{Fault, Incident, Planned};

@@ -2,8 +2,8 @@
 
 use hookwatch::app::config::{Config, ConfigArguments};
 use hookwatch::app::engine::Engine;
-use hookwatch::domain::fence::{Account, AutoBreak, Proof};
-use hookwatch::domain::leadership::Role;
+use hookwatch::domain::act::fence::{Account, AutoBreak, Proof};
+use hookwatch::domain::act::leadership::Role;
 use hookwatch::io::client::{ConnectOptions, Connection};
 use hookwatch::io::fence::Fence;
 use serde_json::{Value, json};

@@ -1,6 +1,6 @@
 //! From one release to the next, and away again: what hookwatch has done to a cluster outlives no uninstall.
 
-use hookwatch::domain::bypass::STATE_ANNOTATION;
+use hookwatch::domain::act::bypass::STATE_ANNOTATION;
 use hookwatch::lab::backend::Behaviour;
 use http::Method;
 use serde_json::{Value, json};

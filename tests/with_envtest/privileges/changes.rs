@@ -1,8 +1,9 @@
 //! Every change of a webhook configuration that somebody with hookwatch's token could think of, and whether the fence
 //! has to let it through.
 
-use hookwatch::domain::bypass::{Condition, STATE_ANNOTATION, original};
-use hookwatch::domain::hook::Added;
+use hookwatch::domain::act::bypass::{STATE_ANNOTATION, original};
+use hookwatch::domain::cluster::condition::Condition;
+use hookwatch::domain::cluster::hook::Added;
 use serde_json::{Value, json};
 
 pub const ACCOUNT: &str = "system:serviceaccount:hookwatch:hookwatch";

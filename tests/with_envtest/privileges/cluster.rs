@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use hookwatch::app::config::{Config, ConfigArguments};
 use hookwatch::app::engine::Engine;
-use hookwatch::domain::fence::{FENCE, MaySkip};
-use hookwatch::domain::verdict::Assessment;
+use hookwatch::domain::act::fence::{FENCE, MaySkip};
+use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::lab::cluster::client_for;
 use hookwatch::lab::directory::PrivateDirectory;
 use hookwatch::lab::envtest::{Envtest, Options};

@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use hookwatch::app::engine::Engine;
-use hookwatch::domain::fence::{Account as Us, AutoBreak, FENCE};
+use hookwatch::domain::act::fence::{Account as Us, AutoBreak, FENCE};
 use hookwatch::io::client::{ConnectOptions, Connection};
 use hookwatch::io::fence::Fence;
 use hookwatch::lab::certs::Authority;
@@ -740,7 +740,7 @@ pub fn is_proven_and_missed() -> Outcome {
             .await
             .unwrap();
         let breaker = |effective, why: &'static str| {
-            move |assessment: &hookwatch::domain::verdict::Assessment| {
+            move |assessment: &hookwatch::domain::report::assessment::Assessment| {
                 let breaker = &assessment.breaker;
                 breaker.wanted == AutoBreak::On && breaker.effective == effective && breaker.why.contains(why)
             }
@@ -764,7 +764,7 @@ pub fn is_proven_and_missed() -> Outcome {
             user: changes::ACCOUNT.to_owned(),
         };
         let fence = Arc::new(Fence::new(&Connection::open(&options).await.unwrap(), us));
-        use hookwatch::domain::fence::{MaySkip, Proof};
+        use hookwatch::domain::act::fence::{MaySkip, Proof};
         let proof = "validatingwebhookconfigurations/hookwatch-proof";
         let before = get(&cluster.admin, proof).await;
         // There is no webhook configuration yet but those that it is tried at.

@@ -1,10 +1,10 @@
 //! The shipped roles, held against what the daemon asks for, and taken away one verb at a time.
 
 use hookwatch::app::engine::Engine;
-use hookwatch::domain::fence::AutoBreak;
-use hookwatch::domain::hook::HookKind;
-use hookwatch::domain::leadership::Role;
-use hookwatch::domain::verdict::Assessment;
+use hookwatch::domain::act::fence::AutoBreak;
+use hookwatch::domain::act::leadership::Role;
+use hookwatch::domain::cluster::hook::HookKind;
+use hookwatch::domain::report::assessment::Assessment;
 use http::Method;
 use serde_json::{Value, json};
 

@@ -1,9 +1,9 @@
 //! What tests/fence.rs explores, held against a real API server: of the same patches it lets through and refuses the same.
 
-use hookwatch::domain::breaker::policy::PERMIT_ANNOTATION;
-use hookwatch::domain::bypass::OPT_OUT_ANNOTATION;
-use hookwatch::domain::bypass::edit::Wish;
-use hookwatch::domain::fence::FENCE;
+use hookwatch::domain::act::breaker::policy::PERMIT_ANNOTATION;
+use hookwatch::domain::act::bypass::OPT_OUT_ANNOTATION;
+use hookwatch::domain::act::bypass::edit::Wish;
+use hookwatch::domain::act::fence::FENCE;
 use http::Method;
 use serde_json::{Value, json};
 

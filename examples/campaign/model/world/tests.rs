@@ -1,6 +1,6 @@
 //! The model's own semantics.
 
-use hookwatch::domain::hook::{HookId, HookKind};
+use hookwatch::domain::cluster::hook::{HookId, HookKind};
 
 use super::super::cluster::{Backend, HookSpec, Reads, Release, Routing, Rule, Service};
 use super::super::manner::Manner;

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::Driver;
-use crate::domain::breaker::{AtLimit, Change, Outcome, Rung, To};
-use crate::domain::bypass::Writer;
-use crate::domain::bypass::edit::{Author, Why, Wish};
+use crate::domain::act::breaker::{AtLimit, Change, Outcome, Rung, To};
+use crate::domain::act::bypass::Writer;
+use crate::domain::act::bypass::edit::{Author, Why, Wish};
 use crate::domain::time::Time;
-use crate::domain::verdict::Cause;
+use crate::domain::vocabulary::Cause;
 use crate::io::audit::Record;
 use crate::io::breaker::Report;
 

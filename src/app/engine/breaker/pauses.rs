@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::domain::breaker::Outcome;
-use crate::domain::hook::HookId;
+use crate::domain::act::breaker::Outcome;
+use crate::domain::cluster::hook::HookId;
 
 /// After the first; each further one in a row is twice as long.
 const FIRST: Duration = Duration::from_millis(200);
@@ -43,8 +43,8 @@ impl Pauses {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::breaker::Version;
-    use crate::domain::hook::HookKind;
+    use crate::domain::act::breaker::Version;
+    use crate::domain::cluster::hook::HookKind;
 
     #[test]
     fn pauses_double_up_to_the_longest_and_begin_anew_after_a_success() {

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use super::unchecked::REASON;
 use crate::app::engine::announce::Announcements;
-use crate::domain::announcement::of_action;
-use crate::domain::breaker::{HeldBack, HookStanding, News, Rung, Stage, Told};
-use crate::domain::fence::AutoBreak;
-use crate::domain::hook::HookId;
+use crate::domain::act::breaker::{HeldBack, HookStanding, News, Rung, Stage, Told};
+use crate::domain::act::fence::AutoBreak;
+use crate::domain::cluster::hook::HookId;
+use crate::domain::report::announcement::of_action;
+use crate::domain::report::unchecked::Unchecked;
 use crate::domain::time::Time;
-use crate::domain::unchecked::Unchecked;
 use crate::io::metrics::Metrics;
 
 /// Most hooks that are listed: more are never bypassed, nor named at once by any judge.

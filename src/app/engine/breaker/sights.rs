@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::domain::breaker::{Ceiling, Observation, Permit, Subject, Version, View, sight};
-use crate::domain::bypass::{LEDGER, Standing, touched};
-use crate::domain::hook::{HookId, HookKind};
+use crate::domain::act::breaker::{Ceiling, Observation, Permit, Subject, Version, View, sight};
+use crate::domain::act::bypass::{LEDGER, Standing, touched};
+use crate::domain::cluster::hook::{HookId, HookKind};
 use crate::domain::time::Time;
 use crate::io::breaker::{Hand, Server};
 

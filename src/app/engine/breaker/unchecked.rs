@@ -7,11 +7,12 @@ use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
-use crate::domain::breaker::Stage;
-use crate::domain::hook::HookId;
+use crate::domain::act::breaker::Stage;
+use crate::domain::cluster::hook::HookId;
+use crate::domain::report::assessment::Assessment;
+use crate::domain::report::unchecked::{Gap, Gaps, Question, Unchecked, Way};
 use crate::domain::time::Time;
-use crate::domain::unchecked::{Gap, Gaps, Question, Unchecked, Way};
-use crate::domain::verdict::{Assessment, Health};
+use crate::domain::vocabulary::Health;
 use crate::io::breaker::Hand;
 use crate::io::client::Connection;
 use crate::io::unchecked::{Lister, hook_of};

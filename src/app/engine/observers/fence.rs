@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use crate::domain::fence::Proof;
+use crate::domain::act::fence::Proof;
 use crate::domain::watchdog::Event;
 use crate::io::fence::Fence;
 

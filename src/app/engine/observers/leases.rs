@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-use crate::domain::node_leases::LeaseTrouble;
+use crate::domain::observe::node_leases::LeaseTrouble;
 use crate::domain::watchdog::Event;
 use crate::io::node_leases::{INTERVAL, LONG_INTERVAL, LeaseReader, MANY};
 

@@ -10,9 +10,10 @@ use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
 use crate::app::config::{Config, ProbeConfig};
-use crate::domain::inventory::Inventory;
-use crate::domain::probe::{ProbeLevel, ProbeOverdue, ProbeReport};
-use crate::domain::schedule::{Attempt, Room, Schedule};
+use crate::domain::cluster::hook::ProbeLevel;
+use crate::domain::cluster::inventory::Inventory;
+use crate::domain::observe::probe::{ProbeOverdue, ProbeReport};
+use crate::domain::observe::schedule::{Attempt, Room, Schedule};
 use crate::domain::watchdog::{Attention, Event};
 use crate::io::Clock;
 use crate::io::client::Connection;

@@ -6,7 +6,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
 use crate::app::config::PrometheusConfig;
-use crate::domain::snapshot::ScrapeFailureReason;
+use crate::domain::observe::snapshot::ScrapeFailureReason;
 use crate::domain::watchdog::Event;
 use crate::io::Clock;
 use crate::io::prometheus::Prometheus;

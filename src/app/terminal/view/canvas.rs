@@ -5,7 +5,7 @@ use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 
 use super::text::cut;
-use crate::domain::verdict::{Health, Writes};
+use crate::domain::vocabulary::{Health, Writes};
 
 /// Below so many columns a line holds one thing, and what is not about hooks is left out.
 pub(super) const NARROW: usize = 40;

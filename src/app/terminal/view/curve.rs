@@ -4,7 +4,8 @@ use super::Known;
 use super::canvas::{Canvas, NARROW, Tone};
 use super::history::Column;
 use super::seen::{Seen, lasting};
-use crate::domain::verdict::{Writes, human_seconds};
+use crate::domain::text::human_seconds;
+use crate::domain::vocabulary::Writes;
 
 /// Eighths of a cell.
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::seen::{Hook, Seen};
 use super::text::Text;
 use crate::domain::time::Time;
-use crate::domain::verdict::{Health, Writes};
+use crate::domain::vocabulary::{Health, Writes};
 
 /// How far back it goes.
 pub const SPAN: Duration = Duration::from_secs(600);

@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::text::Text;
 use crate::domain::time::Time;
-use crate::domain::verdict::{Health, Writes};
+use crate::domain::vocabulary::{Health, Writes};
 
 /// An assessment, as far as a terminal shows it.
 #[derive(Debug, Clone, PartialEq, Deserialize)]

@@ -4,7 +4,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use super::seen::{Hook, Seen};
 use super::text::{Text, clean};
-use crate::domain::verdict::Health;
+use crate::domain::vocabulary::Health;
 
 /// Longest filter, in characters.
 const LONGEST_FILTER: usize = 100;

@@ -4,7 +4,7 @@ use super::canvas::{Canvas, Tone};
 use super::seen::{Hook, Seen, lasting};
 use super::state::{Room, Sort, State, in_trouble};
 use super::text::fit;
-use crate::domain::verdict::Health;
+use crate::domain::vocabulary::Health;
 
 /// A column: its heading, its width, and what it says of a hook.
 type TableColumn = (&'static str, usize, fn(&Seen, &Hook) -> String);

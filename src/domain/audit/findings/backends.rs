@@ -6,7 +6,7 @@ use super::{
 };
 use crate::domain::audit::estate::{Check, Container, Estate, Subject, Workload};
 use crate::domain::audit::forecast::Auditor;
-use crate::domain::hook::{FailurePolicy, ServiceState, Target};
+use crate::domain::cluster::hook::{FailurePolicy, ServiceState, Target};
 
 /// Until every node and API server has taken an endpoint out, some seconds pass; a Pod that gives itself less still gets
 /// requests when it is gone.

@@ -13,9 +13,11 @@ use super::{
 use crate::domain::audit::estate::{Estate, Subject};
 use crate::domain::audit::forecast::Auditor;
 use crate::domain::audit::patch::of_field;
-use crate::domain::hook::{FailurePolicy, Hook, HookKind, MatchPolicy, Selector, SelectorOperator, Target};
-use crate::domain::matching::RequestShape;
-use crate::domain::matching::outcome::Compiler;
+use crate::domain::cluster::hook::{
+    FailurePolicy, Hook, HookKind, MatchPolicy, Selector, SelectorOperator, Target,
+};
+use crate::domain::cluster::matching::RequestShape;
+use crate::domain::cluster::matching::outcome::Compiler;
 
 /// Gardener's bound for every webhook (`botanist/matchers`): most clients of the control plane wait 30 s.
 const LONG: u64 = 15;
@@ -285,7 +287,7 @@ fn scope(subject: &Subject, estate: &Estate, found: &mut Vec<Finding>) {
         found.push(Finding::of(MUTATES_CONTROL_PLANE, subject, message));
     }
     let stars = |items: &[String]| items.iter().any(|item| item == "*");
-    let all = |rule: &&crate::domain::hook::Rule| {
+    let all = |rule: &&crate::domain::cluster::hook::Rule| {
         stars(&rule.api_groups) && rule.resources.iter().any(|entry| entry == "*" || entry == "*/*")
     };
     if hook.rules.iter().any(|rule| all(&rule)) {

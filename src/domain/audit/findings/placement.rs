@@ -7,8 +7,8 @@ use super::backends::fails;
 use super::{Finding, NODES_GOING, ONE_NODE, ONE_ZONE, Severity};
 use crate::domain::audit::estate::Subject;
 use crate::domain::audit::forecast::Auditor;
-use crate::domain::hook::{Endpoint, FailurePolicy};
-use crate::domain::inventory::{NodeTrouble, Sign};
+use crate::domain::cluster::hook::{Endpoint, FailurePolicy};
+use crate::domain::cluster::inventory::{NodeTrouble, Sign};
 use crate::domain::time::Time;
 
 /// A Pod tolerates a node that is NotReady for so long, unless it says otherwise (kube-apiserver 1.36,

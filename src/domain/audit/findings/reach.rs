@@ -12,8 +12,8 @@ use crate::domain::audit::forecast::{Auditor, Casualty, Failure, Forecast};
 use crate::domain::audit::patch::scoping;
 use crate::domain::audit::reach::Reach;
 use crate::domain::audit::{Function, seconds};
-use crate::domain::hook::{FailurePolicy, Hook, HookKind};
-use crate::domain::matching::RequestShape;
+use crate::domain::cluster::hook::{FailurePolicy, Hook, HookKind};
+use crate::domain::cluster::matching::RequestShape;
 
 /// Of more Services than this it is not looked for who needs whom.
 const MAX_PLACES: usize = 200;

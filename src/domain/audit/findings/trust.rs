@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{CA_EMPTY, CA_ENDS, CA_NAMES_ANOTHER, CA_UNUSABLE, Finding, Severity};
 use crate::domain::audit::estate::Subject;
 use crate::domain::audit::forecast::Auditor;
-use crate::domain::hook::{Target, Trusted};
+use crate::domain::cluster::hook::{Target, Trusted};
 
 /// Before its end a certificate is worth a warning for so long.
 const SOON: Duration = Duration::from_secs(60 * 24 * 3_600);

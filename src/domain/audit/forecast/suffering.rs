@@ -7,8 +7,8 @@ use super::{Casualty, Failure, Suffering};
 use crate::domain::audit::Function;
 use crate::domain::audit::reach::{Reach, Reader, Tenants, named};
 use crate::domain::audit::writes::Write;
-use crate::domain::chain::Chain;
-use crate::domain::hook::{FailurePolicy, Hook};
+use crate::domain::cluster::chain::Chain;
+use crate::domain::cluster::hook::{FailurePolicy, Hook};
 use crate::domain::thresholds::longest_write;
 
 /// Leaders exit 10 s after the begin of the first renewal that fails, which begins up to 2 s after the fault

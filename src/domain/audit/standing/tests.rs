@@ -2,8 +2,8 @@ use std::cell::Cell;
 
 use super::super::findings::{CONTROL_PLANE_IN_REACH, Kind, NODES_GOING};
 use super::*;
-use crate::domain::hook::{HookKind, MatchCondition};
-use crate::domain::matching::tests::hook;
+use crate::domain::cluster::hook::{HookKind, MatchCondition};
+use crate::domain::cluster::matching::tests::hook;
 
 fn at(seconds: u64) -> Time {
     Time::from_unix_millis(1_795_219_862_000 + seconds * 1_000)

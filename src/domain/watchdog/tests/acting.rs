@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::domain::breaker::{CanaryWord, Facts, Judged, Witness};
-use crate::domain::canary::FurtherCanary;
-use crate::domain::fence::MaySkip;
-use crate::domain::hook::MatchCondition;
+use crate::domain::act::breaker::{CanaryWord, Facts, Judged, Witness};
+use crate::domain::act::fence::MaySkip;
+use crate::domain::cluster::hook::MatchCondition;
+use crate::domain::observe::canary::FurtherCanary;
 use crate::domain::vocabulary::Bypass;
 
 impl Incident {

@@ -1,7 +1,7 @@
 //! Incidents that begin with a change of endpoints.
 
 use super::*;
-use crate::domain::inventory::NodeState;
+use crate::domain::cluster::inventory::NodeState;
 
 /// The hook without the endpoint of this number.
 fn without(hook: &Hook, number: u8) -> Hook {

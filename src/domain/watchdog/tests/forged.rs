@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::domain::breaker::{
+use crate::domain::act::breaker::{
     Action, Book, Breaker, Ceiling, Observation, Outcome, Permit, Policy, PolicyRule, Rung, Settings, Shown,
     To, Version, View, Witness,
 };
-use crate::domain::fence::MaySkip;
+use crate::domain::act::fence::MaySkip;
 
 /// The core, and a breaker that does what it decides, with one API server that never refuses anything.
 struct World {

@@ -1,7 +1,7 @@
 //! The path to all webhooks is lost at once: one fault, though each has a Service of its own.
 
 use super::*;
-use crate::domain::breaker::{Facts, Judged};
+use crate::domain::act::breaker::{Facts, Judged};
 use crate::domain::diagnose::LOST_PATH;
 
 const HOOKS: [&str; 3] = ["one", "two", "three"];

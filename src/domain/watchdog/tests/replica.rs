@@ -1,7 +1,7 @@
 //! What depends on which of several daemons leads.
 
 use super::*;
-use crate::domain::leadership::{Place, Role, Standing, Undecided};
+use crate::domain::act::leadership::{Place, Role, Standing, Undecided};
 
 fn report(standing: Standing, trouble: Option<&str>) -> Event {
     Event::Replica(ReplicaReport {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::domain::breaker::Witness;
+use crate::domain::act::breaker::Witness;
 
 /// A hook with two backends that has answered probes and calls after two seconds each for a while.
 fn always_slow(opa: &Hook) -> Incident {

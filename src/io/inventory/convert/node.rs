@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::domain::inventory::{NodeState, NodeTrouble, Sign};
+use crate::domain::cluster::inventory::{NodeState, NodeTrouble, Sign};
 use crate::domain::time::Time;
 
 /// Taints of what is about to take a node away: cluster-autoscaler, Karpenter, a cloud's controller, and the node's own

@@ -14,11 +14,11 @@ use serde::Deserialize;
 use super::{
     DEFAULT_SERVICE_PORT, Problems, instant, look_at_bundle, probe_annotation, probe_level, service, target,
 };
-use crate::domain::canary::bounded;
-use crate::domain::hook::{
+use crate::domain::cluster::hook::{
     Added, Aggregated, Available, Conversion, FailurePolicy, Hook, HookId, HookKind, OtherKind, Selector,
     ServiceState, ServiceTarget, Target,
 };
+use crate::domain::text::bounded;
 
 /// Versions of one CRD that are kept.
 const MAX_VERSIONS: usize = 32;
@@ -232,7 +232,7 @@ fn hook(kind: HookKind, metadata: &ObjectMeta, target: Target, ca_bundle: &[u8])
         match_conditions: Vec::new(),
         dry_run_safe: false,
         reinvoked: false,
-        written: crate::domain::hook::Written::default(),
+        written: crate::domain::cluster::hook::Written::default(),
         review_versions: Vec::new(),
         probe_level,
         added: Added::default(),
@@ -247,7 +247,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::domain::probe::ProbeLevel;
+    use crate::domain::cluster::hook::ProbeLevel;
     use crate::domain::time::Time;
 
     fn definition(conversion: &Value) -> Value {

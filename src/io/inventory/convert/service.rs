@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::Service as ApiService;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 use super::Problems;
-use crate::domain::hook::{Endpoint, ServiceState, ServiceTarget};
+use crate::domain::cluster::hook::{Endpoint, ServiceState, ServiceTarget};
 
 /// Why a Service is unknown before it was read.
 pub(in crate::io::inventory) const NOT_READ: &str = "it has not been read yet";
@@ -256,7 +256,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::domain::hook::{HookId, HookKind};
+    use crate::domain::cluster::hook::{HookId, HookKind};
 
     fn service(spec: Value) -> Service {
         let service: ApiService =

@@ -5,7 +5,7 @@
 
 use std::net::Ipv6Addr;
 
-use crate::domain::hook::UrlTarget;
+use crate::domain::cluster::hook::UrlTarget;
 
 const DEFAULT_PORT: u16 = 443;
 

@@ -1,7 +1,7 @@
 //! CustomResourceDefinitions and APIServices, and that nothing else depends on them.
 
 use super::*;
-use crate::domain::hook::{HookId, HookKind, OtherKind};
+use crate::domain::cluster::hook::{HookId, HookKind, OtherKind};
 
 fn definition(name: &str, service: Option<&str>) -> Value {
     let (plural, group) = name.split_once('.').expect("a name");

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::{Mark, MarkKind, Subject, anchor_of};
-use crate::domain::breaker::HookStanding;
-use crate::domain::fence::Breaker;
-use crate::domain::hook::HookId;
+use crate::domain::act::breaker::HookStanding;
+use crate::domain::act::fence::Breaker;
+use crate::domain::cluster::hook::HookId;
 use crate::domain::time::Time;
 
 /// Hooks followed at once: the breaker speaks of no more.
@@ -131,9 +131,9 @@ fn mark(hook: &HookId, action: Action, what: &str, began: Option<Time>, now: Tim
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::breaker::{Rung, Stage};
-    use crate::domain::fence::AutoBreak;
-    use crate::domain::hook::HookKind;
+    use crate::domain::act::breaker::{Rung, Stage};
+    use crate::domain::act::fence::AutoBreak;
+    use crate::domain::cluster::hook::HookKind;
 
     fn at(seconds: u64) -> Time {
         Time::from_unix_millis(1_800_000_000_000 + seconds * 1_000)

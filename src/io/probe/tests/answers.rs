@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::server::{Authority, Heard, Server, allow, ok, with_status};
 use super::{hook, prober, request, run};
-use crate::domain::hook::{Hook, HookId, HookKind};
-use crate::domain::probe::{Answer, Phase, ProbeLevel, ProbeOutcome};
+use crate::domain::cluster::hook::{Hook, HookId, HookKind, ProbeLevel};
+use crate::domain::observe::probe::{Answer, Phase, ProbeOutcome};
 
 /// Probes a server that answers in one way.
 async fn ask(

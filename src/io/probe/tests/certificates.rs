@@ -5,7 +5,8 @@ use rcgen::{BasicConstraints, DnType, ExtendedKeyUsagePurpose, IsCa, SanType, da
 use super::handshakes::{shake, without_text};
 use super::server::{Authority, Identity, Server};
 use super::{hook, prober, request, run, url_hook};
-use crate::domain::probe::{Answer, ProbeLevel, ProbeOutcome, TlsFault};
+use crate::domain::cluster::hook::ProbeLevel;
+use crate::domain::observe::probe::{Answer, ProbeOutcome, TlsFault};
 use crate::domain::time::Time;
 
 const ACCEPTED: ProbeOutcome = ProbeOutcome::Answered(Answer::Handshake);

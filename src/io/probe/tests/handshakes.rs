@@ -9,8 +9,10 @@ use tokio::sync::mpsc;
 
 use super::server::{Authority, Heard, Identity, Server, allow, ok, with_status};
 use super::{Limits, NAME, SCANT, hook, prober, prober_with, request, rule, run, url_hook};
-use crate::domain::hook::{BackendAddress, BackendPath, ServiceState, ServiceTarget, Target};
-use crate::domain::probe::{Answer, Connection, Phase, ProbeLevel, ProbeOutcome, TlsFault};
+use crate::domain::cluster::hook::{
+    BackendAddress, BackendPath, ProbeLevel, ServiceState, ServiceTarget, Target,
+};
+use crate::domain::observe::probe::{Answer, Connection, Phase, ProbeOutcome, TlsFault};
 
 #[tokio::test]
 async fn a_handshake_is_an_answer_at_the_lowest_level() {
@@ -367,7 +369,7 @@ pub(super) fn without_text(outcome: ProbeOutcome) -> ProbeOutcome {
 }
 
 /// Serves `identity` to a probe of a hook with `bundle`.
-pub(super) async fn shake(identity: &Identity, bundle: &str) -> crate::domain::probe::ProbeReport {
+pub(super) async fn shake(identity: &Identity, bundle: &str) -> crate::domain::observe::probe::ProbeReport {
     let server = Server::tls(identity.config(), |conversation, _| conversation.stay_silent()).await;
     run(
         &prober(),

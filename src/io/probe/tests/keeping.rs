@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::server::{Authority, Server, allow, ok, with_status};
 use super::{SCANT, hook, prober, prober_with, request, run, target};
-use crate::domain::hook::Hook;
-use crate::domain::probe::{Answer, Connection, Phase, ProbeLevel, ProbeOutcome};
+use crate::domain::cluster::hook::{Hook, ProbeLevel};
+use crate::domain::observe::probe::{Answer, Connection, Phase, ProbeOutcome};
 use crate::io::probe::{Limits, ProbeRequest};
 
 fn kept(hook: Hook, server: &Server) -> ProbeRequest {
@@ -158,7 +158,7 @@ async fn a_connection_does_not_outlive_the_bundle_or_the_name_it_was_made_for() 
     run(&prober, kept(hook(&widened), &server)).await;
     assert_eq!(server.accepted(), 2);
     let mut elsewhere = hook(&widened);
-    if let crate::domain::hook::Target::Service(target) = &mut elsewhere.target {
+    if let crate::domain::cluster::hook::Target::Service(target) = &mut elsewhere.target {
         target.port = 8443;
     }
     run(&prober, kept(elsewhere, &server)).await;

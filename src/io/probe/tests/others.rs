@@ -2,8 +2,8 @@
 
 use super::server::{Authority, Server, with_status};
 use super::{hook, prober, request, run};
-use crate::domain::hook::{Aggregated, Hook, HookId, HookKind, OtherKind, Target};
-use crate::domain::probe::{Answer, ProbeLevel, ProbeOutcome, TlsFault};
+use crate::domain::cluster::hook::{Aggregated, Hook, HookId, HookKind, OtherKind, ProbeLevel, Target};
+use crate::domain::observe::probe::{Answer, ProbeOutcome, TlsFault};
 
 /// The server behind an APIService.
 fn aggregated(ca_bundle: &str, insecure: bool) -> Hook {

@@ -6,7 +6,8 @@ use tokio::net::{TcpSocket, TcpStream};
 
 use super::server::{Authority, Server};
 use super::{AMPLE, SCANT, endpoint, hook, prober, prober_with, request, run};
-use crate::domain::probe::{Answer, Connection, Phase, ProbeLevel, ProbeOutcome, ProbeOverdue};
+use crate::domain::cluster::hook::ProbeLevel;
+use crate::domain::observe::probe::{Answer, Connection, Phase, ProbeOutcome, ProbeOverdue};
 use crate::io::probe::{Limits, ProbeNews};
 
 /// A probe with a short deadline against `address`, which must end as timed out in `phase`.

@@ -7,8 +7,8 @@ use tokio::net::TcpListener;
 
 use super::server::{Authority, Server};
 use super::{SCANT, hook, prober_with, request};
-use crate::domain::hook::{BackendPath, Endpoint, Hook, ServiceState, Target};
-use crate::domain::probe::{Answer, CertificateFacts, Phase, Phases, ProbeLevel, ProbeOutcome, ProbeReport};
+use crate::domain::cluster::hook::{BackendPath, Endpoint, Hook, ProbeLevel, ServiceState, Target};
+use crate::domain::observe::probe::{Answer, CertificateFacts, Phase, Phases, ProbeOutcome, ProbeReport};
 use crate::io::probe::{Limits, ProbeNews, ProbeRequest, Prober};
 
 /// Who lists the address of the probe.

@@ -5,11 +5,11 @@ use opentelemetry::trace::SpanId;
 use opentelemetry_sdk::trace::SpanData;
 
 use super::*;
-use crate::domain::hook::{BackendAddress, BackendPath, HookKind};
-use crate::domain::probe::{
-    Answer, CertificateFacts, Connection, Phase, Phases, ProbeLevel, ProbeOutcome, ProbeReport,
+use crate::domain::cluster::hook::{BackendAddress, BackendPath, HookKind, ProbeLevel};
+use crate::domain::observe::probe::{
+    Answer, CertificateFacts, Connection, Phase, Phases, ProbeOutcome, ProbeReport,
 };
-use crate::domain::verdict::{Cause, Effect};
+use crate::domain::vocabulary::{Cause, Effect};
 use crate::io::metrics::Metrics;
 use crate::io::telemetry::Settings;
 use crate::io::telemetry::queue::{Waiting, queue};

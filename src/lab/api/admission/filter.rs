@@ -10,7 +10,7 @@ use super::super::select::labels_of;
 use super::super::status::Failure;
 use super::hooks::Hook;
 use super::{Attributes, Surroundings, review};
-use crate::domain::matching::{RequestShape, lets_through};
+use crate::domain::cluster::matching::{RequestShape, lets_through};
 
 /// Selectors, rules and match conditions.
 pub(super) fn should_call(

@@ -11,7 +11,7 @@ use super::super::call::{Destination, Target};
 use super::super::cel::Program;
 use super::super::kinds::{Kind, MUTATING, VALIDATING};
 use super::super::store::Store;
-use crate::domain::hook::{
+use crate::domain::cluster::hook::{
     Labels, MatchPolicy, Rule, Scope, Selector, SelectorOperator, SelectorRequirement,
 };
 

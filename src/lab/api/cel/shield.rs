@@ -5,11 +5,11 @@ use proptest::sample::{select, subsequence};
 use serde_json::{Value, json};
 
 use super::{Program, Variables};
-use crate::domain::bypass::spare::{LINES, Spare, What, Writer};
-use crate::domain::hook::Added;
-use crate::domain::matching::conditions::Asked;
-use crate::domain::matching::outcome::{Compiler, Known, Outcome};
-use crate::domain::matching::{RequestShape, Requester};
+use crate::domain::cluster::condition::spare::{LINES, Spare, What, Writer};
+use crate::domain::cluster::hook::Added;
+use crate::domain::cluster::matching::conditions::Asked;
+use crate::domain::cluster::matching::outcome::{Compiler, Known, Outcome};
+use crate::domain::cluster::matching::{RequestShape, Requester};
 
 const NAMESPACES: [&str; 6] = [
     "kube-system",

@@ -1,0 +1,93 @@
+//! The daemon of a demo.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+
+use crate::app::config::{Config, ConfigArguments};
+use crate::app::run::Daemon;
+use crate::domain::act::breaker::{Matches, Pattern, PolicyRule};
+use crate::domain::act::bypass::Rung;
+use crate::domain::act::fence::AutoBreak;
+
+/// What the daemon is started with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DaemonArguments {
+    /// A kubeconfig for the lab's API server.
+    pub kubeconfig: PathBuf,
+    /// Where to serve HTTP: a loopback address and port 0.
+    pub listen: String,
+    /// Where to record what it observes.
+    pub record: Option<PathBuf>,
+    /// How far it may bypass a culprit; `None` for not at all.
+    pub auto_break: Option<Rung>,
+    /// The configurations that a rule names; none unless more than a shield is permitted.
+    pub configurations: Vec<&'static str>,
+}
+
+/// A daemon that serves.
+pub struct DaemonHandle {
+    /// Where its HTTP server listens.
+    pub address: SocketAddr,
+    /// Time between two probes of one backend in calm times.
+    pub probe_interval: Duration,
+    /// Stops it when awaited, and says how it ended.
+    pub stop: BoxFuture<'static, anyhow::Result<()>>,
+}
+
+/// A daemon that is about to serve.
+pub type StartingDaemon = BoxFuture<'static, anyhow::Result<DaemonHandle>>;
+
+/// Starts the daemon as a stranger would start it against the demo's cluster: with a kubeconfig, an address to
+/// listen on, perhaps a folder to record to, and nothing else.
+pub fn start_daemon(arguments: DaemonArguments) -> StartingDaemon {
+    Box::pin(async move {
+        let DaemonArguments {
+            kubeconfig,
+            listen,
+            record,
+            auto_break,
+            configurations,
+        } = arguments;
+        let arguments = ConfigArguments {
+            kubeconfig: Some(kubeconfig),
+            listen: Some(listen),
+            record,
+            ..ConfigArguments::default()
+        };
+        let mut config = Config::parse("", &arguments)
+            .map_err(|errors| anyhow::anyhow!("the demo's own arguments are refused: {errors:?}"))?;
+        // It is alone there. What acts has to lead all the same, whatever the fault does to the Lease.
+        config.leadership.enabled = auto_break.is_some();
+        if let Some(permitted) = auto_break {
+            config.auto_break = AutoBreak::On;
+            config.without_fence = true;
+            let up_to = Rung::ALL.into_iter().filter(|rung| *rung <= permitted);
+            config.breaker.fallback.rungs = up_to.collect();
+            if !configurations.is_empty() {
+                let named = configurations.into_iter().flat_map(Pattern::parse);
+                config.breaker.rules.push(PolicyRule {
+                    name: "demo".into(),
+                    matches: Matches {
+                        configurations: named.collect(),
+                        ..Matches::default()
+                    },
+                    skip_while_dead: true,
+                    ..config.breaker.fallback.clone()
+                });
+            }
+        }
+        let probe_interval = config.probes.rates.interval;
+        let daemon = Daemon::start(config).await?;
+        Ok(DaemonHandle {
+            address: daemon.address,
+            probe_interval,
+            stop: Box::pin(async move {
+                daemon.stop().await;
+                Ok(())
+            }),
+        })
+    })
+}

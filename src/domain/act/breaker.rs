@@ -1,0 +1,380 @@
+//! The breaker: when a hook is bypassed, how far, and how it gets back.
+//!
+//! [`Breaker::take`] is a function of what was observed, of the time it was observed at, and of what was observed
+//! before. It asks for reads and writes as [`Action`]s and is told of their outcomes as [`Observation`]s; it never acts
+//! by itself. So every incident is a list of observations, and all orders in which replicas, API servers, crashes and
+//! other writers can interleave are explored by a model checker (`breaker/tests/model.rs`).
+//!
+//! What it rests on:
+//!
+//! - What *is* bypassed stands on the objects; what *may be* stands in the [`Book`], a part of the ledger. A bypass is
+//!   written into the book first, with the ledger's version as the precondition, so of several replicas one is first.
+//! - Whoever wrote the line has leave to make the change for [`Times::act_within`], by its own clock. A line is written
+//!   off only after [`Times::patience`] has gone by on the clock of whoever does so; by then no change under it can
+//!   still be under way.
+//! - A change names the very version of the object that was read. One that comes late, after anybody's change, fails.
+//! - Nothing is concluded from what an API server's cache shows but that a read is due, and whether a bypass is in
+//!   force everywhere.
+//! - Times that others wrote down are never compared with our own, except to count what is bounded for safety's sake
+//!   twice over.
+
+pub mod action;
+pub mod book;
+mod budget;
+pub mod choice;
+mod dead;
+mod decide;
+pub mod guards;
+mod hear;
+pub mod observed;
+pub mod policy;
+mod restore;
+pub mod sight;
+mod standing;
+mod step;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::domain::act::fence::AutoBreak;
+use crate::domain::cluster::hook::HookId;
+use crate::domain::time::Time;
+
+pub use action::{Action, Change, Expects, News, Stage, To, Told};
+pub use book::{Book, Entry, Freeze, Place, Skips, Version};
+pub use choice::Choice;
+pub use guards::HeldBack;
+pub use observed::{
+    CanaryWord, Doubt, Facts, Judged, Observation, Outcome, Shown, Stake, Ticket, View, Witness,
+};
+pub use policy::{AtLimit, Ceiling, Matches, Pattern, Permit, Policy, PolicyRule, Rung, Subject};
+
+pub use standing::HookStanding;
+
+use guards::Guards;
+
+/// Independent witnesses that are needed.
+pub const WITNESSES: usize = 2;
+/// Reverts after which a hook is left alone.
+pub const REVERTS: u8 = 2;
+/// Relapses after which a hook is said to be flapping.
+pub const FLAPPING: u8 = 3;
+
+/// How long things take. The first three belong together: whoever sends the requests must give each of them up, and be
+/// sure that it has no effect any more, `request_life` after it was sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Times {
+    /// How long after sending a line of the book its writer may begin the bypass.
+    pub act_within: Duration,
+    /// How long after it was sent a request can still have an effect.
+    pub request_life: Duration,
+    /// How long a line must be seen unchanged before it is written off. More than the two before together, with room
+    /// for clocks that run at different rates.
+    pub patience: Duration,
+    /// How long a hook must have been well before it is let back.
+    pub well_for: Duration,
+    /// How long only canaries reach it.
+    pub probation: Duration,
+    /// How long it has to be well before what happened is forgotten.
+    pub remember: Duration,
+    /// `well_for` doubles with every relapse, at most this many times.
+    pub doublings: u32,
+    /// A judgement older than this is not acted by.
+    pub fresh: Duration,
+    /// Between two attempts at what was refused.
+    pub retry: Duration,
+    /// Between two reads of the ledger, and of an object that hookwatch has changed.
+    pub reread: Duration,
+    /// How long the ledger may be out of reach before a restore goes on without it.
+    pub without_ledger: Duration,
+    /// How much longer than the leader a follower waits.
+    pub follows_after: Duration,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Self {
+            act_within: Duration::from_secs(15),
+            request_life: Duration::from_secs(75),
+            patience: Duration::from_secs(120),
+            well_for: Duration::from_secs(30),
+            probation: Duration::from_secs(20),
+            remember: Duration::from_secs(3_600),
+            doublings: 6,
+            fresh: Duration::from_secs(10),
+            retry: Duration::from_secs(5),
+            reread: Duration::from_secs(30),
+            without_ledger: Duration::from_secs(30),
+            follows_after: Duration::from_millis(500),
+        }
+    }
+}
+
+/// What the breaker is set to.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// This replica's name, unique among all that are or were of late.
+    pub identity: Arc<str>,
+    /// What may be done at most.
+    pub mode: AutoBreak,
+    /// What the operator permits.
+    pub policy: Policy,
+    /// How long things take.
+    pub times: Times,
+    guards: Guards,
+}
+
+impl Settings {
+    /// Puts settings together.
+    pub fn new(identity: &str, mode: AutoBreak, policy: Policy) -> Self {
+        Self {
+            identity: identity.into(),
+            mode,
+            policy,
+            times: Times::default(),
+            guards: Guards::default(),
+        }
+    }
+
+    /// Whether objects may be touched at all.
+    fn acts(&self) -> bool {
+        self.mode == AutoBreak::On || !self.guards.on(guards::Guard::Mode)
+    }
+}
+
+/// The state machine of one replica.
+#[derive(Debug, Clone)]
+pub struct Breaker {
+    settings: Arc<Settings>,
+    memory: Memory,
+    among: Among,
+}
+
+/// What each hook is held against in a step, put together once for all of them.
+#[derive(Debug, Clone, Default)]
+struct Among {
+    /// How far the bypassed ones are bypassed, by what their objects show.
+    shown: BTreeMap<HookId, Rung>,
+    /// Since when the first of those fails that share their backends, the merely slow ones apart.
+    failing: BTreeMap<Arc<str>, Time>,
+}
+
+/// What it remembers. A crash loses all of it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+struct Memory {
+    leads: bool,
+    /// When the last judgement came, and what it says of all hooks together.
+    judged: Option<Overall>,
+    servers: BTreeSet<Arc<str>>,
+    ledger: Ledger,
+    hooks: BTreeMap<HookId, HookMemory>,
+    tickets: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Overall {
+    at: Time,
+    self_doubt: bool,
+    inventory_is_old: bool,
+    fence_holds: bool,
+    match_conditions: bool,
+}
+
+/// What is known of the ledger.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+struct Ledger {
+    /// What stood in it when it was last read or written; `None` before that.
+    known: Option<(Option<Version>, Book)>,
+    known_at: Time,
+    /// It has to be read again before it is written.
+    unsure: bool,
+    /// When a read was asked for that is not back.
+    reading: Option<Time>,
+    writing: Option<Writing>,
+    /// A write that is being put together: what is decided of several hooks at one time is one write. `None` between
+    /// two observations.
+    draft: Option<Writing>,
+    /// Not to be read or written before.
+    rest_until: Option<Time>,
+    /// Since when it cannot be read or written.
+    lost: Option<Time>,
+}
+
+/// A write of the ledger that is under way.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Writing {
+    ticket: Ticket,
+    sent: Time,
+    book: Book,
+    /// The hooks whose lines it writes, with whether that gives leave to begin a bypass, and whether nothing under an
+    /// earlier leave can still have an effect.
+    licences: BTreeMap<HookId, Option<bool>>,
+}
+
+/// Leave to begin a bypass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Licence {
+    /// When the line was sent.
+    sent: Time,
+    /// Every change under this leave, or an earlier one that could still have an effect, is known to have failed.
+    clean: bool,
+}
+
+/// What is remembered of one hook.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+struct HookMemory {
+    facts: Option<Facts>,
+    failing_since: Option<Time>,
+    well_since: Option<Time>,
+    /// What each API server shows.
+    shows: BTreeMap<Arc<str>, View>,
+    /// What a consistent read showed, and when; none when something happened since.
+    read: Option<(Time, View)>,
+    /// A read that is asked for.
+    asked: Option<(Ticket, Time)>,
+    /// A change that is under way.
+    pending: Option<Pending>,
+    /// Since when the line in the book is as it is.
+    line_since: Time,
+    licence: Option<Licence>,
+    /// Since when it is bypassed, as far as we saw.
+    bypassed_since: Option<Time>,
+    probation_since: Option<Time>,
+    /// Since when it is skipped, as far as we saw.
+    skipped_since: Option<Time>,
+    /// Since when it is to be put back.
+    leaving_since: Option<Time>,
+    /// Relapses on probation that do not stand in the book.
+    relapses: u8,
+    /// Nothing is tried before.
+    rest_until: Option<Time>,
+    /// The last change was refused.
+    refusal: Option<Refusal>,
+    told: Option<News>,
+}
+
+/// A change that was refused, or several in a row.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Refusal {
+    why: Arc<str>,
+    /// Not tried again before.
+    until: Time,
+    times: u8,
+    /// It was a skip that was refused: a shield may be taken all the same.
+    skip: bool,
+}
+
+/// A change that is under way.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Pending {
+    ticket: Ticket,
+    sent: Time,
+    to: To,
+}
+
+impl Breaker {
+    /// A breaker that knows nothing yet.
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings: Arc::new(settings),
+            memory: Memory::default(),
+            among: Among::default(),
+        }
+    }
+
+    /// Takes in what was observed at `now`, and says what is to be done.
+    ///
+    /// What one answer told of several hooks is to be taken in together: then what is decided of them is one write of
+    /// the ledger, and changes of the same object that can be made in one request.
+    pub fn take(&mut self, observations: impl IntoIterator<Item = Observation>, now: Time) -> Vec<Action> {
+        let mut actions = Vec::new();
+        for observation in observations {
+            self.hear(observation, now, &mut actions);
+        }
+        self.give_up(now);
+        let culprits = |hook: &HookMemory| hook.failing_since.is_some();
+        if !self.memory.leads && !self.memory.hooks.values().any(culprits) {
+            return actions;
+        }
+        self.read_ledger(now, &mut actions);
+        self.among = self.look_around();
+        let hooks: Vec<HookId> = self.memory.hooks.keys().cloned().collect();
+        for hook in hooks {
+            let step = self.decide(&hook, now);
+            let step = match self.memory.leads {
+                true => step,
+                false => self.as_follower(&hook, step),
+            };
+            self.carry_out(&hook, step, now, &mut actions);
+        }
+        actions.extend(self.send_draft());
+        actions
+    }
+
+    /// Where a hook stands, as far as is known.
+    pub fn stage(&self, hook: &HookId) -> Stage {
+        let entry = self.book().and_then(|book| book.entries.get(hook));
+        let Some(memory) = self.memory.hooks.get(hook) else {
+            return Stage::Enforcing;
+        };
+        let newest = memory.read.as_ref().map(|(_, view)| &view.shown);
+        let shown = newest.or_else(|| {
+            memory
+                .shows
+                .values()
+                .map(|view| &view.shown)
+                .find(|shown| shown.is_ours())
+        });
+        match (shown, entry) {
+            (Some(Shown::Ours { probation: true, .. }), _) => Stage::Probation { restored: false },
+            (Some(Shown::Ours { rung, .. }), _) => Stage::Bypassed {
+                rung: *rung,
+                effective: self.everywhere(memory),
+            },
+            (_, Some(entry)) if entry.contested => Stage::Contested,
+            // One that fails again and is held back is on no probation.
+            (_, Some(entry))
+                if entry.place == Place::Out
+                    && !entry.spent
+                    && memory.well_since.is_none()
+                    && memory.failing_since.is_none() =>
+            {
+                Stage::Probation { restored: true }
+            }
+            _ => Stage::Enforcing,
+        }
+    }
+
+    /// All hooks that are known, with where they stand.
+    pub fn stages(&self) -> impl Iterator<Item = (&HookId, Stage)> {
+        self.memory.hooks.keys().map(|hook| (hook, self.stage(hook)))
+    }
+
+    /// What replicas agree on, as far as it was read; while steps are decided on, with those that are about to be
+    /// written down.
+    pub fn book(&self) -> Option<&Book> {
+        let ledger = &self.memory.ledger;
+        let draft = ledger.draft.as_ref().map(|draft| &draft.book);
+        draft.or_else(|| ledger.known.as_ref().map(|(_, book)| book))
+    }
+
+    fn ticket(&mut self) -> Ticket {
+        self.memory.tickets += 1;
+        Ticket(self.memory.tickets)
+    }
+
+    /// Whether every API server shows what was read last.
+    fn everywhere(&self, hook: &HookMemory) -> bool {
+        let servers = &self.memory.servers;
+        let Some((_, read)) = &hook.read else { return false };
+        let same = |view: &View| {
+            view.version == read.version || (view.shown == Shown::Gone && read.shown == Shown::Gone)
+        };
+        let shows = |server| hook.shows.get(server).is_some_and(same);
+        !self.settings.guards.on(guards::Guard::EveryServer)
+            || (!servers.is_empty() && servers.iter().all(shows))
+    }
+}

@@ -1,0 +1,184 @@
+//! What the breaker wants done.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::book::{Book, Version};
+use super::guards::HeldBack;
+use super::observed::{Shown, Ticket};
+use super::policy::Rung;
+use crate::domain::cluster::hook::HookId;
+
+/// One thing to do. Every one with a ticket is answered by one observation that bears it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Read the ledger consistently (no `resourceVersion`).
+    ReadLedger,
+    /// Write the breaker's part of the ledger; whatever else stands in it stays.
+    WriteLedger {
+        /// For the outcome.
+        ticket: Ticket,
+        /// The version that it must still have; `None` to create it, which fails where it exists.
+        version: Option<Version>,
+        /// What is to stand there.
+        book: Book,
+    },
+    /// Read an object consistently (no `resourceVersion`).
+    Read {
+        /// For the answer.
+        ticket: Ticket,
+        /// Which hook's.
+        hook: HookId,
+    },
+    /// Change an object.
+    Change(Change),
+    /// Say something about a hook: a metric, an Event, the log, the assessment.
+    Tell(Told),
+}
+
+/// A change of an object, to be made in one request or not at all.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Change {
+    /// For the outcome.
+    pub ticket: Ticket,
+    /// Which hook.
+    pub hook: HookId,
+    /// To what.
+    pub to: To,
+    /// What the object has to be for it. The request must fail where it is not.
+    pub expects: Expects,
+    /// Why, for the annotation, the Event and the audit log.
+    pub why: Arc<str>,
+}
+
+/// To what an object is changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum To {
+    /// A bypass at this rung, instead of whatever of ours is there.
+    Bypass(Rung),
+    /// Only dry-run canaries reach the webhook.
+    Probation,
+    /// The original.
+    Original,
+}
+
+/// The precondition of a change.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Expects {
+    /// `metadata.uid`.
+    pub uid: Arc<str>,
+    /// `metadata.resourceVersion`: a change that is late finds another one and fails.
+    pub version: Version,
+    /// What the fields show.
+    pub shown: Shown,
+}
+
+/// Something said about a hook. It is said once as long as it stays so.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Told {
+    /// Which hook.
+    pub hook: HookId,
+    /// What.
+    pub news: News,
+    /// Who is to be woken, where somebody is.
+    pub page: Option<Arc<str>>,
+    /// The same in words.
+    pub words: String,
+}
+
+/// What there is to say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum News {
+    /// It would be bypassed if the mode were `on`.
+    WouldBypass(Rung),
+    /// It is not bypassed, and why.
+    HeldBack(HeldBack),
+    /// It is about to be bypassed.
+    Bypassing(Rung),
+    /// Every API server shows the bypass.
+    Effective(Rung),
+    /// Only canaries reach it.
+    Probation,
+    /// It failed again on probation.
+    Relapsed,
+    /// It keeps failing again, and is put back ever later.
+    Flapping,
+    /// It is being put back.
+    Restoring,
+    /// It is as its owner has it, on every API server.
+    Restored,
+    /// Its bypass lasted as long as it may.
+    Limit,
+    /// Somebody took the bypass away.
+    Reverted,
+    /// Somebody keeps doing so: it is left alone.
+    Contested,
+    /// Several webhooks of the object have this name now: nobody can tell which of them was changed.
+    Foreign,
+    /// A change was refused.
+    Refused,
+}
+
+impl News {
+    /// The name as it stands in Events and JSON.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::WouldBypass(_) => "WouldBypass",
+            Self::HeldBack(_) => "HeldBack",
+            Self::Bypassing(_) => "Bypassing",
+            Self::Effective(_) => "Bypassed",
+            Self::Probation => "Probation",
+            Self::Relapsed => "Relapsed",
+            Self::Flapping => "Flapping",
+            Self::Restoring => "Restoring",
+            Self::Restored => "Restored",
+            Self::Limit => "LongestBypass",
+            Self::Reverted => "Reverted",
+            Self::Contested => "Contested",
+            Self::Foreign => "ForeignChange",
+            Self::Refused => "Refused",
+        }
+    }
+}
+
+/// Where a hook stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Stage {
+    /// As its owner has it.
+    Enforcing,
+    /// Bypassed.
+    Bypassed {
+        /// How far.
+        rung: Rung,
+        /// Every API server shows it.
+        effective: bool,
+    },
+    /// On its way back: only canaries reach it, or it is restored and under watch.
+    Probation {
+        /// It is restored.
+        restored: bool,
+    },
+    /// Somebody keeps reverting us: we stopped.
+    Contested,
+    /// A person or an older release has its failures ignored, and only an administrator can end that.
+    Ignored,
+}
+
+impl Stage {
+    /// The value of the `state` label in metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Enforcing => "enforcing",
+            Self::Bypassed { .. } => "bypassed",
+            Self::Probation { .. } => "probation",
+            Self::Contested => "contested",
+            Self::Ignored => "ignored",
+        }
+    }
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

@@ -1,0 +1,242 @@
+//! The breaker's part of the ledger: what has to be agreed on by all replicas before one of them touches an object.
+//!
+//! A bypass is written down here first, with the ledger's version as the precondition. So of several replicas one is
+//! first, all count the same, and what a replica did outlives it. What *is* bypassed stands on the objects themselves;
+//! the book says what may be, and remembers what was.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::observed::Stake;
+use super::policy::Rung;
+use crate::domain::cluster::hook::HookId;
+use crate::domain::time::Time;
+use crate::domain::vocabulary::Cause;
+
+/// The key under which it stands in the ledger.
+pub const KEY: &str = "breaker";
+
+/// A `resourceVersion`: equal for equal content, never used again.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Version(pub Arc<str>);
+
+impl Version {
+    /// Wraps the text.
+    pub fn new(text: &str) -> Self {
+        Self(text.into())
+    }
+}
+
+/// What replicas agree on.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Book {
+    /// Who froze the breaker and why; nothing new is done as long as it stands here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frozen: Option<Freeze>,
+    /// When skips were begun recently, by the clocks of those who began them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub begun: Vec<Time>,
+    /// A line per hook that is bypassed, is about to be, or was of late.
+    #[serde(
+        skip_serializing_if = "BTreeMap::is_empty",
+        serialize_with = "write",
+        deserialize_with = "read"
+    )]
+    pub entries: BTreeMap<HookId, Entry>,
+}
+
+/// A person's order to do nothing new.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Freeze {
+    /// Who.
+    pub by: Arc<str>,
+    /// Why.
+    pub reason: Arc<str>,
+    /// When.
+    pub at: Time,
+}
+
+/// Where a bypass stands in the book.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Place {
+    /// The hook is bypassed or about to be. It counts.
+    Held,
+    /// It is to be put back, by whoever gets to it. It counts until that is seen to be so.
+    Leaving,
+    /// It is as its owner has it. Remembered for a while.
+    Out,
+}
+
+/// The line of a hook.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Entry {
+    /// Where it stands.
+    pub place: Place,
+    /// The rung that was chosen.
+    #[serde(deserialize_with = "rung")]
+    pub rung: Rung,
+    /// From which cause.
+    #[serde(with = "cause")]
+    pub cause: Cause,
+    /// Who suffered by the hook when the bypass was decided on.
+    #[serde(default, deserialize_with = "stake")]
+    pub stake: Stake,
+    /// Who wrote the line. Only they may begin the bypass, and only for a while.
+    pub by: Arc<str>,
+    /// When the bypass was decided on, by the clock of who did.
+    pub since: Time,
+    /// When the line was written, by the clock of who did. It makes every writing a change that others see.
+    pub at: Time,
+    /// The version of the object when the line was written. If it still has it, nothing was done to it since.
+    pub seen: Version,
+    /// How often somebody took the bypass away.
+    #[serde(default)]
+    pub reverts: u8,
+    /// How often the hook failed again after it had been put back.
+    #[serde(default)]
+    pub relapses: u8,
+    /// Somebody keeps taking it away: left alone.
+    #[serde(default)]
+    pub contested: bool,
+    /// It lasted as long as it may: not again before the hook was well.
+    #[serde(default)]
+    pub spent: bool,
+    /// A person did it. Whoever takes that away reverts nothing of ours.
+    #[serde(default)]
+    pub by_hand: bool,
+    /// Its skips while dead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skips: Option<Skips>,
+}
+
+/// What is remembered of the skips of a hook that was dead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Skips {
+    /// The last one is in force, or about to be.
+    pub on: bool,
+    /// When the last one was decided on, by the clock of who did.
+    pub since: Time,
+    /// How many there were.
+    pub times: u8,
+    /// One lasted as long as it may: not again before the line is forgotten.
+    #[serde(default)]
+    pub spent: bool,
+}
+
+impl Entry {
+    /// Whether it counts among the bypassed.
+    pub fn counts(&self) -> bool {
+        self.place != Place::Out
+    }
+}
+
+/// An entry with its key: hooks cannot be keys of a JSON object.
+#[derive(Serialize, Deserialize)]
+struct Line<E> {
+    hook: HookId,
+    #[serde(flatten)]
+    entry: E,
+}
+
+fn write<S: Serializer>(entries: &BTreeMap<HookId, Entry>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(entries.iter().map(|(hook, entry)| Line {
+        hook: hook.clone(),
+        entry,
+    }))
+}
+
+fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<HookId, Entry>, D::Error> {
+    let lines = Vec::<Line<Entry>>::deserialize(deserializer)?;
+    Ok(lines.into_iter().map(|line| (line.hook, line.entry)).collect())
+}
+
+/// A rung by its name. One that only another release knows, as an earlier one knew `ignore`, is taken for the farthest.
+fn rung<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Rung, D::Error> {
+    let name = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
+    Ok(Rung::parse(&name).unwrap_or(Rung::Skip))
+}
+
+/// Who suffers, by their names. What only another release knows is taken for the usual.
+fn stake<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Stake, D::Error> {
+    let name = serde_json::Value::deserialize(deserializer)?;
+    Ok(Stake::deserialize(name).unwrap_or_default())
+}
+
+/// Causes by their names. One that only another release knows becomes the least that it can be.
+mod cause {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use crate::domain::vocabulary::Cause;
+
+    pub(super) fn serialize<S: Serializer>(cause: &Cause, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(cause.as_str())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Cause, D::Error> {
+        let name = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
+        let known = Cause::ALL.into_iter().find(|cause| cause.as_str() == name);
+        Ok(known.unwrap_or(Cause::Slow))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::cluster::hook::HookKind;
+
+    #[test]
+    fn a_book_reads_back_as_it_was_written_and_an_empty_one_takes_no_room() {
+        let entry = Entry {
+            place: Place::Leaving,
+            rung: Rung::Skip,
+            cause: Cause::Hanging,
+            stake: Stake::Renewals,
+            by: "a".into(),
+            since: Time::from_unix_millis(1),
+            at: Time::from_unix_millis(2),
+            seen: Version::new("7"),
+            reverts: 1,
+            relapses: 2,
+            contested: false,
+            spent: true,
+            by_hand: false,
+            skips: Some(Skips {
+                on: true,
+                since: Time::from_unix_millis(5),
+                times: 3,
+                spent: false,
+            }),
+        };
+        let book = Book {
+            frozen: Some(Freeze {
+                by: "me".into(),
+                reason: "because".into(),
+                at: Time::from_unix_millis(3),
+            }),
+            begun: vec![Time::from_unix_millis(4)],
+            entries: BTreeMap::from([(HookId::new(HookKind::Mutating, "c", "w"), entry)]),
+        };
+        let text = serde_json::to_string(&book).unwrap();
+        assert_eq!(serde_json::from_str::<Book>(&text).unwrap(), book, "{text}");
+        assert_eq!(serde_json::to_string(&Book::default()).unwrap(), "{}");
+        assert_eq!(serde_json::from_str::<Book>("{}").unwrap(), Book::default());
+        let newer = text
+            .replace("Hanging", "Haunted")
+            .replace("\"skip\"", "\"ignore\"")
+            .replace("\"spent\"", "\"extra\":1,\"spent\"");
+        let newer = serde_json::from_str::<Book>(&newer).unwrap();
+        assert!(
+            newer
+                .entries
+                .values()
+                .all(|entry| (entry.cause, entry.rung, entry.spent) == (Cause::Slow, Rung::Skip, true))
+        );
+    }
+}

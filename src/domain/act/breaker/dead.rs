@@ -1,0 +1,228 @@
+//! Skipping a hook whose failures are ignored, while it is dead.
+//!
+//! Every write that meets it is admitted without its review already, after a wait for it. A skip takes that wait off.
+//! It comes after a shield, and becomes a shield again as soon as the hook may be alive.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::action::{News, To};
+use super::book::{Entry, Skips};
+use super::choice::Choice;
+use super::guards::{Guard, HeldBack};
+use super::observed::{Facts, View};
+use super::policy::{Permit, PolicyRule, Rung};
+use super::step::{Counts, Does, Step};
+use super::{Breaker, HookMemory};
+use crate::domain::act::fence::AutoBreak;
+use crate::domain::cluster::hook::{HookId, HookKind};
+use crate::domain::time::Time;
+
+impl Skips {
+    /// Another one is decided on.
+    pub(super) fn begun(before: Option<Self>, now: Time) -> Self {
+        Self {
+            on: true,
+            since: now,
+            times: before.map_or(0, |before| before.times).saturating_add(1),
+            spent: before.is_some_and(|before| before.spent),
+        }
+    }
+
+    /// None is in force any more.
+    pub(super) fn over(self) -> Self {
+        Self { on: false, ..self }
+    }
+}
+
+impl Breaker {
+    /// Why a hook whose failures are ignored may not be skipped now; `None` where it may.
+    pub(super) fn not_dead(
+        &self,
+        id: &HookId,
+        hook: &HookMemory,
+        entry: Option<&Entry>,
+        rule: &PolicyRule,
+        now: Time,
+    ) -> Option<&'static str> {
+        let facts = hook.facts.as_ref()?;
+        if let Some(why) = not_permitted(id, hook, facts, rule) {
+            return Some(why);
+        }
+        if !self.is_dead(facts) {
+            return Some("there is no proof that it is dead");
+        }
+        let skips = entry.and_then(|entry| entry.skips)?;
+        let wait = self.doubled(u32::from(skips.times));
+        // By our own clock: a replica that takes over waits the whole time again.
+        let waits = !skips.on && now.since(hook.line_since) < wait;
+        if skips.spent {
+            Some("its last skip reached the limit")
+        } else {
+            waits.then_some("it was skipped a short while ago")
+        }
+    }
+
+    fn is_dead(&self, facts: &Facts) -> bool {
+        facts.dead || !self.settings.guards.on(Guard::Dead)
+    }
+
+    /// What is to be done about a skip while dead that is in force; `None` where there is none.
+    pub(super) fn skipped(
+        &self,
+        id: &HookId,
+        hook: &HookMemory,
+        entry: &Entry,
+        rung: Rung,
+        now: Time,
+    ) -> Option<Step> {
+        let on = entry.skips.is_some_and(|skips| skips.on);
+        if rung != Rung::Skip || !(on || hook.ignores()) {
+            return None;
+        }
+        let rule = self.rule(id, hook, entry.cause);
+        let ceiling = Self::ceiling(hook);
+        let Some(why) = self.skip_is_over(id, hook, entry, rule, now) else {
+            let everywhere = self.everywhere(hook);
+            let step = Step::default();
+            return Some(match everywhere {
+                true => step.says(News::Effective(rung), "Every API server shows the bypass."),
+                false => step,
+            });
+        };
+        let shields =
+            rule.mode == AutoBreak::On && rule.rungs.contains(&Rung::Shield) && ceiling.permits(Rung::Shield);
+        if !shields {
+            return Some(self.leave(hook, entry, false, "The bypass is no longer permitted.", now));
+        }
+        // The object first: enforcing more needs no line in the ledger.
+        let does = Does::Change {
+            to: To::Bypass(Rung::Shield),
+            why: why.into(),
+        };
+        Some(Step::from(does).says(News::Bypassing(Rung::Shield), why))
+    }
+
+    /// Why a skip that is in force is to become a shield.
+    fn skip_is_over(
+        &self,
+        id: &HookId,
+        hook: &HookMemory,
+        entry: &Entry,
+        rule: &PolicyRule,
+        now: Time,
+    ) -> Option<&'static str> {
+        // An instant that another clock wrote down can only shorten it.
+        let own = hook.skipped_since.map(|since| now.since(since));
+        if own.unwrap_or_default().max(skipped_for(entry, now)) >= rule.longest_dead() {
+            return Some("The skip reached its time limit: shielded instead.");
+        }
+        // Who has only just begun to look goes by what was known before.
+        let judged = self.memory.judged?;
+        let fresh = now.since(judged.at) <= self.settings.times.fresh;
+        let known = fresh && !judged.self_doubt && !judged.inventory_is_old;
+        let Some(facts) = hook.facts.as_ref().filter(|_| known) else {
+            return Some("hookwatch can no longer tell whether it answers: shielded instead.");
+        };
+        let permitted = rule.mode == AutoBreak::On
+            && Self::permits(hook, Rung::Skip)
+            && not_permitted(id, hook, facts, rule).is_none();
+        if !facts.ignores {
+            Some("Its failurePolicy is no longer Ignore: shielded instead.")
+        } else if !self.is_dead(facts) {
+            Some("The proof that it is dead no longer holds: shielded instead.")
+        } else if !permitted {
+            Some("The skip is no longer permitted: shielded instead.")
+        } else {
+            None
+        }
+    }
+
+    /// Takes a shielded hook that is dead to a skip, and notes in the book when one is over. `justified`: what may be
+    /// done about it now.
+    pub(super) fn skips(
+        &self,
+        id: &HookId,
+        hook: &HookMemory,
+        entry: &Entry,
+        justified: &Result<Choice, HeldBack>,
+        now: Time,
+    ) -> Option<Step> {
+        let (_, view) = hook.read.as_ref()?;
+        let times = &self.settings.times;
+        let skip = justified.as_ref().ok();
+        let skip = skip.filter(|choice| choice.rung == Rung::Skip && hook.ignores());
+        let Some(skips) = entry.skips.filter(|skips| skips.on) else {
+            let counts = self.room(id, Rung::Skip, now).ok().filter(|_| skip.is_some())?;
+            return Some(self.begin_skip(hook, entry, view, counts, now));
+        };
+        let unchanged = view.version == entry.seen;
+        let may = hook
+            .licence
+            .is_some_and(|licence| now.since(licence.sent) < times.act_within);
+        if let Some(choice) = skip.filter(|_| unchanged && may) {
+            let (to, why) = (To::Bypass(choice.rung), choice.words());
+            let says = why.to_string();
+            return Some(Step::from(Does::Change { to, why }).says(News::Bypassing(choice.rung), says));
+        }
+        // A change under this line may still be under way; if it named a version that is gone, it fails.
+        let over = !unchanged || now.since(hook.line_since) >= times.patience;
+        let spent = skipped_for(entry, now) >= self.rule(id, hook, entry.cause).longest_dead();
+        let settle = |line: &mut Entry| {
+            line.rung = Rung::Shield;
+            line.skips = Some(Skips {
+                spent: skips.spent || spent,
+                ..skips.over()
+            });
+        };
+        over.then(|| self.rewrite(entry, settle, now).into())
+    }
+
+    /// Writes into the book that a shielded hook is about to be skipped.
+    fn begin_skip(&self, hook: &HookMemory, entry: &Entry, view: &View, counts: Counts, now: Time) -> Step {
+        let cause = hook.facts.as_ref().and_then(|facts| facts.cause);
+        let line = Entry {
+            rung: Rung::Skip,
+            cause: cause.unwrap_or(entry.cause),
+            by: Arc::clone(&self.settings.identity),
+            at: now,
+            seen: view.version.clone(),
+            skips: Some(Skips::begun(entry.skips, now)),
+            ..entry.clone()
+        };
+        let does = Does::Write {
+            line: Some(line),
+            licence: Some(true),
+            counts,
+        };
+        does.into()
+    }
+}
+
+/// How long ago the last skip was decided on.
+fn skipped_for(entry: &Entry, now: Time) -> Duration {
+    entry.skips.map_or(Duration::ZERO, |skips| now.since(skips.since))
+}
+
+/// Why neither a rule nor the owner permits to skip a hook while it is dead; `None` where one does.
+fn not_permitted(id: &HookId, hook: &HookMemory, facts: &Facts, rule: &PolicyRule) -> Option<&'static str> {
+    // By the newest version of the object that is known.
+    let read = hook.read.as_ref().map(|(_, view)| (view.permit, view.ignores));
+    let (permit, ignores) = read.unwrap_or((facts.permit, facts.ignores));
+    let by_rule = rule.skip_while_dead;
+    match permit {
+        _ if !ignores => Some("its failurePolicy is not Ignore"),
+        // What it makes of objects is lost with it: the operator has to mean this very one.
+        _ if id.kind == HookKind::Mutating && !(by_rule && rule.names(&id.configuration)) => {
+            Some("a mutating webhook is skipped while dead only by a rule that names its configuration")
+        }
+        _ if by_rule => None,
+        Permit::SkipWhileDead => None,
+        Permit::Nothing => {
+            Some("no rule permits to skip a hook whose failures are ignored, while it is dead")
+        }
+        Permit::Unreadable => {
+            Some("the annotation hookwatch.dev/permit is not skip-while-dead, and permits nothing")
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! Taking observations in. Nothing is decided here.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::action::{Action, News, To, Told};
+use super::book::{Book, Version};
+use super::observed::{Facts, Judged, Observation, Outcome, Shown, Ticket, View};
+use super::policy::Rung;
+use super::{Breaker, HookMemory, Licence, Overall, Refusal, Times};
+use crate::domain::cluster::hook::HookId;
+use crate::domain::time::Time;
+use crate::domain::vocabulary::Health;
+
+/// How often the wait after refusals in a row is doubled, at most.
+const MOST_DOUBLINGS: u8 = 4;
+
+impl Breaker {
+    pub(super) fn hear(&mut self, observation: Observation, now: Time, actions: &mut Vec<Action>) {
+        match observation {
+            Observation::Tick => {}
+            Observation::Leads(leads) => self.memory.leads = leads,
+            Observation::Judged(judged) => self.judged(judged, now),
+            Observation::Servers(servers) => self.servers(servers),
+            Observation::Shows { hook, server, view } => self.shows(hook, server, view),
+            Observation::Read { ticket, view } => self.read(ticket, view, now),
+            Observation::Ledger { version, book } => {
+                self.memory.ledger.reading = None;
+                // While a write is under way it is not known which of the two is newer.
+                if self.memory.ledger.writing.is_none() {
+                    self.knows(version, book, now);
+                }
+            }
+            Observation::LedgerShows(version) => {
+                let ledger = &mut self.memory.ledger;
+                let known = ledger.known.as_ref().and_then(|(version, _)| version.as_ref());
+                ledger.unsure |= known != Some(&version);
+            }
+            Observation::NoLedger => {
+                let ledger = &mut self.memory.ledger;
+                ledger.reading = None;
+                ledger.rest_until = Some(now + self.settings.times.retry);
+                ledger.lost.get_or_insert(now);
+            }
+            Observation::Outcome { ticket, outcome } => self.outcome(ticket, outcome, now, actions),
+        }
+    }
+
+    fn judged(&mut self, judged: Judged, now: Time) {
+        self.memory.judged = Some(Overall {
+            at: now,
+            self_doubt: judged.self_doubt,
+            inventory_is_old: judged.inventory_is_old,
+            fence_holds: judged.fence_holds,
+            match_conditions: judged.match_conditions,
+        });
+        for (id, hook) in &mut self.memory.hooks {
+            if !judged.hooks.contains_key(id) {
+                (hook.facts, hook.failing_since, hook.well_since) = (None, None, None);
+            }
+        }
+        for (id, facts) in judged.hooks {
+            let hook = self.memory.hooks.entry(id).or_default();
+            // How long it has been merely slow says nothing of how long it has been worse.
+            let gets_worse =
+                hook.facts.as_ref().is_some_and(Facts::is_merely_slow) && !facts.is_merely_slow();
+            let since = hook.failing_since.filter(|_| !gets_worse);
+            hook.failing_since = facts.is_culprit().then(|| since.unwrap_or(now));
+            hook.well_since = (facts.health == Health::Healthy).then(|| hook.well_since.unwrap_or(now));
+            hook.facts = Some(facts);
+        }
+        let book = self.memory.ledger.known.as_ref().map(|(_, book)| book);
+        let told = |id: &HookId| book.is_some_and(|book| book.entries.contains_key(id));
+        self.memory.hooks.retain(|id, hook| {
+            hook.facts.is_some()
+                || hook.pending.is_some()
+                || hook.asked.is_some()
+                || told(id)
+                || hook.is_ours()
+                || hook.is_left_over()
+        });
+    }
+
+    fn servers(&mut self, servers: BTreeSet<Arc<str>>) {
+        for hook in self.memory.hooks.values_mut() {
+            hook.shows.retain(|server, _| servers.contains(server));
+        }
+        self.memory.servers = servers;
+    }
+
+    fn shows(&mut self, id: HookId, server: Arc<str>, view: View) {
+        let hook = self.memory.hooks.entry(id).or_default();
+        let before = hook.shows.insert(server, view.clone());
+        let news = before.is_none_or(|before| before.version != view.version);
+        // It may be older than what was read or newer; only another read can tell.
+        if news
+            && hook
+                .read
+                .as_ref()
+                .is_some_and(|(_, read)| read.version != view.version)
+        {
+            hook.read = None;
+        }
+    }
+
+    fn read(&mut self, ticket: Ticket, view: Option<View>, now: Time) {
+        let rest_until = now + self.settings.times.retry;
+        for hook in self.memory.hooks.values_mut() {
+            if hook.asked.is_some_and(|(asked, _)| asked == ticket) {
+                hook.asked = None;
+                match view {
+                    Some(view) => hook.sees(view, now),
+                    None => hook.rest_until = Some(rest_until),
+                }
+                return;
+            }
+        }
+    }
+
+    /// Takes in what stands in the ledger now.
+    fn knows(&mut self, version: Option<Version>, book: Book, now: Time) {
+        let before = self.memory.ledger.known.take().map(|(_, book)| book);
+        let before = before.unwrap_or_default();
+        let ids: BTreeSet<&HookId> = before.entries.keys().chain(book.entries.keys()).collect();
+        for id in ids {
+            if before.entries.get(id) != book.entries.get(id) {
+                let hook = self.memory.hooks.entry(id.clone()).or_default();
+                hook.line_since = now;
+                hook.licence = None;
+                // What was read before may be older than the line.
+                (hook.read, hook.asked) = (None, None);
+            }
+        }
+        let ledger = &mut self.memory.ledger;
+        ledger.known = Some((version, book));
+        ledger.known_at = now;
+        (ledger.unsure, ledger.lost, ledger.rest_until) = (false, None, None);
+    }
+
+    fn outcome(&mut self, ticket: Ticket, outcome: Outcome, now: Time, actions: &mut Vec<Action>) {
+        if let Some(writing) = &self.memory.ledger.writing
+            && writing.ticket == ticket
+        {
+            self.ledger_written(outcome, now);
+            return;
+        }
+        let mut hooks = self.memory.hooks.iter_mut();
+        let found = hooks.find(|(_, hook)| {
+            hook.pending
+                .as_ref()
+                .is_some_and(|pending| pending.ticket == ticket)
+        });
+        let Some((id, hook)) = found else { return };
+        let Some(pending) = hook.pending.take() else {
+            return;
+        };
+        hook.read = None;
+        match outcome {
+            Outcome::Applied(view) => {
+                hook.refusal = None;
+                if matches!(pending.to, To::Bypass(_)) && hook.probation_since.is_some() {
+                    // It counts from anew how long it has been well.
+                    hook.relapses = hook.relapses.saturating_add(1);
+                    hook.well_since = None;
+                }
+                let (id, version) = (id.clone(), view.version.clone());
+                hook.sees(view, now);
+                self.has_changed(&id, &version);
+            }
+            Outcome::Conflict | Outcome::Gone => {}
+            Outcome::Refused(why) => {
+                let skip = pending.to == To::Bypass(Rung::Skip);
+                hook.refused(&why, skip, now, &self.settings.times);
+                // That one is not bypassed is said with all else that holds the breaker back.
+                let begins = matches!(pending.to, To::Bypass(_)) && !hook.is_ours();
+                if !begins && hook.told != Some(News::Refused) {
+                    hook.told = Some(News::Refused);
+                    actions.push(Action::Tell(Told {
+                        hook: id.clone(),
+                        news: News::Refused,
+                        page: None,
+                        words: format!("The API server refused the change; hookwatch retries later: {why}"),
+                    }));
+                }
+            }
+            Outcome::Ambiguous | Outcome::Written(_) => hook.unclear(),
+        }
+    }
+
+    /// The object of a hook has this version now: what was read of the others in it is older.
+    fn has_changed(&mut self, id: &HookId, version: &Version) {
+        let others = self.memory.hooks.iter_mut();
+        let others = others.filter(|(other, _)| {
+            (other.kind, &other.configuration) == (id.kind, &id.configuration) && *other != id
+        });
+        for (_, other) in others {
+            other.read.take_if(|(_, read)| read.version != *version);
+        }
+    }
+
+    fn ledger_written(&mut self, outcome: Outcome, now: Time) {
+        let retry = self.settings.times.retry;
+        let ledger = &mut self.memory.ledger;
+        let Some(writing) = ledger.writing.take() else {
+            return;
+        };
+        match outcome {
+            Outcome::Written(version) => {
+                ledger.known = Some((Some(version), writing.book));
+                ledger.known_at = now;
+                (ledger.lost, ledger.rest_until) = (None, None);
+                for (id, licence) in writing.licences {
+                    let hook = self.memory.hooks.entry(id).or_default();
+                    hook.line_since = now;
+                    hook.licence = licence.map(|clean| Licence {
+                        sent: writing.sent,
+                        clean,
+                    });
+                    if hook.licence.is_none() {
+                        (hook.read, hook.asked) = (None, None);
+                    }
+                }
+            }
+            Outcome::Refused(_) => {
+                ledger.unsure = true;
+                ledger.rest_until = Some(now + retry);
+                ledger.lost.get_or_insert(now);
+            }
+            Outcome::Conflict | Outcome::Gone => ledger.unsure = true,
+            Outcome::Ambiguous | Outcome::Applied(_) => {
+                ledger.unsure = true;
+                ledger.lost.get_or_insert(now);
+            }
+        }
+    }
+
+    /// Stops waiting for answers that will not come.
+    pub(super) fn give_up(&mut self, now: Time) {
+        let life = self.settings.times.request_life;
+        let over = |sent: Time| now.since(sent) >= life;
+        let ledger = &mut self.memory.ledger;
+        if ledger.reading.is_some_and(over) {
+            ledger.reading = None;
+        }
+        // A change that no watch told of is found in the end.
+        ledger.unsure |= now.since(ledger.known_at) >= self.settings.times.reread;
+        if ledger.writing.as_ref().is_some_and(|writing| over(writing.sent)) {
+            ledger.writing = None;
+            ledger.unsure = true;
+        }
+        for hook in self.memory.hooks.values_mut() {
+            if hook.asked.is_some_and(|(_, sent)| over(sent)) {
+                hook.asked = None;
+            }
+            if hook.pending.as_ref().is_some_and(|pending| over(pending.sent)) {
+                hook.pending = None;
+                hook.read = None;
+                hook.unclear();
+            }
+            let reread = self.settings.times.reread;
+            let old = |read: &(Time, View)| now.since(read.0) >= reread;
+            if hook.read.as_ref().is_some_and(old) {
+                hook.read = None;
+            }
+        }
+    }
+}
+
+impl HookMemory {
+    /// Whether anything is known to be of hookwatch.
+    pub(super) fn is_ours(&self) -> bool {
+        self.rung().is_some()
+    }
+
+    /// How far it is bypassed, by anything that is known.
+    pub(super) fn rung(&self) -> Option<Rung> {
+        let read = self.read.as_ref().map(|(_, view)| view);
+        let shown = self.shows.values().chain(read);
+        let rungs = shown.filter_map(|view| match view.shown {
+            Shown::Ours { rung, .. } => Some(rung),
+            _ => None,
+        });
+        rungs.max()
+    }
+
+    /// Whether its failures are ignored.
+    pub(super) fn ignores(&self) -> bool {
+        self.facts.as_ref().is_some_and(|facts| facts.ignores)
+    }
+
+    /// Whether something of hookwatch's that is not in force any more is known to be there.
+    pub(super) fn is_left_over(&self) -> bool {
+        let read = self.read.as_ref().map(|(_, view)| view);
+        self.shows.values().chain(read).any(|view| view.left_over)
+    }
+
+    /// Why the last change was refused, as long as it is not to be tried again.
+    pub(super) fn refusal(&self, now: Time) -> Option<&Refusal> {
+        self.refusal.as_ref().filter(|it| now < it.until)
+    }
+
+    /// A change was refused; each one in a row makes the wait twice as long.
+    fn refused(&mut self, why: &Arc<str>, skip: bool, now: Time, times: &Times) {
+        let before = self.refusal.take();
+        let before = before.filter(|before| now.since(before.until) < times.remember);
+        let count = before.map_or(0, |before| before.times);
+        let wait = times.retry * 2_u32.pow(u32::from(count.min(MOST_DOUBLINGS)));
+        self.refusal = Some(Refusal {
+            why: Arc::clone(why),
+            until: now + wait,
+            times: count.saturating_add(1),
+            skip,
+        });
+    }
+
+    /// Takes in the truth.
+    fn sees(&mut self, view: View, now: Time) {
+        match view.shown {
+            Shown::Ours { rung, probation } => {
+                self.bypassed_since.get_or_insert(now);
+                // It has served. If the object is as its owner has it after this, somebody took the bypass away.
+                self.licence = None;
+                match probation {
+                    true => _ = self.probation_since.get_or_insert(now),
+                    false => self.probation_since = None,
+                }
+                match rung {
+                    Rung::Skip => _ = self.skipped_since.get_or_insert(now),
+                    Rung::Shield => self.skipped_since = None,
+                }
+            }
+            Shown::Original | Shown::Gone => {
+                (self.bypassed_since, self.probation_since) = (None, None);
+                (self.skipped_since, self.leaving_since) = (None, None);
+                self.relapses = 0;
+            }
+            Shown::Foreign => {}
+        }
+        self.read = Some((now, view));
+    }
+
+    /// A change may or may not have been made, or may still be.
+    fn unclear(&mut self) {
+        if let Some(licence) = &mut self.licence {
+            licence.clean = false;
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! What the breaker is told.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::book::{Book, Version};
+use super::policy::{Ceiling, Permit, Rung, Subject};
+use crate::domain::cluster::hook::HookId;
+use crate::domain::time::Time;
+use crate::domain::vocabulary::{Cause, Effect, Health};
+
+/// The number of a request. An outcome that comes twice, or for a request that was given up, changes nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub u64);
+
+/// One thing that was observed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Observation {
+    /// Time passes.
+    Tick,
+    /// Whether this replica is the one that acts. Safety does not rest on there being one only.
+    Leads(bool),
+    /// How everything is judged.
+    Judged(Judged),
+    /// The API servers that answer. A bypass is in force when all of them show it.
+    Servers(BTreeSet<Arc<str>>),
+    /// What one of them shows of a hook, by a watch or from its cache. It may be late, and never goes back.
+    Shows {
+        /// Which hook.
+        hook: HookId,
+        /// Which API server.
+        server: Arc<str>,
+        /// What.
+        view: View,
+    },
+    /// What a consistent read showed that was sent after it was asked for: the truth at some time since.
+    Read {
+        /// Which read.
+        ticket: Ticket,
+        /// What; `None` when it could not be read.
+        view: Option<View>,
+    },
+    /// What a consistent read of the ledger showed.
+    Ledger {
+        /// Its version; `None` when there is no such object.
+        version: Option<Version>,
+        /// What stands in it.
+        book: Book,
+    },
+    /// The version that a watch or a cache shows of the ledger. It may be late; a read becomes due.
+    LedgerShows(Version),
+    /// The ledger cannot be read, or makes no sense.
+    NoLedger,
+    /// What became of a write.
+    Outcome {
+        /// Which write.
+        ticket: Ticket,
+        /// What.
+        outcome: Outcome,
+    },
+}
+
+/// What became of a write. Retries after answers that say that nothing was done are the sender's business; what is
+/// told here is the end of them.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// It was done, and this is what the answer shows.
+    Applied(View),
+    /// The ledger was written, and has this version now.
+    Written(Version),
+    /// A precondition did not hold; nothing was done.
+    Conflict,
+    /// The object, or the entry in it, is gone; nothing was done.
+    Gone,
+    /// It was refused, with this said; nothing was done.
+    Refused(Arc<str>),
+    /// It was sent, and whether it was done is not known. It may still be done.
+    Ambiguous,
+}
+
+/// A hook as an object shows it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct View {
+    /// `resourceVersion` of the configuration.
+    pub version: Version,
+    /// `metadata.uid` of the configuration.
+    pub uid: Arc<str>,
+    /// What the fields show that a bypass changes.
+    pub shown: Shown,
+    /// What the owner's annotation permits, as it stands on this very version.
+    pub ceiling: Ceiling,
+    /// What the owner permits beyond the rules, as it stands on this very version.
+    pub permit: Permit,
+    /// Its failures are ignored, by this very version.
+    pub ignores: bool,
+    /// Nothing of hookwatch's is in force, and something is still written down about it.
+    pub left_over: bool,
+    /// It was bypassed by hand, until then.
+    pub by_hand_until: Option<Time>,
+}
+
+/// What the fields show that a bypass changes.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Shown {
+    /// They are as the owner has them; nothing is of hookwatch.
+    Original,
+    /// They are as hookwatch left them, and what was before stands beside them.
+    Ours {
+        /// How far the bypass goes.
+        rung: Rung,
+        /// Only dry-run canaries reach the webhook.
+        probation: bool,
+    },
+    /// Nobody can tell whose they are: several webhooks have this name.
+    Foreign,
+    /// There is no such object or entry.
+    Gone,
+}
+
+impl Shown {
+    /// Whether less is enforced than the owner wants, and by us.
+    pub fn is_ours(&self) -> bool {
+        matches!(self, Self::Ours { .. })
+    }
+}
+
+/// How everything is judged at one instant.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Judged {
+    /// Every probe of everything fails, and nothing shows that this is not our own fault.
+    pub self_doubt: bool,
+    /// The inventory has not been current for a while.
+    pub inventory_is_old: bool,
+    /// The fence around the account is proven.
+    pub fence_holds: bool,
+    /// The API servers know `matchConditions`: all of them. On by default since 1.28.
+    pub match_conditions: bool,
+    /// Every hook of the inventory.
+    pub hooks: BTreeMap<HookId, Facts>,
+}
+
+/// Who speaks against a hook. Each sees it another way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Witness {
+    /// Our own probes, or the inventory that shows no backend.
+    Probes,
+    /// The API server's counters, beyond what our own canaries moved.
+    Counters,
+    /// A canary that was refused in the hook's name, or is late.
+    Canary,
+}
+
+/// What somebody could bring about who is no more than a tenant. Evidence like that never goes past shield: whoever
+/// makes a security hook fail on purpose must not be rid of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Doubt {
+    /// Its endpoints are not, or not only, what the cluster's own controller lists. Whoever may write EndpointSlices says
+    /// where its calls go.
+    EndpointsByHand,
+    /// An endpoint of its has come and gone repeatedly: somebody may be at odds with the controller.
+    EndpointsUnsettled,
+    /// The API server counts calls that are answered although others fail: there may be too many of them.
+    SomeAnswered,
+}
+
+impl Doubt {
+    /// Why it does not go further, as a part of a sentence.
+    pub const fn sentence(self) -> &'static str {
+        match self {
+            Self::EndpointsByHand => {
+                "endpoints that the cluster's controller does not manage never lead past shield"
+            }
+            Self::EndpointsUnsettled => "endpoints that come and go never lead past shield",
+            Self::SomeAnswered => "a hook that answers some of its calls never goes past shield",
+        }
+    }
+}
+
+/// What a canary that meets a hook says of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum CanaryWord {
+    /// No canary meets it (it is asked about other kinds, or not about dry runs).
+    #[default]
+    Unmet,
+    /// None has come back since the hook was last changed.
+    Awaited,
+    /// One got through since the hook was last changed.
+    Through,
+    /// The last one failed by this hook.
+    Failed,
+}
+
+impl CanaryWord {
+    /// Whether a canary meets the hook at all.
+    pub fn is_met(self) -> bool {
+        self != Self::Unmet
+    }
+}
+
+/// Who suffers by a hook, as far as is known; the greater, the more. A bypass takes no room from one that more hangs on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stake {
+    /// Only hookwatch is known to meet it.
+    Hookwatch,
+    /// Others meet it, by its rules and conditions or by what was counted.
+    #[default]
+    Met,
+    /// Calls of others were counted that failed or were late.
+    Felt,
+    /// Leaders' or nodes' renewals of their Leases meet it.
+    Renewals,
+}
+
+/// What is known of one hook.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Facts {
+    /// How it is. While it is bypassed, by probes and by what still reaches it.
+    pub health: Health,
+    /// What is wrong with it.
+    pub cause: Option<Cause>,
+    /// What that does.
+    pub effect: Effect,
+    /// The verdict is of a rule that may be acted on, and as likely right as that takes.
+    pub sure: bool,
+    /// Who speaks against it.
+    pub witnesses: BTreeSet<Witness>,
+    /// The evidence goes by a name that other hooks have too, or had a moment ago.
+    pub ambiguous: bool,
+    /// Who is no more than a tenant may have brought it about.
+    pub doubt: Option<Doubt>,
+    /// What the canary that meets it says.
+    pub canary: CanaryWord,
+    /// Others than hookwatch ask it about something that shield would spare.
+    pub meets_control_plane: bool,
+    /// Who suffers by it.
+    pub stake: Stake,
+    /// Its failures are ignored: as long as it fails every write passes it, and the wait is all that a bypass takes off.
+    pub ignores: bool,
+    /// Its failures are ignored, and it answers nobody: every request that meets it is admitted without review. While it
+    /// is skipped, only that none of its backends answers a probe.
+    pub dead: bool,
+    /// Where its calls go: hooks that share it fail together. `None` where it shares it with none.
+    pub place: Option<Arc<str>>,
+    /// It has as many match conditions as the API server takes.
+    pub conditions_full: bool,
+    /// What the owner's annotation permits.
+    pub ceiling: Ceiling,
+    /// What the owner permits beyond the rules.
+    pub permit: Permit,
+    /// The fence lets it be skipped though no annotation says so.
+    pub may_skip: bool,
+    /// Labels and annotations of its configuration.
+    pub subject: Arc<Subject>,
+}
+
+impl Facts {
+    /// Whether it is a culprit that keeps or slows writes.
+    pub fn is_culprit(&self) -> bool {
+        self.health == Health::Failing
+            && self.cause.is_some()
+            && matches!(self.effect, Effect::Blocking | Effect::Delaying)
+    }
+
+    /// Whether it takes long and no request of the control plane's passes its deadline for that.
+    pub fn is_merely_slow(&self) -> bool {
+        self.cause == Some(Cause::Slow) && self.effect != Effect::Blocking
+    }
+}

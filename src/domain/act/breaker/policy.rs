@@ -1,0 +1,452 @@
+//! What the operator permits: ordered rules, of which the first that matches a hook counts, and the annotation by which
+//! the owner of a configuration can only take away from it.
+
+mod contradiction;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::observed::Facts;
+use crate::domain::act::bypass::edit::permitted;
+use crate::domain::act::fence::AutoBreak;
+use crate::domain::cluster::hook::{HookId, HookKind, Labels};
+use crate::domain::vocabulary::Cause;
+
+pub use crate::domain::act::bypass::Rung;
+pub use contradiction::Contradiction;
+
+/// What the owner of a configuration lets hookwatch do, by the annotation
+/// [`OPT_OUT_ANNOTATION`](crate::domain::act::bypass::OPT_OUT_ANNOTATION).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize)]
+pub enum Ceiling {
+    /// The owner says nothing: the policy alone decides.
+    #[default]
+    Open,
+    /// No rung beyond this one.
+    At(Rung),
+    /// Nothing.
+    Off,
+    /// Nobody can tell what the owner means. Nothing is done, for it was meant to take something away.
+    Unreadable,
+}
+
+impl Ceiling {
+    /// Reads the annotation's value.
+    pub fn read(annotation: Option<&str>) -> Self {
+        let Some(text) = annotation else { return Self::Open };
+        let text = text.trim().to_ascii_lowercase();
+        match text.as_str() {
+            "off" => Self::Off,
+            text => permitted(text).map_or(Self::Unreadable, Self::At),
+        }
+    }
+
+    /// Whether a rung is within it.
+    pub fn permits(self, rung: Rung) -> bool {
+        match self {
+            Self::Open => true,
+            Self::At(highest) => rung <= highest,
+            Self::Off | Self::Unreadable => false,
+        }
+    }
+}
+
+/// The annotation by which the owner of a configuration permits more than the rules do. It lifts no ceiling.
+pub const PERMIT_ANNOTATION: &str = "hookwatch.dev/permit";
+
+/// What the owner of a configuration permits by [`PERMIT_ANNOTATION`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize)]
+pub enum Permit {
+    /// Nothing: the policy alone decides.
+    #[default]
+    Nothing,
+    /// To skip a validating webhook with `failurePolicy: Ignore` while it is dead.
+    SkipWhileDead,
+    /// Nothing, for the value is not a known one.
+    Unreadable,
+}
+
+impl Permit {
+    /// Reads the annotation's value.
+    pub fn read(annotation: Option<&str>) -> Self {
+        match annotation.map(str::trim) {
+            None => Self::Nothing,
+            Some("skip-while-dead") => Self::SkipWhileDead,
+            Some(_) => Self::Unreadable,
+        }
+    }
+}
+
+/// What is done when a bypass has lasted as long as it may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AtLimit {
+    /// It stays, and somebody is told.
+    Hold,
+    /// The original is put back, broken or not, and somebody is told.
+    Restore,
+}
+
+impl AtLimit {
+    /// The name as it stands in the configuration.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Hold => "hold",
+            Self::Restore => "restore",
+        }
+    }
+
+    /// Reads a name.
+    ///
+    /// # Errors
+    /// With the names there are, when it is none of them.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "hold" => Ok(Self::Hold),
+            "restore" => Ok(Self::Restore),
+            _ => Err(format!("{text:?} is not one of hold, restore")),
+        }
+    }
+
+    /// What holds where no rule says anything: a shield costs next to nothing, a hook that checks nothing costs more
+    /// every hour.
+    pub const fn default_for(rung: Rung) -> Self {
+        match rung {
+            Rung::Shield => Self::Hold,
+            Rung::Skip => Self::Restore,
+        }
+    }
+}
+
+/// A name, or the beginning or end of one with a `*` for the rest.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Pattern(String);
+
+impl Pattern {
+    /// Reads a pattern.
+    ///
+    /// # Errors
+    /// When it is empty, or has a `*` elsewhere than at one of its ends.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let stars = text.matches('*').count();
+        let at_an_end = text.starts_with('*') || text.ends_with('*');
+        match (text.is_empty(), stars) {
+            (true, _) => Err("a pattern must not be empty".to_owned()),
+            (false, 0) => Ok(Self(text.to_owned())),
+            (false, 1) if at_an_end => Ok(Self(text.to_owned())),
+            _ => Err(format!("{text:?} may have one * only, at its beginning or end")),
+        }
+    }
+
+    /// Whether a name is meant.
+    pub fn matches(&self, name: &str) -> bool {
+        if let Some(beginning) = self.0.strip_suffix('*') {
+            name.starts_with(beginning)
+        } else if let Some(end) = self.0.strip_prefix('*') {
+            name.ends_with(end)
+        } else {
+            self.0 == name
+        }
+    }
+}
+
+/// Which hooks a rule is about. Each condition that is left empty is met by all.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Matches {
+    /// Mutating or validating.
+    pub kinds: BTreeSet<HookKind>,
+    /// Names of configurations; one of them has to match.
+    pub configurations: Vec<Pattern>,
+    /// Names of webhooks; one of them has to match.
+    pub webhooks: Vec<Pattern>,
+    /// Labels that the configuration must have, all of them.
+    pub labels: Labels,
+    /// Annotations that it must have, all of them.
+    pub annotations: BTreeMap<String, String>,
+    /// Causes; the hook's has to be one of them.
+    pub causes: BTreeSet<Cause>,
+}
+
+/// Labels and annotations of the configuration that a hook is in.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Subject {
+    /// `metadata.labels`.
+    pub labels: Labels,
+    /// `metadata.annotations`.
+    pub annotations: BTreeMap<String, String>,
+}
+
+impl Matches {
+    /// Whether a hook that fails from this cause is meant.
+    pub fn matches(&self, id: &HookId, subject: &Subject, cause: Cause) -> bool {
+        let named = |patterns: &[Pattern], name: &str| {
+            patterns.is_empty() || patterns.iter().any(|pattern| pattern.matches(name))
+        };
+        let has = |wanted: &BTreeMap<String, String>, there: &BTreeMap<String, String>| {
+            wanted.iter().all(|(key, value)| there.get(key) == Some(value))
+        };
+        (self.kinds.is_empty() || self.kinds.contains(&id.kind))
+            && named(&self.configurations, &id.configuration)
+            && named(&self.webhooks, &id.webhook)
+            && has(&self.labels, &subject.labels)
+            && has(&self.annotations, &subject.annotations)
+            && (self.causes.is_empty() || self.causes.contains(&cause))
+    }
+}
+
+/// One rule.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PolicyRule {
+    /// What it is called in explanations; unique.
+    pub name: Arc<str>,
+    /// Which hooks it is about.
+    pub matches: Matches,
+    /// What may be done at most; the mode of the whole can be lower.
+    pub mode: AutoBreak,
+    /// The rungs that may be taken.
+    pub rungs: BTreeSet<Rung>,
+    /// Whether a hook with `failurePolicy: Ignore` may be skipped while it is dead, whatever `rungs` says.
+    pub skip_while_dead: bool,
+    /// How long a hook must have been failing before it is bypassed; `None`: [`PolicyRule::hold`] of the rung.
+    pub hold: Option<Duration>,
+    /// How long a bypass may last; `None`: [`PolicyRule::longest`] and [`PolicyRule::longest_dead`].
+    pub longest: Option<Duration>,
+    /// What is done then; `None`: [`AtLimit::default_for`] the rung.
+    pub at_limit: Option<AtLimit>,
+    /// Who is told when somebody has to be woken.
+    pub page: Option<Arc<str>>,
+}
+
+impl PolicyRule {
+    /// What holds for a hook that no rule is about.
+    pub fn fallback() -> Self {
+        Self {
+            name: "default".into(),
+            matches: Matches::default(),
+            mode: AutoBreak::On,
+            rungs: BTreeSet::from([Rung::Shield]),
+            skip_while_dead: false,
+            hold: None,
+            longest: None,
+            at_limit: None,
+            page: None,
+        }
+    }
+
+    /// How long a hook must have been failing before it is bypassed at this rung. A verdict is sure before it names a
+    /// culprit; this is for what passes by itself. A leader lives on if a renewal begins 5 s after the fault: for a
+    /// shield, which costs next to nothing, there is less time than for what goes further. So where a rule permits
+    /// more than a shield, what it says is about that.
+    pub fn hold(&self, rung: Rung) -> Duration {
+        let usual = match rung {
+            Rung::Shield => Duration::from_secs(1),
+            Rung::Skip => Duration::from_secs(2),
+        };
+        let goes_further = self.skip_while_dead || self.rungs.iter().any(|rung| *rung > Rung::Shield);
+        match self.hold {
+            Some(hold) if rung == Rung::Shield && goes_further => hold.min(usual),
+            hold => hold.unwrap_or(usual),
+        }
+    }
+
+    /// How long a bypass may last.
+    pub fn longest(&self) -> Duration {
+        self.longest.unwrap_or(Duration::from_secs(3_600))
+    }
+
+    /// How long a skip while dead may last before it becomes a shield.
+    pub fn longest_dead(&self) -> Duration {
+        self.longest.unwrap_or(Duration::from_secs(900))
+    }
+
+    /// Whether it is about this configuration by its whole name.
+    pub fn names(&self, configuration: &str) -> bool {
+        let mut patterns = self.matches.configurations.iter();
+        patterns.any(|pattern| pattern.0 == configuration)
+    }
+
+    /// What is done when a bypass at this rung has lasted as long as it may.
+    pub fn at_limit(&self, rung: Rung) -> AtLimit {
+        self.at_limit.unwrap_or(AtLimit::default_for(rung))
+    }
+}
+
+/// All that the operator permits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Policy {
+    /// The rules; the first that matches counts.
+    pub rules: Vec<PolicyRule>,
+    /// For hooks that none matches.
+    pub fallback: PolicyRule,
+    /// Shields that may stand at once, over all replicas. Those of hooks that share their backends are one.
+    pub most_shielded: usize,
+    /// Hooks that may be skipped at once, over all replicas.
+    pub most_skipped: usize,
+    /// Skips that may be begun within [`Policy::rate_window`], over all replicas. There is no such limit for shields: each
+    /// relapse makes a hook wait longer to be put back, and one that comes too late costs leaders.
+    pub rate: usize,
+    /// Over which time they are counted.
+    pub rate_window: Duration,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            rules: Vec::new(),
+            fallback: PolicyRule::fallback(),
+            most_shielded: 20,
+            most_skipped: 2,
+            rate: 5,
+            rate_window: Duration::from_secs(600),
+        }
+    }
+}
+
+impl Policy {
+    /// The rule that counts for a hook that fails from this cause.
+    pub fn rule(&self, id: &HookId, subject: &Subject, cause: Cause) -> &PolicyRule {
+        let mut rules = self.rules.iter();
+        rules
+            .find(|rule| rule.matches.matches(id, subject, cause))
+            .unwrap_or(&self.fallback)
+    }
+
+    /// Rules that permit to skip webhooks that neither their owner nor the fence lets be skipped, with the configurations. Where
+    /// the owner permits less, that is not the rule's fault.
+    pub fn unusable(&self, hooks: &BTreeMap<HookId, Facts>) -> BTreeMap<Arc<str>, BTreeSet<Arc<str>>> {
+        let mut unusable = BTreeMap::<_, BTreeSet<_>>::new();
+        for (id, facts) in hooks {
+            let rule = self.rule(id, &facts.subject, facts.cause.unwrap_or(Cause::Hanging));
+            let skips = match facts.ignores {
+                true => rule.skip_while_dead && facts.permit != Permit::SkipWhileDead,
+                false => rule.rungs.contains(&Rung::Skip),
+            };
+            if skips && rule.mode == AutoBreak::On && facts.ceiling == Ceiling::Open && !facts.may_skip {
+                let configurations = unusable.entry(Arc::clone(&rule.name)).or_default();
+                configurations.insert(Arc::clone(&id.configuration));
+            }
+        }
+        unusable
+    }
+
+    /// What in it contradicts itself: rules that can never count or never permit anything.
+    pub fn contradictions(&self) -> Vec<Contradiction> {
+        contradiction::of(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pattern(text: &str) -> Pattern {
+        Pattern::parse(text).unwrap()
+    }
+
+    fn rule(name: &str, configurations: &[&str]) -> PolicyRule {
+        PolicyRule {
+            name: name.into(),
+            matches: Matches {
+                configurations: configurations.iter().map(|text| pattern(text)).collect(),
+                ..Matches::default()
+            },
+            ..PolicyRule::fallback()
+        }
+    }
+
+    fn hook(configuration: &str) -> HookId {
+        HookId::new(HookKind::Validating, configuration, "w")
+    }
+
+    #[test]
+    fn the_first_rule_that_matches_counts_and_without_one_the_ceiling_is_shield() {
+        let policy = Policy {
+            rules: vec![rule("a", &["opa"]), rule("b", &["op*"])],
+            ..Policy::default()
+        };
+        let name = |configuration: &str| {
+            let rule = policy.rule(&hook(configuration), &Subject::default(), Cause::Hanging);
+            rule.name.to_string()
+        };
+        assert_eq!((name("opa").as_str(), name("opal").as_str()), ("a", "b"));
+        assert_eq!(name("other"), "default");
+        let fallback = policy.rule(&hook("other"), &Subject::default(), Cause::Hanging);
+        assert_eq!(fallback.rungs, BTreeSet::from([Rung::Shield]));
+    }
+
+    #[test]
+    fn a_rule_matches_only_where_each_of_its_conditions_is_met() {
+        let matches = Matches {
+            kinds: BTreeSet::from([HookKind::Validating]),
+            configurations: vec![pattern("opa*")],
+            webhooks: vec![pattern("*w")],
+            labels: Labels::from([("team".into(), "a".into())]),
+            annotations: BTreeMap::from([("tier".into(), "1".into())]),
+            causes: BTreeSet::from([Cause::Hanging]),
+        };
+        let subject = Subject {
+            labels: Labels::from([("team".into(), "a".into()), ("x".into(), "y".into())]),
+            annotations: BTreeMap::from([("tier".into(), "1".into())]),
+        };
+        assert!(matches.matches(&hook("opa-1"), &subject, Cause::Hanging));
+        let mutating = HookId::new(HookKind::Mutating, "opa-1", "w");
+        assert!(!matches.matches(&mutating, &subject, Cause::Hanging));
+        assert!(!matches.matches(&hook("ops"), &subject, Cause::Hanging));
+        assert!(!matches.matches(&hook("opa-1"), &Subject::default(), Cause::Hanging));
+        assert!(!matches.matches(&hook("opa-1"), &subject, Cause::Refused));
+        let other = HookId::new(HookKind::Validating, "opa-1", "v");
+        assert!(!matches.matches(&other, &subject, Cause::Hanging));
+    }
+
+    #[test]
+    fn an_annotation_that_nobody_can_read_permits_nothing() {
+        let permitted = |text: Option<&str>| {
+            let ceiling = Ceiling::read(text);
+            Rung::ALL
+                .into_iter()
+                .filter(|rung| ceiling.permits(*rung))
+                .count()
+        };
+        assert_eq!(permitted(None), 2);
+        assert_eq!((permitted(Some("skip")), permitted(Some(" Shield "))), (2, 1));
+        // Once there was a farther rung.
+        assert_eq!(permitted(Some("Ignore")), 2);
+        for text in ["off", "OFF", "", "on", "{}", "shield,skip", "\u{1F4A5}"] {
+            assert_eq!(permitted(Some(text)), 0, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn an_annotation_other_than_skip_while_dead_permits_nothing_more() {
+        assert_eq!(Permit::read(None), Permit::Nothing);
+        assert_eq!(Permit::read(Some(" skip-while-dead ")), Permit::SkipWhileDead);
+        for text in ["", "skip", "Skip-While-Dead", "skip-while-dead,ignore", "true"] {
+            assert_eq!(Permit::read(Some(text)), Permit::Unreadable, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_that_matches_a_configuration_does_not_name_it() {
+        assert!(rule("a", &["x*", "opa"]).names("opa"));
+        assert!(!rule("a", &["opa*", "*"]).names("opa"));
+        assert!(!rule("a", &[]).names("opa"));
+    }
+
+    #[test]
+    fn a_pattern_is_a_name_or_one_end_of_it() {
+        assert!(pattern("*").matches("anything"));
+        assert!(pattern("a*").matches("ab") && !pattern("a*").matches("ba"));
+        assert!(pattern("*a").matches("ba") && !pattern("*a").matches("ab"));
+        assert!(pattern("a").matches("a") && !pattern("a").matches("ab"));
+        for text in ["", "a*b", "**", "*a*"] {
+            assert!(Pattern::parse(text).is_err(), "{text:?}");
+        }
+    }
+}

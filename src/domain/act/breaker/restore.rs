@@ -1,0 +1,271 @@
+//! The way back of a hook that is bypassed.
+
+use std::time::Duration;
+
+use super::action::{News, To};
+use super::book::{Entry, Place};
+use super::choice::Choice;
+use super::guards::Guard;
+use super::observed::{CanaryWord, View};
+use super::policy::{AtLimit, Rung};
+use super::step::{Counts, Does, Step, put_back, strike_out};
+use super::{Breaker, HookMemory};
+use crate::domain::act::bypass::LONGEST_BY_HAND;
+use crate::domain::act::fence::AutoBreak;
+use crate::domain::cluster::hook::HookId;
+use crate::domain::time::Time;
+
+impl Breaker {
+    /// A hook that is bypassed, and the book says so.
+    pub(super) fn bypassed(
+        &self,
+        id: &HookId,
+        hook: &HookMemory,
+        entry: &Entry,
+        (rung, probation): (Rung, bool),
+        now: Time,
+    ) -> Step {
+        let guards = self.settings.guards;
+        let view = hook.read.as_ref().map(|(_, view)| view);
+        if let Some(view) = view
+            && let Some(until) = wanted_by_hand(view, now)
+            && Self::ceiling(hook).permits(rung)
+        {
+            return self.by_hand(hook, entry, rung, until, now);
+        }
+        if entry.by_hand {
+            let why = match Self::ceiling(hook).permits(rung) {
+                true => "The manual bypass has expired.",
+                false => "This rung is no longer permitted.",
+            };
+            return self.leave(hook, entry, false, why, now);
+        }
+        if entry.contested {
+            return self.leave(hook, entry, false, "Something keeps reverting the bypass.", now);
+        }
+        if let Some(step) = self.skipped(id, hook, entry, rung, now) {
+            return step;
+        }
+        let rule = self.rule(id, hook, entry.cause);
+        let justified = self.justify(id, hook, Some(entry), Rung::Skip, now);
+        let permitted = rule.mode == AutoBreak::On
+            && (rule.rungs.contains(&rung) || !guards.on(Guard::Policy))
+            && (Self::permits(hook, rung) || !guards.on(Guard::Ceiling));
+        if !permitted {
+            return match justified {
+                Ok(choice) if choice.rung < rung => self.move_to(hook, entry, &choice, Counts::Nothing, now),
+                _ => self.leave(hook, entry, false, "This rung is no longer permitted.", now),
+            };
+        }
+        // An instant that another clock wrote down can only shorten a bypass.
+        let own = hook
+            .bypassed_since
+            .map_or(Duration::ZERO, |since| now.since(since));
+        let lasted = own.max(now.since(entry.since));
+        let limit = lasted >= rule.longest() && guards.on(Guard::Longest);
+        if limit && rule.at_limit(rung) == AtLimit::Restore {
+            return self.leave(hook, entry, true, "The bypass reached its limit.", now);
+        }
+        let step = match probation {
+            true => self.on_probation(hook, entry, rung, now),
+            false => self.still_bypassed(hook, entry, rung, now),
+        };
+        if let Some(step) = step {
+            return step;
+        }
+        if rung == Rung::Shield
+            && let Some(step) = self.skips(id, hook, entry, &justified, now)
+        {
+            return step;
+        }
+        if let Ok(choice) = justified
+            && choice.rung > rung
+            && !probation
+            && !hook.ignores()
+            && let Ok(counts) = self.room_for_more(id, entry, choice.rung, now)
+        {
+            return self.move_to(hook, entry, &choice, counts, now);
+        }
+        if limit {
+            return Step::default().says(
+                News::Limit,
+                "The bypass reached its time limit. Its rule keeps it in place.",
+            );
+        }
+        match (probation, self.everywhere(hook)) {
+            (true, _) => Step::default().says(News::Probation, "Only dry-run canaries reach the webhook."),
+            (false, true) => {
+                Step::default().says(News::Effective(rung), "Every API server shows the bypass.")
+            }
+            (false, false) => Step::default(),
+        }
+    }
+
+    /// What a person did is left as it is for as long as they said.
+    fn by_hand(&self, hook: &HookMemory, entry: &Entry, rung: Rung, until: Time, now: Time) -> Step {
+        if !entry.by_hand {
+            return self.rewrite(entry, |line| line.by_hand = true, now).into();
+        }
+        match self.everywhere(hook) {
+            true => {
+                let words = format!("Bypassed with `hookwatch break` until {until}.");
+                Step::default().says(News::Effective(rung), words)
+            }
+            false => Step::default(),
+        }
+    }
+
+    /// Takes a bypass to another rung. The book first, so that the rule is found by the cause that holds now.
+    fn move_to(&self, hook: &HookMemory, entry: &Entry, choice: &Choice, counts: Counts, now: Time) -> Step {
+        let why = choice.words();
+        if entry.rung == choice.rung {
+            let to = To::Bypass(choice.rung);
+            let says = why.to_string();
+            return Step::from(Does::Change { to, why }).says(News::Bypassing(choice.rung), says);
+        }
+        let cause = hook.facts.as_ref().and_then(|facts| facts.cause);
+        let does = self.rewrite_counting(
+            entry,
+            |line| {
+                line.rung = choice.rung;
+                line.cause = cause.unwrap_or(line.cause);
+                line.stake = line.stake.max(hook.stake());
+            },
+            counts,
+            now,
+        );
+        does.into()
+    }
+
+    /// How long a hook has been well, by a judgement that is fresh.
+    fn well_for(&self, hook: &HookMemory, now: Time) -> Option<Duration> {
+        let fresh = self
+            .memory
+            .judged
+            .is_some_and(|judged| now.since(judged.at) <= self.settings.times.fresh && !judged.self_doubt);
+        hook.well_since.filter(|_| fresh).map(|since| now.since(since))
+    }
+
+    /// How long a hook has to be well after so many relapses.
+    pub(super) fn doubled(&self, relapses: u32) -> Duration {
+        let times = &self.settings.times;
+        times.well_for * 2_u32.saturating_pow(relapses.min(times.doublings))
+    }
+
+    fn still_bypassed(&self, hook: &HookMemory, entry: &Entry, rung: Rung, now: Time) -> Option<Step> {
+        let guards = self.settings.guards;
+        let relapses = entry.relapses.saturating_add(hook.relapses);
+        if self.well_for(hook, now)? < self.doubled(u32::from(relapses)) {
+            return None;
+        }
+        let met = hook.facts.as_ref().is_some_and(|facts| facts.canary.is_met());
+        // Below a shield the tenants are still sent to the hook; to let only canaries through would be to spare them.
+        let narrower = rung == Rung::Skip || !guards.on(Guard::Narrowing);
+        if met && narrower && guards.on(Guard::Canary) {
+            let does = Does::Change {
+                to: To::Probation,
+                why: "Healthy for long enough to go on probation.".into(),
+            };
+            return Some(Step::from(does).says(News::Probation, "Only dry-run canaries reach the webhook."));
+        }
+        Some(self.leave(hook, entry, false, "Healthy for long enough.", now))
+    }
+
+    fn on_probation(&self, hook: &HookMemory, entry: &Entry, rung: Rung, now: Time) -> Option<Step> {
+        let canary = hook
+            .facts
+            .as_ref()
+            .map_or(CanaryWord::Awaited, |facts| facts.canary);
+        if canary == CanaryWord::Failed || hook.failing_since.is_some() {
+            let does = Does::Change {
+                to: To::Bypass(rung),
+                why: "It failed again on probation.".into(),
+            };
+            return Some(Step::from(does).says(News::Relapsed, "It failed again on probation."));
+        }
+        let tried = hook
+            .probation_since
+            .map_or(Duration::ZERO, |since| now.since(since));
+        let well = self.well_for(hook, now)?.min(tried) >= self.settings.times.probation;
+        let through = matches!(canary, CanaryWord::Through | CanaryWord::Unmet);
+        (well && through).then(|| self.leave(hook, entry, false, "Healthy, canaries included.", now))
+    }
+
+    /// Lets a bypassed hook back: the book first, so that other replicas do not take it for a revert.
+    pub(super) fn leave(&self, hook: &HookMemory, entry: &Entry, spent: bool, why: &str, now: Time) -> Step {
+        let since = hook.leaving_since;
+        if since.is_some_and(|since| now.since(since) >= self.settings.times.without_ledger) {
+            return put_back(why);
+        }
+        let relapses = entry.relapses.saturating_add(hook.relapses);
+        let does = self.rewrite(
+            entry,
+            |line| {
+                line.place = Place::Leaving;
+                line.relapses = relapses;
+                line.spent |= spent;
+            },
+            now,
+        );
+        match spent {
+            true => Step::from(does).says(News::Limit, why),
+            false => Step::from(does).says(News::Restoring, why),
+        }
+    }
+
+    /// It was to be put back, and is.
+    pub(super) fn left(&self, hook: &HookMemory, entry: &Entry, now: Time) -> Step {
+        match self.everywhere(hook) {
+            true => self.rewrite(entry, |line| line.place = Place::Out, now).into(),
+            false => Step::default(),
+        }
+    }
+
+    /// It is as its owner has it, and remembered.
+    pub(super) fn is_out(
+        &self,
+        id: &HookId,
+        hook: &HookMemory,
+        entry: &Entry,
+        view: &View,
+        now: Time,
+    ) -> Step {
+        if hook.failing_since.is_some() {
+            return self.begin(id, hook, Some(entry), view, now);
+        }
+        let times = &self.settings.times;
+        let long = now.since(hook.line_since) >= times.remember;
+        let forgotten = match hook.facts {
+            Some(_) => self
+                .well_for(hook, now)
+                .is_some_and(|well| well >= times.remember),
+            None => true,
+        };
+        match long && forgotten {
+            true => strike_out(),
+            false if entry.contested => Step::default(),
+            false => Step::default().says(News::Restored, "Restored; watching it for an hour."),
+        }
+    }
+
+    /// The ledger was never read and cannot be: what is ours goes back as soon as it can.
+    pub(super) fn without_book(&self, hook: &HookMemory, now: Time) -> Step {
+        let Some((_, view)) = &hook.read else {
+            return Does::Read.into();
+        };
+        let well = self
+            .well_for(hook, now)
+            .is_some_and(|well| well >= self.settings.times.well_for);
+        match well && view.shown.is_ours() && wanted_by_hand(view, now).is_none() {
+            true => put_back("Healthy, but hookwatch cannot reach its ledger."),
+            false => Step::default(),
+        }
+    }
+}
+
+/// Until when a person wants a bypass that they made. `break` takes no longer time than [`LONGEST_BY_HAND`]: more than that was
+/// not asked for by a person.
+pub(super) fn wanted_by_hand(view: &View, now: Time) -> Option<Time> {
+    let until = view.by_hand_until.filter(|until| now < *until)?;
+    (until.since(now) <= LONGEST_BY_HAND).then_some(until)
+}

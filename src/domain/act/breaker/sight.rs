@@ -1,0 +1,252 @@
+//! A webhook of an object as the API server shows it, read for what the breaker goes by.
+
+use serde_json::Value;
+
+use super::book::Version;
+use super::observed::{Shown, View};
+use super::policy::{Ceiling, PERMIT_ANNOTATION, Permit, Rung, Subject};
+use crate::domain::act::bypass::edit::is_left_over;
+use crate::domain::act::bypass::{OPT_OUT_ANNOTATION, Phase, STATE_ANNOTATION, Standing, standing};
+use crate::domain::cluster::condition::Condition;
+use crate::domain::time::Time;
+
+/// An annotation that kubectl keeps a copy of the whole object in. No rule goes by it.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+/// Longest value of a label or an annotation that rules can go by, in bytes.
+const MAX_VALUE: usize = 1_024;
+
+impl View {
+    /// A webhook of an object that was read whole; `None` for an object that is not there.
+    pub fn of(object: Option<&Value>, webhook: &str) -> Self {
+        let Some(object) = object else { return Self::gone() };
+        let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default();
+        let standing = standing(object, webhook);
+        let shown = shown(&standing);
+        Self {
+            version: Version::new(text("/metadata/resourceVersion")),
+            uid: text("/metadata/uid").into(),
+            left_over: matches!(shown, Shown::Original | Shown::Gone) && is_left_over(object, webhook),
+            by_hand_until: by_hand_until(&standing),
+            shown,
+            ceiling: ceiling(object),
+            permit: permit(object),
+            ignores: ignores(object, webhook),
+        }
+    }
+
+    /// Neither object nor webhook.
+    pub fn gone() -> Self {
+        Self {
+            version: Version::new(""),
+            uid: "".into(),
+            shown: Shown::Gone,
+            ceiling: Ceiling::Open,
+            permit: Permit::Nothing,
+            ignores: false,
+            left_over: false,
+            by_hand_until: None,
+        }
+    }
+}
+
+/// Until when a person wants the bypass that is in force.
+fn by_hand_until(standing: &Standing) -> Option<Time> {
+    match standing {
+        Standing::Bypassed { entry, .. } if entry.by()?.is_person() => entry.expires(),
+        _ => None,
+    }
+}
+
+/// What the owner of an object permits.
+pub fn ceiling(object: &Value) -> Ceiling {
+    Ceiling::read(object["metadata"]["annotations"][OPT_OUT_ANNOTATION].as_str())
+}
+
+/// What the owner of an object permits beyond the rules.
+pub fn permit(object: &Value) -> Permit {
+    Permit::read(object["metadata"]["annotations"][PERMIT_ANNOTATION].as_str())
+}
+
+/// Whether the failures of one of its webhooks are ignored.
+fn ignores(object: &Value, webhook: &str) -> bool {
+    let mut webhooks = object["webhooks"].as_array().into_iter().flatten();
+    webhooks.any(|entry| entry["name"] == webhook && entry["failurePolicy"] == "Ignore")
+}
+
+/// What rules can go by of an object. What is longer than any of them would be is left out.
+pub fn subject(object: &Value) -> Subject {
+    let texts = |what: &str| {
+        let texts = object["metadata"][what].as_object().into_iter().flatten();
+        texts
+            .filter(|(key, _)| *key != LAST_APPLIED && *key != STATE_ANNOTATION)
+            .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
+            .filter(|(_, value)| value.len() <= MAX_VALUE)
+            .collect()
+    };
+    Subject {
+        labels: texts("labels"),
+        annotations: texts("annotations"),
+    }
+}
+
+fn shown(standing: &Standing) -> Shown {
+    match standing {
+        // What somebody took back is as they want it, though something may still be written about it; so is that failures
+        // are ignored.
+        Standing::Original
+        | Standing::Ignored { .. }
+        | Standing::Reverted { .. }
+        | Standing::Bypassed {
+            phase: Phase::Restored,
+            ..
+        } => Shown::Original,
+        // How far it goes may be known to another release alone: then it is taken for the farthest.
+        Standing::Bypassed { rung, phase, .. } => Shown::Ours {
+            rung: rung.unwrap_or(Rung::Skip),
+            probation: *phase == Phase::Probation,
+        },
+        Standing::OursWithoutAnnotation { conditions, .. } if conditions.is_empty() => Shown::Original,
+        Standing::OursWithoutAnnotation { conditions, .. } => {
+            let has = |condition: Condition| conditions.iter().any(|name| name == condition.name());
+            Shown::Ours {
+                rung: if has(Condition::Shield) {
+                    Rung::Shield
+                } else {
+                    Rung::Skip
+                },
+                probation: has(Condition::Probation),
+            }
+        }
+        Standing::Gone { .. } => Shown::Gone,
+        Standing::Twice => Shown::Foreign,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn object(annotations: Value, conditions: Value) -> Value {
+        json!({
+            "metadata": {"name": "c", "uid": "u", "resourceVersion": "7", "annotations": annotations,
+                "labels": {"team": "a"}},
+            "webhooks": [{"name": "w", "failurePolicy": "Fail", "timeoutSeconds": 10,
+                "matchConditions": conditions}],
+        })
+    }
+
+    #[test]
+    fn an_object_that_nobody_touched_is_its_owners_at_its_version() {
+        let view = View::of(Some(&object(json!({}), json!([]))), "w");
+        assert_eq!((&*view.version.0, &*view.uid), ("7", "u"));
+        assert_eq!((view.shown, view.ceiling), (Shown::Original, Ceiling::Open));
+        assert_eq!(View::of(None, "w"), View::gone());
+        assert_eq!(
+            View::of(Some(&object(json!({}), json!([]))), "v").shown,
+            Shown::Gone
+        );
+    }
+
+    #[test]
+    fn a_condition_of_hookwatchs_is_ours_whatever_became_of_the_annotation() {
+        let condition = |name: &str| json!([{"name": name, "expression": "false"}]);
+        for (name, rung, probation) in [
+            ("hookwatch.dev/shield", Rung::Shield, false),
+            ("hookwatch.dev/skip", Rung::Skip, false),
+            ("hookwatch.dev/probation", Rung::Skip, true),
+        ] {
+            for annotations in [json!({}), json!({STATE_ANNOTATION: "nonsense"})] {
+                let view = View::of(Some(&object(annotations, condition(name))), "w");
+                assert_eq!(view.shown, Shown::Ours { rung, probation }, "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_the_owner_says_and_what_rules_go_by_is_read_off_the_object() {
+        let annotations = json!({OPT_OUT_ANNOTATION: "shield", "tier": "1", LAST_APPLIED: "{}",
+            STATE_ANNOTATION: "{}", "long": "x".repeat(MAX_VALUE + 1)});
+        let object = object(annotations, json!([]));
+        assert_eq!(ceiling(&object), Ceiling::At(Rung::Shield));
+        assert_eq!(permit(&object), Permit::Nothing);
+        let subject = subject(&object);
+        assert_eq!(subject.labels["team"], "a");
+        let keys: Vec<&str> = subject.annotations.keys().map(String::as_str).collect();
+        assert_eq!(keys, [OPT_OUT_ANNOTATION, "tier"]);
+    }
+
+    #[test]
+    fn what_the_owner_permits_stands_on_the_very_version_that_was_read() {
+        for (said, permit) in [
+            ("skip-while-dead", Permit::SkipWhileDead),
+            ("skip", Permit::Unreadable),
+        ] {
+            let object = object(json!({PERMIT_ANNOTATION: said}), json!([]));
+            let view = View::of(Some(&object), "w");
+            assert_eq!((view.permit, view.ceiling), (permit, Ceiling::Open), "{said}");
+            assert!(!view.ignores);
+        }
+        let mut object = object(json!({}), json!([]));
+        object["webhooks"][0]["failurePolicy"] = "Ignore".into();
+        assert!(View::of(Some(&object), "w").ignores && !View::of(Some(&object), "v").ignores);
+    }
+
+    fn noted(entry: Value) -> Value {
+        json!({STATE_ANNOTATION: json!({"version": 1, "webhooks": {"w": entry}}).to_string()})
+    }
+
+    #[test]
+    fn only_a_person_says_until_when_a_bypass_is_to_be_left_alone() {
+        let until = Time::from_unix_millis(9_000);
+        for (who, expected) in [("anna@desk", Some(until)), ("hookwatch-7_0f", None)] {
+            let entry = json!({"rung": "skip", "phase": "bypassed", "expires": until,
+                "by": {"identity": who, "version": "1"}});
+            let skip = json!([{"name": "hookwatch.dev/skip", "expression": "false"}]);
+            let view = View::of(Some(&object(noted(entry), skip)), "w");
+            assert_eq!((view.by_hand_until, view.left_over), (expected, false), "{who}");
+        }
+    }
+
+    #[test]
+    fn what_is_over_and_still_written_down_is_left_over() {
+        for phase in ["bypassed", "restored"] {
+            let entry = json!({"rung": "ignore", "phase": phase, "original": "w=Fail/10"});
+            let view = View::of(Some(&object(noted(entry.clone()), json!([]))), "w");
+            assert_eq!((view.shown, view.left_over), (Shown::Original, true), "{phase}");
+            let gone = json!({"rung": "skip", "phase": phase});
+            let annotations = json!({STATE_ANNOTATION: json!({"webhooks": {"v": gone}}).to_string()});
+            let view = View::of(Some(&object(annotations, json!([]))), "v");
+            assert_eq!((view.shown, view.left_over), (Shown::Gone, true), "{phase}");
+        }
+        let view = View::of(
+            Some(&object(json!({STATE_ANNOTATION: "nonsense"}), json!([]))),
+            "w",
+        );
+        assert_eq!((view.shown, view.left_over), (Shown::Original, true));
+        let view = View::of(Some(&object(json!({}), json!([]))), "w");
+        assert!(!view.left_over);
+    }
+
+    #[test]
+    fn failures_that_are_ignored_are_for_a_person_to_end_and_a_name_that_occurs_twice_is_nobodys() {
+        let entry = json!({"rung": "ignore", "phase": "bypassed", "original": "w=Fail/10"});
+        let mut ignored = object(noted(entry), json!([]));
+        ignored["webhooks"][0]["failurePolicy"] = "Ignore".into();
+        ignored["webhooks"][0]["timeoutSeconds"] = 1.into();
+        let mut wiped = object(json!({}), json!([]));
+        wiped["webhooks"][0]["failurePolicy"] = "Ignore".into();
+        wiped["metadata"]["managedFields"] = json!([{"manager": "hookwatch",
+            "fieldsV1": {"f:webhooks": {"k:{\"name\":\"w\"}": {"f:failurePolicy": {}}}}}]);
+        for object in [ignored, wiped] {
+            let view = View::of(Some(&object), "w");
+            assert_eq!((view.shown, view.left_over), (Shown::Original, false));
+        }
+        let mut twice = object(json!({}), json!([]));
+        let hook = twice["webhooks"][0].clone();
+        twice["webhooks"] = json!([hook, hook]);
+        let view = View::of(Some(&twice), "w");
+        assert_eq!((view.shown, view.left_over), (Shown::Foreign, false));
+    }
+}

@@ -1,0 +1,62 @@
+//! What is said of each hook that the breaker has to do with, for the assessment.
+
+use serde::{Deserialize, Serialize};
+
+use super::action::Stage;
+use super::policy::Rung;
+use crate::domain::cluster::hook::HookId;
+use crate::domain::time::Time;
+
+/// One hook as the breaker sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HookStanding {
+    /// Which.
+    #[serde(flatten)]
+    pub hook: HookId,
+    /// `enforcing`, `bypassed`, `probation`, `contested` or `ignored`.
+    pub state: String,
+    /// How far it is bypassed.
+    pub rung: Option<Rung>,
+    /// Whether every API server goes by the bypass, while there is one.
+    pub effective: bool,
+    /// Since when it is in this state, as far as this daemon has seen.
+    pub since: Time,
+    /// What would be done if nothing but the mode stood in the way.
+    pub would_bypass: Option<Rung>,
+    /// Which guard rail holds the breaker back.
+    pub held_back: Option<String>,
+    /// The last that was said of it, in words.
+    pub words: String,
+    /// What went in unchecked the last time that it did not check everything, as a sentence; `None` when nothing did, or
+    /// that was not found out yet.
+    #[serde(default)]
+    pub unchecked: Option<String>,
+}
+
+impl HookStanding {
+    /// A hook in a state, of which nothing was said yet.
+    pub fn new(hook: HookId, stage: Stage, since: Time) -> Self {
+        let (rung, effective) = match stage {
+            Stage::Bypassed { rung, effective } => (Some(rung), effective),
+            _ => (None, false),
+        };
+        let words = match stage {
+            Stage::Ignored => format!(
+                "Its failures are ignored, by `hookwatch break` or by an older release. An administrator ends it: hookwatch restore {}/{}.",
+                hook.configuration, hook.webhook
+            ),
+            _ => String::new(),
+        };
+        Self {
+            hook,
+            state: stage.as_str().to_owned(),
+            rung,
+            effective,
+            since,
+            would_bypass: None,
+            held_back: None,
+            words,
+            unchecked: None,
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! A step, and how it is set in motion.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::action::{Action, Change, Expects, News, To, Told};
+use super::book::{Entry, Place};
+use super::budget::begun;
+use super::guards::{Guard, HeldBack};
+use super::observed::Shown;
+use super::policy::Rung;
+use super::{Breaker, Pending, Writing};
+use crate::domain::cluster::hook::HookId;
+use crate::domain::time::Time;
+use crate::domain::vocabulary::Cause;
+
+/// One step, and what to say of it.
+#[derive(Debug, Default)]
+pub(super) struct Step {
+    pub(super) does: Does,
+    pub(super) says: Option<(News, String)>,
+}
+
+/// What a step does.
+#[derive(Debug, Default)]
+pub(super) enum Does {
+    #[default]
+    Nothing,
+    /// Reads the object.
+    Read,
+    /// Writes the hook's line of the book; `None` strikes it out.
+    Write {
+        line: Option<Entry>,
+        /// See [`Writing::licences`].
+        licence: Option<bool>,
+        /// What it means for the rate.
+        counts: Counts,
+    },
+    /// Changes the object.
+    Change { to: To, why: Arc<str> },
+}
+
+/// What a line means for the rate.
+#[derive(Debug)]
+pub(super) enum Counts {
+    /// Nothing.
+    Nothing,
+    /// It begins a bypass.
+    Begins,
+    /// One that was begun then has never been.
+    TakesBack(Time),
+}
+
+impl From<Does> for Step {
+    fn from(does: Does) -> Self {
+        Self { does, says: None }
+    }
+}
+
+impl Step {
+    pub(super) fn says(mut self, news: News, words: impl Into<String>) -> Self {
+        self.says = Some((news, words.into()));
+        self
+    }
+
+    pub(super) fn held_back(reason: HeldBack) -> Self {
+        Self::default().says(News::HeldBack(reason), reason.sentence())
+    }
+}
+
+impl Breaker {
+    /// As much of a step as is for a replica that does not lead: it puts up a shield, and does nothing else. The leader
+    /// may have died of the outage, and the next one comes too late for the control plane. That both do it is for the
+    /// ledger to prevent, as between two that believe to lead.
+    pub(super) fn as_follower(&self, id: &HookId, step: Step) -> Step {
+        let Some(hook) = self.memory.hooks.get(id) else {
+            return Step::default();
+        };
+        let is_culprit = hook.failing_since.is_some();
+        let view = hook.read.as_ref().map(|(_, view)| &view.shown);
+        // Only the leader changes a bypass that is there.
+        let is_enforced = view.is_some_and(|shown| *shown == Shown::Original);
+        let own = |line: &Entry| {
+            (line.rung, line.place) == (Rung::Shield, Place::Held) && line.by == self.settings.identity
+        };
+        match &step.does {
+            Does::Read if is_culprit => step.does.into(),
+            Does::Write {
+                line: Some(line),
+                licence: Some(_),
+                ..
+            } if is_enforced && own(line) => step,
+            Does::Change {
+                to: To::Bypass(Rung::Shield),
+                ..
+            } if is_enforced => step,
+            _ => Step::default(),
+        }
+    }
+
+    /// Sets a step in motion.
+    pub(super) fn carry_out(&mut self, id: &HookId, step: Step, now: Time, actions: &mut Vec<Action>) {
+        match step.does {
+            Does::Nothing => {}
+            Does::Read => {
+                let ticket = self.ticket();
+                if let Some(hook) = self.memory.hooks.get_mut(id)
+                    && hook.asked.is_none()
+                {
+                    hook.asked = Some((ticket, now));
+                    actions.push(Action::Read {
+                        ticket,
+                        hook: id.clone(),
+                    });
+                }
+                // That it is looked at again ends nothing that was said.
+                if step.says.is_none() {
+                    return;
+                }
+            }
+            Does::Write {
+                line,
+                licence,
+                counts,
+            } => {
+                if let Some(hook) = self.memory.hooks.get_mut(id)
+                    && line.as_ref().is_some_and(|line| line.place == Place::Leaving)
+                {
+                    hook.leaving_since.get_or_insert(now);
+                }
+                // If it cannot be written now, it will be said when it is done.
+                if !self.write(id, line, licence, &counts, now) {
+                    return;
+                }
+            }
+            Does::Change { to, why } => {
+                let ticket = self.ticket();
+                let blindly = !self.settings.guards.on(Guard::Version);
+                let Some(hook) = self.memory.hooks.get_mut(id) else {
+                    return;
+                };
+                let Some((_, view)) = &hook.read else { return };
+                let expects = Expects {
+                    uid: Arc::clone(&view.uid),
+                    version: view.version.clone(),
+                    shown: view.shown.clone(),
+                };
+                hook.pending = Some(Pending {
+                    ticket,
+                    sent: now,
+                    to,
+                });
+                actions.push(Action::Change(Change {
+                    ticket,
+                    hook: id.clone(),
+                    to,
+                    expects: if blindly { expects.blind() } else { expects },
+                    why,
+                }));
+            }
+        }
+        self.tell(id, step.says, actions);
+    }
+
+    /// Puts a line into what is to be written; false where nothing can be written now.
+    fn write(
+        &mut self,
+        id: &HookId,
+        line: Option<Entry>,
+        licence: Option<bool>,
+        counts: &Counts,
+        now: Time,
+    ) -> bool {
+        let ledger = &self.memory.ledger;
+        let resting = ledger.rest_until.is_some_and(|until| now < until);
+        if resting || ledger.unsure || ledger.writing.is_some() {
+            return false;
+        }
+        let Some(mut draft) = self.memory.ledger.draft.take().or_else(|| self.draft(now)) else {
+            return false;
+        };
+        let Writing { book, licences, .. } = &mut draft;
+        match counts {
+            Counts::Nothing => {}
+            Counts::Begins => book.begun.push(now),
+            Counts::TakesBack(then) => {
+                if let Some(at) = book.begun.iter().position(|begun| begun == then) {
+                    book.begun.remove(at);
+                }
+            }
+        }
+        match line {
+            Some(line) => _ = book.entries.insert(id.clone(), line),
+            None => _ = book.entries.remove(id),
+        }
+        licences.insert(id.clone(), licence);
+        self.memory.ledger.draft = Some(draft);
+        true
+    }
+
+    /// The book as it stands, to be written anew.
+    fn draft(&mut self, now: Time) -> Option<Writing> {
+        let mut book = self.book()?.clone();
+        book.begun = begun(&book, now, self.settings.policy.rate_window).collect();
+        Some(Writing {
+            ticket: self.ticket(),
+            sent: now,
+            book,
+            licences: BTreeMap::new(),
+        })
+    }
+
+    /// Sends what was put together.
+    pub(super) fn send_draft(&mut self) -> Option<Action> {
+        let ledger = &mut self.memory.ledger;
+        let draft = ledger.draft.take()?;
+        let (version, _) = ledger.known.as_ref()?;
+        let action = Action::WriteLedger {
+            ticket: draft.ticket,
+            version: version.clone(),
+            book: draft.book.clone(),
+        };
+        ledger.writing = Some(draft);
+        Some(action)
+    }
+
+    /// Reads the ledger where it is not known.
+    pub(super) fn read_ledger(&mut self, now: Time, actions: &mut Vec<Action>) {
+        let ledger = &mut self.memory.ledger;
+        let resting = ledger.rest_until.is_some_and(|until| now < until);
+        let needed = ledger.known.is_none() || ledger.unsure;
+        if self.settings.acts() && needed && !resting && ledger.reading.is_none() && ledger.writing.is_none()
+        {
+            ledger.reading = Some(now);
+            actions.push(Action::ReadLedger);
+        }
+    }
+
+    fn tell(&mut self, id: &HookId, says: Option<(News, String)>, actions: &mut Vec<Action>) {
+        let Some(hook) = self.memory.hooks.get_mut(id) else {
+            return;
+        };
+        let Some((news, words)) = says else {
+            if hook.failing_since.is_none() && hook.pending.is_none() && !hook.is_ours() {
+                hook.told = None;
+            }
+            return;
+        };
+        if hook.told == Some(news) {
+            return;
+        }
+        hook.told = Some(news);
+        let cause = hook.facts.as_ref().and_then(|facts| facts.cause);
+        let pages = matches!(
+            news,
+            News::Limit | News::Contested | News::Flapping | News::Foreign
+        );
+        let hook = self.memory.hooks.get(id);
+        let rule = hook.map(|hook| self.rule(id, hook, cause.unwrap_or(Cause::Slow)));
+        actions.push(Action::Tell(Told {
+            hook: id.clone(),
+            news,
+            page: rule.filter(|_| pages).and_then(|rule| rule.page.clone()),
+            words,
+        }));
+    }
+
+    /// The line with a change in it.
+    pub(super) fn rewrite(&self, entry: &Entry, change: impl FnOnce(&mut Entry), now: Time) -> Does {
+        self.rewrite_counting(entry, change, Counts::Nothing, now)
+    }
+
+    /// The same where it means something for the rate.
+    pub(super) fn rewrite_counting(
+        &self,
+        entry: &Entry,
+        change: impl FnOnce(&mut Entry),
+        counts: Counts,
+        now: Time,
+    ) -> Does {
+        let mut line = Entry {
+            by: Arc::clone(&self.settings.identity),
+            at: now,
+            ..entry.clone()
+        };
+        change(&mut line);
+        Does::Write {
+            line: Some(line),
+            licence: None,
+            counts,
+        }
+    }
+}
+
+/// The hook's line is not needed any more.
+pub(super) fn strike_out() -> Step {
+    let does = Does::Write {
+        line: None,
+        licence: None,
+        counts: Counts::Nothing,
+    };
+    does.into()
+}
+
+/// What is left of hookwatch's on an object that is as its owner has it is taken away.
+pub(super) fn tidy() -> Step {
+    let does = Does::Change {
+        to: To::Original,
+        why: "The bypass is over, and something was still written down about it.".into(),
+    };
+    does.into()
+}
+
+/// The object gets its original back.
+pub(super) fn put_back(why: &str) -> Step {
+    let does = Does::Change {
+        to: To::Original,
+        why: why.into(),
+    };
+    Step::from(does).says(News::Restoring, why)
+}
+
+impl Expects {
+    #[cfg(test)]
+    fn blind(self) -> Self {
+        Self {
+            version: super::book::Version::new(""),
+            ..self
+        }
+    }
+
+    #[cfg(not(test))]
+    fn blind(self) -> Self {
+        self
+    }
+}

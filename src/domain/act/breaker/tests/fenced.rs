@@ -1,0 +1,100 @@
+//! How far the fence lets a bypass go where the owner says nothing.
+
+use super::super::*;
+use super::incident::Incident;
+use crate::domain::act::fence::AutoBreak;
+use crate::domain::vocabulary::{Cause, Effect};
+
+const SHIELD: To = To::Bypass(Rung::Shield);
+const SKIP: To = To::Bypass(Rung::Skip);
+
+/// A hook that keeps everybody's writes, and that a rule permits to skip.
+fn hangs(may_skip: bool) -> Incident {
+    let mut incident = Incident::new(AutoBreak::On, &Rung::ALL);
+    incident.facts.may_skip = may_skip;
+    incident.fails(Cause::Hanging);
+    incident
+}
+
+#[test]
+fn a_hook_is_skipped_only_where_an_annotation_or_the_fence_says_so() {
+    let mut unsaid = hangs(false);
+    unsaid.wait(10);
+    assert_eq!(unsaid.changes, [SHIELD]);
+    unsaid.facts.may_skip = true;
+    unsaid.wait(5);
+    assert_eq!(unsaid.changes, [SHIELD, SKIP], "it was named");
+
+    let mut annotated = hangs(false);
+    annotated.ceiling = Ceiling::At(Rung::Skip);
+    annotated.wait(10);
+    assert!(annotated.changes.contains(&SKIP), "{:?}", annotated.changes);
+}
+
+#[test]
+fn a_permit_to_skip_while_dead_is_none_for_what_does_not_ignore_failures() {
+    let dead = |ignores: bool| {
+        let mut incident = hangs(false);
+        incident.permit = Permit::SkipWhileDead;
+        incident.facts.ignores = ignores;
+        incident.facts.dead = ignores;
+        if ignores {
+            incident.facts.effect = Effect::Delaying;
+        }
+        incident.wait(10);
+        incident.changes
+    };
+    assert_eq!((dead(true), dead(false)), (vec![SHIELD, SKIP], vec![SHIELD]));
+}
+
+#[test]
+fn a_skip_that_the_fence_does_not_permit_any_more_becomes_a_shield() {
+    let mut incident = hangs(true);
+    incident.wait(10);
+    assert!(incident.changes.ends_with(&[SKIP]));
+    incident.facts.may_skip = false;
+    incident.wait(5);
+    assert!(
+        incident.changes.ends_with(&[SKIP, SHIELD]),
+        "{:?}",
+        incident.changes
+    );
+}
+
+#[test]
+fn a_skip_that_is_refused_leaves_a_shield() {
+    let mut incident = hangs(true);
+    incident.refuses_skips = true;
+    incident.wait(20);
+    assert_eq!(incident.changes, [SHIELD]);
+    assert_eq!(incident.shown, super::incident::ours(Rung::Shield, false));
+}
+
+#[test]
+fn a_rule_that_permits_to_skip_what_the_fence_does_not_is_told_with_the_configurations() {
+    let unusable = |change: fn(&mut Incident)| {
+        let mut incident = Incident::new(AutoBreak::On, &Rung::ALL);
+        incident.facts.may_skip = false;
+        change(&mut incident);
+        let hooks = BTreeMap::from([(incident.id.clone(), incident.facts.clone())]);
+        let found = super::incident::policy(&Rung::ALL).unusable(&hooks);
+        let found = found
+            .into_iter()
+            .map(|(rule, configurations)| (rule.to_string(), configurations));
+        found.collect::<Vec<_>>()
+    };
+    let configuration = Incident::new(AutoBreak::On, &[]).id.configuration;
+    let told = vec![("default".to_owned(), BTreeSet::from([configuration]))];
+    assert_eq!(unusable(|_| ()), told);
+    let used: [fn(&mut Incident); 4] = [
+        |it| it.facts.may_skip = true,
+        |it| it.facts.ceiling = Ceiling::At(Rung::Skip),
+        // Its owner says so.
+        |it| it.facts.ceiling = Ceiling::Off,
+        // Only a rule that permits to skip while dead is about it.
+        |it| it.facts.ignores = true,
+    ];
+    for (at, used) in used.into_iter().enumerate() {
+        assert_eq!(unusable(used), Vec::new(), "{at}");
+    }
+}

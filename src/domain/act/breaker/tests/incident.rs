@@ -1,0 +1,238 @@
+//! One incident of one hook, with an API server that does what it is asked to.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::super::*;
+use crate::domain::act::fence::AutoBreak;
+use crate::domain::cluster::hook::HookKind;
+use crate::domain::vocabulary::{Cause, Effect, Health};
+
+pub(super) fn at(seconds: u64) -> Time {
+    Time::from_unix_millis(1_000_000 + seconds * 1_000)
+}
+
+pub(super) fn hook() -> HookId {
+    HookId::new(HookKind::Validating, "policy", "w")
+}
+
+pub(super) fn policy(rungs: &[Rung]) -> Policy {
+    Policy {
+        fallback: PolicyRule {
+            rungs: rungs.iter().copied().collect(),
+            page: Some("somebody".into()),
+            ..PolicyRule::fallback()
+        },
+        ..Policy::default()
+    }
+}
+
+pub(super) fn view(version: &str, shown: Shown) -> View {
+    View {
+        version: Version::new(version),
+        uid: "uid".into(),
+        shown,
+        ceiling: Ceiling::Open,
+        permit: Permit::Nothing,
+        ignores: false,
+        left_over: false,
+        by_hand_until: None,
+    }
+}
+
+pub(super) fn ours(rung: Rung, probation: bool) -> Shown {
+    Shown::Ours { rung, probation }
+}
+
+/// A breaker with one hook and one API server that does what it is asked to.
+pub(super) struct Incident {
+    pub(super) breaker: Breaker,
+    pub(super) id: HookId,
+    pub(super) now: u64,
+    pub(super) version: u64,
+    pub(super) shown: Shown,
+    pub(super) left_over: bool,
+    pub(super) by_hand_until: Option<Time>,
+    pub(super) ceiling: Ceiling,
+    pub(super) permit: Permit,
+    pub(super) self_doubt: bool,
+    pub(super) ledger: (u64, Book),
+    pub(super) facts: Facts,
+    /// All that was said.
+    pub(super) news: Vec<News>,
+    pub(super) words: Vec<String>,
+    pub(super) pages: usize,
+    /// All changes that were made.
+    pub(super) changes: Vec<To>,
+    /// What becomes of writes; they are done where there is nothing.
+    pub(super) refuses: Option<Outcome>,
+    /// A skip is refused whatever else is done.
+    pub(super) refuses_skips: bool,
+    pub(super) ledger_refuses: bool,
+}
+
+impl Incident {
+    pub(super) fn new(mode: AutoBreak, rungs: &[Rung]) -> Self {
+        let mut incident = Self {
+            breaker: Breaker::new(Settings::new("me", mode, policy(rungs))),
+            id: hook(),
+            now: 0,
+            version: 1,
+            shown: Shown::Original,
+            left_over: false,
+            by_hand_until: None,
+            ceiling: Ceiling::Open,
+            permit: Permit::Nothing,
+            self_doubt: false,
+            ledger: (1, Book::default()),
+            facts: Facts {
+                health: Health::Healthy,
+                cause: None,
+                effect: Effect::None,
+                sure: true,
+                witnesses: BTreeSet::new(),
+                ambiguous: false,
+                doubt: None,
+                canary: CanaryWord::Awaited,
+                meets_control_plane: true,
+                stake: Stake::Met,
+                ignores: false,
+                dead: false,
+                place: None,
+                conditions_full: false,
+                ceiling: Ceiling::Open,
+                permit: Permit::Nothing,
+                may_skip: true,
+                subject: Arc::default(),
+            },
+            news: Vec::new(),
+            words: Vec::new(),
+            pages: 0,
+            changes: Vec::new(),
+            refuses: None,
+            refuses_skips: false,
+            ledger_refuses: false,
+        };
+        incident.begin();
+        incident
+    }
+
+    pub(super) fn begin(&mut self) {
+        self.observe(Observation::Servers(BTreeSet::from(["s".into()])));
+        self.observe(Observation::Leads(true));
+    }
+
+    pub(super) fn view(&self) -> View {
+        View {
+            left_over: self.left_over,
+            by_hand_until: self.by_hand_until,
+            ceiling: self.ceiling,
+            permit: self.permit,
+            ignores: self.facts.ignores,
+            ..view(&self.version.to_string(), self.shown.clone())
+        }
+    }
+
+    pub(super) fn observe(&mut self, observation: Observation) {
+        let mut due = vec![observation];
+        while let Some(observation) = due.pop() {
+            for action in self.breaker.take([observation], at(self.now)) {
+                due.extend(self.does(action));
+            }
+        }
+    }
+
+    pub(super) fn does(&mut self, action: Action) -> Option<Observation> {
+        match action {
+            Action::Tell(told) => {
+                self.news.push(told.news);
+                self.words.push(told.words);
+                self.pages += usize::from(told.page.is_some());
+                None
+            }
+            Action::ReadLedger if self.ledger_refuses => Some(Observation::NoLedger),
+            Action::ReadLedger => Some(Observation::Ledger {
+                version: Some(Version::new(&self.ledger.0.to_string())),
+                book: self.ledger.1.clone(),
+            }),
+            Action::WriteLedger {
+                ticket,
+                version,
+                book,
+            } => {
+                let outcome = match self.ledger_refuses {
+                    true => Outcome::Refused("no".into()),
+                    false => {
+                        assert_eq!(version, Some(Version::new(&self.ledger.0.to_string())));
+                        self.ledger = (self.ledger.0 + 1, book);
+                        Outcome::Written(Version::new(&self.ledger.0.to_string()))
+                    }
+                };
+                Some(Observation::Outcome { ticket, outcome })
+            }
+            Action::Read { ticket, .. } => Some(Observation::Read {
+                ticket,
+                view: Some(self.view()),
+            }),
+            Action::Change(change) => {
+                let fenced = self.refuses_skips && change.to == To::Bypass(Rung::Skip);
+                let fenced = fenced.then(|| Outcome::Refused("the fence".into()));
+                let outcome = fenced.or(self.refuses.clone()).unwrap_or_else(|| {
+                    assert_eq!(change.expects.version.0.parse(), Ok(self.version));
+                    self.changes.push(change.to);
+                    self.shown = match change.to {
+                        To::Bypass(rung) => ours(rung, false),
+                        To::Probation => ours(Rung::Skip, true),
+                        To::Original => Shown::Original,
+                    };
+                    (self.left_over, self.by_hand_until) = (false, None);
+                    self.version += 1;
+                    Outcome::Applied(self.view())
+                });
+                Some(Observation::Outcome {
+                    ticket: change.ticket,
+                    outcome,
+                })
+            }
+        }
+    }
+
+    pub(super) fn fails(&mut self, cause: Cause) {
+        self.facts.health = Health::Failing;
+        self.facts.cause = Some(cause);
+        self.facts.effect = Effect::Blocking;
+        self.facts.witnesses = BTreeSet::from([Witness::Probes, Witness::Canary]);
+    }
+
+    pub(super) fn is_well(&mut self) {
+        self.facts.health = Health::Healthy;
+        self.facts.cause = None;
+        self.facts.effect = Effect::None;
+        self.facts.witnesses.clear();
+    }
+
+    /// Lets time go by, a second at a time.
+    pub(super) fn wait(&mut self, seconds: u64) {
+        for _ in 0..seconds {
+            self.now += 1;
+            let view = self.view();
+            self.observe(Observation::Shows {
+                hook: self.id.clone(),
+                server: "s".into(),
+                view,
+            });
+            self.observe(Observation::Judged(Judged {
+                fence_holds: true,
+                match_conditions: true,
+                self_doubt: self.self_doubt,
+                hooks: BTreeMap::from([(self.id.clone(), self.facts.clone())]),
+                ..Judged::default()
+            }));
+        }
+    }
+
+    pub(super) fn somebody_writes(&mut self, shown: Shown) {
+        self.shown = shown;
+        self.version += 1;
+    }
+}

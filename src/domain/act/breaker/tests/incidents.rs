@@ -1,0 +1,330 @@
+//! Single incidents, from the fault to the restore.
+
+use std::collections::BTreeMap;
+
+use super::super::*;
+use super::incident::{Incident, hook, ours, policy};
+use crate::domain::act::fence::AutoBreak;
+use crate::domain::vocabulary::{Cause, Effect};
+
+#[test]
+fn a_hung_hook_is_skipped_tried_by_canaries_and_put_back() {
+    let mut incident = Incident::new(AutoBreak::On, &Rung::ALL);
+    incident.fails(Cause::Hanging);
+    incident.wait(5);
+    // What goes further has to wait, and the control plane has not.
+    let both = [Rung::Shield, Rung::Skip].map(To::Bypass);
+    assert_eq!(incident.changes, both);
+    let stage = incident.breaker.stage(&hook());
+    assert_eq!(
+        stage,
+        Stage::Bypassed {
+            rung: Rung::Skip,
+            effective: true
+        }
+    );
+    incident.is_well();
+    incident.wait(40);
+    assert_eq!(incident.changes.last(), Some(&To::Probation));
+    incident.wait(60);
+    assert_eq!(
+        incident.changes.last(),
+        Some(&To::Probation),
+        "no canary got through yet"
+    );
+    incident.facts.canary = CanaryWord::Through;
+    incident.wait(30);
+    assert_eq!(incident.changes.last(), Some(&To::Original));
+    assert!(
+        incident
+            .ledger
+            .1
+            .entries
+            .values()
+            .all(|entry| entry.place == Place::Out)
+    );
+    assert_eq!(
+        incident.news,
+        [
+            News::HeldBack(HeldBack::Hold),
+            News::Bypassing(Rung::Shield),
+            News::Bypassing(Rung::Skip),
+            News::Effective(Rung::Skip),
+            News::Probation,
+            News::Restoring,
+            News::Restored,
+        ]
+    );
+    incident.wait(7_300);
+    assert_eq!(
+        incident.ledger.1.entries,
+        BTreeMap::new(),
+        "in the end it is forgotten"
+    );
+}
+
+#[test]
+fn a_hook_without_a_rule_is_shielded_and_put_back_without_letting_tenants_by() {
+    let mut incident = Incident::new(AutoBreak::On, &[Rung::Shield]);
+    incident.fails(Cause::Refused);
+    incident.wait(5);
+    incident.is_well();
+    incident.wait(60);
+    assert_eq!(incident.changes, [To::Bypass(Rung::Shield), To::Original]);
+}
+
+#[test]
+fn plan_says_what_it_would_do_and_touches_nothing() {
+    let mut incident = Incident::new(AutoBreak::Plan, &Rung::ALL);
+    incident.fails(Cause::Hanging);
+    incident.wait(30);
+    assert_eq!(incident.changes, []);
+    assert_eq!(incident.ledger.0, 1);
+    assert_eq!(
+        incident.news,
+        [News::HeldBack(HeldBack::Hold), News::WouldBypass(Rung::Skip)]
+    );
+    let mut incident = Incident::new(AutoBreak::Off, &Rung::ALL);
+    incident.fails(Cause::Hanging);
+    incident.wait(30);
+    assert!(incident.changes.is_empty() && incident.news.is_empty());
+}
+
+#[test]
+fn after_two_reverts_the_hook_is_left_alone_and_somebody_is_told() {
+    let mut incident = Incident::new(AutoBreak::On, &Rung::ALL);
+    incident.fails(Cause::Hanging);
+    for _ in 0..4 {
+        incident.wait(20);
+        incident.somebody_writes(Shown::Original);
+    }
+    incident.wait(300);
+    incident.changes.retain(|to| *to != To::Bypass(Rung::Shield));
+    assert_eq!(incident.changes, [To::Bypass(Rung::Skip); 2]);
+    assert_eq!(incident.breaker.stage(&hook()), Stage::Contested);
+    assert!(incident.news.contains(&News::Reverted) && incident.news.contains(&News::Contested));
+    assert_eq!(incident.pages, 1);
+}
+
+#[test]
+fn what_somebody_else_changed_stays_theirs() {
+    let mut incident = Incident::new(AutoBreak::On, &Rung::ALL);
+    incident.fails(Cause::Hanging);
+    incident.wait(5);
+    incident.somebody_writes(Shown::Foreign);
+    incident.wait(100);
+    incident.is_well();
+    incident.wait(600);
+    assert_eq!(incident.changes.last(), Some(&To::Bypass(Rung::Skip)));
+    assert!(incident.news.contains(&News::Foreign));
+}
+
+#[test]
+fn a_rotated_ca_bundle_hinders_neither_bypass_nor_restore() {
+    let mut incident = Incident::new(AutoBreak::On, &[Rung::Shield]);
+    incident.fails(Cause::TlsInvalid);
+    incident.wait(5);
+    let shown = incident.shown.clone();
+    incident.somebody_writes(shown);
+    incident.wait(5);
+    incident.is_well();
+    incident.wait(60);
+    assert_eq!(incident.changes, [To::Bypass(Rung::Shield), To::Original]);
+}
+
+#[test]
+fn a_bypass_found_at_the_start_is_taken_over_and_put_back() {
+    let mut incident = Incident::new(AutoBreak::On, &[Rung::Shield]);
+    incident.shown = ours(Rung::Shield, false);
+    incident.wait(3);
+    assert!(incident.ledger.1.entries[&hook()].counts(), "it counts");
+    incident.wait(60);
+    assert_eq!(incident.changes, [To::Original]);
+}
+
+#[test]
+fn a_restore_does_not_wait_for_a_ledger_that_cannot_be_written() {
+    let mut incident = Incident::new(AutoBreak::On, &[Rung::Shield]);
+    incident.fails(Cause::Hanging);
+    incident.wait(5);
+    incident.ledger_refuses = true;
+    incident.is_well();
+    incident.wait(120);
+    assert_eq!(incident.changes, [To::Bypass(Rung::Shield), To::Original]);
+    // And after a crash, with a ledger that was never read.
+    let mut incident = Incident::new(AutoBreak::On, &[Rung::Shield]);
+    incident.ledger_refuses = true;
+    incident.breaker = Breaker::new(Settings::new("me", AutoBreak::On, policy(&[Rung::Shield])));
+    incident.begin();
+    incident.shown = ours(Rung::Shield, false);
+    incident.wait(120);
+    assert_eq!(incident.changes, [To::Original]);
+}
+
+#[test]
+fn without_a_ledger_nothing_is_bypassed() {
+    let mut incident = Incident::new(AutoBreak::On, &Rung::ALL);
+    incident.breaker = Breaker::new(Settings::new("me", AutoBreak::On, policy(&Rung::ALL)));
+    incident.ledger_refuses = true;
+    incident.begin();
+    incident.fails(Cause::Hanging);
+    incident.wait(300);
+    assert_eq!(incident.changes, []);
+    assert!(incident.news.contains(&News::HeldBack(HeldBack::Ledger)));
+}
+
+#[test]
+fn what_is_restored_is_said_once_however_often_it_is_looked_at_again() {
+    let mut incident = Incident::new(AutoBreak::On, &[Rung::Shield]);
+    incident.fails(Cause::Hanging);
+    incident.wait(10);
+    incident.is_well();
+    incident.wait(300);
+    let restored = incident.news.iter().filter(|news| **news == News::Restored);
+    assert_eq!(restored.count(), 1, "{:?}", incident.news);
+}
+
+#[test]
+fn a_restored_hook_that_fails_again_and_is_held_back_is_not_said_to_be_on_probation() {
+    let mut incident = Incident::new(AutoBreak::On, &[Rung::Shield]);
+    incident.fails(Cause::Hanging);
+    incident.wait(10);
+    incident.is_well();
+    incident.wait(60);
+    assert_eq!(incident.shown, Shown::Original);
+    incident.self_doubt = true;
+    incident.fails(Cause::Hanging);
+    incident.wait(10);
+    assert_eq!(incident.shown, Shown::Original);
+    assert!(incident.news.contains(&News::HeldBack(HeldBack::SelfDoubt)));
+    assert_eq!(incident.breaker.stage(&hook()), Stage::Enforcing);
+}
+
+#[test]
+fn at_its_limit_a_skip_is_restored_and_a_shield_stays_and_both_page() {
+    for (rung, restored) in [(Rung::Skip, true), (Rung::Shield, false)] {
+        let mut incident = Incident::new(AutoBreak::On, &[rung]);
+        incident.fails(Cause::Hanging);
+        incident.wait(3_700);
+        assert_eq!(incident.shown == Shown::Original, restored, "{rung}");
+        assert!(incident.news.contains(&News::Limit));
+        assert_eq!(incident.pages, 1, "{rung}: {:?}", incident.news);
+        incident.wait(3_700);
+        assert_eq!(
+            incident.changes.len(),
+            1 + usize::from(restored),
+            "{rung}: not again"
+        );
+    }
+}
+
+#[test]
+fn each_relapse_makes_the_wait_longer_and_in_the_end_it_is_called_flapping() {
+    let mut incident = Incident::new(AutoBreak::On, &[Rung::Shield]);
+    let mut waits = Vec::new();
+    for _ in 0..5 {
+        incident.fails(Cause::Hanging);
+        incident.wait(10);
+        assert!(incident.shown.is_ours());
+        incident.is_well();
+        let well = incident.now;
+        while incident.shown.is_ours() {
+            incident.wait(1);
+        }
+        waits.push(incident.now - well);
+        // Not so fast that the rate holds it back.
+        incident.wait(200);
+    }
+    assert!(waits.windows(2).all(|pair| pair[0] < pair[1]), "{waits:?}");
+    assert!(incident.news.contains(&News::Flapping));
+}
+
+#[test]
+fn a_canary_that_fails_on_probation_takes_the_hook_back_out() {
+    let mut incident = Incident::new(AutoBreak::On, &[Rung::Skip]);
+    incident.fails(Cause::Hanging);
+    incident.wait(5);
+    incident.is_well();
+    incident.wait(35);
+    assert_eq!(incident.changes.last(), Some(&To::Probation));
+    incident.facts.canary = CanaryWord::Failed;
+    incident.wait(2);
+    assert_eq!(incident.changes.last(), Some(&To::Bypass(Rung::Skip)));
+    assert!(incident.news.contains(&News::Relapsed));
+    incident.facts.canary = CanaryWord::Awaited;
+    incident.wait(40);
+    assert_eq!(incident.shown, ours(Rung::Skip, false), "it waits for longer now");
+    incident.wait(40);
+    assert_eq!(incident.shown, ours(Rung::Skip, true));
+}
+
+#[test]
+fn an_owner_who_opts_out_of_a_bypass_gets_the_original_back() {
+    let mut incident = Incident::new(AutoBreak::On, &Rung::ALL);
+    incident.fails(Cause::Hanging);
+    incident.wait(5);
+    assert!(incident.shown.is_ours());
+    // The fallback rule is the operator's word; a rule that permits nothing any more comes to the same.
+    let mut settings = Settings::new("me", AutoBreak::On, policy(&[Rung::Shield]));
+    settings.policy.fallback.mode = AutoBreak::Off;
+    incident.breaker = Breaker::new(settings);
+    incident.begin();
+    incident.wait(5);
+    assert_eq!(incident.changes.last(), Some(&To::Original));
+}
+
+#[test]
+fn a_shield_raised_for_slowness_becomes_a_skip_when_the_hook_hangs_for_good() {
+    let mut incident = Incident::new(AutoBreak::On, &Rung::ALL);
+    incident.fails(Cause::Slow);
+    incident.wait(5);
+    incident.fails(Cause::Hanging);
+    incident.wait(5);
+    assert_eq!(
+        incident.changes,
+        [To::Bypass(Rung::Shield), To::Bypass(Rung::Skip)]
+    );
+    assert_eq!(incident.ledger.1.entries[&hook()].rung, Rung::Skip);
+}
+
+#[test]
+fn a_refusal_is_said_and_tried_again_later() {
+    let mut incident = Incident::new(AutoBreak::On, &Rung::ALL);
+    incident.fails(Cause::Hanging);
+    incident.refuses = Some(Outcome::Refused("a policy says no".into()));
+    incident.wait(20);
+    let refused = News::HeldBack(HeldBack::Refused);
+    let said = incident.news.iter().filter(|news| **news == refused);
+    assert!((1..=3).contains(&said.count()), "{:?}", incident.news);
+    assert_eq!(
+        incident.ledger.1,
+        Book::default(),
+        "it has not begun, and takes nobody's place"
+    );
+    incident.refuses = None;
+    incident.wait(20);
+    assert_eq!(incident.changes, [To::Bypass(Rung::Skip)]);
+}
+
+#[test]
+fn the_times_leave_no_gap_for_a_change_that_comes_late() {
+    let times = Times::default();
+    let slack = times
+        .patience
+        .saturating_sub(times.act_within + times.request_life);
+    assert!(slack >= Duration::from_secs(20), "{slack:?}");
+}
+
+#[test]
+fn what_was_merely_slow_for_long_is_bypassed_no_sooner_when_it_gets_worse() {
+    let mut incident = Incident::new(AutoBreak::On, &[Rung::Shield]);
+    incident.fails(Cause::Slow);
+    incident.facts.effect = Effect::Delaying;
+    incident.wait(600);
+    assert_eq!(incident.changes, []);
+    incident.fails(Cause::Erroring);
+    incident.wait(1);
+    assert_eq!(incident.changes, [], "it has to be steady");
+    incident.wait(5);
+    assert_eq!(incident.changes, [To::Bypass(Rung::Shield)]);
+}

@@ -1,0 +1,352 @@
+//! What the breaker promises, held against what it does in a small world.
+
+use super::super::*;
+use super::setup::{Hand, Mishaps, Mood, Setup};
+use super::world::{Happens, UNIT, What, World, version};
+use crate::domain::act::fence::AutoBreak;
+use crate::domain::vocabulary::Cause;
+
+/// Units of time without mishaps that lead back to what the owners want, at most. Patience alone takes three.
+pub(super) const STEPS: u8 = 8;
+
+/// Units of time without mishaps after which a skip while dead is a shield, at most. One goes by after a refusal.
+const SHIELDED: u8 = 2;
+
+/// Everything that is promised, by name.
+pub(super) const PROMISES: [&str; 17] = [
+    MOST, EVIDENCE, DOUBT, HOLD, OPTED_OUT, RUNG, WEAK, RESTORABLE, FIGHTS, LINE, FROZEN, TOUCHES, FENCE,
+    RATE, CANARY, SPENT, DEAD,
+];
+
+pub(super) const MOST: &str = "never more shielded, nor skipped, than permitted, on any API server";
+pub(super) const EVIDENCE: &str = "never acts without two witnesses";
+pub(super) const DOUBT: &str = "never acts while in doubt of itself or by old knowledge";
+pub(super) const HOLD: &str = "never acts before the hook has failed for as long as the rule says";
+pub(super) const OPTED_OUT: &str = "never touches what its owner opted out";
+pub(super) const RUNG: &str = "never goes past the rung that is permitted";
+pub(super) const WEAK: &str = "never goes past shield on weak evidence";
+pub(super) const RESTORABLE: &str = "each changed object can be restored to what its owner wants";
+pub(super) const FIGHTS: &str = "never fights more than twice";
+pub(super) const LINE: &str = "never bypasses what the ledger does not say";
+pub(super) const FROZEN: &str = "nothing new while frozen";
+pub(super) const TOUCHES: &str = "touches nothing unless the mode is on";
+pub(super) const FENCE: &str = "never acts without the fence";
+pub(super) const RATE: &str = "never begins more skips in some time than permitted";
+pub(super) const CANARY: &str = "lets nobody back before canaries got through";
+pub(super) const SPENT: &str = "not again after the longest bypass";
+pub(super) const DEAD: &str =
+    "goes past shield where failures are ignored only while it is dead, and never by probation";
+/// Beside these, as they are about what comes after a state.
+pub(super) const BACK: &str = "from everywhere a few healthy steps lead back to enforcing";
+pub(super) const ANSWERED: &str = "no skip outlasts that the hook is dead and fails open";
+pub(super) const LONGEST: &str = "no bypass outlasts its limit, well or not";
+
+impl World {
+    fn breaks(&mut self, promise: &'static str) {
+        self.broken.insert(promise);
+    }
+
+    /// Looks at what a replica is about to write into the book.
+    pub(super) fn wants_book(&mut self, setup: &Setup, actor: usize, book: &Book) {
+        if setup.mode != AutoBreak::On {
+            self.breaks(TOUCHES);
+        }
+        let memory = &self.actors[actor].memory;
+        let mut unproven = false;
+        for (id, line) in &book.entries {
+            let before = self.book.entries.get(id);
+            let leaves =
+                line.place == Place::Leaving && before.is_some_and(|before| before.place == Place::Held);
+            let Some(hook) = memory.hooks.get(id) else {
+                continue;
+            };
+            let shown = hook.read.as_ref().map(|(_, view)| (&view.shown, view.ceiling));
+            if let (
+                true,
+                Some((
+                    Shown::Ours {
+                        rung: Rung::Skip,
+                        probation,
+                    },
+                    ceiling,
+                )),
+            ) = (leaves, shown)
+            {
+                let through = hook.facts.as_ref().map(|facts| facts.canary) == Some(CanaryWord::Through);
+                let asked_to = ceiling.permits(Rung::Skip) && !line.spent && !line.contested;
+                unproven |= setup.canaries && asked_to && !(*probation && through);
+            }
+        }
+        if unproven {
+            self.breaks(CANARY);
+        }
+    }
+
+    /// Looks at a change that a replica is about to send.
+    pub(super) fn wants_change(&mut self, setup: &Setup, actor: usize, change: &Change) {
+        if setup.mode != AutoBreak::On {
+            self.breaks(TOUCHES);
+        }
+        let now = self.now(actor);
+        let memory = &self.actors[actor].memory;
+        let To::Bypass(rung) = change.to else { return };
+        if matches!(change.expects.shown, Shown::Ours { rung: before, .. } if rung <= before) {
+            return;
+        }
+        let hook = memory.hooks.get(&change.hook);
+        let facts = hook.and_then(|hook| hook.facts.as_ref());
+        let (Some(hook), Some(judged), Some(facts)) = (hook, memory.judged, facts) else {
+            return self.breaks(EVIDENCE);
+        };
+        let failing = hook.failing_since;
+        let mut broken = Vec::new();
+        if facts.witnesses.len() < 2 || failing.is_none() {
+            broken.push(EVIDENCE);
+        }
+        if judged.self_doubt || judged.inventory_is_old || now.since(judged.at) > UNIT / 2 {
+            broken.push(DOUBT);
+        }
+        if !judged.fence_holds {
+            broken.push(FENCE);
+        }
+        if failing.is_some_and(|since| now.since(since) < UNIT * setup.hold) {
+            broken.push(HOLD);
+        }
+        if facts.cause == Some(Cause::Slow) && rung > Rung::Shield {
+            broken.push(WEAK);
+        }
+        if facts.ignores && rung > Rung::Shield && !(rung == Rung::Skip && facts.dead) {
+            broken.push(DEAD);
+        }
+        self.broken.extend(broken);
+    }
+
+    /// A write gets there.
+    pub(super) fn arrives(&mut self, setup: &Setup, what: &What) -> Outcome {
+        match what {
+            What::Book { expects, book } => {
+                if *expects != self.ledger {
+                    return Outcome::Conflict;
+                }
+                for (at, object) in self.objects.iter().enumerate() {
+                    let id = Setup::hook(at);
+                    let counts = |book: &Book| book.entries.get(&id).is_some_and(Entry::counts);
+                    let begins = counts(book) && !counts(&self.book) && !object.shown.is_ours();
+                    if begins && self.book.frozen.is_some() {
+                        self.broken.insert(FROZEN);
+                    }
+                    let skips = |book: &Book| {
+                        let line = book.entries.get(&id).filter(|line| line.counts());
+                        line.is_some_and(|line| line.rung == Rung::Skip)
+                    };
+                    if skips(book) && !skips(&self.book) && !object.is_skipped() {
+                        self.begun.push(0);
+                    }
+                    if !book.entries.contains_key(&id) {
+                        self.reverts[at] = 0;
+                    }
+                }
+                match setup.rate {
+                    None => self.begun.clear(),
+                    Some(rate) if self.begun.len() > rate => self.breaks(RATE),
+                    Some(_) => {}
+                }
+                self.book = book.clone();
+                self.ledger += 1;
+                Outcome::Written(version(self.ledger))
+            }
+            What::Change {
+                hook,
+                to,
+                shown,
+                expects,
+                original,
+            } => {
+                let at = usize::from(*hook);
+                let object = &self.objects[at];
+                if object.shown == Shown::Gone {
+                    return Outcome::Gone;
+                }
+                if expects.is_some_and(|expects| expects != object.version) || object.shown != *shown {
+                    return Outcome::Conflict;
+                }
+                self.changed(setup, at, *to, *original);
+                Outcome::Applied(self.objects[at].view())
+            }
+        }
+    }
+
+    fn changed(&mut self, setup: &Setup, at: usize, to: To, original: u8) {
+        let line = self.book.entries.get(&Setup::hook(at));
+        let mut broken = Vec::new();
+        let object = &mut self.objects[at];
+        let before = match object.shown {
+            Shown::Ours { rung, .. } => Some(rung),
+            _ => None,
+        };
+        match to {
+            To::Bypass(rung) => {
+                if before.is_none_or(|before| rung > before) {
+                    if object.ceiling == Ceiling::Off {
+                        broken.push(OPTED_OUT);
+                    }
+                    let while_dead = object.ignores && rung == Rung::Skip;
+                    if !object.ceiling.permits(rung) || !(while_dead || setup.rungs.contains(&rung)) {
+                        broken.push(RUNG);
+                    }
+                }
+                object.left_over = false;
+                if before.is_none() {
+                    object.kept = Some(original);
+                    if !line.is_some_and(Entry::counts) {
+                        broken.push(LINE);
+                    }
+                    if line.is_some_and(|line| line.spent) {
+                        broken.push(SPENT);
+                    }
+                    if self.reverts[at] >= 2 {
+                        broken.push(FIGHTS);
+                    }
+                }
+                object.shown = Shown::Ours {
+                    rung,
+                    probation: false,
+                };
+            }
+            To::Probation => {
+                if object.ignores {
+                    broken.push(DEAD);
+                }
+                // The tenants' writes are spared the hook, as by skip.
+                if !setup.rungs.contains(&Rung::Skip) || before == Some(Rung::Shield) {
+                    broken.push(RUNG);
+                }
+                object.shown = Shown::Ours {
+                    rung: before.unwrap_or(Rung::Skip),
+                    probation: true,
+                };
+            }
+            To::Original if before.is_none() => object.left_over = false,
+            To::Original => {
+                if object.kept.take() != Some(object.wanted) {
+                    broken.push(RESTORABLE);
+                }
+                object.shown = Shown::Original;
+            }
+        }
+        object.version += 1;
+        self.broken.extend(broken);
+    }
+
+    /// Somebody else changes an object.
+    pub(super) fn hand(&mut self, at: usize, hand: Hand) {
+        let object = &mut self.objects[at];
+        match hand {
+            Hand::Revert => {
+                self.reverts[at] += u8::from(object.shown.is_ours());
+                (object.shown, object.kept, object.left_over) = (Shown::Original, None, false);
+            }
+            Hand::TakeBack => {
+                self.reverts[at] += u8::from(object.shown.is_ours());
+                object.left_over |= object.shown.is_ours();
+                (object.shown, object.kept) = (Shown::Original, None);
+            }
+            Hand::Rotate => {}
+            Hand::Rewrite => {
+                object.wanted = 1 - object.wanted;
+                if object.shown.is_ours() {
+                    (object.shown, object.kept) = (Shown::Foreign, None);
+                }
+            }
+            Hand::OptOut => object.ceiling = Ceiling::Off,
+            Hand::Enforce => object.ignores = false,
+            Hand::Delete => (object.shown, object.kept, object.left_over) = (Shown::Gone, None, false),
+        }
+        object.version += 1;
+    }
+
+    /// What has to be so in every state.
+    pub(super) fn holds(&self, setup: &Setup, promise: &str) -> bool {
+        let kept =
+            |object: &super::world::Object| !object.shown.is_ours() || object.kept == Some(object.wanted);
+        let state = match promise {
+            MOST => {
+                let skipped = self.bypassed_somewhere(|rung| rung == Some(Rung::Skip));
+                let shielded = self.bypassed_somewhere(|rung| rung == Some(Rung::Shield));
+                skipped.max(shielded) <= setup.most
+            }
+            RESTORABLE => self.objects.iter().all(kept),
+            _ => true,
+        };
+        state && !self.broken.contains(promise)
+    }
+
+    /// Whether every hook that is skipped is dead and fails open, or is not skipped for long.
+    pub(super) fn ends_skips(&self, setup: &Setup) -> bool {
+        let lasts = |world: &Self| {
+            let mut hooks = world.objects.iter().zip(&world.moods);
+            hooks.any(|(object, mood)| object.is_skipped() && !(object.ignores && *mood == Mood::Dead))
+        };
+        let mut world = self.clone();
+        let mut units = 0;
+        while lasts(&world) && units < SHIELDED {
+            world = world.works(setup, false);
+            units += 1;
+        }
+        !lasts(&world)
+    }
+
+    /// How many hooks are bypassed so far, by the API server that shows them bypassed farthest.
+    fn bypassed_somewhere(&self, counts: impl Fn(Option<Rung>) -> bool) -> usize {
+        let rung = |object: &super::world::Object| match object.shown {
+            Shown::Ours { rung, .. } => Some(rung),
+            _ => None,
+        };
+        let farthest = |at: usize| {
+            let views = self.caches.iter().map(|cache| rung(&cache[at]));
+            views.chain([rung(&self.objects[at])]).max().flatten()
+        };
+        (0..self.objects.len()).filter(|at| counts(farthest(*at))).count()
+    }
+
+    /// Everything as its owners have it, and nothing left to do.
+    pub(super) fn is_back(&self) -> bool {
+        let back = |at: usize| {
+            let line = self.book.entries.get(&Setup::hook(at));
+            let object = &self.objects[at];
+            // What somebody else has changed is theirs to mend.
+            let over = !object.shown.is_ours() && !object.left_over && !line.is_some_and(Entry::counts);
+            object.shown == Shown::Foreign || over
+        };
+        (0..self.objects.len()).all(back)
+    }
+
+    /// A unit of time in which everything works. The hooks are well, unless they are to stay as they are.
+    pub(super) fn works(&self, setup: &Setup, well: bool) -> Self {
+        let mut world = self.clone();
+        world.left = Mishaps::default();
+        world.reverts.fill(0);
+        world.begun.clear();
+        (world.self_doubt, world.old, world.unfenced) = (false, false, false);
+        if well {
+            world.moods.fill(Mood::Well);
+        }
+        for _ in 0..3 {
+            while !world.writes.is_empty() {
+                world.happens(setup, &Happens::Arrives(0));
+            }
+            let objects = world.objects.clone();
+            world.caches.fill(objects);
+            for actor in 0..world.actors.len() {
+                world.happens(setup, &Happens::Wake(actor));
+            }
+            if world.writes.is_empty() {
+                break;
+            }
+        }
+        world = world.then(setup, &Happens::Time);
+        // What broke on the way is told where it can happen, not here.
+        world.broken.clear();
+        world
+    }
+}

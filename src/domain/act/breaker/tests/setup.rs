@@ -1,0 +1,217 @@
+//! What a small world begins with, and what may go wrong in it.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, OnceLock};
+
+use super::super::guards::{Guard, Guards};
+use super::super::*;
+use super::world::{Object, UNIT};
+use crate::domain::act::fence::AutoBreak;
+use crate::domain::cluster::hook::HookKind;
+use crate::domain::vocabulary::{Cause, Effect, Health};
+
+/// How a hook is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Mood {
+    Well,
+    /// Everything says that it hangs.
+    Hanging,
+    /// And that it answers nobody.
+    Dead,
+    /// One witness says so.
+    Thin,
+    /// It is slow, and everything says so.
+    Slow,
+}
+
+/// What others do to an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Hand {
+    /// They put their own manifest back.
+    Revert,
+    /// They put the fields back, and what is written down stays.
+    TakeBack,
+    /// They change what a bypass does not touch: a new caBundle.
+    Rotate,
+    /// They change the very fields.
+    Rewrite,
+    /// The owner opts out.
+    OptOut,
+    /// The owner wants its failures to refuse writes from now on.
+    Enforce,
+    /// They delete it.
+    Delete,
+}
+
+/// What goes wrong beside the hooks, as often as is left.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub(super) struct Mishaps {
+    pub(super) crashes: u8,
+    pub(super) clock_steps: u8,
+    pub(super) hands: u8,
+    /// Answers that do not come.
+    pub(super) unheard: u8,
+    pub(super) refusals: u8,
+    /// How often a hook's mood changes.
+    pub(super) moods: u8,
+    /// How often one of the doubts comes or goes.
+    pub(super) doubts: u8,
+    pub(super) freezes: u8,
+    /// Units of time in which a replica does not look at anything.
+    pub(super) naps: u8,
+    /// Units of time that go by while something is on its way.
+    pub(super) delays: u8,
+    /// Looks at which no watch has told of anything yet.
+    pub(super) glances: u8,
+}
+
+/// What a world begins with.
+#[derive(Debug, Clone)]
+pub(super) struct Setup {
+    pub(super) hooks: usize,
+    pub(super) actors: usize,
+    pub(super) servers: usize,
+    pub(super) mode: AutoBreak,
+    pub(super) most: usize,
+    /// Bypasses per three units; none: any number.
+    pub(super) rate: Option<usize>,
+    pub(super) rungs: BTreeSet<Rung>,
+    /// The hooks' failures are ignored, and a rule permits to skip them while they are dead.
+    pub(super) ignores: bool,
+    /// In units.
+    pub(super) hold: u32,
+    /// In units; none: for ever.
+    pub(super) longest: Option<u32>,
+    pub(super) first: Mood,
+    pub(super) moods: Vec<Mood>,
+    pub(super) hands: Vec<Hand>,
+    pub(super) canaries: bool,
+    pub(super) mishaps: Mishaps,
+    pub(super) guards: Guards,
+    pub(super) settings: [OnceLock<Arc<Settings>>; 2],
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            hooks: 1,
+            actors: 1,
+            servers: 1,
+            mode: AutoBreak::On,
+            most: 1,
+            rate: None,
+            rungs: BTreeSet::from([Rung::Shield, Rung::Skip]),
+            ignores: false,
+            hold: 0,
+            longest: None,
+            first: Mood::Hanging,
+            moods: vec![Mood::Well, Mood::Hanging],
+            hands: Vec::new(),
+            canaries: false,
+            mishaps: Mishaps::default(),
+            guards: Guards::default(),
+            settings: Default::default(),
+        }
+    }
+}
+
+impl Setup {
+    pub(super) fn without(mut self, guard: Guard) -> Self {
+        self.guards = Guards::without(guard);
+        self
+    }
+
+    /// What a replica is set to; made once.
+    pub(super) fn settings(&self, actor: usize) -> Arc<Settings> {
+        let settings = self.settings[actor].get_or_init(|| Arc::new(self.make_settings(actor)));
+        Arc::clone(settings)
+    }
+
+    fn make_settings(&self, actor: usize) -> Settings {
+        let forever = UNIT * 1_000_000;
+        let policy = Policy {
+            fallback: PolicyRule {
+                rungs: self.rungs.clone(),
+                skip_while_dead: self.ignores,
+                hold: Some(UNIT * self.hold),
+                longest: Some(self.longest.map_or(forever, |longest| UNIT * longest)),
+                at_limit: Some(AtLimit::Restore),
+                ..PolicyRule::fallback()
+            },
+            most_shielded: self.most,
+            most_skipped: self.most,
+            rate: self.rate.unwrap_or(usize::MAX),
+            rate_window: UNIT * 3,
+            ..Policy::default()
+        };
+        let mut settings = Settings::new(["a", "b"][actor], self.mode, policy);
+        settings.times = Times {
+            act_within: UNIT,
+            request_life: UNIT * 2,
+            patience: UNIT * 3,
+            well_for: UNIT,
+            probation: UNIT,
+            remember: UNIT * 2,
+            doublings: 1,
+            fresh: UNIT / 2,
+            retry: UNIT,
+            reread: forever,
+            without_ledger: forever,
+            follows_after: Duration::ZERO,
+        };
+        settings.guards = self.guards;
+        settings
+    }
+
+    pub(super) fn hook(at: usize) -> HookId {
+        thread_local! {
+            static KNOWN: [HookId; 2] = ["h0", "h1"].map(|name| HookId::new(HookKind::Validating, name, "w"));
+        }
+        KNOWN.with(|known| known[at].clone())
+    }
+
+    pub(super) fn facts(&self, mood: Mood, object: &Object) -> Facts {
+        let bad = mood != Mood::Well;
+        let probation = matches!(object.shown, Shown::Ours { probation: true, .. });
+        let witnesses: BTreeSet<Witness> = match mood {
+            Mood::Well => BTreeSet::new(),
+            Mood::Thin => BTreeSet::from([Witness::Probes]),
+            Mood::Hanging | Mood::Dead | Mood::Slow => BTreeSet::from([Witness::Probes, Witness::Counters]),
+        };
+        Facts {
+            health: if bad { Health::Failing } else { Health::Healthy },
+            cause: match mood {
+                Mood::Well => None,
+                Mood::Slow => Some(Cause::Slow),
+                Mood::Hanging | Mood::Dead | Mood::Thin => Some(Cause::Hanging),
+            },
+            effect: match (bad, object.ignores, &object.shown) {
+                (false, ..) => Effect::None,
+                (true, false, _) => Effect::Blocking,
+                // Nobody waits for what nobody calls.
+                (true, true, Shown::Ours { rung: Rung::Skip, .. }) => Effect::FailingOpen,
+                (true, true, _) => Effect::Delaying,
+            },
+            sure: true,
+            witnesses,
+            ambiguous: false,
+            doubt: None,
+            canary: match (self.canaries, probation, bad) {
+                (false, ..) => CanaryWord::Unmet,
+                (true, true, false) => CanaryWord::Through,
+                (true, true, true) => CanaryWord::Failed,
+                (true, false, _) => CanaryWord::Awaited,
+            },
+            meets_control_plane: true,
+            stake: Stake::Met,
+            ignores: object.ignores,
+            dead: object.ignores && mood == Mood::Dead,
+            place: None,
+            conditions_full: false,
+            ceiling: object.ceiling,
+            permit: Permit::Nothing,
+            may_skip: true,
+            subject: Arc::default(),
+        }
+    }
+}

@@ -1,0 +1,371 @@
+//! What has to be written to bypass a hook, to put it on probation, and to bring it back.
+//!
+//! [`plan`] is a function of the object as it is and of what is wished for. Whoever carries its edits out may be
+//! killed between any two: planned anew from what is there then, the wish comes true all the same. An edit is a JSON
+//! patch that tests the object's uid, the webhook's name and the current value of all it changes, and touches nothing
+//! else, so whatever others write at the same time stays.
+
+mod back;
+mod page;
+
+use serde_json::{Map, Value, json};
+use thiserror::Error;
+
+use self::page::Page;
+use super::standing::{Here, Standing, annotation, ignored, standing, state};
+use super::state::{Entry, Writer};
+use super::{IGNORE_SECONDS, OPT_OUT_ANNOTATION, Phase, Rung};
+use crate::domain::time::Time;
+
+pub use super::draft::Change;
+
+/// Most match conditions of a webhook that the API server takes.
+pub const MAX_CONDITIONS: usize = 64;
+/// Most bytes of all annotations of an object together that the API server takes.
+const MAX_ANNOTATIONS: usize = 256 << 10;
+/// Largest configuration that is changed, in bytes of JSON. etcd takes 1.5 MiB at most, and others have to be able to
+/// write as well.
+const MAX_OBJECT: usize = 1 << 20;
+
+/// What a webhook is to become.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Wish {
+    /// Bypassed, so far and no farther.
+    Bypass {
+        /// How far.
+        rung: Rung,
+        /// Why.
+        why: Why,
+    },
+    /// Its failures ignored, after a short wait. Only where no match condition can be added: nothing that the fence keeps
+    /// to conditions could bring it back.
+    Ignore {
+        /// Why.
+        why: Why,
+    },
+    /// Reached by hookwatch's own dry-run canaries and by nobody else.
+    Probation,
+    /// As its owner wants it, with nothing left of hookwatch's.
+    Restore,
+}
+
+/// Why a hook is bypassed, and for how long.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Why {
+    /// In one sentence.
+    pub reason: String,
+    /// What was seen, a sentence each.
+    pub evidence: Vec<String>,
+    /// When it has to be over; `None` when nobody says.
+    pub expires: Option<Time>,
+}
+
+/// Who writes, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Author {
+    /// Hookwatch's own namespace.
+    pub namespace: String,
+    /// The user name of hookwatch's account, whose canaries a hook on probation is reached by.
+    pub account: String,
+    /// Who it is.
+    pub writer: Writer,
+    /// Whether the API servers know `matchConditions` (1.28, and every later release).
+    pub match_conditions: bool,
+    /// Whether the fence keeps it to match conditions. Then it puts no other field back, and forgets none.
+    pub fenced: bool,
+}
+
+/// What has to be done.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Plan {
+    /// Nothing: it is as wished.
+    AlreadySo,
+    /// There is no such webhook.
+    Gone,
+    /// This.
+    Edit(Edit),
+}
+
+/// One write. It tests what it rests on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Edit {
+    /// A JSON patch (RFC 6902).
+    pub patch: Value,
+    /// What it changes, for people; of the annotation only that it is written.
+    pub changes: Vec<Change>,
+    /// Whether the wish has come true with it. After one that is not the last, plan again.
+    pub last: bool,
+}
+
+/// Why nothing is written.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum Refusal {
+    /// The owner keeps hookwatch from changing the object.
+    #[error("the object is annotated {OPT_OUT_ANNOTATION}: off; remove that, or change the object yourself")]
+    OptedOut,
+    /// The owner permits less.
+    #[error("the object is annotated {OPT_OUT_ANNOTATION}: {permitted}, which does not permit {wanted}")]
+    BeyondCeiling {
+        /// What the annotation says.
+        permitted: String,
+        /// What was wished for.
+        wanted: &'static str,
+    },
+    /// The name does not say which webhook is meant.
+    #[error("several webhooks of the configuration are called {0:?}; give each a name of its own")]
+    NameTwice(String),
+    /// There is no room for another condition.
+    #[error(
+        "the webhook has {0} matchConditions, and the API server takes {MAX_CONDITIONS}; only `hookwatch break --rung ignore` is left"
+    )]
+    ConditionsFull(usize),
+    /// The API servers are too old.
+    #[error(
+        "the API server does not know matchConditions (Kubernetes 1.28); only `hookwatch break --rung ignore` is left"
+    )]
+    NoMatchConditions,
+    /// There is a way that goes back by itself.
+    #[error(
+        "a match condition can be added to the webhook: use --rung skip, which hookwatch takes back by itself"
+    )]
+    CanBeSkipped,
+    /// It has the least effect already.
+    #[error("failurePolicy is Ignore and timeoutSeconds {seconds} already: there is nothing left to ignore")]
+    NothingToIgnore {
+        /// `timeoutSeconds`.
+        seconds: u64,
+    },
+    /// The annotation would be longer than the fence takes.
+    #[error("the annotation hookwatch.dev/bypass would have {0} characters, 16384 are permitted")]
+    AnnotationTooLong(usize),
+    /// All annotations together would be larger than the API server takes.
+    #[error(
+        "the annotations would have {0} bytes, and the API server takes 256 KiB; shorten others' annotations"
+    )]
+    AnnotationsFull(usize),
+    /// The object is too large.
+    #[error(
+        "the configuration has {0} bytes; hookwatch changes none beyond 1 MiB, or the API server would refuse every later write"
+    )]
+    TooLarge(usize),
+    /// There is nothing to be on probation from.
+    #[error("the webhook is not bypassed")]
+    NotBypassed,
+    /// The annotation makes no sense.
+    #[error("the annotation hookwatch.dev/bypass cannot be read: {0}; restore the webhook first")]
+    Unreadable(String),
+    /// What is written down cannot be put back.
+    #[error(
+        "{0}; restore failurePolicy and timeoutSeconds yourself, then remove the annotation hookwatch.dev/bypass"
+    )]
+    InvalidOriginal(String),
+    /// Nothing says what was there before.
+    #[error("hookwatch has set {0}, and the annotation with the original is gone; restore it yourself")]
+    OriginalUnknown(String),
+    /// It is no object of this kind at all.
+    #[error("it is no webhook configuration: it has no uid")]
+    NoObject,
+}
+
+/// What has to be written now, to an object as it was read whole from the API server (`managedFields` included), so
+/// that a webhook becomes what it is wished to be.
+///
+/// # Errors
+/// When it must not or cannot be done, and then nothing is to be written.
+pub fn plan(object: &Value, webhook: &str, wish: &Wish, author: &Author, now: Time) -> Result<Plan, Refusal> {
+    if object.pointer("/metadata/uid").and_then(Value::as_str).is_none() {
+        return Err(Refusal::NoObject);
+    }
+    let opted_out = annotation(object, OPT_OUT_ANNOTATION).map(|text| text.trim().to_ascii_lowercase());
+    match (&opted_out, wish) {
+        // To take everything of hookwatch's away is what its owner wants.
+        (Some(text), wish) if text == "off" && *wish != Wish::Restore => return Err(Refusal::OptedOut),
+        // What is not understood permits nothing.
+        (Some(text), Wish::Bypass { .. } | Wish::Ignore { .. } | Wish::Probation) => {
+            // To show a hook nothing but dry runs is to skip it.
+            let (wanted, rung) = match wish {
+                Wish::Bypass { rung, .. } => (rung.as_str(), *rung),
+                Wish::Probation => ("probation", Rung::Skip),
+                _ => ("ignore", Rung::Skip),
+            };
+            if !permitted(text).is_ok_and(|permitted| permitted >= rung) {
+                let permitted = text.chars().take(100).collect();
+                return Err(Refusal::BeyondCeiling { permitted, wanted });
+            }
+        }
+        _ => {}
+    }
+    let here = match Here::find(object, webhook) {
+        (Some(here), 1) => here,
+        (Some(_), _) => return Err(Refusal::NameTwice(webhook.to_owned())),
+        (None, _) if *wish == Wish::Restore => return back::of_gone(object, webhook, now),
+        (None, _) => return Ok(Plan::Gone),
+    };
+    match wish {
+        Wish::Bypass { rung, why } => bypass(&here, *rung, why, author, now),
+        Wish::Ignore { why } => ignore(&here, why, author, now),
+        Wish::Probation => probation(&here, author, now),
+        Wish::Restore => back::restore(&here, author.fenced, now),
+    }
+}
+
+/// The rung that the annotation [`OPT_OUT_ANNOTATION`] permits, trimmed and in small letters. Once there was a farther one
+/// called `ignore`.
+///
+/// # Errors
+/// When it permits none.
+pub(crate) fn permitted(text: &str) -> Result<Rung, String> {
+    match text {
+        "ignore" => Ok(Rung::Skip),
+        text => Rung::parse(text),
+    }
+}
+
+/// Whether there is something for the daemon to take away of a webhook that no condition of hookwatch's is in force on.
+pub fn is_left_over(object: &Value, webhook: &str) -> bool {
+    let plan = match Here::find(object, webhook) {
+        (Some(here), 1) => back::restore(&here, true, Time::default()),
+        (Some(_), _) => return false,
+        (None, _) => back::of_gone(object, webhook, Time::default()),
+    };
+    matches!(plan, Ok(Plan::Edit(_)))
+}
+
+fn bypass(here: &Here<'_>, rung: Rung, why: &Why, author: &Author, now: Time) -> Result<Plan, Refusal> {
+    let mut page = open(here, author)?;
+    let standing = standing(here.object, here.webhook);
+    let as_wished = matches!(&standing, Standing::Bypassed { rung: Some(is), phase: Phase::Bypassed, entry }
+        if *is == rung && entry.rung() == Some(rung) && entry.phase() == Some(Phase::Bypassed));
+    let mut entry = page.state.entry(here.webhook).unwrap_or_default();
+    page.condition(Some(rung.condition()), author)?;
+    if page.draft.is_empty() && as_wished && entry.expires() == why.expires {
+        return Ok(Plan::AlreadySo);
+    }
+    if here.still_applied(&entry).is_empty() {
+        entry.forget_fields();
+    }
+    entry.set_rung(rung, Phase::Bypassed);
+    let goes_on = matches!(standing, Standing::Bypassed { .. });
+    begun(page, entry, (goes_on, &standing), why, author, now)
+}
+
+/// What is written down of a bypass that is begun or goes on.
+fn begun(
+    mut page: Page<'_>,
+    mut entry: Entry,
+    (goes_on, standing): (bool, &Standing),
+    why: &Why,
+    author: &Author,
+    now: Time,
+) -> Result<Plan, Refusal> {
+    if matches!(standing, Standing::Reverted { .. }) {
+        entry.reverted();
+    }
+    let since = entry.since().filter(|_| goes_on);
+    entry.set_why(&why.reason, &why.evidence);
+    entry.set_times(since, now, why.expires);
+    entry.set_by(&author.writer);
+    page.write_down(entry)?;
+    page.check_size()?;
+    Ok(page.edit(true))
+}
+
+/// Has a webhook's failures ignored.
+fn ignore(here: &Here<'_>, why: &Why, author: &Author, now: Time) -> Result<Plan, Refusal> {
+    if author.match_conditions && here.conditions().len() < MAX_CONDITIONS {
+        return Err(Refusal::CanBeSkipped);
+    }
+    let mut page = opened(here)?;
+    let standing = standing(here.object, here.webhook);
+    let mut entry = page.state.entry(here.webhook).unwrap_or_default();
+    if let Standing::Ignored { .. } = standing {
+        if here.value("failurePolicy") != ignored("failurePolicy") {
+            // Its owner has put that back alone: what is left is put back first, lest it be taken for the original.
+            return back::restore(here, false, now);
+        }
+        if entry.expires() == why.expires {
+            return Ok(Plan::AlreadySo);
+        }
+    } else {
+        let original = here.fields();
+        let mut applied = Map::new();
+        if original.failure_policy != "Ignore" {
+            applied.insert("failurePolicy".to_owned(), ignored("failurePolicy"));
+        }
+        if original.timeout_seconds > IGNORE_SECONDS {
+            applied.insert("timeoutSeconds".to_owned(), ignored("timeoutSeconds"));
+        }
+        if applied.is_empty() {
+            let seconds = original.timeout_seconds;
+            return Err(Refusal::NothingToIgnore { seconds });
+        }
+        for (field, value) in &applied {
+            page.field(field, value.clone());
+        }
+        entry.set_fields(here.webhook, &original, applied);
+    }
+    entry.set_ignored();
+    let goes_on = matches!(standing, Standing::Ignored { .. });
+    begun(page, entry, (goes_on, &standing), why, author, now)
+}
+
+fn probation(here: &Here<'_>, author: &Author, now: Time) -> Result<Plan, Refusal> {
+    let mut page = open(here, author)?;
+    let standing = standing(here.object, here.webhook);
+    let since = match &standing {
+        Standing::Bypassed {
+            phase: Phase::Bypassed | Phase::Probation,
+            entry,
+            ..
+        } => entry.since(),
+        Standing::OursWithoutAnnotation { .. } => None,
+        _ => return Err(Refusal::NotBypassed),
+    };
+    let mut entry = page.state.entry(here.webhook).unwrap_or_default();
+    page.condition(
+        Some(crate::domain::cluster::condition::Condition::Probation),
+        author,
+    )?;
+    if page.draft.is_empty() && entry.phase() == Some(Phase::Probation) {
+        return Ok(Plan::AlreadySo);
+    }
+    match entry.rung() {
+        Some(_) => entry.set_phase(Phase::Probation),
+        None => entry.set_rung(rung_by_name(here), Phase::Probation),
+    }
+    let expires = entry.expires();
+    entry.set_times(since, now, expires);
+    entry.set_by(&author.writer);
+    page.write_down(entry)?;
+    Ok(page.edit(true))
+}
+
+/// How far a bypass goes that nothing explains, by the name of its condition.
+fn rung_by_name(here: &Here<'_>) -> Rung {
+    let skip = json!(crate::domain::cluster::condition::Condition::Skip.name());
+    match here
+        .conditions()
+        .iter()
+        .any(|condition| condition["name"] == skip)
+    {
+        true => Rung::Skip,
+        false => Rung::Shield,
+    }
+}
+
+/// The beginning of an edit that leaves a condition of hookwatch's in force.
+fn open<'a>(here: &'a Here<'a>, author: &Author) -> Result<Page<'a>, Refusal> {
+    match author.match_conditions {
+        true => opened(here),
+        false => Err(Refusal::NoMatchConditions),
+    }
+}
+
+/// The beginning of an edit that leaves something of hookwatch's in force.
+fn opened<'a>(here: &'a Here<'a>) -> Result<Page<'a>, Refusal> {
+    let state = state(here.object).map_err(|unreadable| Refusal::Unreadable(unreadable.why))?;
+    if state.entry(here.webhook).is_none() && !here.unexplained().is_empty() {
+        return Err(Refusal::OriginalUnknown(here.unexplained().join(" and ")));
+    }
+    Ok(Page::open(here, state))
+}

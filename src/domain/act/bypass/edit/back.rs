@@ -1,0 +1,165 @@
+//! The way back.
+
+use serde_json::Value;
+
+use super::page::{Page, annotate, finish};
+use super::{Edit, Plan, Refusal};
+use crate::domain::act::bypass::draft::Draft;
+use crate::domain::act::bypass::standing::{Here, state};
+use crate::domain::act::bypass::state::{Fields, State};
+use crate::domain::act::bypass::{Phase, ownership};
+use crate::domain::time::Time;
+
+/// Puts fields back. None becomes weaker by it, whatever the annotation says: no `Fail` becomes `Ignore` (`Entry::has_set`),
+/// and no timeout becomes shorter than it is.
+fn fields_back(page: &mut Page<'_>, ours: &[&str], original: Option<&Fields>) -> Result<(), Refusal> {
+    let Some(original) = original else {
+        return Err(Refusal::OriginalUnknown(ours.join(" and ")));
+    };
+    // Whose a field is does not show in its value: somebody may claim it as it is before this is written.
+    let version = "/metadata/resourceVersion";
+    page.draft.expect(version, page.here.object.pointer(version));
+    let now = page.here.fields();
+    for field in ours {
+        page.field(
+            field,
+            match *field {
+                "failurePolicy" => original.failure_policy.clone().into(),
+                _ => original.timeout_seconds.max(now.timeout_seconds).into(),
+            },
+        );
+    }
+    Ok(())
+}
+
+/// Takes everything of hookwatch's out of a webhook. Fields that are put back become hookwatch's by being written, so
+/// that takes a second edit, which gives them up; until then the first stays written down. Who is `fenced` takes the
+/// conditions away, and leaves fields and what is written of them to an administrator.
+pub(super) fn restore(here: &Here<'_>, fenced: bool, now: Time) -> Result<Plan, Refusal> {
+    let (known, unreadable) = match state(here.object) {
+        Ok(state) => (state, None),
+        Err(unreadable) => (State::default(), Some(unreadable)),
+    };
+    let entry = known.entry(here.webhook);
+    let mut page = Page::open(here, known);
+    page.no_condition();
+    let original = match (&entry, &unreadable) {
+        (Some(entry), _) => entry.original(here.webhook).map_err(Refusal::InvalidOriginal),
+        (None, unreadable) => Ok(unreadable.as_ref().and_then(|it| it.original(here.webhook))),
+    };
+    let ours = match (&entry, &original) {
+        (Some(entry), _) => here.still_applied(entry),
+        (None, Ok(Some(_))) => here.still_ignored(),
+        (None, _) => here.unexplained(),
+    };
+    if fenced && !ours.is_empty() {
+        return Ok(match page.draft.is_empty() {
+            true => Plan::AlreadySo,
+            false => page.edit(true),
+        });
+    }
+    let put = match ours.is_empty() {
+        true => Ok(()),
+        false => original.and_then(|original| fields_back(&mut page, &ours, original.as_ref())),
+    };
+    if let Err(refusal) = put {
+        // The conditions can be taken away whatever is wrong with the rest; then it is said.
+        return match page.draft.is_empty() {
+            true => Err(refusal),
+            false => Ok(page.edit(false)),
+        };
+    }
+    match (entry, unreadable) {
+        (Some(mut entry), _) if page.fields => {
+            entry.set_phase(Phase::Restored);
+            let (since, expires) = (entry.since(), entry.expires());
+            entry.set_times(since, now, expires);
+            page.write_down(entry)?;
+            Ok(page.edit(false))
+        }
+        (Some(_), _) => {
+            page.state.forget(here.webhook);
+            let text = page.state.text();
+            if text.is_none()
+                && let Some(first) = unexplained_first(others(here), now)
+            {
+                return first;
+            }
+            // Where somebody took another webhook's note away, what is owned of it is the one sign of it that is left.
+            let alone = others(here).all(|other| !ownership::holds(here.object, other.webhook));
+            page.release(text.is_none() && alone);
+            page.annotate(text);
+            Ok(page.edit(true))
+        }
+        (None, _) if page.fields => Ok(page.edit(false)),
+        (None, unreadable) => {
+            let mut others = others(here);
+            // What survives of an original in an illegible annotation goes with it.
+            let needed = |other: &Here<'_>| {
+                let survives = unreadable
+                    .as_ref()
+                    .and_then(|it| it.original(other.webhook))
+                    .is_some();
+                survives && !other.still_ignored().is_empty()
+            };
+            let alone = others.all(|other| {
+                other.ours().is_empty() && !ownership::holds(here.object, other.webhook) && !needed(&other)
+            });
+            let (nonsense, left) = (unreadable.is_some(), ownership::holds(here.object, here.webhook));
+            if page.draft.is_empty() && !left && !(nonsense && alone) {
+                return Ok(Plan::AlreadySo);
+            }
+            // A legible state speaks of others.
+            let last_of_all = alone && page.state.text().is_none();
+            page.release(last_of_all);
+            if nonsense && alone {
+                page.annotate(None);
+            }
+            match page.draft.is_empty() {
+                true => Ok(Plan::AlreadySo),
+                false => Ok(page.edit(true)),
+            }
+        }
+    }
+}
+
+/// The other webhooks of the object.
+fn others<'a>(here: &Here<'a>) -> impl Iterator<Item = Here<'a>> {
+    let index = here.index;
+    Here::all(here.object).filter(move |other| other.index != index)
+}
+
+/// Takes away a condition that nothing explains, as a renamed webhook has one. The fence refuses to let the annotation go
+/// before that. For an object of which nothing else is written down.
+fn unexplained_first<'a>(
+    mut webhooks: impl Iterator<Item = Here<'a>>,
+    now: Time,
+) -> Option<Result<Plan, Refusal>> {
+    let here = webhooks.find(|other| !other.ours().is_empty())?;
+    Some(restore(&here, true, now).map(|plan| match plan {
+        Plan::Edit(edit) => Plan::Edit(Edit { last: false, ..edit }),
+        other => other,
+    }))
+}
+
+/// Forgets a webhook that somebody has removed or renamed. What is illegible speaks of nobody once there is no webhook
+/// any more.
+pub(super) fn of_gone(object: &Value, webhook: &str, now: Time) -> Result<Plan, Refusal> {
+    let mut draft = Draft::default();
+    let text = match state(object) {
+        Ok(mut state) if state.entry(webhook).is_some() => {
+            state.forget(webhook);
+            state.text()
+        }
+        Err(_) if object["webhooks"].as_array().is_none_or(Vec::is_empty) => None,
+        Ok(_) | Err(_) => return Ok(Plan::Gone),
+    };
+    if text.is_none()
+        && let Some(first) = unexplained_first(Here::all(object), now)
+    {
+        return first;
+    }
+    ownership::release(object, webhook, text.is_none(), &mut draft);
+    annotate(object, text.as_deref(), &mut draft);
+    Ok(finish(object, draft, true))
+}

@@ -1,0 +1,206 @@
+//! One edit in the making: a webhook in its object, what is written down on it, and the patch so far.
+
+use serde_json::{Value, json};
+
+use super::{Author, Edit, MAX_ANNOTATIONS, MAX_CONDITIONS, MAX_OBJECT, Plan, Refusal};
+use crate::domain::act::bypass::draft::{Draft, escaped};
+use crate::domain::act::bypass::standing::{Here, annotation, annotations};
+use crate::domain::act::bypass::state::{Entry, MAX_STATE, State};
+use crate::domain::act::bypass::{STATE_ANNOTATION, ownership};
+use crate::domain::cluster::condition::Condition;
+use crate::domain::cluster::hook::{Added, SPARE_ANNOTATION};
+
+pub(super) struct Page<'a> {
+    pub(super) here: &'a Here<'a>,
+    pub(super) state: State,
+    pub(super) draft: Draft,
+    /// Whether a field beside the conditions changes; then hookwatch owns it once this is written.
+    pub(super) fields: bool,
+    /// Bytes by which the object grows, about.
+    growth: usize,
+}
+
+impl<'a> Page<'a> {
+    pub(super) fn open(here: &'a Here<'a>, state: State) -> Self {
+        Self {
+            here,
+            state,
+            draft: Draft::default(),
+            fields: false,
+            growth: 0,
+        }
+    }
+
+    fn path(&self, field: &str) -> String {
+        format!("/webhooks/{}/{field}", self.here.index)
+    }
+
+    fn what(&self, field: &str) -> String {
+        format!("webhooks[{}].{field}", self.here.webhook)
+    }
+
+    /// Makes this the only condition of hookwatch's, or leaves none.
+    pub(super) fn condition(&mut self, wanted: Option<Condition>, author: &Author) -> Result<(), Refusal> {
+        let wanted = wanted.map(|condition| {
+            let value = annotation(self.here.object, SPARE_ANNOTATION);
+            let namespace = self.here.hook.pointer("/clientConfig/service/namespace");
+            let (added, _) = Added::read(value, namespace.and_then(Value::as_str));
+            let expression = condition.expression(&author.namespace, &author.account, &added);
+            json!({"name": condition.name(), "expression": expression})
+        });
+        let others = self.here.conditions().len() - self.here.ours().len();
+        if wanted.is_some() && others >= MAX_CONDITIONS {
+            return Err(Refusal::ConditionsFull(others));
+        }
+        self.set_condition(wanted);
+        Ok(())
+    }
+
+    /// Leaves no condition of hookwatch's.
+    pub(super) fn no_condition(&mut self) {
+        self.set_condition(None);
+    }
+
+    fn set_condition(&mut self, wanted: Option<Value>) {
+        let (conditions, ours) = (self.here.conditions(), self.here.ours());
+        let current: Vec<&Value> = ours.iter().map(|index| &conditions[*index]).collect();
+        if current == wanted.iter().collect::<Vec<_>>() {
+            return;
+        }
+        let others = conditions.len() - ours.len();
+        let path = self.path("matchConditions");
+        self.growth += wanted.as_ref().map_or(0, |wanted| wanted.to_string().len());
+        let list = self.here.hook.get("matchConditions");
+        self.draft.expect(&path, list);
+        let what = |condition: &Value| {
+            let name = condition["name"].as_str().unwrap_or_default();
+            self.what(&format!("matchConditions[{name}]"))
+        };
+        let mut changes: Vec<(String, Option<Value>, Option<Value>)> = current
+            .iter()
+            .map(|gone| (what(gone), Some((*gone).clone()), None))
+            .collect();
+        changes.extend(wanted.iter().map(|new| (what(new), None, Some(new.clone()))));
+        for (what, before, after) in changes {
+            self.draft.change(what, before, after);
+        }
+        let mut operation = |operation: Value| self.draft.operation(operation);
+        match (wanted, ours.split_first()) {
+            (None, _) if others == 0 => operation(json!({"op": "remove", "path": path})),
+            (None, _) => {
+                for index in ours.iter().rev() {
+                    operation(json!({"op": "remove", "path": format!("{path}/{index}")}));
+                }
+            }
+            (Some(wanted), Some((first, more))) => {
+                for index in more.iter().rev() {
+                    operation(json!({"op": "remove", "path": format!("{path}/{index}")}));
+                }
+                operation(json!({"op": "replace", "path": format!("{path}/{first}"), "value": wanted}));
+            }
+            (Some(wanted), None) if list.is_some_and(Value::is_array) => {
+                operation(json!({"op": "add", "path": format!("{path}/-"), "value": wanted}));
+            }
+            (Some(wanted), None) => operation(json!({"op": "add", "path": path, "value": [wanted]})),
+        }
+    }
+
+    /// Gives a field of the webhook this value.
+    pub(super) fn field(&mut self, field: &str, value: Value) {
+        if self.here.value(field) != value {
+            let (path, what) = (self.path(field), self.what(field));
+            self.draft
+                .set(&path, what, self.here.hook.get(field), Some(value));
+            self.fields = true;
+        }
+    }
+
+    /// Writes down what is to be known of the webhook; without its evidence where there is no room for it.
+    pub(super) fn write_down(&mut self, mut entry: Entry) -> Result<(), Refusal> {
+        self.state.set(self.here.webhook, entry.clone());
+        let length = |state: &State| state.text().map_or(0, |text| text.chars().count());
+        if length(&self.state) > MAX_STATE {
+            entry.forget_evidence();
+            self.state.set(self.here.webhook, entry);
+        }
+        match length(&self.state) {
+            long if long > MAX_STATE => Err(Refusal::AnnotationTooLong(long)),
+            _ => {
+                self.annotate(self.state.text());
+                Ok(())
+            }
+        }
+    }
+
+    /// Gives the annotation this text.
+    pub(super) fn annotate(&mut self, text: Option<String>) {
+        let object = self.here.object;
+        annotate(object, text.as_deref(), &mut self.draft);
+        self.growth += text.map_or(0, |text| text.len());
+    }
+
+    /// Whether the API server will take it.
+    pub(super) fn check_size(&self) -> Result<(), Refusal> {
+        let text = self.state.text().map_or(0, |text| text.len());
+        let others: usize = annotations(self.here.object)
+            .into_iter()
+            .flatten()
+            .filter(|(key, _)| *key != STATE_ANNOTATION)
+            .map(|(key, value)| key.len() + value.as_str().map_or(0, str::len))
+            .sum();
+        let all = others + STATE_ANNOTATION.len() + text;
+        if all > MAX_ANNOTATIONS {
+            return Err(Refusal::AnnotationsFull(all));
+        }
+        let size = self.here.object.to_string().len() + self.growth;
+        match size > MAX_OBJECT {
+            true => Err(Refusal::TooLarge(size)),
+            false => Ok(()),
+        }
+    }
+
+    /// Gives up what hookwatch owns, with the last of it when nothing stays written down.
+    pub(super) fn release(&mut self, everything: bool) {
+        let (object, webhook) = (self.here.object, self.here.webhook);
+        ownership::release(object, webhook, everything, &mut self.draft);
+    }
+
+    pub(super) fn edit(mut self, last: bool) -> Plan {
+        let name = self.path("name");
+        self.draft.expect(&name, self.here.hook.get("name"));
+        finish(self.here.object, self.draft, last)
+    }
+}
+
+/// Gives the annotation a text, or takes it away.
+pub(super) fn annotate(object: &Value, text: Option<&str>, draft: &mut Draft) {
+    let before = annotation(object, STATE_ANNOTATION);
+    if before == text {
+        return;
+    }
+    let (all, key) = ("/metadata/annotations", escaped(STATE_ANNOTATION));
+    let what = format!("metadata.annotations[{STATE_ANNOTATION}]");
+    let (path, map) = (format!("{all}/{key}"), annotations(object));
+    let (old, new) = (before.map(Value::from), text.map(Value::from));
+    match (map, &new) {
+        (None, Some(text)) => {
+            let map = json!({STATE_ANNOTATION: text});
+            draft.expect(all, object.pointer(all));
+            draft.operation(json!({"op": "add", "path": all, "value": map}));
+            draft.change(what, None, new);
+        }
+        // An empty map would not be what was there before.
+        (Some(map), None) if map.len() == 1 => {
+            draft.expect(all, object.pointer(all));
+            draft.operation(json!({"op": "remove", "path": all}));
+            draft.change(what, old, None);
+        }
+        _ => draft.set(&path, what, old.as_ref(), new),
+    }
+}
+
+pub(super) fn finish(object: &Value, mut draft: Draft, last: bool) -> Plan {
+    draft.expect("/metadata/uid", object.pointer("/metadata/uid"));
+    let (patch, changes) = draft.finish();
+    Plan::Edit(Edit { patch, changes, last })
+}

@@ -1,0 +1,284 @@
+//! What a webhook of an object is to hookwatch: as its owner wants it, or as hookwatch left it.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+
+use super::ownership::{holds, owners};
+use super::state::{Entry, Fields, State, Unreadable};
+use super::{IGNORE_SECONDS, Phase, Rung, STATE_ANNOTATION};
+use crate::domain::cluster::condition::{CONDITION_PREFIX, Condition};
+
+/// What a webhook is to hookwatch.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Standing {
+    /// Nothing of hookwatch's is in it.
+    Original,
+    /// Hookwatch's change is in force, and written down.
+    Bypassed {
+        /// How far it goes; in [`Phase::Probation`] how far it went. `None` when only another release knows.
+        rung: Option<Rung>,
+        /// Where it stands.
+        phase: Phase,
+        /// What is written down.
+        entry: Entry,
+    },
+    /// Its failures are ignored, by a person or by an older release, and that is written down.
+    Ignored {
+        /// What is written down.
+        entry: Entry,
+    },
+    /// A bypass is written down, and somebody has taken it back.
+    Reverted {
+        /// What is written down.
+        entry: Entry,
+    },
+    /// Something of hookwatch's is in it, and nothing legible says what was there before.
+    OursWithoutAnnotation {
+        /// The names of match conditions that begin with [`CONDITION_PREFIX`].
+        conditions: Vec<String>,
+        /// Whether `failurePolicy` or `timeoutSeconds` are hookwatch's too.
+        fields: bool,
+        /// What is wrong with the annotation; `None` when it is not there.
+        why: Option<String>,
+    },
+    /// There is no such webhook in the object.
+    Gone {
+        /// Whether something is written down about it.
+        noted: bool,
+    },
+    /// Several webhooks have this name, and nobody can say which is meant.
+    Twice,
+}
+
+impl Standing {
+    /// Whether a person or an older release has its failures ignored, which the daemon cannot take back.
+    pub fn is_ignored(&self) -> bool {
+        matches!(
+            self,
+            Self::Ignored { .. } | Self::OursWithoutAnnotation { fields: true, .. }
+        )
+    }
+}
+
+/// Fields by which failures are ignored.
+pub(super) const FIELDS: [&str; 2] = ["failurePolicy", "timeoutSeconds"];
+
+/// One webhook in its object.
+pub(super) struct Here<'a> {
+    pub(super) object: &'a Value,
+    pub(super) webhook: &'a str,
+    pub(super) index: usize,
+    pub(super) hook: &'a Value,
+}
+
+impl<'a> Here<'a> {
+    /// Every webhook that has a name.
+    pub(super) fn all(object: &'a Value) -> impl Iterator<Item = Self> {
+        let hooks = object.get("webhooks").and_then(Value::as_array);
+        let hooks = hooks.into_iter().flatten().enumerate();
+        hooks.filter_map(move |(index, hook)| {
+            Some(Self {
+                object,
+                webhook: hook["name"].as_str()?,
+                index,
+                hook,
+            })
+        })
+    }
+
+    /// Finds a webhook by its name; with how many there are.
+    pub(super) fn find(object: &'a Value, webhook: &'a str) -> (Option<Self>, usize) {
+        let mut found = Self::all(object).filter(|here| here.webhook == webhook);
+        let first = found.next();
+        let count = usize::from(first.is_some()) + found.count();
+        (first, count)
+    }
+
+    pub(super) fn conditions(&self) -> &'a [Value] {
+        let conditions = self.hook.get("matchConditions").and_then(Value::as_array);
+        conditions.map_or(&[], Vec::as_slice)
+    }
+
+    /// Where hookwatch's conditions stand among them.
+    pub(super) fn ours(&self) -> Vec<usize> {
+        let conditions = self.conditions().iter().enumerate();
+        conditions
+            .filter(|(_, it)| is_ours(it))
+            .map(|(index, _)| index)
+            .collect()
+    }
+
+    /// A field's value, or what the API server takes for one that is absent (1.36,
+    /// `pkg/apis/admissionregistration/v1/defaults.go`).
+    pub(super) fn value(&self, field: &str) -> Value {
+        let given = self.hook.get(field).filter(|value| !value.is_null());
+        given.cloned().unwrap_or_else(|| match field {
+            "failurePolicy" => json!("Fail"),
+            _ => json!(10),
+        })
+    }
+
+    /// Both fields as they are.
+    pub(super) fn fields(&self) -> Fields {
+        Fields {
+            failure_policy: self.value("failurePolicy").as_str().unwrap_or("Fail").to_owned(),
+            timeout_seconds: self.value("timeoutSeconds").as_u64().unwrap_or(10),
+        }
+    }
+
+    /// The fields that still hold what hookwatch put there, if `is_set` says so. One that somebody else has claimed since is
+    /// theirs, whatever its value.
+    fn still_ours(&self, is_set: impl Fn(&str, &Value) -> bool) -> Vec<&'static str> {
+        let is_ours = |field: &&str| {
+            is_set(field, &self.value(field)) && !owners(self.object, self.webhook, field).others
+        };
+        FIELDS.into_iter().filter(is_ours).collect()
+    }
+
+    /// The fields of a readable entry that are still hookwatch's.
+    pub(super) fn still_applied(&self, entry: &Entry) -> Vec<&'static str> {
+        self.still_ours(|field, value| entry.has_set(field, value))
+    }
+
+    /// The fields that are as they are where failures are ignored, and nobody else's.
+    pub(super) fn still_ignored(&self) -> Vec<&'static str> {
+        self.still_ours(|field, value| *value == ignored(field))
+    }
+
+    /// The fields that hookwatch owns and that have the values it gives, where nothing legible says that it did.
+    pub(super) fn unexplained(&self) -> Vec<&'static str> {
+        let ours = self.still_ignored();
+        let owned = |field: &&str| owners(self.object, self.webhook, field).ours;
+        ours.into_iter().filter(owned).collect()
+    }
+}
+
+/// What a field is where failures are ignored.
+pub(super) fn ignored(field: &str) -> Value {
+    match field {
+        "failurePolicy" => json!("Ignore"),
+        _ => IGNORE_SECONDS.into(),
+    }
+}
+
+fn is_ours(condition: &Value) -> bool {
+    let name = condition["name"].as_str();
+    name.is_some_and(|name| name.starts_with(CONDITION_PREFIX))
+}
+
+/// The object's annotations.
+pub(super) fn annotations(object: &Value) -> Option<&Map<String, Value>> {
+    object.pointer("/metadata/annotations")?.as_object()
+}
+
+/// An annotation of the object.
+pub(super) fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
+    annotations(object)?.get(key)?.as_str()
+}
+
+/// What is written down on the object.
+///
+/// # Errors
+/// When it makes no sense.
+pub fn state(object: &Value) -> Result<State, Unreadable> {
+    State::read(annotation(object, STATE_ANNOTATION))
+}
+
+/// What one webhook of a configuration is to hookwatch.
+pub fn standing(object: &Value, webhook: &str) -> Standing {
+    let state = state(object);
+    let entry = state.as_ref().ok().and_then(|state| state.entry(webhook));
+    let here = match Here::find(object, webhook) {
+        (Some(here), 1) => here,
+        (Some(_), _) => return Standing::Twice,
+        (None, _) => {
+            return Standing::Gone {
+                noted: entry.is_some(),
+            };
+        }
+    };
+    let names: Vec<String> = here
+        .ours()
+        .into_iter()
+        .filter_map(|index| here.conditions()[index]["name"].as_str().map(str::to_owned))
+        .collect();
+    let Some(entry) = entry else {
+        let fields = match &state {
+            Err(unreadable) if unreadable.original(webhook).is_some() => !here.still_ignored().is_empty(),
+            _ => !here.unexplained().is_empty(),
+        };
+        return match names.is_empty() && !fields {
+            true => Standing::Original,
+            false => Standing::OursWithoutAnnotation {
+                conditions: names,
+                fields,
+                why: state.err().map(|unreadable| unreadable.why),
+            },
+        };
+    };
+    let has = |condition: Condition| names.iter().any(|name| name == condition.name());
+    if has(Condition::Probation) {
+        let (rung, phase) = (entry.rung(), Phase::Probation);
+        return Standing::Bypassed { rung, phase, entry };
+    }
+    let by_condition = [Rung::Skip, Rung::Shield];
+    let by_condition = by_condition.into_iter().find(|rung| has(rung.condition()));
+    let rung = match by_condition {
+        Some(rung) => Some(rung),
+        // A condition that only another release knows.
+        None if !names.is_empty() => None,
+        None if !here.still_applied(&entry).is_empty() => return Standing::Ignored { entry },
+        None if entry.phase() == Some(Phase::Restored) => {
+            let (rung, phase) = (entry.rung(), Phase::Restored);
+            return Standing::Bypassed { rung, phase, entry };
+        }
+        None => return Standing::Reverted { entry },
+    };
+    let phase = Phase::Bypassed;
+    Standing::Bypassed { rung, phase, entry }
+}
+
+/// Every webhook of a configuration that hookwatch has to do with: those that are not [`Standing::Original`], those that
+/// are written down and gone, and those of which there is still something to give up or an illegible annotation to take
+/// away.
+pub fn touched(object: &Value) -> Vec<(String, Standing)> {
+    let hooks = object.get("webhooks").and_then(Value::as_array);
+    let mut names: BTreeSet<String> = hooks
+        .into_iter()
+        .flatten()
+        .filter_map(|hook| hook["name"].as_str().map(str::to_owned))
+        .collect();
+    let mut noted = BTreeSet::new();
+    let illegible = match state(object) {
+        Ok(state) => {
+            noted.extend(state.names().map(str::to_owned));
+            names.extend(noted.iter().cloned());
+            false
+        }
+        Err(_) => {
+            if names.is_empty() {
+                names.insert(String::new());
+            }
+            true
+        }
+    };
+    let standings = names.into_iter().map(|name| {
+        let standing = standing(object, &name);
+        (name, standing)
+    });
+    let concerns = |(name, standing): &(String, Standing)| match standing {
+        Standing::Original => illegible || holds(object, name),
+        Standing::Twice => {
+            let mut hooks = object["webhooks"].as_array().into_iter().flatten();
+            let ours = |hook: &Value| {
+                hook["matchConditions"]
+                    .as_array()
+                    .is_some_and(|all| all.iter().any(is_ours))
+            };
+            noted.contains(name) || hooks.any(|hook| hook["name"] == *name && ours(hook))
+        }
+        _ => true,
+    };
+    standings.filter(concerns).collect()
+}

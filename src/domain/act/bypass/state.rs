@@ -1,0 +1,529 @@
+//! What is written down on an object that hookwatch has changed, in the annotation
+//! [`STATE_ANNOTATION`](super::STATE_ANNOTATION).
+//!
+//! It is JSON over several lines, which `kubectl get -o yaml` shows as a block of text, and it explains itself.
+//! Releases read each other's: what one does not know it keeps as it is, and each field is read by itself, so that one
+//! in an unknown form costs that field and not the way back.
+
+use serde_json::{Map, Value, json};
+
+use super::standing::ignored;
+use super::{Phase, Rung, original};
+use crate::domain::text::bounded;
+use crate::domain::time::Time;
+
+/// Most characters of the annotation that the fence lets through.
+pub const MAX_STATE: usize = 16_384;
+/// The layout that this release writes.
+const VERSION: u64 = 1;
+/// What stands in the place of a rung where failures are ignored.
+const IGNORED: &str = "ignore";
+/// Most characters of one sentence of a reason or of evidence.
+const MAX_SENTENCE: usize = 300;
+/// Most sentences of evidence.
+const MAX_EVIDENCE: usize = 6;
+/// For whoever finds it and never heard of hookwatch.
+const NOTE: [&str; 6] = [
+    "hookwatch changed the webhooks named here because they kept the API from being written.",
+    "It added the matchConditions whose names begin with hookwatch.dev/, and removes them when the webhooks recover.",
+    "If failures were ignored by `hookwatch break`, 'applied' has the current and 'original' the former failurePolicy/timeoutSeconds.",
+    "To undo it: hookwatch restore CONFIGURATION/WEBHOOK. Without hookwatch: remove those matchConditions,",
+    "restore the original where there is one, and remove this annotation last.",
+    "To forbid bypasses, annotate the object hookwatch.dev/breaker: off.",
+];
+
+/// Who changed an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Writer {
+    /// The replica, or the person.
+    pub identity: String,
+    /// The release of hookwatch.
+    pub version: String,
+}
+
+impl Writer {
+    /// Whether it is a person, who is called `USER@HOST`. A replica is called after its Pod or machine.
+    pub fn is_person(&self) -> bool {
+        self.identity.contains('@')
+    }
+}
+
+/// A webhook's `failurePolicy` and `timeoutSeconds`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fields {
+    /// `failurePolicy`.
+    pub failure_policy: String,
+    /// `timeoutSeconds`.
+    pub timeout_seconds: u64,
+}
+
+impl Fields {
+    /// As it stands in the annotation. The form is the fence's.
+    pub fn text(&self, webhook: &str) -> String {
+        original(webhook, &self.failure_policy, self.timeout_seconds)
+    }
+
+    /// Reads that form.
+    ///
+    /// # Errors
+    /// When it is in another form, or the API server would not take it.
+    pub fn read(webhook: &str, text: &str) -> Result<Self, String> {
+        let parts = text
+            .strip_prefix(webhook)
+            .and_then(|rest| rest.strip_prefix('='))
+            .and_then(|rest| rest.split_once('/'));
+        let Some((policy, seconds)) = parts else {
+            return Err(format!(
+                "the original {text:?} is not of the form WEBHOOK=POLICY/SECONDS"
+            ));
+        };
+        match (policy, seconds.parse()) {
+            ("Fail" | "Ignore", Ok(seconds @ 1..=30)) => Ok(Self {
+                failure_policy: policy.to_owned(),
+                timeout_seconds: seconds,
+            }),
+            _ => Err(format!(
+                "the original {text:?} is not valid: failurePolicy is Fail or Ignore, timeoutSeconds 1 to 30"
+            )),
+        }
+    }
+}
+
+/// What is written down about one webhook.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Entry(Map<String, Value>);
+
+impl Entry {
+    fn text(&self, key: &str) -> Option<&str> {
+        self.0.get(key)?.as_str()
+    }
+
+    fn time(&self, key: &str) -> Option<Time> {
+        serde_json::from_value(self.0.get(key)?.clone()).ok()
+    }
+
+    /// How far it goes; `None` where failures are ignored, and when another release calls it something that this one does
+    /// not know.
+    pub fn rung(&self) -> Option<Rung> {
+        Rung::parse(self.text("rung")?).ok()
+    }
+
+    /// Where it stands; `None` as for [`Self::rung`].
+    pub fn phase(&self) -> Option<Phase> {
+        Phase::parse(self.text("phase")?)
+    }
+
+    /// What the fields were; `None` when they were not changed.
+    ///
+    /// # Errors
+    /// When what is written down cannot be put back.
+    pub fn original(&self, webhook: &str) -> Result<Option<Fields>, String> {
+        match self.0.get("original") {
+            None => Ok(None),
+            Some(Value::String(text)) => Fields::read(webhook, text).map(Some),
+            Some(other) => Err(format!("the original {other} is no text")),
+        }
+    }
+
+    /// Whether a field was given this value by hookwatch. Where there is an original, what ignoring failures means was, whatever
+    /// else is said: the fence holds a thief to the original, and to no other word of it. No release sets another
+    /// `failurePolicy` than `Ignore`: from there every way back makes the hook stricter.
+    pub fn has_set(&self, field: &str, value: &Value) -> bool {
+        let said = || self.0.get("applied").and_then(|applied| applied.get(field));
+        let is_ignored = *value == ignored(field);
+        self.0.contains_key("original") && (is_ignored || field != "failurePolicy" && said() == Some(value))
+    }
+
+    /// Why, in one sentence.
+    pub fn reason(&self) -> &str {
+        self.text("reason").unwrap_or_default()
+    }
+
+    /// Since when.
+    pub fn since(&self) -> Option<Time> {
+        self.time("since")
+    }
+
+    /// When the hook was last changed.
+    pub fn changed(&self) -> Option<Time> {
+        self.time("changed")
+    }
+
+    /// When it has to be over; `None` when nobody said.
+    pub fn expires(&self) -> Option<Time> {
+        self.time("expires")
+    }
+
+    /// How often somebody took it back and it was made again.
+    pub fn reverts(&self) -> u64 {
+        self.0.get("reverts").and_then(Value::as_u64).unwrap_or(0)
+    }
+
+    /// Who wrote it.
+    pub fn by(&self) -> Option<Writer> {
+        let by = self.0.get("by")?;
+        let text = |key: &str| by.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        Some(Writer {
+            identity: text("identity"),
+            version: text("version"),
+        })
+    }
+
+    pub(super) fn set_rung(&mut self, rung: Rung, phase: Phase) {
+        self.put("rung", rung.as_str().into());
+        self.set_phase(phase);
+    }
+
+    pub(super) fn set_ignored(&mut self) {
+        self.put("rung", IGNORED.into());
+        self.set_phase(Phase::Bypassed);
+    }
+
+    pub(super) fn set_phase(&mut self, phase: Phase) {
+        self.put("phase", phase.as_str().into());
+    }
+
+    /// Notes the fields as they were, and those that were changed as they are.
+    pub(super) fn set_fields(&mut self, webhook: &str, original: &Fields, applied: Map<String, Value>) {
+        self.put("original", original.text(webhook).into());
+        self.put("applied", applied.into());
+    }
+
+    /// Notes that no field is changed any more.
+    pub(super) fn forget_fields(&mut self) {
+        self.0.remove("original");
+        self.0.remove("applied");
+    }
+
+    pub(super) fn set_why(&mut self, reason: &str, evidence: &[String]) {
+        let evidence: Vec<String> = evidence
+            .iter()
+            .take(MAX_EVIDENCE)
+            .map(|it| harmless(it))
+            .collect();
+        self.put("reason", harmless(reason).into());
+        self.put("evidence", evidence.into());
+    }
+
+    pub(super) fn forget_evidence(&mut self) {
+        self.0.remove("evidence");
+    }
+
+    pub(super) fn set_times(&mut self, since: Option<Time>, now: Time, expires: Option<Time>) {
+        self.put("since", json!(since.unwrap_or(now)));
+        self.put("changed", json!(now));
+        match expires {
+            Some(expires) => self.put("expires", json!(expires)),
+            None => drop(self.0.remove("expires")),
+        }
+    }
+
+    pub(super) fn set_by(&mut self, writer: &Writer) {
+        let by = json!({"identity": harmless(&writer.identity), "version": harmless(&writer.version)});
+        self.put("by", by);
+    }
+
+    pub(super) fn reverted(&mut self) {
+        self.put("reverts", (self.reverts() + 1).into());
+    }
+
+    fn put(&mut self, key: &str, value: Value) {
+        self.0.insert(key.to_owned(), value);
+    }
+}
+
+/// A sentence as it may stand in the annotation. The fence reads originals by the quotes around them, so nothing that
+/// comes from outside may look like one; and what is not printable would cost the whole block its shape.
+fn harmless(text: &str) -> String {
+    let text: String = text
+        .chars()
+        .take(MAX_SENTENCE)
+        .map(|character| match character {
+            '"' | '\\' => '\'',
+            control if control.is_control() => ' ',
+            other => other,
+        })
+        .collect();
+    text.replace("=Fail/", "= Fail/")
+        .replace("=Ignore/", "= Ignore/")
+        .trim()
+        .to_owned()
+}
+
+/// What the fence takes for originals in an annotation.
+fn originals(text: &str) -> impl Iterator<Item = &str> {
+    let pieces = text.split('"');
+    pieces.filter(|piece| piece.contains("=Fail/") || piece.contains("=Ignore/"))
+}
+
+/// Puts each original where it is looked for. The fence holds a thief to keep it, wherever in the annotation.
+fn put_in_place(text: &str, webhooks: &mut Map<String, Value>) {
+    for original in originals(text) {
+        let Some((webhook, _)) = original.rsplit_once('=') else {
+            continue;
+        };
+        let is_one = |text: &str| Fields::read(webhook, text).is_ok();
+        if is_one(original) {
+            let entry = webhooks.entry(webhook).or_insert_with(|| json!({}));
+            if !entry["original"].as_str().is_some_and(is_one) {
+                entry["original"] = original.into();
+            }
+        }
+    }
+}
+
+/// The annotation as it was read.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct State {
+    webhooks: Map<String, Value>,
+    /// Everything else at the top.
+    rest: Map<String, Value>,
+}
+
+/// An annotation that makes no sense.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unreadable {
+    /// What is wrong with it, in one sentence.
+    pub why: String,
+    /// What looks like originals in it, read as the fence reads them.
+    originals: Vec<String>,
+}
+
+impl Unreadable {
+    /// The original of a webhook, if it survived.
+    pub fn original(&self, webhook: &str) -> Option<Fields> {
+        let mut originals = self.originals.iter();
+        originals.find_map(|text| Fields::read(webhook, text).ok())
+    }
+}
+
+impl State {
+    /// Reads the annotation; one that is absent is an empty state.
+    ///
+    /// # Errors
+    /// When it is not what hookwatch writes.
+    pub fn read(annotation: Option<&str>) -> Result<Self, Unreadable> {
+        let Some(text) = annotation else {
+            return Ok(Self::default());
+        };
+        let unreadable = |why: String| Unreadable {
+            why: bounded(&why),
+            originals: originals(text).map(str::to_owned).collect(),
+        };
+        // In another spelling than the one it is compared by, an original would be what the fence never saw.
+        if text.contains('\\') {
+            return Err(unreadable(
+                "it has a \\ in it, which hookwatch never writes".to_owned(),
+            ));
+        }
+        let mut rest: Map<String, Value> = serde_json::from_str(text)
+            .map_err(|error| unreadable(format!("it is not what hookwatch writes: {error}")))?;
+        match rest.remove("webhooks") {
+            Some(Value::Object(mut webhooks)) => {
+                match webhooks.iter().find(|(_, entry)| !entry.is_object()) {
+                    Some((name, _)) => Err(unreadable(format!(
+                        "what it says of webhook {name:?} is no object"
+                    ))),
+                    None => {
+                        put_in_place(text, &mut webhooks);
+                        Ok(Self { webhooks, rest })
+                    }
+                }
+            }
+            _ => Err(unreadable("it has no object `webhooks`".to_owned())),
+        }
+    }
+
+    /// The annotation; `None` when nothing is left to be said.
+    pub fn text(&self) -> Option<String> {
+        if self.webhooks.is_empty() {
+            return None;
+        }
+        let mut all = self.rest.clone();
+        let version = all.get("version").and_then(Value::as_u64).unwrap_or(0);
+        all.insert("version".to_owned(), version.max(VERSION).into());
+        all.entry("note").or_insert_with(|| json!(NOTE));
+        all.insert("webhooks".to_owned(), self.webhooks.clone().into());
+        // A value that came from JSON can be written as JSON.
+        serde_json::to_string_pretty(&all).ok()
+    }
+
+    /// The webhooks that something is written down about.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.webhooks.keys().map(String::as_str)
+    }
+
+    /// What is written down about a webhook.
+    pub fn entry(&self, webhook: &str) -> Option<Entry> {
+        self.webhooks.get(webhook)?.as_object().cloned().map(Entry)
+    }
+
+    pub(super) fn set(&mut self, webhook: &str, entry: Entry) {
+        self.webhooks.insert(webhook.to_owned(), entry.0.into());
+    }
+
+    /// Forgets a webhook, and whatever else reads as its original: it would be put in its place again.
+    pub(super) fn forget(&mut self, webhook: &str) {
+        self.webhooks.remove(webhook);
+        for part in [&mut self.webhooks, &mut self.rest] {
+            let text = Value::from(part.clone()).to_string();
+            let left = originals(&text).filter(|original| Fields::read(webhook, original).is_ok());
+            let cleaned = left.fold(text.clone(), |text, original| {
+                text.replace(&format!("\"{original}\""), &format!("\"{}\"", harmless(original)))
+            });
+            if cleaned != text
+                && let Ok(cleaned) = serde_json::from_str(&cleaned)
+            {
+                *part = cleaned;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry() -> Entry {
+        let mut entry = Entry::default();
+        entry.set_ignored();
+        let original = Fields {
+            failure_policy: "Fail".into(),
+            timeout_seconds: 10,
+        };
+        let applied = Map::from_iter([("failurePolicy".to_owned(), json!("Ignore"))]);
+        entry.set_fields("w", &original, applied);
+        entry.set_why("it hangs", &["seen".to_owned()]);
+        entry.set_times(
+            None,
+            Time::from_unix_millis(1_000),
+            Some(Time::from_unix_millis(9_000)),
+        );
+        entry.set_by(&Writer {
+            identity: "me".into(),
+            version: "1".into(),
+        });
+        entry
+    }
+
+    fn written() -> String {
+        let mut state = State::default();
+        state.set("w", entry());
+        state.text().expect("something")
+    }
+
+    #[test]
+    fn it_is_read_as_it_was_written() {
+        let state = State::read(Some(&written())).expect("readable");
+        let read = state.entry("w").expect("an entry");
+        assert_eq!(read, entry());
+        assert_eq!((read.rung(), read.phase()), (None, Some(Phase::Bypassed)));
+        assert_eq!(
+            read.original("w").expect("valid").expect("one").timeout_seconds,
+            10
+        );
+        assert_eq!(read.expires(), Some(Time::from_unix_millis(9_000)));
+        assert_eq!(read.by().expect("somebody").identity, "me");
+        assert_eq!(read.reason(), "it hangs");
+    }
+
+    #[test]
+    fn a_person_sees_lines_and_the_fence_sees_the_original() {
+        let text = written();
+        assert!(text.lines().count() > 10 && text.lines().all(|line| !line.ends_with(' ')));
+        let originals: Vec<&str> = text.split('"').filter(|piece| piece.contains("=Fail/")).collect();
+        assert_eq!(originals, ["w=Fail/10"]);
+        assert!(text.contains("hookwatch restore"));
+    }
+
+    #[test]
+    fn nothing_from_outside_looks_like_an_original() {
+        let mut entry = Entry::default();
+        let forged = "x\"other=Fail/30\"\n\\\"w=Ignore/1\\\"";
+        entry.set_why(forged, &[forged.to_owned()]);
+        entry.set_by(&Writer {
+            identity: forged.into(),
+            version: forged.into(),
+        });
+        let mut state = State::default();
+        state.set("w", entry);
+        let text = state.text().expect("something");
+        assert!(
+            !text
+                .split('"')
+                .any(|piece| piece.contains("=Fail/") || piece.contains("=Ignore/"))
+        );
+    }
+
+    #[test]
+    fn what_a_newer_release_adds_is_kept_and_does_no_harm() {
+        let text = json!({
+            "version": 7, "extra": [1],
+            "webhooks": {"w": {"rung": "freeze", "phase": 3, "original": "w=Fail/9", "by": [], "since": "soon", "more": 1}},
+        });
+        let mut state = State::read(Some(&text.to_string())).expect("readable");
+        let read = state.entry("w").expect("an entry");
+        assert_eq!((read.rung(), read.phase(), read.since()), (None, None, None));
+        assert_eq!(
+            read.original("w").expect("valid").expect("one").timeout_seconds,
+            9
+        );
+        state.set("v", entry());
+        let again: Value = serde_json::from_str(&state.text().expect("something")).expect("JSON");
+        assert_eq!((&again["version"], &again["extra"]), (&json!(7), &json!([1])));
+        assert_eq!(again["webhooks"]["w"], text["webhooks"]["w"]);
+    }
+
+    #[test]
+    fn nonsense_is_told_and_what_survives_of_it_is_found() {
+        for text in [
+            "",
+            "nonsense",
+            "[]",
+            "{}",
+            "{\"webhooks\": []}",
+            "{\"webhooks\": {\"w\": 1}}",
+        ] {
+            let unreadable = State::read(Some(text)).expect_err(text);
+            assert!(
+                !unreadable.why.is_empty() && unreadable.original("w").is_none(),
+                "{text}"
+            );
+        }
+        let broken = written().replacen('{', "", 1);
+        let unreadable = State::read(Some(&broken)).expect_err("broken");
+        assert_eq!(unreadable.original("w").expect("survives").failure_policy, "Fail");
+    }
+
+    #[test]
+    fn a_webhook_that_is_forgotten_stays_so_wherever_its_original_stood() {
+        for text in [
+            json!({"webhooks": {"v": {"original": "w=Fail/10"}}}),
+            json!({"webhooks": {"v": {"reason": "w=Fail/10"}}}),
+            json!({"webhooks": {"v": {}}, "more": [{"w=Fail/10": 1}]}),
+        ] {
+            let mut state = State::read(Some(&text.to_string())).expect("readable");
+            assert!(state.entry("w").is_some(), "{text}");
+            state.forget("w");
+            let left = state.text().expect("v is left");
+            let again = State::read(Some(&left)).expect("readable");
+            assert_eq!(Vec::from_iter(again.names()), ["v"], "{left}");
+        }
+    }
+
+    #[test]
+    fn an_original_that_no_longer_validates_is_told() {
+        for text in [
+            "w=Fail/0",
+            "w=Fail/31",
+            "w=Maybe/10",
+            "w=Fail/x",
+            "v=Fail/10",
+            "w",
+            "",
+        ] {
+            assert!(Fields::read("w", text).is_err(), "{text}");
+        }
+        assert!(Fields::read("a=b", "a=b=Fail/10").is_ok());
+    }
+}

@@ -1,0 +1,319 @@
+//! Whatever others do in between, a bypass goes without a trace and takes nothing of theirs along.
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::objects::{
+    NOW, author, bypass, carried_out, claimed, configuration, holds_ours, hook, ignore, patched, planned,
+    spec, written,
+};
+use crate::domain::act::bypass::edit::{Author, Plan, Refusal, Wish, plan};
+use crate::domain::act::bypass::{Rung, STATE_ANNOTATION, touched};
+
+/// What somebody else may do to a configuration. Indices are taken modulo what there is.
+#[derive(Debug, Clone)]
+enum Theirs {
+    RotateBundle(usize, u8),
+    Remove(usize),
+    Rename(usize),
+    Reverse,
+    AddFirst,
+    AddCondition(usize, usize),
+    DropTheirConditions(usize),
+    DropAllConditions(usize),
+    Policy(usize, bool),
+    Timeout(usize, u64),
+    Annotate(u8),
+    Label(u8),
+    WipeAnnotation,
+    Nonsense,
+    ReplaceAll,
+    ReplaceWebhooks,
+}
+
+fn theirs() -> impl Strategy<Value = Theirs> {
+    use Theirs::*;
+    prop_oneof![
+        (any::<usize>(), any::<u8>()).prop_map(|(of, value)| RotateBundle(of, value)),
+        any::<usize>().prop_map(Remove),
+        any::<usize>().prop_map(Rename),
+        Just(Reverse),
+        Just(AddFirst),
+        (any::<usize>(), any::<usize>()).prop_map(|(of, at)| AddCondition(of, at)),
+        any::<usize>().prop_map(DropTheirConditions),
+        any::<usize>().prop_map(DropAllConditions),
+        (any::<usize>(), any::<bool>()).prop_map(|(of, fail)| Policy(of, fail)),
+        (any::<usize>(), 1..31_u64).prop_map(|(of, seconds)| Timeout(of, seconds)),
+        any::<u8>().prop_map(Annotate),
+        any::<u8>().prop_map(Label),
+        Just(WipeAnnotation),
+        Just(Nonsense),
+        Just(ReplaceAll),
+        Just(ReplaceWebhooks),
+    ]
+}
+
+/// Somebody's write. `step` makes new names differ; `first` is the manifest that its owner has at home.
+fn done(object: &Value, change: &Theirs, step: usize, first: &Value) -> Value {
+    let mut after = object.clone();
+    let count = after["webhooks"].as_array().map_or(0, Vec::len);
+    let hooks = |after: &mut Value| after["webhooks"].as_array().cloned().unwrap_or_default();
+    let mut claim = None;
+    match change {
+        Theirs::AddFirst => {
+            let mut all = hooks(&mut after);
+            all.insert(0, hook(&format!("new-{step}"), "Fail", 5, 1));
+            after["webhooks"] = all.into();
+        }
+        Theirs::Reverse => {
+            let mut all = hooks(&mut after);
+            all.reverse();
+            after["webhooks"] = all.into();
+        }
+        Theirs::Annotate(value) => after["metadata"]["annotations"][format!("theirs-{value}")] = "x".into(),
+        Theirs::Label(value) => after["metadata"]["labels"][format!("l{value}")] = "x".into(),
+        Theirs::WipeAnnotation => {
+            if let Some(annotations) = after["metadata"]["annotations"].as_object_mut() {
+                annotations.remove(STATE_ANNOTATION);
+            }
+        }
+        Theirs::Nonsense => {
+            if let Some(text) = after["metadata"]["annotations"].get_mut(STATE_ANNOTATION) {
+                *text = "by hand".into();
+            }
+        }
+        Theirs::ReplaceAll => {
+            let owners = after["metadata"]["managedFields"].take();
+            after = spec(first);
+            after["metadata"]["managedFields"] = owners;
+        }
+        Theirs::ReplaceWebhooks => after["webhooks"] = first["webhooks"].clone(),
+        _ if count == 0 => {}
+        Theirs::RotateBundle(of, value) => {
+            after["webhooks"][of % count]["clientConfig"]["caBundle"] = format!("{value}").into();
+        }
+        Theirs::Remove(of) => {
+            let mut all = hooks(&mut after);
+            all.remove(of % count);
+            after["webhooks"] = all.into();
+        }
+        Theirs::Rename(of) => after["webhooks"][of % count]["name"] = format!("renamed-{step}").into(),
+        Theirs::AddCondition(of, at) => {
+            let hook = &mut after["webhooks"][of % count];
+            let mut conditions = hook["matchConditions"].as_array().cloned().unwrap_or_default();
+            // Ours is passed over, so that theirs come to stand in the same order with and without it.
+            let theirs = conditions.iter().enumerate().filter(|(_, it)| !is_ours(it));
+            let places: Vec<usize> = theirs.map(|(index, _)| index).chain([conditions.len()]).collect();
+            let place = places[at % places.len()];
+            conditions.insert(
+                place,
+                json!({"name": format!("added-{step}"), "expression": "true"}),
+            );
+            hook["matchConditions"] = conditions.into();
+        }
+        Theirs::DropTheirConditions(of) => {
+            let hook = &mut after["webhooks"][of % count];
+            let conditions = hook["matchConditions"].as_array().cloned().unwrap_or_default();
+            hook["matchConditions"] = conditions.into_iter().filter(is_ours).collect();
+        }
+        Theirs::DropAllConditions(of) => after["webhooks"][of % count]["matchConditions"] = json!([]),
+        Theirs::Policy(of, fail) => {
+            let hook = &mut after["webhooks"][of % count];
+            hook["failurePolicy"] = if *fail { "Fail" } else { "Ignore" }.into();
+            claim = Some((hook["name"].clone(), "failurePolicy"));
+        }
+        Theirs::Timeout(of, seconds) => {
+            let hook = &mut after["webhooks"][of % count];
+            hook["timeoutSeconds"] = (*seconds).into();
+            claim = Some((hook["name"].clone(), "timeoutSeconds"));
+        }
+    }
+    let after = written(object, after, "somebody");
+    match claim {
+        Some((webhook, field)) => claimed(after, webhook.as_str().expect("a name"), field, "somebody"),
+        None => after,
+    }
+}
+
+fn is_ours(condition: &Value) -> bool {
+    condition["name"]
+        .as_str()
+        .is_some_and(|name| name.starts_with("hookwatch.dev/"))
+}
+
+fn first() -> impl Strategy<Value = Value> {
+    let hook = (any::<bool>(), 2..31_u64, 0..3_usize);
+    (prop::collection::vec(hook, 1..4), any::<bool>()).prop_map(|(hooks, annotated)| {
+        let hooks = hooks
+            .into_iter()
+            .enumerate()
+            .map(|(index, (fail, seconds, conditions))| {
+                hook_named(index, if fail { "Fail" } else { "Ignore" }, seconds, conditions)
+            });
+        let annotations = if annotated {
+            json!({"owner": "a"})
+        } else {
+            json!({})
+        };
+        configuration(hooks.collect(), annotations)
+    })
+}
+
+fn hook_named(index: usize, policy: &str, seconds: u64, conditions: usize) -> Value {
+    hook(&format!("hook-{index}"), policy, seconds, conditions)
+}
+
+fn wishes() -> impl Strategy<Value = Vec<(usize, Wish)>> {
+    let wishes = vec![bypass(Rung::Shield), bypass(Rung::Skip), ignore()];
+    prop::collection::vec((0..4_usize, prop::sample::select(wishes)), 1..4)
+}
+
+/// Restores everything that is to be; with what was refused.
+fn restored(object: &Value) -> (Value, Vec<Refusal>) {
+    let (mut object, mut refusals) = (object.clone(), Vec::new());
+    for (webhook, _) in touched(&object.clone()) {
+        match carried_out(&object, &webhook, &Wish::Restore) {
+            Ok(restored) => object = restored,
+            Err((left, refusal)) => {
+                object = left;
+                refusals.push(refusal);
+            }
+        }
+    }
+    (object, refusals)
+}
+
+/// Without the fields by which failures are ignored, and without an annotation that was kept because of them.
+fn but_fields(object: &Value) -> Value {
+    let mut object = spec(object);
+    if let Some(metadata) = object["metadata"].as_object_mut()
+        && let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut)
+    {
+        annotations.remove(STATE_ANNOTATION);
+        if annotations.is_empty() {
+            metadata.remove("annotations");
+        }
+    }
+    for hook in object["webhooks"].as_array_mut().into_iter().flatten() {
+        let hook = hook.as_object_mut().expect("a webhook");
+        hook.remove("failurePolicy");
+        hook.remove("timeoutSeconds");
+    }
+    object
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_bypass_and_its_end_leave_no_trace(first in first(), wishes in wishes(), probation in any::<bool>()) {
+        let mut object = first.clone();
+        for (of, wish) in wishes {
+            let webhook = format!("hook-{of}");
+            object = carried_out(&object, &webhook, &wish).unwrap_or(object);
+            if probation && let Ok(tried) = carried_out(&object, &webhook, &Wish::Probation) {
+                object = tried;
+            }
+        }
+        let (object, refusals) = restored(&object);
+        prop_assert_eq!(refusals, []);
+        prop_assert_eq!(spec(&object), spec(&first));
+        prop_assert!(!holds_ours(&object), "{:#}", object);
+    }
+
+    #[test]
+    fn nothing_of_others_is_lost_and_nothing_of_ours_stays(
+        first in first(),
+        wishes in wishes(),
+        steps in prop::collection::vec((theirs(), 0..4_usize), 0..8),
+    ) {
+        // What others would have come to without hookwatch.
+        let (mut with, mut without) = (first.clone(), first.clone());
+        for (of, wish) in &wishes {
+            with = carried_out(&with, &format!("hook-{of}"), wish).unwrap_or(with);
+        }
+        let ignored = wishes.iter().any(|(_, wish)| *wish == ignore());
+        let mut told = true;
+        for (step, (change, again)) in steps.iter().enumerate() {
+            // A patch that was made of the object as it was before is refused, or does no harm.
+            let (of, wish) = wishes[again % wishes.len()].clone();
+            let wish = [wish, Wish::Probation, Wish::Restore][again % 3].clone();
+            let late = planned(&with, &format!("hook-{of}"), &wish);
+            with = done(&with, change, step, &first);
+            without = done(&without, change, step, &first);
+            if let Ok(Plan::Edit(edit)) = late && *again > 0 {
+                with = patched(&with, &edit.patch).unwrap_or(with);
+            }
+            // Whoever renames a hook, or takes away what explains it, takes its fields as they are for their own.
+            told &= !matches!(change, Theirs::Rename(_) | Theirs::WipeAnnotation | Theirs::Nonsense | Theirs::ReplaceAll);
+        }
+        let (with, refusals) = restored(&with);
+        prop_assert_eq!(but_fields(&with), but_fields(&without));
+        if told || !ignored {
+            prop_assert_eq!(refusals, []);
+            prop_assert_eq!(spec(&with), spec(&without));
+            prop_assert!(!holds_ours(&with), "{:#}", with);
+        }
+    }
+
+    /// What the fence holds the daemon to.
+    #[test]
+    fn the_daemon_changes_match_conditions_alone_and_notes_and_forgets_no_original(
+        first in first(),
+        wishes in wishes(),
+        steps in prop::collection::vec((theirs(), 0..4_usize), 0..8),
+    ) {
+        let fenced = Author { fenced: true, ..author() };
+        let mut object = first.clone();
+        for (of, wish) in &wishes {
+            object = carried_out(&object, &format!("hook-{of}"), wish).unwrap_or(object);
+        }
+        for (step, (change, again)) in steps.iter().enumerate() {
+            object = done(&object, change, step, &first);
+            for wish in [[bypass(Rung::Shield), bypass(Rung::Skip), Wish::Probation][again % 3].clone(), Wish::Restore] {
+                let Ok(Plan::Edit(edit)) = plan(&object, &format!("hook-{again}"), &wish, &fenced, NOW) else {
+                    continue;
+                };
+                let after = patched(&object, &edit.patch).expect("its tests hold");
+                prop_assert_eq!(ignored(&after), ignored(&object));
+                object = after;
+            }
+        }
+    }
+}
+
+/// Every webhook's `failurePolicy` and `timeoutSeconds`, and the originals of those whose failures are ignored.
+fn ignored(object: &Value) -> (Vec<[Value; 2]>, Vec<String>) {
+    let hooks = object["webhooks"].as_array().into_iter().flatten();
+    let fields = hooks
+        .clone()
+        .map(|hook| [hook["failurePolicy"].clone(), hook["timeoutSeconds"].clone()]);
+    let text = object["metadata"]["annotations"][STATE_ANNOTATION]
+        .as_str()
+        .unwrap_or_default();
+    let originals = text.split('"').filter(|piece| piece.contains("=Fail/"));
+    let is_ignored = |piece: &&str| {
+        let mut hooks = hooks.clone().filter(|hook| hook["failurePolicy"] == "Ignore");
+        let name = |hook: &Value| format!("{}=Fail/", hook["name"].as_str().unwrap_or_default());
+        let claimed = |hook: &Value| {
+            let field = &hook["name"].as_str().unwrap_or_default();
+            owned_by_others(object, field)
+        };
+        hooks.any(|hook| piece.starts_with(&name(hook)) && !claimed(hook))
+    };
+    let originals = originals.filter(is_ignored).map(str::to_owned);
+    (fields.collect(), originals.collect())
+}
+
+/// Whether anybody else has claimed a webhook's `failurePolicy`.
+fn owned_by_others(object: &Value, webhook: &str) -> bool {
+    let key = format!("k:{}", json!({"name": webhook}));
+    let mut managers = object["metadata"]["managedFields"]
+        .as_array()
+        .into_iter()
+        .flatten();
+    managers.any(|entry| {
+        let owned = &entry["fieldsV1"]["f:webhooks"][&key]["f:failurePolicy"];
+        entry["manager"] != "hookwatch" && !owned.is_null()
+    })
+}

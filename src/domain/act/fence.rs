@@ -1,0 +1,522 @@
+//! Whether hookwatch may act, and how it finds out.
+//!
+//! RBAC cannot limit a permission to fields, so whoever lets hookwatch patch webhook configurations puts a fence
+//! around it: a ValidatingAdmissionPolicy (`deploy/base/fence.yaml`). hookwatch does not take that on trust. Before it
+//! acts it attempts, by dry runs, what the fence has to refuse; only when every refusal is the fence's own, and what it
+//! has to let through is let through, may it act. An account without a fence does not use its power.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::breaker::HookStanding;
+use super::bypass::{FIELD_MANAGER, STATE_ANNOTATION, escaped};
+use crate::domain::cluster::condition::Condition;
+use crate::domain::cluster::hook::{Added, HookKind};
+use crate::domain::text::bounded;
+
+/// The name of the policy, and of its binding.
+pub const FENCE: &str = "hookwatch-fence";
+
+/// The name of a configuration that the fence does not let hookwatch make.
+pub const NEVER_MADE: &str = "hookwatch-fence-proof";
+
+/// The two configurations, a validating and a mutating one, that everything is attempted at (`deploy/base/proof.yaml`).
+///
+/// Their webhook has no rules, so no API server ever calls it. The mutating one has no annotation that adds to a shield.
+pub const PROOF: &str = "hookwatch-proof";
+
+/// What the owner of the validating one adds to its shield.
+pub const PROOF_SPARE: &str = "self,leases=hookwatch-proof";
+
+/// What an operator wants done about a culprit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AutoBreak {
+    /// Nothing.
+    Off,
+    /// Say what would be done.
+    #[default]
+    Plan,
+    /// Bypass it.
+    On,
+}
+
+impl AutoBreak {
+    /// All of them, for metrics that export one series per value.
+    pub const ALL: [Self; 3] = [Self::Off, Self::Plan, Self::On];
+
+    /// The name as it stands in the configuration, in labels and in JSON.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Plan => "plan",
+            Self::On => "on",
+        }
+    }
+
+    /// Reads a name.
+    ///
+    /// # Errors
+    /// With the names there are, when it is none of them.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|mode| mode.as_str() == text);
+        found.ok_or_else(|| format!("{text:?} is not one of off, plan, on"))
+    }
+}
+
+/// Configurations whose webhooks the fence lets be skipped though no annotation on them says so. `*` is all of them.
+///
+/// A parameter of the policy, its variable `maySkip`: a list in JSON.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct MaySkip(BTreeSet<String>);
+
+impl MaySkip {
+    /// The variable that says so.
+    pub const VARIABLE: &str = "maySkip";
+
+    /// All configurations.
+    pub fn all() -> Self {
+        Self(BTreeSet::from(["*".to_owned()]))
+    }
+
+    /// Reads it out of the policy, as the API server has it.
+    ///
+    /// # Errors
+    /// When there is no such variable, or it is no list of names.
+    pub fn read(policy: &Value) -> Result<Self, String> {
+        let variables = policy.pointer("/spec/variables").and_then(Value::as_array);
+        let mut variables = variables.into_iter().flatten();
+        let found = variables.find(|variable| variable["name"] == Self::VARIABLE);
+        let Some(text) = found.and_then(|variable| variable["expression"].as_str()) else {
+            return Err(format!(
+                "the policy {FENCE} has no variable {}; apply deploy/base of this release",
+                Self::VARIABLE
+            ));
+        };
+        serde_json::from_str(text).map(Self).map_err(|_| {
+            let shown = bounded(text);
+            format!(
+                "the variable {} of the policy {FENCE} is no list of names in double quotes: {shown}",
+                Self::VARIABLE
+            )
+        })
+    }
+
+    /// Whether it names a configuration.
+    pub fn names(&self, configuration: &str) -> bool {
+        self.0.contains("*") || self.0.contains(configuration)
+    }
+}
+
+/// What is known of the fence.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Proof {
+    /// It refused everything it has to refuse and let through what it has to let through.
+    Proven(MaySkip),
+    /// Something that it has to refuse was let through, or was refused by somebody else.
+    NotProven(String),
+    /// RBAC refuses already: there is nothing to fence.
+    NotAllowedToAct(String),
+    /// It could not be tried.
+    Unknown(String),
+    /// It is a lab whose API server knows no policies, and whose objects are worth nothing.
+    Unneeded,
+}
+
+impl Proof {
+    /// Whether it permits to act.
+    pub const fn permits(&self) -> bool {
+        matches!(self, Self::Proven(_) | Self::Unneeded)
+    }
+
+    /// Whether the webhooks of a configuration may be skipped though no annotation on it says so. Where nothing may be done
+    /// anyway, that is not known.
+    pub fn lets_skip(&self, configuration: &str) -> bool {
+        match self {
+            Self::Proven(may_skip) => may_skip.names(configuration),
+            _ => true,
+        }
+    }
+}
+
+/// What hookwatch may do about a culprit at this instant.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Breaker {
+    /// What its operator wants.
+    pub wanted: AutoBreak,
+    /// What it does. `on` becomes `plan` for as long as the fence is not proven.
+    pub effective: AutoBreak,
+    /// Why, in one sentence.
+    pub why: String,
+    /// Each hook that the breaker has to do with now.
+    pub hooks: Vec<HookStanding>,
+}
+
+impl Breaker {
+    /// Decides. `proof` is the newest, `None` before there is one.
+    pub fn new(wanted: AutoBreak, proof: Option<&Proof>) -> Self {
+        let (effective, why) = match (wanted, proof) {
+            (AutoBreak::Off | AutoBreak::Plan, _) => (wanted, format!("autoBreak is {}.", wanted.as_str())),
+            (AutoBreak::On, None) => (AutoBreak::Plan, "The fence was not tried yet.".to_owned()),
+            (AutoBreak::On, Some(Proof::Proven(_))) => (AutoBreak::On, "The fence is proven.".to_owned()),
+            (AutoBreak::On, Some(Proof::Unneeded)) => {
+                (AutoBreak::On, "In a lab no fence is needed.".to_owned())
+            }
+            (AutoBreak::On, Some(Proof::NotProven(why))) => {
+                (AutoBreak::Plan, format!("The fence does not hold: {why}."))
+            }
+            (AutoBreak::On, Some(Proof::NotAllowedToAct(why))) => (
+                AutoBreak::Plan,
+                format!("hookwatch may not act; apply deploy/overlays/breaker to let it: {why}."),
+            ),
+            (AutoBreak::On, Some(Proof::Unknown(why))) => {
+                (AutoBreak::Plan, format!("The fence could not be tried: {why}."))
+            }
+        };
+        Self {
+            wanted,
+            effective,
+            why,
+            hooks: Vec::new(),
+        }
+    }
+}
+
+/// One thing that is attempted, by a dry run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Attempt {
+    /// To make a configuration.
+    Create,
+    /// To put a label on one.
+    Label,
+    /// To put one's fate into the garbage collector's hands.
+    Owner,
+    /// To write an annotation that is not hookwatch's.
+    Annotation,
+    /// To take all webhooks out of one.
+    Webhooks,
+    /// To write hookwatch's annotation.
+    State,
+    /// To write a condition of hookwatch's, in the very text that it would have in an outage.
+    Condition(Condition),
+    /// To write any other text under the name of one.
+    Foreign,
+}
+
+/// Who attempts it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Account {
+    /// Hookwatch's own namespace.
+    pub namespace: String,
+    /// The user name of its account.
+    pub user: String,
+}
+
+/// A request, as far as an attempt decides about it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Asking {
+    /// The media type of a patch; `None` for a `POST`.
+    pub patch: Option<&'static str>,
+    /// Path and query.
+    pub target: String,
+    /// The body.
+    pub body: Value,
+}
+
+/// What an answer says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reading {
+    /// As it has to be.
+    AsItHasToBe,
+    /// The end: no further attempt changes it.
+    Settled(Proof),
+}
+
+impl Attempt {
+    /// All that are made at one configuration, in this order.
+    pub const ALL: [Self; 10] = [
+        // Whether hookwatch may act at all shows at the first.
+        Self::State,
+        Self::Create,
+        Self::Label,
+        Self::Owner,
+        Self::Annotation,
+        Self::Webhooks,
+        Self::Foreign,
+        Self::Condition(Condition::Shield),
+        Self::Condition(Condition::Skip),
+        Self::Condition(Condition::Probation),
+    ];
+
+    /// What the fence has to say about it at [`PROOF`] of a kind; `None` when it has to let it through. The validating one is
+    /// annotated `hookwatch.dev/breaker: skip`, the mutating one is not.
+    pub fn refusal(self, kind: HookKind, may_skip: &MaySkip) -> Option<&'static str> {
+        match self {
+            Self::Condition(Condition::Skip | Condition::Probation)
+                if kind == HookKind::Mutating && !may_skip.names(PROOF) =>
+            {
+                Some("neither an annotation of the object's nor maySkip permits it")
+            }
+            Self::Create => Some("hookwatch neither creates nor deletes webhook configurations"),
+            Self::Label | Self::Owner => {
+                Some("nothing of the object changes but its annotations and webhooks")
+            }
+            Self::Annotation => Some("no annotation changes but hookwatch.dev/bypass"),
+            Self::Webhooks => {
+                Some("webhooks stay as many, under the same names, each of them once, and in the same order")
+            }
+            Self::Foreign => Some(
+                "a match condition of hookwatch's is the only one of its own, in one of the known texts, and explained in \
+                 hookwatch.dev/bypass",
+            ),
+            Self::State | Self::Condition(_) => None,
+        }
+    }
+
+    /// The request, at [`PROOF`] of a kind.
+    pub fn asking(self, kind: HookKind, account: &Account) -> Asking {
+        // It may make the ledger, and so validating ones, as far as RBAC goes.
+        let kind = match self {
+            Self::Create => HookKind::Validating,
+            _ => kind,
+        };
+        let condition = |name: &str, expression: String| {
+            json!([
+                {"op": "add", "path": "/webhooks/0/matchConditions", "value": [
+                    {"name": name, "expression": expression},
+                ]},
+                {"op": "add", "path": format!("/metadata/annotations/{}", escaped(STATE_ANNOTATION)), "value": "{}"},
+            ])
+        };
+        let body = match self {
+            Self::Create => json!({
+                "apiVersion": "admissionregistration.k8s.io/v1",
+                "kind": HookKind::Validating.configuration_kind(),
+                "metadata": {"name": NEVER_MADE},
+                "webhooks": [],
+            }),
+            Self::Label => json!({"metadata": {"labels": {NEVER_MADE: "label"}}}),
+            Self::Owner => json!({"metadata": {"ownerReferences": [
+                {"apiVersion": "v1", "kind": "Namespace", "name": NEVER_MADE, "uid": NEVER_MADE},
+            ]}}),
+            Self::Annotation => json!({"metadata": {"annotations": {NEVER_MADE: "annotation"}}}),
+            Self::Webhooks => json!({"webhooks": []}),
+            Self::State => json!({"metadata": {"annotations": {STATE_ANNOTATION: NEVER_MADE}}}),
+            Self::Condition(wanted) => {
+                let spare = (kind == HookKind::Validating).then_some(PROOF_SPARE);
+                let (added, _) = Added::read(spare, Some(PROOF));
+                let text = wanted.expression(&account.namespace, &account.user, &added);
+                condition(wanted.name(), text)
+            }
+            Self::Foreign => condition(
+                Condition::Shield.name(),
+                "request.operation == \"CONNECT\"".to_owned(),
+            ),
+        };
+        let (patch, name) = match self {
+            Self::Create => (None, String::new()),
+            Self::Condition(_) | Self::Foreign => (Some("application/json-patch+json"), format!("/{PROOF}")),
+            _ => (Some("application/merge-patch+json"), format!("/{PROOF}")),
+        };
+        Asking {
+            patch,
+            target: format!("{}{name}?dryRun=All&fieldManager={FIELD_MANAGER}", kind.path()),
+            body,
+        }
+    }
+
+    /// Reads the API server's answer: its status, and its message when that is not a success. `refusal`: what it should be.
+    pub fn read(self, refusal: Option<&str>, status: u16, message: &str) -> Reading {
+        let settled = |proof: fn(String) -> Proof, why: String| Reading::Settled(proof(bounded(&why)));
+        if (200..300).contains(&status) {
+            return match refusal {
+                None => Reading::AsItHasToBe,
+                Some(_) => settled(Proof::NotProven, format!("nothing refused {self}")),
+            };
+        }
+        match (policy(message), refusal) {
+            (Some((FENCE, said)), Some(refusal)) if said == refusal => Reading::AsItHasToBe,
+            (Some((FENCE, said)), _) => settled(Proof::NotProven, format!("of {self} it said: {said}")),
+            (Some((other, _)), _) => settled(
+                Proof::NotProven,
+                format!("the policy {other} refused {self} instead"),
+            ),
+            (None, _) if status == 403 && message.contains("User \"") && message.contains(" cannot ") => {
+                settled(Proof::NotAllowedToAct, message.to_owned())
+            }
+            (None, _) if status == 404 => settled(
+                Proof::NotProven,
+                format!("there is no {PROOF} to try it at; apply deploy/base of this release"),
+            ),
+            (None, _) => settled(Proof::Unknown, format!("{self} got HTTP {status}: {message}")),
+        }
+    }
+}
+
+impl fmt::Display for Attempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Create => "a new webhook configuration",
+            Self::Label => "a label on a webhook configuration",
+            Self::Owner => "an owner reference on a webhook configuration",
+            Self::Annotation => "another client's annotation on a webhook configuration",
+            Self::Webhooks => "a webhook configuration without its webhooks",
+            Self::State => "hookwatch's own annotation on a webhook configuration",
+            Self::Condition(Condition::Shield) => "a shield in the text of this release",
+            Self::Condition(Condition::Skip) => "a skip",
+            Self::Condition(Condition::Probation) => "a probation",
+            Self::Foreign => "a shield in another text",
+        })
+    }
+}
+
+/// Which ValidatingAdmissionPolicy refused, by its binding of the same name, and what it said. The first one counts:
+/// what follows may be anybody's words.
+fn policy(message: &str) -> Option<(&str, &str)> {
+    let (_, rest) = message.split_once("ValidatingAdmissionPolicy '")?;
+    let (name, rest) = rest.split_once("' with binding '")?;
+    let (binding, said) = rest.split_once("' denied request: ")?;
+    Some((if name == binding { name } else { binding }, said))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(by: &str, said: &str) -> String {
+        format!(
+            "x.y \"z\" is forbidden: ValidatingAdmissionPolicy '{by}' with binding '{by}' denied request: {said}"
+        )
+    }
+
+    fn refusal(attempt: Attempt) -> Option<&'static str> {
+        attempt.refusal(HookKind::Validating, &MaySkip::default())
+    }
+
+    #[test]
+    fn a_skip_is_refused_where_neither_an_annotation_nor_the_fence_permits_it() {
+        let skip = Attempt::Condition(Condition::Skip);
+        let refused = |kind, may_skip: &MaySkip| skip.refusal(kind, may_skip).is_some();
+        let unnamed = MaySkip::default();
+        assert!(!refused(HookKind::Validating, &unnamed) && refused(HookKind::Mutating, &unnamed));
+        assert!(!refused(HookKind::Mutating, &MaySkip::all()));
+        let shield = Attempt::Condition(Condition::Shield);
+        assert_eq!(shield.refusal(HookKind::Mutating, &unnamed), None);
+    }
+
+    #[test]
+    fn what_the_fence_lets_be_skipped_is_read_or_told_what_is_wrong() {
+        let read = |variables: Value| MaySkip::read(&json!({"spec": {"variables": variables}}));
+        let of = |text: &str| {
+            read(json!([{"name": "x", "expression": "1"}, {"name": "maySkip", "expression": text}]))
+        };
+        assert_eq!(of("[]"), Ok(MaySkip::default()));
+        assert_eq!(of(" [ \"*\" ]\n"), Ok(MaySkip::all()));
+        let opa = of("[\"opa\"]").unwrap_or_default();
+        assert!(opa.names("opa") && !opa.names("opal"));
+        for text in ["", "['opa']", "{}", "[1]", "true"] {
+            assert!(
+                of(text).is_err_and(|why| why.contains("no list of names")),
+                "{text}"
+            );
+        }
+        assert!(read(json!([])).is_err_and(|why| why.contains("no variable")));
+    }
+
+    #[test]
+    fn only_the_fences_own_refusal_counts() {
+        let Some(right) = refusal(Attempt::Label) else {
+            panic!("a label is refused")
+        };
+        let read = |message: &str| Attempt::Label.read(Some(right), 422, message);
+        assert_eq!(read(&refused(FENCE, right)), Reading::AsItHasToBe);
+        for wrong in [
+            refused("other", right),
+            refused(FENCE, "expression 'x' resulted in error: no such key"),
+            refused(&format!("other' with binding '{FENCE}"), right),
+            refused("other", &refused(FENCE, right)),
+        ] {
+            let read = read(&wrong);
+            assert!(
+                matches!(read, Reading::Settled(Proof::NotProven(_))),
+                "{wrong}: {read:?}"
+            );
+        }
+        assert!(matches!(
+            read("the server could not write"),
+            Reading::Settled(Proof::Unknown(_))
+        ));
+    }
+
+    #[test]
+    fn what_is_let_through_proves_the_contrary_but_for_our_own_annotation() {
+        for attempt in Attempt::ALL {
+            let read = attempt.read(refusal(attempt), 200, "");
+            match attempt {
+                Attempt::State | Attempt::Condition(_) => assert_eq!(read, Reading::AsItHasToBe),
+                _ => assert!(
+                    matches!(read, Reading::Settled(Proof::NotProven(_))),
+                    "{attempt:?}"
+                ),
+            }
+        }
+    }
+
+    #[test]
+    fn a_missing_permission_is_not_a_fence() {
+        let rbac = "x is forbidden: User \"system:serviceaccount:h:h\" cannot patch resource \"x\" in API group \"y\" \
+                    at the cluster scope";
+        for attempt in Attempt::ALL {
+            let read = attempt.read(refusal(attempt), 403, rbac);
+            assert_eq!(read, Reading::Settled(Proof::NotAllowedToAct(rbac.to_owned())));
+        }
+    }
+
+    #[test]
+    fn every_attempt_is_a_dry_run_under_our_own_field_manager() {
+        let account = Account {
+            namespace: "hookwatch".to_owned(),
+            user: "us".to_owned(),
+        };
+        for kind in [HookKind::Validating, HookKind::Mutating] {
+            for attempt in Attempt::ALL {
+                let target = attempt.asking(kind, &account).target;
+                assert!(target.ends_with("?dryRun=All&fieldManager=hookwatch"), "{target}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_fence_of_another_release_is_not_proven() {
+        let Some(refusal) = refusal(Attempt::Foreign) else {
+            panic!("another text is refused")
+        };
+        let read = Attempt::Condition(Condition::Shield).read(None, 422, &refused(FENCE, refusal));
+        assert!(matches!(read, Reading::Settled(Proof::NotProven(_))), "{read:?}");
+        let read = Attempt::State.read(None, 404, "not found");
+        assert!(matches!(read, Reading::Settled(Proof::NotProven(_))), "{read:?}");
+    }
+
+    #[test]
+    fn nobody_acts_whose_fence_is_not_proven() {
+        let not_proven = [
+            None,
+            Some(Proof::NotProven("x".to_owned())),
+            Some(Proof::NotAllowedToAct("x".to_owned())),
+            Some(Proof::Unknown("x".to_owned())),
+        ];
+        for proof in not_proven {
+            assert_eq!(
+                Breaker::new(AutoBreak::On, proof.as_ref()).effective,
+                AutoBreak::Plan
+            );
+        }
+        for wanted in AutoBreak::ALL {
+            let breaker = Breaker::new(wanted, Some(&Proof::Proven(MaySkip::default())));
+            assert_eq!((breaker.wanted, breaker.effective), (wanted, wanted));
+        }
+    }
+}

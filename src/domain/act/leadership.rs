@@ -1,0 +1,202 @@
+//! Which of several daemons may say and do what must be said and done once.
+//!
+//! Two objects of the API server decide: a Lease, as for every controller, and, while a hook keeps the Lease from being
+//! written, the ledger: a webhook configuration without webhooks, whose writes are never shown to a hook. On either,
+//! a replica writes its name with the version it has read as the precondition, so that of several writers one wins.
+//!
+//! Whether somebody else's name is out of date is judged only by how long *we* have seen the record unchanged on our
+//! *own* clock. The times in the record are another machine's and are never compared with ours. A leader stops
+//! believing in itself ([`Terms::deadline`] after it *sent* the renewal that won) before anybody else may take over
+//! ([`Terms::term`] after they *saw* it), so there is a moment without a leader and never one with two, for as long as
+//! clocks run at rates that differ by less than a fifth.
+//!
+//! Two objects could mean two leaders. Therefore a name that was written into one counts only once the other, read
+//! *afterwards*, is seen not to be held by somebody else; see [`candidate`].
+
+pub mod candidate;
+mod claim;
+mod view;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::domain::time::Time;
+
+pub use candidate::Candidate;
+pub use view::{ReplicaView, Role};
+
+/// Where a name is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, serde::Deserialize)]
+pub enum Place {
+    /// The Lease in hookwatch's own namespace. Its writes pass through hooks.
+    Lease,
+    /// The ledger. Its writes pass through none.
+    Ledger,
+}
+
+impl Place {
+    /// Both, in the order in which they are asked.
+    pub const ALL: [Self; 2] = [Self::Lease, Self::Ledger];
+
+    /// The value of the `by` label in metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Lease => "lease",
+            Self::Ledger => "ledger",
+        }
+    }
+
+    /// The other one.
+    pub const fn other(self) -> Self {
+        match self {
+            Self::Lease => Self::Ledger,
+            Self::Ledger => Self::Lease,
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The times of an election, all following from one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Terms {
+    term: Duration,
+}
+
+impl Terms {
+    /// A record of somebody else is waited for no longer than this, whatever it says.
+    pub const LONGEST: Duration = Duration::from_secs(600);
+
+    /// Terms after which a leader that was not heard of is replaced.
+    pub const fn new(term: Duration) -> Self {
+        Self { term }
+    }
+
+    /// How long a record must be seen unchanged before somebody else may replace it.
+    pub const fn term(self) -> Duration {
+        self.term
+    }
+
+    /// How long after sending a renewal its sender may believe in it: two thirds of the term.
+    pub fn deadline(self) -> Duration {
+        self.term * 2 / 3
+    }
+
+    /// Time between two rounds.
+    pub fn retry(self) -> Duration {
+        self.term * 2 / 15
+    }
+
+    /// A write that is not answered by then is not waited for.
+    pub fn patience(self) -> Duration {
+        self.term / 5
+    }
+}
+
+/// What an object says about its holder, as read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// Who holds it; `None` when it was released.
+    pub holder: Option<Arc<str>>,
+    /// For how long without a renewal, as the holder wrote it; zero when it wrote nothing.
+    pub term: Duration,
+    /// How often it has changed hands.
+    pub transitions: u64,
+    /// `resourceVersion`: equal for equal content and never used again.
+    pub version: String,
+}
+
+/// What is to be written into an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bid {
+    /// The `resourceVersion` that the object must still have; `None` to create it, which fails where it exists.
+    pub precondition: Option<String>,
+    /// The name to write; `None` releases it.
+    pub holder: Option<Arc<str>>,
+    /// Whether that is another name than the one it replaces, so that times are to be counted anew.
+    pub changes_hands: bool,
+    /// How often it will have changed hands.
+    pub transitions: u64,
+    /// The term to write.
+    pub term: Duration,
+}
+
+/// What became of a [`Bid`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Written {
+    /// It was written, and this is the version now.
+    Done {
+        /// The `resourceVersion` of the answer.
+        version: String,
+    },
+    /// The precondition did not hold: somebody else was faster, or an earlier write of ours.
+    Conflict,
+    /// A hook keeps it from being written.
+    Blocked,
+    /// It was refused for another reason; nothing was written.
+    Refused,
+    /// There was no answer, or one that leaves open whether it was written.
+    Unclear,
+}
+
+/// Where a replica stands.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum Standing {
+    /// It leads.
+    Leading {
+        /// By which object.
+        by: Place,
+        /// Until then at most, unless it renews.
+        until: Time,
+    },
+    /// Somebody else does, as far as was seen.
+    Following {
+        /// Who.
+        holder: Arc<str>,
+        /// By which object.
+        by: Place,
+    },
+    /// Nobody is known to lead.
+    Undecided(Undecided),
+}
+
+/// Why nobody is known to lead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum Undecided {
+    /// The Lease or the ledger has not been read.
+    NotRead,
+    /// It is about to be decided.
+    Contending,
+    /// A hook blocks the Lease, and nobody has won the ledger.
+    LeaseBlocked,
+    /// The Lease may not or cannot be written.
+    LeaseRefused,
+}
+
+/// A replica as it tells the core of itself.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct ReplicaReport {
+    /// Its name among the replicas.
+    pub identity: Arc<str>,
+    /// Where it stands.
+    pub standing: Standing,
+    /// What stands in its way, as a sentence.
+    pub trouble: Option<String>,
+}
+
+impl ReplicaReport {
+    /// Whether it leads at this instant.
+    pub fn leads(&self, now: Time) -> bool {
+        matches!(self.standing, Standing::Leading { until, .. } if now < until)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,315 @@
+//! The ledger: what replicas agree on while Leases cannot be written.
+//!
+//! It is the annotation `hookwatch.dev/ledger` on an empty ValidatingWebhookConfiguration, `hookwatch-ledger`. Writes
+//! to webhook configurations are never sent to webhooks (kube-apiserver 1.36,
+//! `admission/plugin/webhook/predicates/rules/rules.go`), so no webhook that the API serves can block one.
+//!
+//! Replicas of different releases read each other's ledgers. What a release does not know it keeps as it is: that is
+//! the room for what later ones will write down there.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::breaker::book::{self, Book};
+use super::leadership::{Bid, Record};
+use crate::domain::text::bounded;
+
+/// The object that holds it, a ValidatingWebhookConfiguration.
+pub const OBJECT: &str = "hookwatch-ledger";
+/// The annotation on it.
+pub const ANNOTATION: &str = "hookwatch.dev/ledger";
+/// Most bytes of the annotation. All annotations of an object have 256 KiB together.
+pub const MAX_BYTES: usize = 128 << 10;
+/// Longest identity that is believed, in bytes: that of a Pod's name and a suffix.
+const MAX_IDENTITY: usize = 300;
+/// The layout that this release writes.
+const VERSION: u64 = 1;
+
+/// What stands in the annotation.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Ledger {
+    /// The layout. A newer release's number is kept, for it has kept to what is read here.
+    #[serde(default)]
+    version: u64,
+    /// Who acts; none when nobody has to, or who did has let go.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    actor: Option<Actor>,
+    /// What other releases keep here.
+    #[serde(flatten)]
+    rest: Map<String, Value>,
+}
+
+/// Who acts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Actor {
+    identity: Arc<str>,
+    /// When it began to, by its own wall clock, for people.
+    #[serde(default)]
+    since: String,
+    /// How often it has said so since. It makes every renewal a change that others see.
+    #[serde(default)]
+    renewed: u64,
+    /// How long others have to see it unchanged before they may take over.
+    #[serde(default)]
+    seconds: u64,
+    /// How often the actor has changed.
+    #[serde(default)]
+    transitions: u64,
+    #[serde(flatten)]
+    rest: Map<String, Value>,
+}
+
+/// An annotation as it was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reading {
+    /// It makes sense.
+    Ledger(Ledger),
+    /// It does not. Somebody may act by it all the same, so it is waited for like a name, and then replaced.
+    Unreadable {
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+impl Reading {
+    /// Reads the annotation; one that is absent or empty is an empty ledger.
+    pub fn of(annotation: Option<&str>) -> Self {
+        let text = annotation.unwrap_or_default();
+        if text.trim().is_empty() {
+            return Self::Ledger(Ledger::default());
+        }
+        let unreadable = |why: String| Self::Unreadable { why: bounded(&why) };
+        if text.len() > MAX_BYTES {
+            return unreadable(format!("it has {} bytes, {MAX_BYTES} are read", text.len()));
+        }
+        match serde_json::from_str::<Ledger>(text) {
+            Err(error) => unreadable(error.to_string()),
+            Ok(ledger) => match &ledger.actor {
+                Some(actor) if actor.identity.is_empty() || actor.identity.len() > MAX_IDENTITY => {
+                    unreadable("its actor has no usable identity".to_owned())
+                }
+                _ => Self::Ledger(ledger),
+            },
+        }
+    }
+
+    /// Who holds it, for the election. `version` is the object's `resourceVersion`.
+    pub fn record(&self, version: &str) -> Record {
+        let actor = match self {
+            Self::Ledger(ledger) => ledger.actor.as_ref(),
+            Self::Unreadable { .. } => None,
+        };
+        Record {
+            holder: match self {
+                Self::Ledger(_) => actor.map(|actor| Arc::clone(&actor.identity)),
+                Self::Unreadable { .. } => Some("unreadable".into()),
+            },
+            term: Duration::from_secs(actor.map_or(0, |actor| actor.seconds)),
+            transitions: actor.map_or(0, |actor| actor.transitions),
+            version: version.to_owned(),
+        }
+    }
+
+    /// The breaker's part.
+    ///
+    /// # Errors
+    /// What is wrong with the annotation or with that part of it.
+    pub fn book(&self) -> Result<Book, String> {
+        match self {
+            Self::Unreadable { why } => Err(why.clone()),
+            Self::Ledger(ledger) => match ledger.rest.get(book::KEY) {
+                None | Some(Value::Null) => Ok(Book::default()),
+                Some(book) => {
+                    serde_json::from_value(book.clone()).map_err(|error| bounded(&error.to_string()))
+                }
+            },
+        }
+    }
+
+    /// The annotation with this book in it. None when it would be larger than [`MAX_BYTES`], or what is there cannot be
+    /// read.
+    pub fn with_book(&self, book: &Book) -> Option<String> {
+        let Self::Ledger(ledger) = self else { return None };
+        let mut ledger = ledger.clone();
+        ledger.version = ledger.version.max(VERSION);
+        match *book == Book::default() {
+            true => _ = ledger.rest.remove(book::KEY),
+            false => {
+                _ = ledger
+                    .rest
+                    .insert(book::KEY.to_owned(), serde_json::to_value(book).ok()?)
+            }
+        }
+        let text = serde_json::to_string(&ledger).ok()?;
+        (text.len() <= MAX_BYTES).then_some(text)
+    }
+
+    /// The annotation with this bid in it; `now` is the wall clock's time as people write it. None when it would be
+    /// larger than [`MAX_BYTES`].
+    pub fn with(&self, bid: &Bid, now: &str) -> Option<String> {
+        let mut ledger = match self {
+            Self::Ledger(ledger) => ledger.clone(),
+            Self::Unreadable { .. } => Ledger::default(),
+        };
+        ledger.version = ledger.version.max(VERSION);
+        let before = ledger.actor.take();
+        ledger.actor = bid.holder.as_ref().map(|identity| {
+            let same = before.filter(|before| before.identity == *identity);
+            Actor {
+                identity: Arc::clone(identity),
+                since: same
+                    .as_ref()
+                    .map_or_else(|| now.to_owned(), |actor| actor.since.clone()),
+                renewed: same.as_ref().map_or(0, |actor| actor.renewed.saturating_add(1)),
+                seconds: bid.term.as_secs() + u64::from(bid.term.subsec_nanos() > 0),
+                transitions: bid.transitions,
+                rest: same.map(|actor| actor.rest).unwrap_or_default(),
+            }
+        });
+        let text = serde_json::to_string(&ledger).ok()?;
+        (text.len() <= MAX_BYTES).then_some(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    const NOW: &str = "2026-11-21T00:11:02Z";
+
+    fn bid(holder: Option<&str>) -> Bid {
+        Bid {
+            precondition: Some("1".into()),
+            holder: holder.map(Into::into),
+            changes_hands: true,
+            transitions: 4,
+            term: Duration::from_millis(14_500),
+        }
+    }
+
+    fn value(text: Option<String>) -> Value {
+        serde_json::from_str(&text.expect("it fits")).expect("JSON")
+    }
+
+    #[test]
+    fn a_ledger_without_anything_is_nobodys() {
+        for text in [None, Some(""), Some(" "), Some("{}")] {
+            let record = Reading::of(text).record("7");
+            assert_eq!((record.holder, record.version.as_str()), (None, "7"), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn an_actor_is_written_renewed_and_released() {
+        let first = Reading::of(None).with(&bid(Some("a")), NOW).expect("it fits");
+        let record = Reading::of(Some(&first)).record("2");
+        assert_eq!(record.holder.as_deref(), Some("a"));
+        assert_eq!(record.term, Duration::from_secs(15), "never less than is meant");
+        assert_eq!(record.transitions, 4);
+        let second = Reading::of(Some(&first))
+            .with(&bid(Some("a")), "later")
+            .expect("it fits");
+        assert_ne!(first, second, "a renewal is always a change");
+        let actor = value(Some(second.clone()))["actor"].clone();
+        assert_eq!(
+            (&actor["renewed"], &actor["since"]),
+            (&json!(1), &json!(NOW)),
+            "{actor}"
+        );
+        let other = value(Reading::of(Some(&second)).with(&bid(Some("b")), "later"));
+        assert_eq!(
+            (&other["actor"]["renewed"], &other["actor"]["since"]),
+            (&json!(0), &json!("later"))
+        );
+        let released = Reading::of(Some(&second)).with(&bid(None), NOW).expect("it fits");
+        assert_eq!(Reading::of(Some(&released)).record("3").holder, None);
+    }
+
+    #[test]
+    fn what_another_release_keeps_there_stays() {
+        let text = json!({
+            "version": 3,
+            "frozen": {"by": "a person"},
+            "bypassed": {"validating/c/w": {"failurePolicy": "Fail"}},
+            "actor": {"identity": "a", "renewed": 5, "hint": [1]},
+        })
+        .to_string();
+        let written = value(Reading::of(Some(&text)).with(&bid(Some("a")), NOW));
+        assert_eq!(written["version"], 3);
+        assert_eq!(written["frozen"]["by"], "a person");
+        assert_eq!(written["bypassed"]["validating/c/w"]["failurePolicy"], "Fail");
+        assert_eq!(
+            (&written["actor"]["renewed"], &written["actor"]["hint"]),
+            (&json!(6), &json!([1]))
+        );
+    }
+
+    #[test]
+    fn a_book_stands_beside_the_actor_and_neither_costs_the_other_anything() {
+        let first = Reading::of(None).with(&bid(Some("a")), NOW).expect("it fits");
+        let reading = Reading::of(Some(&first));
+        assert_eq!(reading.book(), Ok(Book::default()));
+        let book = Book {
+            begun: vec![crate::domain::time::Time::from_unix_millis(4)],
+            ..Book::default()
+        };
+        let text = reading.with_book(&book).expect("it fits");
+        let reading = Reading::of(Some(&text));
+        assert_eq!(reading.record("2").holder.as_deref(), Some("a"));
+        let renewed = reading.with(&bid(Some("b")), NOW).expect("it fits");
+        let reading = Reading::of(Some(&renewed));
+        assert_eq!(reading.book(), Ok(book));
+        let emptied = reading.with_book(&Book::default());
+        assert_eq!(value(emptied)["actor"]["identity"], "b");
+    }
+
+    #[test]
+    fn a_book_that_makes_no_sense_is_said_and_not_written_over() {
+        assert!(Reading::of(Some(r#"{"breaker": 3}"#)).book().is_err());
+        let nonsense = Reading::of(Some("nonsense"));
+        assert!(nonsense.book().is_err());
+        assert_eq!(nonsense.with_book(&Book::default()), None);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_in_somebodys_hands_until_it_is_replaced() {
+        let huge = format!("{{\"x\": \"{}\"}}", "x".repeat(MAX_BYTES));
+        let long = json!({"actor": {"identity": "x".repeat(301)}}).to_string();
+        for text in [
+            "nonsense",
+            "[]",
+            "{\"actor\": 3}",
+            "{\"actor\": {\"identity\": \"\"}}",
+            &huge,
+            &long,
+        ] {
+            let reading = Reading::of(Some(text));
+            assert!(matches!(reading, Reading::Unreadable { .. }));
+            assert_eq!(reading.record("1").holder.as_deref(), Some("unreadable"));
+            let written = value(reading.with(&bid(Some("a")), NOW));
+            assert_eq!(written["actor"]["identity"], "a");
+        }
+    }
+
+    #[test]
+    fn a_ledger_that_would_grow_too_large_is_not_written() {
+        let full = json!({"kept": "x".repeat(MAX_BYTES - 20)}).to_string();
+        assert!(matches!(Reading::of(Some(&full)), Reading::Ledger(_)));
+        assert_eq!(Reading::of(Some(&full)).with(&bid(Some("a")), NOW), None);
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_was_read_can_be_written_and_read_again(text in "\\PC{0,200}") {
+            if let Some(written) = Reading::of(Some(&text)).with(&bid(Some("a")), NOW) {
+                let again = Reading::of(Some(&written)).record("1");
+                prop_assert_eq!(again.holder.as_deref(), Some("a"));
+            }
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! What changed lately around each hook.
+//!
+//! Most outages begin with a change: a configuration that somebody applied, a Pod that came or went, an API server
+//! that started. Laid beside the instant at which calls began to fail, it answers the first question that everybody
+//! asks; and calls that fail only around changes of endpoints are a cause of their own.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use super::hook::{Endpoint, Hook, HookId, HookKind, ServiceState, Target};
+use super::inventory::Inventory;
+use crate::domain::time::Time;
+use crate::domain::{row, thresholds as t};
+
+/// Changes kept of one hook.
+const KEPT: usize = 64;
+
+/// One change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// When it was seen.
+    pub at: Time,
+    /// What it was.
+    pub what: What,
+}
+
+/// What can change around a hook.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum What {
+    /// It is new.
+    Appeared,
+    /// Fields of its entry changed, by the names they have in the object.
+    Reconfigured(Vec<&'static str>),
+    /// An endpoint is Ready that was not, or was not there.
+    EndpointReady(SocketAddr),
+    /// An endpoint is listed as terminating.
+    EndpointStopping(SocketAddr),
+    /// An endpoint is listed, but not Ready any more.
+    EndpointUnready(SocketAddr),
+    /// An endpoint is listed no more.
+    EndpointGone(SocketAddr),
+}
+
+impl What {
+    /// The endpoint whose change it is.
+    pub const fn endpoint(&self) -> Option<SocketAddr> {
+        match self {
+            Self::EndpointReady(address)
+            | Self::EndpointStopping(address)
+            | Self::EndpointUnready(address)
+            | Self::EndpointGone(address) => Some(*address),
+            Self::Appeared | Self::Reconfigured(_) => None,
+        }
+    }
+
+    /// As the end of a sentence that begins with an instant.
+    pub fn sentence(&self) -> String {
+        match self {
+            Self::Appeared => "the hook was added".to_owned(),
+            Self::Reconfigured(fields) => format!("{} of the hook changed", fields.join(", ")),
+            Self::EndpointReady(address) => format!("endpoint {address} became Ready"),
+            Self::EndpointStopping(address) => format!("endpoint {address} began to stop"),
+            Self::EndpointUnready(address) => format!("endpoint {address} was not Ready any more"),
+            Self::EndpointGone(address) => format!("endpoint {address} was removed"),
+        }
+    }
+}
+
+/// The memory of changes.
+#[derive(Debug, Default)]
+pub struct Changes(BTreeMap<HookId, VecDeque<Change>>);
+
+impl Changes {
+    /// Compares two inventories that follow each other. The first one ever is no change.
+    pub fn take(&mut self, before: Option<&Inventory>, after: &Inventory, now: Time) {
+        let Some(before) = before else { return };
+        let known: BTreeMap<&HookId, &Arc<Hook>> = before.hooks.iter().map(|hook| (&hook.id, hook)).collect();
+        for hook in &after.hooks {
+            let found = match known.get(&hook.id) {
+                // Untouched hooks are shared between inventories.
+                Some(before) if Arc::ptr_eq(before, hook) => continue,
+                Some(before) => differences(before, hook),
+                None => vec![What::Appeared],
+            };
+            for what in found {
+                let changes = self.0.entry(hook.id.clone()).or_default();
+                row::push(changes, KEPT, Change { at: now, what });
+            }
+        }
+        let there: BTreeSet<&HookId> = after.hooks.iter().map(|hook| &hook.id).collect();
+        let lasts = |last: &Change| now.since(last.at) < t::changes_remembered();
+        self.0
+            .retain(|id, changes| changes.back().is_some_and(lasts) && there.contains(id));
+    }
+
+    /// The changes of one hook since an instant, the oldest first.
+    pub fn of(&self, hook: &HookId, since: Time) -> impl DoubleEndedIterator<Item = &Change> {
+        let changes = self.0.get(hook).into_iter().flatten();
+        changes.filter(move |change| change.at >= since)
+    }
+
+    /// The hooks, by kind and webhook name, whose endpoints changed since an instant.
+    pub fn moved_since(&self, since: Time) -> BTreeSet<(HookKind, &str)> {
+        let moved = self.0.iter().filter(|(_, changes)| {
+            let mut lately = changes.iter().rev().take_while(|change| change.at >= since);
+            lately.any(|change| change.what.endpoint().is_some())
+        });
+        moved.map(|(id, _)| (id.kind, &*id.webhook)).collect()
+    }
+}
+
+fn endpoints(hook: &Hook) -> &[Endpoint] {
+    if let Target::Service(target) = &hook.target
+        && let ServiceState::Found { endpoints, .. } = &target.service
+    {
+        return endpoints;
+    }
+    &[]
+}
+
+/// What became of the hook's entry and of each endpoint.
+fn differences(before: &Hook, after: &Hook) -> Vec<What> {
+    let fields = reconfigured(before, after);
+    let entry = (!fields.is_empty()).then_some(What::Reconfigured(fields));
+    let (before, after) = (endpoints(before), endpoints(after));
+    let find = |list: &[Endpoint], address: SocketAddr| -> Option<(bool, bool)> {
+        let found = list.iter().find(|endpoint| endpoint.address == address)?;
+        Some((found.ready, found.terminating))
+    };
+    let here = after.iter().filter_map(|endpoint| {
+        let address = endpoint.address;
+        let (was_ready, was_stopping) = find(before, address).unwrap_or_default();
+        match (was_stopping, endpoint.terminating, was_ready, endpoint.ready) {
+            (false, true, ..) => Some(What::EndpointStopping(address)),
+            (.., false, true) => Some(What::EndpointReady(address)),
+            (_, false, true, false) => Some(What::EndpointUnready(address)),
+            _ => None,
+        }
+    });
+    let gone = before.iter().filter(|known| find(after, known.address).is_none());
+    let gone = gone.map(|endpoint| What::EndpointGone(endpoint.address));
+    entry.into_iter().chain(here).chain(gone).collect()
+}
+
+/// The fields that differ and that decide whether and how the hook is called.
+fn reconfigured(was: &Hook, is: &Hook) -> Vec<&'static str> {
+    fn address(hook: &Hook) -> (&str, &str, u16, &str) {
+        match &hook.target {
+            Target::Service(to) => (&to.namespace, &to.name, to.port, &to.path),
+            Target::Url(url) => ("", &url.host, url.port, &url.path),
+            Target::Invalid(why) => ("", why, 0, ""),
+        }
+    }
+    let namespaces = was.namespace_selector != is.namespace_selector;
+    let fields = [
+        ("clientConfig", address(was) != address(is)),
+        ("caBundle", was.ca_bundle != is.ca_bundle),
+        ("failurePolicy", was.failure_policy != is.failure_policy),
+        ("timeoutSeconds", was.timeout != is.timeout),
+        ("rules", was.rules != is.rules),
+        ("namespaceSelector", namespaces),
+        ("objectSelector", was.object_selector != is.object_selector),
+        ("matchConditions", was.match_conditions != is.match_conditions),
+    ];
+    let changed = fields.into_iter().filter(|(_, differs)| *differs);
+    changed.map(|(field, _)| field).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::domain::cluster::hook::ServiceTarget;
+    use crate::domain::cluster::matching::tests::hook;
+
+    const NOW: Time = Time::from_unix_millis(1_000);
+
+    /// An endpoint: its last byte, whether it is Ready, whether it stops.
+    type Seen = (u8, bool, bool);
+
+    fn behind(seen: &[Seen]) -> Hook {
+        let endpoint = |(last, ready, terminating): &Seen| Endpoint {
+            address: ([10, 0, 0, *last], 8443).into(),
+            ready: *ready,
+            serving: *ready,
+            terminating: *terminating,
+            node: None,
+            zone: None,
+            pod: None,
+        };
+        let mut hook = hook(&["*"]);
+        hook.target = Target::Service(ServiceTarget {
+            namespace: "opa".into(),
+            name: "opa".into(),
+            port: 443,
+            path: "/".into(),
+            service: ServiceState::Found {
+                by_hand: false,
+                cluster_ip: None,
+                endpoints: seen.iter().map(endpoint).collect(),
+            },
+        });
+        hook
+    }
+
+    fn inventory(hooks: Vec<Hook>) -> Inventory {
+        Inventory {
+            hooks: hooks.into_iter().map(Arc::new).collect(),
+            ..Inventory::default()
+        }
+    }
+
+    fn between(before: Hook, after: Hook) -> Vec<String> {
+        let id = after.id.clone();
+        let mut changes = Changes::default();
+        changes.take(Some(&inventory(vec![before])), &inventory(vec![after]), NOW);
+        let sentences = changes
+            .of(&id, Time::default())
+            .map(|change| change.what.sentence());
+        sentences.collect()
+    }
+
+    #[test]
+    fn a_rollout_is_seen_endpoint_by_endpoint() {
+        let seen = [
+            (
+                vec![(1, true, false)],
+                vec![(1, true, false), (2, true, false)],
+                "endpoint 10.0.0.2:8443 became Ready",
+            ),
+            (
+                vec![(1, false, false)],
+                vec![(1, true, false)],
+                "endpoint 10.0.0.1:8443 became Ready",
+            ),
+            (
+                vec![(1, true, false)],
+                vec![(1, false, true)],
+                "endpoint 10.0.0.1:8443 began to stop",
+            ),
+            (
+                vec![(1, true, false)],
+                vec![(1, false, false)],
+                "endpoint 10.0.0.1:8443 was not Ready any more",
+            ),
+            (
+                vec![(1, false, true)],
+                vec![],
+                "endpoint 10.0.0.1:8443 was removed",
+            ),
+        ];
+        for (before, after, sentence) in seen {
+            assert_eq!(between(behind(&before), behind(&after)), [sentence]);
+        }
+    }
+
+    #[test]
+    fn what_stays_as_it_was_is_no_change() {
+        let same = [(1, true, false), (2, false, false), (3, false, true)];
+        assert_eq!(between(behind(&same), behind(&same)), [""; 0]);
+    }
+
+    #[test]
+    fn a_field_that_changed_is_named_as_in_the_object() {
+        let (before, mut after) = (behind(&[]), behind(&[]));
+        after.timeout = Duration::from_secs(3);
+        after.ca_bundle = b"other".as_slice().into();
+        assert_eq!(
+            between(before, after),
+            ["caBundle, timeoutSeconds of the hook changed"]
+        );
+    }
+
+    #[test]
+    fn what_is_there_at_the_first_look_is_no_news_and_what_comes_later_is() {
+        let first = behind(&[(1, true, false)]);
+        let mut second = behind(&[]);
+        second.id.webhook = "second".into();
+        let mut changes = Changes::default();
+        changes.take(None, &inventory(vec![first.clone()]), NOW);
+        assert_eq!(changes.of(&first.id, Time::default()).count(), 0);
+        let both = inventory(vec![first.clone(), second.clone()]);
+        changes.take(Some(&inventory(vec![first.clone()])), &both, NOW);
+        assert_eq!(changes.of(&first.id, Time::default()).count(), 0);
+        let added: Vec<&Change> = changes.of(&second.id, Time::default()).collect();
+        assert_eq!(added[0].what, What::Appeared);
+    }
+
+    #[test]
+    fn the_memory_is_bounded_in_number_and_in_time() {
+        let mut changes = Changes::default();
+        let (off, on) = (behind(&[(1, false, false)]), behind(&[(1, true, false)]));
+        let id = on.id.clone();
+        let (off, on) = (inventory(vec![off]), inventory(vec![on]));
+        for _ in 0..KEPT {
+            changes.take(Some(&off), &on, NOW);
+            changes.take(Some(&on), &off, NOW);
+        }
+        assert_eq!(changes.of(&id, Time::default()).count(), KEPT);
+        changes.take(Some(&off), &off, NOW + t::changes_remembered());
+        assert_eq!(changes.of(&id, Time::default()).count(), 0);
+    }
+}

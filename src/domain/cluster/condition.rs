@@ -1,0 +1,104 @@
+//! The match conditions hookwatch may add to a hook, as CEL, word for word.
+//!
+//! The API server calls a hook only where all of its `matchConditions` are true, and decides that before any
+//! network I/O (stable since Kubernetes 1.30). So a condition that is false for a request spares that request the
+//! hook and its timeout, and leaves `failurePolicy` as it was. These texts are the only ones that the shipped
+//! fence, a ValidatingAdmissionPolicy, lets hookwatch write.
+//!
+//! Each is *total*: it never errs, whatever a request lacks. An expression that errs makes the API server refuse
+//! the request under `failurePolicy: Fail`; on a cluster-scoped request `request.namespace` is absent, and a bare
+//! `request.namespace in [...]` was seen to block every write of Nodes. So each optional field stands behind
+//! `has()`, and nothing but `request` is used: `namespaceObject` is null for webhooks, `object` is null in a
+//! deletion.
+
+pub mod spare;
+#[cfg(test)]
+mod tests;
+
+use self::spare::Spare;
+use super::hook::Added;
+
+/// One of the conditions that hookwatch writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Condition {
+    /// Spares what keeps the control plane alive and enforces everything else.
+    Shield,
+    /// Spares everything.
+    Skip,
+    /// Lets nothing through to the hook but hookwatch's own dry-run canaries.
+    Probation,
+}
+
+/// What every name of a condition of hookwatch's begins with.
+pub const CONDITION_PREFIX: &str = "hookwatch.dev/";
+
+/// Namespaces whose objects keep the control plane alive, besides hookwatch's own.
+pub const SHIELDED_NAMESPACES: [&str; 2] = ["kube-system", "kube-node-lease"];
+
+impl Condition {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Shield, Self::Skip, Self::Probation];
+
+    /// The condition's `name` in `matchConditions`: a qualified name, so that nobody else's can be meant.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Shield => "hookwatch.dev/shield",
+            Self::Skip => "hookwatch.dev/skip",
+            Self::Probation => "hookwatch.dev/probation",
+        }
+    }
+
+    /// The condition's `expression`, for a hookwatch in the namespace `own_namespace` that the API server knows as
+    /// the user `own_user`; `added` is what the hook's owner adds to what a shield spares.
+    pub fn expression(self, own_namespace: &str, own_user: &str, added: &Added) -> String {
+        match self {
+            Self::Shield => Spare {
+                own: own_namespace,
+                added,
+            }
+            .expression(),
+            Self::Skip => "false".to_owned(),
+            Self::Probation => all(&[
+                "has(request.dryRun)".to_owned(),
+                "request.dryRun".to_owned(),
+                user_is(own_user),
+            ]),
+        }
+    }
+}
+
+fn user_is(name: &str) -> String {
+    all(&[
+        "has(request.userInfo.username)".to_owned(),
+        format!("request.userInfo.username == {}", quoted(name)),
+    ])
+}
+
+fn all(terms: &[String]) -> String {
+    format!("({})", terms.join(" && "))
+}
+
+fn any(terms: &[String]) -> String {
+    format!("({})", terms.join(" || "))
+}
+
+fn list(items: &[&str]) -> String {
+    let items: Vec<String> = items.iter().copied().map(quoted).collect();
+    format!("[{}]", items.join(", "))
+}
+
+/// A string literal of CEL. What comes in are names of Kubernetes objects and users, which hold neither quotes nor
+/// control characters; they are escaped all the same.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted.push('"');
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => quoted.extend(['\\', character]),
+            control if control.is_control() => quoted.push_str(&format!("\\u{:04x}", u32::from(control))),
+            other => quoted.push(other),
+        }
+    }
+    quoted.push('"');
+    quoted
+}

@@ -1,0 +1,389 @@
+//! What a shield spares: the way of the control plane's own writes, by what is written and who writes it.
+//!
+//! One table. The condition that hookwatch writes ([`Spare::expression`]), what hookwatch itself takes for spared
+//! ([`Spare::spares`]) and `docs/shield.md` are made from it. What no line names is not spared. Who writes is never enough:
+//! the controllers of kube-system make the Pods of every tenant. Where a line names a writer, nobody who administers a
+//! namespace alone can be that writer.
+
+use super::{SHIELDED_NAMESPACES, all, any, list, quoted};
+use crate::domain::cluster::hook::Added;
+use crate::domain::cluster::matching::{RequestShape, Requester};
+
+/// Writes that are spared.
+#[derive(Debug)]
+pub struct Line {
+    /// What they are, in words.
+    pub name: &'static str,
+    /// Who makes them.
+    pub writer: Writer,
+    /// `CREATE`, `UPDATE`, `DELETE`; never `CONNECT`.
+    pub operations: &'static [&'static str],
+    /// What is written.
+    pub what: What,
+    /// What the admin of one namespace could cause by it.
+    pub risk: &'static str,
+}
+
+/// Who writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Writer {
+    /// Any user whom RBAC permits it.
+    Anyone,
+    /// Everybody in a group.
+    Group(&'static str),
+    /// These users.
+    Users(&'static [&'static str]),
+}
+
+/// What is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum What {
+    /// All objects in [`SHIELDED_NAMESPACES`] and in hookwatch's own namespace, but for Namespaces themselves, whose
+    /// labels open and close other doors.
+    Within,
+    /// Objects of these kinds, wherever they are: group, resource, subresource.
+    Objects(&'static [Object]),
+}
+
+/// Group, resource and subresource.
+pub type Object = (&'static str, &'static str, &'static str);
+
+const ALL: &[&str] = &["CREATE", "UPDATE", "DELETE"];
+const UPDATE: &[&str] = &["UPDATE"];
+
+/// kube-controller-manager where it runs without `--use-service-account-credentials`: then all its controllers are this
+/// user.
+const MANAGER: &str = "system:kube-controller-manager";
+
+/// What a hook needs in its namespace to come back.
+const OWN: [Object; 7] = [
+    ("", "pods", ""),
+    ("", "pods", "binding"),
+    ("", "serviceaccounts", "token"),
+    ("apps", "replicasets", ""),
+    ("apps", "replicasets", "status"),
+    ("apps", "deployments", ""),
+    ("apps", "deployments", "status"),
+];
+/// What leaders renew.
+const LEASES: Object = ("coordination.k8s.io", "leases", "");
+
+/// The lines, the widest first.
+///
+/// The users of controllers are those of kube-controller-manager 1.36 (`cmd/kube-controller-manager/app`, each
+/// controller's client) and of cloud controllers (`k8s.io/cloud-provider/app/controllermanager.go`). A namespace of a
+/// tenant's has no such account.
+pub const LINES: [Line; 13] = [
+    Line {
+        name: "Everything in the control plane's namespaces and in hookwatch's own",
+        writer: Writer::Anyone,
+        operations: ALL,
+        what: What::Within,
+        risk: "Nothing: tenants do not administer these namespaces.",
+    },
+    Line {
+        name: "Token and access reviews",
+        writer: Writer::Anyone,
+        operations: ALL,
+        what: What::Objects(&[
+            ("authentication.k8s.io", "tokenreviews", ""),
+            ("authentication.k8s.io", "selfsubjectreviews", ""),
+            ("authorization.k8s.io", "subjectaccessreviews", ""),
+            ("authorization.k8s.io", "localsubjectaccessreviews", ""),
+            ("authorization.k8s.io", "selfsubjectaccessreviews", ""),
+            ("authorization.k8s.io", "selfsubjectrulesreviews", ""),
+        ]),
+        risk: "Nothing: reviews are not stored.",
+    },
+    Line {
+        name: "Node heartbeats, node certificates, tokens for Pods, and Pod status",
+        writer: Writer::Group("system:nodes"),
+        operations: ALL,
+        what: What::Objects(&[
+            ("", "nodes", ""),
+            ("", "nodes", "status"),
+            ("", "pods", "status"),
+            ("", "serviceaccounts", "token"),
+            ("storage.k8s.io", "csinodes", ""),
+            ("certificates.k8s.io", "certificatesigningrequests", ""),
+            ("resource.k8s.io", "resourceslices", ""),
+        ]),
+        risk: "A token for an admitted Pod. The node authorizer and NodeRestriction keep a node to its own objects.",
+    },
+    Line {
+        name: "Removal of Pods that their node has stopped",
+        writer: Writer::Group("system:nodes"),
+        operations: &["DELETE"],
+        what: What::Objects(&[("", "pods", "")]),
+        risk: "Removal of a Pod whose deletion the webhook already reviewed.",
+    },
+    Line {
+        name: "Certificate requests of joining nodes",
+        writer: Writer::Group("system:bootstrappers"),
+        operations: &["CREATE"],
+        what: What::Objects(&[("certificates.k8s.io", "certificatesigningrequests", "")]),
+        risk: "Nothing: tenants have no bootstrap token, and a request alone grants nothing.",
+    },
+    Line {
+        name: "Approval and signing of node certificates",
+        writer: Writer::Users(&[
+            "system:serviceaccount:kube-system:certificate-controller",
+            MANAGER,
+        ]),
+        operations: UPDATE,
+        what: What::Objects(&[
+            ("certificates.k8s.io", "certificatesigningrequests", "approval"),
+            ("certificates.k8s.io", "certificatesigningrequests", "status"),
+        ]),
+        risk: "Nothing: the controller approves only what authorization lets a node request.",
+    },
+    Line {
+        name: "The API server's own objects, most of them written at start-up",
+        writer: Writer::Users(&["system:apiserver"]),
+        operations: ALL,
+        what: What::Objects(&[
+            ("rbac.authorization.k8s.io", "clusterroles", ""),
+            ("rbac.authorization.k8s.io", "clusterrolebindings", ""),
+            ("rbac.authorization.k8s.io", "roles", ""),
+            ("rbac.authorization.k8s.io", "rolebindings", ""),
+            ("scheduling.k8s.io", "priorityclasses", ""),
+            ("flowcontrol.apiserver.k8s.io", "flowschemas", ""),
+            ("flowcontrol.apiserver.k8s.io", "flowschemas", "status"),
+            ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations", ""),
+            (
+                "flowcontrol.apiserver.k8s.io",
+                "prioritylevelconfigurations",
+                "status",
+            ),
+            ("apiregistration.k8s.io", "apiservices", ""),
+            ("apiregistration.k8s.io", "apiservices", "status"),
+            ("apiextensions.k8s.io", "customresourcedefinitions", "status"),
+            ("internal.apiserver.k8s.io", "storageversions", ""),
+            ("internal.apiserver.k8s.io", "storageversions", "status"),
+            ("networking.k8s.io", "servicecidrs", ""),
+            ("networking.k8s.io", "servicecidrs", "status"),
+            ("networking.k8s.io", "ipaddresses", ""),
+            ("discovery.k8s.io", "endpointslices", ""),
+            ("", "endpoints", ""),
+            ("", "services", ""),
+            ("", "resourcequotas", "status"),
+        ]),
+        risk: "An IPAddress for an admitted Service, and the usage of a quota.",
+    },
+    Line {
+        name: "Scheduling: bindings of Pods, and the volumes chosen for them",
+        writer: Writer::Users(&["system:kube-scheduler"]),
+        operations: &["CREATE", "UPDATE"],
+        what: What::Objects(&[
+            ("", "pods", "binding"),
+            ("", "pods", "status"),
+            ("", "persistentvolumes", ""),
+            ("", "persistentvolumeclaims", ""),
+        ]),
+        risk: "Their admitted Pod starts, and their claim is bound to a matching volume.",
+    },
+    Line {
+        name: "Taints and conditions of nodes; NotReady for the Pods of a dead node",
+        writer: Writer::Users(&[
+            "system:serviceaccount:kube-system:node-controller",
+            MANAGER,
+            "system:serviceaccount:kube-system:cloud-controller-manager",
+            "system:cloud-controller-manager",
+        ]),
+        operations: UPDATE,
+        what: What::Objects(&[("", "nodes", ""), ("", "nodes", "status"), ("", "pods", "status")]),
+        risk: "Nothing: these writes follow from the state of nodes.",
+    },
+    Line {
+        name: "Endpoints of Services",
+        writer: Writer::Users(&[
+            "system:serviceaccount:kube-system:endpointslice-controller",
+            "system:serviceaccount:kube-system:endpointslicemirroring-controller",
+            "system:serviceaccount:kube-system:endpoint-controller",
+            MANAGER,
+        ]),
+        operations: ALL,
+        what: What::Objects(&[("discovery.k8s.io", "endpointslices", ""), ("", "endpoints", "")]),
+        risk: "Endpoints derived from admitted Services, Pods and Endpoints. A tenant's own EndpointSlice is not spared.",
+    },
+    Line {
+        name: "Attaching and detaching of volumes",
+        writer: Writer::Users(&[
+            "system:serviceaccount:kube-system:attachdetach-controller",
+            MANAGER,
+        ]),
+        operations: ALL,
+        what: What::Objects(&[
+            ("storage.k8s.io", "volumeattachments", ""),
+            ("", "nodes", "status"),
+        ]),
+        risk: "The volume of an admitted Pod is attached to its node.",
+    },
+    Line {
+        name: "Binding of volumes to claims",
+        writer: Writer::Users(&[
+            "system:serviceaccount:kube-system:persistent-volume-binder",
+            "system:serviceaccount:kube-system:pv-protection-controller",
+            "system:serviceaccount:kube-system:pvc-protection-controller",
+            MANAGER,
+        ]),
+        operations: &["UPDATE", "DELETE"],
+        what: What::Objects(&[
+            ("", "persistentvolumes", ""),
+            ("", "persistentvolumes", "status"),
+            ("", "persistentvolumeclaims", ""),
+            ("", "persistentvolumeclaims", "status"),
+        ]),
+        risk: "Their admitted claim is bound to a matching volume; the volume of a claim they deleted is removed.",
+    },
+    Line {
+        name: "Status of PodDisruptionBudgets",
+        writer: Writer::Users(&["system:serviceaccount:kube-system:disruption-controller", MANAGER]),
+        operations: UPDATE,
+        what: What::Objects(&[("policy", "poddisruptionbudgets", "status")]),
+        risk: "The count of their own Pods.",
+    },
+];
+
+/// What the shield of one hook spares.
+#[derive(Debug, Clone, Copy)]
+pub struct Spare<'a> {
+    /// Hookwatch's own namespace.
+    pub own: &'a str,
+    /// What the hook's owner added to the table.
+    pub added: &'a Added,
+}
+
+impl<'a> Spare<'a> {
+    /// Objects of the kinds that it spares, each with an operation and, where only that one counts, its namespace; but for
+    /// those that are spared for where they are.
+    pub fn objects(self) -> impl Iterator<Item = (&'static str, Object, Option<&'a str>)> {
+        let lines = LINES.iter().filter_map(|line| match line.what {
+            What::Within => None,
+            What::Objects(objects) => Some((line.operations, objects)),
+        });
+        let lines = lines.flat_map(|(operations, objects)| {
+            let each = move |operation: &&'static str| {
+                let operation = *operation;
+                objects.iter().map(move |object| (operation, *object, None))
+            };
+            operations.iter().flat_map(each)
+        });
+        let own = self.added.own.iter();
+        let own = own.flat_map(|namespace| OWN.map(|object| (object, namespace.as_str())));
+        let leases = self.added.leases.iter();
+        let added = own.chain(leases.map(|namespace| (LEASES, namespace.as_str())));
+        let added = added.flat_map(|(object, namespace)| {
+            let each = move |operation: &'static str| (operation, object, Some(namespace));
+            ALL.iter().copied().map(each)
+        });
+        lines.chain(added)
+    }
+
+    /// The shield's condition: false for what is spared.
+    ///
+    /// `CONNECT` (an exec into a Pod of kube-system) is not spared: no heartbeat needs it.
+    pub fn expression(self) -> String {
+        let lines = LINES.iter().map(|line| line.expression(self.own));
+        let terms: Vec<String> = lines.chain(terms(self.added)).collect();
+        format!(r#"request.operation == "CONNECT" || !{}"#, any(&terms))
+    }
+
+    /// Whether a request is spared, `by` being `None` where it is not known who writes: then whether it may be.
+    pub fn spares(self, request: &RequestShape<'_>, by: Option<Requester<'_>>) -> bool {
+        let within = request
+            .namespace
+            .is_some_and(|namespace| namespace == self.own || SHIELDED_NAMESPACES.contains(&namespace))
+            && (request.group, request.resource) != ("", "namespaces");
+        let of = |line: &Line| {
+            line.operations.contains(&request.operation)
+                && by.is_none_or(|by| line.writer.is(by))
+                && match line.what {
+                    What::Within => within,
+                    What::Objects(objects) => {
+                        objects.contains(&(request.group, request.resource, request.subresource))
+                    }
+                }
+        };
+        request.operation != "CONNECT" && (LINES.iter().any(of) || spares_added(self.added, request))
+    }
+}
+
+impl Line {
+    fn expression(&self, own: &str) -> String {
+        let mut terms = Vec::new();
+        match self.writer {
+            Writer::Anyone => {}
+            Writer::Group(group) => terms.extend([
+                "has(request.userInfo.groups)".to_owned(),
+                format!("{} in request.userInfo.groups", quoted(group)),
+            ]),
+            Writer::Users(users) => terms.extend([
+                "has(request.userInfo.username)".to_owned(),
+                format!("request.userInfo.username in {}", list(users)),
+            ]),
+        }
+        if self.operations != ALL {
+            terms.push(format!("request.operation in {}", list(self.operations)));
+        }
+        match self.what {
+            What::Within => {
+                let [system, leases] = SHIELDED_NAMESPACES;
+                terms.push(within(&[system, leases, own]));
+                terms.push(
+                    r#"[request.resource.group, request.resource.resource] != ["", "namespaces"]"#.to_owned(),
+                );
+            }
+            What::Objects(objects) => terms.push(is(objects)),
+        }
+        all(&terms)
+    }
+}
+
+impl Writer {
+    /// Whether it is this one.
+    pub fn is(self, by: Requester<'_>) -> bool {
+        match self {
+            Self::Anyone => true,
+            Self::Group(group) => by.groups.contains(&group),
+            Self::Users(users) => users.contains(&by.user),
+        }
+    }
+}
+
+/// In one of these namespaces. A request about an object without a namespace has none.
+fn within(namespaces: &[&str]) -> String {
+    let listed = format!("request.namespace in {}", list(namespaces));
+    all(&["has(request.namespace)".to_owned(), listed])
+}
+
+/// About one of these, and no subresource of theirs but those that are named.
+fn is(objects: &[Object]) -> String {
+    let objects = objects
+        .iter()
+        .map(|(group, resource, subresource)| list(&[group, resource, subresource]));
+    let objects: Vec<String> = objects.collect();
+    let subresource = r#"has(request.subResource) ? request.subResource : """#;
+    format!(
+        "[request.resource.group, request.resource.resource, {subresource}] in [{}]",
+        objects.join(", ")
+    )
+}
+
+/// The terms for what an owner added. They stand behind those of the table, where the fence puts them, too.
+fn terms(added: &Added) -> impl Iterator<Item = String> {
+    let own = added.own.iter();
+    let own = own.map(|namespace| all(&[within(&[namespace]), is(&OWN)]));
+    let namespaces: Vec<&str> = added.leases.iter().map(String::as_str).collect();
+    let leases = (!namespaces.is_empty()).then(|| all(&[within(&namespaces), is(&[LEASES])]));
+    own.chain(leases)
+}
+
+/// Whether a request is spared for what an owner added; any writer counts.
+fn spares_added(added: &Added, request: &RequestShape<'_>) -> bool {
+    let object = (request.group, request.resource, request.subresource);
+    request.namespace.is_some_and(|namespace| {
+        let own = added.own.as_deref() == Some(namespace) && OWN.contains(&object);
+        own || object == LEASES && added.leases.iter().any(|listed| listed == namespace)
+    })
+}

@@ -1,0 +1,42 @@
+//! The texts of conditions.
+
+use super::*;
+use crate::domain::cluster::hook::Added;
+
+#[test]
+fn every_name_carries_the_prefix() {
+    for condition in Condition::ALL {
+        assert!(condition.name().starts_with(CONDITION_PREFIX));
+    }
+}
+
+#[test]
+fn every_optional_field_stands_behind_has() {
+    for condition in Condition::ALL {
+        let text = condition.expression("own", "me", &Added::default());
+        for field in [
+            "request.namespace",
+            "request.subResource",
+            "request.dryRun",
+            "request.userInfo.username",
+            "request.userInfo.groups",
+        ] {
+            if let Some(first) = text.find(field) {
+                assert!(text[..first].ends_with("has("), "{condition:?}: {field}");
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_but_the_request_is_used() {
+    for condition in Condition::ALL {
+        let text = condition.expression("own", "me", &Added::default());
+        assert!(!text.to_lowercase().contains("object"), "{text}");
+    }
+}
+
+#[test]
+fn a_name_cannot_break_out_of_its_quotes() {
+    assert_eq!(quoted("a\" || true || \"\\\n"), r#""a\" || true || \"\\\u000a""#);
+}

@@ -1,0 +1,453 @@
+//! What a hook is: one entry under `webhooks:` of a webhook configuration, the conversion webhook of a
+//! CustomResourceDefinition or the server behind an APIService, as the API server will use it.
+//!
+//! Defaults are resolved here once (`failurePolicy`, `timeoutSeconds`, ...), so the rest of the domain never
+//! asks what an absent field means.
+
+mod added;
+mod fingerprint;
+mod kind;
+mod level;
+mod service;
+mod terms;
+mod written;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::domain::time::Time;
+use crate::domain::vocabulary::Cause;
+
+pub use added::{Added, SPARE_ANNOTATION};
+pub use kind::{Aggregated, Available, Conversion, HookKind, OtherKind};
+pub use level::ProbeLevel;
+pub use service::{Endpoint, ServiceState, ServiceTarget};
+pub use terms::{ConnectionTerms, ProbeTarget};
+pub use written::{Trusted, Written};
+
+/// Labels of one object.
+pub type Labels = BTreeMap<String, String>;
+
+/// The identity of a hook: kind, configuration and webhook name.
+///
+/// A webhook's name is unique only within its configuration. Of a hook beside admission both names are that of its
+/// object.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct HookId {
+    /// What it is called for.
+    pub kind: HookKind,
+    /// `metadata.name` of the configuration.
+    pub configuration: Arc<str>,
+    /// `name` of the entry.
+    pub webhook: Arc<str>,
+}
+
+impl HookId {
+    /// Puts an identity together.
+    pub fn new(kind: HookKind, configuration: &str, webhook: &str) -> Self {
+        Self {
+            kind,
+            configuration: configuration.into(),
+            webhook: webhook.into(),
+        }
+    }
+
+    /// The entry as a person finds it: kind and name of the object, and the webhook in it.
+    pub fn object(&self) -> String {
+        if !self.kind.is_admission() {
+            return format!("{} {:?}", self.kind.configuration_kind(), self.configuration);
+        }
+        format!(
+            "{} {:?}, webhook {:?}",
+            self.kind.configuration_kind(),
+            self.configuration,
+            self.webhook
+        )
+    }
+}
+
+impl fmt::Display for HookId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            HookKind::Conversion => write!(f, "conversion webhook of {:?}", self.configuration),
+            HookKind::Aggregated => write!(f, "aggregated API {:?}", self.configuration),
+            HookKind::Mutating | HookKind::Validating => write!(
+                f,
+                "{} webhook {:?} of {:?}",
+                self.kind, self.webhook, self.configuration
+            ),
+        }
+    }
+}
+
+/// What the API server does with a request when a call to the hook fails (never for a denial).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum FailurePolicy {
+    /// The request is refused. The default when the field is absent.
+    Fail,
+    /// The request goes on without the hook, after having waited for it.
+    Ignore,
+}
+
+/// `clientConfig`, resolved: where the API server sends the hook's reviews.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Target {
+    /// `clientConfig.service`, with what is known of that Service.
+    Service(ServiceTarget),
+    /// `clientConfig.url`.
+    Url(UrlTarget),
+    /// Neither or nonsense; the API server would fail every call. The text says what is wrong.
+    Invalid(String),
+}
+
+impl Target {
+    /// Where calls go, the path apart: hooks of which that is the same share their backends, and fail with them. Only
+    /// what stands in the configurations counts, never what EndpointSlices list, which tenants may write.
+    pub fn place(&self) -> Option<String> {
+        match self {
+            Self::Service(target) => Some(format!("{}/{}:{}", target.namespace, target.name, target.port)),
+            Self::Url(url) => Some(format!("{}:{}", url.host, url.port)),
+            Self::Invalid(_) => None,
+        }
+    }
+}
+
+/// A hook reached by URL.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UrlTarget {
+    /// The host as written: a name or an IP address (without brackets).
+    pub host: String,
+    /// The port; 443 when absent.
+    pub port: u16,
+    /// Path, beginning with `/`.
+    pub path: String,
+}
+
+/// `matchPolicy`: whether rules also take requests for the same resource in another group or version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub enum MatchPolicy {
+    /// Only what the rules name.
+    Exact,
+    /// Also what they name in another group or version. The default when the field is absent.
+    #[default]
+    Equivalent,
+}
+
+/// One entry of `rules:`. `*` means all, as in the API.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Rule {
+    /// `CREATE`, `UPDATE`, `DELETE`, `CONNECT` or `*`.
+    pub operations: Vec<String>,
+    /// API groups; the empty string is the core group.
+    pub api_groups: Vec<String>,
+    /// API versions.
+    pub api_versions: Vec<String>,
+    /// `pods`, `pods/status`, `*`, `*/*`, `pods/*` or `*/status`.
+    pub resources: Vec<String>,
+    /// What the rule is limited to.
+    pub scope: Scope,
+}
+
+/// `scope` of a rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub enum Scope {
+    /// `*`, the default.
+    #[default]
+    All,
+    /// Only cluster-scoped objects.
+    Cluster,
+    /// Only namespaced objects.
+    Namespaced,
+}
+
+/// A label selector, as Kubernetes defines it. Empty selects everything.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Selector {
+    /// `matchLabels`.
+    pub match_labels: Labels,
+    /// `matchExpressions`.
+    pub expressions: Vec<SelectorRequirement>,
+}
+
+/// One requirement of a selector.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SelectorRequirement {
+    /// The label's key.
+    pub key: String,
+    /// What is asked of it.
+    pub operator: SelectorOperator,
+    /// The values of `In` and `NotIn`.
+    pub values: Vec<String>,
+}
+
+/// The operators of a selector requirement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum SelectorOperator {
+    /// The label is there with one of the values.
+    In,
+    /// The label is absent or has none of the values.
+    NotIn,
+    /// The label is there.
+    Exists,
+    /// The label is absent.
+    DoesNotExist,
+}
+
+/// One entry of `matchConditions:`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MatchCondition {
+    /// Its name, unique within the hook.
+    pub name: String,
+    /// The CEL expression.
+    pub expression: String,
+}
+
+/// One hook with everything that the diagnosis and the probes need to know of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hook {
+    /// Who it is.
+    pub id: HookId,
+    /// `metadata.uid` of its configuration.
+    pub configuration_uid: String,
+    /// When its configuration was created, if the object says so.
+    pub created: Option<Time>,
+    /// Where its calls go.
+    pub target: Target,
+    /// The PEM bytes of `caBundle`; empty means the system's roots.
+    #[serde(with = "fingerprint")]
+    pub ca_bundle: Arc<[u8]>,
+    /// `failurePolicy`, defaulted.
+    pub failure_policy: FailurePolicy,
+    /// `timeoutSeconds`, defaulted to 10 s and held within 1 to 30 s. Fixed for hooks beside admission.
+    pub timeout: Duration,
+    /// `rules`; a hook without any matches nothing.
+    pub rules: Vec<Rule>,
+    /// `matchPolicy`, defaulted.
+    #[serde(default)]
+    pub match_policy: MatchPolicy,
+    /// `namespaceSelector`.
+    pub namespace_selector: Selector,
+    /// `objectSelector`.
+    pub object_selector: Selector,
+    /// `matchConditions`.
+    pub match_conditions: Vec<MatchCondition>,
+    /// True when `sideEffects` is `None` or `NoneOnDryRun`, so that a dry run reaches the hook.
+    pub dry_run_safe: bool,
+    /// `reinvocationPolicy: IfNeeded`: a mutating hook is asked again about what another one changed after it.
+    #[serde(default)]
+    pub reinvoked: bool,
+    /// `admissionReviewVersions` in the order of preference.
+    pub review_versions: Vec<String>,
+    /// What the annotation `hookwatch.dev/probe` on the configuration asks for.
+    pub probe_level: Option<ProbeLevel>,
+    /// What the annotation `hookwatch.dev/spare` on the configuration adds to what a shield of this hook spares.
+    #[serde(default)]
+    pub added: Added,
+    /// What its object says beside that.
+    #[serde(default)]
+    pub written: Written,
+    /// What only a hook beside admission has; `None` for every other.
+    #[serde(default)]
+    pub other: Option<OtherKind>,
+    /// What is odd about the entry itself (junk caBundle, no rules, ...), each naming the field.
+    pub problems: Vec<String>,
+}
+
+impl Hook {
+    /// The default of `timeoutSeconds` (kube-apiserver 1.36, `apis/admissionregistration/v1/defaults.go`).
+    pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
+
+    /// What is wrong by the inventory alone: there is no Service, no such port of it, or no endpoint that is ready.
+    pub fn without_backends(&self) -> Option<Cause> {
+        match &self.target {
+            Target::Service(target) => match &target.service {
+                ServiceState::Missing | ServiceState::NoSuchPort { .. } => Some(Cause::NoService),
+                ServiceState::Found { endpoints, .. } if !endpoints.iter().any(|endpoint| endpoint.ready) => {
+                    Some(Cause::NoEndpoints)
+                }
+                ServiceState::Found { .. } | ServiceState::Unknown { .. } => None,
+            },
+            Target::Url(_) | Target::Invalid(_) => None,
+        }
+    }
+
+    /// The addresses the API server may dial for this hook, without duplicates.
+    ///
+    /// Endpoints that are neither ready nor serving are left out: the API server would not pick them.
+    pub fn backends(&self) -> Vec<Backend> {
+        match &self.target {
+            Target::Invalid(_) => Vec::new(),
+            Target::Url(url) => {
+                vec![Backend {
+                    path: BackendPath::Url,
+                    address: BackendAddress::Host(url.host.clone(), url.port),
+                }]
+            }
+            Target::Service(target) => match &target.service {
+                ServiceState::Found {
+                    cluster_ip,
+                    endpoints,
+                    ..
+                } => {
+                    let ready = endpoints
+                        .iter()
+                        .filter(|endpoint| endpoint.ready)
+                        .map(|endpoint| Backend {
+                            path: BackendPath::Endpoint,
+                            address: BackendAddress::Socket(endpoint.address),
+                        });
+                    let cluster_ip = cluster_ip.iter().map(|address| Backend {
+                        path: BackendPath::ClusterIp,
+                        address: BackendAddress::Socket(*address),
+                    });
+                    ready.chain(cluster_ip).collect()
+                }
+                ServiceState::Unknown { .. } | ServiceState::Missing | ServiceState::NoSuchPort { .. } => {
+                    Vec::new()
+                }
+            },
+        }
+    }
+
+    /// The TLS server name and HTTP host that the API server uses for this hook.
+    pub fn server_name(&self) -> Option<String> {
+        match &self.target {
+            Target::Service(service) => Some(service.server_name()),
+            Target::Url(url) => Some(url.host.clone()),
+            Target::Invalid(_) => None,
+        }
+    }
+
+    /// Whether the API server calls this hook at that URL (without its query), as its refusals quote it.
+    pub fn is_called_at(&self, url: &str) -> bool {
+        let Some(rest) = url.strip_prefix("https://") else {
+            return false;
+        };
+        let (authority, path) = rest.find('/').map_or((rest, "/"), |at| rest.split_at(at));
+        let (host, port) = match authority.rsplit_once(':') {
+            // A colon within brackets belongs to an IPv6 address.
+            Some((host, port)) if !port.ends_with(']') => (host, port.parse().ok()),
+            _ => (authority, Some(443)),
+        };
+        let own_port = match &self.target {
+            Target::Service(service) => service.port,
+            Target::Url(url) => url.port,
+            Target::Invalid(_) => return false,
+        };
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        port == Some(own_port)
+            && path == self.url_path()
+            && self
+                .server_name()
+                .is_some_and(|name| name.eq_ignore_ascii_case(host))
+    }
+
+    /// The path of the hook's URL.
+    pub fn url_path(&self) -> &str {
+        match &self.target {
+            Target::Service(service) => &service.path,
+            Target::Url(url) => &url.path,
+            Target::Invalid(_) => "/",
+        }
+    }
+}
+
+/// One address the API server may dial for a hook.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct Backend {
+    /// By which way the address became known.
+    pub path: BackendPath,
+    /// The address itself.
+    pub address: BackendAddress,
+}
+
+/// Reads what [`Backend`] is written as. Which kind of address it is follows from the path: only a url's host may
+/// have to be resolved, and it stays a host when it is an IP literal.
+impl<'de> Deserialize<'de> for Backend {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        use serde::de::Error;
+        #[derive(Deserialize)]
+        struct Written<'a> {
+            path: BackendPath,
+            #[serde(borrow)]
+            address: std::borrow::Cow<'a, str>,
+        }
+        let Written { path, address } = Written::deserialize(deserializer)?;
+        let unreadable = || D::Error::custom(format!("{address:?} is not an address with a port"));
+        let address = if path == BackendPath::Url {
+            let (host, port) = address.rsplit_once(':').ok_or_else(unreadable)?;
+            let literal = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+            let port = port.parse().map_err(|_| unreadable())?;
+            BackendAddress::Host(literal.unwrap_or(host).to_owned(), port)
+        } else {
+            BackendAddress::Socket(address.parse().map_err(|_| unreadable())?)
+        };
+        Ok(Self { path, address })
+    }
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.path {
+            BackendPath::Endpoint => write!(f, "endpoint {}", self.address),
+            BackendPath::ClusterIp => write!(f, "cluster IP {}", self.address),
+            BackendPath::Url => write!(f, "url host {}", self.address),
+        }
+    }
+}
+
+/// How the API server gets to a backend.
+///
+/// By default it dials the ClusterIP; with `--enable-aggregator-routing` it picks a ready endpoint itself.
+/// Which of the two is on cannot be seen from outside, so both are probed and the path is a label.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BackendPath {
+    /// An address of an EndpointSlice.
+    Endpoint,
+    /// The Service's virtual address, served by the dataplane.
+    ClusterIp,
+    /// The host of `clientConfig.url`.
+    Url,
+}
+
+impl BackendPath {
+    /// The value of the `path` label in metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Endpoint => "endpoint",
+            Self::ClusterIp => "cluster_ip",
+            Self::Url => "url",
+        }
+    }
+}
+
+/// Where to dial.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum BackendAddress {
+    /// An address and a port.
+    Socket(SocketAddr),
+    /// A host that has to be resolved first (or an IP literal of a URL), and a port.
+    Host(String, u16),
+}
+
+impl fmt::Display for BackendAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Socket(address) => address.fmt(f),
+            Self::Host(host, port) if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Host(host, port) => write!(f, "{host}:{port}"),
+        }
+    }
+}
+
+impl Serialize for BackendAddress {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}

@@ -1,0 +1,93 @@
+//! The inventory: every hook with the addresses behind it, as of one instant.
+
+mod nodes;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::hook::{Hook, Labels};
+use crate::domain::time::Time;
+
+pub use nodes::{NodeState, NodeTrouble, Sign};
+
+/// All hooks known at one instant. Cheap to share; replaced as a whole when anything in it changes.
+#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+pub struct Inventory {
+    /// When the newest change in it was seen.
+    pub at: Time,
+    /// Every hook, ordered by identity, at most [`Inventory::MAX_HOOKS`].
+    pub hooks: Vec<Arc<Hook>>,
+    /// Labels of the namespaces, for `namespaceSelector`.
+    pub namespaces: BTreeMap<String, Labels>,
+    /// Nodes of which a few have all endpoints of a hook, as far as they may be read.
+    #[serde(default)]
+    pub nodes: BTreeMap<String, NodeState>,
+    /// Objects that could not be taken in, each named, with what is wrong and what to do.
+    pub problems: Vec<Problem>,
+}
+
+impl Inventory {
+    /// More hooks than this are reported as a problem and not watched.
+    pub const MAX_HOOKS: usize = 5_000;
+    /// More problems than this are not listed.
+    pub const MAX_PROBLEMS: usize = 500;
+
+    /// What could not be made sense of: whole objects, and entries of configurations.
+    pub fn all_problems(&self) -> Vec<Problem> {
+        let entries = self.hooks.iter().flat_map(|hook| {
+            let object = hook.id.object();
+            hook.problems.iter().map(move |sentence| Problem {
+                what: sentence
+                    .strip_prefix(&format!("{object}: "))
+                    .unwrap_or(sentence)
+                    .to_owned(),
+                object: object.clone(),
+            })
+        });
+        self.problems
+            .iter()
+            .cloned()
+            .chain(entries)
+            .take(Self::MAX_PROBLEMS)
+            .collect()
+    }
+}
+
+/// Something in the cluster that hookwatch could not make sense of.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+pub struct Problem {
+    /// The object, as `Kind namespace/name`.
+    pub object: String,
+    /// What is wrong and what to do about it.
+    pub what: String,
+}
+
+/// How one of the watches that keep the inventory is doing.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct WatchReport {
+    /// What it watches, for people: the kind, and the namespace unless it is the whole cluster.
+    pub watch: String,
+    /// Its state.
+    pub health: InventoryHealth,
+    /// When what it delivered was last known to be all there is.
+    pub known_good: Option<Time>,
+}
+
+/// The state of a watch.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum InventoryHealth {
+    /// Nothing was read yet.
+    Starting,
+    /// The watch has delivered its list and is open.
+    Current,
+    /// A watch is broken; the inventory of the last good moment keeps serving.
+    Stale {
+        /// Which watch, and what it said.
+        why: String,
+    },
+    /// Reading a kind is forbidden or it does not exist; the inventory lives without it.
+    Limited {
+        /// What is missing and which permission would give it.
+        why: String,
+    },
+}

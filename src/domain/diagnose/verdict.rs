@@ -1,0 +1,149 @@
+//! What hookwatch says: a verdict per hook, and the state of the control plane.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use crate::domain::cluster::hook::{Backend, HookId, HookKind};
+use crate::domain::observe::canary::CanaryTarget;
+use crate::domain::observe::views::CanaryView;
+use crate::domain::time::Time;
+use crate::domain::vocabulary::{Bypass, Cause, Effect, Health, NotAHook, Writes};
+
+/// The judgement of one hook at one instant.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Verdict {
+    /// Validating or mutating.
+    pub kind: HookKind,
+    /// Its configuration; `None` when only metrics or a refusal named it and the inventory has no such hook.
+    pub configuration: Option<Arc<str>>,
+    /// The webhook's name.
+    pub webhook: Arc<str>,
+    /// Where its calls go, as namespace/service:port or host:port: webhooks that fail and have this in common are one
+    /// incident. Where that is not known, the webhook's own name; [`LOST_PATH`](crate::domain::diagnose::LOST_PATH) as
+    /// long as it is dead together with all others.
+    pub incident: String,
+    /// How it is.
+    pub health: Health,
+    /// What is wrong; `None` exactly when it is healthy or unknown.
+    pub cause: Option<Cause>,
+    /// What that does.
+    pub effect: Effect,
+    /// Its calls fail and its failures are ignored: whatever `effect` says of the wait, writes pass that it has not seen.
+    pub fails_open: bool,
+    /// How likely it is that the webhook is judged rightly, whatever the cause, as the campaign measures it, 0 to 1.
+    pub webhook_confidence: f64,
+    /// How likely it is that webhook and cause are right, 0 to 1.
+    pub confidence: f64,
+    /// The rule that made it.
+    pub rule: &'static str,
+    /// Which part of the extra time per write is this hook's, 0 to 1; `None` when there is no extra time.
+    pub excess_share: Option<f64>,
+    /// Since when the cause holds.
+    pub since: Option<Time>,
+    /// One sentence.
+    pub summary: String,
+    /// The observations behind it, the strongest first, as sentences.
+    pub evidence: Vec<String>,
+    /// What a person would do next; `None` when there is nothing to do.
+    pub advice: Option<&'static str>,
+    /// Every address behind it.
+    pub backends: Vec<BackendView>,
+    /// Which canaries its rules and selectors match; whether one reaches it is up to `bypass` as well.
+    pub canaries: Vec<CanaryTarget>,
+    /// How a match condition of hookwatch's limits what is shown to it.
+    pub bypass: Option<Bypass>,
+}
+
+/// One backend as a person sees it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct BackendView {
+    /// The address and how it became known.
+    #[serde(flatten)]
+    pub backend: Backend,
+    /// `alive`, `slow`, `wavering`, `dead`, `untried`.
+    pub state: &'static str,
+    /// A sentence about the last probe.
+    pub detail: String,
+}
+
+impl Verdict {
+    /// Whom it is about: kind, configuration where known, webhook.
+    pub fn subject(&self) -> (HookKind, Option<Arc<str>>, Arc<str>) {
+        let configuration = self.configuration.clone();
+        (self.kind, configuration, Arc::clone(&self.webhook))
+    }
+
+    /// The hook; `None` where only metrics name it.
+    pub fn hook(&self) -> Option<HookId> {
+        Some(HookId {
+            kind: self.kind,
+            configuration: self.configuration.clone()?,
+            webhook: Arc::clone(&self.webhook),
+        })
+    }
+
+    /// The command by which a person gets writes past it, while it holds them up and is not bypassed. `None` also for names
+    /// that a shell would read as more than a word; the API server admits none.
+    pub fn bypass_command(&self) -> Option<String> {
+        let harms = matches!(self.effect, Effect::Blocking | Effect::Delaying);
+        if !harms || self.health != Health::Failing || self.bypass.is_some() || !self.kind.is_admission() {
+            return None;
+        }
+        let (configuration, webhook) = (self.configuration.as_deref()?, &*self.webhook);
+        let is_word = |name: &str| {
+            name.chars()
+                .all(|c| c.is_ascii_alphanumeric() || ".-_".contains(c))
+        };
+        (is_word(configuration) && is_word(webhook)).then(|| {
+            format!(
+                "hookwatch break {configuration}/{webhook} --kind {} --reason TEXT",
+                self.kind
+            )
+        })
+    }
+
+    /// All backends that it has are dead by our probes.
+    pub fn no_backend_answers(&self) -> bool {
+        !self.backends.is_empty() && self.backends.iter().all(|backend| backend.state == "dead")
+    }
+}
+
+/// The explanation of a trouble that is no hook's.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Elsewhere {
+    /// What it is.
+    pub cause: NotAHook,
+    /// How sure this is, 0 to 1.
+    pub confidence: f64,
+    /// The observations behind it, as sentences.
+    pub evidence: Vec<String>,
+}
+
+/// The state of the control plane as far as writes go.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ControlPlane {
+    /// Whether it takes writes.
+    pub writes: Writes,
+    /// Since when that is so.
+    pub since: Time,
+    /// One sentence, with the culprit where there is one.
+    pub summary: String,
+    /// What gives up next while writes are blocked, and when, as sentences.
+    pub clocks: Vec<String>,
+    /// Mean time per write of late, in seconds.
+    pub write_seconds: Option<f64>,
+    /// The same for CREATE alone.
+    pub create_seconds: Option<f64>,
+    /// And for UPDATE, which PATCH and server-side apply count as.
+    pub update_seconds: Option<f64>,
+    /// Mean time per write in usual times.
+    pub usual_write_seconds: Option<f64>,
+    /// What slows or blocks writes when it is no hook.
+    pub not_a_hook: Option<Elsewhere>,
+    /// What else is seen of the control plane itself, as sentences: API servers that are not ready or do not
+    /// answer, nodes whose leases grow old. Effects, never causes.
+    pub symptoms: Vec<String>,
+    /// How each canary does.
+    pub canaries: Vec<CanaryView>,
+}

@@ -1,0 +1,18 @@
+//! What each source saw, what a row of it adds up to, and what is usual.
+
+pub mod canaries;
+pub mod canary;
+pub mod clocks;
+pub mod exposition;
+pub mod history;
+pub mod kept;
+pub mod node_leases;
+pub mod observations;
+pub mod probe;
+pub mod probing;
+pub mod readiness;
+pub mod rollouts;
+pub mod schedule;
+pub mod snapshot;
+pub mod stored;
+pub mod views;

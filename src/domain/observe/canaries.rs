@@ -1,0 +1,447 @@
+//! What a row of canaries says about the control plane and about the hooks they name.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use super::canary::{
+    CallFailure, CallFailureReason, CanaryOutcome, CanaryOverdue, CanaryReport, CanaryTarget, FurtherCanary,
+};
+use super::history::{Slowest, Usual};
+use super::views::CanaryView;
+use crate::domain::text::human;
+use crate::domain::time::Time;
+use crate::domain::{row, thresholds as t};
+
+/// Results kept per canary.
+const KEPT: usize = 16;
+
+/// The last canaries of all targets.
+#[derive(Debug, Clone, Default)]
+pub struct Canaries(BTreeMap<CanaryTarget, CanaryMemory>);
+
+/// The last canaries of one target.
+#[derive(Debug, Clone, Default)]
+pub struct CanaryMemory {
+    finished: VecDeque<CanaryReport>,
+    /// Under way and late, by when they were sent.
+    overdue: BTreeMap<Time, Duration>,
+    usual: Usual,
+    slowest: Slowest,
+    /// When hookwatch last went on after it had stood still.
+    resumed: Time,
+}
+
+/// A hook named by a refused canary.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Named<'a> {
+    /// Which canary.
+    pub target: CanaryTarget,
+    /// When it was sent.
+    pub started: Time,
+    /// How long until it was refused.
+    pub took: Duration,
+    /// What the API server said.
+    pub failure: &'a CallFailure,
+    /// Whether no later canary of this target got through.
+    pub current: bool,
+    /// Whether a later canary of this target was stopped by something else, so that canaries cannot show any
+    /// more whether this hook is well again.
+    pub superseded: bool,
+}
+
+impl Named<'_> {
+    /// The hook's time was over after so little that any pause may have cost it.
+    pub fn is_short(&self) -> bool {
+        use CallFailureReason::{DeadlineExceeded, TlsHandshakeTimeout};
+        let timed_out = matches!(self.failure.reason, DeadlineExceeded | TlsHandshakeTimeout);
+        timed_out && self.took < t::short_timeout()
+    }
+}
+
+impl Canaries {
+    /// Takes a finished canary in.
+    pub fn finished(&mut self, report: CanaryReport) {
+        let memory = self.0.entry(report.target).or_default();
+        memory.overdue.remove(&report.started);
+        let lasts = |started: Time| report.started.since(started) < t::canary_stale();
+        memory.overdue.retain(|started, _| lasts(*started));
+        if is_written(&report) {
+            memory.slowest.take(report.started + report.took, report.took);
+        }
+        if is_written(&report) && !memory.is_slow(report.took) {
+            memory.usual.learn(Some(report.took.as_secs_f64()));
+        }
+        row::insert(&mut memory.finished, KEPT, report, |report| report.started);
+    }
+
+    /// Takes the news in that a canary is late.
+    pub fn overdue(&mut self, overdue: &CanaryOverdue) {
+        let memory = self.0.entry(overdue.target).or_default();
+        let mut finished = memory.finished.iter();
+        if !finished.any(|report| report.started == overdue.started) {
+            memory.overdue.insert(overdue.started, overdue.waiting);
+        }
+    }
+
+    /// Takes the news in that hookwatch stood still until now: what was silent meanwhile may not have been.
+    pub fn resumed(&mut self, now: Time) {
+        for memory in self.0.values_mut() {
+            memory.resumed = now;
+        }
+    }
+
+    /// Whether an API server answered one that was sent since an instant.
+    pub fn heard_since(&self, since: Time) -> bool {
+        let mut finished = self.0.values().flat_map(|memory| &memory.finished);
+        finished.any(|report| report.started >= since && report.outcome.is_heard())
+    }
+
+    /// Whether writes hang: two canaries do, or one since which none of any target got through at once.
+    pub fn hung(&self, now: Time) -> bool {
+        let hung = self.0.values().flat_map(|memory| memory.all_late(now));
+        let hung: Vec<Time> = hung.collect();
+        let passed = self.0.values().filter_map(|memory| memory.passed_at(now)).max();
+        hung.len() >= 2
+            || hung
+                .first()
+                .is_some_and(|sent| passed.is_none_or(|passed| passed < *sent))
+    }
+
+    /// Whether more than one of the newest was slow: of two targets, or two of one in a row.
+    pub fn several_slow(&self, now: Time) -> bool {
+        let slow = self.0.values().map(|memory| {
+            let latest = memory.recent(now).rev().take(2);
+            latest
+                .take_while(|report| is_written(report) && memory.is_slow(report.took))
+                .count()
+        });
+        slow.sum::<usize>() >= 2
+    }
+
+    /// The targets that have been tried, each with its memory.
+    pub fn iter(&self) -> impl Iterator<Item = (CanaryTarget, &CanaryMemory)> {
+        self.0.iter().map(|(target, memory)| (*target, memory))
+    }
+
+    /// What is remembered of one target that has been tried.
+    pub fn get(&self, target: CanaryTarget) -> Option<&CanaryMemory> {
+        self.0.get(&target)
+    }
+
+    /// Every recent refusal that names this webhook.
+    pub fn naming<'a>(&'a self, webhook: &'a str, now: Time) -> impl Iterator<Item = Named<'a>> {
+        let names = move |report: &CanaryReport| named_by(report).is_some_and(|it| it.webhook == webhook);
+        self.0.values().flat_map(move |memory| {
+            let superseded = memory.latest(now).is_some_and(|latest| !names(latest));
+            let refusals = memory.recent(now).filter(move |report| names(report));
+            refusals.filter_map(move |report| {
+                Some(Named {
+                    target: report.target,
+                    started: report.started,
+                    took: report.took,
+                    failure: named_by(report)?,
+                    current: !memory.got_through_after(report.started),
+                    superseded,
+                })
+            })
+        })
+    }
+
+    /// Webhook names in recent refusals.
+    pub fn named(&self, now: Time) -> impl Iterator<Item = &str> {
+        let recent = self.0.values().flat_map(move |memory| memory.recent(now));
+        let failures = recent.filter_map(named_by);
+        failures.map(|failure| failure.webhook.as_str())
+    }
+
+    /// How many of a target ended at such times.
+    pub fn ended_within(&self, target: CanaryTarget, within: impl Fn(Time) -> bool) -> Vec<Duration> {
+        let ended = self.get(target).into_iter().flat_map(|memory| &memory.finished);
+        let ended = ended.filter(|report| within(report.started + report.took));
+        ended.map(|report| report.took).collect()
+    }
+
+    /// One view per canary, for people.
+    pub fn views(&self, further: &[FurtherCanary], now: Time) -> Vec<CanaryView> {
+        let further = further.iter().map(|canary| canary.target);
+        let targets = CanaryTarget::ALL.into_iter().chain(further);
+        let views = targets.map(|canary| {
+            let untried = || ("untried", "not written yet".to_owned());
+            let memory = self.get(canary);
+            let (state, detail) = memory.map_or_else(untried, |memory| memory.describe(now));
+            CanaryView {
+                canary,
+                state,
+                detail,
+            }
+        });
+        views.collect()
+    }
+}
+
+fn is_written(report: &CanaryReport) -> bool {
+    report.outcome == CanaryOutcome::Written
+}
+
+/// The failed call that the API server named when it refused this.
+fn named_by(report: &CanaryReport) -> Option<&CallFailure> {
+    match &report.outcome {
+        CanaryOutcome::CallFailed(failure) => Some(failure),
+        _ => None,
+    }
+}
+
+impl CanaryMemory {
+    fn recent(&self, now: Time) -> impl DoubleEndedIterator<Item = &CanaryReport> {
+        self.within(now, t::canary_stale())
+    }
+
+    fn within(&self, now: Time, span: Duration) -> impl DoubleEndedIterator<Item = &CanaryReport> {
+        let finished = self.finished.iter();
+        finished.filter(move |report| now.since(report.started + report.took) < span)
+    }
+
+    /// The newest finished canary that is not stale.
+    pub fn latest(&self, now: Time) -> Option<&CanaryReport> {
+        self.recent(now).next_back()
+    }
+
+    /// Whether one that ended within this time ended so.
+    pub fn any_within(&self, now: Time, span: Duration, is: impl Fn(&CanaryOutcome) -> bool) -> bool {
+        self.within(now, span).any(|report| is(&report.outcome))
+    }
+
+    /// When the newest one that no API server answered was sent.
+    pub fn unheard_at(&self, now: Time) -> Option<Time> {
+        let unheard = self.recent(now).filter(|report| !report.outcome.is_heard());
+        unheard.map(|report| report.started).max()
+    }
+
+    /// Whether an API server answered any of those that are remembered.
+    pub fn was_heard(&self) -> bool {
+        self.finished.iter().any(|report| report.outcome.is_heard())
+    }
+
+    /// When the newest one that was written at once was sent: nothing that it met held it up.
+    pub fn passed_at(&self, now: Time) -> Option<Time> {
+        let quick = |report: &&CanaryReport| {
+            is_written(report) && report.took < t::passed_at_once() && !self.is_slow(report.took)
+        };
+        self.recent(now).filter(quick).map(|report| report.started).max()
+    }
+
+    /// Whether what is sent since an instant gets through at once; `None` while nothing tells.
+    pub fn passes_since(&self, since: Time, now: Time) -> Option<bool> {
+        if self.late_since(now).is_some() {
+            return Some(false);
+        }
+        let latest = self.latest(now).filter(|report| report.started >= since)?;
+        Some(self.passed_at(now) == Some(latest.started))
+    }
+
+    fn got_through_after(&self, started: Time) -> bool {
+        let mut finished = self.finished.iter();
+        finished.any(|report| report.started > started && is_written(report))
+    }
+
+    /// The longest that a canary has been late which no later one contradicts, with when it was sent.
+    pub fn overdue_for(&self, now: Time) -> Option<(Time, Duration)> {
+        let mut late = self.overdue.iter().map(|(started, waiting)| (*started, *waiting));
+        let is_told = |started| now.since(started) < t::canary_stale() && !self.got_through_after(started);
+        let (started, waiting) = late.find(|(started, _)| is_told(*started))?;
+        match started < self.resumed {
+            true => Some((started, now.since(self.resumed))),
+            false => Some((started, now.since(started).max(waiting))),
+        }
+    }
+
+    /// The same once it takes longer than one that is merely slow.
+    pub fn late(&self, now: Time) -> Option<(Time, Duration)> {
+        self.overdue_for(now)
+            .filter(|(_, waiting)| *waiting >= self.slowest.patience(now))
+    }
+
+    /// When each was sent that is late and that no later one of its target contradicts.
+    fn all_late(&self, now: Time) -> impl Iterator<Item = Time> {
+        let first = self.hung_for(now).and_then(|_| self.late_since(now));
+        let late = self
+            .overdue
+            .keys()
+            .filter(move |sent| first.is_some_and(|first| **sent >= first));
+        let resumed = self.resumed;
+        late.copied()
+            .filter(move |sent| now.since((*sent).max(resumed)) >= self.slowest.patience(now))
+    }
+
+    /// Whether one that was sent before an instant is still not back, whatever got through since.
+    pub fn waits_since_before(&self, instant: Time, now: Time) -> bool {
+        let (resumed, patience) = (self.resumed, self.slowest.patience(now));
+        let mut sent = self.overdue.range(..instant).map(|(sent, _)| *sent);
+        sent.any(|sent| now.since(sent.max(resumed)) >= patience)
+    }
+
+    /// When the canary was sent that is late.
+    pub fn late_since(&self, now: Time) -> Option<Time> {
+        self.late(now).map(|(started, _)| started)
+    }
+
+    /// When one was sent that has been under way for longer than they usually take.
+    pub fn waiting_since(&self, now: Time) -> Option<Time> {
+        let (sent, waiting) = self.overdue_for(now)?;
+        self.is_slow(waiting).then_some(sent)
+    }
+
+    /// How long a canary has been under way that is late, when slow ones do not take as long.
+    pub fn hung_for(&self, now: Time) -> Option<Duration> {
+        let (_, waiting) = self.late(now)?;
+        let merely_slow = self.slow(now).is_some_and(|took| waiting < took * 2);
+        (!merely_slow).then_some(waiting)
+    }
+
+    /// How long the last one took, when that was slow.
+    pub fn slow(&self, now: Time) -> Option<Duration> {
+        let latest = self.latest(now).filter(|report| is_written(report))?;
+        self.is_slow(latest.took).then_some(latest.took)
+    }
+
+    /// Whether the last canaries are reason to look closer, though none of them says what for: twice as slow as
+    /// usual two times in a row, or denied where others got through before.
+    pub fn is_odd(&self, now: Time) -> bool {
+        use CanaryOutcome::{Denied, Forbidden, Missing, Written};
+        let mut latest = self.recent(now).rev();
+        let Some(last) = latest.next() else { return false };
+        match &last.outcome {
+            Written => self.is_slowish(last) && latest.next().is_some_and(|before| self.is_slowish(before)),
+            Denied { .. } => self.finished.iter().any(is_written),
+            Forbidden { .. } | Missing { .. } => false,
+            _ => true,
+        }
+    }
+
+    fn is_slowish(&self, report: &CanaryReport) -> bool {
+        let took = report.took.as_secs_f64();
+        let usual = self.usual.median();
+        usual.is_some_and(|usual| took >= t::more_than_usual() * usual && took >= usual + t::slowish_by())
+    }
+
+    fn is_slow(&self, took: Duration) -> bool {
+        let limits = t::slow_at_least()..t::slow_probe_always();
+        self.usual.is_slow(took.as_secs_f64(), t::slow_factor(), limits)
+    }
+
+    fn describe(&self, now: Time) -> (&'static str, String) {
+        if let Some((_, waiting)) = self.overdue_for(now) {
+            return ("overdue", format!("sent {} ago and not back", human(waiting)));
+        }
+        let Some(report) = self.latest(now) else {
+            return ("untried", "not written recently".to_owned());
+        };
+        let took = human(report.took);
+        let detail = match &report.outcome {
+            CanaryOutcome::Written => format!("written in {took}"),
+            CanaryOutcome::CallFailed(CallFailure { webhook, text, .. }) => {
+                format!("refused after {took}: {webhook:?}: {text}")
+            }
+            CanaryOutcome::Denied { webhook } => format!("denied by {webhook:?}"),
+            CanaryOutcome::Forbidden { message } | CanaryOutcome::Missing { message } => message.clone(),
+            CanaryOutcome::Refused { status, message } => format!("HTTP {status}: {message}"),
+            CanaryOutcome::TimedOut => format!("no answer within {took}"),
+            CanaryOutcome::Unreachable { why } => why.clone(),
+        };
+        (report.outcome.as_str(), detail)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Time {
+        Time::from_unix_millis(1_000_000 + ms)
+    }
+
+    fn report(started_ms: u64, took_ms: u64, outcome: CanaryOutcome) -> CanaryReport {
+        CanaryReport {
+            target: CanaryTarget::KubeSystem,
+            started: at(started_ms),
+            took: Duration::from_millis(took_ms),
+            created: false,
+            outcome,
+        }
+    }
+
+    fn refusal(webhook: &str) -> CanaryOutcome {
+        CanaryOutcome::from_status(
+            500,
+            &format!(
+                "Internal error occurred: failed calling webhook \"{webhook}\": failed to call webhook: Post \
+                 \"https://a.b.svc:443/?timeout=10s\": context deadline exceeded"
+            ),
+        )
+    }
+
+    #[test]
+    fn a_refusal_is_current_until_a_canary_sent_later_gets_through() {
+        let mut canaries = Canaries::default();
+        canaries.finished(report(0, 10_000, refusal("w")));
+        assert!(canaries.naming("w", at(10_000)).all(|named| named.current));
+        canaries.finished(report(12_000, 5, CanaryOutcome::Written));
+        assert_eq!(
+            canaries
+                .naming("w", at(12_005))
+                .map(|named| named.current)
+                .collect::<Vec<_>>(),
+            [false]
+        );
+        assert_eq!(canaries.naming("other", at(12_005)).count(), 0);
+    }
+
+    #[test]
+    fn two_canaries_twice_as_slow_as_usual_are_odd_and_so_is_a_denial_out_of_the_blue() {
+        let mut canaries = Canaries::default();
+        let odd = |canaries: &Canaries| canaries.iter().any(|(_, memory)| memory.is_odd(at(9_000)));
+        canaries.finished(report(0, 50, CanaryOutcome::Denied { webhook: "w".into() }));
+        assert!(!odd(&canaries), "it was never otherwise");
+        for n in 0..5 {
+            canaries.finished(report(1_000 + n * 100, 50, CanaryOutcome::Written));
+        }
+        canaries.finished(report(2_000, 150, CanaryOutcome::Written));
+        assert!(!odd(&canaries), "once is nothing");
+        canaries.finished(report(3_000, 150, CanaryOutcome::Written));
+        assert!(odd(&canaries));
+        canaries.finished(report(4_000, 50, CanaryOutcome::Written));
+        assert!(!odd(&canaries));
+        canaries.finished(report(5_000, 50, CanaryOutcome::Denied { webhook: "w".into() }));
+        assert!(odd(&canaries));
+    }
+
+    #[test]
+    fn a_success_that_was_sent_earlier_contradicts_nothing() {
+        let mut canaries = Canaries::default();
+        canaries.finished(report(5_000, 1, refusal("w")));
+        canaries.finished(report(4_000, 1_500, CanaryOutcome::Written));
+        assert!(canaries.naming("w", at(6_000)).all(|named| named.current));
+    }
+
+    #[test]
+    fn a_late_canary_stops_being_late_when_it_is_back_or_a_later_one_got_through() {
+        let mut canaries = Canaries::default();
+        let late = |started_ms| CanaryOverdue {
+            target: CanaryTarget::KubeSystem,
+            started: at(started_ms),
+            waiting: Duration::from_secs(2),
+        };
+        canaries.overdue(&late(0));
+        let overdue =
+            |canaries: &Canaries, now| canaries.iter().find_map(|(_, memory)| memory.overdue_for(now));
+        assert_eq!(
+            overdue(&canaries, at(4_000)).map(|(_, waiting)| waiting),
+            Some(Duration::from_secs(4))
+        );
+        canaries.finished(report(3_000, 5, CanaryOutcome::Written));
+        assert_eq!(overdue(&canaries, at(4_000)), None);
+        canaries.finished(report(0, 10_000, refusal("w")));
+        canaries.overdue(&late(0));
+        assert_eq!(overdue(&canaries, at(11_000)), None);
+    }
+}

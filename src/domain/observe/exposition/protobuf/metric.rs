@@ -1,0 +1,115 @@
+//! One `Metric`: labels, and a number or a distribution.
+
+use super::wire::{Broken, Fields, Value};
+use crate::domain::observe::snapshot::LabelSource;
+
+/// Fields of `Metric`.
+const LABEL: u64 = 1;
+const GAUGE: u64 = 2;
+const COUNTER: u64 = 3;
+const SUMMARY: u64 = 4;
+const UNTYPED: u64 = 5;
+const HISTOGRAM: u64 = 7;
+
+/// What a metric says, in place.
+#[derive(Debug, Default)]
+pub(super) struct Metric<'message> {
+    pub(super) labels: Labels<'message>,
+    pub(super) reading: Reading,
+}
+
+/// What a metric's value is, as far as it matters.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(super) enum Reading {
+    /// It has none.
+    #[default]
+    Nothing,
+    /// Of a counter, a gauge, or what has no type.
+    Whole(f64),
+    /// Of a histogram or a summary.
+    Distribution {
+        /// All observations added up.
+        sum: f64,
+        /// How many there were.
+        count: f64,
+    },
+}
+
+impl<'message> Metric<'message> {
+    pub(super) fn read(message: &'message [u8]) -> Result<Self, Broken> {
+        let mut metric = Self {
+            labels: Labels(Vec::with_capacity(8)),
+            reading: Reading::Nothing,
+        };
+        for field in Fields(message) {
+            match field? {
+                (LABEL, Value::Bytes(pair)) => metric.labels.0.push(label(pair)?),
+                (GAUGE | COUNTER | UNTYPED, Value::Bytes(inner)) => metric.reading = whole(inner)?,
+                (SUMMARY | HISTOGRAM, Value::Bytes(inner)) => metric.reading = distribution(inner)?,
+                _ => {}
+            }
+        }
+        Ok(metric)
+    }
+}
+
+/// The labels of one metric, in place.
+#[derive(Debug, Default)]
+pub(super) struct Labels<'message>(Vec<(&'message str, &'message str)>);
+
+impl LabelSource for Labels<'_> {
+    fn get(&self, name: &str) -> &str {
+        self.0
+            .iter()
+            .find(|(label, _)| *label == name)
+            .map_or("", |(_, value)| value)
+    }
+}
+
+fn label(pair: &[u8]) -> Result<(&str, &str), Broken> {
+    let text = |bytes| std::str::from_utf8(bytes).map_err(|_| "a label is not UTF-8");
+    let (mut name, mut value) = ("", "");
+    for field in Fields(pair) {
+        match field? {
+            (1, Value::Bytes(bytes)) => name = text(bytes)?,
+            (2, Value::Bytes(bytes)) => value = text(bytes)?,
+            _ => {}
+        }
+    }
+    Ok((name, value))
+}
+
+/// `Gauge`, `Counter` and `Untyped` have their value in the same place. An absent one is zero.
+fn whole(message: &[u8]) -> Result<Reading, Broken> {
+    let mut value = 0.0;
+    for field in Fields(message) {
+        if let (1, Value::Double(read)) = field? {
+            value = read;
+        }
+    }
+    Ok(Reading::Whole(value))
+}
+
+/// `Histogram` and `Summary` have count and sum in the same places. A histogram may count in fractions, in
+/// field 4, which goes before the integer when it is above zero; what a summary has there is no double.
+fn distribution(message: &[u8]) -> Result<Reading, Broken> {
+    let (mut sum, mut count, mut fractional) = (0.0, 0, 0.0);
+    for field in Fields(message) {
+        match field? {
+            (1, Value::Varint(read)) => count = read,
+            (2, Value::Double(read)) => sum = read,
+            (4, Value::Double(read)) => fractional = read,
+            _ => {}
+        }
+    }
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "the text format rounds a count in the same way"
+    )]
+    let count = if fractional > 0.0 {
+        fractional
+    } else {
+        count as f64
+    };
+    Ok(Reading::Distribution { sum, count })
+}

@@ -1,0 +1,610 @@
+//! What the scrapes of all replicas add up to: what happened of late, and what is usual.
+//!
+//! Deltas are taken per process only. Behind a load balancer one address leads to several processes, and the
+//! difference between the counters of two of them means nothing; `process_start_time_seconds` tells them
+//! apart.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::snapshot::{HookSeries, Scrape, Snapshot, WriteSeries};
+use crate::domain::cluster::hook::HookKind;
+use crate::domain::time::Time;
+use crate::domain::{row, thresholds as t};
+
+/// More processes than this behind all targets together are not told apart; the oldest goes.
+const MAX_REPLICAS: usize = 64;
+/// Intervals in quarantine at most.
+const MAX_PENDING: usize = 16;
+/// Answers remembered as the slowest of those that came after them.
+const KEPT_SLOWEST: usize = 128;
+
+/// Which process answered: behind which target, and when it began; `None` when the API server does not say.
+type ReplicaKey = (String, Option<Time>);
+
+#[derive(Debug, Clone)]
+struct Interval {
+    from: Time,
+    to: Time,
+    gained: Snapshot,
+}
+
+impl Interval {
+    fn is_long(&self) -> bool {
+        self.to.since(self.from) > t::long_interval()
+    }
+}
+
+#[derive(Debug, Clone, Default)]
+struct Replica {
+    at: Time,
+    last: Snapshot,
+    intervals: VecDeque<Interval>,
+    /// What the windows were put together of last.
+    sums: [Option<Window>; 3],
+}
+
+/// What all replicas counted of late.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Window {
+    /// The beginning of the earliest interval in it.
+    pub from: Time,
+    /// The end of the newest interval in it.
+    pub to: Time,
+    /// Counters: gains of all replicas together. Gauges: as in each replica's newest scrape, added up.
+    pub gained: Snapshot,
+    /// Writes (without dry runs) that were answered, per second. Each replica's gains are held against its own
+    /// span: behind a load balancer some are read much more rarely than others.
+    pub write_rate: f64,
+    /// GETs and LISTs that were answered, per second, in the same way.
+    pub read_rate: f64,
+}
+
+/// What happened of late, over spans of different lengths.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Windows {
+    /// The newest interval of each process alone.
+    pub newest: Option<Window>,
+    /// For each process the intervals that ended within the last ten seconds, or its newest one if that is not
+    /// older than a minute. `None` when no process has two readings yet.
+    pub recent: Option<Window>,
+    /// The intervals that ended within the last minute.
+    pub minute: Option<Window>,
+}
+
+impl Windows {
+    /// Those there are, the shortest first.
+    pub fn spans(&self) -> impl Iterator<Item = &Window> {
+        [&self.newest, &self.recent, &self.minute].into_iter().flatten()
+    }
+}
+
+impl Window {
+    /// Seconds from its beginning to its end.
+    pub fn seconds(&self) -> f64 {
+        self.to.since(self.from).as_secs_f64()
+    }
+
+    /// Seconds that the API server itself needs per write; `None` where too little was written.
+    ///
+    /// Releases before 1.23 have no clock without webhooks; there the hooks' calls are taken off by hand, as if
+    /// none ran beside another.
+    pub fn own_seconds(&self) -> Option<f64> {
+        let WriteSeries { duration, sli } = self.gained.all_writes();
+        if sli.count >= t::enough_writes() {
+            return sli.mean();
+        }
+        (sli.count < 1.0 && duration.count >= t::enough_writes())
+            .then(|| ((duration.sum - self.hook_seconds()) / duration.count).max(0.0))
+    }
+
+    /// Seconds that all hooks' calls took.
+    pub fn hook_seconds(&self) -> f64 {
+        self.gained.hooks.values().map(|series| series.writes.sum).sum()
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.gained.add(&other.gained);
+        (self.from, self.to) = (self.from.min(other.from), self.to.max(other.to));
+        self.write_rate += other.write_rate;
+        self.read_rate += other.read_rate;
+    }
+}
+
+/// The median of the values seen in calm times.
+#[derive(Debug, Clone, Default)]
+pub struct Usual {
+    /// In the order in which they came.
+    values: VecDeque<f64>,
+    /// The same in their own order: they are asked for far more often than they change.
+    sorted: Vec<f64>,
+}
+
+impl Usual {
+    /// Adds a value of a calm time.
+    pub fn learn(&mut self, value: Option<f64>) {
+        let Some(value) = value.filter(|value| value.is_finite()) else {
+            return;
+        };
+        if let Some(oldest) = row::push(&mut self.values, t::usual_intervals() as usize, value)
+            && let Ok(at) = self.sorted.binary_search_by(|known| known.total_cmp(&oldest))
+        {
+            self.sorted.remove(at);
+        }
+        let at = self.sorted.partition_point(|old| old.total_cmp(&value).is_lt());
+        self.sorted.insert(at, value);
+    }
+
+    /// The median; `None` before anything was learnt.
+    pub fn median(&self) -> Option<f64> {
+        // Of two in the middle the lower: the higher may have the beginning of a fault in it.
+        self.sorted.get(self.sorted.len().checked_sub(1)? / 2).copied()
+    }
+
+    /// Whether so many seconds are slow.
+    pub fn is_slow(&self, seconds: f64, factor: f64, limits: Range<f64>) -> bool {
+        is_slow(seconds, self.median(), factor, limits)
+    }
+}
+
+/// The slowest answers of the last ten minutes.
+#[derive(Debug, Clone, Default)]
+pub struct Slowest(VecDeque<(Time, Duration)>);
+
+impl Slowest {
+    /// Takes in how long an answer took that came at an instant.
+    pub fn take(&mut self, at: Time, took: Duration) {
+        let lasts = |(then, _): &(Time, Duration)| at.since(*then) < t::slowest_of();
+        // Whatever was faster and is older is never the slowest again.
+        self.0.retain(|known| lasts(known) && known.1 > took);
+        row::push(&mut self.0, KEPT_SLOWEST, (at, took));
+    }
+
+    /// How long whatever answers like this is waited for before it counts as silent.
+    pub fn patience(&self, now: Time) -> Duration {
+        let lately = self.0.iter().filter(|(at, _)| now.since(*at) < t::slowest_of());
+        let slowest = lately.map(|(_, took)| *took).max().unwrap_or_default();
+        slowest
+            .mul_f64(t::late_factor())
+            .clamp(t::late(), t::late_at_most())
+    }
+}
+
+/// Whether so many seconds are slow, of whatever is waited for: below the limits they never are, beyond them always, and
+/// between them when they are `factor` times the usual.
+pub fn is_slow(seconds: f64, usual: Option<f64>, factor: f64, limits: Range<f64>) -> bool {
+    let far_above = usual.is_some_and(|usual| seconds >= factor * usual);
+    seconds >= limits.end || limits.contains(&seconds) && far_above
+}
+
+/// What is usual, learnt in calm times only, so that a long outage never becomes the new normal.
+#[derive(Debug, Clone, Default)]
+pub struct Baseline {
+    /// Seconds per write.
+    pub write: Usual,
+    /// Seconds per write without webhooks and flow control.
+    pub sli: Usual,
+    /// Seconds per GET or LIST.
+    pub read: Usual,
+    /// Seconds per etcd request.
+    pub etcd: Usual,
+    /// Writes per second.
+    pub write_rate: Usual,
+    /// GETs and LISTs per second.
+    pub read_rate: Usual,
+    /// Reads being served at once.
+    pub reads_in_flight: Usual,
+    /// Seconds per call, by hook.
+    pub hooks: BTreeMap<(HookKind, String), Usual>,
+}
+
+impl Baseline {
+    fn learn(&mut self, window: &Window, leave_out: &impl Fn(&(HookKind, String)) -> bool) {
+        let gained = &window.gained;
+        let writes = gained.all_writes();
+        self.write.learn(writes.duration.mean());
+        self.sli.learn(window.own_seconds());
+        // Reads are not told apart by resource, so those that wait for a conversion are among them.
+        if gained.others.converted_with_trouble().is_empty() {
+            self.read.learn(gained.reads.mean());
+        }
+        self.etcd.learn(gained.etcd.mean());
+        self.write_rate.learn(Some(window.write_rate));
+        self.read_rate.learn(Some(window.read_rate));
+        self.reads_in_flight
+            .learn(gained.in_flight.map(|now| now.read_only));
+        for (key, series) in gained.hooks.iter().filter(|(key, _)| !leave_out(key)) {
+            let usual = self.hooks.entry(key.clone()).or_default();
+            usual.learn(series.calls.mean());
+        }
+    }
+
+    /// Seconds per call of one hook in calm times.
+    pub fn hook(&self, key: &(HookKind, String)) -> Option<f64> {
+        self.hooks.get(key).and_then(Usual::median)
+    }
+}
+
+/// All replicas' readings.
+#[derive(Debug, Clone, Default)]
+pub struct History {
+    replicas: BTreeMap<ReplicaKey, Replica>,
+    /// What is usual.
+    pub baseline: Baseline,
+    learnt_to: Time,
+    /// Calm intervals that are not learnt yet.
+    pending: VecDeque<Window>,
+    /// The windows as they were put together last, and when: that takes long for a large cluster.
+    windows: Option<(Time, Arc<Windows>)>,
+}
+
+impl History {
+    /// Takes a reading in, and says what it adds to the one before of the same process, over which span, and what
+    /// is usual.
+    pub fn take(&mut self, scrape: Scrape) -> Option<((Time, Time), &Snapshot, &Baseline)> {
+        let (at, mut snapshot) = (scrape.at, scrape.snapshot);
+        snapshot.make_up_for_rejections();
+        self.replicas
+            .retain(|_, replica| at.since(replica.at) < t::forget_server());
+        self.windows = None;
+        let time = |seconds: f64| Time::from_unix_millis((seconds * 1_000.0).round() as u64);
+        let key = (scrape.target, snapshot.process_start.map(time));
+        let is_new = !self.replicas.contains_key(&key);
+        let replica = row::entry(&mut self.replicas, MAX_REPLICAS, key, |replica| replica.at);
+        if is_new {
+            (replica.at, replica.last) = (at, snapshot);
+            return None;
+        }
+        if at.since(replica.at) < t::min_interval() {
+            return None;
+        }
+        replica
+            .intervals
+            .retain(|interval| at.since(interval.to) < t::newest_speaks());
+        // The newest interval may serve on its own for a minute, so it stays whatever its age.
+        let (from, gained) = (replica.at, snapshot.since(&replica.last));
+        replica.intervals.push_back(Interval { from, to: at, gained });
+        (replica.at, replica.last) = (at, snapshot);
+        let added = replica.intervals.back()?;
+        Some(((added.from, added.to), &added.gained, &self.baseline))
+    }
+
+    /// What happened of late, as of a second ago at most.
+    pub fn windows(&mut self, now: Time) -> Arc<Windows> {
+        if let Some((at, windows)) = &self.windows
+            && now.since(*at) < t::ageing()
+        {
+            return Arc::clone(windows);
+        }
+        let windows = Arc::new(self.put_together(now));
+        self.windows = Some((now, Arc::clone(&windows)));
+        windows
+    }
+
+    fn put_together(&mut self, now: Time) -> Windows {
+        let mut windows = Windows {
+            newest: self.window(0, now, now),
+            recent: self.window(1, now, now.before(t::recent())),
+            minute: self.window(2, now, now.before(t::newest_speaks())),
+        };
+        // A conversion webhook that fails or is slow holds up requests for its own resource only. Those say nothing
+        // about the control plane as a whole, and no admission hook is to be measured by them.
+        if let Some(minute) = &windows.minute {
+            let resources = minute.gained.others.converted_with_trouble();
+            let all = [&mut windows.newest, &mut windows.recent, &mut windows.minute];
+            all.into_iter()
+                .flatten()
+                .for_each(|window| window.gained.set_aside(&resources));
+        }
+        windows
+    }
+
+    /// Merges, for each replica that was heard of in the last minute, the intervals that ended after an instant, its
+    /// newest among them in any case.
+    fn window(&mut self, which: usize, now: Time, after: Time) -> Option<Window> {
+        let ended: Vec<bool> = self.replicas.iter().map(|known| self.has_ended(known)).collect();
+        let mut merged: Option<Window> = None;
+        for (replica, _) in self.replicas.values_mut().zip(ended).filter(|(_, ended)| !ended) {
+            match (&mut merged, replica.sum(which, now, after)) {
+                (None, window) => merged = window.cloned(),
+                (Some(merged), Some(window)) => merged.add(window),
+                (Some(_), None) => {}
+            }
+        }
+        merged
+    }
+
+    /// What each process counted of a hook over as few of its newest intervals as are so long together, and when the first
+    /// of all of them began. `None` when one of them was not heard of lately, or not for so long.
+    pub fn each_over(
+        &self,
+        span: Duration,
+        key: &(HookKind, String),
+        now: Time,
+    ) -> Option<(Time, Vec<HookSeries>)> {
+        let running = self.replicas.iter().filter(|known| !self.has_ended(*known));
+        let each = running.map(|(_, replica)| replica.over(span, key, now));
+        let each: Vec<(Time, HookSeries)> = each.collect::<Option<_>>()?;
+        let from = each.iter().map(|(from, _)| *from).min()?;
+        Some((from, each.into_iter().map(|(_, series)| series).collect()))
+    }
+
+    /// A process that began at the same address after this one was heard of last has told what it counts since: this
+    /// one has ended, and what it counted in its last interval says nothing about now.
+    fn has_ended(&self, ((target, _), replica): (&ReplicaKey, &Replica)) -> bool {
+        self.replicas.iter().any(|((other, started), newer)| {
+            other == target && *started > Some(replica.at) && !newer.intervals.is_empty()
+        })
+    }
+
+    /// Too little is known of what is usual.
+    pub fn is_young(&self) -> bool {
+        (self.baseline.write_rate.values.len() as f64) < t::young()
+    }
+
+    /// Forgets the intervals that were about to be learnt: the beginning of what is wrong now may be in them.
+    pub fn doubt(&mut self) {
+        self.pending.clear();
+    }
+
+    /// Learns what is usual; to be called only in calm times. An interval is learnt once the time after it has
+    /// been calm as well, or at once while too little is known. Nothing is learnt of the hooks to be left out.
+    pub fn learn(&mut self, now: Time, leave_out: impl Fn(&(HookKind, String)) -> bool) {
+        let windows = self.windows(now);
+        let newest = windows.newest.as_ref();
+        if let Some(window) = newest.filter(|window| window.to > self.learnt_to) {
+            self.learnt_to = window.to;
+            row::push(&mut self.pending, MAX_PENDING, window.clone());
+        }
+        while let Some(window) = self.pending.front()
+            && (self.is_young() || now.since(window.to) >= t::quarantine())
+        {
+            self.baseline.learn(window, &leave_out);
+            self.pending.pop_front();
+            // Hooks that are gone go with their series, so this is bounded by what the snapshots hold.
+            let (replicas, usual) = (&self.replicas, &mut self.baseline.hooks);
+            usual.retain(|key, _| replicas.values().any(|known| known.last.hooks.contains_key(key)));
+        }
+    }
+
+    /// The processes seen behind one target of late: when each began, and when it answered last.
+    pub fn processes_behind(&self, target: &str) -> impl Iterator<Item = (Option<Time>, Time)> {
+        let replicas = self.replicas.iter();
+        let behind = replicas.filter(move |((other, _), _)| other == target);
+        behind.map(|((_, started), replica)| (*started, replica.at))
+    }
+
+    /// Processes seen behind one target.
+    pub fn replicas_behind(&self, target: &str) -> usize {
+        self.processes_behind(target).count()
+    }
+}
+
+impl Replica {
+    /// See [`History::each_over`].
+    fn over(&self, span: Duration, key: &(HookKind, String), now: Time) -> Option<(Time, HookSeries)> {
+        let newest = self
+            .intervals
+            .back()
+            .filter(|newest| now.since(newest.to) < t::recent())?;
+        let mut counted = HookSeries::default();
+        for interval in self
+            .intervals
+            .iter()
+            .rev()
+            .take_while(|interval| !interval.is_long())
+        {
+            if let Some(series) = interval.gained.hooks.get(key) {
+                counted.add(series);
+            }
+            if newest.to.since(interval.from) >= span {
+                return Some((interval.from, counted));
+            }
+        }
+        None
+    }
+
+    /// Adds up the intervals that ended after an instant, the newest among them in any case, unless just these are
+    /// added up already; `None` when the newest is too old or too long to speak for now.
+    fn sum(&mut self, which: usize, now: Time, after: Time) -> Option<&Window> {
+        let newest = self.intervals.back()?;
+        if newest.is_long() || now.since(newest.to) > t::newest_speaks() {
+            return None;
+        }
+        let after = after.min(newest.from);
+        let chosen = self.intervals.iter();
+        let chosen = chosen.filter(|interval| interval.to > after && !interval.is_long());
+        let chosen: Vec<&Interval> = chosen.collect();
+        let (from, to) = (chosen.first()?.from, newest.to);
+        let known = self.sums.get_mut(which)?;
+        let span = |window: &Window| (window.from, window.to);
+        if known.as_ref().map(span) != Some((from, to)) {
+            let mut gained = Snapshot::default();
+            for interval in chosen {
+                gained.add(&interval.gained);
+            }
+            gained.in_flight = self.last.in_flight;
+            gained.in_queue = self.last.in_queue;
+            gained.others.unavailable = self.last.others.unavailable.clone();
+            let seconds = to.since(from).max(t::min_interval()).as_secs_f64();
+            *known = Some(Window {
+                from,
+                to,
+                write_rate: gained.all_writes().duration.count / seconds,
+                read_rate: gained.reads.count / seconds,
+                gained,
+            });
+        }
+        known.as_ref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::domain::observe::snapshot::Complaints;
+
+    #[test]
+    fn what_answers_late_is_waited_for_twice_as_long_within_bounds_and_for_ten_minutes() {
+        let at = |seconds: u64| Time::from_unix_millis(seconds * 1_000);
+        let ms = Duration::from_millis;
+        let mut slowest = Slowest::default();
+        assert_eq!(slowest.patience(at(0)), ms(1_500));
+        slowest.take(at(1), ms(900));
+        slowest.take(at(2), ms(20));
+        assert_eq!(slowest.patience(at(600)), ms(1_800));
+        assert_eq!(slowest.patience(at(601)), ms(1_500));
+        slowest.take(at(602), ms(9_000));
+        assert_eq!(slowest.patience(at(602)), ms(3_000));
+    }
+
+    fn scrape(target: &str, start: f64, at_ms: u64, fail_open: f64) -> Scrape {
+        let mut snapshot = Snapshot {
+            process_start: Some(start),
+            ..Snapshot::default()
+        };
+        let series = snapshot
+            .hooks
+            .entry((HookKind::Mutating, "w".into()))
+            .or_default();
+        series.fail_open = fail_open;
+        Scrape {
+            target: target.into(),
+            at: Time::from_unix_millis(at_ms),
+            took: Duration::ZERO,
+            bytes: 0,
+            snapshot,
+            complaints: Complaints::default(),
+        }
+    }
+
+    fn recent_fail_open(history: &mut History, now_ms: u64) -> Option<f64> {
+        let windows = history.windows(Time::from_unix_millis(now_ms));
+        let window = windows.recent.as_ref()?;
+        Some(window.gained.hooks.values().map(|series| series.fail_open).sum())
+    }
+
+    #[test]
+    fn two_processes_behind_one_address_never_mix_their_counters() {
+        let mut history = History::default();
+        for (n, at) in (0..6u64).map(|n| (n, 1_000_000 + n * 2_000)) {
+            let (start, count) = if n % 2 == 0 { (1.0, 1_000.0) } else { (2.0, 5.0) };
+            history.take(scrape("lb", start, at, count));
+        }
+        assert_eq!(recent_fail_open(&mut history, 1_010_000), Some(0.0));
+        assert_eq!(history.replicas_behind("lb"), 2);
+    }
+
+    #[test]
+    fn a_counter_that_began_again_counts_what_it_holds() {
+        let mut history = History::default();
+        history.take(scrape("a", 1.0, 1_000_000, 50.0));
+        history.take(scrape("a", 1.0, 1_002_000, 3.0));
+        assert_eq!(recent_fail_open(&mut history, 1_002_000), Some(3.0));
+    }
+
+    #[test]
+    fn what_was_counted_while_nobody_could_look_is_no_news() {
+        let mut history = History::default();
+        history.take(scrape("a", 1.0, 1_000_000, 0.0));
+        history.take(scrape("a", 1.0, 1_200_000, 50.0));
+        assert_eq!(recent_fail_open(&mut history, 1_200_000), None);
+        history.take(scrape("a", 1.0, 1_202_000, 53.0));
+        assert_eq!(recent_fail_open(&mut history, 1_202_000), Some(3.0));
+    }
+
+    #[test]
+    fn a_single_reading_says_nothing_about_what_happened() {
+        let mut history = History::default();
+        history.take(scrape("a", 1.0, 1_000_000, 50.0));
+        assert_eq!(recent_fail_open(&mut history, 1_000_000), None);
+    }
+
+    #[test]
+    fn an_old_interval_stops_speaking_after_a_minute() {
+        let mut history = History::default();
+        history.take(scrape("a", 1.0, 1_000_000, 0.0));
+        history.take(scrape("a", 1.0, 1_015_000, 4.0));
+        assert_eq!(
+            recent_fail_open(&mut history, 1_029_000),
+            Some(4.0),
+            "the newest interval stands in"
+        );
+        assert_eq!(recent_fail_open(&mut history, 1_080_000), None);
+    }
+
+    #[test]
+    fn a_process_that_has_ended_is_silent_as_soon_as_its_successor_speaks() {
+        let mut history = History::default();
+        history.take(scrape("a", 1.0, 1_000_000, 0.0));
+        history.take(scrape("a", 1.0, 1_002_000, 40.0));
+        history.take(scrape("a", 1_003.0, 1_004_000, 0.0));
+        assert_eq!(
+            recent_fail_open(&mut history, 1_004_000),
+            Some(40.0),
+            "nobody else has two readings"
+        );
+        history.take(scrape("a", 1_003.0, 1_006_000, 2.0));
+        assert_eq!(recent_fail_open(&mut history, 1_006_000), Some(2.0));
+        // Of two that answer in turn neither has ended.
+        history.take(scrape("a", 1.0, 1_007_000, 41.0));
+        assert_eq!(recent_fail_open(&mut history, 1_007_000), Some(43.0));
+    }
+
+    #[test]
+    fn a_replica_that_is_read_rarely_does_not_water_the_rate_of_the_others_down() {
+        let mut history = History::default();
+        let mut read = |start: f64, at_ms: u64, writes: f64| {
+            let mut scrape = scrape("lb", start, at_ms, 0.0);
+            scrape.snapshot.reads.count = writes;
+            history.take(scrape);
+        };
+        read(1.0, 1_000_000, 0.0);
+        read(1.0, 1_050_000, 500.0);
+        read(2.0, 1_048_000, 0.0);
+        read(2.0, 1_050_000, 20.0);
+        let windows = history.windows(Time::from_unix_millis(1_050_000));
+        assert_eq!(windows.newest.as_ref().map(|window| window.read_rate), Some(20.0));
+    }
+
+    #[test]
+    fn an_interval_with_the_beginning_of_a_fault_in_it_is_never_learnt() {
+        let mut history = History::default();
+        let at = |seconds: u64| 1_000_000 + seconds * 1_000;
+        for seconds in [0, 2, 4, 6] {
+            history.take(scrape("a", 1.0, at(seconds), 0.0));
+            history.learn(Time::from_unix_millis(at(seconds)), |_| false);
+        }
+        assert!(!history.is_young());
+        history.take(scrape("a", 1.0, at(21), 0.0));
+        history.learn(Time::from_unix_millis(at(21)), |_| false);
+        assert_eq!(
+            history.baseline.write_rate.values.len(),
+            3,
+            "not before the time after it was calm"
+        );
+        history.doubt();
+        history.learn(Time::from_unix_millis(at(60)), |_| false);
+        assert_eq!(history.baseline.write_rate.values.len(), 3);
+        history.take(scrape("a", 1.0, at(75), 0.0));
+        history.learn(Time::from_unix_millis(at(75)), |_| false);
+        history.learn(Time::from_unix_millis(at(96)), |_| false);
+        assert_eq!(history.baseline.write_rate.values.len(), 4);
+    }
+
+    #[test]
+    fn the_same_interval_is_learnt_once() {
+        let mut history = History::default();
+        for n in 0..3u64 {
+            history.take(scrape("a", 1.0, 1_000_000 + n * 2_000, 0.0));
+        }
+        for _ in 0..5 {
+            history.learn(Time::from_unix_millis(1_004_000), |_| false);
+        }
+        assert_eq!(history.baseline.write_rate.values.len(), 1);
+    }
+}

@@ -1,0 +1,249 @@
+//! What the connections say that are kept open as the API server keeps its own.
+//!
+//! A Pod that vanishes without a word leaves the API server with connections on which nothing will ever come back.
+//! The endpoint is soon listed no more and every fresh probe is fine; only a connection from before can tell. So ours
+//! is remembered beyond the backend's removal, for as long as the API server may hold on to such a one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::probe::{Connection, Phase, ProbeOutcome, ProbeOverdue, ProbeReport};
+use crate::domain::cluster::hook::{Backend, BackendPath, HookId};
+use crate::domain::thresholds as t;
+use crate::domain::time::Time;
+
+/// Removed backends remembered of one hook, the latest.
+const MAX_GONE: usize = 32;
+
+/// A removed backend whose connection is silent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Silent {
+    /// The backend.
+    pub backend: Backend,
+    /// When it was no longer among those that are called.
+    pub gone: Time,
+    /// How long nothing came back.
+    pub waited: Duration,
+}
+
+/// The memory of all kept connections.
+#[derive(Debug, Default)]
+pub struct KeptConnections(BTreeMap<HookId, BTreeMap<Backend, Memory>>);
+
+#[derive(Debug, Default)]
+struct Memory {
+    gone: Option<Time>,
+    /// The newest attempt that says anything: when it began and, if nothing came back, for how long.
+    newest: Option<(Time, Option<Duration>)>,
+}
+
+impl KeptConnections {
+    /// Takes in which backends there are now; those that are missing are remembered for a while.
+    pub fn take<'a>(&mut self, now: Time, there: impl IntoIterator<Item = (&'a HookId, Vec<Backend>)>) {
+        let mut before = std::mem::take(&mut self.0);
+        let is_remembered = |gone: Time| now.since(gone) < t::pooled_connections_last();
+        for (hook, backends) in there {
+            let mut known = before.remove(hook).unwrap_or_default();
+            for memory in known.values_mut() {
+                memory.gone = memory.gone.or(Some(now));
+            }
+            // Behind a cluster IP or a name stands now this and now that Pod.
+            let fixed = |backend: &Backend| backend.path == BackendPath::Endpoint;
+            for backend in backends.into_iter().filter(fixed) {
+                let memory = known.entry(backend).or_default();
+                if memory.gone.is_some_and(|gone| gone < now) {
+                    // The address was given back, perhaps to another Pod.
+                    *memory = Memory::default();
+                }
+                memory.gone = None;
+            }
+            known.retain(|_, memory| memory.gone.is_none_or(is_remembered));
+            let gone = known.iter();
+            let gone = gone.filter_map(|(backend, memory)| Some((memory.gone?, backend.clone())));
+            let gone: BTreeSet<(Time, Backend)> = gone.collect();
+            for (_, backend) in gone.iter().rev().skip(MAX_GONE) {
+                known.remove(backend);
+            }
+            self.0.insert(hook.clone(), known);
+        }
+    }
+
+    /// Takes a finished probe in; one on a fresh connection says nothing here.
+    pub fn finished(&mut self, report: &ProbeReport) {
+        // A probe that had to dial met no connection that was kept.
+        let dialled = report.phases.connect.is_some();
+        let waited = match &report.outcome {
+            ProbeOutcome::TimedOut {
+                phase: Phase::FirstByte | Phase::Body,
+            } if !dialled => Some(report.took),
+            ProbeOutcome::TimedOut { .. } | ProbeOutcome::NotProbed { .. } => return,
+            // A connection that was closed properly costs the API server nothing: it dials anew.
+            _ => None,
+        };
+        if report.connection == Connection::Kept {
+            self.note(&report.hook, &report.backend, report.started, waited);
+        }
+    }
+
+    /// Takes the news in that a probe is late.
+    pub fn overdue(&mut self, overdue: &ProbeOverdue) {
+        let waits = overdue.connection == Connection::Kept && overdue.phase == Phase::FirstByte;
+        if waits && overdue.waiting >= t::late() {
+            let silent = Some(overdue.waiting);
+            self.note(&overdue.hook, &overdue.backend, overdue.started, silent);
+        }
+    }
+
+    fn note(&mut self, hook: &HookId, backend: &Backend, started: Time, silent: Option<Duration>) {
+        let memory = self.0.get_mut(hook).and_then(|known| known.get_mut(backend));
+        if let Some(memory) = memory
+            && memory.newest.is_none_or(|(newest, _)| newest <= started)
+        {
+            memory.newest = Some((started, silent));
+        }
+    }
+
+    /// The removed backends of one hook whose connection is silent.
+    pub fn silent(&self, hook: &HookId, now: Time) -> Vec<Silent> {
+        let known = self.0.get(hook).into_iter().flatten();
+        let silent = known.filter_map(|(backend, memory)| {
+            let gone = memory
+                .gone
+                .filter(|gone| now.since(*gone) < t::pooled_connections_last())?;
+            let (backend, waited) = (backend.clone(), memory.newest?.1?);
+            Some(Silent {
+                backend,
+                gone,
+                waited,
+            })
+        });
+        silent.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::cluster::hook::{BackendAddress, HookKind, ProbeLevel};
+    use crate::domain::observe::probe::{Answer, CertificateFacts, Phases};
+
+    fn at(ms: u64) -> Time {
+        Time::from_unix_millis(1_000_000 + ms)
+    }
+
+    fn hook() -> HookId {
+        HookId::new(HookKind::Validating, "c", "w")
+    }
+
+    fn backend(last: u8) -> Backend {
+        Backend {
+            path: BackendPath::Endpoint,
+            address: BackendAddress::Socket(([10, 0, 0, last], 8443).into()),
+        }
+    }
+
+    fn report(ms: u64, took: u64, outcome: ProbeOutcome) -> ProbeReport {
+        ProbeReport {
+            hook: hook(),
+            backend: backend(1),
+            level: ProbeLevel::Http,
+            connection: Connection::Kept,
+            started: at(ms),
+            took: Duration::from_millis(took),
+            phases: Phases::default(),
+            outcome,
+            certificates: CertificateFacts::default(),
+            shared: false,
+        }
+    }
+
+    const SILENCE: ProbeOutcome = ProbeOutcome::TimedOut {
+        phase: Phase::FirstByte,
+    };
+
+    /// Two backends, of which the first is gone since 1 s.
+    fn one_is_gone() -> KeptConnections {
+        let id = hook();
+        let mut kept = KeptConnections::default();
+        kept.take(at(0), [(&id, vec![backend(1), backend(2)])]);
+        kept.take(at(1_000), [(&id, vec![backend(2)])]);
+        kept
+    }
+
+    #[test]
+    fn silence_counts_only_once_the_backend_is_gone_and_until_the_api_server_has_given_it_up() {
+        let id = hook();
+        let mut kept = KeptConnections::default();
+        kept.take(at(0), [(&id, vec![backend(1)])]);
+        kept.finished(&report(10, 10_000, SILENCE));
+        assert_eq!(kept.silent(&id, at(11_000)), [], "listed: fresh probes say more");
+        kept.take(at(12_000), [(&id, Vec::new())]);
+        let silent = kept.silent(&id, at(13_000));
+        assert_eq!(
+            (silent[0].gone, silent[0].waited),
+            (at(12_000), Duration::from_secs(10))
+        );
+        assert_eq!(kept.silent(&id, at(12_000) + t::pooled_connections_last()), []);
+    }
+
+    #[test]
+    fn a_call_that_is_late_is_silence_until_it_is_answered_after_all() {
+        let id = hook();
+        let mut kept = one_is_gone();
+        let mut overdue = ProbeOverdue {
+            hook: hook(),
+            backend: backend(1),
+            connection: Connection::Kept,
+            started: at(1_100),
+            waiting: Duration::from_secs(1),
+            phase: Phase::FirstByte,
+        };
+        kept.overdue(&overdue);
+        assert_eq!(kept.silent(&id, at(2_100)), []);
+        overdue.waiting = t::late();
+        kept.overdue(&overdue);
+        assert_eq!(kept.silent(&id, at(3_100)).len(), 1);
+        let answer = ProbeOutcome::Answered(Answer::Http { status: 405 });
+        kept.finished(&report(1_100, 2_500, answer));
+        assert_eq!(kept.silent(&id, at(3_700)), []);
+    }
+
+    #[test]
+    fn a_connection_that_was_closed_or_had_to_be_dialled_is_no_stale_one() {
+        let id = hook();
+        let mut kept = one_is_gone();
+        let broken = ProbeOutcome::Lost {
+            phase: Phase::FirstByte,
+            why: "reset".into(),
+        };
+        kept.finished(&report(1_100, 1, broken));
+        assert_eq!(kept.silent(&id, at(2_000)), []);
+        let mut dialled = report(1_200, 10_000, SILENCE);
+        dialled.phases.connect = Some(Duration::from_millis(1));
+        kept.finished(&dialled);
+        assert_eq!(kept.silent(&id, at(12_000)), []);
+    }
+
+    #[test]
+    fn an_address_that_comes_back_begins_anew() {
+        let id = hook();
+        let mut kept = one_is_gone();
+        kept.finished(&report(1_100, 10_000, SILENCE));
+        assert_eq!(kept.silent(&id, at(12_000)).len(), 1);
+        kept.take(at(13_000), [(&id, vec![backend(1), backend(2)])]);
+        kept.take(at(14_000), [(&id, vec![backend(2)])]);
+        assert_eq!(kept.silent(&id, at(15_000)), []);
+    }
+
+    #[test]
+    fn the_memory_of_removed_backends_is_bounded() {
+        let id = hook();
+        let mut kept = KeptConnections::default();
+        for last in 0..=200 {
+            kept.take(at(u64::from(last)), [(&id, vec![backend(last)])]);
+        }
+        assert_eq!(kept.0[&id].len(), MAX_GONE + 1);
+        kept.take(at(300), []);
+        assert!(kept.0.is_empty());
+    }
+}

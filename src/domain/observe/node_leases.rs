@@ -1,0 +1,313 @@
+//! The nodes' heartbeats: whether the Leases in `kube-node-lease` are being renewed.
+//!
+//! A kubelet renews its Lease every 10 s. Whether it did is judged by seeing `renewTime` change, on our own clock:
+//! the clocks of nodes may be wrong. What is learnt is a symptom: nodes that cannot renew become NotReady, whatever
+//! keeps them from it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::domain::text::human;
+use crate::domain::time::Time;
+
+/// A lease that has not changed for this long is late. Kubelets write `leaseDurationSeconds: 40` into it.
+pub const LATE: Duration = Duration::from_secs(40);
+/// Leases kept at most.
+pub const MAX_NODES: usize = 10_000;
+/// A reading older than this says nothing about now.
+const STALE: Duration = Duration::from_secs(45);
+
+/// What matters of one Lease.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct NodeLease {
+    /// The node's name.
+    pub name: String,
+    /// `spec.renewTime` as it is written: only whether it changes matters.
+    pub renewed: String,
+    /// `spec.leaseDurationSeconds`.
+    pub duration: Duration,
+}
+
+/// One reading of all of them.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct LeaseReading {
+    /// When the list was complete, or given up.
+    pub at: Time,
+    /// What it held.
+    pub outcome: Result<LeaseList, LeaseTrouble>,
+}
+
+/// The Leases of one list.
+#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+pub struct LeaseList {
+    /// At most [`MAX_NODES`].
+    pub leases: Vec<NodeLease>,
+    /// How many more there were.
+    pub left_out: usize,
+}
+
+/// Why there is no list.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum LeaseTrouble {
+    /// 401 or 403.
+    Forbidden {
+        /// What to grant.
+        why: String,
+    },
+    /// Anything else.
+    Unreadable {
+        /// What was said.
+        why: String,
+    },
+}
+
+/// What is remembered of all Leases.
+#[derive(Debug, Clone, Default)]
+pub struct NodeLeases {
+    known: BTreeMap<String, Known>,
+    read: Option<Time>,
+    left_out: usize,
+    trouble: Option<LeaseTrouble>,
+}
+
+#[derive(Debug, Clone)]
+struct Known {
+    renewed: String,
+    changed: Time,
+    late_after: Duration,
+}
+
+/// The nodes' heartbeats as a person sees them.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct NodeLeasesView {
+    /// `current`, `none` (there are no nodes), `forbidden`, `unreadable` or `untried`.
+    pub state: &'static str,
+    /// A sentence.
+    pub detail: String,
+    /// Node Leases seen.
+    pub nodes: usize,
+    /// How many of them have not been renewed for over 40 s.
+    pub late: usize,
+    /// Seconds for which the oldest has not been renewed, as of the last reading; `None` without any.
+    pub oldest_age_seconds: Option<f64>,
+    /// Whose that is.
+    pub oldest: Option<String>,
+}
+
+impl NodeLeases {
+    /// Takes a reading in.
+    pub fn take(&mut self, reading: LeaseReading) {
+        let LeaseReading { at, outcome } = reading;
+        let LeaseList { leases, left_out } = match outcome {
+            Ok(list) => list,
+            Err(trouble) => {
+                self.trouble = Some(trouble);
+                return;
+            }
+        };
+        let mut before = std::mem::take(&mut self.known);
+        for lease in leases.into_iter().take(MAX_NODES) {
+            let NodeLease {
+                name,
+                renewed,
+                duration,
+            } = lease;
+            // The first look tells nothing of how old it is.
+            let changed = match before.remove(&name) {
+                Some(known) if known.renewed == renewed => known.changed,
+                _ => at,
+            };
+            let known = Known {
+                renewed,
+                changed,
+                late_after: duration.max(LATE),
+            };
+            self.known.insert(name, known);
+        }
+        (self.read, self.left_out, self.trouble) = (Some(at), left_out, None);
+    }
+
+    /// Nodes whose Lease is late, with the time of the last renewal that was seen. Where most are, it is not the nodes that
+    /// fail, and none is named.
+    pub fn late(&self, now: Time) -> BTreeMap<String, Time> {
+        let Some(read) = self.read.filter(|read| now.since(*read) < STALE) else {
+            return BTreeMap::new();
+        };
+        let is_late = |(_, known): &(&String, &Known)| read.since(known.changed) > known.late_after;
+        let late = self.known.iter().filter(is_late);
+        let late: BTreeMap<String, Time> = late.map(|(name, known)| (name.clone(), known.changed)).collect();
+        if late.len() * 2 > self.known.len() {
+            return BTreeMap::new();
+        }
+        late
+    }
+
+    /// How they are now.
+    pub fn view(&self, now: Time) -> NodeLeasesView {
+        let read = self.read.filter(|read| now.since(*read) < STALE);
+        let Some(read) = read else {
+            let (state, detail) = match &self.trouble {
+                None if self.read.is_none() => ("untried", "not read yet".to_owned()),
+                None => ("unreadable", "not read recently".to_owned()),
+                Some(LeaseTrouble::Forbidden { why }) => ("forbidden", why.clone()),
+                Some(LeaseTrouble::Unreadable { why }) => ("unreadable", why.clone()),
+            };
+            return NodeLeasesView {
+                state,
+                detail,
+                nodes: 0,
+                late: 0,
+                oldest_age_seconds: None,
+                oldest: None,
+            };
+        };
+        // Up to the reading only: what happened since is not known.
+        let age = |known: &Known| read.since(known.changed);
+        let late = self.known.values().filter(|known| age(known) > known.late_after);
+        let late = late.count();
+        let oldest = self.known.iter().min_by_key(|(_, known)| known.changed);
+        let detail = match oldest {
+            None => "there is no node Lease in kube-node-lease".to_owned(),
+            Some((name, known)) => {
+                let more = match self.left_out {
+                    0 => String::new(),
+                    more => format!(" ({more} more were left out)"),
+                };
+                format!(
+                    "{} nodes{more}, {late} late; the oldest lease, of {name:?}, was seen renewed {} before the last \
+                     look",
+                    self.known.len(),
+                    human(age(known))
+                )
+            }
+        };
+        NodeLeasesView {
+            state: if oldest.is_some() { "current" } else { "none" },
+            detail,
+            nodes: self.known.len(),
+            late,
+            oldest_age_seconds: oldest.map(|(_, known)| age(known).as_secs_f64()),
+            oldest: oldest.map(|(name, _)| name.clone()),
+        }
+    }
+}
+
+impl NodeLeasesView {
+    /// What is to be said of it beside the state of writes; `None` when nothing is.
+    pub fn symptom(&self) -> Option<String> {
+        let oldest = self.oldest_age_seconds.filter(|_| self.late > 0)?;
+        Some(format!(
+            "{} of {} nodes have not renewed their lease for over {} s (the oldest for {oldest:.0} s): they become \
+             NotReady at about 50 s.",
+            self.late,
+            self.nodes,
+            LATE.as_secs(),
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Time {
+        Time::from_unix_millis(1_000_000 + seconds * 1_000)
+    }
+
+    fn lease(name: &str, renewed: u64) -> NodeLease {
+        NodeLease {
+            name: name.to_owned(),
+            renewed: renewed.to_string(),
+            duration: LATE,
+        }
+    }
+
+    fn read(seconds: u64, leases: Vec<NodeLease>) -> LeaseReading {
+        LeaseReading {
+            at: at(seconds),
+            outcome: Ok(LeaseList { leases, left_out: 0 }),
+        }
+    }
+
+    #[test]
+    fn a_lease_is_as_old_as_its_last_change_on_our_clock_whatever_it_says() {
+        let mut leases = NodeLeases::default();
+        for step in 0..=5 {
+            let leases_now = vec![lease("alive", step), lease("in-the-future", 9_999_999_999)];
+            leases.take(read(step * 10, leases_now));
+        }
+        let view = leases.view(at(51));
+        assert_eq!((view.state, view.nodes, view.late), ("current", 2, 1));
+        assert_eq!(view.oldest.as_deref(), Some("in-the-future"));
+        assert_eq!(view.oldest_age_seconds, Some(50.0));
+        let said = view.symptom().expect("one is late");
+        assert!(
+            said.starts_with("1 of 2 nodes have not renewed their lease for over 40 s"),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn nothing_is_late_only_because_nobody_looked() {
+        let mut leases = NodeLeases::default();
+        leases.take(read(0, vec![lease("n", 1)]));
+        leases.take(LeaseReading {
+            at: at(30),
+            outcome: Err(LeaseTrouble::Unreadable {
+                why: "no answer within 10 s".to_owned(),
+            }),
+        });
+        let view = leases.view(at(100));
+        assert_eq!((view.state, view.late), ("unreadable", 0));
+        assert_eq!(view.symptom(), None);
+        leases.take(read(110, vec![lease("n", 2)]));
+        assert_eq!(leases.view(at(110)).late, 0);
+    }
+
+    #[test]
+    fn a_lease_that_was_not_renewed_while_nobody_could_look_is_late_after_that() {
+        let mut leases = NodeLeases::default();
+        leases.take(read(0, vec![lease("n", 1)]));
+        leases.take(read(110, vec![lease("n", 1)]));
+        assert_eq!(leases.view(at(110)).late, 1);
+    }
+
+    #[test]
+    fn a_lease_with_a_longer_duration_of_its_own_is_late_later() {
+        let patient = || NodeLease {
+            duration: Duration::from_secs(120),
+            ..lease("n", 1)
+        };
+        let mut leases = NodeLeases::default();
+        leases.take(read(0, vec![patient()]));
+        leases.take(read(100, vec![patient()]));
+        assert_eq!(leases.view(at(100)).late, 0);
+    }
+
+    #[test]
+    fn no_nodes_no_permission_and_no_look_yet_are_states_of_their_own() {
+        let mut leases = NodeLeases::default();
+        assert_eq!(leases.view(at(0)).state, "untried");
+        leases.take(LeaseReading {
+            at: at(0),
+            outcome: Err(LeaseTrouble::Forbidden {
+                why: "grant list".to_owned(),
+            }),
+        });
+        assert_eq!(leases.view(at(0)).state, "forbidden");
+        assert_eq!(leases.view(at(0)).detail, "grant list");
+        leases.take(read(10, Vec::new()));
+        assert_eq!(leases.view(at(10)).state, "none");
+    }
+
+    #[test]
+    fn nodes_that_are_gone_are_forgotten() {
+        let mut leases = NodeLeases::default();
+        leases.take(read(0, vec![lease("a", 1), lease("b", 1)]));
+        leases.take(read(60, vec![lease("b", 2)]));
+        let view = leases.view(at(60));
+        assert_eq!((view.nodes, view.late), (1, 0));
+    }
+}

@@ -1,0 +1,242 @@
+//! Everything that was observed, as far as it still counts: the memory that the diagnosis reads.
+
+mod coverage;
+mod meets;
+mod servers;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::canaries::Canaries;
+use super::canary::CanaryReport;
+use super::history::{History, Windows};
+use super::kept::KeptConnections;
+use super::probing::{BackendMemory, BackendState};
+use super::rollouts::Rollouts;
+use super::schedule::{ProbePace, Stretch};
+use super::stored::{Stored, StoredWindows};
+use super::views::{ProbeView, Sources};
+use crate::domain::cluster::changes::{Changes, What};
+use crate::domain::cluster::hook::{Backend, BackendPath, Hook, HookId};
+use crate::domain::cluster::inventory::InventoryHealth::{Current, Limited, Stale, Starting};
+use crate::domain::cluster::inventory::{Inventory, WatchReport};
+use crate::domain::thresholds as t;
+use crate::domain::time::Time;
+
+pub use coverage::Coverage;
+pub use meets::{Meetings, Meets, Spared};
+pub(in crate::domain) use servers::TargetState;
+pub use servers::{Servers, Sick};
+
+/// How the watches of hooks are called.
+const CONFIGURATIONS: &str = "WebhookConfigurations";
+
+/// What was observed. See the module's head.
+#[derive(Debug, Default)]
+pub struct Observations {
+    pub(in crate::domain) coverage: Coverage,
+    pub(in crate::domain) meetings: Meetings,
+    pub(in crate::domain) inventory: Option<Arc<Inventory>>,
+    pub(in crate::domain) watches: Vec<WatchReport>,
+    pub(in crate::domain) backends: BTreeMap<HookId, BTreeMap<Backend, BackendMemory>>,
+    pub(in crate::domain) without_backends: BTreeMap<HookId, Time>,
+    pub(in crate::domain) changes: Changes,
+    pub(in crate::domain) kept: KeptConnections,
+    pub(in crate::domain) rollouts: Rollouts,
+    pub(in crate::domain) history: History,
+    pub(in crate::domain) servers: Servers,
+    pub(in crate::domain) stored: Stored,
+    pub(in crate::domain) canaries: Canaries,
+    /// How probes keep up with their intervals.
+    pub(in crate::domain) pace: ProbePace,
+    /// Why the list of API-server replicas cannot be read.
+    pub(in crate::domain) unlisted_api_servers: Option<String>,
+}
+
+impl Observations {
+    /// Takes in which hooks there are now and what is behind them.
+    pub fn take_inventory(&mut self, inventory: Arc<Inventory>, now: Time) {
+        let mut backends = BTreeMap::new();
+        let mut without_backends = BTreeMap::new();
+        for hook in &inventory.hooks {
+            let mut known = self.backends.remove(&hook.id).unwrap_or_default();
+            let there = hook.backends().into_iter();
+            let memories = there.map(|backend| (backend.clone(), known.remove(&backend).unwrap_or_default()));
+            backends.insert(hook.id.clone(), memories.collect());
+            if hook.without_backends().is_some() {
+                let since = self.without_backends.get(&hook.id).copied().unwrap_or(now);
+                without_backends.insert(hook.id.clone(), since);
+            }
+        }
+        self.coverage.take(&inventory);
+        self.meetings.take(&inventory, &self.coverage.own_namespace);
+        self.changes.take(self.inventory.as_deref(), &inventory, now);
+        let there = inventory.hooks.iter().map(|hook| (&hook.id, hook.backends()));
+        self.kept.take(now, there);
+        self.rollouts.keep_only(|hook| backends.contains_key(hook), now);
+        (self.backends, self.without_backends) = (backends, without_backends);
+        self.inventory = Some(inventory);
+    }
+
+    /// Takes a finished canary in.
+    pub fn take_canary(&mut self, report: CanaryReport) {
+        // An update without an answer does not tell whether there was anything to update.
+        let tells = report.created || report.outcome.is_heard();
+        let is_news = tells && self.coverage.written(report.target, report.created);
+        if let Some(inventory) = self.inventory.as_ref().filter(|_| is_news) {
+            self.coverage.take(inventory);
+        }
+        self.canaries.finished(report);
+    }
+
+    /// Every hook of the inventory.
+    pub fn hooks(&self) -> impl Iterator<Item = &Hook> + Clone {
+        let hooks = self.inventory.iter().flat_map(|inventory| &inventory.hooks);
+        hooks.map(Arc::as_ref)
+    }
+
+    /// When the hook's entry was last changed, as far back as changes are remembered.
+    pub fn reconfigured_at(&self, hook: &HookId, now: Time) -> Option<Time> {
+        let mut changes = self.changes.of(hook, now.before(t::changes_remembered()));
+        let changed = changes.rfind(|change| matches!(change.what, What::Reconfigured(_)));
+        changed.map(|change| change.at)
+    }
+
+    /// What is remembered of a backend that is still there.
+    pub fn memory(&mut self, hook: &HookId, backend: &Backend) -> Option<&mut BackendMemory> {
+        self.backends.get_mut(hook)?.get_mut(backend)
+    }
+
+    /// Takes the news in that hookwatch stood still until now.
+    pub fn resumed(&mut self, now: Time) {
+        self.canaries.resumed(now);
+        let backends = self.backends.values_mut().flat_map(BTreeMap::values_mut);
+        backends.for_each(|memory| memory.resumed(now));
+    }
+
+    /// Whether an API server answered anything since an instant, so that both it and our way to it are there.
+    pub fn answered_since(&self, since: Time) -> bool {
+        self.servers.scraped_after(since) || self.canaries.heard_since(since)
+    }
+
+    /// What a Prometheus says of now, while hookwatch's own scrapes say nothing.
+    pub fn stored_windows(&mut self, own: &Windows, now: Time) -> Option<StoredWindows> {
+        let scraped = || self.servers.any_scraped_within(t::newest_speaks(), now);
+        if own.recent.is_some() || scraped() {
+            return None;
+        }
+        self.stored.speaks(now)
+    }
+
+    /// How every backend of every hook is now.
+    pub fn states(&self, now: Time) -> BTreeMap<&HookId, Vec<(Backend, BackendState)>> {
+        let states = |(backend, memory): (&Backend, &BackendMemory)| (backend.clone(), memory.state(now));
+        let all = self.backends.iter();
+        all.map(|(hook, backends)| (hook, backends.iter().map(states).collect()))
+            .collect()
+    }
+
+    /// Every backend of every hook fails, and nothing that came back since from the API server shows that our
+    /// own network is fine.
+    pub fn self_doubt(&self, states: &BTreeMap<&HookId, Vec<(Backend, BackendState)>>, now: Time) -> bool {
+        let all = || states.values().flatten().map(|(_, state)| state);
+        let Some(first_dead) = all().filter_map(dead_since).min() else {
+            return false;
+        };
+        // An answer from before the first of them died says nothing about now.
+        let alive = |state: &BackendState| match state {
+            BackendState::Alive { at, .. } => *at >= first_dead,
+            BackendState::Slow { .. } => true,
+            _ => false,
+        };
+        let mut latest = self.canaries.iter().filter_map(|(_, memory)| memory.latest(now));
+        let answered = latest.any(|it| it.started + it.took > first_dead && it.outcome.is_heard());
+        !all().any(alive) && !self.servers.scraped_after(first_dead) && !answered
+    }
+
+    /// Whether a watch has been broken for so long that addresses may be wrong.
+    pub fn inventory_is_old(&self, now: Time) -> bool {
+        let is_old = |good: Time| now.since(good) >= t::old_inventory();
+        let mut watches = self.watches.iter();
+        watches.any(|report| matches!(report.health, Stale { .. }) && report.known_good.is_none_or(is_old))
+    }
+
+    /// Hooks of which no backend serves, each with the instant since which that is so.
+    pub fn outages(&self, states: &BTreeMap<&HookId, Vec<(Backend, BackendState)>>) -> Vec<(HookId, Time)> {
+        let dead = states.iter().filter_map(|(hook, backends)| {
+            let direct = backends.iter();
+            let direct = direct.filter(|(backend, _)| backend.path != BackendPath::ClusterIp);
+            let since: Option<Vec<Time>> = direct.map(|(_, state)| dead_since(state)).collect();
+            Some(((*hook).clone(), since?.into_iter().max()?))
+        });
+        let missing = self.without_backends.clone();
+        dead.chain(missing).collect()
+    }
+
+    /// Hooks whose only node is not ready.
+    pub fn doomed(&self) -> impl Iterator<Item = &HookId> {
+        let doomed = self.hooks().filter(|hook| {
+            let inventory = self.inventory.as_ref().zip(hook.only_node());
+            let node = inventory.and_then(|(inventory, (node, _))| inventory.nodes.get(node));
+            node.is_some_and(|node| node.ready == Some(false))
+        });
+        doomed.map(|hook| &hook.id)
+    }
+
+    /// How long ago the inventory was last known to be current; `None` before the first list.
+    pub fn inventory_age(&self, now: Time) -> Option<Duration> {
+        // A watch that is refused delivers nothing that could grow old, nor does one that has only begun while there
+        // is an inventory without it.
+        let delivering = self.watches.iter();
+        let delivering = delivering.filter(|report| !matches!(report.health, Limited { .. } | Starting));
+        let mut ages = delivering.map(|report| report.known_good.map(|good| now.since(good)));
+        let age = ages.try_fold(Duration::ZERO, |age, watch| watch.map(|watch| age.max(watch)));
+        self.inventory.as_ref().and(age)
+    }
+
+    /// Where the knowledge comes from and how fresh it is.
+    pub fn sources(&self, self_doubt: bool, rests_on_stored: bool, now: Time) -> Sources {
+        let configurations = self.watches.iter();
+        let mut configurations = configurations.filter(|report| report.watch.ends_with(CONFIGURATIONS));
+        // None may be watched at all.
+        let hooks_listed = configurations.clone().next().is_none()
+            || configurations.any(|report| !matches!(report.health, Limited { .. }));
+        let trouble = self.watches.iter().filter_map(|report| match &report.health {
+            Current => None,
+            Starting => Some(format!("{}: nothing was read yet", report.watch)),
+            Stale { why } | Limited { why } => Some(format!("{}: {why}", report.watch)),
+        });
+        let stretch = self.pace.stretch.as_ref();
+        Sources {
+            hooks_listed,
+            inventory_age_seconds: self.inventory_age(now).map(|age| age.as_secs_f64()),
+            inventory_trouble: trouble.collect(),
+            scrapes: self.servers.views(&self.history, now),
+            prometheus: self.stored.view(rests_on_stored, now),
+            api_servers_trouble: self.unlisted_api_servers.clone(),
+            node_leases: self.servers.node_leases.view(now),
+            probes: ProbeView {
+                targets: self.pace.targets,
+                late_seconds: stretch.map_or(0.0, |stretch| stretch.late.as_secs_f64()),
+                late: stretch.map(Stretch::sentences).unwrap_or_default(),
+            },
+            self_doubt,
+        }
+    }
+
+    /// Certificates of every backend as last seen, for metrics.
+    pub fn certificates(&self) -> impl Iterator<Item = (&HookId, &Backend, super::probe::CertificateFacts)> {
+        self.backends.iter().flat_map(|(hook, backends)| {
+            let backends = backends.iter();
+            backends.map(move |(backend, memory)| (hook, backend, memory.certificates))
+        })
+    }
+}
+
+fn dead_since(state: &BackendState) -> Option<Time> {
+    match state {
+        BackendState::Dead(dead) => Some(dead.since),
+        _ => None,
+    }
+}

@@ -1,0 +1,129 @@
+//! Which canary meets which hook, and which of them a bypass keeps from it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::domain::cluster::condition::{Condition, SHIELDED_NAMESPACES};
+use crate::domain::cluster::hook::{Hook, HookId};
+use crate::domain::cluster::inventory::Inventory;
+use crate::domain::cluster::matching::RequestShape;
+use crate::domain::observe::canary::{CanaryTarget, FurtherCanary};
+use crate::domain::vocabulary::Bypass;
+
+impl Bypass {
+    /// How a match condition of hookwatch's limits what is shown to a hook; the one that lets least through.
+    pub fn of(hook: &Hook) -> Option<Self> {
+        let limits = |condition: &str| match condition {
+            name if name == Condition::Shield.name() => Some(Self::Shield),
+            name if name == Condition::Probation.name() => Some(Self::Probation),
+            name if name == Condition::Skip.name() => Some(Self::Skip),
+            _ => None,
+        };
+        let conditions = hook.match_conditions.iter();
+        conditions.filter_map(|condition| limits(&condition.name)).max()
+    }
+}
+
+/// Which canary meets which hook.
+#[derive(Debug, Default)]
+pub struct Coverage {
+    /// Where hookwatch's own canary is.
+    pub own_namespace: String,
+    /// The canaries beside those that always are.
+    pub further: Vec<FurtherCanary>,
+    /// Canaries that are a CREATE, since there is nothing to update.
+    created: BTreeSet<CanaryTarget>,
+    by_hook: BTreeMap<HookId, Vec<CanaryTarget>>,
+}
+
+/// The canaries whose writes would be shown to the hook, as far as rules and selectors tell.
+fn covered_by(hook: &Hook, coverage: &Coverage, inventory: &Inventory) -> Vec<CanaryTarget> {
+    if !hook.dry_run_safe {
+        return Vec::new();
+    }
+    let meets = |operation, (group, version), resource, namespace: &str, labels: Option<&_>| {
+        hook.could_match(&RequestShape {
+            operation,
+            group,
+            version,
+            resource,
+            namespace: Some(namespace),
+            namespace_labels: inventory.namespaces.get(namespace),
+            object_labels: labels,
+            ..RequestShape::default()
+        })
+    };
+    let always = CanaryTarget::ALL.into_iter().filter(|target| {
+        let (group, resource, namespace) = match target {
+            CanaryTarget::OwnNamespace => ("", "configmaps", &*coverage.own_namespace),
+            CanaryTarget::KubeSystem => ("", "configmaps", "kube-system"),
+            CanaryTarget::NodeLease => ("coordination.k8s.io", "leases", "kube-node-lease"),
+            CanaryTarget::Further(_) => return false,
+        };
+        let operation = match coverage.created.contains(target) {
+            true => "CREATE",
+            false => "UPDATE",
+        };
+        meets(operation, (group, "v1"), resource, namespace, None)
+    });
+    let further = coverage.further.iter().filter(|canary| {
+        let (kind, labels) = (canary.group_version(), canary.labels());
+        meets("CREATE", kind, &canary.resource, &canary.namespace, Some(&labels))
+    });
+    always.chain(further.map(|canary| canary.target)).collect()
+}
+
+impl Coverage {
+    /// Takes in which hooks there are now.
+    pub fn take(&mut self, inventory: &Inventory) {
+        let hooks = inventory.hooks.iter();
+        let covered = hooks.map(|hook| (hook.id.clone(), covered_by(hook, self, inventory)));
+        self.by_hook = covered.collect();
+    }
+
+    /// Takes in how a canary was written. True if that is news, and [`Coverage::take`] is due.
+    pub fn written(&mut self, target: CanaryTarget, created: bool) -> bool {
+        match created {
+            true => self.created.insert(target),
+            false => self.created.remove(&target),
+        }
+    }
+
+    /// The canaries that a hook's rules and selectors match.
+    pub fn of(&self, hook: &HookId) -> &[CanaryTarget] {
+        self.by_hook.get(hook).map_or(&[], Vec::as_slice)
+    }
+
+    /// Hooks that any canary meets.
+    pub fn hooks(&self) -> impl Iterator<Item = &HookId> {
+        let hooks = self.by_hook.iter();
+        hooks.filter_map(|(hook, targets)| (!targets.is_empty()).then_some(hook))
+    }
+
+    /// Hooks that this canary meets.
+    pub fn by(&self, target: CanaryTarget) -> impl Iterator<Item = &HookId> {
+        let hooks = self.by_hook.iter();
+        hooks.filter_map(move |(hook, targets)| targets.contains(&target).then_some(hook))
+    }
+
+    /// The canaries that meet a hook and that no bypass keeps from it.
+    pub fn reaching(&self, hook: &Hook) -> Vec<CanaryTarget> {
+        let targets = self.of(&hook.id).iter().copied();
+        targets.filter(|one| !self.is_kept_from(hook, *one)).collect()
+    }
+
+    /// Whether the hook is not asked about what the canary writes, though its rules match that.
+    fn is_kept_from(&self, hook: &Hook, target: CanaryTarget) -> bool {
+        let spared = |canary: &FurtherCanary| {
+            let namespace = &*canary.namespace;
+            namespace == self.own_namespace || SHIELDED_NAMESPACES.contains(&namespace)
+        };
+        match Bypass::of(hook) {
+            None | Some(Bypass::Probation) => false,
+            Some(Bypass::Skip) => true,
+            Some(Bypass::Shield) => {
+                let further = self.further.iter().find(|canary| canary.target == target);
+                CanaryTarget::ALL.contains(&target) || further.is_some_and(spared)
+            }
+        }
+    }
+}

@@ -1,0 +1,697 @@
+//! Whether others than hookwatch meet a hook, as far as its rules, its selectors and its owner's conditions tell.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::domain::cluster::condition::spare::Spare;
+use crate::domain::cluster::condition::{CONDITION_PREFIX, SHIELDED_NAMESPACES};
+use crate::domain::cluster::hook::{Hook, HookId, Labels, MatchCondition, Rule, Scope};
+use crate::domain::cluster::inventory::Inventory;
+use crate::domain::cluster::matching::conditions::{Asked, Compiler, Conditions};
+use crate::domain::cluster::matching::{RequestShape, Requester};
+
+/// The resource of hookwatch's canary in kube-system, which little else writes.
+const CANARY: &str = "configmaps";
+
+/// How many conditions are evaluated to find out about one hook. More than a thousand requests of seven writers, three each.
+const MOST_OF_ONE: usize = 4_096;
+
+/// How many are evaluated at one time, for all hooks: thousands of webhooks with long conditions would otherwise keep hookwatch
+/// busy for a minute. The others follow with the next changes; until then they count as conditions that cannot be evaluated.
+const MOST_AT_ONCE: usize = 16_384;
+
+/// What it takes to compile a condition, in evaluations.
+const TO_COMPILE: usize = 8;
+
+/// What hookwatch's canaries are called.
+const NAME: &str = "hookwatch-canary";
+
+/// A name that means nothing to anybody.
+const SOME_NAME: &str = "x";
+
+/// Who writes in every cluster, one of each kind that conditions tell apart.
+const WRITERS: [Requester<'static>; 7] = [
+    SCHEDULER,
+    MANAGER,
+    NODE,
+    by("system:apiserver", &["system:masters", "system:authenticated"]),
+    by(
+        "system:serviceaccount:kube-system:generic-garbage-collector",
+        &[
+            "system:serviceaccounts",
+            "system:serviceaccounts:kube-system",
+            "system:authenticated",
+        ],
+    ),
+    by(
+        "system:serviceaccount:default:default",
+        &[
+            "system:serviceaccounts",
+            "system:serviceaccounts:default",
+            "system:authenticated",
+        ],
+    ),
+    by(
+        "kubernetes-admin",
+        &["kubeadm:cluster-admins", "system:authenticated"],
+    ),
+];
+const SCHEDULER: Requester<'static> = by("system:kube-scheduler", &["system:authenticated"]);
+const MANAGER: Requester<'static> = by("system:kube-controller-manager", &["system:authenticated"]);
+const NODE: Requester<'static> = by("system:node:x", &["system:nodes", "system:authenticated"]);
+
+/// Renewals that every cluster's leaders and nodes make, every few seconds: namespace, name, who.
+const RENEWALS: [(&str, &str, Requester<'static>); 3] = [
+    ("kube-system", "kube-scheduler", SCHEDULER),
+    ("kube-system", "kube-controller-manager", MANAGER),
+    ("kube-node-lease", SOME_NAME, NODE),
+];
+
+const fn by(user: &'static str, groups: &'static [&'static str]) -> Requester<'static> {
+    Requester { user, groups }
+}
+
+/// How much of what a shield spares a hook is asked about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Spared {
+    /// Nothing.
+    Nothing,
+    /// What hookwatch's canaries write, and nothing else that every cluster writes: only calls that were counted show whether
+    /// others write it.
+    Perhaps,
+    /// The control plane's writes.
+    ControlPlane,
+    /// Renewals of leaders' or nodes' Leases, for sure.
+    Renewals,
+}
+
+/// Who meets a hook.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Meets {
+    /// Of what a shield spares.
+    pub spared: Spared,
+    /// It treats hookwatch's canaries unlike the same writes of others.
+    pub tells_apart: bool,
+}
+
+/// What was found out about one hook.
+#[derive(Debug)]
+struct Known {
+    hook: Arc<Hook>,
+    meets: Meets,
+    /// There was no time for all of its conditions.
+    unfinished: bool,
+}
+
+/// Who meets each hook.
+#[derive(Debug, Default)]
+pub struct Meetings {
+    known: BTreeMap<HookId, Known>,
+    /// The labels that they were found by.
+    labels: Vec<Option<Labels>>,
+}
+
+impl Meetings {
+    /// Takes in which hooks there are now. `own` is hookwatch's namespace.
+    pub fn take(&mut self, inventory: &Inventory, own: &str) {
+        let labels = |namespace: &str| inventory.namespaces.get(namespace);
+        let [system, leases] = SHIELDED_NAMESPACES;
+        let by: Vec<Option<Labels>> = [system, leases, own].map(|known| labels(known).cloned()).into();
+        let mut before = std::mem::take(&mut self.known);
+        if std::mem::replace(&mut self.labels, by) != self.labels {
+            before.clear();
+        }
+        let compiler = Compiler::default();
+        let mut left = MOST_AT_ONCE;
+        let hooks = inventory.hooks.iter().map(|hook| {
+            let known = before.remove(&hook.id);
+            let known = known.filter(|known| !known.unfinished && known.hook.asks_like(hook));
+            let (meets, unfinished) = known.map_or_else(
+                || {
+                    let subject = Subject::of(hook, own, &labels, &compiler, left.min(MOST_OF_ONE));
+                    let meets = subject.meets();
+                    let cut_short = subject.left.get() == 0 && left < MOST_OF_ONE;
+                    left -= left.min(MOST_OF_ONE) - subject.left.get();
+                    (meets, cut_short)
+                },
+                |known| (known.meets, false),
+            );
+            let known = Known {
+                hook: Arc::clone(hook),
+                meets,
+                unfinished,
+            };
+            (hook.id.clone(), known)
+        });
+        self.known = hooks.collect();
+    }
+
+    /// Who meets a hook.
+    pub fn of(&self, hook: &HookId) -> Option<Meets> {
+        self.known.get(hook).map(|known| known.meets)
+    }
+}
+
+/// One hook with all that it is held against.
+struct Subject<'a> {
+    hook: &'a Hook,
+    /// `None` where there is no time for them.
+    conditions: Option<Conditions>,
+    /// What is taken for said by conditions that cannot be evaluated: that others meet it, unless they name hookwatch.
+    otherwise: bool,
+    /// How many conditions may still be evaluated.
+    left: Cell<usize>,
+    own: &'a str,
+    /// Those of namespaces; what is not known excludes nothing.
+    labels: &'a dyn Fn(&str) -> Option<&'a Labels>,
+}
+
+impl<'a> Subject<'a> {
+    fn of(
+        hook: &'a Hook,
+        own: &'a str,
+        labels: &'a dyn Fn(&str) -> Option<&'a Labels>,
+        compiler: &Compiler,
+        most: usize,
+    ) -> Self {
+        let expressions = || hook.owners_conditions().map(|condition| &*condition.expression);
+        let left = most.checked_sub(TO_COMPILE * expressions().count());
+        Self {
+            hook,
+            conditions: left.map(|_| compiler.conditions(expressions())),
+            left: Cell::new(left.unwrap_or(0)),
+            otherwise: !expressions().any(names_hookwatch),
+            own,
+            labels,
+        }
+    }
+
+    fn meets(&self) -> Meets {
+        let selected = self.hook.selects_hookwatch();
+        let by_rules = |request: &RequestShape<'_>| self.hook.could_match(request);
+        let by_all = |request: &RequestShape<'_>| {
+            by_rules(request) && WRITERS.iter().any(|by| self.lets(request, *by))
+        };
+        let others = |resource: &str| resource != CANARY;
+        let spared = if selected || !self.is_asked(&others, &by_all) {
+            match self.is_asked(&|_| true, &by_rules) {
+                true => Spared::Perhaps,
+                false => Spared::Nothing,
+            }
+        } else if self.is_asked_about_renewals() {
+            Spared::Renewals
+        } else {
+            Spared::ControlPlane
+        };
+        Meets {
+            spared,
+            tells_apart: selected || self.tells_canaries_apart(),
+        }
+    }
+
+    /// What its conditions say of a request; `None` where that cannot be told, or not in the time that there is.
+    fn let_through(&self, asked: &Asked<'_>) -> Option<bool> {
+        let conditions = self.conditions.as_ref()?;
+        let left = self.left.get().checked_sub(conditions.count());
+        self.left.set(left.unwrap_or(0));
+        left.and_then(|_| conditions.let_through(asked))
+    }
+
+    /// Whether its conditions let a writer's request through to it.
+    fn lets(&self, shape: &RequestShape<'_>, by: Requester<'_>) -> bool {
+        let asked = Asked {
+            shape: *shape,
+            kind: None,
+            name: SOME_NAME,
+            by,
+            dry_run: false,
+        };
+        self.let_through(&asked).unwrap_or(self.otherwise)
+    }
+
+    /// Whether it is asked about anything that a shield spares: such resources in the control plane's namespaces, and objects
+    /// of some kinds wherever they are.
+    fn is_asked(&self, within: &dyn Fn(&str) -> bool, asks: &dyn Fn(&RequestShape<'_>) -> bool) -> bool {
+        self.is_asked_about_objects(asks) || self.is_asked_within(within, asks)
+    }
+
+    fn is_asked_within(
+        &self,
+        counts: &dyn Fn(&str) -> bool,
+        asks: &dyn Fn(&RequestShape<'_>) -> bool,
+    ) -> bool {
+        SHIELDED_NAMESPACES.into_iter().any(|namespace| {
+            self.hook
+                .rules
+                .iter()
+                .flat_map(operations)
+                .any(|(rule, operation)| {
+                    let mut resources = rule.resources.iter();
+                    resources.any(|resource| {
+                        let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+                        // Namespaces themselves are not spared, whatever they are called.
+                        let resource = if resource == "*" { "pods" } else { resource };
+                        resource != "namespaces"
+                            && counts(resource)
+                            && rule.scope != Scope::Cluster
+                            && asks(&RequestShape {
+                                operation,
+                                group: first(&rule.api_groups),
+                                version: first(&rule.api_versions),
+                                resource,
+                                subresource: if subresource == "*" { "" } else { subresource },
+                                namespace: Some(namespace),
+                                namespace_labels: (self.labels)(namespace),
+                                ..RequestShape::default()
+                            })
+                    })
+                })
+        })
+    }
+
+    fn is_asked_about_objects(&self, asks: &dyn Fn(&RequestShape<'_>) -> bool) -> bool {
+        let spare = Spare {
+            own: self.own,
+            added: &self.hook.added,
+        };
+        let meets = |rule: &Rule, namespace, operation, (group, resource, subresource)| {
+            asks(&RequestShape {
+                operation,
+                group,
+                version: first(&rule.api_versions),
+                resource,
+                subresource,
+                namespace,
+                namespace_labels: namespace.and_then(self.labels),
+                ..RequestShape::default()
+            })
+        };
+        // Where the table does not say, it is not known which of the kinds have a namespace.
+        self.hook
+            .rules
+            .iter()
+            .flat_map(operations)
+            .any(|(rule, operation)| {
+                let mut objects = spare.objects().filter(|(spared, ..)| *spared == operation);
+                objects.any(|(operation, object, namespace)| {
+                    let anywhere = namespace.is_none() && meets(rule, None, operation, object);
+                    anywhere || meets(rule, namespace.or(Some("")), operation, object)
+                })
+            })
+    }
+
+    /// Whether it is asked about renewals of leaders or nodes, as they are written.
+    fn is_asked_about_renewals(&self) -> bool {
+        let unlabelled = Labels::new();
+        RENEWALS.into_iter().any(|(namespace, name, by)| {
+            let asked = Asked {
+                shape: RequestShape {
+                    operation: "UPDATE",
+                    group: "coordination.k8s.io",
+                    version: "v1",
+                    resource: "leases",
+                    namespace: Some(namespace),
+                    namespace_labels: (self.labels)(namespace),
+                    object_labels: Some(&unlabelled),
+                    ..RequestShape::default()
+                },
+                kind: Some("Lease"),
+                name,
+                by,
+                dry_run: false,
+            };
+            self.hook.could_match(&asked.shape) && self.let_through(&asked) == Some(true)
+        })
+    }
+
+    /// Whether its conditions say of no canary what they say of everybody else who writes the same; where they cannot be
+    /// evaluated, whether they name hookwatch.
+    fn tells_canaries_apart(&self) -> bool {
+        let account = format!("system:serviceaccount:{}:hookwatch", self.own);
+        let own_group = format!("system:serviceaccounts:{}", self.own);
+        let groups = ["system:serviceaccounts", &own_group, "system:authenticated"];
+        let hookwatch = Requester {
+            user: &account,
+            groups: &groups,
+        };
+        let [system, leases] = SHIELDED_NAMESPACES;
+        let canaries = [
+            ("", "configmaps", "ConfigMap", self.own),
+            ("", "configmaps", "ConfigMap", system),
+            ("coordination.k8s.io", "leases", "Lease", leases),
+        ];
+        canaries.into_iter().any(|(group, resource, kind, namespace)| {
+            let canary = Asked {
+                shape: RequestShape {
+                    operation: "UPDATE",
+                    group,
+                    version: "v1",
+                    resource,
+                    namespace: Some(namespace),
+                    namespace_labels: (self.labels)(namespace),
+                    ..RequestShape::default()
+                },
+                kind: Some(kind),
+                name: NAME,
+                by: hookwatch,
+                dry_run: true,
+            };
+            let others = WRITERS.iter().map(|by| Asked {
+                name: SOME_NAME,
+                by: *by,
+                dry_run: false,
+                ..canary
+            });
+            self.hook.could_match(&canary.shape)
+                && match self.let_through(&canary) {
+                    Some(says) => others
+                        .map(|other| self.let_through(&other))
+                        .all(|other| other == Some(!says)),
+                    None => !self.otherwise,
+                }
+        })
+    }
+}
+
+/// The operations of a rule that a shield can spare: `CONNECT` it never does.
+fn operations(rule: &Rule) -> impl Iterator<Item = (&Rule, &str)> {
+    let all = rule.operations.iter().any(|operation| operation == "*");
+    let named = ["CREATE", "UPDATE", "DELETE"];
+    let named = named
+        .into_iter()
+        .filter(move |named| all || rule.operations.iter().any(|known| known == named));
+    named.map(move |operation| (rule, operation))
+}
+
+/// The first of some names, with something for `*`.
+fn first(names: &[String]) -> &str {
+    match names.first().map_or("", String::as_str) {
+        "*" => "v1",
+        name => name,
+    }
+}
+
+/// Whether a text is about hookwatch's own writes: by name, or by their being dry runs.
+fn names_hookwatch(text: &str) -> bool {
+    let text = text.to_ascii_lowercase();
+    text.contains("hookwatch") || text.contains("dryrun")
+}
+
+impl Hook {
+    /// The matchConditions that are not hookwatch's.
+    pub(in crate::domain) fn owners_conditions(&self) -> impl Iterator<Item = &MatchCondition> {
+        let conditions = self.match_conditions.iter();
+        conditions.filter(|condition| !condition.name.starts_with(CONDITION_PREFIX))
+    }
+
+    /// Whether its objectSelector is about hookwatch's own writes. Such a hook may meet nothing else.
+    fn selects_hookwatch(&self) -> bool {
+        let labels = self.object_selector.match_labels.iter();
+        let mut labels = labels.flat_map(|(key, value)| [key, value]);
+        let expressions = self.object_selector.expressions.iter();
+        let mut expressions = expressions.flat_map(|known| known.values.iter().chain([&known.key]));
+        labels.any(|text| names_hookwatch(text)) || expressions.any(|text| names_hookwatch(text))
+    }
+
+    /// Whether the same requests are shown to another hook, for all that its own fields say.
+    fn asks_like(&self, other: &Self) -> bool {
+        self.rules == other.rules
+            && self.namespace_selector == other.namespace_selector
+            && self.object_selector == other.object_selector
+            && self.added == other.added
+            && self.owners_conditions().eq(other.owners_conditions())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::domain::cluster::hook::{Added, FailurePolicy, HookKind, Selector, Target};
+
+    fn meets(operations: &[&str], group: &str, resources: &[&str], selector: Selector) -> bool {
+        spared(&asked(operations, group, resources, selector)) >= Spared::ControlPlane
+    }
+
+    fn asked(operations: &[&str], group: &str, resources: &[&str], selector: Selector) -> Hook {
+        let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
+        Hook {
+            id: HookId::new(HookKind::Validating, "c", "w"),
+            configuration_uid: String::new(),
+            created: None,
+            target: Target::Invalid(String::new()),
+            ca_bundle: [].into(),
+            failure_policy: FailurePolicy::Fail,
+            timeout: Duration::from_secs(10),
+            rules: vec![Rule {
+                operations: texts(operations),
+                api_groups: texts(&[group]),
+                api_versions: texts(&["*"]),
+                resources: texts(resources),
+                scope: Scope::All,
+            }],
+            match_policy: Default::default(),
+            namespace_selector: selector,
+            object_selector: Selector::default(),
+            match_conditions: Vec::new(),
+            dry_run_safe: true,
+            reinvoked: false,
+            written: crate::domain::cluster::hook::Written::default(),
+            review_versions: Vec::new(),
+            probe_level: None,
+            added: Added::default(),
+            other: None,
+            problems: Vec::new(),
+        }
+    }
+
+    fn meetings(hook: &Hook) -> Meets {
+        let namespaces = ["kube-system", "kube-node-lease", "own"].map(str::to_owned);
+        let labelled = namespaces.map(|name| (name.clone(), Labels::from([("name".to_owned(), name)])));
+        let inventory = Inventory {
+            hooks: vec![Arc::new(hook.clone())],
+            namespaces: labelled.into(),
+            ..Inventory::default()
+        };
+        let mut meetings = Meetings::default();
+        meetings.take(&inventory, "own");
+        meetings.of(&hook.id).unwrap()
+    }
+
+    fn spared(hook: &Hook) -> Spared {
+        meetings(hook).spared
+    }
+
+    fn only(namespace: &str) -> Selector {
+        Selector {
+            match_labels: Labels::from([("name".to_owned(), namespace.to_owned())]),
+            expressions: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn whatever_is_asked_about_objects_in_kube_system_is_spared_by_a_shield() {
+        assert!(meets(&["*"], "*", &["*"], Selector::default()));
+        assert!(meets(&["CREATE"], "apps", &["deployments"], Selector::default()));
+        assert!(meets(
+            &["UPDATE"],
+            "coordination.k8s.io",
+            &["leases"],
+            only("kube-node-lease")
+        ));
+        assert!(!meets(&["CREATE"], "apps", &["deployments"], only("shop")));
+    }
+
+    #[test]
+    fn what_keeps_nodes_alive_is_spared_wherever_it_is() {
+        assert!(meets(&["UPDATE"], "", &["nodes/status"], only("shop")));
+        assert!(meets(
+            &["CREATE"],
+            "authentication.k8s.io",
+            &["tokenreviews"],
+            only("shop")
+        ));
+    }
+
+    #[test]
+    fn execs_and_namespaces_are_not_spared() {
+        assert!(!meets(&["CONNECT"], "", &["pods/exec"], Selector::default()));
+        assert!(!meets(&["CREATE"], "", &["namespaces"], Selector::default()));
+    }
+
+    #[test]
+    fn what_hookwatch_alone_writes_is_told_apart_from_what_the_control_plane_lives_on() {
+        let configmaps = |selector| asked(&["*"], "", &["configmaps"], selector);
+        assert_eq!(spared(&configmaps(Selector::default())), Spared::Perhaps);
+        assert_eq!(spared(&configmaps(only("own"))), Spared::Nothing);
+        assert_eq!(
+            spared(&asked(&["*"], "*", &["*"], only("own"))),
+            Spared::ControlPlane
+        );
+    }
+
+    fn on_condition(expressions: &[&str]) -> Hook {
+        let conditions = expressions.iter().map(|expression| MatchCondition {
+            name: "mine".to_owned(),
+            expression: (*expression).to_owned(),
+        });
+        Hook {
+            match_conditions: conditions.collect(),
+            ..asked(&["*"], "*", &["*"], Selector::default())
+        }
+    }
+
+    #[test]
+    fn what_the_owners_conditions_keep_from_a_hook_does_not_meet_it() {
+        for (expression, wanted) in [
+            ("!('system:nodes' in request.userInfo.groups)", Spared::Renewals),
+            (
+                "request.resource.group != 'coordination.k8s.io'",
+                Spared::ControlPlane,
+            ),
+            (
+                "!request.userInfo.username.startsWith('system:')",
+                Spared::ControlPlane,
+            ),
+            ("request.name == 'kube-scheduler'", Spared::Perhaps),
+            ("object.metadata.labels['a'] == 'b'", Spared::ControlPlane),
+            (
+                "authorizer.group('').resource('x').check('y').allowed()",
+                Spared::ControlPlane,
+            ),
+            (
+                "request.namespace != 'kube-system' && request.namespace != 'kube-node-lease'",
+                Spared::ControlPlane,
+            ),
+            ("request.operation == 'CONNECT'", Spared::Perhaps),
+        ] {
+            assert_eq!(spared(&on_condition(&[expression])), wanted, "{expression}");
+        }
+        let own = MatchCondition {
+            name: "hookwatch.dev/shield".to_owned(),
+            expression: "false".to_owned(),
+        };
+        let mut shielded = on_condition(&[]);
+        shielded.match_conditions = vec![own];
+        assert_eq!(spared(&shielded), Spared::Renewals, "our own do not count");
+    }
+
+    #[test]
+    fn a_hook_that_singles_hookwatch_out_is_not_known_to_meet_anybody_else_and_told_of() {
+        for expression in [
+            "request.dryRun",
+            "request.name == 'hook' + 'watch-canary'",
+            "request.userInfo.username.endsWith(':hookwatch')",
+            "'system:serviceaccounts:own' in request.userInfo.groups",
+            // What cannot be evaluated is searched for words.
+            "object.metadata.name == 'HookWatch-canary'",
+        ] {
+            let meets = meetings(&on_condition(&[expression]));
+            assert_eq!(meets.spared, Spared::Perhaps, "{expression}");
+            assert!(meets.tells_apart, "{expression}");
+        }
+        let selected = Hook {
+            object_selector: Selector {
+                match_labels: Labels::from([("app".to_owned(), "hookwatch".to_owned())]),
+                expressions: Vec::new(),
+            },
+            ..on_condition(&[])
+        };
+        let meets = meetings(&selected);
+        assert_eq!((meets.spared, meets.tells_apart), (Spared::Perhaps, true));
+    }
+
+    #[test]
+    fn only_a_hook_that_treats_canaries_unlike_the_same_writes_of_others_is_told_of() {
+        let told = |expression: &str| meetings(&on_condition(&[expression])).tells_apart;
+        for excluded in [
+            "request.dryRun != true",
+            "!request.userInfo.username.startsWith('system:serviceaccount:own:')",
+        ] {
+            assert!(told(excluded), "{excluded}");
+        }
+        for other in [
+            "request.userInfo.username != 'somebody'",
+            "!('system:nodes' in request.userInfo.groups)",
+            "request.namespace != 'kube-system'",
+            "request.operation == 'CREATE'",
+        ] {
+            assert!(!told(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn what_is_known_of_a_hook_is_found_anew_only_once_its_fields_or_the_namespaces_change() {
+        let hook = on_condition(&["request.dryRun"]);
+        let take = |meetings: &mut Meetings, hook: &Hook, namespaces: &[&str]| {
+            let labels = |name: &&str| {
+                (
+                    (*name).to_owned(),
+                    Labels::from([("a".to_owned(), "b".to_owned())]),
+                )
+            };
+            let inventory = Inventory {
+                hooks: vec![Arc::new(hook.clone())],
+                namespaces: namespaces.iter().map(labels).collect(),
+                ..Inventory::default()
+            };
+            meetings.take(&inventory, "own");
+            meetings.of(&hook.id).unwrap().spared
+        };
+        let mut meetings = Meetings::default();
+        assert_eq!(take(&mut meetings, &hook, &[]), Spared::Perhaps);
+        let unconditional = on_condition(&[]);
+        assert_eq!(take(&mut meetings, &unconditional, &[]), Spared::Renewals);
+        let narrowed = Hook {
+            namespace_selector: only("shop"),
+            ..asked(&["*"], "apps", &["deployments"], Selector::default())
+        };
+        assert_eq!(take(&mut meetings, &narrowed, &[]), Spared::ControlPlane);
+        assert_eq!(
+            take(&mut meetings, &narrowed, &["kube-system", "kube-node-lease"]),
+            Spared::Nothing
+        );
+    }
+
+    /// As many webhooks as are watched, with as many conditions as they may have, beside one that is in the leaders' way.
+    #[test]
+    fn whoever_installs_webhooks_with_endless_conditions_has_hookwatch_evaluate_no_more_than_so_many_at_once()
+    {
+        let mut trap = on_condition(&["request.name != 'a'"; 63]);
+        trap.match_conditions.push(MatchCondition {
+            name: "nothing".into(),
+            expression: "false".into(),
+        });
+        let named = |hook: &Hook, name: &str| {
+            let id = HookId::new(HookKind::Validating, name, "w");
+            Arc::new(Hook { id, ..hook.clone() })
+        };
+        let traps = (0..20).map(|number| named(&trap, &format!("trap-{number:02}")));
+        let policy = named(&on_condition(&["request.operation == 'UPDATE'"]), "zz-policy");
+        let inventory = Inventory {
+            hooks: traps.chain([Arc::clone(&policy)]).collect(),
+            ..Inventory::default()
+        };
+        let mut meetings = Meetings::default();
+        meetings.take(&inventory, "own");
+        let unfinished =
+            |meetings: &Meetings| meetings.known.values().filter(|known| known.unfinished).count();
+        let first = unfinished(&meetings);
+        assert!((10..20).contains(&first), "{first} are left for later");
+        assert_eq!(
+            meetings.of(&policy.id).map(|meets| meets.spared),
+            Some(Spared::ControlPlane),
+            "what could not be evaluated counts as met by others"
+        );
+        for _ in 0..10 {
+            meetings.take(&inventory, "own");
+        }
+        assert_eq!(unfinished(&meetings), 0);
+        assert_eq!(
+            meetings.of(&policy.id).map(|meets| meets.spared),
+            Some(Spared::Renewals)
+        );
+    }
+}

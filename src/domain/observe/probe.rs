@@ -1,0 +1,315 @@
+//! What a probe saw: one direct attempt against one backend.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::domain::cluster::hook::{Backend, HookId, ProbeLevel};
+use crate::domain::time::Time;
+
+/// Whether the probe dialled anew or used the connection it keeps open, as the API server's pool does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Connection {
+    /// A new TCP connection with a full TLS handshake.
+    Fresh,
+    /// The connection kept from an earlier probe.
+    Kept,
+}
+
+impl Connection {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Fresh, Self::Kept];
+
+    /// The value of the `connection` label in metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Fresh => "fresh",
+            Self::Kept => "kept",
+        }
+    }
+}
+
+/// The phases of a probe, in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// Name resolution (url hooks only).
+    Resolve,
+    /// The TCP connection.
+    Connect,
+    /// The TLS handshake.
+    Tls,
+    /// From the request to the first byte of the answer.
+    FirstByte,
+    /// The rest of the answer.
+    Body,
+    /// Any of them: see [`Hook::vouches_for`](crate::domain::cluster::hook::Hook::vouches_for).
+    Withheld,
+}
+
+impl Phase {
+    /// All that are measured.
+    pub const ALL: [Self; 5] = [
+        Self::Resolve,
+        Self::Connect,
+        Self::Tls,
+        Self::FirstByte,
+        Self::Body,
+    ];
+
+    /// The value of the `phase` label in metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Resolve => "resolve",
+            Self::Connect => "connect",
+            Self::Tls => "tls",
+            Self::FirstByte => "first_byte",
+            Self::Body => "body",
+            Self::Withheld => "withheld",
+        }
+    }
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Resolve => "resolving the name",
+            Self::Connect => "connecting",
+            Self::Tls => "in the TLS handshake",
+            Self::FirstByte => "waiting for the answer",
+            Self::Body => "reading the answer",
+            Self::Withheld => {
+                "how is not said: the cluster's endpoint controller does not list it as a Pod of the Service's namespace"
+            }
+        })
+    }
+}
+
+/// How long each phase took; `None` for one that was not reached or not needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Phases {
+    /// See [`Phase::Resolve`].
+    pub resolve: Option<Duration>,
+    /// See [`Phase::Connect`].
+    pub connect: Option<Duration>,
+    /// See [`Phase::Tls`].
+    pub tls: Option<Duration>,
+    /// See [`Phase::FirstByte`].
+    pub first_byte: Option<Duration>,
+    /// See [`Phase::Body`].
+    pub body: Option<Duration>,
+}
+
+impl Phases {
+    /// The duration of one phase.
+    pub const fn get(&self, phase: Phase) -> Option<Duration> {
+        match phase {
+            Phase::Resolve => self.resolve,
+            Phase::Connect => self.connect,
+            Phase::Tls => self.tls,
+            Phase::FirstByte => self.first_byte,
+            Phase::Body => self.body,
+            Phase::Withheld => None,
+        }
+    }
+}
+
+/// Why a TLS handshake failed under the hook's own trust.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TlsFault {
+    /// The served certificate is past its `notAfter`.
+    Expired,
+    /// The served certificate is before its `notBefore`.
+    NotYetValid,
+    /// It does not chain to the hook's caBundle (or to the system's roots where that is empty).
+    UnknownAuthority,
+    /// It is not for `<service>.<namespace>.svc` (or the URL's host).
+    WrongName,
+    /// The caBundle holds no certificate at all.
+    JunkCaBundle,
+    /// The server does not speak TLS there, or no common version or cipher.
+    Protocol,
+    /// Anything else; the text says what.
+    Other,
+}
+
+/// What came back, when something came back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "answer")]
+pub enum Answer {
+    /// Only the handshake was asked for, and it succeeded.
+    Handshake,
+    /// An HTTP answer to a request that reviews nothing.
+    Http {
+        /// The status code.
+        status: u16,
+    },
+    /// An HTTP answer to a request for an API's discovery document.
+    Discovery {
+        /// The status code; the aggregator, who has credentials, wants 2xx or 3xx. 401 and 403 mean a living server
+        /// that does not know us.
+        status: u16,
+    },
+    /// A well-formed AdmissionReview for our uid.
+    Review {
+        /// Whether the hook allowed the object.
+        allowed: bool,
+    },
+    /// The review was answered with an HTTP error.
+    ReviewRefused {
+        /// The status code; 401 and 403 mean a living hook that does not know us.
+        status: u16,
+    },
+    /// The review was answered with 2xx and something that the API server would not accept.
+    NotAnAdmissionReview {
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+impl Answer {
+    /// Whether a request for a discovery document, answered like this, would make the aggregator call the service
+    /// unavailable: 429 and those of a server that only dislikes us would not.
+    pub const fn is_no_discovery(status: u16) -> bool {
+        !(matches!(status, 200..=399 | 401 | 403 | 429))
+    }
+}
+
+/// How a probe ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "outcome")]
+pub enum ProbeOutcome {
+    /// The backend answered.
+    Answered(Answer),
+    /// The backend asked for a client certificate that only the API server has: it is alive.
+    ClientCertificateWanted,
+    /// The handshake worked out under the API server's rules but not under ours: no verdict.
+    VerifierDiffers {
+        /// What our verifier objects to.
+        why: String,
+    },
+    /// The time ran out.
+    TimedOut {
+        /// In this phase.
+        phase: Phase,
+    },
+    /// The host answered that nobody listens.
+    Refused,
+    /// The network said that there is no way to the host.
+    Unreachable {
+        /// The system's text.
+        why: String,
+    },
+    /// The name of a url hook did not resolve.
+    Unresolvable {
+        /// The resolver's text.
+        why: String,
+    },
+    /// The handshake failed.
+    TlsRejected {
+        /// Which kind of failure.
+        fault: TlsFault,
+        /// The verifier's text.
+        why: String,
+    },
+    /// The connection broke.
+    Lost {
+        /// In this phase.
+        phase: Phase,
+        /// The system's text.
+        why: String,
+    },
+    /// No attempt was made.
+    NotProbed {
+        /// Why not.
+        why: String,
+    },
+}
+
+impl ProbeOutcome {
+    /// Whether a living server was seen, whatever it said.
+    pub const fn is_alive(&self) -> bool {
+        matches!(
+            self,
+            Self::Answered(_) | Self::ClientCertificateWanted | Self::VerifierDiffers { .. }
+        )
+    }
+
+    /// The value of the `outcome` label in metrics.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Answered(Answer::Discovery { status }) if Answer::is_no_discovery(*status) => {
+                "discovery_refused"
+            }
+            Self::Answered(
+                Answer::Handshake | Answer::Http { .. } | Answer::Review { .. } | Answer::Discovery { .. },
+            ) => "answered",
+            Self::Answered(Answer::ReviewRefused { .. }) => "review_refused",
+            Self::Answered(Answer::NotAnAdmissionReview { .. }) => "not_an_admission_review",
+            Self::ClientCertificateWanted => "client_certificate_wanted",
+            Self::VerifierDiffers { .. } => "verifier_differs",
+            Self::TimedOut { .. } => "timed_out",
+            Self::Refused => "refused",
+            Self::Unreachable { .. } => "unreachable",
+            Self::Unresolvable { .. } => "unresolvable",
+            Self::TlsRejected { .. } => "tls_rejected",
+            Self::Lost { .. } => "lost",
+            Self::NotProbed { .. } => "not_probed",
+        }
+    }
+}
+
+/// What is known of the certificates around one backend.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct CertificateFacts {
+    /// `notAfter` of the served certificate, also when verification failed.
+    pub served_not_after: Option<Time>,
+    /// The earliest `notAfter` among the certificates of the caBundle.
+    pub ca_not_after: Option<Time>,
+}
+
+/// One finished probe.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProbeReport {
+    /// The hook probed.
+    pub hook: HookId,
+    /// Where.
+    pub backend: Backend,
+    /// How far it went.
+    pub level: ProbeLevel,
+    /// On which connection.
+    pub connection: Connection,
+    /// When it began.
+    pub started: Time,
+    /// How long it took in all.
+    pub took: Duration,
+    /// How long each phase took.
+    pub phases: Phases,
+    /// How it ended.
+    pub outcome: ProbeOutcome,
+    /// Certificates seen on the way.
+    pub certificates: CertificateFacts,
+    /// Made for another hook of the same target: what it cost is counted there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shared: bool,
+}
+
+/// A probe that is not back yet although it is past 1 s or 2 s.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProbeOverdue {
+    /// The hook being probed.
+    pub hook: HookId,
+    /// Where.
+    pub backend: Backend,
+    /// On which connection.
+    pub connection: Connection,
+    /// When it began.
+    pub started: Time,
+    /// How long it has been under way.
+    pub waiting: Duration,
+    /// In which phase it is.
+    pub phase: Phase,
+}

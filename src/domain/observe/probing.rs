@@ -1,0 +1,532 @@
+//! What a row of probes says about one backend.
+//!
+//! One failed attempt is not an outage: a state is claimed only when a second attempt, or the time an attempt
+//! has been hanging, says the same. An attempt that began later knows better than one that began earlier.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use super::history::{Slowest, Usual};
+use super::probe::{
+    Answer, CertificateFacts, Connection, Phase, ProbeOutcome, ProbeOverdue, ProbeReport, TlsFault,
+};
+use crate::domain::cluster::hook::ProbeLevel;
+use crate::domain::text::human;
+use crate::domain::time::Time;
+use crate::domain::vocabulary::Cause;
+use crate::domain::{row, thresholds as t};
+
+/// Attempts kept per backend.
+const KEPT: usize = 12;
+
+/// The last probes of one backend.
+#[derive(Debug, Clone, Default)]
+pub struct BackendMemory {
+    fresh: VecDeque<ProbeReport>,
+    /// Late attempts by when they began, as long as no later one has come back.
+    under_way: BTreeMap<Time, ProbeOverdue>,
+    usual: Usual,
+    slowest: Slowest,
+    /// When hookwatch last went on after it had stood still.
+    resumed: Time,
+    was_alive: bool,
+    /// When the last answer came, on whichever connection.
+    answered: Time,
+    /// When the first of the failed attempts in a row began, though it may be too old to be kept.
+    failing_since: Option<Time>,
+    /// As last seen.
+    pub(in crate::domain) certificates: CertificateFacts,
+}
+
+/// How one backend is, as far as direct probes tell.
+#[derive(Debug, Clone, PartialEq)]
+pub enum BackendState {
+    /// No attempt has ended yet, or none is made.
+    Untried {
+        /// Why, when it is not for lack of time.
+        why: Option<String>,
+    },
+    /// The last answer was good.
+    Alive {
+        /// When the attempt began.
+        at: Time,
+        /// How long it took.
+        took: Duration,
+    },
+    /// The last answers were good and late, two of them one after the other.
+    Slow {
+        /// When the first of the late attempts began.
+        since: Time,
+        /// How long the quicker one of the last two took.
+        took: Duration,
+    },
+    /// The last attempt failed or is late, and it is the only one.
+    Wavering {
+        /// What the attempt saw, as a sentence.
+        detail: String,
+    },
+    /// It does not serve.
+    Dead(Dead),
+}
+
+/// What is known of a backend that does not serve.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Dead {
+    /// The mechanism.
+    pub cause: Cause,
+    /// When the first of the failed attempts in a row began.
+    pub since: Time,
+    /// How many attempts in a row failed or hang.
+    pub attempts: usize,
+    /// Whether any probe from here ever reached it: if none did, the path may be at fault.
+    pub was_alive: bool,
+    /// False for an HTTP error or an odd answer given to a forged review: no verdict without other witnesses.
+    pub certain: bool,
+    /// What the last attempt saw, as a sentence without the address.
+    pub detail: String,
+}
+
+impl BackendMemory {
+    /// Takes a finished probe in.
+    pub fn finished(&mut self, report: ProbeReport) {
+        let seen = &report.certificates;
+        self.certificates.served_not_after = seen.served_not_after.or(self.certificates.served_not_after);
+        self.certificates.ca_not_after = seen.ca_not_after;
+        self.was_alive |= report.outcome.is_alive();
+        if report.outcome.is_alive() {
+            self.answered = self.answered.max(report.started + report.took);
+        }
+        if report.connection == Connection::Kept {
+            return;
+        }
+        self.under_way.retain(|started, _| *started > report.started);
+        if report.outcome.is_alive() {
+            self.slowest.take(report.started + report.took, report.took);
+        }
+        // What a request usually takes is not learnt from a handshake that another hook's probe made.
+        let partial = report.shared && report.level == ProbeLevel::Handshake;
+        let partial = partial && self.fresh.iter().any(|known| known.level > ProbeLevel::Handshake);
+        if report.outcome.is_alive() && !self.is_slow(report.took) && !partial {
+            self.usual.learn(Some(report.took.as_secs_f64()));
+        }
+        // An attempt that was never made is neither a failure nor an answer among others.
+        let was_made = |report: &ProbeReport| !matches!(report.outcome, ProbeOutcome::NotProbed { .. });
+        self.fresh.retain(|known| was_made(&report) && was_made(known));
+        // Attempts overlap and may come back out of order.
+        row::insert(&mut self.fresh, KEPT, report, |attempt| attempt.started);
+        let answered = self.fresh.len() - self.failed_in_a_row();
+        let first = self.fresh.get(answered).filter(|first| was_made(first));
+        // Where all that is kept failed, what is kept no longer may have failed before it.
+        let before = self.failing_since.filter(|_| answered == 0);
+        self.failing_since =
+            first.map(|first| before.map_or(first.started, |before| before.min(first.started)));
+    }
+
+    /// How many of the newest attempts that are kept failed.
+    fn failed_in_a_row(&self) -> usize {
+        let newest = self.fresh.iter().rev();
+        newest.take_while(|attempt| !attempt.outcome.is_healthy()).count()
+    }
+
+    /// Takes the news in that a probe is late.
+    pub fn overdue(&mut self, overdue: ProbeOverdue) {
+        let mut fresh = self.fresh.iter();
+        let came_back_meanwhile = fresh.any(|attempt| attempt.started >= overdue.started);
+        if overdue.connection == Connection::Fresh && !came_back_meanwhile {
+            self.under_way.insert(overdue.started, overdue);
+            if self.under_way.len() > KEPT {
+                self.under_way.pop_last();
+            }
+        }
+    }
+
+    /// Takes the news in that hookwatch stood still until now: what was silent meanwhile may not have been.
+    pub fn resumed(&mut self, now: Time) {
+        self.resumed = now;
+    }
+
+    /// When the newest of its probes that were answered by `until` began.
+    pub fn reached_by(&self, until: Time) -> Option<Time> {
+        let ended = |known: &&ProbeReport| known.started + known.took <= until;
+        let mut alive = self.fresh.iter().filter(|known| known.outcome.is_alive());
+        alive.rfind(ended).map(|known| known.started)
+    }
+
+    /// Whether it answered nothing since an instant, on a fresh connection or a kept one, while hookwatch was awake.
+    pub fn is_silent_since(&self, since: Time) -> bool {
+        self.answered < since && self.resumed < since
+    }
+
+    /// Its state now.
+    pub fn state(&self, now: Time) -> BackendState {
+        let failed = self.failed_in_a_row();
+        if let Some(hang) = self.hang(now) {
+            return self.hanging(hang, failed, now);
+        }
+        let Some(last) = self.fresh.back() else {
+            return BackendState::Untried { why: None };
+        };
+        let untried = |why: &str| BackendState::Untried {
+            why: Some(why.to_owned()),
+        };
+        let detail = || last.outcome.sentence(last.took);
+        let is_stale = now.since(last.started + last.took) >= t::probe_stale();
+        match (&last.outcome, last.outcome.mechanism()) {
+            _ if is_stale => untried("not probed recently"),
+            (ProbeOutcome::NotProbed { why }, _) => untried(why),
+            _ if failed == 0 => self.answering(last),
+            (_, Some(found)) if self.is_certain(failed) => self.dead(
+                found,
+                self.failing_since.unwrap_or(last.started),
+                failed,
+                detail(),
+            ),
+            _ => BackendState::Wavering { detail: detail() },
+        }
+    }
+
+    /// What has ended tells that it does not serve: two failures in a row, or one timeout that was long enough.
+    fn is_certain(&self, failed: usize) -> bool {
+        let timed_out = |last: &ProbeReport| {
+            matches!(last.outcome, ProbeOutcome::TimedOut { .. }) && last.took >= t::late()
+        };
+        failed >= 2 || self.fresh.back().is_some_and(timed_out)
+    }
+
+    /// The late attempt that nothing newer contradicts, with how long it has been under way.
+    fn hang(&self, now: Time) -> Option<(&ProbeOverdue, Duration)> {
+        // Of two that hang, the one that has hung for longer says more.
+        let (_, under_way) = self.under_way.first_key_value()?;
+        let waiting = match under_way.started < self.resumed {
+            true => now.since(self.resumed),
+            false => under_way.waiting.max(now.since(under_way.started)),
+        };
+        (waiting < t::probe_stale()).then_some((under_way, waiting))
+    }
+
+    fn hanging(&self, hang: (&ProbeOverdue, Duration), failed_before: usize, now: Time) -> BackendState {
+        let (under_way, waiting) = hang;
+        let detail = format!("has been hanging for {} ({})", human(waiting), under_way.phase);
+        // A hook that lately took seconds to answer is slow until it has been silent for much longer.
+        let last_good = self.fresh.back().filter(|attempt| attempt.outcome.is_healthy());
+        if let Some(last) = last_good.filter(|last| waiting < last.took * 2 && self.is_slow(last.took)) {
+            let (since, took) = (last.started, self.takes(last));
+            return BackendState::Slow { since, took };
+        }
+        // Already known to be dead: another late attempt does not make that doubtful.
+        if waiting < self.slowest.patience(now) && !self.is_certain(failed_before) {
+            return BackendState::Wavering { detail };
+        }
+        let since = self.failing_since.unwrap_or(under_way.started);
+        self.dead((Cause::Hanging, true), since, failed_before + 1, detail)
+    }
+
+    fn dead(&self, found: (Cause, bool), since: Time, attempts: usize, detail: String) -> BackendState {
+        let (cause, certain) = found;
+        BackendState::Dead(Dead {
+            cause,
+            since,
+            attempts,
+            was_alive: self.was_alive,
+            certain,
+            detail,
+        })
+    }
+
+    fn answering(&self, last: &ProbeReport) -> BackendState {
+        let slow = self.fresh.iter().rev();
+        let slow = slow.take_while(|attempt| attempt.outcome.is_healthy() && self.is_slow(attempt.took));
+        let slow: Vec<&ProbeReport> = slow.collect();
+        // Attempts that were under way together may have been late for one and the same reason.
+        let at = last.started;
+        let twice = slow.iter().any(|known| known.started + known.took <= at);
+        match slow.last().map(|first| first.started) {
+            Some(since) if twice => BackendState::Slow {
+                since,
+                took: self.takes(last),
+            },
+            _ => BackendState::Alive { at, took: last.took },
+        }
+    }
+
+    /// How long a slow backend takes at least: of its two newest answers the quicker one. A single one may have been late by
+    /// chance, and what requests pay is reckoned by this.
+    fn takes(&self, last: &ProbeReport) -> Duration {
+        let before = self.fresh.iter().rev().nth(1);
+        let before = before.filter(|before| before.outcome.is_healthy());
+        before.map_or(last.took, |before| before.took.min(last.took))
+    }
+
+    fn is_slow(&self, took: Duration) -> bool {
+        let limits = t::slow_probe_at_least()..t::slow_probe_always();
+        self.usual
+            .is_slow(took.as_secs_f64(), t::slow_probe_factor(), limits)
+    }
+}
+
+impl ProbeOutcome {
+    /// Whether it speaks for a hook that works. An HTTP error given to a review does not.
+    pub(in crate::domain) fn is_healthy(&self) -> bool {
+        self.is_alive() && !matches!(self.mechanism(), Some((Cause::Erroring, _)))
+    }
+
+    /// The cause it speaks for, and whether it says so with certainty.
+    fn mechanism(&self) -> Option<(Cause, bool)> {
+        match self {
+            Self::Answered(answer) => {
+                let fails = match answer {
+                    // 401, 403 and 429 come from a living hook that does not know or like us.
+                    Answer::ReviewRefused { status } => !matches!(status, 401 | 403 | 429),
+                    Answer::NotAnAdmissionReview { .. } => true,
+                    Answer::Discovery { status } => Answer::is_no_discovery(*status),
+                    _ => false,
+                };
+                fails.then_some((Cause::Erroring, false))
+            }
+            Self::ClientCertificateWanted | Self::VerifierDiffers { .. } | Self::NotProbed { .. } => None,
+            Self::TimedOut { .. } => Some((Cause::Hanging, true)),
+            Self::Refused => Some((Cause::Refused, true)),
+            Self::Unreachable { .. } | Self::Unresolvable { .. } => Some((Cause::Unreachable, true)),
+            Self::TlsRejected { .. } => Some((Cause::TlsInvalid, true)),
+            Self::Lost { phase, .. } if *phase == Phase::Connect => Some((Cause::Refused, true)),
+            Self::Lost { .. } => Some((Cause::Erroring, true)),
+        }
+    }
+
+    /// What was seen, as a sentence whose subject is the backend.
+    pub fn sentence(&self, took: Duration) -> String {
+        let took = human(took);
+        match self {
+            Self::Answered(Answer::Handshake) => format!("completed the TLS handshake in {took}"),
+            Self::Answered(Answer::Http { status }) => format!("answered with HTTP {status} in {took}"),
+            Self::Answered(Answer::Discovery { status }) => {
+                format!("answered the request for its discovery document with HTTP {status} in {took}")
+            }
+            Self::Answered(Answer::Review { allowed }) => {
+                let said = if *allowed { "allowed" } else { "denied" };
+                format!("answered a dry-run review in {took} ({said})")
+            }
+            Self::Answered(Answer::ReviewRefused { status }) => {
+                format!("answered a dry-run review with HTTP {status}")
+            }
+            Self::Answered(Answer::NotAnAdmissionReview { why }) => {
+                format!("answered a dry-run review with something the API server does not accept: {why}")
+            }
+            Self::ClientCertificateWanted => {
+                "is alive and wants a client certificate that only the API server has".to_owned()
+            }
+            Self::VerifierDiffers { why } => {
+                format!("serves a certificate that only the API server's verifier accepts ({why})")
+            }
+            Self::TimedOut { phase } => format!("timed out after {took} ({phase})"),
+            Self::Refused => "refused the connection: nothing listens there".to_owned(),
+            Self::Unreachable { why } => format!("cannot be reached: {why}"),
+            Self::Unresolvable { why } => format!("has no address: {why}"),
+            Self::TlsRejected { fault, why } => format!("{}: {why}", fault.sentence()),
+            Self::Lost { phase, why } => format!("broke the connection ({phase}): {why}"),
+            Self::NotProbed { why } => format!("is not probed: {why}"),
+        }
+    }
+}
+
+impl TlsFault {
+    /// What is wrong, as a sentence whose subject is the backend.
+    const fn sentence(self) -> &'static str {
+        match self {
+            Self::Expired => "serves a certificate that has expired",
+            Self::NotYetValid => "serves a certificate that is not valid yet",
+            Self::UnknownAuthority => "serves a certificate that the caBundle does not trust",
+            Self::WrongName => "serves a certificate for another name",
+            Self::JunkCaBundle => "cannot be verified because the caBundle holds no certificate",
+            Self::Protocol => "does not speak TLS as the API server does",
+            Self::Other => "failed the TLS handshake",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::cluster::hook::{Backend, BackendAddress, BackendPath, HookId, HookKind};
+    use crate::domain::observe::probe::Phases;
+
+    fn at(ms: u64) -> Time {
+        Time::from_unix_millis(1_000_000 + ms)
+    }
+
+    fn backend() -> Backend {
+        Backend {
+            path: BackendPath::Endpoint,
+            address: BackendAddress::Host("b".into(), 1),
+        }
+    }
+
+    fn hook() -> HookId {
+        HookId::new(HookKind::Validating, "c", "w")
+    }
+
+    fn report(started_ms: u64, took_ms: u64, outcome: ProbeOutcome) -> ProbeReport {
+        ProbeReport {
+            hook: hook(),
+            backend: backend(),
+            level: ProbeLevel::Http,
+            connection: Connection::Fresh,
+            started: at(started_ms),
+            took: Duration::from_millis(took_ms),
+            phases: Phases::default(),
+            outcome,
+            certificates: CertificateFacts::default(),
+            shared: false,
+        }
+    }
+
+    fn late(started_ms: u64, waiting_ms: u64) -> ProbeOverdue {
+        ProbeOverdue {
+            hook: hook(),
+            backend: backend(),
+            connection: Connection::Fresh,
+            started: at(started_ms),
+            waiting: Duration::from_millis(waiting_ms),
+            phase: Phase::Tls,
+        }
+    }
+
+    fn ok() -> ProbeOutcome {
+        ProbeOutcome::Answered(Answer::Http { status: 405 })
+    }
+
+    fn dead(state: BackendState) -> Option<(Cause, usize)> {
+        match state {
+            BackendState::Dead(dead) => Some((dead.cause, dead.attempts)),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn one_refused_attempt_is_no_outage_and_two_are() {
+        let mut memory = BackendMemory::default();
+        memory.finished(report(0, 2, ok()));
+        memory.finished(report(5_000, 1, ProbeOutcome::Refused));
+        assert!(matches!(memory.state(at(5_001)), BackendState::Wavering { .. }));
+        memory.finished(report(5_500, 1, ProbeOutcome::Refused));
+        assert_eq!(dead(memory.state(at(5_501))), Some((Cause::Refused, 2)));
+        memory.finished(report(6_000, 2, ok()));
+        assert!(matches!(memory.state(at(6_002)), BackendState::Alive { .. }));
+    }
+
+    #[test]
+    fn an_attempt_two_seconds_late_is_hanging_long_before_it_times_out() {
+        let mut memory = BackendMemory::default();
+        memory.finished(report(0, 2, ok()));
+        memory.overdue(late(5_000, 1_000));
+        assert!(matches!(memory.state(at(6_000)), BackendState::Wavering { .. }));
+        memory.overdue(late(5_000, 2_000));
+        assert_eq!(dead(memory.state(at(7_000))), Some((Cause::Hanging, 1)));
+    }
+
+    #[test]
+    fn a_hook_that_takes_three_seconds_is_slow_once_an_answer_was_seen() {
+        let mut memory = BackendMemory::default();
+        memory.finished(report(0, 2, ok()));
+        memory.overdue(late(5_000, 2_000));
+        assert_eq!(dead(memory.state(at(7_000))), Some((Cause::Hanging, 1)));
+        memory.finished(report(5_000, 3_000, ok()));
+        memory.overdue(late(10_000, 2_000));
+        assert!(matches!(memory.state(at(12_000)), BackendState::Slow { .. }));
+    }
+
+    #[test]
+    fn an_answer_to_a_later_attempt_outweighs_an_earlier_one_that_hangs() {
+        let mut memory = BackendMemory::default();
+        memory.overdue(late(5_000, 2_000));
+        memory.finished(report(6_500, 2, ok()));
+        assert!(matches!(memory.state(at(8_000)), BackendState::Alive { .. }));
+        memory.overdue(late(5_000, 4_000));
+        assert!(matches!(memory.state(at(9_000)), BackendState::Alive { .. }));
+    }
+
+    #[test]
+    fn of_several_late_attempts_the_end_of_the_earliest_leaves_the_others() {
+        let timed_out = || {
+            let phase = Phase::Tls;
+            report(0, 10_000, ProbeOutcome::TimedOut { phase })
+        };
+        let mut one = BackendMemory::default();
+        one.overdue(late(0, 2_000));
+        let mut other = one.clone();
+        one.overdue(late(8_000, 2_000));
+        one.finished(timed_out());
+        other.finished(timed_out());
+        other.overdue(late(8_000, 2_000));
+        assert_eq!(dead(one.state(at(10_000))), Some((Cause::Hanging, 2)));
+        assert_eq!(one.state(at(10_000)), other.state(at(10_000)));
+    }
+
+    #[test]
+    fn a_backend_that_timed_out_is_dead_while_the_next_attempt_is_not_yet_late() {
+        let mut memory = BackendMemory::default();
+        let phase = Phase::Tls;
+        memory.finished(report(0, 2_000, ProbeOutcome::TimedOut { phase }));
+        assert_eq!(dead(memory.state(at(2_000))), Some((Cause::Hanging, 1)));
+        memory.overdue(late(1_500, 1_000));
+        assert_eq!(dead(memory.state(at(2_500))), Some((Cause::Hanging, 2)));
+    }
+
+    #[test]
+    fn a_backend_is_dead_since_its_first_failure_however_many_attempts_follow() {
+        let mut memory = BackendMemory::default();
+        let since = |memory: &BackendMemory, now| match memory.state(at(now)) {
+            BackendState::Dead(dead) => Some(dead.since),
+            _ => None,
+        };
+        for n in 0..100 {
+            memory.finished(report(n * 1_000, 1, ProbeOutcome::Refused));
+        }
+        assert_eq!(since(&memory, 100_000), Some(at(0)));
+        memory.finished(report(100_000, 1, ok()));
+        for n in 101..200 {
+            memory.finished(report(n * 1_000, 1, ProbeOutcome::Refused));
+        }
+        assert_eq!(since(&memory, 200_000), Some(at(101_000)));
+    }
+
+    #[test]
+    fn an_http_error_given_to_a_review_is_not_certain_and_401_is_healthy() {
+        let mut memory = BackendMemory::default();
+        let refused = |status| ProbeOutcome::Answered(Answer::ReviewRefused { status });
+        memory.finished(report(0, 2, refused(500)));
+        memory.finished(report(100, 2, refused(500)));
+        assert!(matches!(
+            memory.state(at(200)),
+            BackendState::Dead(Dead {
+                certain: false,
+                cause: Cause::Erroring,
+                ..
+            })
+        ));
+        memory.finished(report(300, 2, refused(401)));
+        assert!(matches!(memory.state(at(400)), BackendState::Alive { .. }));
+    }
+
+    #[test]
+    fn two_answers_many_times_as_slow_as_usual_are_slow_and_a_long_slowness_does_not_become_usual() {
+        let mut memory = BackendMemory::default();
+        for n in 0..5 {
+            memory.finished(report(n * 100, 3, ok()));
+        }
+        for n in 0..40 {
+            memory.finished(report(1_000 + n * 1_000, 800, ok()));
+        }
+        assert!(matches!(memory.state(at(50_000)), BackendState::Slow { .. }));
+    }
+
+    #[test]
+    fn a_single_attempt_that_timed_out_needs_no_second_one() {
+        let mut memory = BackendMemory::default();
+        memory.finished(report(0, 10_000, ProbeOutcome::TimedOut { phase: Phase::Tls }));
+        let BackendState::Dead(dead) = memory.state(at(10_001)) else {
+            panic!("expected dead")
+        };
+        assert!(!dead.was_alive);
+    }
+}

@@ -1,0 +1,328 @@
+//! Which backend is probed when, and whom the answer speaks for.
+//!
+//! Hooks that share a backend, its server name, caBundle and TLS settings are one *target*: per interval it gets one
+//! fresh handshake, whatever the number of hooks, and what they ask is asked on one kept connection, in turn, and the
+//! same request once. What the handshake says goes to all of them. A hook whose own request fails, hangs or is slow is
+//! judged by fresh probes with its own request alone, until one is answered well: a good handshake says nothing of it.
+//!
+//! How many probes begin in a second is bounded, in all and per backend. Past that intervals stretch, and it is said.
+//! Pure: instants come in, and the same calls make the same schedule.
+
+mod budget;
+mod pace;
+mod share;
+mod target;
+#[cfg(test)]
+mod tests;
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::probe::Connection;
+use crate::domain::cluster::hook::{Backend, BackendPath, Hook, HookId, ProbeLevel, ProbeTarget};
+use crate::domain::thresholds as t;
+use crate::domain::time::Time;
+use budget::Budget;
+use pace::Behind;
+pub use pace::{ProbePace, Stretch};
+use target::{Target, Wanted};
+
+/// So many intervals after its time a probe goes before those of hooks that are looked at closely.
+const STARVED: u32 = 4;
+
+/// How often is probed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rates {
+    /// Between two probes of one target, and between two that ask the same on the kept connection.
+    pub interval: Duration,
+    /// The same while something is odd.
+    pub alert_interval: Duration,
+    /// Probes a second that begin in all, at most.
+    pub per_second: u32,
+    /// Probes a second of one backend, at most; no less than a hook takes that is alone on it.
+    pub per_backend: u32,
+    /// The same while something is odd about a hook there.
+    pub per_backend_alert: u32,
+}
+
+/// What is asked: how far a probe goes, and its request in such a form that equal forms are one request.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ask {
+    /// How far.
+    pub level: ProbeLevel,
+    /// The request.
+    pub request: Arc<str>,
+}
+
+/// A probe that is to be made now.
+#[derive(Debug, Clone)]
+pub struct Attempt {
+    /// By which its news is told to the schedule.
+    pub number: u64,
+    /// Of what.
+    pub target: Arc<ProbeTarget>,
+    /// The hooks that ask the same; at least one. Any of them can be taken to make the request.
+    pub hooks: Arc<[Arc<Hook>]>,
+    /// What is asked.
+    pub ask: Ask,
+    /// On which connection.
+    pub connection: Connection,
+    /// How long it may take: the longest timeout of the hooks.
+    pub deadline: Duration,
+    /// The backend has left: nothing may be dialled.
+    pub gone: bool,
+}
+
+/// The room that there is for probes.
+#[derive(Debug, Clone, Copy)]
+pub struct Room {
+    /// So many more may be under way.
+    pub free: usize,
+    /// With no more room than this, a second look at a backend must wait: it must not cost others their first.
+    pub scarce: usize,
+}
+
+/// See the module's head.
+#[derive(Debug)]
+pub struct Schedule {
+    rates: Rates,
+    seed: u64,
+    targets: HashMap<Arc<ProbeTarget>, Target>,
+    out: HashMap<u64, Attempt>,
+    budget: Budget,
+    behind: Behind,
+    attended: BTreeSet<HookId>,
+    waiting_since: Option<Time>,
+    /// When that was heard of.
+    look_since: Option<Time>,
+    dropped: Vec<Arc<ProbeTarget>>,
+    next: u64,
+}
+
+impl Schedule {
+    /// An empty one. `seed` decides how far probes are from each other in time.
+    pub fn new(rates: Rates, seed: u64) -> Self {
+        Self {
+            rates,
+            seed,
+            targets: HashMap::new(),
+            out: HashMap::new(),
+            budget: Budget::default(),
+            behind: Behind::default(),
+            attended: BTreeSet::new(),
+            waiting_since: None,
+            look_since: None,
+            dropped: Vec::new(),
+            next: 0,
+        }
+    }
+
+    /// Takes in which hooks there are and what each asks; `None` for one that is not probed. A backend that has left stays
+    /// for as long as the API server may hold on to its connections.
+    pub fn take_inventory(&mut self, hooks: &[(Arc<Hook>, Option<Ask>)], cluster_ips: bool, now: Time) {
+        let mut asked: HashMap<Arc<ProbeTarget>, BTreeMap<Ask, Vec<Arc<Hook>>>> = HashMap::new();
+        let mut order: Vec<Arc<ProbeTarget>> = Vec::new();
+        let mut there: HashMap<&HookId, (Arc<_>, HashSet<Backend>)> = HashMap::new();
+        for (hook, ask) in hooks {
+            let (Some(ask), Some(terms)) = (ask, hook.connection_terms()) else {
+                continue;
+            };
+            let terms = Arc::new(terms);
+            let wanted = |backend: &Backend| cluster_ips || backend.path != BackendPath::ClusterIp;
+            let backends: HashSet<Backend> = hook.backends().into_iter().filter(wanted).collect();
+            for backend in hook.backends().into_iter().filter(wanted) {
+                let terms = Arc::clone(&terms);
+                let target = Arc::new(ProbeTarget { backend, terms });
+                let asks = asked.entry(Arc::clone(&target)).or_insert_with(|| {
+                    order.push(target);
+                    BTreeMap::new()
+                });
+                asks.entry(ask.clone()).or_default().push(Arc::clone(hook));
+            }
+            there.insert(&hook.id, (terms, backends));
+        }
+        for (key, target) in &mut self.targets {
+            let may_leave = key.backend.path == BackendPath::Endpoint;
+            // With other terms the API server has made a new client, and without its hook none has a name to ask for.
+            let left = |hook: &Hook| {
+                let now = there.get(&hook.id);
+                may_leave
+                    && now.is_some_and(|(terms, backends)| {
+                        *terms == key.terms && !backends.contains(&key.backend)
+                    })
+            };
+            target.left.retain(|_, known| left(&known.hook));
+            let before: Vec<(Ask, Arc<[Arc<Hook>]>)> = target
+                .asks
+                .iter()
+                .map(|(ask, state)| (ask.clone(), Arc::clone(&state.hooks)))
+                .collect();
+            for (ask, hooks) in before {
+                for hook in hooks.iter().filter(|hook| left(hook)) {
+                    target.leave(Arc::clone(hook), ask.clone(), now);
+                }
+            }
+            if !asked.contains_key(key) {
+                target.asks.clear();
+            }
+        }
+        for key in order {
+            let Some(asks) = asked.remove(&key) else { continue };
+            let number = self.next;
+            self.next += 1;
+            let toss = mix(self.seed ^ mix(number));
+            let target = self.targets.entry(key);
+            let target = target.or_insert_with(|| Target::new(number, now, toss));
+            target.take(now, toss, asks);
+        }
+        self.drop_unless(|_, target| !target.has_left() || !target.left.is_empty());
+        self.look_at_attended();
+    }
+
+    /// Takes in which hooks are to be looked at closely, and since when a canary waits: each time another one does,
+    /// every backend is due once, after those of the hooks.
+    pub fn attend(&mut self, hooks: BTreeSet<HookId>, waiting_since: Option<Time>, now: Time) {
+        self.attended = hooks;
+        if waiting_since != self.waiting_since {
+            (self.waiting_since, self.look_since) = (waiting_since, waiting_since.map(|_| now));
+        }
+        self.look_at_attended();
+    }
+
+    fn look_at_attended(&mut self) {
+        for target in self.targets.values_mut() {
+            target.wake = Time::default();
+            for state in target.asks.values_mut() {
+                state.attended = state.hooks.iter().any(|hook| self.attended.contains(&hook.id));
+            }
+            target.attended = target.asks.values().any(|state| state.attended);
+        }
+        let mut backends: HashMap<&Backend, bool> = HashMap::new();
+        for (key, target) in &self.targets {
+            *backends.entry(&key.backend).or_default() |= target.attended || target.has_left();
+        }
+        self.budget.keep_only(&backends);
+    }
+
+    fn drop_unless(&mut self, stays: impl Fn(&ProbeTarget, &Target) -> bool) {
+        let dropped = &mut self.dropped;
+        self.targets.retain(|key, target| {
+            let stays = stays(key, target);
+            if !stays {
+                dropped.push(Arc::clone(key));
+            }
+            stays
+        });
+    }
+
+    /// Hands out what is not probed any more, so that its connection can be closed.
+    pub fn dropped(&mut self) -> Vec<Arc<ProbeTarget>> {
+        std::mem::take(&mut self.dropped)
+    }
+
+    /// How many targets there are.
+    pub fn len(&self) -> usize {
+        self.targets.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.targets.is_empty()
+    }
+
+    /// What is to begin now, the most urgent first; it counts as under way from here on. `keeps` tells whether a
+    /// connection is kept to a target.
+    pub fn start(&mut self, room: Room, keeps: impl Fn(&ProbeTarget) -> bool, now: Time) -> Vec<Attempt> {
+        self.drop_unless(|key, target| {
+            let recent = |left: &target::Left| now.since(left.at) < t::pooled_connection_idle();
+            !target.has_left() || target.left.values().any(recent) && (target.is_busy() || keeps(key))
+        });
+        let rates = self.rates;
+        let mut due: Vec<(Arc<ProbeTarget>, u64, Wanted)> = Vec::new();
+        for (key, target) in &mut self.targets {
+            // What is under way may stall meanwhile.
+            if now < target.wake && target.kept_out.is_empty() {
+                continue;
+            }
+            target.look_at_stalled(now, &rates);
+            let number = target.number;
+            let mut want = |wanted| due.push((Arc::clone(key), number, wanted));
+            target.wake = target.wanted(now, self.look_since, &rates, &mut want);
+        }
+        let mut free = room.free;
+        let mut started = Vec::new();
+        for (key, wanted) in in_turn(due) {
+            if free == 0 {
+                break;
+            }
+            let Some(target) = self.targets.get_mut(&key) else {
+                continue;
+            };
+            if wanted.second && free <= room.scarce || !target.permits(&wanted, now) {
+                continue;
+            }
+            if let Err(used_up) = self.budget.take(&key.backend, wanted.connection, &rates, now) {
+                self.behind.waits(used_up, &key.backend, &wanted, now);
+                continue;
+            }
+            free -= 1;
+            let number = self.next;
+            self.next += 1;
+            target.wake = now;
+            target.start(&wanted, number, now, mix(self.seed ^ mix(number)));
+            let hooks = match target.asks.get(&wanted.ask) {
+                Some(state) => Arc::clone(&state.hooks),
+                None => target.left.values().map(|left| Arc::clone(&left.hook)).collect(),
+            };
+            let attempt = Attempt {
+                number,
+                target: key,
+                deadline: hooks.iter().map(|hook| hook.timeout).max().unwrap_or_default(),
+                hooks,
+                gone: target.has_left(),
+                ask: wanted.ask,
+                connection: wanted.connection,
+            };
+            self.out.insert(number, attempt.clone());
+            started.push(attempt);
+        }
+        started
+    }
+
+    /// How it keeps up, where that is news.
+    pub fn pace(&mut self, now: Time) -> Option<ProbePace> {
+        self.behind.news(self.targets.len(), now)
+    }
+}
+
+/// In which order probes begin: hooks that are looked at closely first, and of each place one in turn, so that a Service
+/// with a thousand endpoints waits for itself. Of one place fresh probes come before kept ones, and first looks before
+/// second ones.
+fn in_turn(mut due: Vec<(Arc<ProbeTarget>, u64, Wanted)>) -> Vec<(Arc<ProbeTarget>, Wanted)> {
+    let starved = |wanted: &Wanted| wanted.late >= wanted.interval * STARVED;
+    due.sort_by_cached_key(|(_, number, wanted)| {
+        let kept = wanted.connection == Connection::Kept && !starved(wanted);
+        (kept, wanted.again, Reverse(wanted.late), *number)
+    });
+    let mut places: HashMap<Arc<str>, usize> = HashMap::new();
+    let turns = due.into_iter().map(|(key, number, wanted)| {
+        let turn = places.entry(Arc::clone(&key.terms.authority)).or_default();
+        *turn += 1;
+        let fresh = wanted.connection == Connection::Fresh;
+        let urgent = wanted.attended || fresh && starved(&wanted);
+        ((!urgent, *turn, Reverse(wanted.late), number), key, wanted)
+    });
+    let mut turns: Vec<_> = turns.collect();
+    turns.sort_by_key(|(turn, ..)| *turn);
+    turns.into_iter().map(|(_, key, wanted)| (key, wanted)).collect()
+}
+
+/// As good as a toss.
+const fn mix(number: u64) -> u64 {
+    let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}

@@ -1,0 +1,123 @@
+//! How many probes may begin, in all and of one backend.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::Rates;
+use crate::domain::cluster::hook::Backend;
+use crate::domain::observe::probe::Connection;
+use crate::domain::time::Time;
+
+/// Probes a second that a hook which is alone on its backend takes, in its intervals: a fresh one and a kept one, each up
+/// to a tenth early. No budget is smaller.
+const ALONE: f64 = 2.25;
+
+/// Refills evenly up to so much.
+#[derive(Debug, Clone, Copy)]
+struct Meter {
+    tokens: f64,
+    at: Time,
+}
+
+impl Meter {
+    fn has(&mut self, wanted: f64, (rate, burst): (f64, f64), now: Time) -> bool {
+        let gained = now.since(self.at).as_secs_f64() * rate;
+        (self.tokens, self.at) = ((self.tokens + gained).min(burst), now);
+        self.tokens >= wanted
+    }
+}
+
+/// What is left of both.
+#[derive(Debug, Default)]
+pub(super) struct Budget {
+    total: Option<Meter>,
+    backends: HashMap<Backend, (Meter, bool)>,
+}
+
+/// Which budget is used up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum UsedUp {
+    Total,
+    Backend,
+}
+
+impl Budget {
+    /// Forgets the backends of which nothing is probed any more, and takes in about which of the others something is odd.
+    pub(super) fn keep_only(&mut self, backends: &HashMap<&Backend, bool>) {
+        self.backends.retain(|backend, (_, attended)| {
+            *attended = backends.get(backend) == Some(&true);
+            backends.contains_key(backend)
+        });
+        for (backend, attended) in backends {
+            if let Some((_, known)) = self.backends.get_mut(*backend) {
+                *known = *attended;
+            } else {
+                let meter = Meter {
+                    tokens: f64::MAX,
+                    at: Time::default(),
+                };
+                self.backends.insert((*backend).clone(), (meter, *attended));
+            }
+        }
+    }
+
+    /// Takes one probe of a backend out. Those on kept connections leave something for fresh ones, which are then never
+    /// late because of them.
+    ///
+    /// # Errors
+    /// Where there is none left now.
+    pub(super) fn take(
+        &mut self,
+        backend: &Backend,
+        connection: Connection,
+        rates: &Rates,
+        now: Time,
+    ) -> Result<(), UsedUp> {
+        let most = f64::from(rates.per_second);
+        // A quarter of a second's probes may begin together.
+        let burst = (most / 4.0).max(3.0);
+        let fresh = connection == Connection::Fresh;
+        let (of_all, of_backend) = if fresh {
+            (1.0, 1.0)
+        } else {
+            (1.0 + burst / 4.0, 2.0)
+        };
+        let total = self.total.get_or_insert(Meter {
+            tokens: burst,
+            at: now,
+        });
+        if !total.has(of_all, (most, burst), now) {
+            return Err(UsedUp::Total);
+        }
+        if let Some((meter, attended)) = self.backends.get_mut(backend) {
+            let rate = rates.of_backend(*attended);
+            if !meter.has(of_backend, (rate, rate.max(2.0) + 1.0), now) {
+                return Err(UsedUp::Backend);
+            }
+            meter.tokens -= 1.0;
+        }
+        total.tokens -= 1.0;
+        Ok(())
+    }
+}
+
+impl Rates {
+    /// The interval of calm times, or that of while something is odd.
+    pub(super) fn interval(&self, attended: bool) -> Duration {
+        if attended {
+            self.alert_interval
+        } else {
+            self.interval
+        }
+    }
+
+    /// Probes of one backend a second, at most.
+    pub fn of_backend(&self, attended: bool) -> f64 {
+        let most = if attended {
+            self.per_backend_alert.max(self.per_backend)
+        } else {
+            self.per_backend
+        };
+        f64::from(most).max(ALONE / self.interval(attended).as_secs_f64())
+    }
+}

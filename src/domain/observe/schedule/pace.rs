@@ -1,0 +1,135 @@
+//! Whether probes keep up with their intervals.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::budget::UsedUp;
+use super::target::Wanted;
+use crate::domain::cluster::hook::Backend;
+use crate::domain::text::human;
+use crate::domain::time::Time;
+
+/// A probe that waits for less is on time, however short its interval.
+const NOTABLE: Duration = Duration::from_secs(2);
+/// Probes keep up again once none was late for so long.
+const SETTLED: Duration = Duration::from_secs(30);
+/// How often the figures are told while probes do not keep up.
+const TOLD: Duration = Duration::from_secs(5);
+/// Backends that are told apart; of more the first that were late.
+const MOST: usize = 100;
+/// Backends that are named.
+const NAMED: usize = 5;
+
+/// How probes keep up with their intervals.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ProbePace {
+    /// How many targets there are: backends, each as hooks with the same server name and trust meet it.
+    pub targets: usize,
+    /// What is stretched; `None` while every probe is on time.
+    pub stretch: Option<Stretch>,
+}
+
+/// Intervals that are longer than they should be because the budget is used up.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stretch {
+    /// How late the probe is that has waited longest.
+    pub late: Duration,
+    /// What its interval should be.
+    pub interval: Duration,
+    /// Whether the budget of all probes is used up.
+    pub total: bool,
+    /// Backends of which the own budget is used up, at most five.
+    pub backends: Vec<Backend>,
+    /// How many more of those there are.
+    pub more: usize,
+}
+
+impl Stretch {
+    /// As sentences, with what to do.
+    pub fn sentences(&self) -> Vec<String> {
+        let (every, instead) = (human(self.interval + self.late), human(self.interval));
+        let mut said = Vec::new();
+        if self.total {
+            said.push(format!(
+                "probes.mostPerSecond is used up: probes come up to {every} apart instead of {instead}; raise it, or probe \
+                 less often (probes.interval)"
+            ));
+        }
+        if !self.backends.is_empty() {
+            let named: Vec<String> = self.backends.iter().map(Backend::to_string).collect();
+            let more = match self.more {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            said.push(format!(
+                "probes.mostPerBackend is used up for {}{more}: webhooks with different paths or caBundles share it, and \
+                 what each asks comes up to {every} apart instead of {instead}",
+                named.join(", ")
+            ));
+        }
+        said
+    }
+}
+
+/// What waited for the budget.
+#[derive(Debug, Default)]
+pub(super) struct Behind {
+    /// When something was last late.
+    last: Option<Time>,
+    /// Since the figures were last told: the latest, its interval.
+    worst: (Duration, Duration),
+    total: bool,
+    backends: BTreeMap<Backend, ()>,
+    told: Option<(Time, ProbePace)>,
+}
+
+impl Behind {
+    /// Takes in that a probe has to wait.
+    pub(super) fn waits(&mut self, used_up: UsedUp, backend: &Backend, wanted: &Wanted, now: Time) {
+        if wanted.late < wanted.interval.max(NOTABLE) {
+            return;
+        }
+        self.last = Some(now);
+        self.worst = self.worst.max((wanted.late, wanted.interval));
+        if used_up == UsedUp::Total {
+            self.total = true;
+        } else if self.backends.len() < MOST {
+            self.backends.insert(backend.clone(), ());
+        }
+    }
+
+    /// What is to be told now, if anything.
+    pub(super) fn news(&mut self, targets: usize, now: Time) -> Option<ProbePace> {
+        let recent = self.told.as_ref().filter(|(at, _)| now.since(*at) < TOLD);
+        let begins = self.worst.0 > Duration::ZERO
+            && self
+                .told
+                .as_ref()
+                .is_none_or(|(_, known)| known.stretch.is_none());
+        if recent.is_some() && !begins {
+            return None;
+        }
+        let known = self.told.as_ref().and_then(|(_, known)| known.stretch.clone());
+        let is_over = self.last.is_none_or(|last| now.since(last) >= SETTLED);
+        let stretch = match (self.worst, is_over) {
+            (_, true) => None,
+            // Late lately, and on time for the moment.
+            ((Duration::ZERO, _), false) => known,
+            ((late, interval), false) => Some(Stretch {
+                late,
+                interval,
+                total: self.total,
+                backends: self.backends.keys().take(NAMED).cloned().collect(),
+                more: self.backends.len().saturating_sub(NAMED),
+            }),
+        };
+        (self.worst, self.total) = Default::default();
+        self.backends.clear();
+        let pace = ProbePace { targets, stretch };
+        let is_news = self.told.as_ref().is_none_or(|(_, known)| *known != pace);
+        self.told = Some((now, pace.clone()));
+        is_news.then_some(pace)
+    }
+}

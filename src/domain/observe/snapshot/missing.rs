@@ -1,0 +1,284 @@
+//! What an API server does not tell: releases differ in their metrics, and some can be switched off.
+//!
+//! A family without any series is not written at all, so most that are absent have merely nothing to tell. Only two
+//! kinds are known to be missing: those that every API server has from its first request on, and those about which
+//! another family says that there should be something.
+
+use super::{Family, HookSeries, Snapshot};
+
+/// A set of families. It is written down by their names: the bits are this release's own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[serde(from = "Vec<Family>", into = "Vec<Family>")]
+pub struct Families(u32);
+
+impl From<Vec<Family>> for Families {
+    fn from(families: Vec<Family>) -> Self {
+        let mut set = Self::default();
+        families.into_iter().for_each(|family| set.insert(family));
+        set
+    }
+}
+
+impl From<Families> for Vec<Family> {
+    fn from(set: Families) -> Self {
+        let all = Family::ALL.into_iter();
+        all.filter(|family| set.contains(*family)).collect()
+    }
+}
+
+impl Families {
+    /// Adds one.
+    pub const fn insert(&mut self, family: Family) {
+        self.0 |= 1 << family as u32;
+    }
+
+    /// Adds all of another set.
+    pub const fn add(&mut self, other: Self) {
+        self.0 |= other.0;
+    }
+
+    /// Whether it is in the set.
+    pub const fn contains(self, family: Family) -> bool {
+        self.0 & (1 << family as u32) != 0
+    }
+}
+
+/// The first minor release that counts a call without an answer under the code 503. Before, it is 400 (`callHook` in
+/// `apiserver/pkg/admission/plugin/webhook/validating/dispatcher.go` of 1.33 and of 1.34).
+const UNANSWERED_IS_503: u32 = 34;
+
+/// What is missing, and what is judged without it.
+type Absence = (&'static str, &'static str);
+
+const REQUEST_DURATION: Absence = (
+    "apiserver_request_duration_seconds",
+    "how long writes take is judged by canaries alone",
+);
+const REQUEST_SLI: Absence = (
+    "apiserver_request_sli_duration_seconds",
+    "slowness is told from that of hooks by what is usual, not measured",
+);
+const REQUEST_TOTAL: Absence = (
+    "apiserver_request_total",
+    "whether writes fail is judged by canaries and the hooks' own counters",
+);
+const IN_FLIGHT: Absence = (
+    "apiserver_current_inflight_requests",
+    "an overload is judged without the number of requests under way",
+);
+const ETCD: Absence = (
+    "etcd_request_duration_seconds",
+    "a slow etcd cannot be told from other slowness of the API server",
+);
+const PROCESS_START: Absence = (
+    "process_start_time_seconds",
+    "several API servers behind one address cannot be told apart",
+);
+const HOOK_DURATION: Absence = (
+    "apiserver_admission_webhook_admission_duration_seconds",
+    "slow hooks are found by probes and canaries alone",
+);
+const HOOK_REQUESTS: Absence = (
+    "apiserver_admission_webhook_request_total",
+    "what hooks answer is judged without HTTP codes",
+);
+const HOOK_REJECTIONS: Absence = (
+    "apiserver_admission_webhook_rejection_count",
+    "denials are told from failed calls by HTTP codes alone",
+);
+const HOOK_FAIL_OPEN: Absence = (
+    "apiserver_admission_webhook_fail_open_count",
+    "calls got no answer and refused nothing; whether objects passed unseen is judged by probes alone",
+);
+
+impl Snapshot {
+    /// One sentence per family that is missing.
+    pub fn missing(&self) -> Vec<String> {
+        let has = |family| self.seen.contains(family);
+        let any = |of: fn(&HookSeries) -> bool| self.hooks.values().any(of);
+        let absent = [
+            (REQUEST_DURATION, !has(Family::RequestDuration)),
+            (REQUEST_SLI, !has(Family::RequestSli) && !has(Family::RequestSlo)),
+            (REQUEST_TOTAL, !has(Family::RequestTotal)),
+            (IN_FLIGHT, !has(Family::InFlight)),
+            (ETCD, !has(Family::Etcd)),
+            (PROCESS_START, self.process_start.is_none()),
+            (
+                HOOK_DURATION,
+                !has(Family::HookDuration)
+                    && (has(Family::HookRequests)
+                        || has(Family::HookRejections)
+                        || has(Family::HookFailOpen)),
+            ),
+            (
+                HOOK_REQUESTS,
+                !has(Family::HookRequests) && has(Family::HookDuration),
+            ),
+            (
+                HOOK_REJECTIONS,
+                !has(Family::HookRejections) && any(|series| series.rejected.count >= 1.0),
+            ),
+            (
+                HOOK_FAIL_OPEN,
+                !has(Family::HookFailOpen)
+                    && has(Family::HookDuration)
+                    && any(HookSeries::must_have_failed_open),
+            ),
+        ];
+        absent
+            .into_iter()
+            .filter(|(_, is_missing)| self.is_api_server && *is_missing)
+            .map(|((family, without), _)| format!("this API server shows no {family}: {without}"))
+            .collect()
+    }
+}
+
+impl Snapshot {
+    /// Works out the refusals by kind from the codes of calls, where the API server does not count them.
+    ///
+    /// An API server that does count them and merely refused nothing yet has no call with `rejected="true"` either, so
+    /// that nothing is made up for it.
+    pub fn make_up_for_rejections(&mut self) {
+        if self.seen.contains(Family::HookRejections) || !self.seen.contains(Family::HookRequests) {
+            return;
+        }
+        for series in self.hooks.values_mut() {
+            let unanswered = series.codes.get(&503).copied().unwrap_or(0.0);
+            series.rejections.calling = unanswered.min(series.rejected.count);
+            series.rejections.denied = series.rejected.count - series.rejections.calling;
+        }
+    }
+
+    /// Sorts the codes of what was gained as current releases do.
+    pub(super) fn tell_unanswered(&mut self) {
+        if self.minor.is_some_and(|minor| minor < UNANSWERED_IS_503) {
+            self.hooks.values_mut().for_each(HookSeries::tell_unanswered);
+        }
+    }
+}
+
+impl HookSeries {
+    /// Counts calls without an answer as 503, where the API server counted them as 400. A 400 beyond the calls that failed is
+    /// a denial.
+    fn tell_unanswered(&mut self) {
+        let Some(count) = self.codes.get(&400).copied() else {
+            return;
+        };
+        let unanswered = count.min(self.failed());
+        self.codes.insert(400, count - unanswered);
+        *self.codes.entry(503).or_default() += unanswered;
+    }
+
+    /// Calls without an answer (503) beyond those that refused a request. A client that gives up early leaves such
+    /// a call as well, so a few prove nothing.
+    fn must_have_failed_open(&self) -> bool {
+        let unanswered = self.codes.get(&503).copied().unwrap_or(0.0) - self.rejected.count;
+        unanswered >= 3.0 && unanswered >= 0.5 * self.calls.count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::observe::exposition::Exposition;
+
+    const WHOLE: &str = "apiserver_request_duration_seconds_sum{verb=\"GET\"} 1\n\
+        apiserver_request_sli_duration_seconds_sum{verb=\"GET\"} 1\n\
+        apiserver_request_total{verb=\"GET\",code=\"200\"} 1\n\
+        apiserver_current_inflight_requests{request_kind=\"mutating\"} 0\n\
+        etcd_request_duration_seconds_sum{operation=\"get\"} 1\n\
+        process_start_time_seconds 1\n";
+    const CALLED: &str = "apiserver_admission_webhook_admission_duration_seconds_count{name=\"w\",type=\"admit\",rejected=\"false\"} 5\n\
+         apiserver_admission_webhook_request_total{name=\"w\",type=\"admit\",code=\"200\",rejected=\"false\"} 5\n";
+
+    fn missing(text: &str) -> Vec<String> {
+        let mut exposition = Exposition::new();
+        exposition.feed(text.as_bytes());
+        exposition.finish().0.missing()
+    }
+
+    fn without(text: &str, family: &str) -> String {
+        let lines = text.lines().filter(|line| !line.starts_with(family));
+        lines.map(|line| format!("{line}\n")).collect()
+    }
+
+    #[test]
+    fn an_api_server_whose_hooks_did_nothing_yet_lacks_nothing() {
+        assert_eq!(missing(WHOLE), [] as [&str; 0]);
+        assert_eq!(missing(&format!("{WHOLE}{CALLED}")), [] as [&str; 0]);
+    }
+
+    #[test]
+    fn each_family_that_every_api_server_has_is_missed_by_name() {
+        for family in [
+            "apiserver_request_duration_seconds",
+            "apiserver_request_sli_duration_seconds",
+            "apiserver_request_total",
+            "apiserver_current_inflight_requests",
+            "etcd_request_duration_seconds",
+            "process_start_time_seconds",
+        ] {
+            let said = missing(&without(WHOLE, family));
+            assert_eq!(said.len(), 1, "{family}: {said:?}");
+            assert!(
+                said[0].starts_with(&format!("this API server shows no {family}: ")),
+                "{said:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_older_name_of_the_sli_family_will_do() {
+        let text = WHOLE.replace("_sli_", "_slo_");
+        assert_eq!(missing(&text), [] as [&str; 0]);
+    }
+
+    #[test]
+    fn a_family_that_another_one_vouches_for_is_missed() {
+        let rejected = CALLED.replace("false", "true");
+        let unanswered = CALLED.replace("200", "503");
+        for (called, absent) in [
+            (
+                without(CALLED, "apiserver_admission_webhook_admission"),
+                "apiserver_admission_webhook_admission_duration_seconds",
+            ),
+            (
+                without(CALLED, "apiserver_admission_webhook_request"),
+                "apiserver_admission_webhook_request_total",
+            ),
+            (rejected, "apiserver_admission_webhook_rejection_count"),
+            (unanswered, "apiserver_admission_webhook_fail_open_count"),
+        ] {
+            let said = missing(&format!("{WHOLE}{called}"));
+            assert!(
+                said.len() == 1 && said[0].contains(&format!("no {absent}:")),
+                "{said:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn before_1_34_a_400_is_a_call_without_an_answer_or_a_denial() {
+        let hook = "name=\"h\",operation=\"CREATE\",type=\"validating\"";
+        let gain = |minor: &str| {
+            let mut exposition = Exposition::new();
+            exposition.feed(
+                format!(
+                    "apiserver_admission_webhook_request_total{{{hook},code=\"400\",rejected=\"true\"}} 5\n\
+                     apiserver_admission_webhook_rejection_count{{{hook},error_type=\"calling_webhook_error\"}} 3\n\
+                     apiserver_admission_webhook_rejection_count{{{hook},error_type=\"no_error\"}} 2\n\
+                     kubernetes_build_info{{major=\"1\",minor=\"{minor}\"}} 1\n"
+                )
+                .as_bytes(),
+            );
+            let gain = exposition.finish().0.since(&Snapshot::default());
+            gain.hooks.into_values().next().unwrap()
+        };
+        for older in ["27", "33+"] {
+            let series = gain(older);
+            assert_eq!((series.codes[&503], series.codes[&400]), (3.0, 2.0), "{older}");
+            assert_eq!(series.own_errors(), 0.0, "{older}");
+        }
+        assert_eq!(gain("34").own_errors(), 3.0);
+    }
+}

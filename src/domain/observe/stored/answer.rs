@@ -1,0 +1,347 @@
+//! Reads what the query API of a Prometheus answers: samples as they were scraped, folded into whole scrapes.
+//!
+//! A range selector is asked for in an instant query, because only that gives the samples with the instants at which they
+//! were scraped; what belongs to one scrape has one instant.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+use super::MAX_INSTANCES;
+use crate::domain::observe::snapshot::{Complaints, Family, LabelSource, Part, SERIES, Scrape, Snapshot};
+use crate::domain::text::bounded;
+use crate::domain::time::Time;
+
+/// Series of one answer. An API server of a large cluster has some 10,000 of those that matter.
+pub const MAX_SERIES: usize = 100_000;
+/// Samples of one answer.
+pub const MAX_SAMPLES: usize = 2_000_000;
+/// Scrapes of one API server in one answer: one a second over the longest span that is asked for.
+const MAX_SCRAPES: usize = 320;
+/// Labels of one series that are looked at.
+const MAX_LABELS: usize = 64;
+/// A sample may be so many milliseconds newer than the Prometheus's clock, which was read just before it.
+const SLACK: i64 = 30_000;
+
+/// Why an answer is of no use.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unfit {
+    /// It is no answer of the query API.
+    #[error("is no answer of a Prometheus: {0}")]
+    NotAnswer(String),
+    /// The query failed.
+    #[error("refused the query: {0}")]
+    Refused(String),
+    /// There is more than is taken.
+    #[error("has too much for this selector: {0}")]
+    TooMuch(String),
+    /// No API server is in it.
+    #[error("has stored no metrics of an API server for this selector")]
+    NoApiServer,
+    /// Samples are newer than its own clock says.
+    #[error("has samples that are {0} s newer than its own clock")]
+    Future(i64),
+    /// Two targets have the same `instance`, so that counters of two processes, or the same ones twice, would be added up.
+    #[error("has several targets with instance={0:?}")]
+    Ambiguous(String),
+}
+
+/// The query for what hookwatch keeps of the metrics, over the last `seconds`, of those that the matchers of `selector`
+/// select, for example `job="apiserver"`.
+pub fn query(selector: &str, seconds: u64) -> String {
+    let names = SERIES.join("|");
+    let comma = if selector.is_empty() { "" } else { "," };
+    format!("{{__name__=~\"{names}\"{comma}{selector}}}[{seconds}s]")
+}
+
+/// The query for the Prometheus's own clock.
+pub const CLOCK: &str = "time()";
+
+/// The same instant by two clocks.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Clocks {
+    /// The Prometheus's, in milliseconds since the Unix epoch.
+    pub theirs: i64,
+    /// hookwatch's.
+    pub ours: Time,
+}
+
+impl Clocks {
+    /// An instant of theirs by our clock.
+    fn ours(&self, theirs: i64) -> Time {
+        let ours = i64::try_from(self.ours.unix_millis()).unwrap_or(i64::MAX);
+        let at = ours.saturating_sub(self.theirs.saturating_sub(theirs));
+        Time::from_unix_millis(u64::try_from(at).unwrap_or(0))
+    }
+}
+
+/// The scrapes in an answer, the oldest first.
+///
+/// # Errors
+/// When it is no answer, or has none or too many of them.
+pub fn scrapes(body: &[u8], clocks: Clocks) -> Result<(Vec<Scrape>, Complaints), Unfit> {
+    let Answer { data, .. } = parse::<Matrix>(body)?;
+    let fold = data.map(|data| data.result.0).unwrap_or_default();
+    match fold.too_much {
+        Some(why) => Err(Unfit::TooMuch(why)),
+        None => fold.finish(clocks),
+    }
+}
+
+/// The clock in an answer to [`CLOCK`], in milliseconds since the Unix epoch.
+///
+/// # Errors
+/// When it is no answer.
+pub fn clock(body: &[u8]) -> Result<i64, Unfit> {
+    let Answer { data, .. } = parse::<Sample>(body)?;
+    let no_clock = || Unfit::NotAnswer("time() has no result".to_owned());
+    let Sample(_, value) = data.ok_or_else(no_clock)?.result;
+    millis(value).ok_or_else(no_clock)
+}
+
+/// Why a Prometheus refuses, as far as it says so in its own form.
+pub fn refusal(body: &[u8]) -> Option<String> {
+    match parse::<IgnoredAny>(body) {
+        Err(Unfit::Refused(why)) => Some(why),
+        _ => None,
+    }
+}
+
+/// Milliseconds of an instant in seconds; `None` for what is none, or beyond the year 9999.
+fn millis(seconds: f64) -> Option<i64> {
+    let is_instant = (0.0..253_402_300_800.0).contains(&seconds);
+    is_instant.then(|| (seconds * 1_000.0).round() as i64)
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Answer<D> {
+    status: String,
+    error_type: Option<String>,
+    error: Option<String>,
+    data: Option<Data<D>>,
+}
+
+#[derive(Deserialize)]
+struct Data<D> {
+    result: D,
+}
+
+fn parse<'a, D: Deserialize<'a>>(body: &'a [u8]) -> Result<Answer<D>, Unfit> {
+    let answer: Answer<D> =
+        serde_json::from_slice(body).map_err(|error| Unfit::NotAnswer(bounded(&error.to_string())))?;
+    if answer.status == "success" {
+        return Ok(answer);
+    }
+    let said = [answer.error_type, answer.error].into_iter().flatten();
+    let said: Vec<String> = said.collect();
+    Err(Unfit::Refused(bounded(&said.join(": "))))
+}
+
+/// One sample: seconds since the Unix epoch, and the value, which is written as text.
+#[derive(Debug, Clone, Copy, Deserialize)]
+struct Sample(f64, #[serde(deserialize_with = "number")] f64);
+
+fn number<'a, D: Deserializer<'a>>(deserializer: D) -> Result<f64, D::Error> {
+    let Text(text) = Text::deserialize(deserializer)?;
+    text.parse()
+        .map_err(|_| D::Error::custom(format!("{:?} is no number", bounded(&text))))
+}
+
+#[derive(Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+#[derive(Deserialize)]
+struct Row<'a> {
+    #[serde(borrow)]
+    metric: Labels<'a>,
+    // Native histograms have none.
+    #[serde(default)]
+    values: Vec<Sample>,
+}
+
+struct Labels<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
+
+impl LabelSource for Labels<'_> {
+    fn get(&self, name: &str) -> &str {
+        let mut labels = self.0.iter();
+        labels
+            .find(|(label, _)| label == name)
+            .map_or("", |(_, value)| value)
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Labels<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Read;
+        impl<'de> Visitor<'de> for Read {
+            type Value = Labels<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("labels")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut labels = Vec::with_capacity(16);
+                while let Some((Text(name), Text(value))) = map.next_entry()? {
+                    if labels.len() < MAX_LABELS {
+                        labels.push((name, value));
+                    }
+                }
+                Ok(Labels(labels))
+            }
+        }
+        deserializer.deserialize_map(Read)
+    }
+}
+
+/// The rows of an answer, each folded in as it is read.
+#[derive(Default)]
+struct Matrix(Fold);
+
+impl<'de> Deserialize<'de> for Matrix {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Read;
+        impl<'de> Visitor<'de> for Read {
+            type Value = Matrix;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("series with their samples")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut rows: A) -> Result<Self::Value, A::Error> {
+                let mut fold = Fold::default();
+                while fold.too_much.is_none()
+                    && let Some(row) = rows.next_element::<Row<'_>>()?
+                {
+                    fold.take(&row);
+                }
+                // Nothing more is kept, but the rest has to be read past.
+                while rows.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(Matrix(fold))
+            }
+        }
+        deserializer.deserialize_seq(Read)
+    }
+}
+
+#[derive(Default)]
+struct Counted {
+    snapshot: Snapshot,
+    series: usize,
+}
+
+#[derive(Default)]
+struct Instance {
+    /// By milliseconds of the Prometheus's clock.
+    scrapes: BTreeMap<i64, Counted>,
+    /// How many series there are of what a process has only once.
+    once: [usize; 2],
+}
+
+#[derive(Default)]
+struct Fold {
+    instances: BTreeMap<String, Instance>,
+    series: usize,
+    samples: usize,
+    complaints: Complaints,
+    too_much: Option<String>,
+}
+
+impl Fold {
+    fn take(&mut self, row: &Row<'_>) {
+        self.series += 1;
+        self.samples += row.values.len();
+        let name = row.metric.get("instance");
+        let is_new = !self.instances.contains_key(name);
+        if self.series > MAX_SERIES {
+            self.too_much = Some(format!("more than {MAX_SERIES} series"));
+        } else if self.samples > MAX_SAMPLES {
+            self.too_much = Some(format!("more than {MAX_SAMPLES} samples"));
+        } else if is_new && self.instances.len() >= MAX_INSTANCES {
+            self.too_much = Some(format!("more than {MAX_INSTANCES} instances"));
+        }
+        let family = Family::of_series(row.metric.get("__name__"));
+        let Some((family, part)) = family.filter(|_| self.too_much.is_none()) else {
+            return;
+        };
+        let instance = self.instances.entry(name.to_owned()).or_default();
+        let is_mutating = || row.metric.get("request_kind") == "mutating";
+        instance.once[0] += usize::from(family == Family::ProcessStart);
+        instance.once[1] += usize::from(family == Family::InFlight && is_mutating());
+        for Sample(seconds, value) in &row.values {
+            let kept = instance.sample((family, part), &row.metric, *seconds, *value);
+            self.complaints.left_out += u64::from(!kept);
+        }
+    }
+
+    fn finish(self, clocks: Clocks) -> Result<(Vec<Scrape>, Complaints), Unfit> {
+        let newest = self.instances.values();
+        let newest = newest.filter_map(|instance| Some(*instance.scrapes.last_key_value()?.0));
+        let ahead = newest
+            .max()
+            .map_or(0, |newest| newest.saturating_sub(clocks.theirs));
+        if ahead > SLACK {
+            return Err(Unfit::Future(ahead / 1_000));
+        }
+        let mut scrapes = Vec::new();
+        for (target, mut instance) in self.instances {
+            if instance.once.iter().any(|series| *series > 1) && instance.is_api_server() {
+                return Err(Unfit::Ambiguous(bounded(&target)));
+            }
+            instance.hold_back();
+            let whole = instance.scrapes.into_iter();
+            let whole = whole.filter(|(_, counted)| counted.snapshot.is_api_server);
+            scrapes.extend(whole.map(|(at, counted)| Scrape {
+                target: bounded(&target),
+                at: clocks.ours(at),
+                took: Default::default(),
+                bytes: 0,
+                snapshot: counted.snapshot,
+                complaints: Complaints::default(),
+            }));
+        }
+        if scrapes.is_empty() {
+            return Err(Unfit::NoApiServer);
+        }
+        scrapes.sort_by_key(|scrape| scrape.at);
+        Ok((scrapes, self.complaints))
+    }
+}
+
+impl Instance {
+    /// Folds a sample in. Returns false when it was left out.
+    fn sample(&mut self, (family, part): (Family, Part), labels: &Labels<'_>, at: f64, value: f64) -> bool {
+        let Some(at) = millis(at).filter(|_| value.is_finite()) else {
+            return false;
+        };
+        if self.scrapes.len() >= MAX_SCRAPES && !self.scrapes.contains_key(&at) {
+            return false;
+        }
+        let counted = self.scrapes.entry(at).or_default();
+        counted.series += 1;
+        counted.snapshot.record(family, part, labels, value)
+    }
+
+    fn is_api_server(&self) -> bool {
+        let mut scrapes = self.scrapes.values();
+        scrapes.any(|counted| counted.snapshot.is_api_server)
+    }
+
+    /// Leaves the newest scrape out while it has fewer series than the one before of the same process. Where samples are
+    /// handed on in batches, the rest is still under way; and a counter that is missing once would count from zero after.
+    fn hold_back(&mut self) {
+        let mut newest = self.scrapes.iter().rev();
+        if let (Some((at, last)), Some((_, before))) = (newest.next(), newest.next())
+            && last.series < before.series
+            && (last.snapshot.process_start == before.snapshot.process_start
+                || last.snapshot.process_start.is_none())
+        {
+            let at = *at;
+            self.scrapes.remove(&at);
+        }
+    }
+}

@@ -1,0 +1,420 @@
+//! Which alerts are on: what the rules for Prometheus would say of an assessment, said without a Prometheus.
+//!
+//! hookwatch can hand its alerts to Alertmanager itself, for when the cluster's own Prometheus is caught in the outage.
+//! Whoever gets both must see that they are the same. So an alert here has the name, the severity, the labels and the
+//! runbook of the rule in `alerts/hookwatch.rules.yaml`, and waits as long before it fires; a repository test holds
+//! that. It differs by the label `source`, and by its text: what a rule can only put together from labels, the
+//! verdict says in its own words.
+//!
+//! [`conditions`] says what holds at one instant, [`Tracker`] for how long it has, and [`Delivery`] what one
+//! Alertmanager is to be told.
+
+mod breaker;
+mod delivery;
+mod rules;
+mod tracker;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::assessment::Assessment;
+use crate::domain::audit::findings::{
+    Kind, NO_ENDPOINTS, NODES_GOING, ONE_NODE, PORT_NOT_OFFERED, SERVED_ENDS, SERVICE_MISSING, TELLS_APART,
+};
+use crate::domain::audit::{Finding, findings};
+use crate::domain::cluster::hook::{HookId, HookKind};
+use crate::domain::diagnose::verdict::Verdict;
+use crate::domain::text::{bounded, human};
+use crate::domain::time::Time;
+use crate::domain::vocabulary::{Cause, Effect, Health, Writes};
+
+pub use breaker::EXPECTED;
+pub use delivery::{Batch, Delivery, Pace, Voice};
+pub use rules::{RULES, Rule, Severity};
+pub use tracker::{Alert, Board, Ended, MAX_ALERTS, RETENTION, Tracker};
+
+/// The value of the label `source`, which no alert from Prometheus has.
+pub const SOURCE: &str = "hookwatch";
+
+/// The labels that an alert gets here. None of them can be set by an operator.
+pub const LABELS: [&str; 16] = [
+    "alertname",
+    "severity",
+    "source",
+    "kind",
+    "configuration",
+    "webhook",
+    "cause",
+    "effect",
+    "incident",
+    "state",
+    "certificate",
+    "missing",
+    "problem",
+    "risk",
+    "rung",
+    "reason",
+];
+
+/// Labels by name: what makes an alert the same alert.
+pub type Labels = Arc<BTreeMap<&'static str, String>>;
+
+/// Bytes of a label's value that are kept. Names of hooks have 253 at most, unless only metrics name them.
+const MAX_VALUE: usize = 1_024;
+/// An inventory is out of date after this, and an assessment after [`STALE_ASSESSMENT`], as the rules have it.
+const STALE_INVENTORY: Duration = Duration::from_secs(300);
+const STALE_ASSESSMENT: Duration = Duration::from_secs(60);
+/// Without a good scrape for this long there are none.
+const NO_SCRAPE: Duration = Duration::from_secs(300);
+/// Before a certificate ends: one alert from the longer time on, another from the shorter one.
+const CERTIFICATE_SOON: Duration = Duration::from_secs(14 * 86_400);
+const CERTIFICATE_NOW: Duration = Duration::from_secs(2 * 86_400);
+
+/// A finding is new for so long.
+const NEW: Duration = Duration::from_secs(86_400);
+/// Critical findings that other alerts tell of, as they come and go with the Pods and the certificates.
+pub const ALERTED_OTHERWISE: [&Kind; 5] = [
+    NODES_GOING,
+    SERVED_ENDS,
+    NO_ENDPOINTS,
+    SERVICE_MISSING,
+    PORT_NOT_OFFERED,
+];
+
+/// What a rule looks for, found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Condition {
+    /// The rule.
+    pub rule: &'static Rule,
+    /// All labels of the alert.
+    pub labels: Labels,
+    /// One sentence.
+    pub summary: String,
+    /// The explanation, at most 1024 bytes.
+    pub description: String,
+}
+
+impl Condition {
+    fn new(rule: &'static Rule, own: &[(&'static str, &str)], summary: &str, description: &str) -> Self {
+        let mut labels = BTreeMap::from([
+            ("alertname", rule.alert.to_owned()),
+            ("severity", rule.severity.as_str().to_owned()),
+            ("source", SOURCE.to_owned()),
+        ]);
+        let own = own.iter().copied().chain(rule.label);
+        // An empty label is the same as none, to Prometheus and to Alertmanager.
+        for (name, value) in own.filter(|(_, value)| !value.is_empty()) {
+            let end = value.floor_char_boundary(MAX_VALUE);
+            labels.insert(name, value[..end].to_owned());
+        }
+        Self {
+            rule,
+            labels: Arc::new(labels),
+            summary: readable(summary),
+            description: readable(description),
+        }
+    }
+}
+
+/// What every rule finds in an assessment at `now`. `certificates` are the ends of the hooks' certificates, each
+/// `served` or `ca`.
+pub fn conditions(
+    assessment: &Assessment,
+    certificates: &[(HookId, &'static str, Time)],
+    now: Time,
+) -> Vec<Condition> {
+    let mut found = Vec::new();
+    writes(assessment, &mut found);
+    incidents(&assessment.hooks, &mut found);
+    for verdict in &assessment.hooks {
+        hook(verdict, assessment.sources.self_doubt, &mut found);
+    }
+    for finding in &assessment.audit.findings {
+        risk(finding, now, &mut found);
+    }
+    for (id, which, end) in certificates {
+        certificate(id, which, *end, now, &mut found);
+    }
+    breaker::conditions(assessment, &mut found);
+    itself(assessment, now, &mut found);
+    found
+}
+
+fn writes(assessment: &Assessment, found: &mut Vec<Condition>) {
+    let plane = &assessment.control_plane;
+    let culprits = assessment
+        .culprits()
+        .map(|verdict| format!("{}: {}", name(verdict), verdict.summary));
+    let mut explanation = vec![plane.summary.clone()];
+    explanation.extend(culprits.take(3));
+    explanation.extend(plane.not_a_hook.iter().flat_map(|it| it.evidence.clone()));
+    explanation.extend(plane.clocks.iter().chain(&plane.symptoms).cloned());
+    let explanation = explanation.join(" ");
+    let state = [("state", plane.writes.as_str())];
+    match plane.writes {
+        Writes::Blocked => found.push(Condition::new(
+            &rules::WRITES_BLOCKED,
+            &state,
+            &format!("Writes to the control plane are blocked. {}", plane.summary),
+            &explanation,
+        )),
+        Writes::Delayed => found.push(Condition::new(
+            &rules::WRITES_DELAYED,
+            &state,
+            &format!("Writes to the control plane are slow. {}", plane.summary),
+            &explanation,
+        )),
+        Writes::Flowing | Writes::Unknown => {}
+    }
+    if let Some(elsewhere) = &plane.not_a_hook {
+        let cause = elsewhere.cause.as_str();
+        found.push(Condition::new(
+            &rules::NOT_A_HOOK,
+            &[("cause", cause)],
+            &format!("Writes are impaired by {cause}, not by a webhook."),
+            &format!("{} {}", plane.summary, elsewhere.evidence.join(" ")),
+        ));
+    }
+}
+
+/// Webhooks that fail and are called at the same place are one incident, and one alert names them all.
+fn incidents(verdicts: &[Verdict], found: &mut Vec<Condition>) {
+    let mut incidents: BTreeMap<&str, Vec<&Verdict>> = BTreeMap::new();
+    for verdict in verdicts {
+        if verdict.health == Health::Failing && verdict.kind.is_admission() {
+            incidents.entry(&verdict.incident).or_default().push(verdict);
+        }
+    }
+    for (incident, members) in incidents {
+        for (effect, rule) in [
+            (Effect::Blocking, &rules::HOOK_BLOCKING),
+            (Effect::Delaying, &rules::HOOK_DELAYING),
+            (Effect::FailingOpen, &rules::HOOK_FAILING_OPEN),
+        ] {
+            if !members.iter().any(|member| member.effect == effect) {
+                continue;
+            }
+            let labels = [("effect", effect.as_str()), ("incident", incident)];
+            let (summary, explanation) = told(incident, &members);
+            found.push(Condition::new(rule, &labels, &summary, &explanation));
+        }
+    }
+}
+
+/// What the alert says of an incident: of one webhook all that is known, of several who they are, and the first at length.
+fn told(incident: &str, members: &[&Verdict]) -> (String, String) {
+    let stated = |verdict: &&Verdict| {
+        let cause = verdict.cause.map_or("failing", Cause::as_str);
+        format!("{} is {cause}.", name(verdict))
+    };
+    let Some((first, _)) = members.split_first() else {
+        return (String::new(), String::new());
+    };
+    let own = [vec![belongs(first), first.summary.clone()], evidence(first)]
+        .concat()
+        .join(" ");
+    if members.len() == 1 {
+        return (format!("{} {}", stated(first), first.summary), own);
+    }
+    let summary = format!(
+        "{} webhooks fail together ({incident}). {}",
+        members.len(),
+        stated(first)
+    );
+    let others: Vec<String> = members.iter().map(stated).collect();
+    (summary, format!("{} {own}", others.join(" ")))
+}
+
+fn belongs(verdict: &Verdict) -> String {
+    match &verdict.configuration {
+        Some(configuration) => format!("The webhook belongs to {configuration:?}."),
+        None => "The webhook belongs to a configuration that hookwatch cannot see.".to_owned(),
+    }
+}
+
+/// What to do is worth more at this length than the last observation.
+fn evidence(verdict: &Verdict) -> Vec<String> {
+    let mut all: Vec<String> = verdict.evidence.iter().take(3).cloned().collect();
+    all.extend(verdict.advice.map(str::to_owned));
+    all.extend(verdict.evidence.iter().skip(3).cloned());
+    all
+}
+
+fn hook(verdict: &Verdict, self_doubt: bool, found: &mut Vec<Condition>) {
+    let Some(cause) = verdict.cause else { return };
+    let rule = match verdict.health {
+        Health::Failing if !verdict.kind.is_admission() => &rules::API_FAILING,
+        // While hookwatch doubts itself, every hook is suspect.
+        Health::Suspect if !self_doubt => match cause {
+            Cause::Partial => &rules::HOOK_PARTIAL,
+            Cause::TlsInvalid => &rules::CERTIFICATE_MISMATCH,
+            // The first works; the others pass by themselves.
+            Cause::Denying | Cause::RolloutGap | Cause::StaleConnection => return,
+            _ => &rules::HOOK_SUSPECT,
+        },
+        _ => return,
+    };
+    let labels = [
+        ("kind", verdict.kind.as_str()),
+        ("configuration", verdict.configuration.as_deref().unwrap_or("")),
+        ("webhook", &*verdict.webhook),
+        ("effect", verdict.effect.as_str()),
+        ("incident", &*verdict.incident),
+        ("cause", cause.as_str()),
+    ];
+    let summary = format!("{} is {cause}. {}", name(verdict), verdict.summary);
+    let explanation = [vec![belongs(verdict), verdict.summary.clone()], evidence(verdict)].concat();
+    found.push(Condition::new(rule, &labels, &summary, &explanation.join(" ")));
+}
+
+/// What an audit found of a webhook, as far as there is a rule for it.
+fn risk(finding: &Finding, now: Time, found: &mut Vec<Condition>) {
+    let Some(id) = &finding.hook else { return };
+    let is_new = finding.since.is_some_and(|since| now.since(since) < NEW);
+    let rule = match finding.kind {
+        kind if kind == NODES_GOING => &rules::NODES_GOING,
+        kind if kind == ONE_NODE => &rules::ONE_NODE,
+        kind if kind == TELLS_APART => &rules::TELLS_APART,
+        kind if ALERTED_OTHERWISE.contains(&kind) => return,
+        _ if is_new && finding.severity == findings::Severity::Critical => &rules::CRITICAL_FINDING,
+        _ => return,
+    };
+    let labels = [
+        ("kind", id.kind.as_str()),
+        ("configuration", &*id.configuration),
+        ("webhook", &*id.webhook),
+        ("risk", finding.kind.id),
+    ];
+    let who = format!("{} {:?}", noun(id.kind), id.webhook);
+    let summary = format!("{}, of the {who}.", finding.kind.title);
+    found.push(Condition::new(rule, &labels, &summary, &finding.message));
+}
+
+fn certificate(id: &HookId, which: &'static str, end: Time, now: Time, found: &mut Vec<Condition>) {
+    let left = end.since(now);
+    let rule = match left {
+        _ if left < CERTIFICATE_NOW => &rules::CERTIFICATE_NOW,
+        _ if left < CERTIFICATE_SOON => &rules::CERTIFICATE_SOON,
+        _ => return,
+    };
+    let when = if end <= now {
+        format!("has ended, at {end}")
+    } else {
+        format!("ends at {end}")
+    };
+    let labels = [
+        ("kind", id.kind.as_str()),
+        ("configuration", &*id.configuration),
+        ("webhook", &*id.webhook),
+        ("certificate", which),
+    ];
+    let whose = match which {
+        "served" => "a backend serves",
+        _ => "is in the caBundle",
+    };
+    found.push(Condition::new(
+        rule,
+        &labels,
+        &format!(
+            "The {which} certificate of {} {:?} {when}.",
+            noun(id.kind),
+            id.webhook
+        ),
+        &format!(
+            "A certificate of {} {:?} of {:?}, which {whose}, {when}. From then on every call of it fails.",
+            noun(id.kind),
+            id.webhook,
+            id.configuration
+        ),
+    ));
+}
+
+fn itself(assessment: &Assessment, now: Time, found: &mut Vec<Condition>) {
+    let sources = &assessment.sources;
+    let age = now.since(assessment.at);
+    let inventory = sources.inventory_age_seconds;
+    if age > STALE_ASSESSMENT
+        || inventory.is_none_or(|seconds| seconds + age.as_secs_f64() > STALE_INVENTORY.as_secs_f64())
+    {
+        let trouble = sources.inventory_trouble.join(" ");
+        found.push(Condition::new(
+            &rules::BLIND_INVENTORY,
+            &[],
+            "hookwatch has not been able to follow the webhook configurations.",
+            &format!("hookwatch works from an outdated list of webhooks, or has stopped judging. {trouble}"),
+        ));
+    }
+    let scrapes = &sources.scrapes;
+    let fresh = |seconds: f64| seconds + age.as_secs_f64() < NO_SCRAPE.as_secs_f64();
+    let failures: Vec<&str> = scrapes
+        .iter()
+        .filter_map(|scrape| scrape.failure.as_deref())
+        .collect();
+    if let Some(first) = failures.first()
+        && !scrapes.iter().any(|scrape| scrape.age_seconds.is_some_and(fresh))
+    {
+        found.push(Condition::new(
+            &rules::BLIND_SCRAPES,
+            &[],
+            "hookwatch cannot read the API server's metrics.",
+            &format!("hookwatch judges by probes and canaries alone. The last scrape failed: {first}"),
+        ));
+    }
+    let mut no_answers = |labels: &[(&'static str, &str)], why: &str| {
+        let summary = "hookwatch cannot tell whether writes flow or hooks answer.";
+        found.push(Condition::new(&rules::BLIND_ANSWERS, labels, summary, why));
+    };
+    if sources.self_doubt {
+        no_answers(
+            &[],
+            "Every probe fails, and nothing shows that the fault is not hookwatch's own.",
+        );
+    }
+    if assessment.control_plane.writes == Writes::Unknown {
+        no_answers(
+            &[("state", Writes::Unknown.as_str())],
+            &format!(
+                "Neither canaries nor the API server's metrics tell whether writes get through. {}",
+                assessment.control_plane.summary
+            ),
+        );
+    }
+    if let Some(replica) = &assessment.replica
+        && replica.role == crate::domain::act::leadership::Role::Unknown
+    {
+        let trouble = replica.trouble.as_deref().unwrap_or_default();
+        let since = human(now.since(replica.since));
+        found.push(Condition::new(
+            &rules::BLIND_LEADER,
+            &[],
+            "No replica of hookwatch leads.",
+            &format!("For {since} this replica has known no leader, and no replica writes Events. {trouble}"),
+        ));
+    }
+}
+
+/// A hook as it stands at the beginning of a sentence.
+fn name(verdict: &Verdict) -> String {
+    // Quoted, for the name may hold anything: what cannot be printed comes out escaped.
+    format!("The {} {:?}", noun(verdict.kind), verdict.webhook)
+}
+
+const fn noun(kind: HookKind) -> &'static str {
+    match kind {
+        HookKind::Validating => "validating webhook",
+        HookKind::Mutating => "mutating webhook",
+        HookKind::Conversion => "conversion webhook of",
+        HookKind::Aggregated => "aggregated API",
+    }
+}
+
+/// As it is fit for a page: of bounded length, on one line, and without characters that turn the text around.
+fn readable(text: &str) -> String {
+    let turns = |c: char| matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let lines: Vec<&str> = text.split_whitespace().collect();
+    bounded(&lines.join(" ").replace(turns, "\u{fffd}"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,202 @@
+//! What is to be told of bypasses: those that there are, those that somebody else keeps ending, those that a guard rail
+//! holds back, and those that nobody would end.
+
+use std::collections::BTreeMap;
+
+use super::{Condition, rules};
+use crate::domain::act::breaker::{HeldBack, HookStanding};
+use crate::domain::act::fence::AutoBreak;
+use crate::domain::report::assessment::Assessment;
+
+/// Reasons that are no surprise to whoever set hookwatch up, or that have an alert of their own: the rule leaves them out.
+pub const EXPECTED: [HeldBack; 6] = [
+    HeldBack::NotAdmission,
+    HeldBack::OptedOut,
+    HeldBack::Policy,
+    HeldBack::Plan,
+    HeldBack::Contested,
+    HeldBack::NothingToShield,
+];
+
+pub(super) fn conditions(assessment: &Assessment, found: &mut Vec<Condition>) {
+    let breaker = &assessment.breaker;
+    let hooks = || breaker.hooks.iter();
+    let mut bypassed: BTreeMap<_, Vec<&HookStanding>> = BTreeMap::new();
+    for standing in hooks() {
+        if let Some(rung) = standing.rung {
+            bypassed.entry(rung).or_default().push(standing);
+        }
+    }
+    for (rung, standings) in &bypassed {
+        found.push(Condition::new(
+            &rules::BYPASSED,
+            &[("rung", rung.as_str())],
+            &format!("Webhooks that are bypassed ({rung}): {}.", standings.len()),
+            &words(standings),
+        ));
+    }
+    let contested: Vec<&HookStanding> = hooks().filter(|it| it.state == "contested").collect();
+    if !contested.is_empty() {
+        found.push(Condition::new(
+            &rules::CONTESTED,
+            &[("state", "contested")],
+            &format!(
+                "Something keeps reverting bypasses, so hookwatch has stopped. Webhooks: {}.",
+                contested.len()
+            ),
+            &words(&contested),
+        ));
+    }
+    let ignored: Vec<&HookStanding> = hooks().filter(|it| it.state == "ignored").collect();
+    if !ignored.is_empty() {
+        found.push(Condition::new(
+            &rules::IGNORED,
+            &[("state", "ignored")],
+            &format!(
+                "Webhooks with failurePolicy set to Ignore by `hookwatch break`: {}.",
+                ignored.len()
+            ),
+            &words(&ignored),
+        ));
+    }
+    if breaker.effective == AutoBreak::On {
+        held_back(hooks(), found);
+    } else if !bypassed.is_empty() {
+        let all: Vec<&HookStanding> = bypassed.into_values().flatten().collect();
+        found.push(Condition::new(
+            &rules::BYPASS_ORPHANED,
+            &[],
+            "Webhooks are bypassed, and this hookwatch may not restore them.",
+            &format!("{} Run hookwatch restore --all.", words(&all)),
+        ));
+    }
+}
+
+fn held_back<'a>(standings: impl Iterator<Item = &'a HookStanding>, found: &mut Vec<Condition>) {
+    let mut by_reason: BTreeMap<&str, Vec<&HookStanding>> = BTreeMap::new();
+    for standing in standings {
+        let Some(reason) = standing.held_back.as_deref() else {
+            continue;
+        };
+        if !EXPECTED.iter().any(|expected| expected.as_str() == reason) {
+            by_reason.entry(reason).or_default().push(standing);
+        }
+    }
+    for (reason, standings) in by_reason {
+        found.push(Condition::new(
+            &rules::HELD_BACK,
+            &[("reason", reason)],
+            &format!(
+                "Failing webhooks that are not bypassed ({reason}): {}.",
+                standings.len()
+            ),
+            &words(&standings),
+        ));
+    }
+}
+
+/// Each hook with the last that was said of it.
+fn words(standings: &[&HookStanding]) -> String {
+    let said = standings.iter().map(|standing| {
+        let name = standing.hook.object();
+        match standing.words.is_empty() {
+            true => format!("{name}."),
+            false => format!("{name}: {}", standing.words),
+        }
+    });
+    said.collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::act::breaker::{Rung, Stage};
+    use crate::domain::act::fence::{Breaker, Proof};
+    use crate::domain::cluster::hook::{HookId, HookKind};
+    use crate::domain::report::alerts::tests::calm;
+    use crate::domain::time::Time;
+
+    fn standing(webhook: &str, stage: Stage) -> HookStanding {
+        let hook = HookId::new(HookKind::Validating, "policy", webhook);
+        HookStanding::new(hook, stage, Time::default())
+    }
+
+    fn bypassed(webhook: &str, rung: Rung) -> HookStanding {
+        let effective = true;
+        standing(webhook, Stage::Bypassed { rung, effective })
+    }
+
+    fn held_back(webhook: &str, reason: HeldBack) -> HookStanding {
+        HookStanding {
+            held_back: Some(reason.as_str().to_owned()),
+            words: reason.sentence().to_owned(),
+            ..standing(webhook, Stage::Enforcing)
+        }
+    }
+
+    /// Each alert with the label that it has beside those of every alert.
+    fn told(mode: AutoBreak, hooks: Vec<HookStanding>) -> Vec<(&'static str, String)> {
+        let mut assessment = calm(Time::default());
+        assessment.breaker = Breaker::new(mode, Some(&Proof::Unneeded));
+        assessment.breaker.hooks = hooks;
+        let mut found = Vec::new();
+        conditions(&assessment, &mut found);
+        let label = |condition: &Condition| {
+            let every = ["alertname", "severity", "source"];
+            let mut own = condition.labels.iter().filter(|(name, _)| !every.contains(name));
+            let own = own.by_ref().map(|(name, value)| format!("{name}={value}"));
+            own.collect::<Vec<_>>().join(" ")
+        };
+        found.iter().map(|it| (it.rule.alert, label(it))).collect()
+    }
+
+    #[test]
+    fn what_is_bypassed_is_told_by_its_rung_and_what_is_contested_as_such() {
+        let hooks = vec![
+            bypassed("a", Rung::Skip),
+            bypassed("b", Rung::Shield),
+            bypassed("c", Rung::Skip),
+            standing("d", Stage::Probation { restored: false }),
+            standing("e", Stage::Contested),
+            standing("f", Stage::Ignored),
+        ];
+        assert_eq!(
+            told(AutoBreak::On, hooks),
+            [
+                ("HookwatchBypassed", "rung=shield".to_owned()),
+                ("HookwatchBypassed", "rung=skip".to_owned()),
+                ("HookwatchContested", "state=contested".to_owned()),
+                ("HookwatchBypassOrphaned", "state=ignored".to_owned()),
+            ]
+        );
+    }
+
+    #[test]
+    fn what_a_guard_rail_holds_back_is_told_by_its_reason_unless_that_was_wanted() {
+        let all = || HeldBack::ALL.map(|reason| held_back("w", reason)).to_vec();
+        let told_of = told(AutoBreak::On, all());
+        assert_eq!(told_of.len(), HeldBack::ALL.len() - EXPECTED.len());
+        assert!(told_of.contains(&("HookwatchHeldBack", "reason=evidence".to_owned())));
+        for expected in EXPECTED {
+            let label = format!("reason={}", expected.as_str());
+            assert!(!told_of.contains(&("HookwatchHeldBack", label)));
+        }
+        assert_eq!(told(AutoBreak::Plan, all()), [], "it would do nothing anyway");
+    }
+
+    #[test]
+    fn a_bypass_that_this_daemon_may_not_end_is_orphaned() {
+        let hooks = || vec![bypassed("a", Rung::Shield)];
+        let names = |mode| {
+            let told = told(mode, hooks());
+            told.into_iter().map(|(name, _)| name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(AutoBreak::On), ["HookwatchBypassed"]);
+        let both = ["HookwatchBypassed", "HookwatchBypassOrphaned"];
+        assert_eq!(
+            (names(AutoBreak::Plan), names(AutoBreak::Off)),
+            (both.to_vec(), both.to_vec())
+        );
+        assert_eq!(told(AutoBreak::Plan, Vec::new()), []);
+    }
+}

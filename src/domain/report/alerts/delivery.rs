@@ -1,0 +1,215 @@
+//! What one Alertmanager is to be told, and when.
+//!
+//! There is no queue: what is sent is always all that holds at that moment, so an Alertmanager that was away for an
+//! hour costs no more than one that was not, and is up to date with the first push that it takes.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::Labels;
+use super::tracker::{Alert, Board, Ended};
+use crate::domain::act::leadership::Standing;
+use crate::domain::time::Time;
+
+/// Before the second attempt; every further one waits twice as long.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// Longest pause between two attempts.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// What was refused is offered again, unchanged, this many intervals later at most.
+const MOST_INTERVALS: u32 = 16;
+
+/// What a replica may say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Voice {
+    /// Nothing: another one leads and speaks.
+    Nothing,
+    /// What fires, not what has ended.
+    ///
+    /// Nobody is known to lead, which is what happens when the API server is away: the leader cannot renew, and nobody
+    /// can take over. Somebody has to speak then, so every replica does; equal labels make it one alert to
+    /// Alertmanager. Not all replicas need to see an end at the same time, and the first to say so would end it for
+    /// all, so nobody does: an alert that no replica repeats runs out.
+    Firing,
+    /// Everything.
+    Everything,
+}
+
+impl Voice {
+    /// What a replica may say where it stands; `None` when it takes no part in an election, and so is alone.
+    pub fn of(standing: Option<&Standing>, now: Time) -> Self {
+        match standing {
+            None => Self::Everything,
+            Some(Standing::Leading { until, .. }) if now < *until => Self::Everything,
+            Some(Standing::Following { .. }) => Self::Nothing,
+            Some(Standing::Leading { .. } | Standing::Undecided(_)) => Self::Firing,
+        }
+    }
+}
+
+/// How often and for how long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pace {
+    /// Between two pushes of what has not changed.
+    pub resend: Duration,
+    /// Longest time for one push.
+    pub timeout: Duration,
+}
+
+impl Pace {
+    /// How far ahead the end of an alert lies that nobody has seen end: three pushes may be lost before it runs out.
+    pub fn ahead(self) -> Duration {
+        self.resend * 4 + self.timeout
+    }
+}
+
+/// One push.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Batch {
+    /// What fires.
+    pub firing: Vec<Alert>,
+    /// What has ended.
+    pub ended: Vec<Ended>,
+}
+
+impl Batch {
+    /// How many alerts it has.
+    pub fn len(&self) -> usize {
+        self.firing.len() + self.ended.len()
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn keys(&self) -> Keys {
+        Keys {
+            firing: self.firing.iter().map(|alert| alert.labels.clone()).collect(),
+            ended: self
+                .ended
+                .iter()
+                .map(|ended| ended.alert.labels.clone())
+                .collect(),
+        }
+    }
+}
+
+/// What a push was about, whatever its words.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Keys {
+    firing: BTreeSet<Labels>,
+    ended: BTreeSet<Labels>,
+}
+
+/// What is known of one Alertmanager.
+#[derive(Debug)]
+pub struct Delivery {
+    pace: Pace,
+    /// What it took to fire.
+    told: BTreeSet<Labels>,
+    /// Which ends it took, of those that are still on the [`Board`].
+    ended: BTreeSet<Labels>,
+    /// When it last took something.
+    last: Option<Time>,
+    /// What it refused last, and how many times in a row.
+    refused: Option<(Keys, u32)>,
+    /// Attempts in a row that came to nothing.
+    in_vain: u32,
+    /// No attempt before this.
+    not_before: Time,
+}
+
+impl Delivery {
+    /// Nothing was told yet.
+    pub fn new(pace: Pace) -> Self {
+        Self {
+            pace,
+            told: BTreeSet::new(),
+            ended: BTreeSet::new(),
+            last: None,
+            refused: None,
+            in_vain: 0,
+            not_before: Time::default(),
+        }
+    }
+
+    /// What is to be pushed now; `None` when nothing is.
+    pub fn next(&mut self, board: &Board, voice: Voice, now: Time) -> Option<Batch> {
+        // Who fell silent and speaks again begins anew: what was told may have run out.
+        if voice == Voice::Nothing {
+            self.told.clear();
+            self.refused = None;
+            return None;
+        }
+        let on_board: BTreeSet<&Labels> = board.ended.iter().map(|ended| &ended.alert.labels).collect();
+        self.ended.retain(|labels| on_board.contains(labels));
+        if now < self.not_before {
+            return None;
+        }
+        let owed = |ended: &&Ended| voice == Voice::Everything && !self.ended.contains(&ended.alert.labels);
+        let batch = Batch {
+            firing: board.firing.clone(),
+            ended: board.ended.iter().filter(owed).cloned().collect(),
+        };
+        if batch.is_empty() {
+            self.told.clear();
+            self.refused = None;
+            return None;
+        }
+        let keys = batch.keys();
+        let news = keys.firing.iter().any(|labels| !self.told.contains(labels)) || !keys.ended.is_empty();
+        let waited = |interval| self.last.is_none_or(|last| now.since(last) >= interval);
+        let due = match &self.refused {
+            Some((refused, times)) if *refused == keys => {
+                waited(self.pace.resend * (1 << times.min(&16).saturating_sub(1)).min(MOST_INTERVALS))
+            }
+            _ => news || waited(self.pace.resend),
+        };
+        due.then_some(batch)
+    }
+
+    /// It took a push.
+    pub fn accepted(&mut self, batch: &Batch, now: Time) {
+        let keys = batch.keys();
+        // One that fires again may end again.
+        self.ended.retain(|labels| !keys.firing.contains(labels));
+        self.ended.extend(keys.ended);
+        self.told = keys.firing;
+        self.last = Some(now);
+        (self.refused, self.in_vain) = (None, 0);
+    }
+
+    /// It refused a push, as it would refuse it once more: the same is offered again only after an interval that grows.
+    /// True when it had not refused just that before.
+    pub fn refused(&mut self, batch: &Batch, now: Time) -> bool {
+        let keys = batch.keys();
+        let times = match self.refused.take() {
+            Some((before, times)) if before == keys => times.saturating_add(1),
+            _ => 1,
+        };
+        self.refused = Some((keys, times));
+        self.last = Some(now);
+        self.in_vain = 0;
+        times == 1
+    }
+
+    /// A push did not arrive, or could not be taken just now. `toss`, from 0 to 1, keeps replicas from trying in step.
+    pub fn failed(&mut self, toss: f64, now: Time) {
+        let pause = FIRST_PAUSE * (1 << self.in_vain.min(8));
+        let longest = LONGEST_PAUSE.min(self.pace.resend.max(FIRST_PAUSE));
+        self.in_vain = self.in_vain.saturating_add(1);
+        self.not_before = now + pause.min(longest).mul_f64(0.5 + toss.clamp(0.0, 1.0) / 2.0);
+    }
+
+    /// How many alerts that it took to fire are neither firing nor among the remembered ends any more: it was never
+    /// told that they ended, and they run out.
+    pub fn forgotten(&mut self, board: &Board) -> usize {
+        let before = self.told.len();
+        self.told.retain(|labels| {
+            let is = |other: &Labels| other == labels;
+            board.firing.iter().any(|alert| is(&alert.labels))
+                || board.ended.iter().any(|ended| is(&ended.alert.labels))
+        });
+        before - self.told.len()
+    }
+}

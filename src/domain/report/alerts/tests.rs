@@ -1,0 +1,599 @@
+use super::*;
+use crate::domain::act::leadership::{Place, ReplicaView, Role, Standing, Undecided};
+use crate::domain::audit::findings::{CONTROL_PLANE_IN_REACH, KINDS};
+use crate::domain::audit::standing::{Audited, Findings};
+use crate::domain::diagnose::verdict::Elsewhere;
+use crate::domain::observe::views::ScrapeView;
+use crate::domain::vocabulary::NotAHook;
+use crate::domain::watchdog::{Effect as Wish, Event, Watchdog};
+
+const PACE: Pace = Pace {
+    resend: Duration::from_secs(30),
+    timeout: Duration::from_secs(10),
+};
+
+fn at(seconds: u64) -> Time {
+    Time::from_unix_millis(1_795_219_862_000 + seconds * 1_000)
+}
+
+/// An assessment by the core itself, with nothing wrong.
+pub(super) fn calm(now: Time) -> Assessment {
+    let effects = Watchdog::new("hookwatch").handle(Event::Tick, now);
+    let published = effects.into_iter().find_map(|effect| match effect {
+        Wish::Publish(assessment, _) => Some(Assessment::clone(&assessment)),
+        _ => None,
+    });
+    let mut assessment = published.expect("a tick makes an assessment");
+    assessment.sources.inventory_age_seconds = Some(0.0);
+    assessment.control_plane.writes = Writes::Flowing;
+    assessment
+}
+
+fn verdict(webhook: &str, health: Health, cause: Cause, effect: Effect) -> Verdict {
+    Verdict {
+        kind: HookKind::Validating,
+        configuration: Some("policy".into()),
+        webhook: webhook.into(),
+        incident: "policy/policy:443".to_owned(),
+        health,
+        cause: Some(cause),
+        effect,
+        confidence: 0.9,
+        canaries: Vec::new(),
+        bypass: None,
+        webhook_confidence: 0.9,
+        rule: "no-data",
+        fails_open: false,
+        excess_share: None,
+        since: None,
+        summary: "It does not answer.".to_owned(),
+        evidence: vec!["A canary named it.".to_owned()],
+        advice: Some(cause.advice()),
+        backends: Vec::new(),
+    }
+}
+
+fn with(hooks: Vec<Verdict>) -> Assessment {
+    let mut assessment = calm(at(0));
+    assessment.hooks = hooks;
+    assessment
+}
+
+fn names(conditions: &[Condition]) -> Vec<(&'static str, &'static str)> {
+    let name = |it: &Condition| (it.rule.alert, it.rule.severity.as_str());
+    conditions.iter().map(name).collect()
+}
+
+fn hanging(webhook: &str) -> Assessment {
+    with(vec![verdict(
+        webhook,
+        Health::Failing,
+        Cause::Hanging,
+        Effect::Blocking,
+    )])
+}
+
+fn look(tracker: &mut Tracker, assessment: &Assessment, now: u64) -> Board {
+    // The core judges anew all the time.
+    let mut assessment = assessment.clone();
+    assessment.at = at(now);
+    tracker.look(conditions(&assessment, &[], at(now)), at(now))
+}
+
+#[test]
+fn nothing_is_on_while_nothing_is_wrong() {
+    assert_eq!(conditions(&calm(at(0)), &[], at(0)), []);
+}
+
+#[test]
+fn a_hook_that_blocks_is_told_with_the_labels_of_the_rule_and_the_words_of_the_verdict() {
+    let found = conditions(&hanging("w.example.com"), &[], at(0));
+    assert_eq!(names(&found), [("HookwatchHookFailing", "critical")]);
+    let labels: Vec<_> = found[0]
+        .labels
+        .iter()
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
+    assert_eq!(
+        labels,
+        [
+            "alertname=HookwatchHookFailing",
+            "effect=Blocking",
+            "incident=policy/policy:443",
+            "severity=critical",
+            "source=hookwatch"
+        ]
+    );
+    assert_eq!(
+        found[0].summary,
+        "The validating webhook \"w.example.com\" is Hanging. It does not answer."
+    );
+    for part in ["\"policy\"", "A canary named it.", "Restart the webhook's Pods"] {
+        assert!(found[0].description.contains(part), "{}", found[0].description);
+    }
+}
+
+#[test]
+fn webhooks_that_fail_at_one_place_are_one_alert_that_names_them_all() {
+    let failing = |webhook, effect| verdict(webhook, Health::Failing, Cause::Hanging, effect);
+    let elsewhere = Verdict {
+        incident: "quota/quota:443".to_owned(),
+        ..failing("quota.example.com", Effect::Blocking)
+    };
+    let both = [
+        failing("a.example.com", Effect::Blocking),
+        failing("b.example.com", Effect::Blocking),
+    ];
+    let found = conditions(&with([both.to_vec(), vec![elsewhere]].concat()), &[], at(0));
+    assert_eq!(
+        names(&found),
+        [
+            ("HookwatchHookFailing", "critical"),
+            ("HookwatchHookFailing", "critical")
+        ]
+    );
+    assert_eq!(
+        found[0].summary,
+        "2 webhooks fail together (policy/policy:443). The validating webhook \"a.example.com\" is Hanging."
+    );
+    for name in ["a.example.com", "b.example.com"] {
+        assert!(found[0].description.contains(name), "{}", found[0].description);
+        assert!(!found[1].description.contains(name), "{}", found[1].description);
+    }
+    assert_eq!(found[1].labels["incident"], "quota/quota:443");
+}
+
+#[test]
+fn each_rule_finds_what_it_is_for_and_nothing_else() {
+    let failing = |effect| verdict("w", Health::Failing, Cause::Slow, effect);
+    let suspect = |cause| verdict("w", Health::Suspect, cause, Effect::None);
+    let of_kind = |kind| Verdict {
+        kind,
+        ..failing(Effect::Blocking)
+    };
+    for (verdict, expected) in [
+        (
+            failing(Effect::Blocking),
+            vec![("HookwatchHookFailing", "critical")],
+        ),
+        (
+            failing(Effect::Delaying),
+            vec![("HookwatchHookFailing", "warning")],
+        ),
+        (
+            failing(Effect::FailingOpen),
+            vec![("HookwatchHookFailingOpen", "warning")],
+        ),
+        (failing(Effect::None), vec![]),
+        (suspect(Cause::Slow), vec![("HookwatchHookAtRisk", "info")]),
+        (suspect(Cause::Partial), vec![("HookwatchHookAtRisk", "warning")]),
+        (
+            suspect(Cause::TlsInvalid),
+            vec![("HookwatchHookCertificate", "warning")],
+        ),
+        (suspect(Cause::Denying), vec![]),
+        (suspect(Cause::RolloutGap), vec![]),
+        (
+            of_kind(HookKind::Conversion),
+            vec![("HookwatchApiFailing", "warning")],
+        ),
+        (
+            of_kind(HookKind::Aggregated),
+            vec![("HookwatchApiFailing", "warning")],
+        ),
+    ] {
+        let told = format!("{:?} {:?} {:?}", verdict.kind, verdict.health, verdict.effect);
+        assert_eq!(
+            names(&conditions(&with(vec![verdict]), &[], at(0))),
+            expected,
+            "{told}"
+        );
+    }
+}
+
+#[test]
+fn blocked_writes_name_the_culprit_and_what_is_no_hook_is_told_as_such() {
+    let mut assessment = hanging("w.example.com");
+    assessment.control_plane.writes = Writes::Blocked;
+    assessment.control_plane.not_a_hook = Some(Elsewhere {
+        cause: NotAHook::EtcdSlow,
+        confidence: 0.9,
+        evidence: vec!["etcd takes 3 s.".to_owned()],
+    });
+    let found = conditions(&assessment, &[], at(0));
+    assert_eq!(
+        names(&found),
+        [
+            ("HookwatchWritesBlocked", "critical"),
+            ("HookwatchNotAHook", "warning"),
+            ("HookwatchHookFailing", "critical")
+        ]
+    );
+    assert!(found[0].description.contains("w.example.com"));
+    assert_eq!(found[0].labels["state"], "blocked");
+    assert_eq!(found[1].labels["cause"], "EtcdSlow");
+    assert!(found[1].description.contains("etcd takes 3 s."));
+    assessment.control_plane.writes = Writes::Delayed;
+    assert_eq!(
+        names(&conditions(&assessment, &[], at(0)))[0],
+        ("HookwatchWritesDelayed", "warning")
+    );
+}
+
+#[test]
+fn a_certificate_is_told_of_in_two_steps_and_when_it_has_ended() {
+    let id = HookId::new(HookKind::Mutating, "c", "w");
+    let (day, now) = (86_400, at(0));
+    for (end, expected) in [
+        (at(15 * day), None),
+        (at(13 * day), Some("warning")),
+        (at(day), Some("critical")),
+        (now.before(Duration::from_secs(60)), Some("critical")),
+    ] {
+        let found = conditions(&calm(now), &[(id.clone(), "ca", end)], now);
+        let severities: Vec<_> = names(&found).into_iter().map(|(_, severity)| severity).collect();
+        assert_eq!(severities, expected.into_iter().collect::<Vec<_>>(), "{end}");
+        assert!(found.iter().all(|it| it.labels["certificate"] == "ca"));
+    }
+}
+
+#[test]
+fn blindness_and_a_missing_leader_are_told() {
+    let missing = |assessment: &Assessment, now| {
+        let found = conditions(assessment, &[], now);
+        let label = |it: &Condition| it.labels.get("missing").cloned().unwrap_or_default();
+        found.iter().map(label).collect::<Vec<_>>()
+    };
+    let mut assessment = calm(at(0));
+    assert_eq!(missing(&assessment, at(59)), Vec::<String>::new());
+    assert_eq!(missing(&assessment, at(61)), ["inventory"]);
+    assessment.sources.inventory_age_seconds = None;
+    assert_eq!(missing(&assessment, at(0)), ["inventory"]);
+    assessment.sources.inventory_age_seconds = Some(1.0);
+    assessment.sources.self_doubt = true;
+    assessment.control_plane.writes = Writes::Unknown;
+    assert_eq!(missing(&assessment, at(0)), ["answers", "answers"]);
+    assessment.hooks = vec![verdict("w", Health::Suspect, Cause::Slow, Effect::None)];
+    assert_eq!(missing(&assessment, at(0)), ["answers", "answers"]);
+
+    let mut assessment = calm(at(0));
+    let scrape = |age, failure: Option<&str>| ScrapeView {
+        target: "a:1".to_owned(),
+        replicas: 1,
+        age_seconds: age,
+        failure: failure.map(str::to_owned),
+        failing_since: None,
+        silent: Vec::new(),
+        version: None,
+        readiness: Default::default(),
+        missing: Vec::new(),
+    };
+    for (scrapes, expected) in [
+        (vec![scrape(Some(3.0), None)], vec![]),
+        (vec![scrape(Some(200.0), Some("timeout"))], vec![]),
+        (vec![scrape(Some(301.0), Some("timeout"))], vec!["scrapes"]),
+        (vec![scrape(None, Some("timeout"))], vec!["scrapes"]),
+        (vec![scrape(None, None)], vec![]),
+        (vec![scrape(None, Some("x")), scrape(Some(1.0), None)], vec![]),
+    ] {
+        assessment.sources.scrapes = scrapes;
+        assert_eq!(missing(&assessment, at(0)), expected);
+    }
+
+    let mut assessment = calm(at(0));
+    for (role, expected) in [
+        (Role::Unknown, vec!["leader"]),
+        (Role::Follower, vec![]),
+        (Role::Leader, vec![]),
+    ] {
+        assessment.replica = Some(ReplicaView {
+            identity: "a".into(),
+            role,
+            holder: None,
+            by: None,
+            since: at(0),
+            trouble: None,
+        });
+        assert_eq!(missing(&assessment, at(0)), expected, "{role:?}");
+    }
+}
+
+/// What is pushed while the audit has found this, as bad as it can be.
+fn pushed(kind: &'static Kind, since: Option<Time>) -> Vec<Condition> {
+    let id = HookId::new(HookKind::Validating, "policy", "w");
+    let finding = Finding {
+        kind,
+        severity: kind.severity,
+        object: "ValidatingWebhookConfiguration/policy/w".to_owned(),
+        hook: Some(id),
+        source: None,
+        message: "All of it is on one node.".to_owned(),
+        patch: None,
+        since,
+    };
+    let audited = Audited {
+        at: at(0),
+        took: Duration::ZERO,
+        findings: vec![finding],
+    };
+    let mut assessment = with(Vec::new());
+    assessment.audit = Arc::new(Findings::of(audited));
+    conditions(&assessment, &[], at(50))
+}
+
+#[test]
+fn where_its_pods_are_and_whom_it_tells_apart_is_told_of_a_hook_that_is_well() {
+    for (kind, severity) in [
+        (NODES_GOING, "warning"),
+        (ONE_NODE, "info"),
+        (TELLS_APART, "info"),
+    ] {
+        let found = pushed(kind, None);
+        assert_eq!(names(&found), [("HookwatchHookAtRisk", severity)]);
+        assert_eq!(found[0].labels["risk"], kind.id);
+        assert_eq!(found[0].description, "All of it is on one node.");
+    }
+}
+
+#[test]
+fn a_critical_finding_is_told_while_it_is_new_and_nothing_else_tells_it() {
+    let found = pushed(CONTROL_PLANE_IN_REACH, Some(at(20)));
+    assert_eq!(names(&found), [("HookwatchCriticalFinding", "warning")]);
+    assert_eq!(found[0].labels["risk"], "control-plane-in-reach");
+    assert_eq!(found[0].labels["webhook"], "w");
+    assert_eq!(
+        pushed(CONTROL_PLANE_IN_REACH, None),
+        [],
+        "it was there when hookwatch began"
+    );
+    let long_ago = at(50).before(NEW);
+    assert_eq!(pushed(CONTROL_PLANE_IN_REACH, Some(long_ago)), []);
+    for kind in KINDS
+        .iter()
+        .filter(|kind| kind.severity != findings::Severity::Critical)
+    {
+        let told = pushed(kind, Some(at(20)));
+        assert!(
+            told.iter().all(|told| told.rule.alert == "HookwatchHookAtRisk"),
+            "{}",
+            kind.id
+        );
+    }
+}
+
+#[test]
+fn hostile_names_stay_labels_and_do_not_turn_a_page_around() {
+    let hostile = "<script>\"x\"\n\u{202e}evil\\{{ .Labels }}";
+    let mut assessment = hanging(hostile);
+    assessment.hooks[0].configuration = None;
+    assessment.hooks[0].incident = hostile.to_owned();
+    assessment.hooks[0].evidence = vec!["\u{202e}boom\n\r\u{0}".repeat(500)];
+    let found = conditions(&assessment, &[], at(0));
+    assert_eq!(
+        found[0].labels["incident"], hostile,
+        "a label is what Prometheus has"
+    );
+    for text in [&found[0].summary, &found[0].description] {
+        assert!(
+            text.len() <= 1_024 && !text.contains(['\n', '\u{202e}', '\0']),
+            "{text:?}"
+        );
+    }
+    let mut endless = hanging("w");
+    endless.hooks[0].incident = "\u{1F4A5}".repeat(1_000);
+    assert!(conditions(&endless, &[], at(0))[0].labels["incident"].len() <= 1_024);
+}
+
+#[test]
+fn no_label_is_one_that_an_operator_may_set() {
+    let mut assessment = hanging("w");
+    assessment.control_plane.writes = Writes::Unknown;
+    let certificates = [(HookId::new(HookKind::Mutating, "c", "w"), "ca", at(0))];
+    for condition in conditions(&assessment, &certificates, at(0)) {
+        assert!(condition.labels.keys().all(|name| LABELS.contains(name)));
+    }
+}
+
+#[test]
+fn an_alert_fires_after_its_time_goes_on_under_another_cause_and_ends() {
+    let mut tracker = Tracker::default();
+    assert_eq!(look(&mut tracker, &hanging("w"), 0).firing, []);
+    assert_eq!(look(&mut tracker, &hanging("w"), 14).firing, []);
+    let board = look(&mut tracker, &hanging("w"), 15);
+    assert_eq!((board.firing.len(), board.ended.len()), (1, 0));
+    assert_eq!(board.firing[0].since, at(0));
+    assert!(board.firing[0].runbook_url.ends_with("/HookwatchHookFailing.md"));
+
+    let refused = with(vec![verdict(
+        "w",
+        Health::Failing,
+        Cause::Refused,
+        Effect::Blocking,
+    )]);
+    let board = look(&mut tracker, &refused, 31);
+    assert!(
+        board.firing[0].summary.contains("is Refused"),
+        "{}",
+        board.firing[0].summary
+    );
+    assert_eq!(board.firing[0].since, at(0), "it has been failing all the while");
+    assert_eq!(board.ended, []);
+
+    let board = look(&mut tracker, &calm(at(40)), 40);
+    assert_eq!((board.firing.len(), board.ended.len()), (0, 1));
+    let board = look(&mut tracker, &refused, 41);
+    assert_eq!(board.firing, [], "its time begins anew");
+    let board = look(&mut tracker, &refused, 71);
+    assert_eq!((board.firing.len(), board.ended.len()), (1, 0), "it is not over");
+    let board = look(&mut tracker, &calm(at(72)), 72 + RETENTION.as_secs());
+    assert_eq!(board.ended.len(), 1, "and what ended long ago is forgotten");
+}
+
+#[test]
+fn a_condition_that_does_not_last_never_fires() {
+    let mut tracker = Tracker::default();
+    for second in 0..600 {
+        let assessment = if second % 12 == 11 {
+            calm(at(0))
+        } else {
+            hanging("w")
+        };
+        let board = look(&mut tracker, &assessment, second);
+        assert_eq!((board.firing.len(), board.ended.len()), (0, 0));
+    }
+}
+
+#[test]
+fn five_thousand_failing_hooks_make_no_more_than_the_bound_and_the_same_ones_each_time() {
+    let hooks = |from: usize| {
+        let hooks = (0..5_000).map(|n| {
+            let name = format!("w{:04}", (n + from) % 5_000);
+            Verdict {
+                incident: format!("{name}:443"),
+                ..verdict(&name, Health::Failing, Cause::Hanging, Effect::Blocking)
+            }
+        });
+        let mut assessment = with(hooks.collect());
+        assessment.control_plane.writes = Writes::Delayed;
+        assessment
+    };
+    let mut tracker = Tracker::default();
+    look(&mut tracker, &hooks(0), 0);
+    let board = look(&mut tracker, &hooks(0), 300);
+    assert_eq!(
+        (board.firing.len(), board.left_out),
+        (MAX_ALERTS, 5_001 - MAX_ALERTS)
+    );
+    let again = look(&mut tracker, &hooks(2_500), 301);
+    assert_eq!(again.firing, board.firing);
+    assert_eq!(again.ended, []);
+    let over = look(&mut tracker, &calm(at(0)), 302);
+    assert_eq!((over.firing.len(), over.ended.len()), (0, MAX_ALERTS));
+}
+
+/// A board with one alert that fires, and one on which it has ended.
+fn boards() -> (Board, Board) {
+    let mut tracker = Tracker::default();
+    look(&mut tracker, &hanging("w"), 0);
+    let firing = look(&mut tracker, &hanging("w"), 15);
+    (firing, look(&mut tracker, &calm(at(40)), 40))
+}
+
+#[test]
+fn what_fires_is_repeated_and_its_end_is_said_once() {
+    let (firing, ended) = boards();
+    let mut delivery = Delivery::new(PACE);
+    let batch = delivery
+        .next(&firing, Voice::Everything, at(30))
+        .expect("it is new");
+    delivery.accepted(&batch, at(30));
+    assert_eq!(delivery.next(&firing, Voice::Everything, at(59)), None);
+    let batch = delivery
+        .next(&firing, Voice::Everything, at(60))
+        .expect("it is time");
+    delivery.accepted(&batch, at(60));
+    let batch = delivery
+        .next(&ended, Voice::Everything, at(61))
+        .expect("it has ended");
+    assert_eq!((batch.firing.len(), batch.ended.len()), (0, 1));
+    delivery.accepted(&batch, at(61));
+    assert_eq!(delivery.next(&ended, Voice::Everything, at(600)), None);
+    assert_eq!(delivery.forgotten(&Board::default()), 0);
+}
+
+#[test]
+fn a_failure_is_tried_again_with_growing_pauses_and_what_holds_by_then() {
+    let (firing, ended) = boards();
+    let mut delivery = Delivery::new(PACE);
+    let mut now = at(30);
+    let mut pauses = Vec::new();
+    for _ in 0..8 {
+        assert!(delivery.next(&firing, Voice::Everything, now).is_some());
+        delivery.failed(1.0, now);
+        let failed = now;
+        while delivery.next(&firing, Voice::Everything, now).is_none() {
+            now = now + Duration::from_millis(500);
+        }
+        pauses.push(now.since(failed).as_secs_f64());
+    }
+    assert_eq!(pauses, [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0]);
+    let batch = delivery
+        .next(&ended, Voice::Everything, now)
+        .expect("the end is owed");
+    assert_eq!((batch.firing.len(), batch.ended.len()), (0, 1));
+}
+
+#[test]
+fn an_end_that_could_never_be_told_is_counted_as_lost() {
+    let (firing, ended) = boards();
+    let mut delivery = Delivery::new(PACE);
+    let batch = delivery
+        .next(&firing, Voice::Everything, at(30))
+        .expect("it is new");
+    delivery.accepted(&batch, at(30));
+    delivery.failed(0.0, at(41));
+    assert_eq!(delivery.forgotten(&ended), 0);
+    assert_eq!(delivery.forgotten(&Board::default()), 1);
+    assert_eq!(delivery.forgotten(&Board::default()), 0, "once");
+}
+
+#[test]
+fn what_was_refused_is_offered_ever_more_seldom_and_news_at_once() {
+    let (firing, ended) = boards();
+    let mut delivery = Delivery::new(PACE);
+    let (mut offered, mut last) = (Vec::new(), at(30));
+    for second in 30..7_300 {
+        if let Some(batch) = delivery.next(&firing, Voice::Everything, at(second)) {
+            let first = delivery.refused(&batch, at(second));
+            assert_eq!(first, offered.is_empty());
+            offered.push(at(second).since(last).as_secs());
+            last = at(second);
+        }
+    }
+    assert_eq!(offered[..5], [0, 30, 60, 120, 240]);
+    assert!(offered[5..].iter().all(|pause| *pause == 480), "{offered:?}");
+    assert!(
+        delivery.next(&ended, Voice::Everything, at(7_300)).is_some(),
+        "an end is news"
+    );
+}
+
+#[test]
+fn a_follower_is_silent_and_without_a_leader_everybody_says_what_fires_and_nobody_that_it_ended() {
+    let (firing, ended) = boards();
+    let leading = |until| Standing::Leading {
+        by: Place::Lease,
+        until,
+    };
+    let following = Standing::Following {
+        holder: "b".into(),
+        by: Place::Ledger,
+    };
+    for (standing, voice) in [
+        (None, Voice::Everything),
+        (Some(leading(at(41))), Voice::Everything),
+        (Some(leading(at(40))), Voice::Firing),
+        (Some(following), Voice::Nothing),
+        (Some(Standing::Undecided(Undecided::LeaseBlocked)), Voice::Firing),
+    ] {
+        assert_eq!(Voice::of(standing.as_ref(), at(40)), voice);
+        let mut delivery = Delivery::new(PACE);
+        let next = delivery.next(&firing, voice, at(40));
+        assert_eq!(next.is_some(), voice != Voice::Nothing);
+        let next = delivery.next(&ended, voice, at(40));
+        assert_eq!(next.is_some(), voice == Voice::Everything, "{standing:?}");
+    }
+}
+
+#[test]
+fn a_replica_that_becomes_the_leader_says_at_once_what_fires_and_what_has_ended() {
+    let (firing, ended) = boards();
+    let mut delivery = Delivery::new(PACE);
+    let batch = delivery
+        .next(&firing, Voice::Firing, at(30))
+        .expect("nobody leads");
+    delivery.accepted(&batch, at(30));
+    assert_eq!(delivery.next(&firing, Voice::Nothing, at(31)), None);
+    assert!(delivery.next(&firing, Voice::Everything, at(32)).is_some());
+    assert!(delivery.next(&ended, Voice::Everything, at(41)).is_some());
+}

@@ -1,0 +1,354 @@
+//! What is said once about a hook, in the cluster itself: as a Kubernetes Event on its configuration.
+//!
+//! Every replica keeps count of what has changed; the leader alone says it. A replica that becomes the leader says what
+//! is wrong now, as the one before it may have died with the words on its lips; its Events have the same names, so what
+//! was said already is counted up instead of said twice.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::domain::cluster::hook::HookId;
+use crate::domain::diagnose::verdict::Verdict;
+use crate::domain::text::{bounded, human};
+use crate::domain::time::Time;
+use crate::domain::vocabulary::{Cause, Health};
+
+/// Between two announcements about one hook. What changes in between is told as it is then.
+pub const PER_HOOK: Duration = Duration::from_secs(30);
+/// Announcements that may come at once.
+pub const BURST: u32 = 20;
+/// Beyond that, one comes in this time.
+pub const EVERY: Duration = Duration::from_secs(5);
+/// A recovery that nobody told within this time is no news any more.
+const STALE: Duration = Duration::from_secs(60);
+/// The reason of an Event about a hook that is well again; the others are the names of causes.
+pub const RECOVERED: &str = "Recovered";
+/// Most of a configuration's name that goes into that of an Event.
+const MAX_NAME: usize = 200;
+
+/// One thing to be said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Announcement {
+    /// The name of the Event: the same whenever the same is said of the same hook.
+    pub name: String,
+    /// The hook.
+    pub hook: HookId,
+    /// `metadata.uid` of its configuration; empty when it is not known.
+    pub uid: String,
+    /// The name of the cause, or [`RECOVERED`].
+    pub reason: &'static str,
+    /// Whether it is a warning.
+    pub warning: bool,
+    /// What is said, at most 1024 bytes, which is what an Event takes.
+    pub note: String,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Told {
+    /// What is wrong; `None` when it is well again.
+    wrong: Option<Cause>,
+    /// When that began, as long as it was not said.
+    owed: Option<Time>,
+    /// When something was last said.
+    last: Option<Time>,
+    /// Since when something was wrong.
+    since: Time,
+}
+
+/// Remembers what was said and what is to be.
+#[derive(Debug, Default)]
+pub struct Announcer {
+    hooks: BTreeMap<HookId, Told>,
+    /// When the announcements of late are paid off.
+    paid_off: Time,
+}
+
+impl Announcer {
+    /// Takes in how hooks are now, and says what is to be announced. `uid` finds the uid of a hook's configuration.
+    pub fn look(
+        &mut self,
+        verdicts: &[Verdict],
+        uid: impl Fn(&HookId) -> Option<String>,
+        leads: bool,
+        now: Time,
+    ) -> Vec<Announcement> {
+        let mut said = Vec::new();
+        let mut seen = BTreeMap::new();
+        for verdict in verdicts {
+            // Without a configuration there is no object to say it about.
+            let Some(configuration) = &verdict.configuration else {
+                continue;
+            };
+            let hook = HookId {
+                kind: verdict.kind,
+                configuration: Arc::clone(configuration),
+                webhook: Arc::clone(&verdict.webhook),
+            };
+            let Some(mut told) = update(self.hooks.get(&hook).copied(), verdict, now) else {
+                continue;
+            };
+            let rested = told.last.is_none_or(|last| now.since(last) >= PER_HOOK);
+            if leads && told.owed.is_some() && rested && self.spend(now) {
+                said.push(announcement(
+                    &hook,
+                    uid(&hook).unwrap_or_default(),
+                    told,
+                    verdict,
+                    now,
+                ));
+                (told.owed, told.last) = (None, Some(now));
+            }
+            let over = told.wrong.is_none()
+                && told.owed.is_none_or(|owed| now.since(owed) >= STALE)
+                && told.last.is_none_or(|last| now.since(last) >= PER_HOOK);
+            if !over {
+                seen.insert(hook, told);
+            }
+        }
+        self.hooks = seen;
+        said
+    }
+
+    /// Whether one more may be said now.
+    fn spend(&mut self, now: Time) -> bool {
+        let paid_off = self.paid_off.max(now);
+        if paid_off.since(now) >= EVERY * BURST {
+            return false;
+        }
+        self.paid_off = paid_off + EVERY;
+        true
+    }
+}
+
+/// What is known of a hook after this verdict; `None` when there is nothing to remember.
+fn update(told: Option<Told>, verdict: &Verdict, now: Time) -> Option<Told> {
+    let wrong = match (verdict.health, verdict.cause) {
+        (Health::Failing, Some(cause)) => Some(cause),
+        (Health::Healthy, _) => None,
+        // Neither failing nor well: no news in either direction.
+        _ => return told,
+    };
+    match (told, wrong) {
+        (None, None) => None,
+        (None, Some(_)) => Some(Told {
+            wrong,
+            owed: Some(now),
+            last: None,
+            since: verdict.since.unwrap_or(now),
+        }),
+        (Some(told), _) if told.wrong == wrong => Some(told),
+        (Some(told), _) => Some(Told {
+            wrong,
+            owed: Some(now),
+            // How long it was wrong is told when it is well.
+            since: match told.wrong {
+                None => verdict.since.unwrap_or(now),
+                Some(_) => told.since,
+            },
+            ..told
+        }),
+    }
+}
+
+fn announcement(hook: &HookId, uid: String, told: Told, verdict: &Verdict, now: Time) -> Announcement {
+    let reason = told.wrong.map_or(RECOVERED, Cause::as_str);
+    let webhook = &hook.webhook;
+    let note = match told.wrong {
+        Some(_) => {
+            let evidence = verdict.evidence.first().map_or("", String::as_str);
+            format!("Webhook {webhook:?}: {} {evidence}", verdict.summary)
+        }
+        None => format!(
+            "Webhook {webhook:?} recovered after {}. {}",
+            human(now.since(told.since)),
+            verdict.summary
+        ),
+    };
+    Announcement {
+        name: name(hook, &uid, reason),
+        hook: hook.clone(),
+        uid,
+        reason,
+        warning: told.wrong.is_some(),
+        note: bounded(note.trim_end()),
+    }
+}
+
+/// What was done to a hook, to be said of its configuration. `note` is cut to what an Event takes.
+pub fn of_action(hook: &HookId, uid: &str, reason: &'static str, warning: bool, note: &str) -> Announcement {
+    Announcement {
+        name: name(hook, uid, reason),
+        hook: hook.clone(),
+        uid: uid.to_owned(),
+        reason,
+        warning,
+        note: bounded(note),
+    }
+}
+
+/// The configuration's name and a hash of all that makes it the same Event, as a DNS subdomain.
+fn name(hook: &HookId, uid: &str, reason: &str) -> String {
+    let parts = [
+        hook.kind.configuration_kind(),
+        &hook.configuration,
+        uid,
+        &hook.webhook,
+        reason,
+    ];
+    // FNV-1a: every release has to come to the same, which the standard library's hasher does not promise.
+    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+    for byte in parts.into_iter().flat_map(|part| part.bytes().chain([0])) {
+        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    }
+    let end = hook.configuration.floor_char_boundary(MAX_NAME);
+    let beginning = hook.configuration[..end].trim_end_matches(['.', '-']);
+    format!("{beginning}.{hash:016x}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::cluster::hook::HookKind;
+    use crate::domain::vocabulary::Effect;
+
+    fn verdict(webhook: &str, health: Health, cause: Option<Cause>) -> Verdict {
+        Verdict {
+            kind: HookKind::Validating,
+            configuration: Some("policy".into()),
+            webhook: webhook.into(),
+            incident: "policy/policy:443".to_owned(),
+            health,
+            cause,
+            effect: Effect::Blocking,
+            confidence: 1.0,
+            canaries: Vec::new(),
+            bypass: None,
+            webhook_confidence: 0.9,
+            rule: "no-data",
+            fails_open: false,
+            excess_share: None,
+            since: None,
+            summary: "It does not answer.".into(),
+            evidence: vec!["a canary named it".into(), "more".into()],
+            advice: None,
+            backends: Vec::new(),
+        }
+    }
+
+    fn failing(cause: Cause) -> Vec<Verdict> {
+        vec![verdict("w", Health::Failing, Some(cause))]
+    }
+
+    fn well() -> Vec<Verdict> {
+        vec![verdict("w", Health::Healthy, None)]
+    }
+
+    fn at(seconds: u64) -> Time {
+        Time::from_unix_millis(1_000_000 + seconds * 1_000)
+    }
+
+    fn reasons(said: &[Announcement]) -> Vec<&str> {
+        said.iter().map(|said| said.reason).collect()
+    }
+
+    fn look(announcer: &mut Announcer, verdicts: &[Verdict], leads: bool, now: u64) -> Vec<Announcement> {
+        announcer.look(verdicts, |_| Some("u".to_owned()), leads, at(now))
+    }
+
+    #[test]
+    fn a_failure_its_change_and_its_end_are_each_said_once() {
+        let mut announcer = Announcer::default();
+        let mut look = |verdicts: &[Verdict], now| look(&mut announcer, verdicts, true, now);
+        assert_eq!(look(&well(), 0), []);
+        let said = look(&failing(Cause::Hanging), 10);
+        assert_eq!(reasons(&said), ["Hanging"]);
+        assert!(said[0].warning);
+        assert_eq!(
+            said[0].note,
+            "Webhook \"w\": It does not answer. a canary named it"
+        );
+        assert_eq!(look(&failing(Cause::Hanging), 11), []);
+        assert_eq!(reasons(&look(&failing(Cause::Refused), 50)), ["Refused"]);
+        assert_eq!(look(&[verdict("w", Health::Suspect, Some(Cause::Slow))], 60), []);
+        assert_eq!(look(&[verdict("w", Health::Unknown, None)], 70), []);
+        let said = look(&well(), 90);
+        assert_eq!((reasons(&said), said[0].warning), (vec![RECOVERED], false));
+        assert!(said[0].note.contains("after 80.0 s"), "{}", said[0].note);
+        assert_eq!(look(&well(), 91), []);
+    }
+
+    #[test]
+    fn a_hook_that_flaps_is_told_of_as_it_is_when_its_turn_comes() {
+        let mut announcer = Announcer::default();
+        let mut said = Vec::new();
+        for second in 0..300 {
+            let verdicts = match second % 2 {
+                0 => failing(Cause::Hanging),
+                _ => well(),
+            };
+            said.extend(look(&mut announcer, &verdicts, true, second));
+        }
+        assert!((8..=10).contains(&said.len()), "{}", said.len());
+    }
+
+    #[test]
+    fn many_hooks_at_once_are_told_of_in_time_and_not_all_at_once() {
+        let mut announcer = Announcer::default();
+        let verdicts: Vec<_> = (0..50)
+            .map(|n| verdict(&format!("w{n}"), Health::Failing, Some(Cause::Hanging)))
+            .collect();
+        assert_eq!(look(&mut announcer, &verdicts, true, 0).len(), BURST as usize);
+        assert_eq!(look(&mut announcer, &verdicts, true, 0).len(), 0);
+        let later: usize = (1..=150)
+            .map(|second| look(&mut announcer, &verdicts, true, second).len())
+            .sum();
+        assert_eq!(later, 30);
+    }
+
+    #[test]
+    fn a_follower_says_nothing_and_a_new_leader_says_what_is_wrong_and_what_has_just_ended() {
+        let mut announcer = Announcer::default();
+        assert_eq!(look(&mut announcer, &failing(Cause::Hanging), false, 0), []);
+        let said = look(&mut announcer, &failing(Cause::Hanging), true, 500);
+        assert_eq!(reasons(&said), ["Hanging"]);
+
+        let mut announcer = Announcer::default();
+        look(&mut announcer, &failing(Cause::Hanging), false, 0);
+        assert_eq!(look(&mut announcer, &well(), false, 10), []);
+        assert_eq!(reasons(&look(&mut announcer, &well(), true, 40)), [RECOVERED]);
+
+        let mut announcer = Announcer::default();
+        look(&mut announcer, &failing(Cause::Hanging), false, 0);
+        look(&mut announcer, &well(), false, 10);
+        look(&mut announcer, &well(), false, 80);
+        assert_eq!(
+            look(&mut announcer, &well(), true, 81),
+            [],
+            "that is no news any more"
+        );
+    }
+
+    #[test]
+    fn the_same_has_the_same_name_and_another_another() {
+        let name = |webhook: &str, reason: &str| {
+            let hook = HookId::new(HookKind::Validating, "policy", webhook);
+            super::name(&hook, "u", reason)
+        };
+        // Written down: other releases have to come to the same.
+        assert_eq!(name("w", "Hanging"), name("w", "Hanging"));
+        assert_ne!(name("w", "Hanging"), name("w", "Refused"));
+        assert_ne!(name("w", "Hanging"), name("v", "Hanging"));
+        let long = HookId::new(HookKind::Validating, &format!("{}.b", "a".repeat(199)), "w");
+        let long = super::name(&long, "u", "Hanging");
+        assert!(long.len() <= 253 && !long.contains(".."), "{long}");
+    }
+
+    #[test]
+    fn a_note_is_no_longer_than_an_event_takes() {
+        let mut verdicts = failing(Cause::Hanging);
+        verdicts[0].evidence = vec!["x\u{1F4A5}\n".repeat(1_000)];
+        let said = look(&mut Announcer::default(), &verdicts, true, 0);
+        assert!(said[0].note.len() <= 1_024 && !said[0].note.contains('\n'));
+    }
+}

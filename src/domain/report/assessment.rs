@@ -1,0 +1,44 @@
+//! All that hookwatch knows at one instant, as the page, the metrics and the alerts show it.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use crate::domain::act::fence::Breaker;
+use crate::domain::act::leadership::ReplicaView;
+use crate::domain::audit::standing::Findings;
+use crate::domain::cluster::inventory::Problem;
+use crate::domain::diagnose::verdict::{ControlPlane, Verdict};
+use crate::domain::observe::views::Sources;
+use crate::domain::time::Time;
+use crate::domain::vocabulary::Health;
+
+/// All verdicts and the state of the control plane at one instant.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Assessment {
+    /// The instant.
+    pub at: Time,
+    /// The control plane.
+    pub control_plane: ControlPlane,
+    /// A verdict for each hook, the worst first.
+    pub hooks: Vec<Verdict>,
+    /// Where the knowledge comes from.
+    pub sources: Sources,
+    /// What is done about a culprit.
+    pub breaker: Breaker,
+    /// This daemon among its replicas; `None` when it does not take part in an election.
+    pub replica: Option<ReplicaView>,
+    /// What the last audit found. Never a reason for any health.
+    pub audit: Arc<Findings>,
+    /// Objects in the cluster that could not be made sense of.
+    pub problems: Vec<Problem>,
+}
+
+impl Assessment {
+    /// The hooks named as culprits.
+    pub fn culprits(&self) -> impl Iterator<Item = &Verdict> {
+        self.hooks
+            .iter()
+            .filter(|verdict| verdict.health == Health::Failing)
+    }
+}

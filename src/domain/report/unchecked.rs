@@ -1,0 +1,336 @@
+//! What went in unchecked: the objects that a hook would have been asked about while it was bypassed or failed open.
+//!
+//! An object says itself when it was made, and when each of its writers last changed something of it
+//! (`metadata.managedFields`). Held against the hook's rules and selectors that is a list of what to look through. It is
+//! as good as that: what has been deleted since is on no list, nor is what has been changed again since by the same
+//! writer, and whether the hook would have objected nobody knows.
+
+mod gaps;
+mod report;
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::domain::act::bypass::Rung;
+use crate::domain::cluster::condition::spare::Spare;
+use crate::domain::cluster::hook::{Hook, Labels};
+use crate::domain::cluster::matching::RequestShape;
+use crate::domain::time::Time;
+
+pub use gaps::Gaps;
+pub use report::{Found, NotListed, Tally, Unchecked};
+
+/// Times of objects are whole seconds, and those of an API server's clock.
+const GRAIN: Duration = Duration::from_secs(1);
+
+/// Why a hook did not check what it was to check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Way {
+    /// It was shielded: it was not asked about what keeps the control plane alive.
+    Shielded,
+    /// Its calls failed and its `failurePolicy` was `Ignore`, by its owner's will or by ours.
+    FailedOpen,
+    /// It was skipped: it was asked about nothing.
+    Skipped,
+}
+
+impl From<Rung> for Way {
+    fn from(rung: Rung) -> Self {
+        match rung {
+            Rung::Shield => Self::Shielded,
+            Rung::Skip => Self::Skipped,
+        }
+    }
+}
+
+/// The time in which a hook did not check what it was to check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Gap {
+    /// When it began.
+    pub from: Time,
+    /// When it was over.
+    pub to: Time,
+    /// Why.
+    pub way: Way,
+}
+
+/// A kind of objects as an API server serves it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Served {
+    /// The API group; empty for the core group.
+    pub group: String,
+    /// Its versions, the preferred one first.
+    pub versions: Vec<String>,
+    /// The plural name.
+    pub resource: String,
+    /// Whether its objects are in namespaces.
+    pub namespaced: bool,
+}
+
+impl Served {
+    /// As `kubectl` takes it: `deployments.apps`.
+    pub fn name(&self) -> String {
+        match self.group.is_empty() {
+            true => self.resource.clone(),
+            false => format!("{}.{}", self.resource, self.group),
+        }
+    }
+}
+
+/// What an object says of itself.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Seen {
+    /// `metadata.name`.
+    pub name: String,
+    /// `metadata.namespace`.
+    pub namespace: Option<String>,
+    /// `metadata.labels`.
+    pub labels: Labels,
+    /// `metadata.creationTimestamp`.
+    pub created: Option<Time>,
+    /// When each writer last changed something of it, and through which subresource (empty: the object itself).
+    pub changed: Vec<(Time, String)>,
+}
+
+/// What happened to an object meanwhile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Went {
+    /// It was made.
+    Created,
+    /// It was changed.
+    Updated,
+}
+
+/// A hook, and when it did not check what.
+#[derive(Debug, Clone, Copy)]
+pub struct Question<'a> {
+    /// The hook, as its owner has it.
+    pub hook: &'a Hook,
+    /// When, and why.
+    pub gap: Gap,
+    /// The namespace of hookwatch, whose objects a shield spares.
+    pub own: &'a str,
+}
+
+impl Question<'_> {
+    /// Whether objects of a kind can be among them at all.
+    pub fn concerns(&self, served: &Served) -> bool {
+        let hook = self.hook;
+        let subresources = hook.rules.iter().flat_map(|rule| &rule.resources);
+        let subresources = subresources.map(|resource| match resource.split_once('/') {
+            Some((_, "*")) | None => "",
+            Some((_, subresource)) => subresource,
+        });
+        let namespaces = match served.namespaced {
+            true => [Some("any"), Some("kube-system")],
+            false => [None, None],
+        };
+        let mut subresources: Vec<&str> = subresources.chain([""]).collect();
+        subresources.sort_unstable();
+        subresources.dedup();
+        subresources.into_iter().any(|subresource| {
+            namespaces.into_iter().any(|namespace| {
+                ["CREATE", "UPDATE"].into_iter().any(|operation| {
+                    let request = RequestShape {
+                        operation,
+                        subresource,
+                        namespace,
+                        ..RequestShape::default()
+                    };
+                    self.asks(served, request)
+                })
+            })
+        })
+    }
+
+    /// What happened to an object meanwhile that the hook would have been asked about. `namespace_labels`: those of its
+    /// namespace; what is not known excludes nothing.
+    pub fn went(&self, served: &Served, seen: &Seen, namespace_labels: Option<&Labels>) -> Option<Went> {
+        let within = |at: Time| at + GRAIN > self.gap.from && at <= self.gap.to + GRAIN;
+        let request = |operation, subresource| RequestShape {
+            operation,
+            subresource,
+            namespace: seen.namespace.as_deref(),
+            namespace_labels,
+            object_labels: Some(&seen.labels),
+            ..RequestShape::default()
+        };
+        if seen.created.is_some_and(within) && self.asks(served, request("CREATE", "")) {
+            return Some(Went::Created);
+        }
+        let is_update = |at: Time| seen.created.is_none_or(|created| at > created + GRAIN);
+        let mut changed = seen.changed.iter();
+        let updated = changed.any(|(at, subresource)| {
+            within(*at) && is_update(*at) && self.asks(served, request("UPDATE", subresource))
+        });
+        updated.then_some(Went::Updated)
+    }
+
+    /// Whether the hook would have been asked about such a request, and was not.
+    fn asks(&self, served: &Served, request: RequestShape<'_>) -> bool {
+        // A rule for one version is asked about the others as well, by default (`matchPolicy: Equivalent`).
+        served.versions.iter().any(|version| {
+            let request = RequestShape {
+                group: &served.group,
+                version,
+                resource: &served.resource,
+                ..request
+            };
+            let (own, added) = (self.own, &self.hook.added);
+            let unchecked = self.gap.way != Way::Shielded || Spare { own, added }.spares(&request, None);
+            unchecked && self.hook.could_match(&request)
+        })
+    }
+}
+
+/// Reads a time as it stands in an object.
+pub fn instant(text: &str) -> Option<Time> {
+    let timestamp: jiff::Timestamp = text.parse().ok()?;
+    let millis = u64::try_from(timestamp.as_millisecond()).ok()?;
+    Some(Time::from_unix_millis(millis))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::cluster::hook::Selector;
+    use crate::domain::cluster::matching::tests::hook;
+
+    fn at(seconds: u64) -> Time {
+        Time::from_unix_millis(1_795_219_862_000 + seconds * 1_000)
+    }
+
+    fn question(hook: &Hook, way: Way) -> Question<'_> {
+        Question {
+            hook,
+            gap: Gap {
+                from: at(100),
+                to: at(200),
+                way,
+            },
+            own: "hookwatch",
+        }
+    }
+
+    fn pods() -> Served {
+        Served {
+            group: String::new(),
+            versions: vec!["v1".to_owned()],
+            resource: "pods".to_owned(),
+            namespaced: true,
+        }
+    }
+
+    fn pod(namespace: &str, created: u64, changed: &[(u64, &str)]) -> Seen {
+        let changed = changed.iter();
+        Seen {
+            name: "p".to_owned(),
+            namespace: Some(namespace.to_owned()),
+            created: Some(at(created)),
+            changed: changed
+                .map(|(seconds, subresource)| (at(*seconds), (*subresource).to_owned()))
+                .collect(),
+            ..Seen::default()
+        }
+    }
+
+    #[test]
+    fn what_was_made_or_changed_meanwhile_counts_and_nothing_else() {
+        let hook = hook(&["pods"]);
+        let question = question(&hook, Way::Skipped);
+        let went =
+            |created, changed: &[(u64, &str)]| question.went(&pods(), &pod("tenant", created, changed), None);
+        assert_eq!(went(150, &[(150, "")]), Some(Went::Created));
+        assert_eq!(went(50, &[(50, ""), (150, "")]), Some(Went::Updated));
+        assert_eq!(went(50, &[(50, ""), (250, "")]), None);
+        assert_eq!(went(250, &[(250, "")]), None);
+        // To the second, and on another clock: rather one too many.
+        assert_eq!(went(100, &[]), Some(Went::Created));
+        assert_eq!(went(201, &[]), Some(Went::Created));
+        assert_eq!((went(98, &[]), went(202, &[])), (None, None));
+    }
+
+    #[test]
+    fn a_change_of_the_status_counts_where_the_hook_is_asked_about_that() {
+        let seen = pod("tenant", 50, &[(150, "status")]);
+        for (resources, expected) in [
+            (["pods"], None),
+            (["pods/status"], Some(Went::Updated)),
+            (["*/*"], Some(Went::Updated)),
+        ] {
+            let hook = hook(&resources);
+            assert_eq!(question(&hook, Way::Skipped).went(&pods(), &seen, None), expected);
+        }
+    }
+
+    #[test]
+    fn what_is_made_is_no_update_of_a_hook_that_is_asked_about_updates_alone() {
+        let mut hook = hook(&["pods"]);
+        hook.rules[0].operations = vec!["UPDATE".to_owned()];
+        let question = question(&hook, Way::FailedOpen);
+        let made = pod("tenant", 150, &[(150, "")]);
+        assert_eq!(question.went(&pods(), &made, None), None);
+        let changed = pod("tenant", 150, &[(150, ""), (160, "")]);
+        assert_eq!(question.went(&pods(), &changed, None), Some(Went::Updated));
+    }
+
+    #[test]
+    fn selectors_leave_out_what_the_hook_is_never_asked_about() {
+        let mut hook = hook(&["*"]);
+        let label = |value: &str| Labels::from([("team".to_owned(), value.to_owned())]);
+        hook.namespace_selector = Selector {
+            match_labels: label("a"),
+            expressions: Vec::new(),
+        };
+        let (question, made) = (question(&hook, Way::Skipped), pod("tenant", 150, &[]));
+        let (own, other) = (label("a"), label("b"));
+        assert_eq!(question.went(&pods(), &made, Some(&other)), None);
+        assert_eq!(question.went(&pods(), &made, Some(&own)), Some(Went::Created));
+        assert_eq!(question.went(&pods(), &made, None), Some(Went::Created));
+    }
+
+    #[test]
+    fn below_a_shield_a_tenants_objects_were_checked() {
+        let hook = hook(&["*", "pods/status"]);
+        let question = question(&hook, Way::Shielded);
+        let went = |seen: &Seen| question.went(&pods(), seen, None);
+        assert_eq!(went(&pod("tenant", 150, &[])), None);
+        assert_eq!(went(&pod("kube-system", 150, &[])), Some(Went::Created));
+        assert_eq!(went(&pod("hookwatch", 150, &[])), Some(Went::Created));
+        // How a tenant's Pod is, say nodes, which a shield spares.
+        assert_eq!(went(&pod("tenant", 50, &[(150, "status")])), Some(Went::Updated));
+    }
+
+    #[test]
+    fn kinds_are_listed_that_the_hook_is_asked_about_in_any_version() {
+        let mut hook = hook(&["deployments", "deployments/scale"]);
+        hook.rules[0].api_groups = vec!["apps".to_owned()];
+        hook.rules[0].api_versions = vec!["v1".to_owned()];
+        let deployments = Served {
+            group: "apps".to_owned(),
+            versions: vec!["v2".to_owned(), "v1".to_owned()],
+            resource: "deployments".to_owned(),
+            namespaced: true,
+        };
+        assert!(question(&hook, Way::Skipped).concerns(&deployments));
+        assert!(!question(&hook, Way::Skipped).concerns(&pods()));
+        assert!(
+            question(&hook, Way::Shielded).concerns(&deployments),
+            "in kube-system"
+        );
+        let roles = Served {
+            group: "apps".to_owned(),
+            namespaced: false,
+            ..deployments
+        };
+        assert!(!question(&hook, Way::Shielded).concerns(&roles));
+    }
+
+    #[test]
+    fn times_are_read_as_objects_have_them() {
+        assert_eq!(instant("2026-11-21T00:11:02Z"), Some(at(0)));
+        assert_eq!((instant("yesterday"), instant("")), (None, None));
+    }
+}

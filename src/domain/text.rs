@@ -1,0 +1,50 @@
+//! Texts for people: durations, lists, and what others wrote, cut.
+
+use std::time::Duration;
+
+/// Longest text of an API server that is kept, in bytes.
+pub const MAX_MESSAGE: usize = 1_024;
+
+/// Cuts a foreign text to [`MAX_MESSAGE`] bytes at a character boundary and drops control characters.
+pub fn bounded(text: &str) -> String {
+    let mut kept = String::new();
+    for character in text.chars().filter(|character| !character.is_control()) {
+        if kept.len() + character.len_utf8() > MAX_MESSAGE {
+            break;
+        }
+        kept.push(character);
+    }
+    kept
+}
+
+/// A duration as a person writes it: `3 ms`, `801 ms`, `2.0 s`.
+pub fn human(duration: Duration) -> String {
+    human_seconds(duration.as_secs_f64())
+}
+
+/// Seconds as a person writes them.
+pub fn human_seconds(seconds: f64) -> String {
+    if seconds < 0.000_95 {
+        "under 1 ms".to_owned()
+    } else if seconds < 0.9995 {
+        format!("{:.0} ms", seconds * 1_000.0)
+    } else if seconds < 120.0 {
+        format!("{seconds:.1} s")
+    } else {
+        format!("{:.0} min", seconds / 60.0)
+    }
+}
+
+/// The first names of a list; the rest is a number.
+pub fn listed(names: &[String], told: usize) -> String {
+    let (told, more) = names.split_at(told.min(names.len()));
+    let more = (!more.is_empty()).then(|| format!(" and {} more", more.len()));
+    told.join(", ") + &more.unwrap_or_default()
+}
+
+/// A text with a capital letter at its beginning.
+pub fn capital(text: &str) -> String {
+    let mut characters = text.chars();
+    let first = characters.next().map(|first| first.to_ascii_uppercase());
+    first.into_iter().chain(characters).collect()
+}
