@@ -4,7 +4,7 @@
 //! by somebody else after a crash: an answer that was lost is found out by reading again, and a conflict by planning
 //! again. Nothing here decides whether anything should be done.
 
-mod once;
+mod change;
 mod request;
 mod servers;
 
@@ -17,12 +17,12 @@ use serde_json::Value;
 use thiserror::Error;
 use tokio::time::{Instant, sleep};
 
-use self::request::{Reply, heard, is_conflict, list, patch, read_anew, send};
+use self::request::{Reply, heard, list, read_anew, send};
 use super::Clock;
-use crate::domain::act::bypass::edit::{Author, Change, Edit, Plan, Refusal, Wish, plan};
+use crate::domain::act::bypass::edit::{Author, Change, Plan, Refusal, Wish, plan};
 use crate::domain::cluster::hook::{HookId, HookKind};
 
-pub use once::own_user;
+pub use change::own_user;
 pub use servers::{Server, all_know_match_conditions, knows_match_conditions, servers};
 
 /// Visits to an address with an unknown number of API servers behind it.
@@ -185,21 +185,6 @@ impl Hand {
         way.object(kind, configuration).await
     }
 
-    /// Makes a wish come true. Dropping the future stops between two requests; what is then there is the original, or
-    /// says how to get back to it.
-    pub async fn carry_out(&self, hook: &HookId, wish: &Wish, author: &Author) -> Report {
-        let mut way = Way::new(self);
-        let mut report = Report {
-            outcome: Outcome::Contended,
-            steps: Vec::new(),
-            changes: Vec::new(),
-            object: None,
-        };
-        report.outcome = way.go(hook, wish, author, &mut report).await;
-        report.steps = way.steps;
-        report
-    }
-
     /// Whether each API server has heard that it is as wished, and so goes by it; one that has not is asked until the
     /// time for that is over. Where there is no way to one of them, whoever answers at the configured address is asked
     /// as well, several times over.
@@ -295,91 +280,6 @@ impl<'a> Way<'a> {
         }
     }
 
-    async fn go(&mut self, hook: &HookId, wish: &Wish, author: &Author, report: &mut Report) -> Outcome {
-        let (mut conflicts, mut wrote) = (0, false);
-        // What may have been written.
-        let mut unclear: Option<Edit> = None;
-        loop {
-            let object = match self.object(hook.kind, &hook.configuration).await {
-                Ok(Some(object)) => object,
-                Ok(None) => return Outcome::Gone,
-                Err(outcome) => return outcome,
-            };
-            let planned = plan(&object, &hook.webhook, wish, author, (self.hand.clock)());
-            report.object = Some(object);
-            if let Some(sent) = unclear.take()
-                && !matches!(&planned, Ok(Plan::Edit(edit)) if edit.changes == sent.changes)
-            {
-                report.changes.extend(sent.changes);
-            }
-            let edit = match planned {
-                Ok(Plan::AlreadySo) if wrote => return Outcome::Applied,
-                Ok(Plan::AlreadySo) => return Outcome::AlreadySo,
-                Ok(Plan::Gone) if wrote && *wish == Wish::Restore => return Outcome::Applied,
-                Ok(Plan::Gone) => return Outcome::Gone,
-                Err(refusal) => return Outcome::Refused(refusal.into()),
-                Ok(Plan::Edit(edit)) => edit,
-            };
-            let (server, reply) = match self.patch(hook, &edit).await {
-                Ok(replied) => replied,
-                Err(outcome) => return outcome,
-            };
-            match reply {
-                Reply::Done(object) => {
-                    self.steps.push(Step::Applied { server });
-                    report.changes.extend(edit.changes);
-                    wrote = true;
-                    let settled = match plan(&object, &hook.webhook, wish, author, (self.hand.clock)()) {
-                        Ok(Plan::AlreadySo | Plan::Gone) => true,
-                        // One that does not know a field leaves it out without a word.
-                        _ if edit.last => {
-                            let why =
-                                "the API server took the patch, and its answer does not show it".to_owned();
-                            return Outcome::GaveUp(why);
-                        }
-                        _ => false,
-                    };
-                    report.object = Some(object);
-                    if settled {
-                        return Outcome::Applied;
-                    }
-                }
-                Reply::Unclear(why) => {
-                    self.steps.push(Step::Ambiguous {
-                        server,
-                        why: why.clone(),
-                    });
-                    // What it would have changed shows when it is read again.
-                    wrote = true;
-                    unclear = Some(edit);
-                    if let Err(outcome) = self.rest(None, why).await {
-                        return outcome;
-                    }
-                }
-                Reply::NotNow(why, wait) => {
-                    self.steps.push(Step::NotNow {
-                        server,
-                        why: why.clone(),
-                    });
-                    if let Err(outcome) = self.rest(wait, why).await {
-                        return outcome;
-                    }
-                }
-                Reply::Refused(404, _) => return Outcome::Gone,
-                Reply::Refused(status, message) if is_conflict(status, &message) => {
-                    self.steps.push(Step::Conflict { why: message });
-                    conflicts += 1;
-                    if conflicts > self.hand.patience.conflicts {
-                        return Outcome::Contended;
-                    }
-                }
-                Reply::Refused(status, message) => {
-                    return Outcome::Refused(Refused::ByServer { status, message });
-                }
-            }
-        }
-    }
-
     async fn object(&mut self, kind: HookKind, name: &str) -> Result<Option<Value>, Outcome> {
         let items = self.read(&list(kind, Some(name))).await?;
         Ok(one(items, name))
@@ -402,13 +302,6 @@ impl<'a> Way<'a> {
                 Reply::Unclear(why) => self.failed(server, why, None).await?,
             }
         }
-    }
-
-    async fn patch(&mut self, hook: &HookId, edit: &Edit) -> Result<(String, Reply), Outcome> {
-        let (server, limit) = self.server()?;
-        let target = patch(hook.kind, &hook.configuration, limit);
-        let reply = send(&server.client, &target, Some(&edit.patch), limit).await;
-        Ok((server.name.clone(), reply))
     }
 
     async fn failed(&mut self, server: &Server, why: String, wait: Option<Duration>) -> Result<(), Outcome> {

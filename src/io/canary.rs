@@ -10,15 +10,15 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{ACCEPT, CONNECTION, CONTENT_TYPE};
-use http::{HeaderMap, Method, Request};
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, Method};
 use kube::Client;
-use kube::client::Body;
 use serde_json::{Value, json};
 
 use super::Clock;
 use super::client::Connection;
-use super::client::answer::{chain, error_message, query_value};
+use super::client::answer::query_value;
+use super::client::request::{ApiRequest, JSON, RequestError};
 use super::missing::Missing;
 use crate::domain::observe::canary::{
     CanaryOutcome, CanaryOverdue, CanaryReport, CanaryTarget, FurtherCanary,
@@ -33,8 +33,6 @@ pub const OVERDUE_AFTER: Duration = Duration::from_millis(300);
 /// Our own patience. The API server cuts a write at 34 s and a hook's timeout is 30 s at most, so the API
 /// server answers first, and with a reason.
 pub const DEADLINE: Duration = Duration::from_secs(36);
-/// What objects are written as.
-const CONTENT: &str = "application/json";
 /// What is said of a success that is none.
 const NO_OBJECT: &str = "an answer without the object: something other than an API server answers";
 /// What the API server is told of our patience: its own limit for writes.
@@ -148,32 +146,37 @@ impl Canaries {
     /// An update, so that hooks which only match UPDATE are met too; where there is nothing to update, a
     /// creation that is never stored.
     async fn attempt(&self, object: &CanaryObject<'_>, now: Time, created: &mut bool) -> CanaryOutcome {
-        let update = self.send(object.update(now)).await;
+        let (path, patch) = (format!("{}/{OBJECT}", object.collection()), object.content(now));
+        let update = self
+            .send(Method::PATCH, &path, "application/merge-patch+json", "", &patch)
+            .await;
         let Answered::Refused(404, _) = update else {
             return update.outcome(|status, message| object.explain_update(status, message));
         };
         *created = true;
-        let creation = self.send(object.creation(now)).await;
+        let (path, whole) = (object.collection(), object.whole(now));
+        let creation = self.send(Method::POST, &path, JSON, "", &whole).await;
         creation.outcome(|status, message| object.explain_creation(status, message))
     }
 
-    async fn send(&self, request: Result<Request<Body>, http::Error>) -> Answered {
-        let request = match request {
-            Ok(request) => request,
-            // Only a namespace that is no name at all gets here.
-            Err(error) => return Answered::Nothing(chain(&error)),
-        };
-        match self.client.send(request).await {
-            Ok(answer) if answer.status().is_success() => match is_object(answer.headers()) {
-                true => Answered::Written,
-                // A proxy's login page comes with a 200 as well, and must not pass for a write.
-                false => Answered::Refused(answer.status().as_u16(), NO_OBJECT.to_owned()),
-            },
-            Ok(answer) => {
-                let status = answer.status().as_u16();
-                Answered::Refused(status, error_message(answer.into_body()).await)
-            }
-            Err(error) => Answered::Nothing(chain(&error)),
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        content_type: &str,
+        parameters: &str,
+        body: &Value,
+    ) -> Answered {
+        let timeout = SERVER_TIMEOUT.as_secs();
+        let target = format!("{path}?dryRun=All&fieldManager=hookwatch&timeout={timeout}s{parameters}");
+        let request = ApiRequest::write(&self.client, method, &target, content_type, body.to_string());
+        match request.anew().open().await {
+            Ok(answer) if is_object(answer.headers()) => Answered::Written,
+            // A proxy's login page comes with a 200 as well, and must not pass for a write.
+            Ok(answer) => Answered::Refused(answer.status().as_u16(), NO_OBJECT.to_owned()),
+            Err(RequestError::Refused { status, message, .. }) => Answered::Refused(status, message),
+            Err(RequestError::NoConnection(why) | RequestError::NoAnswer(why)) => Answered::Nothing(why),
+            Err(why) => Answered::Nothing(why.to_string()),
         }
     }
 }
@@ -241,23 +244,12 @@ impl<'a> CanaryObject<'a> {
         }
     }
 
-    fn update(&self, now: Time) -> Result<Request<Body>, http::Error> {
-        let path = format!("{}/{OBJECT}", self.collection());
-        request(
-            Method::PATCH,
-            &path,
-            "application/merge-patch+json",
-            &[],
-            &self.content(now),
-        )
-    }
-
-    fn creation(&self, now: Time) -> Result<Request<Body>, http::Error> {
+    fn whole(&self, now: Time) -> Value {
         let mut object = self.content(now);
         object["apiVersion"] = self.api_version.into();
         object["kind"] = self.kind.into();
         object["metadata"] = json!({"name": OBJECT, "namespace": self.namespace});
-        request(Method::POST, &self.collection(), CONTENT, &[], &object)
+        object
     }
 
     fn collection(&self) -> String {
@@ -313,29 +305,6 @@ fn interpret(status: u16, message: &str) -> CanaryOutcome {
         }
         outcome => outcome,
     }
-}
-
-fn request(
-    method: Method,
-    path: &str,
-    content_type: &str,
-    parameters: &[(&str, &str)],
-    body: &Value,
-) -> Result<Request<Body>, http::Error> {
-    let timeout = SERVER_TIMEOUT.as_secs();
-    let more: String = parameters
-        .iter()
-        .map(|(name, value)| format!("&{name}={value}"))
-        .collect();
-    Request::builder()
-        .method(method)
-        .uri(format!(
-            "{path}?dryRun=All&fieldManager=hookwatch&timeout={timeout}s{more}"
-        ))
-        .header(CONTENT_TYPE, content_type)
-        .header(ACCEPT, CONTENT)
-        .header(CONNECTION, "close")
-        .body(Body::from(body.to_string().into_bytes()))
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use kube::Client;
 use serde_json::{Value, json};
 
 use super::client::Connection;
+use super::client::request::RequestError;
 use super::held::{Answer, READ_DEADLINE, ask, version};
 use crate::domain::observe::canary::CanaryOutcome;
 use crate::domain::report::announcement::Announcement;
@@ -90,9 +91,9 @@ impl EventWriter {
     pub async fn write(&self, said: &Announcement, at: Time) -> (EventOutcome, Option<String>) {
         let event = self.event(said, at);
         match self.ask(Method::POST, COLLECTION, Some(&event)).await {
-            Answer::Object(_) => (EventOutcome::Written, None),
-            Answer::Refused(409, _) => self.count_up(said, &event).await,
-            other => failed(other),
+            Ok(_) => (EventOutcome::Written, None),
+            Err(RequestError::Refused { status: 409, .. }) => self.count_up(said, &event).await,
+            Err(why) => failed(why),
         }
     }
 
@@ -104,8 +105,8 @@ impl EventWriter {
     async fn count_up(&self, said: &Announcement, event: &Value) -> (EventOutcome, Option<String>) {
         let path = format!("{COLLECTION}/{}", said.name);
         let there = match self.ask(Method::GET, &path, None).await {
-            Answer::Object(there) => there,
-            other => return failed(other),
+            Ok(there) => there,
+            Err(why) => return failed(why),
         };
         let same = |field: &str| there[field] == event[field];
         if same("lastTimestamp") && same("message") {
@@ -123,8 +124,8 @@ impl EventWriter {
             "message": event["message"],
         });
         match self.ask(Method::PATCH, &path, Some(&patch)).await {
-            Answer::Object(_) => (EventOutcome::Repeated, None),
-            other => failed(other),
+            Ok(_) => (EventOutcome::Repeated, None),
+            Err(why) => failed(why),
         }
     }
 
@@ -155,12 +156,9 @@ impl EventWriter {
     }
 }
 
-fn failed(answer: Answer) -> (EventOutcome, Option<String>) {
-    match answer {
-        // Not an answer to what was asked.
-        Answer::Object(_) => (EventOutcome::Refused, None),
-        Answer::Nothing(why) => (EventOutcome::NoAnswer, Some(why)),
-        Answer::Refused(status, message) => {
+fn failed(why: RequestError) -> (EventOutcome, Option<String>) {
+    match why {
+        RequestError::Refused { status, message, .. } => {
             let outcome = match CanaryOutcome::from_status(status, &message) {
                 CanaryOutcome::CallFailed(_) | CanaryOutcome::Denied { .. } => EventOutcome::Blocked,
                 CanaryOutcome::Forbidden { .. } => EventOutcome::Forbidden,
@@ -168,6 +166,7 @@ fn failed(answer: Answer) -> (EventOutcome, Option<String>) {
             };
             (outcome, Some(message))
         }
+        why => (EventOutcome::NoAnswer, Some(why.to_string())),
     }
 }
 

@@ -2,20 +2,22 @@
 
 use std::time::Duration;
 
-use http::header::{ACCEPT, CONTENT_TYPE};
-use http::{Method, Request};
-use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy;
-use kube::client::Body;
-use kube::{Api, Client, Error};
+use http::Method;
+use kube::Client;
+use serde_json::Value;
 
 use super::client::Connection;
-use super::client::answer::{chain, error_message};
+use super::client::request::{ApiRequest, JSON, RequestError, within};
 use crate::domain::act::fence::{Account, Asking, Attempt, FENCE, MaySkip, Proof, Reading};
 use crate::domain::cluster::hook::HookKind;
 use crate::domain::text::bounded;
 
 /// Longest wait for one answer. No webhook is called on the way; RBAC, the policies and etcd are.
 const ANSWER: Duration = Duration::from_secs(10);
+/// Most bytes of the policy: more than etcd keeps.
+const MAX_POLICY: usize = 2 << 20;
+const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
+
 /// Proves the fence.
 #[derive(Clone)]
 pub struct Fence {
@@ -48,7 +50,7 @@ impl Fence {
         for kind in [HookKind::Validating, HookKind::Mutating] {
             for attempt in Attempt::ALL {
                 let asking = attempt.asking(kind, &self.account);
-                let (status, message) = answered(self.ask(asking)).await?;
+                let (status, message) = self.ask(asking).await?;
                 let refusal = attempt.refusal(kind, &may_skip);
                 if let Reading::Settled(proof) = attempt.read(refusal, status, &message) {
                     return Err(proof);
@@ -60,44 +62,41 @@ impl Fence {
 
     /// What the policy lets be skipped.
     async fn may_skip(&self) -> Result<MaySkip, Proof> {
-        let policies: Api<ValidatingAdmissionPolicy> = Api::all(self.client.clone());
-        let policy = answered(async { Ok(policies.get(FENCE).await) }).await?;
-        let policy = policy.map_err(|error| match &error {
-            Error::Api(status) if status.code == 404 => Proof::NotProven(missing(&status.message)),
-            Error::Api(status) if status.code == 403 => Proof::NotAllowedToAct(bounded(&status.message)),
-            _ => Proof::Unknown(bounded(&chain(&error))),
-        })?;
-        let policy = serde_json::to_value(policy).map_err(|error| Proof::Unknown(error.to_string()))?;
+        let target = format!("{POLICIES}/{FENCE}");
+        let policy = ApiRequest::get(&self.client, &target, JSON);
+        let policy = policy
+            .json::<Value>(ANSWER, MAX_POLICY)
+            .await
+            .map_err(|error| match error {
+                RequestError::Refused {
+                    status: 404, message, ..
+                } => Proof::NotProven(missing(&message)),
+                RequestError::Refused {
+                    status: 403, message, ..
+                } => Proof::NotAllowedToAct(bounded(&message)),
+                other => unknown(&other),
+            })?;
         MaySkip::read(&policy).map_err(Proof::NotProven)
     }
 
-    async fn ask(&self, asking: Asking) -> Result<(u16, String), String> {
-        let (method, content_type) = match asking.patch {
+    async fn ask(&self, asking: Asking) -> Result<(u16, String), Proof> {
+        let (method, kind) = match asking.patch {
             Some(patch) => (Method::PATCH, patch),
-            None => (Method::POST, "application/json"),
+            None => (Method::POST, JSON),
         };
-        let request = Request::builder()
-            .method(method)
-            .uri(asking.target)
-            .header(CONTENT_TYPE, content_type)
-            .header(ACCEPT, "application/json")
-            .body(Body::from(asking.body.to_string().into_bytes()))
-            .map_err(|error| chain(&error))?;
-        let answer = self.client.send(request).await.map_err(|error| chain(&error))?;
-        let status = answer.status();
-        if status.is_success() {
+        let body = asking.body.to_string();
+        let request = ApiRequest::write(&self.client, method, &asking.target, kind, body);
+        match within(ANSWER, request.open()).await {
             // What it would have stored is not needed: the connection is given up with it.
-            return Ok((status.as_u16(), String::new()));
+            Ok(answer) => Ok((answer.status().as_u16(), String::new())),
+            Err(RequestError::Refused { status, message, .. }) => Ok((status, message)),
+            Err(other) => Err(unknown(&other)),
         }
-        Ok((status.as_u16(), error_message(answer.into_body()).await))
     }
 }
 
-/// An answer, if it comes in time.
-async fn answered<T>(asked: impl Future<Output = Result<T, String>>) -> Result<T, Proof> {
-    let answer = tokio::time::timeout(ANSWER, asked).await;
-    let answer = answer.unwrap_or_else(|_| Err(format!("no answer within {} s", ANSWER.as_secs())));
-    answer.map_err(Proof::Unknown)
+fn unknown(why: &RequestError) -> Proof {
+    Proof::Unknown(bounded(&why.to_string()))
 }
 
 /// Why there is no policy. An API server that has the kind names the object; one before Kubernetes 1.30 does not know the kind.

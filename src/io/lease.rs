@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 
 use super::client::Connection;
 use super::client::answer::query_value;
-use super::held::{Answer, READ_DEADLINE, WRITE_DEADLINE, ask, unread, version, written};
+use super::client::request::RequestError;
+use super::held::{READ_DEADLINE, WRITE_DEADLINE, ask, unread, version, written};
 use crate::domain::act::leadership::{Bid, Record, Written};
 use crate::domain::time::Time;
 
@@ -53,8 +54,8 @@ impl LeaseObject {
     /// A sentence that says why it could not be read.
     pub async fn read(&self) -> Result<Option<Record>, String> {
         match ask(&self.client, Method::GET, &self.path(), None, READ_DEADLINE).await {
-            Answer::Refused(404, _) => Ok(None),
-            Answer::Object(object) if version(&object).is_some() => Ok(Some(record(&object))),
+            Err(RequestError::Refused { status: 404, .. }) => Ok(None),
+            Ok(object) if version(&object).is_some() => Ok(Some(record(&object))),
             other => Err(unread(other, &self.what())),
         }
     }

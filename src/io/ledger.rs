@@ -10,6 +10,7 @@ use kube::Client;
 use serde_json::{Value, json};
 
 use super::client::Connection;
+use super::client::request::RequestError;
 use super::held::{Answer, READ_DEADLINE, ask, unread, version, written};
 use crate::domain::act::leadership::{Bid, Record, Written};
 use crate::domain::act::ledger::{ANNOTATION, OBJECT, Reading};
@@ -51,10 +52,15 @@ impl LedgerObject {
     async fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> Answer {
         let turn = self.turn.load(Ordering::Relaxed);
         let Some(client) = self.clients.get(turn % self.clients.len().max(1)) else {
-            return Answer::Nothing("no API server is known".to_owned());
+            return Err(RequestError::NoConnection("no API server is known".to_owned()));
         };
         let answer = ask(client, method, path, body, READ_DEADLINE).await;
-        if let Answer::Nothing(_) | Answer::Refused(429 | 500.., _) = answer {
+        let is_open = match &answer {
+            Ok(_) => false,
+            Err(RequestError::Refused { status, .. }) => matches!(status, 429 | 500..),
+            Err(_) => true,
+        };
+        if is_open {
             self.turn.fetch_add(1, Ordering::Relaxed);
         }
         answer
@@ -73,7 +79,7 @@ impl LedgerObject {
         // single object is.
         let path = format!("{COLLECTION}?fieldSelector=metadata.name%3D{OBJECT}");
         let list = match self.ask(Method::GET, &path, None).await {
-            Answer::Object(list) => list,
+            Ok(list) => list,
             other => return Err(unread(other, &Self::what())),
         };
         let Some(objects) = list["items"].as_array() else {
@@ -94,7 +100,7 @@ impl LedgerObject {
                     };
                     Ok((Some(reading.record(version)), said))
                 }
-                None => Err(unread(Answer::Object(Value::Null), &Self::what())),
+                None => Err(unread(Ok(Value::Null), &Self::what())),
             },
         }
     }
@@ -131,7 +137,7 @@ impl LedgerObject {
                 self.ask(Method::PATCH, &path, Some(&object)).await
             }
         };
-        if let Answer::Object(object) = &answer
+        if let Ok(object) = &answer
             && let Some(version) = version(object)
         {
             self.remember(object, version);

@@ -7,17 +7,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Request;
-use http::header::ACCEPT;
-use http_body_util::BodyExt;
 use kube::Client;
-use kube::client::Body;
 use serde::Deserialize;
 
 use super::Clock;
 use super::canary::OBJECT;
 use super::client::Connection;
-use super::client::answer::{chain, error_message};
+use super::client::answer::each_chunk;
+use super::client::request::{ApiRequest, JSON, RequestError, within};
 use super::missing::Missing;
 use crate::domain::observe::node_leases::{
     LATE, LeaseList, LeaseReading, LeaseTrouble, MAX_NODES, NodeLease,
@@ -67,9 +64,7 @@ impl LeaseReader {
 
     /// Reads all of them. Every way to fail is an outcome.
     pub async fn read(&self) -> LeaseReading {
-        let outcome = tokio::time::timeout(TIMEOUT, self.list())
-            .await
-            .unwrap_or_else(|_| Err(unreadable(format!("no list within {} s", TIMEOUT.as_secs()))));
+        let outcome = within(TIMEOUT, self.list()).await.map_err(trouble);
         match &outcome {
             Ok(_) => self.missing.note(LEASES, None),
             Err(LeaseTrouble::Forbidden { why }) => self.missing.note(LEASES, Some(why)),
@@ -80,50 +75,34 @@ impl LeaseReader {
         LeaseReading { at, outcome }
     }
 
-    async fn list(&self) -> Result<LeaseList, LeaseTrouble> {
-        let request = Request::get(PATH)
-            .header(ACCEPT, "application/json")
-            .body(Body::empty())
-            .map_err(|error| unreadable(chain(&error)))?;
-        let answer = self.client.send(request).await;
-        let answer = answer.map_err(|error| unreadable(format!("no answer: {}", chain(&error))))?;
-        let status = answer.status().as_u16();
-        if status != 200 {
-            let message = error_message(answer.into_body()).await;
-            return Err(refused(status, &message));
-        }
-        let (mut items, mut list, mut bytes) = (Items::new(MAX_LEASE), LeaseList::default(), 0_usize);
-        let mut body = answer.into_body();
-        while let Some(frame) = body.frame().await {
-            let frame =
-                frame.map_err(|error| unreadable(format!("the list broke off: {}", chain(&error))))?;
-            let Ok(chunk) = frame.into_data() else { continue };
-            bytes += chunk.len();
-            if bytes > MAX_BYTES {
-                return Err(unreadable(format!("the list is larger than {MAX_BYTES} bytes")));
-            }
-            items
-                .feed(&chunk, &mut |item| take(&mut list, item))
-                .map_err(|why| unreadable(why.to_owned()))?;
-        }
+    async fn list(&self) -> Result<LeaseList, RequestError> {
+        let answer = ApiRequest::get(&self.client, PATH, JSON).open().await?;
+        let (mut items, mut list) = (Items::new(MAX_LEASE), LeaseList::default());
+        each_chunk(answer.into_body(), MAX_BYTES, |chunk| {
+            let read = items.feed(chunk, &mut |item| take(&mut list, item));
+            read.map_err(|why| RequestError::Unfit(why.to_owned()))
+        })
+        .await?;
         match items.is_whole() {
             true => Ok(list),
-            false => Err(unreadable("the list ends in the middle".to_owned())),
+            false => Err(RequestError::Unfit("the list ends in the middle".to_owned())),
         }
     }
 }
 
-fn unreadable(why: String) -> LeaseTrouble {
-    LeaseTrouble::Unreadable { why: bounded(&why) }
-}
-
-fn refused(status: u16, message: &str) -> LeaseTrouble {
-    let why = match status {
-        401 => format!("HTTP 401: {message}; hookwatch's credentials are not accepted: renew them"),
-        403 => format!("HTTP 403: {message}; grant list on leases in namespace \"kube-node-lease\""),
-        _ => return unreadable(format!("HTTP {status}: {message}")),
+fn trouble(why: RequestError) -> LeaseTrouble {
+    let next = match why {
+        RequestError::Refused { status: 401, .. } => "hookwatch's credentials are not accepted: renew them",
+        RequestError::Refused { status: 403, .. } => "grant list on leases in namespace \"kube-node-lease\"",
+        _ => {
+            return LeaseTrouble::Unreadable {
+                why: bounded(&why.to_string()),
+            };
+        }
     };
-    LeaseTrouble::Forbidden { why: bounded(&why) }
+    LeaseTrouble::Forbidden {
+        why: bounded(&format!("{why}; {next}")),
+    }
 }
 
 /// Keeps what matters of one Lease; what is no Lease of a node is passed over.

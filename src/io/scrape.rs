@@ -10,15 +10,15 @@ use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use http::header::{ACCEPT, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap};
-use http::{Request, Uri};
+use http::Uri;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap};
 use http_body_util::BodyExt;
 use kube::Client;
-use kube::client::Body;
 use thiserror::Error;
 
 use super::Clock;
-use super::client::answer::{chain, error_message, is_connect, read_body};
+use super::client::answer::chain;
+use super::client::request::{ApiRequest, JSON, RequestError};
 use super::client::{ConnectError, Connection};
 use crate::domain::observe::snapshot::{Complaints, Scrape, ScrapeFailure, ScrapeFailureReason, Snapshot};
 use crate::domain::text::bounded;
@@ -43,6 +43,9 @@ const FORMATS: &str = "application/vnd.google.protobuf;proto=io.prometheus.clien
 const REFRESH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Most that is read of the list of replicas.
 const MAX_REPLICAS_BODY: usize = 4 * 1024 * 1024;
+/// What the list of replicas is read from.
+pub(super) const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices\
+                                 ?labelSelector=kubernetes.io%2Fservice-name%3Dkubernetes&limit=50";
 
 /// The bounds of one scrape.
 #[derive(Debug, Clone, Copy)]
@@ -76,6 +79,15 @@ impl ScrapeTarget {
     /// Whether this is one replica rather than the configured server, which may be a load balancer.
     pub fn is_direct(&self) -> bool {
         self.address.is_some()
+    }
+
+    /// A read: of the configured server over a connection of its own, for each may lead to another replica.
+    fn get(&self, path: &str, accept: &str) -> ApiRequest<'_> {
+        let request = ApiRequest::get(&self.client, path, accept);
+        match self.is_direct() {
+            true => request,
+            false => request.anew(),
+        }
     }
 }
 
@@ -135,14 +147,10 @@ impl Scraper {
     /// # Errors
     /// When the list cannot be read; what was known before stays.
     pub async fn refresh(&self) -> Result<(), RefreshError> {
-        let addresses = tokio::time::timeout(REFRESH_TIMEOUT, self.replicas())
-            .await
-            .unwrap_or_else(|_| {
-                Err(RefreshError::List(format!(
-                    "no answer within {} s",
-                    REFRESH_TIMEOUT.as_secs()
-                )))
-            })?;
+        let slices = ApiRequest::get(self.connection.calls(), SLICES, JSON);
+        let slices = slices.bytes(REFRESH_TIMEOUT, MAX_REPLICAS_BODY).await;
+        let slices = slices.map_err(|why| RefreshError::List(bounded(&why.to_string())))?;
+        let addresses = targets::replicas(&slices).map_err(|error| RefreshError::List(chain(&error)))?;
         let unknown = self.with_targets(|targets| targets.keep_only(&addresses));
         for address in unknown {
             let target = ScrapeTarget {
@@ -153,31 +161,6 @@ impl Scraper {
             self.with_targets(|targets| targets.add(address, target));
         }
         Ok(())
-    }
-
-    async fn replicas(&self) -> Result<Vec<SocketAddr>, RefreshError> {
-        const PATH: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices\
-                            ?labelSelector=kubernetes.io%2Fservice-name%3Dkubernetes&limit=50";
-        let failed = RefreshError::List;
-        let request = Request::get(PATH)
-            .header(ACCEPT, "application/json")
-            .body(Body::empty())
-            .map_err(|error| failed(chain(&error)))?;
-        let answer = self
-            .connection
-            .calls()
-            .send(request)
-            .await
-            .map_err(|error| failed(chain(&error)))?;
-        let status = answer.status();
-        if !status.is_success() {
-            let message = error_message(answer.into_body()).await;
-            return Err(failed(bounded(&format!("HTTP {}: {message}", status.as_u16()))));
-        }
-        let body = read_body(answer.into_body(), MAX_REPLICAS_BODY)
-            .await
-            .map_err(|error| failed(error.to_string()))?;
-        targets::replicas(&body).map_err(|error| failed(chain(&error)))
     }
 
     /// Scrapes one target.
@@ -234,26 +217,11 @@ impl Scraper {
     async fn read(&self, target: &ScrapeTarget) -> Result<(u64, (Snapshot, Complaints)), Failed> {
         use ScrapeFailureReason as Reason;
 
-        let mut request = Request::get("/metrics").header(ACCEPT, FORMATS);
-        if !target.is_direct() {
-            request = request.header(CONNECTION, "close");
-        }
-        let request = request
-            .body(Body::empty())
-            .map_err(|error| Failed(Reason::Unreachable, chain(&error)))?;
-        let answer = target.client.send(request).await.map_err(|error| {
-            // Both are "no answer"; the words tell a connection that broke from one that never was.
-            let how = if is_connect(&error) {
-                "cannot connect"
-            } else {
-                "no answer"
-            };
-            Failed(Reason::Unreachable, format!("{how}: {}", chain(&error)))
+        let answer = target.get("/metrics", FORMATS).open().await;
+        let answer = answer.map_err(|why| match why {
+            RequestError::Refused { status, message, .. } => refused(status, &message),
+            why => Failed(Reason::Unreachable, why.to_string()),
         })?;
-        let status = answer.status().as_u16();
-        if status != 200 {
-            return Err(refused(status, &error_message(answer.into_body()).await));
-        }
         let format = format_of(answer.headers()).map_err(|why| Failed(Reason::NotMetrics, why))?;
         let started = process_start(answer.headers());
 

@@ -6,24 +6,18 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use http::Request;
-use http::header::ACCEPT;
 use kube::Client;
-use kube::client::Body;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::Instant;
 
 use super::client::Connection;
-use super::client::answer::{chain, error_message, query_value, read_body};
+use super::client::request::{ApiRequest, JSON, METADATA, page};
 use super::inventory::convert;
 use crate::domain::cluster::hook::{Hook, HookKind, Labels};
 use crate::domain::report::unchecked::{Question, Seen, Served, Tally, Unchecked, instant};
 
-/// Metadata alone; an API server that can give no less than whole objects is to refuse.
-const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
-const JSON: &str = "application/json";
 /// Most bytes of a page, and of a document that says which kinds there are. An object's metadata has a few thousand.
 const MAX_PAGE: usize = 16 * 1024 * 1024;
 /// Most versions of API groups that are looked at.
@@ -293,11 +287,7 @@ impl Lister {
     ) -> Result<(), String> {
         let mut next = String::new();
         for _ in 0..self.bounds.pages {
-            let mut target = format!("{path}?limit={}", self.bounds.page);
-            if !next.is_empty() {
-                target.push_str("&continue=");
-                target.push_str(&query_value(&next));
-            }
+            let target = page(path, self.bounds.page, &next);
             let page: Page = self.get(&target, METADATA, until).await?;
             for item in page.items.unwrap_or_default() {
                 take(item.metadata.into());
@@ -323,25 +313,9 @@ impl Lister {
         if now >= until {
             return Err("the time for all of it was over".to_owned());
         }
-        let asking = async {
-            let request = Request::get(target).header(ACCEPT, accept).body(Body::empty());
-            let request = request.map_err(|error| chain(&error))?;
-            let answer = self.client.send(request).await;
-            let answer = answer.map_err(|error| format!("no answer: {}", chain(&error)))?;
-            let status = answer.status().as_u16();
-            if status != 200 {
-                let message = error_message(answer.into_body()).await;
-                return Err(format!("HTTP {status}: {message}"));
-            }
-            let body = read_body(answer.into_body(), MAX_PAGE).await;
-            let body = body.map_err(|error| error.to_string())?;
-            serde_json::from_slice(&body).map_err(|error| format!("the answer makes no sense: {error}"))
-        };
         let limit = self.bounds.request.min(until - now);
-        match tokio::time::timeout(limit, asking).await {
-            Ok(answer) => answer,
-            Err(_) => Err(format!("no answer within {:.0} s", limit.as_secs_f64())),
-        }
+        let answer = ApiRequest::get(&self.client, target, accept).json(limit, MAX_PAGE);
+        answer.await.map_err(|why| why.to_string())
     }
 }
 

@@ -3,14 +3,14 @@
 
 use std::time::Duration;
 
-use http::header::{ACCEPT, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderMap, HeaderValue, Method, Request};
+use http::header::RETRY_AFTER;
+use http::{HeaderMap, Method};
 use kube::Client;
-use kube::client::Body;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::domain::cluster::hook::HookKind;
-use crate::io::client::answer::{chain, error_message, is_connect, query_value, read_body};
+use crate::io::client::answer::query_value;
+use crate::io::client::request::{ApiRequest, JSON, RequestError};
 
 /// Largest answer that is read: etcd keeps objects of up to 1.5 MiB, and a list has many.
 const MAX_BODY: usize = 64 << 20;
@@ -79,63 +79,32 @@ fn as_go_writes(patch: &Value) -> String {
 
 /// Sends one request and reads its answer, within `limit`.
 pub(super) async fn send(client: &Client, target: &str, body: Option<&Value>, limit: Duration) -> Reply {
-    let method = if body.is_some() {
-        Method::PATCH
-    } else {
-        Method::GET
+    let request = match body {
+        None => ApiRequest::get(client, target, JSON),
+        Some(patch) => {
+            let (kind, text) = ("application/json-patch+json", as_go_writes(patch));
+            ApiRequest::write(client, Method::PATCH, target, kind, text)
+        }
     };
-    let mut request = Request::builder().method(method).uri(target);
-    // On a read it is refused: `/version` answers 406.
-    if body.is_some() {
-        request = request.header(CONTENT_TYPE, "application/json-patch+json");
-    }
-    let request = request.body(Body::from(
-        body.map_or_else(Vec::new, |body| as_go_writes(body).into_bytes()),
-    ));
-    answered(client, request, limit).await
+    reply(request.json(limit, MAX_BODY).await)
 }
 
-/// Reads over a connection that is dialled for it: behind a balancer each may lead to another API server.
+/// Reads over a connection that is dialled for it.
 pub(super) async fn read_anew(client: &Client, target: &str, limit: Duration) -> Reply {
-    let request = Request::get(target)
-        .header(CONNECTION, "close")
-        .body(Body::empty());
-    answered(client, request, limit).await
+    let request = ApiRequest::get(client, target, JSON).anew();
+    reply(request.json(limit, MAX_BODY).await)
 }
 
-async fn answered(client: &Client, request: http::Result<Request<Body>>, limit: Duration) -> Reply {
-    let mut request = match request {
-        Ok(request) => request,
-        Err(error) => return Reply::Refused(400, chain(&error)),
-    };
-    let json = HeaderValue::from_static("application/json");
-    request.headers_mut().insert(ACCEPT, json);
-    let asking = async {
-        let answer = match client.send(request).await {
-            Ok(answer) => answer,
-            Err(error) if is_connect(&error) => return Reply::NotNow(chain(&error), None),
-            Err(error) => return Reply::Unclear(chain(&error)),
-        };
-        let status = answer.status();
-        if !status.is_success() {
-            let wait = retry_after(answer.headers());
-            let message = error_message(answer.into_body()).await;
-            return refused(status.as_u16(), message, wait);
-        }
-        match read_body(answer.into_body(), MAX_BODY).await {
-            Err(error) => Reply::Unclear(error.to_string()),
-            Ok(body) => match serde_json::from_slice::<Value>(&body) {
-                Ok(object) if object.is_object() => Reply::Done(object),
-                // A proxy's login page comes with a 200 as well.
-                _ => Reply::Unclear(
-                    "the answer is no object: something other than an API server answers".to_owned(),
-                ),
-            },
-        }
-    };
-    match tokio::time::timeout(limit, asking).await {
-        Ok(reply) => reply,
-        Err(_) => Reply::Unclear(format!("no answer within {} s", limit.as_secs_f32())),
+fn reply(answer: Result<Map<String, Value>, RequestError>) -> Reply {
+    match answer {
+        Ok(object) => Reply::Done(Value::Object(object)),
+        Err(why @ RequestError::NoConnection(_)) => Reply::NotNow(why.to_string(), None),
+        Err(RequestError::Refused {
+            status,
+            message,
+            headers,
+        }) => refused(status, message, retry_after(&headers)),
+        Err(why) => Reply::Unclear(why.to_string()),
     }
 }
 

@@ -7,15 +7,12 @@ use kube::Client;
 
 use super::request::{Reply, send};
 use crate::io::client::Connection;
-use crate::io::scrape::addresses;
+use crate::io::scrape::{SLICES, addresses};
 
 /// More than any control plane has.
 const MAX_SERVERS: usize = 32;
 /// Longest wait for the list of them. The configured one is enough to act.
 const LIMIT: Duration = Duration::from_secs(5);
-const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices\
-                      ?labelSelector=kubernetes.io%2Fservice-name%3Dkubernetes&limit=50";
-
 /// A way to an API server.
 #[derive(Clone)]
 pub struct Server {

@@ -2,7 +2,7 @@
 
 use http::Method;
 
-use super::{CONTENT, Canaries, OBJECT, interpret, query_value, request};
+use super::{Canaries, JSON, OBJECT, interpret, query_value};
 use crate::domain::observe::canary::{CanaryOutcome, FurtherCanary};
 
 /// Refusals that say that the API server is busy, and nothing of the object.
@@ -16,9 +16,10 @@ pub(super) async fn create(canaries: &Canaries, canary: &FurtherCanary) -> Canar
         group => format!("/apis/{}/{}", query_value(group), query_value(version)),
     };
     let path = format!("{base}/namespaces/{}/{}", canary.namespace, canary.resource);
-    let strict = [("fieldValidation", "Strict")];
-    let sent = request(Method::POST, &path, CONTENT, &strict, &canary.object);
-    let answer = canaries.send(sent).await;
+    let strict = "&fieldValidation=Strict";
+    let answer = canaries
+        .send(Method::POST, &path, JSON, strict, &canary.object)
+        .await;
     answer.outcome(|status, message| explain(canary, status, message))
 }
 

@@ -6,16 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Request;
-use http::header::ACCEPT;
 use kube::Client;
-use kube::client::Body;
 use serde_json::Value;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use super::{Object, Unreadable};
 use crate::io::client::Connection;
-use crate::io::client::answer::{chain, error_message, query_value, read_body};
+use crate::io::client::answer::query_value;
+use crate::io::client::request::{ApiRequest, JSON, METADATA, RequestError, page};
 
 /// Most bytes of one page.
 const MAX_PAGE: usize = 32 * 1024 * 1024;
@@ -31,10 +29,6 @@ const WHOLE: Duration = Duration::from_secs(60);
 const MAX_NAMESPACES: usize = 50;
 /// More nodes are not looked at one by one.
 const MAX_NODES: usize = 50;
-
-const JSON: &str = "application/json";
-/// Metadata alone; an API server that can give no less than whole objects is to refuse.
-const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
 const ADMISSION: &str = "/apis/admissionregistration.k8s.io/v1";
 
@@ -128,11 +122,7 @@ impl Lister {
     ) -> bool {
         let mut next = String::new();
         for _ in 0..MAX_PAGES {
-            let mut target = format!("{path}?limit={at_once}");
-            if !next.is_empty() {
-                target.push_str("&continue=");
-                target.push_str(&query_value(&next));
-            }
+            let target = page(path, at_once, &next);
             let mut page = match self.get(&target, accept).await {
                 Ok(page) => page,
                 Err(why) => {
@@ -255,24 +245,13 @@ impl Lister {
     }
 
     async fn get(&self, target: &str, accept: &str) -> Result<Value, String> {
-        let asking = async {
-            let request = Request::get(target).header(ACCEPT, accept).body(Body::empty());
-            let request = request.map_err(|error| chain(&error))?;
-            let answer = self.client.send(request).await;
-            let answer = answer.map_err(|error| format!("no answer: {}", chain(&error)))?;
-            let status = answer.status();
-            if !status.is_success() {
-                return Err(format!("{status}: {}", error_message(answer.into_body()).await));
+        let left = self.until.saturating_duration_since(Instant::now());
+        let answer = ApiRequest::get(&self.client, target, accept).json(left, MAX_PAGE);
+        answer.await.map_err(|why| match why {
+            RequestError::TimedOut(_) => {
+                format!("no answer within {} s of all that is read", WHOLE.as_secs())
             }
-            let body = read_body(answer.into_body(), MAX_PAGE).await;
-            let body = body.map_err(|error| error.to_string())?;
-            serde_json::from_slice(&body).map_err(|error| format!("it is not JSON: {error}"))
-        };
-        timeout_at(self.until, asking).await.unwrap_or_else(|_| {
-            Err(format!(
-                "no answer within {} s of all that is read",
-                WHOLE.as_secs()
-            ))
+            why => why.to_string(),
         })
     }
 }

@@ -9,11 +9,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Request;
-use http::header::ACCEPT;
 use http_body_util::BodyExt;
 use kube::Client;
-use kube::client::Body;
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
@@ -23,7 +20,8 @@ use super::lines::Lines;
 use super::object::{self, Key, Object, WatchedKind};
 use super::page;
 use crate::domain::text::bounded;
-use crate::io::client::answer::{chain, error_message, query_value, read_body};
+use crate::io::client::answer::{chain, query_value};
+use crate::io::client::request::{self, ApiRequest, JSON, RequestError, within};
 
 /// Objects asked for at once.
 const PAGE: usize = 250;
@@ -91,6 +89,15 @@ enum Trouble {
     Status(u16, String),
     /// Nobody listens any more.
     Unheard,
+}
+
+impl From<RequestError> for Trouble {
+    fn from(why: RequestError) -> Self {
+        match why {
+            RequestError::Refused { status, message, .. } => Self::Status(status, message),
+            lost => Self::Lost(lost.to_string()),
+        }
+    }
 }
 
 /// How a watch ended.
@@ -184,17 +191,11 @@ impl Feed {
         let mut objects = Vec::new();
         let mut next = String::new();
         loop {
-            let mut query = format!("limit={page_size}");
+            let mut target = request::page(&self.spec.path(), page_size, &next);
             if from_cache && next.is_empty() {
-                query.push_str("&resourceVersion=0");
+                target.push_str("&resourceVersion=0");
             }
-            if !next.is_empty() {
-                query.push_str("&continue=");
-                query.push_str(&query_value(&next));
-            }
-            let page = timeout(LIST_TIMEOUT, self.read_page(&query))
-                .await
-                .map_err(|_| Trouble::Lost(format!("no list within {} s", LIST_TIMEOUT.as_secs())))??;
+            let page = self.get(target, "List").bytes(LIST_TIMEOUT, MAX_PAGE).await?;
             let FeedSpec { kind, wanted, .. } = &self.spec;
             let mut overflow = false;
             let meta = page::visit(&page, self.spec.kind.lean(), &mut |value| {
@@ -216,28 +217,18 @@ impl Feed {
         }
     }
 
-    async fn read_page(&self, query: &str) -> Result<Vec<u8>, Trouble> {
-        let body = self.get(query, "List").await?;
-        read_body(body, MAX_PAGE)
-            .await
-            .map_err(|error| Trouble::Lost(error.to_string()))
-    }
-
     async fn watch(&self, mut version: String) -> Ended {
-        let query = format!(
-            "watch=true&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&resourceVersion={}",
+        let target = format!(
+            "{}?watch=true&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&resourceVersion={}",
+            self.spec.path(),
             query_value(&version)
         );
-        let mut body = match timeout(OPEN_TIMEOUT, self.get(&query, "")).await {
-            Ok(Ok(body)) => body,
-            Ok(Err(Trouble::Status(410, _))) => return Ended::Gone,
+        let mut body = match within(OPEN_TIMEOUT, self.get(target, "").open()).await {
+            Ok(answer) => answer.into_body(),
+            Err(RequestError::Refused { status: 410, .. }) => return Ended::Gone,
             // Other refusals can be about the version ("too large resource version"): list again.
-            Ok(Err(trouble @ Trouble::Status(..))) => return Ended::Trouble(None, trouble),
-            Ok(Err(trouble)) => return Ended::Trouble(Some(version), trouble),
-            Err(_) => {
-                let why = format!("the watch did not open within {} s", OPEN_TIMEOUT.as_secs());
-                return Ended::Trouble(Some(version), Trouble::Lost(why));
-            }
+            Err(refused @ RequestError::Refused { .. }) => return Ended::Trouble(None, refused.into()),
+            Err(lost) => return Ended::Trouble(Some(version), lost.into()),
         };
         if self.tell(News::Alive).await.is_err() {
             return Ended::Trouble(None, Trouble::Unheard);
@@ -296,31 +287,19 @@ impl Feed {
         .await
     }
 
-    async fn get(&self, query: &str, list: &str) -> Result<Body, Trouble> {
-        let lost = |error: &(dyn std::error::Error + 'static)| Trouble::Lost(chain(error));
-        let mut uri = format!("{}?{query}", self.spec.path());
+    fn get(&self, mut target: String, list: &str) -> ApiRequest<'_> {
         if let Some(selector) = self.spec.selector() {
-            uri.push('&');
-            uri.push_str(&selector);
+            target.push('&');
+            target.push_str(&selector);
         }
         let accept = match self.spec.kind {
             // Labels are all that is wanted of a namespace.
             WatchedKind::Namespaces => {
                 format!("application/json;as=PartialObjectMetadata{list};g=meta.k8s.io;v=v1,application/json")
             }
-            _ => "application/json".to_owned(),
+            _ => JSON.to_owned(),
         };
-        let request = Request::get(uri)
-            .header(ACCEPT, accept)
-            .body(Body::empty())
-            .map_err(|error| lost(&error))?;
-        let answer = self.client.send(request).await.map_err(|error| lost(&error))?;
-        let status = answer.status();
-        if status.is_success() {
-            return Ok(answer.into_body());
-        }
-        let message = error_message(answer.into_body()).await;
-        Err(Trouble::Status(status.as_u16(), message))
+        ApiRequest::get(&self.client, &target, &accept)
     }
 
     async fn tell(&self, news: News) -> Result<(), Trouble> {

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use super::{COLLECTION, LedgerObject};
 use crate::domain::act::breaker::{Book, Outcome, Version};
 use crate::domain::act::ledger::{ANNOTATION, OBJECT, Reading};
-use crate::io::held::{Answer, version};
+use crate::io::client::request::RequestError;
+use crate::io::held::version;
 
 impl LedgerObject {
     /// The book, with the version of the ledger; `None` for the version when there is no ledger.
@@ -68,16 +69,16 @@ impl LedgerObject {
             }
         };
         match self.ask(method, &path, Some(&object)).await {
-            Answer::Object(object) => self.written(&object),
-            Answer::Nothing(_) => Outcome::Ambiguous,
-            Answer::Refused(409, _) => Outcome::Conflict,
-            Answer::Refused(404, _) if precondition.is_some() => Outcome::Gone,
-            // Flow control refuses before anything is done.
-            Answer::Refused(status @ 400..500, message) => {
-                Outcome::Refused(format!("HTTP {status}: {message}").into())
-            }
-            // A server's error may come after the fact.
-            Answer::Refused(..) => Outcome::Ambiguous,
+            Ok(object) => self.written(&object),
+            Err(why @ RequestError::Refused { status, .. }) => match status {
+                409 => Outcome::Conflict,
+                404 if precondition.is_some() => Outcome::Gone,
+                // Flow control refuses before anything is done.
+                400..500 => Outcome::Refused(why.to_string().into()),
+                // A server's error may come after the fact.
+                _ => Outcome::Ambiguous,
+            },
+            Err(_) => Outcome::Ambiguous,
         }
     }
 

@@ -2,15 +2,13 @@
 
 use std::time::Duration;
 
-use http::Request;
-use http::header::{ACCEPT, CONNECTION};
-use kube::client::Body;
 use serde::Deserialize;
 
 use super::{ScrapeTarget, Scraper};
 use crate::domain::observe::readiness::{Readiness, ReadyReport};
 use crate::domain::text::bounded;
-use crate::io::client::answer::{chain, is_connect, read_body};
+use crate::io::client::answer::read_body;
+use crate::io::client::request::within;
 
 /// Longest wait for an answer: the check of etcd alone may take 2 s.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -52,28 +50,13 @@ impl Scraper {
 
     async fn ask(&self, target: &ScrapeTarget, path: &str) -> Result<(u16, String), String> {
         let asking = async {
-            let mut request = Request::get(path).header(ACCEPT, "*/*");
-            if !target.is_direct() {
-                request = request.header(CONNECTION, "close");
-            }
-            let request = request.body(Body::empty()).map_err(|error| chain(&error))?;
-            let answer = target.client.send(request).await.map_err(|error| {
-                let how = if is_connect(&error) {
-                    "cannot connect"
-                } else {
-                    "no answer"
-                };
-                format!("{how}: {}", chain(&error))
-            })?;
+            let answer = target.get(path, "*/*").send().await?;
             let status = answer.status().as_u16();
-            let body = read_body(answer.into_body(), MAX_BODY)
-                .await
-                .map_err(|error| error.to_string())?;
+            let body = read_body(answer.into_body(), MAX_BODY).await?;
             Ok((status, String::from_utf8_lossy(&body).into_owned()))
         };
-        tokio::time::timeout(TIMEOUT, asking)
-            .await
-            .unwrap_or_else(|_| Err(format!("no answer within {} s", TIMEOUT.as_secs())))
+        let answer = within(TIMEOUT, asking).await;
+        answer.map_err(|why| why.to_string())
     }
 }
 

@@ -1,4 +1,7 @@
-//! Changes as the breaker decides them: made to the very version of the object that the decision rests on, or not.
+//! How a change is made: read, plan, patch, and look at what the answer shows.
+//!
+//! What a person wants is planned again after a conflict and after an answer that was lost. What the breaker decides is
+//! made to the very version of the object that the decision rests on, or not at all.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -9,9 +12,32 @@ use crate::domain::act::breaker::{Expects, Outcome as Told, Version, View};
 use crate::domain::act::bypass::edit::{Author, Change, Plan, Wish, plan};
 use crate::domain::cluster::hook::{HookId, HookKind};
 use crate::io::client::Connection;
-use crate::io::held::{Answer, ask};
+use crate::io::held::ask;
 
 impl Hand {
+    /// Makes a wish come true. Dropping the future stops between two requests; what is then there is the original, or
+    /// says how to get back to it.
+    pub async fn carry_out(&self, hook: &HookId, wish: &Wish, author: &Author) -> Report {
+        let mut way = Way::new(self);
+        let mut member = Member::new(hook, wish, None);
+        let mut conflicts = 0;
+        let outcome = loop {
+            way.settle(std::slice::from_mut(&mut member), author).await;
+            match member.told.take() {
+                Some((Told::Conflict, _)) if conflicts < self.patience.conflicts => conflicts += 1,
+                // What it has changed, if anything, shows when it is read again.
+                Some((Told::Ambiguous, Outcome::GaveUp(why))) => {
+                    if let Err(outcome) = way.rest(None, why).await {
+                        break outcome;
+                    }
+                }
+                Some((_, outcome)) => break outcome,
+                None => break Outcome::Contended,
+            }
+        };
+        member.report(outcome, way.steps)
+    }
+
     /// Makes wishes about webhooks of one configuration come true, in one write, of an object that is what the breaker
     /// `expects`, and says what became of each in the breaker's words and in full. A wish that takes several writes rests
     /// on each of them in turn, and one that comes after it finds another object than it expects.
@@ -23,18 +49,21 @@ impl Hand {
         author: &Author,
     ) -> Vec<(Told, Report)> {
         let mut way = Way::new(self);
-        let mut members: Vec<Member<'_>> = changes.iter().map(Member::new).collect();
-        way.together(&mut members, author).await;
+        let members = changes.iter().map(|(hook, wish, expects)| {
+            let expects = (&*expects.uid, expects.version.clone());
+            Member::new(hook, wish, Some(expects))
+        });
+        let mut members: Vec<Member<'_>> = members.collect();
+        way.settle(&mut members, author).await;
+        let is_lost = |member: &Member<'_>| matches!(member.told, Some((Told::Ambiguous, _)));
+        if members.iter().any(is_lost) {
+            // What came of it is read from another one.
+            self.next();
+        }
         let unsettled = || refused(&Outcome::Contended);
-        let told = members.into_iter().map(|member| {
-            let (told, outcome) = member.told.unwrap_or_else(unsettled);
-            let report = Report {
-                outcome,
-                steps: way.steps.clone(),
-                changes: member.changes,
-                object: member.object,
-            };
-            (told, report)
+        let told = members.into_iter().map(|mut member| {
+            let (told, outcome) = member.told.take().unwrap_or_else(unsettled);
+            (told, member.report(outcome, way.steps.clone()))
         });
         told.collect()
     }
@@ -74,26 +103,39 @@ impl Hand {
 struct Member<'a> {
     hook: &'a HookId,
     wish: &'a Wish,
-    uid: &'a str,
-    /// The version that its object has to have.
-    version: Version,
+    /// The uid and the version that its object has to have; `None` where any will do.
+    expects: Option<(&'a str, Version)>,
     /// What became of it, once that is known.
     told: Option<(Told, Outcome)>,
     changes: Vec<Change>,
+    /// What a write whose answer was lost may have changed.
+    unclear: Option<Vec<Change>>,
+    /// Whether anything has been written for it, or may have been.
+    wrote: bool,
     /// The object as last seen.
     object: Option<Value>,
 }
 
 impl<'a> Member<'a> {
-    fn new((hook, wish, expects): &'a (HookId, Wish, Expects)) -> Self {
+    fn new(hook: &'a HookId, wish: &'a Wish, expects: Option<(&'a str, Version)>) -> Self {
         Self {
             hook,
             wish,
-            uid: &expects.uid,
-            version: expects.version.clone(),
+            expects,
             told: None,
             changes: Vec::new(),
+            unclear: None,
+            wrote: false,
             object: None,
+        }
+    }
+
+    fn report(self, outcome: Outcome, steps: Vec<Step>) -> Report {
+        Report {
+            outcome,
+            steps,
+            changes: self.changes,
+            object: self.object,
         }
     }
 
@@ -113,8 +155,8 @@ struct Draft {
 }
 
 impl Way<'_> {
-    /// Settles every member.
-    async fn together(&mut self, members: &mut [Member<'_>], author: &Author) {
+    /// Settles every member, on the object as it is read once.
+    async fn settle(&mut self, members: &mut [Member<'_>], author: &Author) {
         let Some(hook) = members.first().map(|first| first.hook.clone()) else {
             return;
         };
@@ -127,14 +169,13 @@ impl Way<'_> {
         let mut at_once = usize::MAX;
         loop {
             let draft = self.draft(members, &object, at_once, author);
-            let Some(version) = draft
-                .whose
-                .first()
-                .map(|(first, _)| members[*first].version.clone())
-            else {
+            let Some((first, _)) = draft.whose.first() else {
                 return;
             };
-            let patch = only_at(&version, draft.operations);
+            let patch = match &members[*first].expects {
+                Some((_, version)) => only_at(version, draft.operations),
+                None => Value::Array(draft.operations),
+            };
             let reply = match self.write(&hook, &patch).await {
                 Ok(reply) => reply,
                 Err(outcome) => return settle(members, &refused(&outcome)),
@@ -148,14 +189,17 @@ impl Way<'_> {
                 Reply::Done(written) => {
                     for (place, changes) in draft.whose {
                         let member = &mut members[place];
+                        member.wrote = true;
                         member.changes.extend(changes);
                         self.written(member, &written, draft.last, author);
                     }
                     object = written;
                 }
                 Reply::Unclear(why) => {
-                    // What came of it is read from another one.
-                    self.hand.next();
+                    for (place, changes) in draft.whose {
+                        members[place].wrote = true;
+                        members[place].unclear = Some(changes);
+                    }
                     return settle(members, &(Told::Ambiguous, Outcome::GaveUp(why)));
                 }
                 Reply::Refused(404, _) => return settle(members, &(Told::Gone, Outcome::Gone)),
@@ -198,20 +242,31 @@ impl Way<'_> {
             }
             let view = member.view(&after);
             member.object = Some(object.clone());
-            if view.version != member.version || *view.uid != *member.uid {
+            let is_other = |(uid, version): &(&str, Version)| view.version != *version || *view.uid != **uid;
+            if member.expects.as_ref().is_some_and(is_other) {
                 member.told = Some((Told::Conflict, Outcome::Contended));
                 continue;
             }
             let now = (self.hand.clock)();
-            let edit = match plan(&after, &member.hook.webhook, member.wish, author, now) {
+            let planned = plan(&after, &member.hook.webhook, member.wish, author, now);
+            if let Some(sent) = member.unclear.take()
+                && !matches!(&planned, Ok(Plan::Edit(edit)) if edit.changes == sent)
+            {
+                member.changes.extend(sent);
+            }
+            let edit = match planned {
                 Ok(Plan::Edit(edit)) if edit.last || draft.whose.is_empty() => edit,
                 Ok(Plan::Edit(_)) => continue,
-                Ok(Plan::AlreadySo) => {
+                Ok(Plan::AlreadySo) if !member.wrote => {
                     member.told = Some((Told::Applied(view), Outcome::AlreadySo));
                     continue;
                 }
-                Ok(Plan::Gone) => {
+                Ok(Plan::Gone) if !member.wrote || *member.wish != Wish::Restore => {
                     member.told = Some((Told::Gone, Outcome::Gone));
+                    continue;
+                }
+                Ok(Plan::AlreadySo | Plan::Gone) => {
+                    member.told = Some((Told::Applied(view), Outcome::Applied));
                     continue;
                 }
                 Err(refusal) => {
@@ -265,7 +320,9 @@ impl Way<'_> {
         let view = member.view(object);
         member.object = Some(object.clone());
         if !last {
-            member.version = view.version;
+            if let Some((_, version)) = &mut member.expects {
+                *version = view.version;
+            }
             return;
         }
         let now = (self.hand.clock)();
@@ -315,11 +372,7 @@ pub async fn own_user(connection: &Connection) -> Option<String> {
     let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
     let limit = Patience::default().attempt;
     let answer = ask(connection.calls(), Method::POST, path, Some(&review), limit).await;
-    match answer {
-        Answer::Object(review) => {
-            let user = review["status"]["userInfo"]["username"].as_str()?;
-            (!user.is_empty()).then(|| user.to_owned())
-        }
-        _ => None,
-    }
+    let review = answer.ok()?;
+    let user = review["status"]["userInfo"]["username"].as_str()?;
+    (!user.is_empty()).then(|| user.to_owned())
 }
