@@ -4,31 +4,18 @@ use std::sync::Arc;
 
 use crate::domain::time::Time;
 
-pub mod alertmanager;
-pub mod audit;
-pub mod breaker;
-pub mod canary;
+pub mod act;
 pub mod client;
+pub mod cluster;
 pub mod daemon;
 pub mod endpoint;
-pub mod estate;
-pub mod events;
-pub mod fence;
 mod held;
 pub mod http;
-pub mod inventory;
-pub mod lease;
-pub mod ledger;
-pub mod metrics;
 mod missing;
-pub mod node_leases;
-pub mod page;
-pub mod probe;
-pub mod prometheus;
+pub mod observe;
 pub mod recorder;
-pub mod scrape;
+pub mod report;
 pub mod telemetry;
-pub mod unchecked;
 
 #[cfg(test)]
 mod testing;

@@ -18,7 +18,7 @@ use hookwatch::domain::act::fence::AutoBreak;
 use hookwatch::domain::cluster::hook::{HookId, HookKind};
 use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::domain::vocabulary::Health;
-use hookwatch::io::breaker::{Hand, Outcome, Patience, Server};
+use hookwatch::io::act::breaker::{Hand, Outcome, Patience, Server};
 use hookwatch::lab::api::{ApiServer, ApiServerOptions};
 use hookwatch::lab::backend::Behaviour;
 use hookwatch::lab::clients::Casualties;

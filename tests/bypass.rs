@@ -23,7 +23,7 @@ use cutting::{Cutting, Fate, author, hand};
 use hookwatch::domain::act::bypass::edit::{Refusal, Wish};
 use hookwatch::domain::act::bypass::{Rung, STATE_ANNOTATION};
 use hookwatch::domain::cluster::hook::{HookId, HookKind};
-use hookwatch::io::breaker::{Outcome, Refused, Server, Step};
+use hookwatch::io::act::breaker::{Outcome, Refused, Server, Step};
 use hookwatch::lab::api::{ApiServer, ApiServerOptions};
 use hookwatch::lab::cluster::client_for;
 use hookwatch::lab::directory::PrivateDirectory;
@@ -153,15 +153,15 @@ async fn another_api_server_takes_over_from_one_that_is_away() {
 async fn nobody_to_ask_is_said_in_time() {
     let lab = lab().await;
     let away = Cutting::start(lab.client.clone(), |_| Fate::Lost).await;
-    let patience = hookwatch::io::breaker::Patience {
+    let patience = hookwatch::io::act::breaker::Patience {
         whole: std::time::Duration::from_millis(300),
         first_wait: std::time::Duration::from_millis(20),
         ..Default::default()
     };
-    let hand = hookwatch::io::breaker::Hand::new(vec![away.server().await], cutting::clock(), patience);
+    let hand = hookwatch::io::act::breaker::Hand::new(vec![away.server().await], cutting::clock(), patience);
     let report = hand.carry_out(&a(), &Wish::Restore, &author()).await;
     assert!(matches!(report.outcome, Outcome::GaveUp(_)), "{report:?}");
-    let none = hookwatch::io::breaker::Hand::new(Vec::<Server>::new(), cutting::clock(), patience);
+    let none = hookwatch::io::act::breaker::Hand::new(Vec::<Server>::new(), cutting::clock(), patience);
     let report = none.carry_out(&a(), &Wish::Restore, &author()).await;
     assert!(matches!(report.outcome, Outcome::GaveUp(_)), "{report:?}");
 }

@@ -21,7 +21,7 @@ use hookwatch::domain::observe::probe::{
 use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::domain::time::Time;
 use hookwatch::domain::vocabulary::{Cause, Effect, Health};
-use hookwatch::io::metrics::{CertificateEnd, Metrics};
+use hookwatch::io::report::metrics::{CertificateEnd, Metrics};
 
 const STATES: [&str; 5] = ["alive", "slow", "wavering", "dead", "untried"];
 

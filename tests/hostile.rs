@@ -23,7 +23,7 @@ use hookwatch::domain::observe::exposition::Exposition;
 use hookwatch::domain::observe::exposition::protobuf::{ProtobufExposition, Standing};
 use hookwatch::domain::observe::stored::answer::{Clocks, clock, scrapes};
 use hookwatch::domain::time::Time;
-use hookwatch::io::probe::check_answer;
+use hookwatch::io::observe::probe::check_answer;
 use targets::TARGETS;
 
 fn fuzz() -> PathBuf {

@@ -10,7 +10,7 @@ use anyhow::Context;
 use hookwatch::domain::cluster::hook::{Backend, BackendAddress, BackendPath, Hook, ProbeLevel};
 use hookwatch::domain::observe::probe::Connection;
 use hookwatch::domain::time::Time;
-use hookwatch::io::probe::{Limits, ProbeRequest, Prober};
+use hookwatch::io::observe::probe::{Limits, ProbeRequest, Prober};
 use hookwatch::lab::backend::{Backend as Served, Role};
 use hookwatch::lab::certs::Authority;
 use rustls::pki_types::pem::PemObject;

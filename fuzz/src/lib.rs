@@ -25,7 +25,7 @@ use hookwatch::domain::text::MAX_MESSAGE;
 use hookwatch::domain::time::Time;
 use hookwatch::domain::vocabulary::Health;
 use hookwatch::domain::watchdog::{Effect, Event, Watchdog};
-use hookwatch::io::probe::check_answer;
+use hookwatch::io::observe::probe::check_answer;
 use serde_json::{Value, json};
 
 /// Takes whatever came.

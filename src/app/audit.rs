@@ -16,7 +16,7 @@ use crate::domain::audit::{Auditor, Estate, Failure, Finding, Forecast, Severity
 use crate::domain::cluster::hook::HookKind;
 use crate::domain::time::Time;
 use crate::io::client::{ConnectOptions, Connection};
-use crate::io::estate::{Unreadable, assemble, cluster, manifests};
+use crate::io::cluster::estate::{Unreadable, assemble, cluster, manifests};
 
 /// The exit code where nothing could be audited.
 pub const NOT_AUDITED: u8 = 3;

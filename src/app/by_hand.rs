@@ -20,13 +20,13 @@ use crate::domain::cluster::hook::{HookId, HookKind};
 use crate::domain::report::announcement::of_action;
 use crate::domain::time::Time;
 use crate::io::Clock;
-use crate::io::audit::Record;
-use crate::io::breaker::{
+use crate::io::act::audit::Record;
+use crate::io::act::breaker::{
     Hand, Outcome, Patience, Refused, Report, knows_match_conditions, own_user, servers,
 };
+use crate::io::act::ledger::LedgerObject;
 use crate::io::client::{ConnectOptions, Connection};
-use crate::io::events::{EventOutcome, EventWriter};
-use crate::io::ledger::LedgerObject;
+use crate::io::report::events::{EventOutcome, EventWriter};
 
 pub use arguments::{
     BreakArguments, ClusterArguments, FreezeArguments, PlanArguments, RestoreArguments, UncheckedArguments,

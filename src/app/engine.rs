@@ -33,11 +33,11 @@ use crate::domain::watchdog::{Attention, Change, Effect, Event, Watchdog};
 use crate::io::Clock;
 use crate::io::client::greeting::Obstacle;
 use crate::io::client::{ConnectOptions, Connection};
-use crate::io::events::EventWriter;
 use crate::io::http::Shown;
-use crate::io::metrics::{CertificateEnd, Metrics};
-use crate::io::page::past::Past;
 use crate::io::recorder::{Recorder, RecorderOptions};
+use crate::io::report::events::EventWriter;
+use crate::io::report::metrics::{CertificateEnd, Metrics};
+use crate::io::report::page::past::Past;
 use crate::io::telemetry::{Settings, Telemetry, TraceId, Tracer};
 
 /// How long observations have at least between two judgements, however long judging takes, and how often it is looked

@@ -22,6 +22,7 @@ use thiserror::Error;
 pub(crate) mod answer;
 pub mod greeting;
 mod kubeconfig;
+pub(crate) mod request;
 mod stack;
 
 pub use kubeconfig::Flaw;

@@ -1,14 +1,12 @@
-//! What the Lease and the ledger have in common at the edge: one request, one bounded answer, and what it means.
+//! What the Lease, the ledger and Events have in common at the edge: one object, and what an answer says of it.
 
 use std::time::Duration;
 
-use http::header::{ACCEPT, CONTENT_TYPE};
-use http::{Method, Request};
+use http::Method;
 use kube::Client;
-use kube::client::Body;
 use serde_json::Value;
 
-use super::client::answer::{chain, error_message, read_body};
+use super::client::request::{ApiRequest, JSON, RequestError};
 use crate::domain::act::leadership::Written;
 use crate::domain::observe::canary::CanaryOutcome;
 use crate::domain::text::bounded;
@@ -21,18 +19,10 @@ pub const READ_DEADLINE: Duration = Duration::from_secs(5);
 /// Largest object that is read. Annotations have 256 KiB at most; managed fields are the rest.
 const MAX_OBJECT: usize = 2 << 20;
 
-/// What came back.
-#[derive(Debug)]
-pub(super) enum Answer {
-    /// The object.
-    Object(Value),
-    /// A status that is no success, and its message.
-    Refused(u16, String),
-    /// Nothing that says whether anything was done.
-    Nothing(String),
-}
+/// The object, or why there is none.
+pub(super) type Answer = Result<Value, RequestError>;
 
-/// Sends one request and reads its answer, within `limit`.
+/// Reads, or writes a body, within `limit`.
 pub(super) async fn ask(
     client: &Client,
     method: Method,
@@ -40,47 +30,18 @@ pub(super) async fn ask(
     body: Option<&Value>,
     limit: Duration,
 ) -> Answer {
-    let content_type = match method {
-        Method::PATCH => "application/merge-patch+json",
-        _ => "application/json",
-    };
-    let query = match method {
-        Method::GET => "",
-        _ => "?fieldManager=hookwatch&timeout=34s",
-    };
-    let body = body.map_or_else(Vec::new, |body| body.to_string().into_bytes());
-    let request = Request::builder()
-        .method(method)
-        .uri(format!("{path}{query}"))
-        .header(CONTENT_TYPE, content_type)
-        .header(ACCEPT, "application/json")
-        .body(Body::from(body));
-    let request = match request {
-        Ok(request) => request,
-        Err(error) => return Answer::Nothing(chain(&error)),
-    };
-    let asking = async {
-        let answer = match client.send(request).await {
-            Ok(answer) => answer,
-            Err(error) => return Answer::Nothing(chain(&error)),
-        };
-        let status = answer.status();
-        if !status.is_success() {
-            let status = status.as_u16();
-            return Answer::Refused(status, error_message(answer.into_body()).await);
-        }
-        match read_body(answer.into_body(), MAX_OBJECT).await {
-            Err(error) => Answer::Nothing(error.to_string()),
-            Ok(body) => match serde_json::from_slice(&body) {
-                Ok(object) => Answer::Object(object),
-                Err(error) => Answer::Nothing(format!("the answer is no JSON: {error}")),
-            },
+    let request = match body {
+        None => ApiRequest::get(client, path, JSON),
+        Some(body) => {
+            let content_type = match method {
+                Method::PATCH => "application/merge-patch+json",
+                _ => JSON,
+            };
+            let target = format!("{path}?fieldManager=hookwatch&timeout=34s");
+            ApiRequest::write(client, method, &target, content_type, body.to_string())
         }
     };
-    match tokio::time::timeout(limit, asking).await {
-        Ok(answer) => answer,
-        Err(_) => Answer::Nothing(format!("no answer within {} s", limit.as_secs_f32())),
-    }
+    request.json(limit, MAX_OBJECT).await
 }
 
 /// `metadata.resourceVersion`.
@@ -94,7 +55,7 @@ pub(super) fn version(object: &Value) -> Option<&str> {
 /// What became of a write of `what`, and what is to be said of it.
 pub(super) fn written(answer: Answer, what: &str, created: bool) -> (Written, Option<String>) {
     let (status, message) = match answer {
-        Answer::Object(object) => {
+        Ok(object) => {
             return match version(&object) {
                 Some(version) => {
                     let version = version.to_owned();
@@ -106,11 +67,11 @@ pub(super) fn written(answer: Answer, what: &str, created: bool) -> (Written, Op
                 ),
             };
         }
-        Answer::Nothing(why) => {
+        Err(RequestError::Refused { status, message, .. }) => (status, message),
+        Err(why) => {
             let said = format!("it is not clear whether {what} was written: {why}");
             return (Written::Unclear, Some(said));
         }
-        Answer::Refused(status, message) => (status, message),
     };
     match CanaryOutcome::from_status(status, &message) {
         CanaryOutcome::CallFailed(failure) => {
@@ -141,9 +102,9 @@ pub(super) fn written(answer: Answer, what: &str, created: bool) -> (Written, Op
 /// Why an object was not read.
 pub(super) fn unread(answer: Answer, what: &str) -> String {
     match answer {
-        Answer::Object(_) => format!("{what} has no version"),
-        Answer::Nothing(why) => format!("{what} cannot be read: {why}"),
-        Answer::Refused(status, message) => refusal(status, &message, what, "read"),
+        Ok(_) => format!("{what} has no version"),
+        Err(RequestError::Refused { status, message, .. }) => refusal(status, &message, what, "read"),
+        Err(why) => format!("{what} cannot be read: {why}"),
     }
 }
 
@@ -162,8 +123,16 @@ mod tests {
 
     use super::*;
 
+    fn refused(status: u16, message: &str) -> Answer {
+        Err(RequestError::Refused {
+            status,
+            message: message.to_owned(),
+            headers: Box::default(),
+        })
+    }
+
     fn of(status: u16, message: &str) -> Written {
-        written(Answer::Refused(status, message.to_owned()), "the Lease", false).0
+        written(refused(status, message), "the Lease", false).0
     }
 
     #[test]
@@ -182,15 +151,15 @@ mod tests {
         for status in [500, 502, 503, 504] {
             assert_eq!(of(status, "etcdserver: request timed out"), Written::Unclear);
         }
-        let nothing = Answer::Nothing("connection reset".to_owned());
+        let nothing = Err(RequestError::NoAnswer("connection reset".to_owned()));
         assert_eq!(written(nothing, "the Lease", false).0, Written::Unclear);
-        let odd = Answer::Object(json!({"metadata": {}}));
+        let odd = Ok(json!({"metadata": {}}));
         assert_eq!(written(odd, "the Lease", false).0, Written::Unclear);
     }
 
     #[test]
     fn a_creation_without_its_namespace_is_refused_and_no_conflict() {
-        let answer = Answer::Refused(404, "namespaces \"h\" not found".to_owned());
+        let answer = refused(404, "namespaces \"h\" not found");
         let (outcome, said) = written(answer, "the Lease", true);
         assert_eq!(outcome, Written::Refused);
         assert!(said.expect("a sentence").contains("namespaces \"h\" not found"));

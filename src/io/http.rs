@@ -20,8 +20,8 @@ use prometheus::proto::MetricFamily;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use super::metrics::{CertificateEnd, Metrics};
-use super::page::past::Past;
+use super::report::metrics::{CertificateEnd, Metrics};
+use super::report::page::past::Past;
 use crate::domain::report::assessment::Assessment;
 
 pub use access::{Access, TokenError};

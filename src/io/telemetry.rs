@@ -2,7 +2,7 @@
 //!
 //! OTLP is off unless the standard `OTEL_*` variables ask for it, and then nothing here exists: no task, no client,
 //! no span. What is on is bounded: spans wait in a queue of fixed length and past it are counted and gone, metrics
-//! are read off the registry of [`Metrics`](super::metrics::Metrics) when it is time to send them and kept nowhere,
+//! are read off the registry of [`Metrics`](super::report::metrics::Metrics) when it is time to send them and kept nowhere,
 //! each request has a deadline, and so has the flush at the end. Nothing that observes or judges ever waits.
 
 mod bridge;

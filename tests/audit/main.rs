@@ -20,7 +20,8 @@ use std::process::Command;
 
 use hookwatch::domain::audit::{Auditor, Estate, Failure, Finding, Forecast, Function, findings as found};
 use hookwatch::domain::time::Time;
-use hookwatch::io::estate::{Unreadable, assemble, manifests::Manifests};
+use hookwatch::io::cluster::estate::manifests::Manifests;
+use hookwatch::io::cluster::estate::{Unreadable, assemble};
 use serde_json::{Value, json};
 
 /// What the binary did.

@@ -15,7 +15,7 @@ use hookwatch::domain::recording::Line;
 use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::domain::time::Time;
 use hookwatch::domain::watchdog::{Effect, Event, Watchdog};
-use hookwatch::io::page::past::Past;
+use hookwatch::io::report::page::past::Past;
 
 /// What there is to draw.
 pub struct Moment {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
-use hookwatch::io::page::{Model, document};
+use hookwatch::io::report::page::{Model, document};
 use serde_json::json;
 
 use crate::chromium::Chromium;

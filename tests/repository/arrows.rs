@@ -279,7 +279,7 @@ fn offences_in(module: &[&str], text: &str) -> usize {
 #[test]
 fn every_way_to_write_an_offence_is_seen() {
     for text in [
-        "use crate::io::probe::Prober;",
+        "use crate::io::observe::probe::Prober;",
         "use crate::{domain::cluster::hook::Hook, io::{self, probe}};",
         "use super::super::io;",
         "use super::super::{io::Clock};",
@@ -366,7 +366,7 @@ fn what_is_allowed_is_no_offence() {
         "use super::hook::{Hook, HookId}; use crate::domain::time::Time;",
         "use std::{fmt, sync::Arc, time::Duration, net::{IpAddr, SocketAddr}};",
         "use serde::Serialize; #[derive(Serialize)] struct A;",
-        "// use crate::io;\n/// as in [`crate::io::probe`]\n/* use tokio; */",
+        "// use crate::io;\n/// as in [`crate::io::observe::probe`]\n/* use tokio; */",
         "const TEXT: &str = \"use crate::io; tokio::spawn\";",
         "const TEXT: &str = r#\"use \"crate::io\"; tokio::spawn\"#;",
         "fn f(io: u8, kube: Kube) { io.tokio(); Kube::new(); Self::lab() }",

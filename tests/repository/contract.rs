@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::sync::LazyLock;
 
-use hookwatch::io::metrics::Metrics;
-use hookwatch::io::metrics::contract::{Bound, Declared};
+use hookwatch::io::report::metrics::Metrics;
+use hookwatch::io::report::metrics::contract::{Bound, Declared};
 use serde_json::Value;
 
 use crate::exposed::{EXPOSED, names_in};
@@ -112,7 +112,7 @@ fn document() -> String {
          A gauge describes the newest assessment at the moment of the scrape, so a hook that is gone leaves no series \
          behind. Counters begin at 0 when hookwatch starts.\n",
         thousands(most),
-        thousands(hookwatch::io::metrics::MAX_HOOKS),
+        thousands(hookwatch::io::report::metrics::MAX_HOOKS),
         per_hook.join(", "),
     );
     let (alerts, panels) = (alerts(), panels());

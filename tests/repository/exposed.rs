@@ -22,9 +22,9 @@ use hookwatch::domain::observe::views::ScrapeView;
 use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::domain::time::Time;
 use hookwatch::domain::vocabulary::{Cause, Effect, Health, NotAHook};
-use hookwatch::io::alertmanager::PushError;
-use hookwatch::io::events::EventOutcome;
-use hookwatch::io::metrics::{Dropped, Metrics};
+use hookwatch::io::report::alertmanager::PushError;
+use hookwatch::io::report::events::EventOutcome;
+use hookwatch::io::report::metrics::{Dropped, Metrics};
 use hookwatch::io::telemetry::{Loss, Signal};
 
 use crate::root;

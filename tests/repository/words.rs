@@ -140,7 +140,7 @@ fn documents() -> Vec<PathBuf> {
         ("examples", ".sh"),
         (".ci", ""),
         (".github", ""),
-        ("src/io/page", ".js"),
+        ("src/io/report/page", ".js"),
     ];
     let folders = folders
         .into_iter()

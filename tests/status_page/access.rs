@@ -2,7 +2,7 @@
 
 use hookwatch::domain::audit::findings::NODES_GOING;
 use hookwatch::domain::report::assessment::Assessment;
-use hookwatch::io::page::past::Past;
+use hookwatch::io::report::page::past::Past;
 use serde_json::{Value, json};
 
 use crate::chromium::Chromium;

@@ -82,7 +82,7 @@ fn contrast(a: Rgb, b: Rgb) -> f64 {
 
 /// The two sets of colours of the style sheet: light, then dark.
 fn palettes() -> [BTreeMap<String, Rgb>; 2] {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/io/page/page.css");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/io/report/page/page.css");
     let sheet = std::fs::read_to_string(path).unwrap();
     let sets: Vec<BTreeMap<String, Rgb>> = sheet
         .split(":root {")

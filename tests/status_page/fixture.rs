@@ -20,7 +20,7 @@ use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::domain::time::Time;
 use hookwatch::domain::vocabulary::{Bypass, Cause, Effect, Health, Writes};
 use hookwatch::domain::watchdog::{Change, Event};
-use hookwatch::io::page::past::Past;
+use hookwatch::io::report::page::past::Past;
 use serde_json::json;
 
 /// The newest assessment of a recording.
@@ -289,9 +289,9 @@ pub fn nasty() -> Assessment {
 }
 
 /// A page of it.
-pub fn model(assessment: Assessment, minutes: u64) -> hookwatch::io::page::Model {
+pub fn model(assessment: Assessment, minutes: u64) -> hookwatch::io::report::page::Model {
     let past = hour(&assessment, minutes);
-    hookwatch::io::page::Model::new(Arc::new(assessment), &past, None)
+    hookwatch::io::report::page::Model::new(Arc::new(assessment), &past, None)
 }
 
 /// One hook that is bypassed and three that are well, and an hour in which that came about.

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::io::http::{self, Shown};
-use hookwatch::io::metrics::Metrics;
-use hookwatch::io::page::past::Past;
+use hookwatch::io::report::metrics::Metrics;
+use hookwatch::io::report::page::past::Past;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use tokio::sync::watch;
 

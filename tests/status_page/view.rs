@@ -7,8 +7,8 @@ use std::time::Duration;
 use hookwatch::domain::audit::findings::{CONTROL_PLANE_IN_REACH, NODES_GOING, ONE_NODE};
 use hookwatch::domain::vocabulary::{Health, Writes};
 use hookwatch::domain::watchdog::Change;
-use hookwatch::io::page::past::{MarkKind, Past};
-use hookwatch::io::page::{Model, document};
+use hookwatch::io::report::page::past::{MarkKind, Past};
+use hookwatch::io::report::page::{Model, document};
 
 use crate::fixture::{self, NASTY, backend, failing, healthy, many, model, nasty, recorded};
 

@@ -3,7 +3,7 @@
 use hookwatch::domain::act::bypass::edit::{Author, Why, Wish};
 use hookwatch::domain::act::bypass::{OPT_OUT_ANNOTATION, Rung, Standing, standing, touched};
 use hookwatch::domain::cluster::hook::{HookId, HookKind};
-use hookwatch::io::breaker::{Hand, Outcome, Server, Step};
+use hookwatch::io::act::breaker::{Hand, Outcome, Server, Step};
 use kube::Client;
 use serde_json::Value;
 

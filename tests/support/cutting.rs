@@ -10,7 +10,7 @@ use hookwatch::domain::act::bypass::Writer;
 use hookwatch::domain::act::bypass::edit::Author;
 use hookwatch::domain::time::Time;
 use hookwatch::io::Clock;
-use hookwatch::io::breaker::{Hand, Patience, Server};
+use hookwatch::io::act::breaker::{Hand, Patience, Server};
 use hookwatch::io::client::Connection;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::io::http::{self, Listening, Shown};
-use hookwatch::io::metrics::Metrics;
+use hookwatch::io::report::metrics::Metrics;
 use tokio::sync::watch;
 
 /// It judges five times a second, as a daemon does, and always the same.

@@ -11,7 +11,7 @@ use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::domain::time::Time;
 use hookwatch::domain::vocabulary::{NotAHook, Writes};
 use hookwatch::io::client::{ConnectOptions, Connection};
-use hookwatch::io::scrape::{ScrapeLimits, Scraper};
+use hookwatch::io::observe::scrape::{ScrapeLimits, Scraper};
 use hookwatch::lab::backend::Behaviour;
 use hookwatch::lab::balancer::Balancer;
 use hookwatch::lab::clients::ControlPlaneClients;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use hookwatch::domain::act::bypass::edit::{Author, Wish};
 use hookwatch::domain::act::bypass::{Rung, Standing, standing, touched};
 use hookwatch::domain::cluster::hook::{HookId, HookKind};
-use hookwatch::io::breaker::{Hand, Outcome, Server, Step};
+use hookwatch::io::act::breaker::{Hand, Outcome, Server, Step};
 use hookwatch::lab::balancer::Balancer;
 use hookwatch::lab::cluster::client_for;
 use hookwatch::lab::directory::PrivateDirectory;

@@ -15,7 +15,7 @@ use hookwatch::domain::cluster::hook::{Hook, Labels};
 use hookwatch::domain::cluster::matching::conditions::Asked;
 use hookwatch::domain::cluster::matching::outcome::{Compiler, Forecast, Known, Outcome};
 use hookwatch::domain::cluster::matching::{RequestShape, Requester};
-use hookwatch::io::inventory::convert;
+use hookwatch::io::cluster::inventory::convert;
 use hookwatch::lab::certs::Authority;
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Full};

@@ -11,8 +11,8 @@ use hookwatch::domain::cluster::matching::conditions::{Asked, Compiler};
 use hookwatch::domain::cluster::matching::{RequestShape, Requester};
 use hookwatch::domain::observe::exposition::Exposition;
 use hookwatch::domain::observe::exposition::protobuf::ProtobufExposition;
-use hookwatch::io::page::past::Past;
-use hookwatch::io::page::{Model, document};
+use hookwatch::io::report::page::past::Past;
+use hookwatch::io::report::page::{Model, document};
 
 use crate::quiet::{Quiet, assessment, schedule};
 

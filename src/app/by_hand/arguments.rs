@@ -9,7 +9,7 @@ use crate::domain::act::bypass::{LONGEST_BY_HAND, Rung};
 use crate::domain::cluster::hook::HookKind;
 use crate::domain::report::unchecked::{Way, instant};
 use crate::domain::time::Time;
-use crate::io::audit::AuditLog;
+use crate::io::act::audit::AuditLog;
 
 /// What all commands by hand take.
 #[derive(Debug, Clone, clap::Args)]

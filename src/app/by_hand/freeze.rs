@@ -11,7 +11,7 @@ use crate::app::progress::during;
 use crate::domain::act::breaker::{Freeze, Outcome as Written};
 use crate::domain::act::bypass::LEDGER;
 use crate::domain::cluster::hook::{HookId, HookKind};
-use crate::io::audit::Record;
+use crate::io::act::audit::Record;
 
 /// Attempts against others who write the ledger at the same time: replicas that elect a leader do so every few seconds.
 const ATTEMPTS: u32 = 10;

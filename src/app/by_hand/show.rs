@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::domain::act::bypass::STATE_ANNOTATION;
 use crate::domain::act::bypass::edit::{Author, Change, Why, Wish};
 use crate::domain::cluster::hook::HookId;
-use crate::io::breaker::Report;
+use crate::io::act::breaker::Report;
 
 /// Longest value that is shown whole, in characters.
 const LONGEST: usize = 600;

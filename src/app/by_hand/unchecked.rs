@@ -8,7 +8,7 @@ use crate::domain::act::bypass::{Standing, standing};
 use crate::domain::cluster::hook::HookId;
 use crate::domain::report::unchecked::{Gap, Question, Way};
 use crate::domain::time::Time;
-use crate::io::unchecked::{Lister, hook_of};
+use crate::io::report::unchecked::{Lister, hook_of};
 
 /// Lists what went in unchecked.
 ///

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::{Section, endpoint};
 use crate::domain::report::alerts::{LABELS, Pace};
-use crate::io::alertmanager::{Envelope, MAX_ALERTMANAGERS};
 use crate::io::endpoint::Target;
+use crate::io::report::alertmanager::{Envelope, MAX_ALERTMANAGERS};
 
 /// Labels that are added to every alert, at most.
 const MAX_LABELS: usize = 32;

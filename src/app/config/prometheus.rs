@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{MIB, Section, endpoint};
 use crate::io::endpoint::{Auth, Target};
-use crate::io::prometheus::{Limits, SELECTOR, selector};
+use crate::io::observe::prometheus::{Limits, SELECTOR, selector};
 
 /// Keys that mean nothing without an address.
 const NEEDS_URL: [&str; 7] = [

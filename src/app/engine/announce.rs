@@ -8,8 +8,8 @@ use tokio::sync::mpsc;
 use super::replicas::Leadership;
 use crate::domain::report::announcement::Announcement;
 use crate::domain::time::Time;
-use crate::io::events::{EventOutcome, EventWriter};
-use crate::io::metrics::Metrics;
+use crate::io::report::events::{EventOutcome, EventWriter};
+use crate::io::report::metrics::Metrics;
 
 /// Announcements that may wait for their turn.
 const WAITING: usize = 64;

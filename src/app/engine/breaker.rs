@@ -36,11 +36,11 @@ use crate::domain::report::unchecked::Unchecked;
 use crate::domain::time::Time;
 use crate::domain::watchdog::Event;
 use crate::io::Clock;
-use crate::io::audit::AuditLog;
-use crate::io::breaker::{Hand, Patience, Report, Server, all_know_match_conditions, own_user, servers};
+use crate::io::act::audit::AuditLog;
+use crate::io::act::breaker::{Hand, Patience, Report, Server, all_know_match_conditions, own_user, servers};
+use crate::io::act::ledger::LedgerObject;
 use crate::io::client::Connection;
-use crate::io::ledger::LedgerObject;
-use crate::io::metrics::Metrics;
+use crate::io::report::metrics::Metrics;
 
 /// How often time passes for the breaker.
 const TICK: Duration = Duration::from_millis(200);

@@ -20,12 +20,12 @@ use crate::domain::cluster::inventory::{Inventory, InventoryHealth, WatchReport}
 use crate::domain::observe::canary::{CanaryOutcome, CanaryTarget};
 use crate::domain::watchdog::{Attention, Event};
 use crate::io::Clock;
-use crate::io::canary::Canaries;
+use crate::io::act::fence::Fence;
 use crate::io::client::Connection;
-use crate::io::fence::Fence;
-use crate::io::inventory::{InventoryWatch, View, WatchHealth, WatchState};
-use crate::io::node_leases::LeaseReader;
-use crate::io::scrape::{ScrapeLimits, ScrapeTarget, Scraper};
+use crate::io::cluster::inventory::{InventoryWatch, View, WatchHealth, WatchState};
+use crate::io::observe::canary::Canaries;
+use crate::io::observe::node_leases::LeaseReader;
+use crate::io::observe::scrape::{ScrapeLimits, ScrapeTarget, Scraper};
 use crate::io::telemetry::Tracer;
 use probes::Probes;
 use turns::Turns;

@@ -16,8 +16,8 @@ use crate::app::config::AlertmanagerConfig;
 use crate::domain::report::alerts::{Batch, Board, Delivery, Tracker, Voice, conditions};
 use crate::domain::report::assessment::Assessment;
 use crate::io::Clock;
-use crate::io::alertmanager::{Alertmanager, Envelope, PushError, body};
-use crate::io::metrics::{CertificateEnd, Dropped, Metrics};
+use crate::io::report::alertmanager::{Alertmanager, Envelope, PushError, body};
+use crate::io::report::metrics::{CertificateEnd, Dropped, Metrics};
 
 /// How often alerts are looked at, and the shortest time between two pushes: what changes in between goes together.
 const LOOK: Duration = Duration::from_secs(1);

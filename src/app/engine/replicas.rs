@@ -16,9 +16,9 @@ use crate::domain::act::leadership::{
 use crate::domain::time::Time;
 use crate::domain::watchdog::Event;
 use crate::io::Clock;
+use crate::io::act::lease::LeaseObject;
+use crate::io::act::ledger::LedgerObject;
 use crate::io::client::Connection;
-use crate::io::lease::LeaseObject;
-use crate::io::ledger::LedgerObject;
 
 /// Longest time that letting go may take when the daemon stops.
 const FAREWELL: Duration = Duration::from_secs(3);

@@ -10,48 +10,48 @@ use http_body_util::BodyExt;
 use kube::client::Body;
 use serde::Deserialize;
 
+use super::request::RequestError;
 use crate::domain::text::bounded;
 
 /// Most that is read of an answer whose body matters only as a message.
-pub(crate) const MAX_ERROR_BODY: usize = 64 * 1024;
+const MAX_ERROR_BODY: usize = 64 * 1024;
 /// Longest wait for the rest of a body whose status is already known.
 const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why a body could not be read whole.
-#[derive(Debug)]
-pub(crate) enum BodyError {
-    /// It is larger than allowed.
-    TooLarge,
-    /// The connection broke.
-    Broken(String),
-}
-
-impl std::fmt::Display for BodyError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::TooLarge => f.write_str("the answer is larger than allowed"),
-            Self::Broken(why) => write!(f, "the answer broke off: {why}"),
-        }
-    }
-}
-
 /// Reads a body of at most `limit` bytes. The caller keeps the time.
-pub(crate) async fn read_body(mut body: Body, limit: usize) -> Result<Vec<u8>, BodyError> {
+pub(crate) async fn read_body(body: Body, limit: usize) -> Result<Vec<u8>, RequestError> {
     let mut read = Vec::new();
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| BodyError::Broken(chain(&error)))?;
-        if let Ok(data) = frame.into_data() {
-            if read.len() + data.len() > limit {
-                return Err(BodyError::TooLarge);
-            }
-            read.extend_from_slice(&data);
-        }
-    }
+    each_chunk(body, limit, |chunk| {
+        read.extend_from_slice(chunk);
+        Ok(())
+    })
+    .await?;
     Ok(read)
 }
 
+/// The same, handed over as it comes.
+pub(crate) async fn each_chunk(
+    mut body: Body,
+    limit: usize,
+    mut take: impl FnMut(&[u8]) -> Result<(), RequestError>,
+) -> Result<(), RequestError> {
+    let mut bytes = 0;
+    while let Some(frame) = body.frame().await {
+        let broke_off = |error| RequestError::Unfit(format!("the answer broke off: {}", chain(&error)));
+        if let Ok(chunk) = frame.map_err(broke_off)?.into_data() {
+            bytes += chunk.len();
+            if bytes > limit {
+                let why = "the answer is larger than allowed".to_owned();
+                return Err(RequestError::Unfit(why));
+            }
+            take(&chunk)?;
+        }
+    }
+    Ok(())
+}
+
 /// The message of an answer that is not a success. Never fails: what cannot be read is left out.
-pub(crate) async fn error_message(mut body: Body) -> String {
+pub(super) async fn error_message(mut body: Body) -> String {
     let mut read = Vec::new();
     let reading = async {
         while let Some(Ok(frame)) = body.frame().await {
@@ -106,7 +106,7 @@ pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
 }
 
 /// Whether the request never left because there was no connection.
-pub(crate) fn is_connect(error: &kube::Error) -> bool {
+pub(super) fn is_connect(error: &kube::Error) -> bool {
     let mut cause: Option<&(dyn Error + 'static)> = Some(error);
     while let Some(error) = cause {
         if let Some(error) = error.downcast_ref::<hyper_util::client::legacy::Error>() {
@@ -156,7 +156,7 @@ mod tests {
     #[tokio::test]
     async fn a_body_beyond_its_bound_is_not_kept() {
         let body = Body::from(vec![b'x'; 1_000]);
-        assert!(matches!(read_body(body, 999).await, Err(BodyError::TooLarge)));
+        assert!(matches!(read_body(body, 999).await, Err(RequestError::Unfit(_))));
         let body = Body::from(vec![b'x'; 1_000]);
         assert_eq!(
             read_body(body, 1_000).await.expect("within the bound").len(),

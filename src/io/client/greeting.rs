@@ -5,14 +5,13 @@
 
 use std::time::Duration;
 
-use http::header::{ACCEPT, CONNECTION, LOCATION, RETRY_AFTER};
-use http::{HeaderMap, Request};
-use kube::client::Body;
+use http::HeaderMap;
+use http::header::{LOCATION, RETRY_AFTER};
 use serde_json::Value;
 use thiserror::Error;
 
 use super::Connection;
-use super::answer::{chain, error_message, is_connect, read_body};
+use super::request::{ApiRequest, JSON, RequestError};
 use crate::domain::text::bounded;
 
 /// Longest wait for each of the two answers.
@@ -204,49 +203,26 @@ impl Connection {
 
     /// A document, or the beginning of what came instead of one.
     async fn ask(&self, server: &str, path: &'static str) -> Result<Result<Value, String>, Obstacle> {
-        match tokio::time::timeout(TIMEOUT, self.ask_for(server, path)).await {
-            Ok(answer) => answer,
-            Err(_) => Err(Obstacle::NoAnswer {
-                server: server.to_owned(),
-            }),
-        }
-    }
-
-    async fn ask_for(&self, server: &str, path: &'static str) -> Result<Result<Value, String>, Obstacle> {
         let server = server.to_owned();
-        let request = Request::get(path)
-            .header(ACCEPT, "application/json")
-            .header(CONNECTION, "close")
-            .body(Body::empty());
-        let request = match request {
-            Ok(request) => request,
-            Err(error) => return Ok(Err(chain(&error))),
+        let request = ApiRequest::get(self.canaries(), path, JSON).anew();
+        let (status, message, headers) = match request.bytes(TIMEOUT, MAX_BODY).await {
+            Ok(body) => return Ok(serde_json::from_slice(&body).map_err(|_| beginning(&body))),
+            Err(RequestError::Unfit(why)) => return Ok(Err(why)),
+            Err(RequestError::NoConnection(why)) => return Err(Obstacle::NoConnection { server, why }),
+            Err(RequestError::NoAnswer(why)) => return Err(Obstacle::Closed { server, why }),
+            Err(RequestError::TimedOut(_)) => return Err(Obstacle::NoAnswer { server }),
+            Err(RequestError::Refused {
+                status,
+                message,
+                headers,
+            }) => (status, message, headers),
         };
-        let answer = match self.canaries().send(request).await {
-            Ok(answer) => answer,
-            Err(error) => {
-                let why = chain(&error);
-                return Err(match is_connect(&error) {
-                    true => Obstacle::NoConnection { server, why },
-                    false => Obstacle::Closed { server, why },
-                });
-            }
-        };
-        let status = answer.status().as_u16();
-        let headers = answer.headers().clone();
-        if status == 200 {
-            let body = match read_body(answer.into_body(), MAX_BODY).await {
-                Ok(body) => body,
-                Err(error) => return Ok(Err(error.to_string())),
-            };
-            return Ok(serde_json::from_slice(&body).map_err(|_| beginning(&body)));
-        }
-        if (300..400).contains(&status) {
-            let to = header(&headers, LOCATION.as_str()).unwrap_or_else(|| "nowhere".to_owned());
-            return Err(Obstacle::Redirects { server, path, to });
-        }
-        let message = error_message(answer.into_body()).await;
         Err(match status {
+            300..=399 => Obstacle::Redirects {
+                server,
+                path,
+                to: header(&headers, LOCATION.as_str()).unwrap_or_else(|| "nowhere".to_owned()),
+            },
             401 => Obstacle::Unauthorized { server, message },
             403 => Obstacle::Forbidden {
                 server,

@@ -8,7 +8,8 @@ use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
 use super::{LastJudged, Shown};
-use crate::io::page::{self, Model};
+use crate::io::report::page;
+use crate::io::report::page::Model;
 
 /// A page that was drawn is shown for so long.
 const DRAWN_FOR: Duration = Duration::from_millis(900);

@@ -204,7 +204,7 @@ mod tests {
     use crate::domain::observe::probe::{
         Answer, CertificateFacts, Connection, Phases, ProbeOutcome, ProbeReport,
     };
-    use crate::io::metrics::Metrics;
+    use crate::io::report::metrics::Metrics;
 
     #[test]
     fn with_many_hooks_there_are_many_requests_and_none_is_large() {

@@ -1,8 +1,8 @@
 //! What is foretold and then played: webhooks of our own, and those that projects publish (`tests/audit/published`).
 
 use hookwatch::domain::audit::{Failure, Function};
-use hookwatch::io::estate::Object;
-use hookwatch::io::estate::manifests::Manifests;
+use hookwatch::io::cluster::estate::Object;
+use hookwatch::io::cluster::estate::manifests::Manifests;
 use http::Method;
 use serde_json::{Value, json};
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use hookwatch::domain::audit::{Auditor, Casualty, Failure, Function};
-use hookwatch::io::estate::{Object, assemble};
+use hookwatch::io::cluster::estate::{Object, assemble};
 use hookwatch::lab::backend::{Backend, Behaviour, Role};
 use hookwatch::lab::certs::Authority;
 use hookwatch::lab::clients::ControlPlaneClients;

@@ -4,8 +4,8 @@ use hookwatch::app::config::{Config, ConfigArguments};
 use hookwatch::app::engine::Engine;
 use hookwatch::domain::act::fence::{Account, AutoBreak, Proof};
 use hookwatch::domain::act::leadership::Role;
+use hookwatch::io::act::fence::Fence;
 use hookwatch::io::client::{ConnectOptions, Connection};
-use hookwatch::io::fence::Fence;
 use serde_json::{Value, json};
 
 use super::accepted::with_kinds_of_the_prometheus_operator;

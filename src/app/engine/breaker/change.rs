@@ -8,8 +8,8 @@ use crate::domain::act::bypass::Writer;
 use crate::domain::act::bypass::edit::{Author, Why, Wish};
 use crate::domain::time::Time;
 use crate::domain::vocabulary::Cause;
-use crate::io::audit::Record;
-use crate::io::breaker::Report;
+use crate::io::act::audit::Record;
+use crate::io::act::breaker::Report;
 
 impl Driver {
     pub(super) fn author(&self) -> Author {

@@ -11,7 +11,7 @@ use crate::domain::cluster::hook::HookId;
 use crate::domain::report::announcement::of_action;
 use crate::domain::report::unchecked::Unchecked;
 use crate::domain::time::Time;
-use crate::io::metrics::Metrics;
+use crate::io::report::metrics::Metrics;
 
 /// Most hooks that are listed: more are never bypassed, nor named at once by any judge.
 const MAX_LISTED: usize = 200;

@@ -10,7 +10,7 @@ use crate::domain::act::breaker::{Ceiling, Observation, Permit, Subject, Version
 use crate::domain::act::bypass::{LEDGER, Standing, touched};
 use crate::domain::cluster::hook::{HookId, HookKind};
 use crate::domain::time::Time;
-use crate::io::breaker::{Hand, Server};
+use crate::io::act::breaker::{Hand, Server};
 
 /// How often each API server is asked while nothing is the matter.
 const CALM: Duration = Duration::from_secs(10);

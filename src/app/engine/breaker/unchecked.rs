@@ -13,9 +13,9 @@ use crate::domain::report::assessment::Assessment;
 use crate::domain::report::unchecked::{Gap, Gaps, Question, Unchecked, Way};
 use crate::domain::time::Time;
 use crate::domain::vocabulary::Health;
-use crate::io::breaker::Hand;
+use crate::io::act::breaker::Hand;
 use crate::io::client::Connection;
-use crate::io::unchecked::{Lister, hook_of};
+use crate::io::report::unchecked::{Lister, hook_of};
 
 /// The reason of the Event.
 pub(super) const REASON: &str = "Unchecked";

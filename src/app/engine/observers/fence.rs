@@ -6,7 +6,7 @@ use tokio::sync::mpsc;
 
 use crate::domain::act::fence::Proof;
 use crate::domain::watchdog::Event;
-use crate::io::fence::Fence;
+use crate::io::act::fence::Fence;
 
 /// How often a proven fence is proven anew.
 const PROVEN: Duration = Duration::from_secs(600);

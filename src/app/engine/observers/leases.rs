@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::domain::observe::node_leases::LeaseTrouble;
 use crate::domain::watchdog::Event;
-use crate::io::node_leases::{INTERVAL, LONG_INTERVAL, LeaseReader, MANY};
+use crate::io::observe::node_leases::{INTERVAL, LONG_INTERVAL, LeaseReader, MANY};
 
 /// What may not be read is tried again this often.
 const NOT_PERMITTED: Duration = Duration::from_secs(60);

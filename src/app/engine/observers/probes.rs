@@ -17,7 +17,7 @@ use crate::domain::observe::schedule::{Attempt, Room, Schedule};
 use crate::domain::watchdog::{Attention, Event};
 use crate::io::Clock;
 use crate::io::client::Connection;
-use crate::io::probe::{Limits, ProbeNews, ProbeRequest, Prober, ReviewSubject, ask_of};
+use crate::io::observe::probe::{Limits, ProbeNews, ProbeRequest, Prober, ReviewSubject, ask_of};
 use crate::io::telemetry::Tracer;
 
 /// How often the schedule is looked at: the finest difference between two due times.

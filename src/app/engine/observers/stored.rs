@@ -9,7 +9,7 @@ use crate::app::config::PrometheusConfig;
 use crate::domain::observe::snapshot::ScrapeFailureReason;
 use crate::domain::watchdog::Event;
 use crate::io::Clock;
-use crate::io::prometheus::Prometheus;
+use crate::io::observe::prometheus::Prometheus;
 
 /// How long one that refuses for its load is left alone.
 const OVERLOADED: Duration = Duration::from_secs(60);

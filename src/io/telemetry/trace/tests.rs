@@ -10,7 +10,7 @@ use crate::domain::observe::probe::{
     Answer, CertificateFacts, Connection, Phase, Phases, ProbeOutcome, ProbeReport,
 };
 use crate::domain::vocabulary::{Cause, Effect};
-use crate::io::metrics::Metrics;
+use crate::io::report::metrics::Metrics;
 use crate::io::telemetry::Settings;
 use crate::io::telemetry::queue::{Waiting, queue};
 

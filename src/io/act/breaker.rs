@@ -1,0 +1,346 @@
+//! The hand that changes webhook configurations, on API servers that may be in trouble.
+//!
+//! What is to be written is [`plan`]ned of the object as it was just read, so every step can be repeated, or taken up
+//! by somebody else after a crash: an answer that was lost is found out by reading again, and a conflict by planning
+//! again. Nothing here decides whether anything should be done.
+
+mod change;
+mod request;
+mod servers;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures::future::join_all;
+use kube::Client;
+use serde_json::Value;
+use thiserror::Error;
+use tokio::time::{Instant, sleep};
+
+use self::request::{Reply, heard, list, read_anew, send};
+use crate::domain::act::bypass::edit::{Author, Change, Plan, Refusal, Wish, plan};
+use crate::domain::cluster::hook::{HookId, HookKind};
+use crate::io::Clock;
+
+pub use change::own_user;
+pub use servers::{Server, all_know_match_conditions, knows_match_conditions, servers};
+
+/// Visits to an address with an unknown number of API servers behind it.
+const VISITS: usize = 5;
+
+/// How long and how often to try.
+#[derive(Debug, Clone, Copy)]
+pub struct Patience {
+    /// For one answer.
+    pub attempt: Duration,
+    /// For a wish, all attempts and waits together.
+    pub whole: Duration,
+    /// Conflicts with other writers before it is given up.
+    pub conflicts: u32,
+    /// Before the second attempt; each further wait is twice as long.
+    pub first_wait: Duration,
+    /// Longest wait between two attempts, but for what a server asks for.
+    pub longest_wait: Duration,
+    /// Until every API server has heard of a change.
+    pub spread: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            attempt: Duration::from_secs(5),
+            whole: Duration::from_secs(60),
+            conflicts: 5,
+            first_wait: Duration::from_millis(200),
+            longest_wait: Duration::from_secs(5),
+            spread: Duration::from_secs(10),
+        }
+    }
+}
+
+/// One thing that happened on the way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// A patch was written.
+    Applied {
+        /// Which API server took it.
+        server: String,
+    },
+    /// Somebody else changed the object first.
+    Conflict {
+        /// What the API server said.
+        why: String,
+    },
+    /// It is not clear whether a patch was written. The object is read again.
+    Ambiguous {
+        /// Which API server was asked.
+        server: String,
+        /// What came back.
+        why: String,
+    },
+    /// An API server could not be asked; after a while the next one is.
+    NotNow {
+        /// Which.
+        server: String,
+        /// What came back.
+        why: String,
+    },
+}
+
+/// Why it was refused.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum Refused {
+    /// By ourselves, before anything was sent.
+    #[error(transparent)]
+    ByPlan(#[from] Refusal),
+    /// By an API server.
+    #[error("the API server refuses it (HTTP {status}): {message}")]
+    ByServer {
+        /// HTTP status.
+        status: u16,
+        /// Its words.
+        message: String,
+    },
+}
+
+/// How it ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is as wished, by what was written here.
+    Applied,
+    /// It was as wished before.
+    AlreadySo,
+    /// There is no such webhook, or no such configuration.
+    Gone,
+    /// It must not or cannot be done.
+    Refused(Refused),
+    /// Others kept changing the object.
+    Contended,
+    /// No API server gave an answer to go by. What was written, if anything, can be taken up from there.
+    GaveUp(String),
+}
+
+/// What came of a wish.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Report {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// What happened on the way.
+    pub steps: Vec<Step>,
+    /// What was changed.
+    pub changes: Vec<Change>,
+    /// The object as it was last seen.
+    pub object: Option<Value>,
+}
+
+/// Whether one API server has heard of a change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shown {
+    /// Which.
+    pub server: String,
+    /// Or why that is not known.
+    pub heard: Result<(), String>,
+}
+
+/// Reads and changes webhook configurations.
+pub struct Hand {
+    servers: Vec<Server>,
+    /// Whose turn it is. It outlives one wish: who did not answer the last one is not the first to be asked for the next.
+    turn: AtomicUsize,
+    clock: Clock,
+    patience: Patience,
+}
+
+impl Hand {
+    /// A hand that reaches these API servers: the first one as long as it answers, then the others in turn.
+    pub fn new(servers: Vec<Server>, clock: Clock, patience: Patience) -> Self {
+        Self {
+            servers,
+            turn: AtomicUsize::new(0),
+            clock,
+            patience,
+        }
+    }
+
+    /// The clients of all of them, in the same order.
+    pub fn clients(&self) -> Vec<Client> {
+        self.servers.iter().map(|server| server.client.clone()).collect()
+    }
+
+    /// All configurations of a kind.
+    ///
+    /// # Errors
+    /// When no API server answers in time, or one refuses.
+    pub async fn list(&self, kind: HookKind) -> Result<Vec<Value>, Outcome> {
+        let mut way = Way::new(self);
+        way.read(&list(kind, None)).await
+    }
+
+    /// One configuration; `None` when there is none of this name.
+    ///
+    /// # Errors
+    /// As for [`Self::list`].
+    pub async fn read(&self, kind: HookKind, configuration: &str) -> Result<Option<Value>, Outcome> {
+        let mut way = Way::new(self);
+        way.object(kind, configuration).await
+    }
+
+    /// Whether each API server has heard that it is as wished, and so goes by it; one that has not is asked until the
+    /// time for that is over. Where there is no way to one of them, whoever answers at the configured address is asked
+    /// as well, several times over.
+    pub async fn shown(&self, hook: &HookId, wish: &Wish, author: &Author) -> Vec<Shown> {
+        let (single, any): (Vec<&Server>, Vec<&Server>) =
+            self.servers.iter().partition(|server| server.is_one());
+        let asking = |server: &Server, visits| {
+            let (name, client) = (server.name.clone(), server.client.clone());
+            async move {
+                let heard = self.hears(&client, visits, hook, wish, author).await;
+                Shown { server: name, heard }
+            }
+        };
+        let mut shown = join_all(single.into_iter().map(|server| asking(server, 1))).await;
+        if shown.is_empty() || shown.iter().any(|shown| shown.heard.is_err()) {
+            shown.extend(join_all(any.into_iter().map(|server| asking(server, VISITS))).await);
+        }
+        shown
+    }
+
+    /// Whoever was asked last did not answer as it should.
+    fn next(&self) {
+        self.turn.fetch_add(1, Ordering::Relaxed);
+    }
+
+    async fn hears(
+        &self,
+        client: &Client,
+        visits: usize,
+        hook: &HookId,
+        wish: &Wish,
+        author: &Author,
+    ) -> Result<(), String> {
+        let until = Instant::now() + self.patience.spread;
+        let target = heard(hook.kind, &hook.configuration);
+        let mut left = visits;
+        loop {
+            let limit = until.saturating_duration_since(Instant::now());
+            let limit = self.patience.attempt.min(limit);
+            let why = match read_anew(client, &target, limit).await {
+                Reply::Done(list) => {
+                    let object = one(items(list), &hook.configuration);
+                    match object.map(|it| plan(&it, &hook.webhook, wish, author, (self.clock)())) {
+                        Some(Ok(Plan::AlreadySo)) => None,
+                        None | Some(Ok(Plan::Gone)) if *wish == Wish::Restore => None,
+                        Some(Err(refusal)) => Some(refusal.to_string()),
+                        _ => Some("it has not heard of the change yet".to_owned()),
+                    }
+                }
+                Reply::Refused(status, message) => return Err(format!("HTTP {status}: {message}")),
+                Reply::NotNow(why, _) | Reply::Unclear(why) => Some(why),
+            };
+            match why {
+                None if left <= 1 => return Ok(()),
+                None => left -= 1,
+                Some(why) if Instant::now() + self.patience.first_wait >= until => return Err(why),
+                Some(_) => {
+                    left = visits;
+                    sleep(self.patience.first_wait).await;
+                }
+            }
+        }
+    }
+}
+
+fn items(mut list: Value) -> Vec<Value> {
+    match list.get_mut("items").map(Value::take) {
+        Some(Value::Array(items)) => items,
+        _ => Vec::new(),
+    }
+}
+
+/// A server that does not know field selectors of this kind answers with all.
+fn one(items: Vec<Value>, name: &str) -> Option<Value> {
+    items.into_iter().find(|item| item["metadata"]["name"] == name)
+}
+
+/// One wish on its way through whatever is wrong with the API servers.
+struct Way<'a> {
+    hand: &'a Hand,
+    until: Instant,
+    wait: Duration,
+    steps: Vec<Step>,
+}
+
+impl<'a> Way<'a> {
+    fn new(hand: &'a Hand) -> Self {
+        Self {
+            hand,
+            until: Instant::now() + hand.patience.whole,
+            wait: hand.patience.first_wait,
+            steps: Vec::new(),
+        }
+    }
+
+    async fn object(&mut self, kind: HookKind, name: &str) -> Result<Option<Value>, Outcome> {
+        let items = self.read(&list(kind, Some(name))).await?;
+        Ok(one(items, name))
+    }
+
+    /// Reads until somebody answers.
+    async fn read(&mut self, target: &str) -> Result<Vec<Value>, Outcome> {
+        loop {
+            let (server, limit) = self.server()?;
+            match send(&server.client, target, None, limit).await {
+                Reply::Done(list) if list["items"].is_array() => return Ok(items(list)),
+                Reply::Done(_) => {
+                    let why = "the answer is no list: something other than an API server answers".to_owned();
+                    self.failed(server, why, None).await?;
+                }
+                Reply::Refused(status, message) => {
+                    return Err(Outcome::Refused(Refused::ByServer { status, message }));
+                }
+                Reply::NotNow(why, wait) => self.failed(server, why, wait).await?,
+                Reply::Unclear(why) => self.failed(server, why, None).await?,
+            }
+        }
+    }
+
+    async fn failed(&mut self, server: &Server, why: String, wait: Option<Duration>) -> Result<(), Outcome> {
+        let name = server.name.clone();
+        self.steps.push(Step::NotNow {
+            server: name,
+            why: why.clone(),
+        });
+        self.rest(wait, why).await
+    }
+
+    /// Whose turn it is, and how long it has.
+    fn server(&self) -> Result<(&'a Server, Duration), Outcome> {
+        let servers = &self.hand.servers;
+        let left = self.until.saturating_duration_since(Instant::now());
+        let turn = self.hand.turn.load(Ordering::Relaxed);
+        match servers.get(turn % servers.len().max(1)) {
+            Some(_) if left.is_zero() => Err(Outcome::GaveUp("the time for it is over".to_owned())),
+            Some(server) => Ok((server, self.hand.patience.attempt.min(left))),
+            None => Err(Outcome::GaveUp("no API server is known".to_owned())),
+        }
+    }
+
+    /// Waits before the next server is asked, or gives up because of `why`.
+    async fn rest(&mut self, asked_for: Option<Duration>, why: String) -> Result<(), Outcome> {
+        // Another server owes nothing to this one's wish for quiet.
+        self.hand.next();
+        let wait = match asked_for {
+            Some(asked_for) if self.hand.servers.len() < 2 => asked_for.max(self.wait),
+            _ => self.wait,
+        };
+        self.wait = (self.wait * 2).min(self.hand.patience.longest_wait);
+        if Instant::now() + wait >= self.until {
+            return Err(Outcome::GaveUp(why));
+        }
+        sleep(wait).await;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

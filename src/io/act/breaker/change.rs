@@ -1,0 +1,378 @@
+//! How a change is made: read, plan, patch, and look at what the answer shows.
+//!
+//! What a person wants is planned again after a conflict and after an answer that was lost. What the breaker decides is
+//! made to the very version of the object that the decision rests on, or not at all.
+
+use http::Method;
+use serde_json::{Value, json};
+
+use super::request::{Reply, is_conflict, patch, read_anew, send};
+use super::{Hand, Outcome, Patience, Refused, Report, Server, Step, Way, items};
+use crate::domain::act::breaker::{Expects, Outcome as Told, Version, View};
+use crate::domain::act::bypass::edit::{Author, Change, Plan, Wish, plan};
+use crate::domain::cluster::hook::{HookId, HookKind};
+use crate::io::client::Connection;
+use crate::io::held::ask;
+
+impl Hand {
+    /// Makes a wish come true. Dropping the future stops between two requests; what is then there is the original, or
+    /// says how to get back to it.
+    pub async fn carry_out(&self, hook: &HookId, wish: &Wish, author: &Author) -> Report {
+        let mut way = Way::new(self);
+        let mut member = Member::new(hook, wish, None);
+        let mut conflicts = 0;
+        let outcome = loop {
+            way.settle(std::slice::from_mut(&mut member), author).await;
+            match member.told.take() {
+                Some((Told::Conflict, _)) if conflicts < self.patience.conflicts => conflicts += 1,
+                // What it has changed, if anything, shows when it is read again.
+                Some((Told::Ambiguous, Outcome::GaveUp(why))) => {
+                    if let Err(outcome) = way.rest(None, why).await {
+                        break outcome;
+                    }
+                }
+                Some((_, outcome)) => break outcome,
+                None => break Outcome::Contended,
+            }
+        };
+        member.report(outcome, way.steps)
+    }
+
+    /// Makes wishes about webhooks of one configuration come true, in one write, of an object that is what the breaker
+    /// `expects`, and says what became of each in the breaker's words and in full. A wish that takes several writes rests
+    /// on each of them in turn, and one that comes after it finds another object than it expects.
+    ///
+    /// A write whose answer is lost is not asked about: the breaker reads the object anew.
+    pub async fn together(
+        &self,
+        changes: &[(HookId, Wish, Expects)],
+        author: &Author,
+    ) -> Vec<(Told, Report)> {
+        let mut way = Way::new(self);
+        let members = changes.iter().map(|(hook, wish, expects)| {
+            let expects = (&*expects.uid, expects.version.clone());
+            Member::new(hook, wish, Some(expects))
+        });
+        let mut members: Vec<Member<'_>> = members.collect();
+        way.settle(&mut members, author).await;
+        let is_lost = |member: &Member<'_>| matches!(member.told, Some((Told::Ambiguous, _)));
+        if members.iter().any(is_lost) {
+            // What came of it is read from another one.
+            self.next();
+        }
+        let unsettled = || refused(&Outcome::Contended);
+        let told = members.into_iter().map(|mut member| {
+            let (told, outcome) = member.told.take().unwrap_or_else(unsettled);
+            (told, member.report(outcome, way.steps.clone()))
+        });
+        told.collect()
+    }
+
+    /// All configurations of a kind as one API server has heard of them: what it goes by.
+    ///
+    /// # Errors
+    /// Why that is not known.
+    pub async fn heard_by(&self, server: &Server, kind: HookKind) -> Result<Vec<Value>, String> {
+        let target = format!("{}?resourceVersion=0", kind.path());
+        let limit = self.patience.attempt;
+        let reply = match server.is_one() {
+            true => send(&server.client, &target, None, limit).await,
+            // Behind a balancer each connection may lead to another.
+            false => read_anew(&server.client, &target, limit).await,
+        };
+        match reply {
+            Reply::Done(list) if list["items"].is_array() => Ok(items(list)),
+            Reply::Done(_) => Err("the answer is no list".to_owned()),
+            Reply::Refused(status, message) => Err(format!("HTTP {status}: {message}")),
+            Reply::NotNow(why, _) | Reply::Unclear(why) => Err(why),
+        }
+    }
+
+    /// The servers that are asked about what each of them shows: each by itself, or, where there is no way to a
+    /// single one, whoever stands behind the configured address.
+    pub fn shown_by(&self) -> Vec<Server> {
+        let single: Vec<Server> = self.servers.iter().filter(|it| it.is_one()).cloned().collect();
+        match single.is_empty() {
+            true => self.servers.iter().take(1).cloned().collect(),
+            false => single,
+        }
+    }
+}
+
+/// One wish among those that are carried out together.
+struct Member<'a> {
+    hook: &'a HookId,
+    wish: &'a Wish,
+    /// The uid and the version that its object has to have; `None` where any will do.
+    expects: Option<(&'a str, Version)>,
+    /// What became of it, once that is known.
+    told: Option<(Told, Outcome)>,
+    changes: Vec<Change>,
+    /// What a write whose answer was lost may have changed.
+    unclear: Option<Vec<Change>>,
+    /// Whether anything has been written for it, or may have been.
+    wrote: bool,
+    /// The object as last seen.
+    object: Option<Value>,
+}
+
+impl<'a> Member<'a> {
+    fn new(hook: &'a HookId, wish: &'a Wish, expects: Option<(&'a str, Version)>) -> Self {
+        Self {
+            hook,
+            wish,
+            expects,
+            told: None,
+            changes: Vec::new(),
+            unclear: None,
+            wrote: false,
+            object: None,
+        }
+    }
+
+    fn report(self, outcome: Outcome, steps: Vec<Step>) -> Report {
+        Report {
+            outcome,
+            steps,
+            changes: self.changes,
+            object: self.object,
+        }
+    }
+
+    fn view(&self, object: &Value) -> View {
+        View::of(Some(object), &self.hook.webhook)
+    }
+}
+
+/// What one request is to write.
+#[derive(Default)]
+struct Draft {
+    operations: Vec<Value>,
+    /// For which members, by their places, and what it changes for each.
+    whose: Vec<(usize, Vec<Change>)>,
+    /// Whether their wishes have come true with it.
+    last: bool,
+}
+
+impl Way<'_> {
+    /// Settles every member, on the object as it is read once.
+    async fn settle(&mut self, members: &mut [Member<'_>], author: &Author) {
+        let Some(hook) = members.first().map(|first| first.hook.clone()) else {
+            return;
+        };
+        let mut object = match self.object(hook.kind, &hook.configuration).await {
+            Ok(Some(object)) => object,
+            Ok(None) => return settle(members, &(Told::Gone, Outcome::Gone)),
+            Err(outcome) => return settle(members, &refused(&outcome)),
+        };
+        // Where an API server refuses what it was asked for, it is asked for each change alone.
+        let mut at_once = usize::MAX;
+        loop {
+            let draft = self.draft(members, &object, at_once, author);
+            let Some((first, _)) = draft.whose.first() else {
+                return;
+            };
+            let patch = match &members[*first].expects {
+                Some((_, version)) => only_at(version, draft.operations),
+                None => Value::Array(draft.operations),
+            };
+            let reply = match self.write(&hook, &patch).await {
+                Ok(reply) => reply,
+                Err(outcome) => return settle(members, &refused(&outcome)),
+            };
+            let mut settles = |told: (Told, Outcome)| {
+                for (place, _) in &draft.whose {
+                    members[*place].told = Some(told.clone());
+                }
+            };
+            match reply {
+                Reply::Done(written) => {
+                    for (place, changes) in draft.whose {
+                        let member = &mut members[place];
+                        member.wrote = true;
+                        member.changes.extend(changes);
+                        self.written(member, &written, draft.last, author);
+                    }
+                    object = written;
+                }
+                Reply::Unclear(why) => {
+                    for (place, changes) in draft.whose {
+                        members[place].wrote = true;
+                        members[place].unclear = Some(changes);
+                    }
+                    return settle(members, &(Told::Ambiguous, Outcome::GaveUp(why)));
+                }
+                Reply::Refused(404, _) => return settle(members, &(Told::Gone, Outcome::Gone)),
+                Reply::Refused(status, message) if is_conflict(status, &message) => {
+                    self.steps.push(Step::Conflict { why: message });
+                    return settle(members, &(Told::Conflict, Outcome::Contended));
+                }
+                Reply::Refused(..) if draft.whose.len() > 1 => at_once = 1,
+                Reply::Refused(status, message) => {
+                    settles(refused(&Outcome::Refused(Refused::ByServer { status, message })));
+                }
+                Reply::NotNow(why, _) => settles(refused(&Outcome::GaveUp(why))),
+            }
+        }
+    }
+
+    /// Plans for those that are not settled, each on what the ones before it leave, and settles those that nothing is to
+    /// be written for.
+    fn draft(
+        &mut self,
+        members: &mut [Member<'_>],
+        object: &Value,
+        at_once: usize,
+        author: &Author,
+    ) -> Draft {
+        let (mut draft, mut after) = (
+            Draft {
+                last: true,
+                ..Draft::default()
+            },
+            object.clone(),
+        );
+        for (place, member) in members
+            .iter_mut()
+            .enumerate()
+            .filter(|(_, member)| member.told.is_none())
+        {
+            if draft.whose.len() >= at_once || !draft.last {
+                break;
+            }
+            let view = member.view(&after);
+            member.object = Some(object.clone());
+            let is_other = |(uid, version): &(&str, Version)| view.version != *version || *view.uid != **uid;
+            if member.expects.as_ref().is_some_and(is_other) {
+                member.told = Some((Told::Conflict, Outcome::Contended));
+                continue;
+            }
+            let now = (self.hand.clock)();
+            let planned = plan(&after, &member.hook.webhook, member.wish, author, now);
+            if let Some(sent) = member.unclear.take()
+                && !matches!(&planned, Ok(Plan::Edit(edit)) if edit.changes == sent)
+            {
+                member.changes.extend(sent);
+            }
+            let edit = match planned {
+                Ok(Plan::Edit(edit)) if edit.last || draft.whose.is_empty() => edit,
+                Ok(Plan::Edit(_)) => continue,
+                Ok(Plan::AlreadySo) if !member.wrote => {
+                    member.told = Some((Told::Applied(view), Outcome::AlreadySo));
+                    continue;
+                }
+                Ok(Plan::Gone) if !member.wrote || *member.wish != Wish::Restore => {
+                    member.told = Some((Told::Gone, Outcome::Gone));
+                    continue;
+                }
+                Ok(Plan::AlreadySo | Plan::Gone) => {
+                    member.told = Some((Told::Applied(view), Outcome::Applied));
+                    continue;
+                }
+                Err(refusal) => {
+                    member.told = Some(refused(&Outcome::Refused(refusal.into())));
+                    continue;
+                }
+            };
+            let (Value::Array(operations), last) = (edit.patch, edit.last) else {
+                continue;
+            };
+            if !apply(&mut after, &operations) {
+                // It does not go together with the others.
+                continue;
+            }
+            draft.operations.extend(operations);
+            draft.whose.push((place, edit.changes));
+            draft.last = last;
+        }
+        draft
+    }
+
+    /// Sends a patch until an API server takes it or refuses it.
+    async fn write(&mut self, hook: &HookId, body: &Value) -> Result<Reply, Outcome> {
+        loop {
+            let (server, limit) = self.server()?;
+            let target = patch(hook.kind, &hook.configuration, limit);
+            let name = server.name.clone();
+            let reply = send(&server.client, &target, Some(body), limit).await;
+            match &reply {
+                Reply::Done(_) => self.steps.push(Step::Applied { server: name }),
+                Reply::Unclear(why) => self.steps.push(Step::Ambiguous {
+                    server: name,
+                    why: why.clone(),
+                }),
+                Reply::NotNow(why, wait) => {
+                    self.steps.push(Step::NotNow {
+                        server: name,
+                        why: why.clone(),
+                    });
+                    self.rest(*wait, why.clone()).await?;
+                    continue;
+                }
+                Reply::Refused(..) => {}
+            }
+            return Ok(reply);
+        }
+    }
+
+    /// What a write that was taken came to for one of those it was for.
+    fn written(&self, member: &mut Member<'_>, object: &Value, last: bool, author: &Author) {
+        let view = member.view(object);
+        member.object = Some(object.clone());
+        if !last {
+            if let Some((_, version)) = &mut member.expects {
+                *version = view.version;
+            }
+            return;
+        }
+        let now = (self.hand.clock)();
+        member.told = Some(
+            match plan(object, &member.hook.webhook, member.wish, author, now) {
+                Ok(Plan::AlreadySo | Plan::Gone) => (Told::Applied(view), Outcome::Applied),
+                // One that does not know a field leaves it out without a word.
+                _ => refused(&Outcome::GaveUp(
+                    "the API server took the patch, and its answer does not show it".to_owned(),
+                )),
+            },
+        );
+    }
+}
+
+/// The same came of all that are not settled.
+fn settle(members: &mut [Member<'_>], told: &(Told, Outcome)) {
+    for member in members.iter_mut().filter(|member| member.told.is_none()) {
+        member.told = Some(told.clone());
+    }
+}
+
+/// It did not come to what was wanted, and why.
+fn refused(outcome: &Outcome) -> (Told, Outcome) {
+    let why = outcome.detail().unwrap_or_else(|| outcome.as_str().to_owned());
+    (Told::Refused(why.into()), outcome.clone())
+}
+
+/// A patch of this very version of the object: it fails after anybody's change, whatever was changed.
+fn only_at(version: &Version, mut operations: Vec<Value>) -> Value {
+    let test = json!({"op": "test", "path": "/metadata/resourceVersion", "value": version});
+    operations.insert(0, test);
+    Value::Array(operations)
+}
+
+/// What an object will be after an edit that was planned of it, whose tests hold therefore; false, and the object
+/// unchanged, where that does not apply.
+fn apply(object: &mut Value, operations: &[Value]) -> bool {
+    let operations = operations.iter().filter(|operation| operation["op"] != "test");
+    let operations: Result<json_patch::Patch, _> = serde_json::from_value(operations.cloned().collect());
+    operations.is_ok_and(|operations| json_patch::patch(object, &operations).is_ok())
+}
+
+/// Who hookwatch is to the API server: the user whose dry runs reach a hook on probation.
+pub async fn own_user(connection: &Connection) -> Option<String> {
+    let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
+    let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+    let limit = Patience::default().attempt;
+    let answer = ask(connection.calls(), Method::POST, path, Some(&review), limit).await;
+    let review = answer.ok()?;
+    let user = review["status"]["userInfo"]["username"].as_str()?;
+    (!user.is_empty()).then(|| user.to_owned())
+}

@@ -1,0 +1,168 @@
+//! One request about webhook configurations and its answer, read for one thing above all: whether the write may have
+//! happened.
+
+use std::time::Duration;
+
+use http::header::RETRY_AFTER;
+use http::{HeaderMap, Method};
+use kube::Client;
+use serde_json::{Map, Value};
+
+use crate::domain::cluster::hook::HookKind;
+use crate::io::client::answer::query_value;
+use crate::io::client::request::{ApiRequest, JSON, RequestError};
+
+/// Largest answer that is read: etcd keeps objects of up to 1.5 MiB, and a list has many.
+const MAX_BODY: usize = 64 << 20;
+/// Longest that a `Retry-After` is believed.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(10);
+
+/// What came of a request.
+#[derive(Debug)]
+pub(super) enum Reply {
+    /// It was done; this is the object or the list.
+    Done(Value),
+    /// It was refused, and nothing was written.
+    Refused(u16, String),
+    /// It was not done, and may be later.
+    NotNow(String, Option<Duration>),
+    /// Nobody knows.
+    Unclear(String),
+}
+
+/// All objects of a kind, or the one of a name, as etcd has them. hookwatch may list them and not read a single one;
+/// to the API server that is the same.
+pub(super) fn list(kind: HookKind, name: Option<&str>) -> String {
+    match name {
+        Some(name) => format!(
+            "{}?fieldSelector={}",
+            kind.path(),
+            query_value(&format!("metadata.name={name}"))
+        ),
+        None => kind.path().to_owned(),
+    }
+}
+
+/// The same as one API server has heard of it: what its own view of the webhooks is made of.
+pub(super) fn heard(kind: HookKind, name: &str) -> String {
+    format!("{}&resourceVersion=0", list(kind, Some(name)))
+}
+
+/// A JSON patch of an object.
+pub(super) fn patch(kind: HookKind, name: &str, limit: Duration) -> String {
+    format!(
+        "{}/{}?fieldManager={}&timeout={}s",
+        kind.path(),
+        query_value(name),
+        crate::domain::act::bypass::FIELD_MANAGER,
+        limit.as_secs().max(1)
+    )
+}
+
+/// The text of a patch. The API server's library compares what a `test` expects with what is there as text, not as
+/// values, and Go writes these five characters as escapes (evanphx/json-patch, `lazyNode.equal`): any condition with
+/// `&&` in it would never be as expected. Outside of strings JSON has none of them.
+fn as_go_writes(patch: &Value) -> String {
+    let mut written = String::new();
+    for character in patch.to_string().chars() {
+        match character {
+            '&' => written.push_str("\\u0026"),
+            '<' => written.push_str("\\u003c"),
+            '>' => written.push_str("\\u003e"),
+            '\u{2028}' => written.push_str("\\u2028"),
+            '\u{2029}' => written.push_str("\\u2029"),
+            other => written.push(other),
+        }
+    }
+    written
+}
+
+/// Sends one request and reads its answer, within `limit`.
+pub(super) async fn send(client: &Client, target: &str, body: Option<&Value>, limit: Duration) -> Reply {
+    let request = match body {
+        None => ApiRequest::get(client, target, JSON),
+        Some(patch) => {
+            let (kind, text) = ("application/json-patch+json", as_go_writes(patch));
+            ApiRequest::write(client, Method::PATCH, target, kind, text)
+        }
+    };
+    reply(request.json(limit, MAX_BODY).await)
+}
+
+/// Reads over a connection that is dialled for it.
+pub(super) async fn read_anew(client: &Client, target: &str, limit: Duration) -> Reply {
+    let request = ApiRequest::get(client, target, JSON).anew();
+    reply(request.json(limit, MAX_BODY).await)
+}
+
+fn reply(answer: Result<Map<String, Value>, RequestError>) -> Reply {
+    match answer {
+        Ok(object) => Reply::Done(Value::Object(object)),
+        Err(why @ RequestError::NoConnection(_)) => Reply::NotNow(why.to_string(), None),
+        Err(RequestError::Refused {
+            status,
+            message,
+            headers,
+        }) => refused(status, message, retry_after(&headers)),
+        Err(why) => Reply::Unclear(why.to_string()),
+    }
+}
+
+fn refused(status: u16, message: String, wait: Option<Duration>) -> Reply {
+    match status {
+        // Flow control refuses before anything is done.
+        429 => Reply::NotNow(message, wait),
+        // So do policies that are not loaded yet, right after an API server has started.
+        403 if message.contains("not yet ready to handle request") => Reply::NotNow(message, wait),
+        400..500 => Reply::Refused(status, message),
+        // A server's error may come after the fact.
+        _ => Reply::Unclear(format!("HTTP {status}: {message}")),
+    }
+}
+
+/// Seconds; a date is not what an API server sends.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+    Some(Duration::from_secs(seconds).min(MAX_RETRY_AFTER))
+}
+
+/// Whether a refusal says that a test of the patch failed: somebody else has changed the object. (1.36:
+/// `apiserver/pkg/endpoints/handlers/patch.go` answers 422 without a cause to a JSON patch that does not apply, 409 to
+/// a resourceVersion that is not the current one.)
+pub(super) fn is_conflict(status: u16, message: &str) -> bool {
+    status == 409
+        || (status == 422 && message.contains("rejected our request due to an error in our request"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_patch_is_written_as_go_writes_it_and_means_the_same() {
+        let patch =
+            serde_json::json!([{"op": "test", "value": "a && b < \"c\" > d\u{2028}\u{2029}\u{e9}\n"}]);
+        let written = as_go_writes(&patch);
+        assert!(!written.contains(['&', '<', '>', '\u{2028}', '\u{2029}']) && written.contains('\u{e9}'));
+        assert_eq!(serde_json::from_str::<Value>(&written).expect("JSON"), patch);
+    }
+
+    #[test]
+    fn what_may_have_been_written_is_told_from_what_was_not() {
+        let of = |status| refused(status, "m".to_owned(), None);
+        assert!(matches!(of(429), Reply::NotNow(..)));
+        for status in [400, 401, 403, 404, 409, 413, 422] {
+            assert!(matches!(of(status), Reply::Refused(..)), "{status}");
+        }
+        for status in [302, 500, 502, 503, 504] {
+            assert!(matches!(of(status), Reply::Unclear(_)), "{status}");
+        }
+    }
+
+    #[test]
+    fn a_name_stays_in_its_place() {
+        assert!(
+            list(HookKind::Validating, Some("a&b=c")).ends_with("?fieldSelector=metadata.name%3Da%26b%3Dc")
+        );
+    }
+}

@@ -1,0 +1,97 @@
+//! Every API server there is a way to.
+
+use std::time::Duration;
+
+use futures::future::join_all;
+use kube::Client;
+
+use super::request::{Reply, send};
+use crate::io::client::Connection;
+use crate::io::observe::scrape::{SLICES, addresses};
+
+/// More than any control plane has.
+const MAX_SERVERS: usize = 32;
+/// Longest wait for the list of them. The configured one is enough to act.
+const LIMIT: Duration = Duration::from_secs(5);
+/// A way to an API server.
+#[derive(Clone)]
+pub struct Server {
+    /// Host and port.
+    pub name: String,
+    pub(super) client: Client,
+    one: bool,
+}
+
+impl Server {
+    /// A way to one API server (`one`), or to whichever stands behind an address.
+    pub fn new(name: &str, client: Client, one: bool) -> Self {
+        Self {
+            name: name.to_owned(),
+            client,
+            one,
+        }
+    }
+
+    pub(super) fn is_one(&self) -> bool {
+        self.one
+    }
+}
+
+/// The configured server, then each API server by its own address. With why the others are not known, if so.
+pub async fn servers(connection: &Connection) -> (Vec<Server>, Option<String>) {
+    let configured = connection.server();
+    let name = configured
+        .authority()
+        .map_or_else(|| configured.to_string(), ToString::to_string);
+    let mut servers = vec![Server::new(&name, connection.calls().clone(), false)];
+    let trouble = match send(connection.calls(), SLICES, None, LIMIT).await {
+        Reply::Done(list) => match addresses(list.to_string().as_bytes()) {
+            Ok(addresses) => {
+                for address in addresses.into_iter().take(MAX_SERVERS) {
+                    if connection.server_address() == Some(address) {
+                        servers[0].one = true;
+                    } else if let Ok(client) = connection.direct(address).await {
+                        servers.push(Server::new(&address.to_string(), client, true));
+                    }
+                }
+                None
+            }
+            Err(error) => Some(error.to_string()),
+        },
+        Reply::Refused(status, message) => Some(format!("HTTP {status}: {message}")),
+        Reply::NotNow(why, _) | Reply::Unclear(why) => Some(why),
+    };
+    let trouble = trouble.map(|why| format!("the API servers' addresses cannot be read: {why}"));
+    (servers, trouble)
+}
+
+/// Whether the API server knows `matchConditions`; `true` where its release cannot be found out, for every supported
+/// one does, and what came of a write is looked at anyway.
+pub async fn knows_match_conditions(connection: &Connection) -> bool {
+    knows(connection.calls()).await
+}
+
+/// Whether all of them do, as far as they say.
+pub async fn all_know_match_conditions(servers: &[Server]) -> bool {
+    let asked = servers.iter().map(|server| knows(&server.client));
+    join_all(asked).await.into_iter().all(|knows| knows)
+}
+
+async fn knows(client: &Client) -> bool {
+    let Reply::Done(version) = send(client, "/version", None, LIMIT).await else {
+        return true;
+    };
+    let number = |key: &str| {
+        let digits: String = version[key]
+            .as_str()?
+            .chars()
+            .take_while(char::is_ascii_digit)
+            .collect();
+        digits.parse::<u32>().ok()
+    };
+    match (number("major"), number("minor")) {
+        // On by default since 1.28.
+        (Some(major), Some(minor)) => (major, minor) >= (1, 28),
+        _ => true,
+    }
+}

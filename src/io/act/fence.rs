@@ -1,0 +1,248 @@
+//! Proving the fence: the attempts of [`crate::domain::act::fence`], made at the API server.
+
+use std::time::Duration;
+
+use http::Method;
+use kube::Client;
+use serde_json::Value;
+
+use crate::domain::act::fence::{Account, Asking, Attempt, FENCE, MaySkip, Proof, Reading};
+use crate::domain::cluster::hook::HookKind;
+use crate::domain::text::bounded;
+use crate::io::client::Connection;
+use crate::io::client::request::{ApiRequest, JSON, RequestError, within};
+
+/// Longest wait for one answer. No webhook is called on the way; RBAC, the policies and etcd are.
+const ANSWER: Duration = Duration::from_secs(10);
+/// Most bytes of the policy: more than etcd keeps.
+const MAX_POLICY: usize = 2 << 20;
+const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
+
+/// Proves the fence.
+#[derive(Clone)]
+pub struct Fence {
+    client: Client,
+    account: Account,
+}
+
+impl Fence {
+    /// At the API server of this connection, as this account.
+    pub fn new(connection: &Connection, account: Account) -> Self {
+        Self {
+            client: connection.calls().clone(),
+            account,
+        }
+    }
+
+    /// Reads what the fence lets be skipped, and attempts everything at [`crate::domain::act::fence::PROOF`] of both kinds. Nothing
+    /// is stored.
+    ///
+    /// Takes four minutes at most. Every way to fail is an answer: only [`Proof::Proven`] allows to act.
+    pub async fn prove(&self) -> Proof {
+        match self.proven().await {
+            Ok(may_skip) => Proof::Proven(may_skip),
+            Err(proof) => proof,
+        }
+    }
+
+    async fn proven(&self) -> Result<MaySkip, Proof> {
+        let may_skip = self.may_skip().await?;
+        for kind in [HookKind::Validating, HookKind::Mutating] {
+            for attempt in Attempt::ALL {
+                let asking = attempt.asking(kind, &self.account);
+                let (status, message) = self.ask(asking).await?;
+                let refusal = attempt.refusal(kind, &may_skip);
+                if let Reading::Settled(proof) = attempt.read(refusal, status, &message) {
+                    return Err(proof);
+                }
+            }
+        }
+        Ok(may_skip)
+    }
+
+    /// What the policy lets be skipped.
+    async fn may_skip(&self) -> Result<MaySkip, Proof> {
+        let target = format!("{POLICIES}/{FENCE}");
+        let policy = ApiRequest::get(&self.client, &target, JSON);
+        let policy = policy
+            .json::<Value>(ANSWER, MAX_POLICY)
+            .await
+            .map_err(|error| match error {
+                RequestError::Refused {
+                    status: 404, message, ..
+                } => Proof::NotProven(missing(&message)),
+                RequestError::Refused {
+                    status: 403, message, ..
+                } => Proof::NotAllowedToAct(bounded(&message)),
+                other => unknown(&other),
+            })?;
+        MaySkip::read(&policy).map_err(Proof::NotProven)
+    }
+
+    async fn ask(&self, asking: Asking) -> Result<(u16, String), Proof> {
+        let (method, kind) = match asking.patch {
+            Some(patch) => (Method::PATCH, patch),
+            None => (Method::POST, JSON),
+        };
+        let body = asking.body.to_string();
+        let request = ApiRequest::write(&self.client, method, &asking.target, kind, body);
+        match within(ANSWER, request.open()).await {
+            // What it would have stored is not needed: the connection is given up with it.
+            Ok(answer) => Ok((answer.status().as_u16(), String::new())),
+            Err(RequestError::Refused { status, message, .. }) => Ok((status, message)),
+            Err(other) => Err(unknown(&other)),
+        }
+    }
+}
+
+fn unknown(why: &RequestError) -> Proof {
+    Proof::Unknown(bounded(&why.to_string()))
+}
+
+/// Why there is no policy. An API server that has the kind names the object; one before Kubernetes 1.30 does not know the kind.
+fn missing(message: &str) -> String {
+    if message.contains(FENCE) {
+        format!("there is no policy {FENCE}; apply deploy/base of this release")
+    } else {
+        "the API server has no ValidatingAdmissionPolicy (Kubernetes 1.30), so there is no fence".to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io::testing::{Asked, Reply, Server, soon};
+
+    fn account() -> Account {
+        Account {
+            namespace: "hookwatch".to_owned(),
+            user: "system:serviceaccount:hookwatch:hookwatch".to_owned(),
+        }
+    }
+
+    fn said(words: &str) -> Reply {
+        let message =
+            format!("ValidatingAdmissionPolicy '{FENCE}' with binding '{FENCE}' denied request: {words}");
+        Reply::status(422, &message)
+    }
+
+    fn policy(may_skip: &str) -> Reply {
+        let variable = serde_json::json!({"name": "maySkip", "expression": may_skip});
+        Reply::json(
+            200,
+            serde_json::json!({"metadata": {}, "spec": {"variables": [variable]}}).to_string(),
+        )
+    }
+
+    /// A fence as it should be.
+    fn fenced(asked: &Asked) -> Reply {
+        if asked.target.contains("validatingadmissionpolicies") {
+            return policy("[]");
+        }
+        let body: serde_json::Value = serde_json::from_str(&asked.body).expect("JSON");
+        let kinds = [HookKind::Validating, HookKind::Mutating];
+        let mut attempts = kinds
+            .into_iter()
+            .flat_map(|kind| Attempt::ALL.map(|attempt| (kind, attempt)));
+        let attempt = attempts.find(|(kind, attempt)| {
+            let asking = attempt.asking(*kind, &account());
+            asking.body == body && asking.target == asked.target
+        });
+        let (kind, attempt) = attempt.expect("a known attempt");
+        match attempt.refusal(kind, &MaySkip::default()) {
+            None => Reply::json(200, "{}"),
+            Some(refusal) => said(refusal),
+        }
+    }
+
+    async fn proof(handler: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Proof {
+        let server = Server::start(handler).await;
+        let fence = Fence::new(&server.connection().await, account());
+        soon(fence.prove()).await
+    }
+
+    #[tokio::test]
+    async fn a_fence_that_answers_every_attempt_rightly_is_proven() {
+        assert_eq!(proof(fenced).await, Proof::Proven(MaySkip::default()));
+    }
+
+    #[tokio::test]
+    async fn a_fence_whose_parameter_cannot_be_read_is_not_proven() {
+        for text in ["['opa']", "true"] {
+            let proof = proof(move |asked| match asked.target.contains("policies") {
+                true => policy(text),
+                false => fenced(asked),
+            });
+            assert!(
+                matches!(proof.await, Proof::NotProven(why) if why.contains(text)),
+                "{text}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn a_policy_that_is_not_there_or_may_not_be_read_permits_nothing() {
+        let read = async |status, message: &'static str| {
+            let proof = proof(move |asked| match asked.target.contains("policies") {
+                true => Reply::status(status, message),
+                false => fenced(asked),
+            });
+            proof.await
+        };
+        for (message, why) in [
+            (
+                "validatingadmissionpolicies.admissionregistration.k8s.io \"hookwatch-fence\" not found",
+                "apply deploy/base",
+            ),
+            (
+                "the server could not find the requested resource",
+                "Kubernetes 1.30",
+            ),
+        ] {
+            let proof = read(404, message).await;
+            assert!(
+                matches!(&proof, Proof::NotProven(said) if said.contains(why)),
+                "{proof:?}"
+            );
+        }
+        assert!(matches!(
+            read(403, "User \"x\" cannot get").await,
+            Proof::NotAllowedToAct(_)
+        ));
+    }
+
+    #[tokio::test]
+    async fn one_hole_is_enough() {
+        for hole in Attempt::ALL.into_iter().filter(|attempt| {
+            let refusal = attempt.refusal(HookKind::Mutating, &MaySkip::default());
+            refusal.is_some()
+        }) {
+            let body = hole.asking(HookKind::Mutating, &account()).body.to_string();
+            let proof = proof(move |asked| match asked.body == body {
+                true => Reply::json(200, "{}"),
+                false => fenced(asked),
+            });
+            assert!(matches!(proof.await, Proof::NotProven(_)), "{hole:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_fence_of_another_release_and_nothing_to_try_it_at_prove_nothing() {
+        let outdated = proof(|asked| match asked.body.contains("hookwatch.dev/shield") {
+            true => said("another text"),
+            false => fenced(asked),
+        });
+        assert!(matches!(outdated.await, Proof::NotProven(_)));
+        let nothing = proof(|asked| match asked.target.contains("hookwatch-proof?") {
+            true => Reply::status(404, "not found"),
+            false => fenced(asked),
+        });
+        assert!(matches!(nothing.await, Proof::NotProven(_)));
+    }
+
+    #[tokio::test]
+    async fn an_api_server_that_is_in_trouble_proves_nothing() {
+        let trouble = proof(|_| Reply::status(503, "etcd is away")).await;
+        assert!(matches!(trouble, Proof::Unknown(_)), "{trouble:?}");
+    }
+}

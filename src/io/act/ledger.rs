@@ -1,0 +1,261 @@
+//! The ledger's object. What it means is in [`crate::domain::act::ledger`].
+
+mod book;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use http::Method;
+use kube::Client;
+use serde_json::{Value, json};
+
+use crate::domain::act::leadership::{Bid, Record, Written};
+use crate::domain::act::ledger::{ANNOTATION, OBJECT, Reading};
+use crate::domain::time::Time;
+use crate::io::client::Connection;
+use crate::io::client::request::RequestError;
+use crate::io::held::{Answer, READ_DEADLINE, ask, unread, version, written};
+
+const COLLECTION: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+
+/// Reads and writes the ledger.
+#[derive(Clone)]
+pub struct LedgerObject {
+    /// Each a way to an API server, or to whichever stands behind an address.
+    clients: Arc<[Client]>,
+    /// Whose turn it is: the first one's for as long as it answers.
+    turn: Arc<AtomicUsize>,
+    /// What was read last, under its version: the rest of the annotation is written back with every change.
+    last: Arc<Mutex<Option<(String, Reading)>>>,
+}
+
+impl LedgerObject {
+    /// The ledger of a cluster.
+    pub fn new(connection: &Connection) -> Self {
+        Self {
+            clients: Arc::new([connection.calls().clone()]),
+            turn: Arc::default(),
+            last: Arc::default(),
+        }
+    }
+
+    /// The same ledger over these API servers: when one does not answer, the next is asked the next time.
+    pub fn over(&self, clients: Vec<Client>) -> Self {
+        Self {
+            clients: clients.into(),
+            turn: Arc::default(),
+            last: Arc::clone(&self.last),
+        }
+    }
+
+    /// One request to whoever's turn it is. Who leaves it open what came of it has had its turn.
+    async fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> Answer {
+        let turn = self.turn.load(Ordering::Relaxed);
+        let Some(client) = self.clients.get(turn % self.clients.len().max(1)) else {
+            return Err(RequestError::NoConnection("no API server is known".to_owned()));
+        };
+        let answer = ask(client, method, path, body, READ_DEADLINE).await;
+        let is_open = match &answer {
+            Ok(_) => false,
+            Err(RequestError::Refused { status, .. }) => matches!(status, 429 | 500..),
+            Err(_) => true,
+        };
+        if is_open {
+            self.turn.fetch_add(1, Ordering::Relaxed);
+        }
+        answer
+    }
+
+    fn what() -> String {
+        format!("ValidatingWebhookConfiguration {OBJECT:?}")
+    }
+
+    /// Who holds it; `None` when there is no such object. With what is to be said when it is unreadable.
+    ///
+    /// # Errors
+    /// A sentence that says why it could not be read.
+    pub async fn read(&self) -> Result<(Option<Record>, Option<String>), String> {
+        // A list of one, by the permission to see hooks: to follow takes no other. It is read from what is stored, as a
+        // single object is.
+        let path = format!("{COLLECTION}?fieldSelector=metadata.name%3D{OBJECT}");
+        let list = match self.ask(Method::GET, &path, None).await {
+            Ok(list) => list,
+            other => return Err(unread(other, &Self::what())),
+        };
+        let Some(objects) = list["items"].as_array() else {
+            return Err(format!("{} cannot be read: the answer is no list", Self::what()));
+        };
+        match objects.iter().find(|object| object["metadata"]["name"] == OBJECT) {
+            None => Ok((None, None)),
+            Some(object) => match version(object) {
+                Some(version) => {
+                    let reading = self.remember(object, version);
+                    let said = match &reading {
+                        Reading::Ledger(_) => None,
+                        Reading::Unreadable { why } => Some(format!(
+                            "annotation {ANNOTATION} of {} is unreadable and will be replaced when the ledger is \
+                             next needed: {why}",
+                            Self::what()
+                        )),
+                    };
+                    Ok((Some(reading.record(version)), said))
+                }
+                None => Err(unread(Ok(Value::Null), &Self::what())),
+            },
+        }
+    }
+
+    /// Writes a bid, and creates the object for it where there is none. With what is to be said of it, when it failed.
+    pub async fn write(&self, bid: &Bid, now: Time) -> (Written, Option<String>) {
+        let last = self.last.lock().ok().and_then(|last| last.clone());
+        let reading = match (&bid.precondition, last) {
+            (None, _) => Reading::of(None),
+            (Some(precondition), Some((version, reading))) if *precondition == version => reading,
+            // Without what else stands in it, it cannot be written.
+            (Some(_), _) => return (Written::Conflict, None),
+        };
+        let Some(text) = reading.with(bid, &now.to_string()) else {
+            let said = format!("annotation {ANNOTATION} of {} would grow too large", Self::what());
+            return (Written::Refused, Some(said));
+        };
+        let annotations = json!({ANNOTATION: text});
+        let answer = match &bid.precondition {
+            None => {
+                let object = json!({
+                    "apiVersion": "admissionregistration.k8s.io/v1",
+                    "kind": "ValidatingWebhookConfiguration",
+                    "metadata": {"name": OBJECT, "annotations": annotations},
+                    "webhooks": [],
+                });
+                self.ask(Method::POST, COLLECTION, Some(&object)).await
+            }
+            Some(precondition) => {
+                let object = json!({
+                    "metadata": {"resourceVersion": precondition, "annotations": annotations},
+                });
+                let path = format!("{COLLECTION}/{OBJECT}");
+                self.ask(Method::PATCH, &path, Some(&object)).await
+            }
+        };
+        if let Ok(object) = &answer
+            && let Some(version) = version(object)
+        {
+            self.remember(object, version);
+        }
+        written(answer, &Self::what(), bid.precondition.is_none())
+    }
+
+    fn remember(&self, object: &Value, version: &str) -> Reading {
+        let annotation = &object["metadata"]["annotations"][ANNOTATION];
+        let reading = Reading::of(annotation.as_str());
+        if let Ok(mut last) = self.last.lock() {
+            *last = Some((version.to_owned(), reading.clone()));
+        }
+        reading
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::io::testing::{Reply, Server, clock, soon};
+
+    fn bid(precondition: Option<&str>) -> Bid {
+        Bid {
+            precondition: precondition.map(Into::into),
+            holder: Some("me".into()),
+            changes_hands: true,
+            transitions: 0,
+            term: Duration::from_secs(15),
+        }
+    }
+
+    fn object(version: &str, annotation: &str) -> String {
+        let annotations = json!({ANNOTATION: annotation});
+        json!({"metadata": {"name": OBJECT, "resourceVersion": version, "annotations": annotations}})
+            .to_string()
+    }
+
+    fn list(object: &str) -> String {
+        format!("{{\"items\": [{object}]}}")
+    }
+
+    #[tokio::test]
+    async fn what_else_stands_in_the_ledger_is_written_back() {
+        let server = Server::start(|asked| {
+            let object = object("4", r#"{"frozen": true}"#);
+            match asked.method.as_str() {
+                "GET" => Reply::json(200, list(&object)),
+                _ => Reply::json(200, object),
+            }
+        })
+        .await;
+        let ledger = LedgerObject::new(&server.connection().await);
+        let (record, said) = soon(ledger.read()).await.expect("read");
+        assert_eq!((record.expect("there").holder, said), (None, None));
+        let (outcome, _) = soon(ledger.write(&bid(Some("4")), clock()())).await;
+        assert_eq!(outcome, Written::Done { version: "4".into() });
+        let asked = &server.asked()[1];
+        assert_eq!(asked.method, "PATCH");
+        let patch: Value = serde_json::from_str(&asked.body).expect("JSON");
+        assert_eq!(patch["metadata"]["resourceVersion"], "4");
+        let text = patch["metadata"]["annotations"][ANNOTATION].as_str();
+        let written: Value = serde_json::from_str(text.expect("text")).expect("JSON");
+        assert_eq!(
+            (&written["frozen"], &written["actor"]["identity"]),
+            (&json!(true), &json!("me"))
+        );
+    }
+
+    #[tokio::test]
+    async fn a_ledger_that_is_not_there_is_created_without_hooks() {
+        let server = Server::start(|asked| match asked.method.as_str() {
+            "GET" => Reply::json(200, r#"{"items": []}"#),
+            _ => Reply::json(201, object("1", "{}")),
+        })
+        .await;
+        let ledger = LedgerObject::new(&server.connection().await);
+        assert_eq!(soon(ledger.read()).await, Ok((None, None)));
+        let (outcome, _) = soon(ledger.write(&bid(None), clock()())).await;
+        assert_eq!(outcome, Written::Done { version: "1".into() });
+        let created: Value = serde_json::from_str(&server.asked()[1].body).expect("JSON");
+        assert_eq!(
+            (&created["metadata"]["name"], &created["webhooks"]),
+            (&json!(OBJECT), &json!([]))
+        );
+    }
+
+    #[tokio::test]
+    async fn a_version_that_was_not_read_is_not_written_over() {
+        let server = Server::start(|_| Reply::json(200, object("4", "{}"))).await;
+        let ledger = LedgerObject::new(&server.connection().await);
+        let (outcome, _) = soon(ledger.write(&bid(Some("3")), clock()())).await;
+        assert_eq!(outcome, Written::Conflict);
+        assert!(server.asked().is_empty());
+    }
+
+    #[tokio::test]
+    async fn an_unreadable_ledger_is_said_and_held_by_nobody_known() {
+        let server = Server::start(|_| Reply::json(200, list(&object("4", "nonsense")))).await;
+        let ledger = LedgerObject::new(&server.connection().await);
+        let (record, said) = soon(ledger.read()).await.expect("read");
+        assert_eq!(record.expect("there").holder.as_deref(), Some("unreadable"));
+        assert!(said.expect("a sentence").contains("unreadable"));
+    }
+
+    #[tokio::test]
+    async fn what_is_no_list_is_not_taken_for_a_ledger_that_is_not_there() {
+        for (status, body) in [(200, "{}"), (404, "not found"), (403, "User \"u\" cannot list")] {
+            let server = Server::start(move |_| match status {
+                200 => Reply::json(200, body),
+                _ => Reply::status(status, body),
+            })
+            .await;
+            let ledger = LedgerObject::new(&server.connection().await);
+            let said = soon(ledger.read()).await.expect_err("it may be held");
+            assert!(said.contains("read"), "{said}");
+        }
+    }
+}

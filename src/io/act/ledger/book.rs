@@ -1,0 +1,100 @@
+//! The breaker's part of the ledger.
+
+use http::Method;
+use serde_json::{Value, json};
+
+use super::{COLLECTION, LedgerObject};
+use crate::domain::act::breaker::{Book, Outcome, Version};
+use crate::domain::act::ledger::{ANNOTATION, OBJECT, Reading};
+use crate::io::client::request::RequestError;
+use crate::io::held::version;
+
+impl LedgerObject {
+    /// The book, with the version of the ledger; `None` for the version when there is no ledger.
+    ///
+    /// # Errors
+    /// A sentence that says why it could not be read, or makes no sense.
+    pub async fn read_book(&self) -> Result<(Option<Version>, Book), String> {
+        let (record, _) = self.read().await?;
+        let Some(record) = record else {
+            return Ok((None, Book::default()));
+        };
+        match self.reading_of(&record.version) {
+            Some(reading) => {
+                let book = reading.book().map_err(|why| {
+                    format!(
+                        "annotation {ANNOTATION} of {} cannot be read: {why}",
+                        Self::what()
+                    )
+                })?;
+                Ok((Some(Version::new(&record.version)), book))
+            }
+            None => Err(format!(
+                "{} was changed by another client in the meantime",
+                Self::what()
+            )),
+        }
+    }
+
+    /// Writes the book over that of a version that was read, or makes a ledger for it where there was none. Whatever
+    /// else stands in the ledger stays.
+    pub async fn write_book(&self, precondition: Option<&Version>, book: &Book) -> Outcome {
+        let reading = match precondition {
+            None => Reading::of(None),
+            Some(version) => match self.reading_of(&version.0) {
+                Some(reading) => reading,
+                // Without what else stands in it, it cannot be written.
+                None => return Outcome::Conflict,
+            },
+        };
+        let Some(text) = reading.with_book(book) else {
+            let why = format!("annotation {ANNOTATION} of {} would grow too large", Self::what());
+            return Outcome::Refused(why.into());
+        };
+        let annotations = json!({ANNOTATION: text});
+        let (method, path, object) = match precondition {
+            None => {
+                let object = json!({
+                    "apiVersion": "admissionregistration.k8s.io/v1",
+                    "kind": "ValidatingWebhookConfiguration",
+                    "metadata": {"name": OBJECT, "annotations": annotations},
+                    "webhooks": [],
+                });
+                (Method::POST, COLLECTION.to_owned(), object)
+            }
+            Some(version) => {
+                let metadata = json!({"resourceVersion": version, "annotations": annotations});
+                let object = json!({"metadata": metadata});
+                (Method::PATCH, format!("{COLLECTION}/{OBJECT}"), object)
+            }
+        };
+        match self.ask(method, &path, Some(&object)).await {
+            Ok(object) => self.written(&object),
+            Err(why @ RequestError::Refused { status, .. }) => match status {
+                409 => Outcome::Conflict,
+                404 if precondition.is_some() => Outcome::Gone,
+                // Flow control refuses before anything is done.
+                400..500 => Outcome::Refused(why.to_string().into()),
+                // A server's error may come after the fact.
+                _ => Outcome::Ambiguous,
+            },
+            Err(_) => Outcome::Ambiguous,
+        }
+    }
+
+    fn written(&self, object: &Value) -> Outcome {
+        match version(object) {
+            Some(version) => {
+                self.remember(object, version);
+                Outcome::Written(Version::new(version))
+            }
+            None => Outcome::Ambiguous,
+        }
+    }
+
+    fn reading_of(&self, version: &str) -> Option<Reading> {
+        let last = self.last.lock().ok()?;
+        let (known, reading) = last.as_ref()?;
+        (known == version).then(|| reading.clone())
+    }
+}

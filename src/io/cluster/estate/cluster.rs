@@ -1,0 +1,257 @@
+//! Objects from a cluster: lists alone, nothing is written and nothing watched.
+//!
+//! Of Services, EndpointSlices and what makes Pods only those in the namespaces of webhooks are listed, and Pods not at all.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::{Object, Unreadable};
+use crate::io::client::Connection;
+use crate::io::client::answer::query_value;
+use crate::io::client::request::{ApiRequest, JSON, METADATA, RequestError, page};
+
+/// Most bytes of one page.
+const MAX_PAGE: usize = 32 * 1024 * 1024;
+/// Objects per page.
+const PAGE: usize = 250;
+/// CustomResourceDefinitions per page: their schemas are long.
+const DEFINITIONS: usize = 25;
+/// Most pages of one list.
+const MAX_PAGES: usize = 80;
+/// Everything is read within this.
+const WHOLE: Duration = Duration::from_secs(60);
+/// In more namespaces than this lists are of the whole cluster.
+const MAX_NAMESPACES: usize = 50;
+/// More nodes are not looked at one by one.
+const MAX_NODES: usize = 50;
+
+const ADMISSION: &str = "/apis/admissionregistration.k8s.io/v1";
+
+/// What a cluster was read to hold.
+#[derive(Debug, Default)]
+pub struct Read {
+    /// The objects.
+    pub objects: Vec<Object>,
+    /// What could not be listed.
+    pub unreadable: Vec<Unreadable>,
+    /// Neither kind of webhook configuration could be listed: there is nothing to audit.
+    pub is_blind: bool,
+}
+
+struct Lister {
+    client: Client,
+    until: Instant,
+    read: Read,
+}
+
+/// Reads what an audit needs.
+pub async fn read(connection: &Connection) -> Read {
+    let mut lister = Lister {
+        client: connection.calls().clone(),
+        until: Instant::now() + WHOLE,
+        read: Read::default(),
+    };
+    let mut listed = false;
+    for (resource, kind) in [
+        (
+            "validatingwebhookconfigurations",
+            "ValidatingWebhookConfiguration",
+        ),
+        ("mutatingwebhookconfigurations", "MutatingWebhookConfiguration"),
+    ] {
+        let version = "admissionregistration.k8s.io/v1";
+        listed |= lister
+            .take(&format!("{ADMISSION}/{resource}"), (version, kind), JSON)
+            .await;
+    }
+    lister.definitions().await;
+    lister.read.is_blind = !listed;
+    lister
+        .take("/api/v1/namespaces", ("v1", "Namespace"), METADATA)
+        .await;
+    lister.backends().await;
+    lister.nodes().await;
+    lister.read
+}
+
+/// The namespaces of the Services of webhooks.
+fn namespaces(objects: &[Object]) -> BTreeSet<String> {
+    let webhooks = objects
+        .iter()
+        .filter_map(|object| object.value["webhooks"].as_array())
+        .flatten();
+    let converting = objects
+        .iter()
+        .map(|object| &object.value["spec"]["conversion"]["webhook"]);
+    let namespaces = webhooks
+        .chain(converting)
+        .filter_map(|webhook| webhook["clientConfig"]["service"]["namespace"].as_str());
+    namespaces.map(str::to_owned).collect()
+}
+
+impl Lister {
+    /// Lists one kind; false where that cannot be done.
+    async fn take(&mut self, path: &str, kind: (&str, &str), accept: &str) -> bool {
+        self.take_in_pages(path, kind, accept, PAGE).await
+    }
+
+    /// The definitions that a webhook converts for, without their schemas.
+    async fn definitions(&mut self) {
+        let before = self.read.objects.len();
+        let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+        let kind = ("apiextensions.k8s.io/v1", "CustomResourceDefinition");
+        self.take_in_pages(path, kind, JSON, DEFINITIONS).await;
+        let definitions = self.read.objects.split_off(before);
+        let converted = definitions
+            .into_iter()
+            .filter(|object| object.value["spec"]["conversion"]["strategy"] == "Webhook");
+        self.read.objects.extend(converted);
+    }
+
+    async fn take_in_pages(
+        &mut self,
+        path: &str,
+        (version, kind): (&str, &str),
+        accept: &str,
+        at_once: usize,
+    ) -> bool {
+        let mut next = String::new();
+        for _ in 0..MAX_PAGES {
+            let target = page(path, at_once, &next);
+            let mut page = match self.get(&target, accept).await {
+                Ok(page) => page,
+                Err(why) => {
+                    self.refuse(path, &why);
+                    return false;
+                }
+            };
+            let items = match page["items"].take() {
+                Value::Array(items) => items,
+                _ => Vec::new(),
+            };
+            for mut value in items {
+                // Items of a list do not say what they are, and those of metadata say something else.
+                value["kind"] = kind.into();
+                value["apiVersion"] = version.into();
+                if let Some(metadata) = value["metadata"].as_object_mut() {
+                    metadata.remove("managedFields");
+                }
+                // The schemas of a definition, long and of no use here.
+                if kind == "CustomResourceDefinition"
+                    && let Some(spec) = value["spec"].as_object_mut()
+                {
+                    spec.remove("versions");
+                }
+                self.read.objects.push(Object {
+                    value,
+                    source: None,
+                    lines: Arc::new(BTreeMap::new()),
+                });
+            }
+            next = page["metadata"]["continue"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned();
+            if next.is_empty() {
+                return true;
+            }
+        }
+        self.refuse(path, &format!("there are more than {}", at_once * MAX_PAGES));
+        true
+    }
+
+    /// What stands behind webhooks, in the namespaces of their Services.
+    async fn backends(&mut self) {
+        let namespaces = namespaces(&self.read.objects);
+        let places: Vec<Option<&str>> = if namespaces.len() > MAX_NAMESPACES {
+            vec![None]
+        } else {
+            namespaces
+                .iter()
+                .map(|namespace| Some(namespace.as_str()))
+                .collect()
+        };
+        for place in places {
+            for (prefix, resource, version, kind) in [
+                ("/api/v1", "services", "v1", "Service"),
+                (
+                    "/apis/discovery.k8s.io/v1",
+                    "endpointslices",
+                    "discovery.k8s.io/v1",
+                    "EndpointSlice",
+                ),
+                ("/apis/apps/v1", "deployments", "apps/v1", "Deployment"),
+                ("/apis/apps/v1", "statefulsets", "apps/v1", "StatefulSet"),
+                ("/apis/apps/v1", "daemonsets", "apps/v1", "DaemonSet"),
+                (
+                    "/apis/policy/v1",
+                    "poddisruptionbudgets",
+                    "policy/v1",
+                    "PodDisruptionBudget",
+                ),
+            ] {
+                let path = match place {
+                    Some(namespace) => format!("{prefix}/namespaces/{namespace}/{resource}"),
+                    None => format!("{prefix}/{resource}"),
+                };
+                self.take(&path, (version, kind), JSON).await;
+            }
+        }
+    }
+
+    /// The zones of all nodes, and more of those that endpoints of webhooks are on.
+    async fn nodes(&mut self) {
+        if !self.take("/api/v1/nodes", ("v1", "Node"), METADATA).await {
+            return;
+        }
+        let slices = self
+            .read
+            .objects
+            .iter()
+            .filter(|object| object.value["kind"] == "EndpointSlice");
+        let endpoints = slices
+            .filter_map(|slice| slice.value["endpoints"].as_array())
+            .flatten();
+        let names: BTreeSet<String> = endpoints
+            .filter_map(|endpoint| Some(endpoint["nodeName"].as_str()?.to_owned()))
+            .collect();
+        for name in names.into_iter().take(MAX_NODES) {
+            match self
+                .get(&format!("/api/v1/nodes/{}", query_value(&name)), JSON)
+                .await
+            {
+                // A later object of one name counts.
+                Ok(value) => self.read.objects.push(Object {
+                    value,
+                    source: None,
+                    lines: Arc::new(BTreeMap::new()),
+                }),
+                Err(why) => return self.refuse("/api/v1/nodes", &why),
+            }
+        }
+    }
+
+    fn refuse(&mut self, path: &str, why: &str) {
+        self.read.unreadable.push(Unreadable {
+            source: None,
+            object: path.to_owned(),
+            why: format!("it cannot be listed: {why}"),
+        });
+    }
+
+    async fn get(&self, target: &str, accept: &str) -> Result<Value, String> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        let answer = ApiRequest::get(&self.client, target, accept).json(left, MAX_PAGE);
+        answer.await.map_err(|why| match why {
+            RequestError::TimedOut(_) => {
+                format!("no answer within {} s of all that is read", WHOLE.as_secs())
+            }
+            why => why.to_string(),
+        })
+    }
+}

@@ -1,0 +1,846 @@
+//! The inventory: every hook with the addresses behind it, kept up to date by watches.
+//!
+//! CustomResourceDefinitions and APIServices are read for the hooks in them, cut down while they are read. The
+//! inventory does not wait for them, and does without where they cannot be had.
+//!
+//! Services and EndpointSlices are watched namespace by namespace, only where a hook refers to one, and with
+//! a selector where it is short: a cluster's thousands of others never even cross the wire. Above
+//! [`MAX_NAMESPACES`] of these the connections would cost more than they save, so then one watch over the
+//! whole cluster is read and picked through object by object.
+//!
+//! What was read keeps serving while a watch is broken; how old it is stands beside it in the [`View`].
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until};
+
+use crate::domain::cluster::inventory::{Inventory, InventoryHealth};
+use crate::domain::time::Time;
+use crate::io::Clock;
+use crate::io::client::Connection;
+
+mod backoff;
+pub mod convert;
+mod feed;
+mod health;
+mod lean;
+mod lines;
+mod object;
+mod page;
+mod store;
+
+pub use health::{WatchHealth, WatchState};
+pub use object::WatchedKind;
+
+use feed::{Feed, FeedSpec, News};
+use object::Key;
+use store::Store;
+
+/// Namespaces that get watches of their own.
+pub const MAX_NAMESPACES: usize = 50;
+/// Changes that come in a burst are published together.
+const COALESCE: Duration = Duration::from_millis(100);
+/// News that nothing has changed is published so often at most.
+const FRESHNESS: Duration = Duration::from_secs(1);
+/// News waiting to be taken in; a feed that is faster waits.
+const QUEUE: usize = 256;
+
+/// What is known of the cluster's hooks, and how well.
+#[derive(Debug, Clone)]
+pub struct View {
+    /// The hooks; `None` until everything was tried once and at least one kind of configuration is known.
+    pub inventory: Option<Arc<Inventory>>,
+    /// All watches in one word.
+    pub health: InventoryHealth,
+    /// Each watch.
+    pub watches: Vec<WatchHealth>,
+}
+
+impl View {
+    /// Since when the inventory may be out of date: the oldest instant at which every watch was known good.
+    /// Watches that are refused do not count, they deliver nothing, nor do those beside admission. `None` before
+    /// all were good once.
+    ///
+    /// In a quiet cluster this falls back by up to 65 s although all is well, because the API server only
+    /// says once a minute that nothing has changed (seen on 1.36.2); and when it hangs with its connections
+    /// open, up to 80 s pass until a watch counts as broken.
+    pub fn known_good(&self) -> Option<Time> {
+        self.watches
+            .iter()
+            .filter(|watch| {
+                !matches!(watch.state, WatchState::Refused { .. }) && !watch.kind.is_beside_admission()
+            })
+            .map(|watch| watch.known_good)
+            .min()
+            .flatten()
+    }
+}
+
+/// The running watches; they end when this is dropped.
+#[derive(Debug)]
+pub struct InventoryWatch {
+    view: watch::Receiver<View>,
+    _task: Task,
+}
+
+impl InventoryWatch {
+    /// Starts watching. Returns at once; the first complete inventory is published as soon as it is there.
+    pub fn start(connection: &Connection, clock: Clock) -> Self {
+        let (publisher, view) = watch::channel(View {
+            inventory: None,
+            health: InventoryHealth::Stale {
+                why: "nothing was read yet".to_owned(),
+            },
+            watches: Vec::new(),
+        });
+        let client = connection.watches().clone();
+        let (news, arriving) = mpsc::channel(QUEUE);
+        let keeper = Keeper {
+            client,
+            clock,
+            store: Store::default(),
+            feeds: BTreeMap::new(),
+            numbers: 0,
+            news,
+            publisher,
+            inventory: None,
+            pending: Pending::Nothing,
+            published: None,
+        };
+        Self {
+            view,
+            _task: Task(tokio::spawn(keeper.run(arriving))),
+        }
+    }
+
+    /// A receiver of every newer view.
+    pub fn subscribe(&self) -> watch::Receiver<View> {
+        self.view.clone()
+    }
+}
+
+/// A task that ends with its owner.
+#[derive(Debug)]
+struct Task(JoinHandle<()>);
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// What the next publication is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Pending {
+    Nothing,
+    /// A watch said that it is alive.
+    Freshness,
+    /// A watch's state or its objects changed.
+    Change,
+}
+
+type FeedKey = (WatchedKind, Option<String>);
+
+struct Running {
+    number: u64,
+    wanted: Arc<BTreeSet<Key>>,
+    state: WatchState,
+    known_good: Option<Time>,
+    /// Whether it has delivered a list or failed.
+    settled: bool,
+    _task: Task,
+}
+
+/// Owns the store and the feeds; everything happens in its one loop.
+struct Keeper {
+    client: Client,
+    clock: Clock,
+    store: Store,
+    feeds: BTreeMap<FeedKey, Running>,
+    numbers: u64,
+    news: mpsc::Sender<(u64, News)>,
+    publisher: watch::Sender<View>,
+    inventory: Option<Arc<Inventory>>,
+    pending: Pending,
+    published: Option<Instant>,
+}
+
+impl Keeper {
+    async fn run(mut self, mut arriving: mpsc::Receiver<(u64, News)>) {
+        self.arrange_feeds();
+        loop {
+            let due = self.due();
+            tokio::select! {
+                news = arriving.recv() => {
+                    // The sender in `self` keeps the channel open.
+                    let Some((number, news)) = news else { return };
+                    self.take(number, news);
+                }
+                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => self.publish(),
+                () = self.publisher.closed() => return,
+            }
+        }
+    }
+
+    /// When to publish next.
+    fn due(&self) -> Option<Instant> {
+        let apart = match self.pending {
+            Pending::Nothing => return None,
+            Pending::Change if self.inventory.is_none() && self.is_complete() => Duration::ZERO,
+            Pending::Change => COALESCE,
+            Pending::Freshness => FRESHNESS,
+        };
+        Some(self.published.map_or_else(Instant::now, |last| last + apart))
+    }
+
+    fn take(&mut self, number: u64, news: News) {
+        let Some((key, running)) = self.feeds.iter_mut().find(|(_, it)| it.number == number) else {
+            // The last words of a feed that was stopped.
+            return;
+        };
+        let (kind, namespace) = (key.0, key.1.as_deref());
+        let state = match &news {
+            News::Broken(why) => WatchState::Broken { why: why.clone() },
+            News::Refused(why) => WatchState::Refused { why: why.clone() },
+            // The first word of a watch that is resumed may be that it is alive; its list is still there.
+            _ => WatchState::Open,
+        };
+        let mut pending = Pending::Freshness;
+        if state == WatchState::Open {
+            running.known_good = Some((self.clock)());
+        }
+        if running.state != state || !running.settled {
+            pending = Pending::Change;
+        }
+        running.state = state;
+        running.settled = true;
+
+        let is_news = match news {
+            News::Listed(objects) => self.store.listed(kind, namespace, &running.wanted, objects),
+            News::Changed(key, object) => self.store.changed(kind, key, object),
+            News::Gone(key) => self.store.gone(kind, &key),
+            News::Alive | News::Broken(_) | News::Refused(_) => false,
+        };
+        if is_news {
+            pending = Pending::Change;
+            if kind.has_hooks() {
+                self.arrange_feeds();
+            }
+        }
+        self.pending = self.pending.max(pending);
+    }
+
+    /// Whether other nodes than those that are watched have all endpoints of a hook.
+    fn nodes_moved(&self) -> bool {
+        let watched = self.feeds.keys().filter(|(kind, _)| *kind == WatchedKind::Nodes);
+        let watched: BTreeSet<&String> = watched.filter_map(|(_, node)| node.as_ref()).collect();
+        let inventory = self.inventory.as_ref();
+        inventory.is_some_and(|inventory| !inventory.decisive_nodes().iter().eq(watched))
+    }
+
+    /// Starts the feeds that are needed now and stops the others.
+    fn arrange_feeds(&mut self) {
+        let wanted = self.store.wanted();
+        self.store.keep_only(&wanted);
+        let mut needed: BTreeMap<FeedKey, BTreeSet<Key>> = [
+            WatchedKind::Validating,
+            WatchedKind::Mutating,
+            WatchedKind::Namespaces,
+            WatchedKind::Definitions,
+            WatchedKind::Registrations,
+        ]
+        .into_iter()
+        .map(|kind| ((kind, None), BTreeSet::new()))
+        .collect();
+        let namespaces: BTreeSet<_> = wanted.iter().map(|(namespace, _)| namespace).collect();
+        let one_by_one = namespaces.len() <= MAX_NAMESPACES;
+        for key in &wanted {
+            for kind in [WatchedKind::Services, WatchedKind::EndpointSlices] {
+                let namespace = one_by_one.then(|| key.0.clone());
+                needed.entry((kind, namespace)).or_default().insert(key.clone());
+            }
+        }
+        let nodes = self
+            .inventory
+            .as_ref()
+            .map(|inventory| inventory.decisive_nodes());
+        let nodes = nodes.unwrap_or_default();
+        self.store.keep_nodes(&nodes);
+        for node in nodes {
+            let wanted = BTreeSet::from([(node.clone(), node.clone())]);
+            needed.insert((WatchedKind::Nodes, Some(node)), wanted);
+        }
+        self.feeds.retain(|key, _| needed.contains_key(key));
+        for (key, wanted) in needed {
+            let running = self.feeds.get(&key);
+            if running.is_some_and(|running| *running.wanted == wanted) {
+                continue;
+            }
+            // A feed that gets more to read was not worse before; only `Store::covered` knows what is new.
+            let (state, known_good, settled) = running.map_or((WatchState::Starting, None, false), |it| {
+                (it.state.clone(), it.known_good, it.settled)
+            });
+            let wanted = Arc::new(wanted);
+            self.numbers += 1;
+            let feed = Feed {
+                client: self.client.clone(),
+                spec: FeedSpec {
+                    kind: key.0,
+                    namespace: key.1.clone().filter(|_| key.0 != WatchedKind::Nodes),
+                    wanted: Arc::clone(&wanted),
+                },
+                number: self.numbers,
+                news: self.news.clone(),
+            };
+            let running = Running {
+                number: self.numbers,
+                wanted,
+                state,
+                known_good,
+                settled,
+                _task: Task(tokio::spawn(feed.run())),
+            };
+            self.feeds.insert(key, running);
+        }
+    }
+
+    /// Whether an inventory can be made: every feed was tried that it cannot do without, and at least one kind of
+    /// configuration was read or will never be.
+    fn is_complete(&self) -> bool {
+        let configurations_known = self.feeds.iter().any(|((kind, _), running)| {
+            kind.is_admission() && matches!(running.state, WatchState::Open | WatchState::Refused { .. })
+        });
+        let tried =
+            |((kind, _), running): (&FeedKey, &Running)| running.settled || kind.is_beside_admission();
+        configurations_known && self.feeds.iter().all(tried)
+    }
+
+    fn publish(&mut self) {
+        if self.pending == Pending::Change && (self.inventory.is_some() || self.is_complete()) {
+            let mut inventory =
+                self.store
+                    .inventory((self.clock)(), self.inventory.as_deref(), |kind, namespace| {
+                        self.why_unread(kind, namespace)
+                    });
+            // An instant alone is no change.
+            if let Some(before) = &self.inventory {
+                let now = std::mem::replace(&mut inventory.at, before.at);
+                if **before != inventory {
+                    inventory.at = now;
+                    self.inventory = Some(Arc::new(inventory));
+                }
+            } else {
+                self.inventory = Some(Arc::new(inventory));
+            }
+        }
+        let moved = self.nodes_moved();
+        if moved {
+            self.arrange_feeds();
+        }
+        let watches: Vec<_> = self
+            .feeds
+            .iter()
+            .map(|((kind, namespace), running)| WatchHealth {
+                kind: *kind,
+                namespace: namespace.clone(),
+                state: running.state.clone(),
+                known_good: running.known_good,
+            })
+            .collect();
+        // Nobody listening is noticed by the loop.
+        let _ = self.publisher.send(View {
+            inventory: self.inventory.clone(),
+            health: health::overall(&watches),
+            watches,
+        });
+        // A node that is watched no more leaves the inventory, too.
+        self.pending = match moved {
+            true => Pending::Change,
+            false => Pending::Nothing,
+        };
+        self.published = Some(Instant::now());
+    }
+
+    fn why_unread(&self, kind: WatchedKind, namespace: &str) -> String {
+        let own = self.feeds.get(&(kind, Some(namespace.to_owned())));
+        match own.or_else(|| self.feeds.get(&(kind, None))).map(|it| &it.state) {
+            Some(WatchState::Broken { why } | WatchState::Refused { why }) => format!("{kind}: {why}"),
+            _ => convert::service::NOT_READ.to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    mod others;
+
+    use std::sync::Mutex;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::domain::cluster::hook::{Hook, ServiceState, Target};
+    use crate::io::testing::{Asked, Reply, Server, clock, soon};
+
+    const VALIDATING: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+    const MUTATING: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
+    const NAMESPACES: &str = "/api/v1/namespaces";
+    const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    const REGISTRATIONS: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
+
+    /// Lists and watches, with the objects in a test's hand.
+    #[derive(Default)]
+    struct Cluster {
+        objects: Mutex<BTreeMap<String, Vec<Value>>>,
+        refused: Mutex<BTreeMap<String, u16>>,
+        watches: Mutex<Vec<(String, mpsc::UnboundedSender<String>)>>,
+    }
+
+    impl Cluster {
+        fn answer(&self, asked: &Asked) -> Reply {
+            let (path, query) = asked.target.split_once('?').expect("a query");
+            if let Some(code) = self.refused.lock().expect("no poison").get(path) {
+                return Reply::status(*code, "no");
+            }
+            if query.contains("watch=true") {
+                let (sender, receiver) = mpsc::unbounded_channel();
+                let mut watches = self.watches.lock().expect("no poison");
+                watches.push((path.to_owned(), sender));
+                return Reply::Stream(receiver);
+            }
+            let items = self.objects.lock().expect("no poison").get(path).cloned();
+            Reply::json(
+                200,
+                json!({"metadata": {"resourceVersion": "7"}, "items": items.unwrap_or_default()}),
+            )
+        }
+
+        fn set(&self, path: &str, objects: &[Value]) {
+            let mut all = self.objects.lock().expect("no poison");
+            all.insert(path.to_owned(), objects.to_vec());
+        }
+
+        fn refuse(&self, path: &str, code: u16) {
+            self.refused
+                .lock()
+                .expect("no poison")
+                .insert(path.to_owned(), code);
+        }
+
+        fn send(&self, path: &str, kind: &str, object: &Value) {
+            let line = json!({"type": kind, "object": object}).to_string() + "\n";
+            let watches = self.watches.lock().expect("no poison");
+            for (_, watch) in watches.iter().filter(|(at, _)| at == path) {
+                // An older watch of the same path may be gone.
+                let _ = watch.send(line.clone());
+            }
+        }
+
+        fn cut_watches(&self) {
+            self.watches.lock().expect("no poison").clear();
+        }
+    }
+
+    async fn serve(at: &str, cluster: &Arc<Cluster>) -> Server {
+        let cluster = Arc::clone(cluster);
+        Server::listen(at, None, move |asked| cluster.answer(asked)).await
+    }
+
+    fn configuration(name: &str, services: &[(&str, &str)]) -> Value {
+        let webhooks: Vec<_> = services
+            .iter()
+            .map(|(namespace, service)| {
+                json!({"name": format!("{service}.{namespace}.example"), "sideEffects": "None",
+                    "clientConfig": {"service": {"namespace": namespace, "name": service}},
+                    "admissionReviewVersions": ["v1"], "rules": [{"operations": ["CREATE"]}]})
+            })
+            .collect();
+        json!({"metadata": {"name": name, "resourceVersion": "8"}, "webhooks": webhooks})
+    }
+
+    fn service(namespace: &str, name: &str) -> Value {
+        json!({"metadata": {"namespace": namespace, "name": name, "resourceVersion": "8"},
+            "spec": {"clusterIP": "10.96.0.7", "ports": [{"port": 443}]}})
+    }
+
+    fn services(namespace: &str) -> String {
+        format!("/api/v1/namespaces/{namespace}/services")
+    }
+
+    fn endpoint_slices(namespace: &str) -> String {
+        format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices")
+    }
+
+    fn slice(ready: bool) -> Value {
+        json!({"metadata": {"namespace": "n", "name": "s-1", "resourceVersion": "9",
+                "labels": {"kubernetes.io/service-name": "s"}},
+            "addressType": "IPv4", "ports": [{"name": "", "port": 9443}],
+            "endpoints": [{"addresses": ["10.0.0.1"], "conditions": {"ready": ready}}]})
+    }
+
+    /// One hook with its Service and one endpoint.
+    fn small() -> Arc<Cluster> {
+        let cluster = Cluster::default();
+        cluster.set(VALIDATING, &[configuration("c", &[("n", "s")])]);
+        cluster.set(
+            NAMESPACES,
+            &[json!({"metadata": {"name": "n", "labels": {"a": "b"}}})],
+        );
+        cluster.set(&services("n"), &[service("n", "s")]);
+        cluster.set(&endpoint_slices("n"), &[slice(true)]);
+        Arc::new(cluster)
+    }
+
+    async fn until(views: &mut watch::Receiver<View>, what: impl Fn(&View) -> bool) -> View {
+        soon(views.wait_for(|view| what(view)))
+            .await
+            .expect("the watch runs")
+            .clone()
+    }
+
+    fn only_hook(view: &View) -> Option<&Hook> {
+        match view.inventory.as_ref()?.hooks.as_slice() {
+            [hook] => Some(hook),
+            _ => None,
+        }
+    }
+
+    fn ready(view: &View) -> Option<bool> {
+        match &only_hook(view)?.target {
+            Target::Service(target) => match &target.service {
+                ServiceState::Found { endpoints, .. } => Some(endpoints.first()?.ready),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    #[tokio::test]
+    async fn the_first_inventory_is_whole_and_changes_follow() {
+        let cluster = small();
+        let server = serve("127.0.0.1:0", &cluster).await;
+        let watching = InventoryWatch::start(&server.connection().await, clock());
+        let mut views = watching.subscribe();
+        let first = until(&mut views, |view| view.inventory.is_some()).await;
+        assert_eq!(ready(&first), Some(true), "nothing half-read is published");
+        assert_eq!(
+            first.inventory.as_ref().expect("just awaited").namespaces["n"]["a"],
+            "b"
+        );
+        let current = until(&mut views, |view| view.health == InventoryHealth::Current).await;
+        assert!(current.known_good().is_some());
+
+        until_watched(&cluster, &endpoint_slices("n")).await;
+        cluster.send(&endpoint_slices("n"), "MODIFIED", &slice(false));
+        until(&mut views, |view| ready(view) == Some(false)).await;
+        cluster.send(&endpoint_slices("n"), "DELETED", &slice(false));
+        until(&mut views, |view| ready(view).is_none()).await;
+
+        until_watched(&cluster, MUTATING).await;
+        cluster.set(&services("other"), &[service("other", "t")]);
+        cluster.send(MUTATING, "ADDED", &configuration("m", &[("other", "t")]));
+        let two = until(&mut views, |view| {
+            view.watches
+                .iter()
+                .any(|it| it.to_string() == "Services in namespace \"other\"")
+        });
+        two.await;
+        cluster.send(MUTATING, "DELETED", &configuration("m", &[]));
+        until(&mut views, |view| {
+            only_hook(view).is_some() && view.watches.len() == 7
+        })
+        .await;
+    }
+
+    /// Waits until the watch of `path` is open, so that an event is not sent to nobody.
+    async fn until_watched(cluster: &Cluster, path: &str) {
+        let is_open = || {
+            let watches = cluster.watches.lock().expect("no poison");
+            watches
+                .iter()
+                .any(|(at, sender)| at == path && !sender.is_closed())
+        };
+        soon(async {
+            while !is_open() {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+    }
+
+    const NODES: &str = "/api/v1/nodes";
+
+    fn slice_on(nodes: &[&str]) -> Value {
+        let mut slice = slice(true);
+        let endpoint =
+            |(last, node): (usize, &&str)| json!({"addresses": [format!("10.0.0.{last}")], "nodeName": node});
+        slice["endpoints"] = nodes.iter().enumerate().map(endpoint).collect();
+        slice
+    }
+
+    fn node(ready: &str) -> Value {
+        let since = "2026-01-01T00:00:00Z";
+        let ready = json!({"type": "Ready", "status": ready, "lastTransitionTime": since, "lastHeartbeatTime": since});
+        json!({"metadata": {"name": "a", "resourceVersion": "8"}, "status": {"conditions": [ready]}})
+    }
+
+    fn node_is_ready(view: &View) -> Option<bool> {
+        view.inventory.as_ref()?.nodes.get("a")?.ready
+    }
+
+    #[tokio::test]
+    async fn nodes_are_watched_only_while_a_few_of_them_have_all_endpoints_of_a_hook() {
+        let cluster = small();
+        cluster.set(NODES, &[node("True")]);
+        let server = serve("127.0.0.1:0", &cluster).await;
+        let watching = InventoryWatch::start(&server.connection().await, clock());
+        let mut views = watching.subscribe();
+        until(&mut views, |view| view.inventory.is_some()).await;
+        until_watched(&cluster, &endpoint_slices("n")).await;
+        assert!(!server.asked().iter().any(|asked| asked.target.starts_with(NODES)));
+        cluster.send(&endpoint_slices("n"), "MODIFIED", &slice_on(&["a", "a"]));
+        until(&mut views, |view| node_is_ready(view) == Some(true)).await;
+        let asked = server.asked();
+        let of_nodes = asked.iter().filter(|asked| asked.target.starts_with(NODES));
+        assert!(of_nodes.clone().count() > 0);
+        for asked in of_nodes {
+            assert!(
+                asked.target.contains("fieldSelector=metadata.name%3Da"),
+                "{}",
+                asked.target
+            );
+        }
+        until_watched(&cluster, NODES).await;
+        cluster.send(NODES, "MODIFIED", &node("Unknown"));
+        until(&mut views, |view| node_is_ready(view) == Some(false)).await;
+        let nodes = |view: &View| {
+            let nodes = view.watches.iter();
+            let nodes = nodes.filter(|report| report.kind == WatchedKind::Nodes);
+            nodes.count()
+        };
+        cluster.send(&endpoint_slices("n"), "MODIFIED", &slice_on(&["a", "b"]));
+        until(&mut views, |view| nodes(view) == 2).await;
+        let many = ["a", "b", "c", "d", "e", "f"];
+        cluster.send(&endpoint_slices("n"), "MODIFIED", &slice_on(&many));
+        until(&mut views, |view| {
+            node_is_ready(view).is_none() && nodes(view) == 0
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn without_the_permission_to_read_nodes_everything_else_is_there() {
+        let cluster = small();
+        cluster.refuse(NODES, 403);
+        cluster.set(&endpoint_slices("n"), &[slice_on(&["a", "a"])]);
+        let server = serve("127.0.0.1:0", &cluster).await;
+        let watching = InventoryWatch::start(&server.connection().await, clock());
+        let mut views = watching.subscribe();
+        let limited =
+            |view: &View| matches!(&view.health, InventoryHealth::Limited { why } if why.contains("nodes"));
+        let view = until(&mut views, limited).await;
+        assert_eq!(ready(&view), Some(true));
+    }
+
+    #[tokio::test]
+    async fn namespaces_that_no_hook_refers_to_are_never_read() {
+        let cluster = small();
+        let server = serve("127.0.0.1:0", &cluster).await;
+        let watching = InventoryWatch::start(&server.connection().await, clock());
+        until(&mut watching.subscribe(), |view| view.inventory.is_some()).await;
+        for asked in server.asked() {
+            let (path, query) = asked.target.split_once('?').expect("a query");
+            let expected = [VALIDATING, MUTATING, NAMESPACES, DEFINITIONS, REGISTRATIONS].map(str::to_owned);
+            assert!(
+                expected.contains(&path.to_owned())
+                    || path == services("n") && query.contains("fieldSelector=metadata.name%3Ds")
+                    || path == endpoint_slices("n") && query.contains("labelSelector="),
+                "{}",
+                asked.target
+            );
+            if path == NAMESPACES {
+                assert!(asked.headers["accept"].contains("as=PartialObjectMetadata"));
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn many_namespaces_are_read_in_one_watch_and_picked_through() {
+        let cluster = small();
+        let namespaces: Vec<_> = (0..=MAX_NAMESPACES).map(|n| format!("n{n}")).collect();
+        let services: Vec<_> = namespaces
+            .iter()
+            .map(|namespace| (namespace.as_str(), "s"))
+            .collect();
+        cluster.set(VALIDATING, &[configuration("c", &services)]);
+        cluster.set(
+            "/api/v1/services",
+            &[service("n0", "s"), service("n0", "unrelated")],
+        );
+        let server = serve("127.0.0.1:0", &cluster).await;
+        let watching = InventoryWatch::start(&server.connection().await, clock());
+        let view = until(&mut watching.subscribe(), |view| view.inventory.is_some()).await;
+        assert_eq!(view.watches.len(), 7);
+        let hooks = &view.inventory.as_ref().expect("just awaited").hooks;
+        let found = |hook: &&Arc<Hook>| {
+            matches!(&hook.target, Target::Service(target)
+            if matches!(target.service, ServiceState::Found { .. }))
+        };
+        assert_eq!(hooks.len(), MAX_NAMESPACES + 1);
+        assert_eq!(hooks.iter().filter(found).count(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_kind_that_may_not_be_read_is_named_with_the_permission_and_the_others_go_on() {
+        let cluster = small();
+        cluster.refuse(NAMESPACES, 403);
+        cluster.refuse(&endpoint_slices("n"), 403);
+        let server = serve("127.0.0.1:0", &cluster).await;
+        let watching = InventoryWatch::start(&server.connection().await, clock());
+        let mut views = watching.subscribe();
+        let limited = until(&mut views, |view| {
+            matches!(view.health, InventoryHealth::Limited { .. })
+        })
+        .await;
+        let InventoryHealth::Limited { why } = &limited.health else {
+            panic!("{limited:?}");
+        };
+        assert!(
+            why.contains("grant list and watch on endpointslices in the API group \"discovery.k8s.io\"")
+                && why.ends_with("(and 1 more)"),
+            "{why}"
+        );
+        let hook = only_hook(&limited).expect("the hook is known");
+        let Target::Service(target) = &hook.target else {
+            panic!("{hook:?}");
+        };
+        assert!(
+            matches!(&target.service, ServiceState::Unknown { why } if why.contains("grant list")),
+            "no endpoints may be concluded from it: {target:?}"
+        );
+        assert!(
+            limited.known_good().is_some(),
+            "what may be read is known to be good"
+        );
+    }
+
+    #[tokio::test]
+    async fn without_either_kind_of_configuration_there_is_still_an_inventory_that_says_so() {
+        let cluster = small();
+        cluster.refuse(MUTATING, 403);
+        cluster.refuse(VALIDATING, 403);
+        let server = serve("127.0.0.1:0", &cluster).await;
+        let watching = InventoryWatch::start(&server.connection().await, clock());
+        let view = until(&mut watching.subscribe(), |view| view.inventory.is_some()).await;
+        assert!(
+            matches!(view.health, InventoryHealth::Limited { .. }),
+            "{:?}",
+            view.health
+        );
+    }
+
+    #[tokio::test]
+    async fn an_api_server_that_fails_never_looks_like_a_cluster_without_hooks() {
+        let cluster = small();
+        for path in [VALIDATING, MUTATING, NAMESPACES, DEFINITIONS, REGISTRATIONS] {
+            cluster.refuse(path, 500);
+        }
+        let server = serve("127.0.0.1:0", &cluster).await;
+        let watching = InventoryWatch::start(&server.connection().await, clock());
+        let mut views = watching.subscribe();
+        let broken = until(&mut views, |view| {
+            view.watches.len() == 5
+                && view
+                    .watches
+                    .iter()
+                    .all(|watch| matches!(watch.state, WatchState::Broken { .. }))
+        });
+        assert!(broken.await.inventory.is_none());
+        cluster.refused.lock().expect("no poison").clear();
+        let well = until(&mut views, |view| view.health == InventoryHealth::Current).await;
+        assert!(only_hook(&well).is_some());
+    }
+
+    #[tokio::test]
+    async fn a_version_that_is_too_old_leads_to_a_new_list() {
+        let cluster = small();
+        let server = serve("127.0.0.1:0", &cluster).await;
+        let watching = InventoryWatch::start(&server.connection().await, clock());
+        let mut views = watching.subscribe();
+        until(&mut views, |view| ready(view) == Some(true)).await;
+        until_watched(&cluster, &endpoint_slices("n")).await;
+        cluster.set(&endpoint_slices("n"), &[slice(false)]);
+        let gone = json!({"kind": "Status", "code": 410, "message": "too old resource version"});
+        cluster.send(&endpoint_slices("n"), "ERROR", &gone);
+        let view = until(&mut views, |view| ready(view) == Some(false)).await;
+        assert!(
+            !matches!(view.health, InventoryHealth::Stale { .. }),
+            "nothing was wrong"
+        );
+    }
+
+    #[tokio::test]
+    async fn an_event_that_cannot_be_read_leads_to_a_new_list() {
+        let cluster = small();
+        let server = serve("127.0.0.1:0", &cluster).await;
+        let watching = InventoryWatch::start(&server.connection().await, clock());
+        let mut views = watching.subscribe();
+        until(&mut views, |view| ready(view) == Some(true)).await;
+        until_watched(&cluster, &endpoint_slices("n")).await;
+        cluster.set(&endpoint_slices("n"), &[slice(false)]);
+        for (path, watch) in &*cluster.watches.lock().expect("no poison") {
+            if *path == endpoint_slices("n") {
+                watch.send("<html>\n".to_owned()).expect("an open watch");
+            }
+        }
+        until(&mut views, |view| ready(view) == Some(false)).await;
+    }
+
+    #[tokio::test]
+    async fn a_restart_of_the_api_server_leaves_the_last_inventory_serving_with_its_age() {
+        let cluster = small();
+        let server = serve("127.0.0.1:0", &cluster).await;
+        let address = server.address.to_string();
+        let watching = InventoryWatch::start(&server.connection().await, clock());
+        let mut views = watching.subscribe();
+        let before = until(&mut views, |view| view.health == InventoryHealth::Current).await;
+
+        server.stop().await;
+        cluster.cut_watches();
+        let stale = until(&mut views, |view| {
+            view.watches
+                .iter()
+                .all(|watch| matches!(watch.state, WatchState::Broken { .. }))
+        })
+        .await;
+        assert_eq!(stale.inventory, before.inventory);
+        let InventoryHealth::Stale { why } = &stale.health else {
+            panic!("{:?}", stale.health);
+        };
+        assert!(why.contains("and 6 more"), "{why}");
+        let age_from = stale.known_good().expect("it was good once");
+
+        cluster.set(&endpoint_slices("n"), &[slice(false)]);
+        cluster.refuse(&endpoint_slices("n"), 410);
+        let _server = serve(&address, &cluster).await;
+        // Only a feed that was told so lists again; one that still pauses would go on from where it was.
+        until(&mut views, |view| {
+            view.watches.iter().all(|watch| match &watch.state {
+                WatchState::Broken { why } => {
+                    watch.kind == WatchedKind::EndpointSlices && why.contains("410")
+                }
+                state => *state == WatchState::Open && watch.kind != WatchedKind::EndpointSlices,
+            })
+        })
+        .await;
+        cluster.refused.lock().expect("no poison").clear();
+        let after = until(&mut views, |view| view.health == InventoryHealth::Current).await;
+        assert!(after.known_good() > Some(age_from));
+        until(&mut views, |view| ready(view) == Some(false)).await;
+    }
+}

@@ -1,0 +1,373 @@
+//! From CustomResourceDefinitions and APIServices to the hooks behind them.
+//!
+//! Of both only the few fields named here are read. Most objects of either kind have no hook: CRDs whose versions
+//! differ in nothing but their names, and APIServices that the API server answers for itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::admissionregistration::v1::WebhookClientConfig;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time as ApiTime};
+use serde::Deserialize;
+
+use super::{
+    DEFAULT_SERVICE_PORT, Problems, instant, look_at_bundle, probe_annotation, probe_level, service, target,
+};
+use crate::domain::cluster::hook::{
+    Added, Aggregated, Available, Conversion, FailurePolicy, Hook, HookId, HookKind, OtherKind, Selector,
+    ServiceState, ServiceTarget, Target,
+};
+use crate::domain::text::bounded;
+
+/// Versions of one CRD that are kept.
+const MAX_VERSIONS: usize = 32;
+
+/// A CustomResourceDefinition, without all that describes its resource.
+#[derive(Debug, Deserialize)]
+pub(in crate::io::cluster::inventory) struct Definition {
+    metadata: ObjectMeta,
+    spec: DefinitionSpec,
+}
+
+#[derive(Debug, Deserialize)]
+struct DefinitionSpec {
+    #[serde(default)]
+    group: String,
+    names: Names,
+    #[serde(default)]
+    versions: Vec<Version>,
+    conversion: Option<ConversionSpec>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Names {
+    plural: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Version {
+    name: String,
+    #[serde(default)]
+    served: bool,
+    #[serde(default)]
+    storage: bool,
+}
+
+#[derive(Debug, Deserialize)]
+struct ConversionSpec {
+    #[serde(default)]
+    strategy: String,
+    webhook: Option<ConversionWebhook>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ConversionWebhook {
+    client_config: Option<WebhookClientConfig>,
+    #[serde(default)]
+    conversion_review_versions: Vec<String>,
+}
+
+/// An APIService.
+#[derive(Debug, Deserialize)]
+pub(in crate::io::cluster::inventory) struct Registration {
+    metadata: ObjectMeta,
+    spec: RegistrationSpec,
+    #[serde(default)]
+    status: RegistrationStatus,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RegistrationSpec {
+    #[serde(default)]
+    group: String,
+    #[serde(default)]
+    version: String,
+    service: Option<RegisteredService>,
+    #[serde(rename = "insecureSkipTLSVerify", default)]
+    insecure: bool,
+    ca_bundle: Option<ByteString>,
+}
+
+#[derive(Debug, Deserialize)]
+struct RegisteredService {
+    #[serde(default)]
+    namespace: String,
+    #[serde(default)]
+    name: String,
+    port: Option<i32>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct RegistrationStatus {
+    #[serde(default)]
+    conditions: Vec<Condition>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Condition {
+    #[serde(rename = "type")]
+    of: String,
+    status: String,
+    #[serde(default)]
+    reason: String,
+    #[serde(default)]
+    message: String,
+    last_transition_time: Option<ApiTime>,
+}
+
+/// The hook that converts a CRD's objects, if a webhook does.
+pub(in crate::io::cluster::inventory) fn conversion(definition: Definition) -> Option<Hook> {
+    let Definition { metadata, spec } = definition;
+    let ConversionSpec { strategy, webhook } = spec.conversion?;
+    if strategy != "Webhook" {
+        return None;
+    }
+    let webhook = webhook?;
+    let client = webhook.client_config.unwrap_or_default();
+    // The API server takes a caBundle of nothing but white space for none (1.36, `webhook_converter.go`).
+    let ca_bundle = client.ca_bundle.as_ref().map_or(&[][..], |bytes| &bytes.0);
+    let ca_bundle = if ca_bundle.trim_ascii().is_empty() {
+        &[]
+    } else {
+        ca_bundle
+    };
+    let stored = spec.versions.iter().find(|version| version.storage);
+    let others = spec
+        .versions
+        .iter()
+        .filter(|version| version.served && !version.storage)
+        .take(MAX_VERSIONS);
+    let other = Conversion {
+        group: spec.group,
+        resource: spec.names.plural,
+        stored: stored.map_or_else(String::new, |version| version.name.clone()),
+        others: others.map(|version| version.name.clone()).collect(),
+    };
+    let mut hook = hook(HookKind::Conversion, &metadata, target(&client), ca_bundle);
+    hook.timeout = Conversion::TIMEOUT;
+    hook.review_versions = webhook.conversion_review_versions;
+    hook.other = Some(OtherKind::Conversion(other));
+    Some(hook)
+}
+
+/// The server behind an APIService; `None` when that is the API server itself.
+pub(in crate::io::cluster::inventory) fn aggregated(registration: Registration) -> Option<Hook> {
+    let Registration {
+        metadata,
+        spec,
+        status,
+    } = registration;
+    let service = spec.service?;
+    let name = metadata.name.as_deref().unwrap_or_default();
+    // What the aggregator asks for to see whether the service is available (1.36,
+    // `kube-aggregator/pkg/controllers/status/remote/remote_available_controller.go`).
+    let path = match name {
+        "v1." => format!("/api/{}", spec.version),
+        _ => format!("/apis/{}/{}", spec.group, spec.version),
+    };
+    let port = service.port.unwrap_or(DEFAULT_SERVICE_PORT);
+    let target = match u16::try_from(port).ok().filter(|port| *port != 0) {
+        Some(port) => Target::Service(ServiceTarget {
+            namespace: service.namespace,
+            name: service.name,
+            port,
+            path,
+            service: ServiceState::Unknown {
+                why: service::NOT_READ.to_owned(),
+            },
+        }),
+        None => Target::Invalid(format!("service.port {port} is not a port")),
+    };
+    let ca_bundle = spec.ca_bundle.as_ref().map_or(&[][..], |bytes| &bytes.0);
+    let available = status
+        .conditions
+        .into_iter()
+        .find(|condition| condition.of == "Available");
+    let mut hook = hook(HookKind::Aggregated, &metadata, target, ca_bundle);
+    hook.timeout = Aggregated::TIMEOUT;
+    hook.other = Some(OtherKind::Aggregated(Aggregated {
+        group: spec.group,
+        version: spec.version,
+        insecure: spec.insecure,
+        available: available.map(|condition| Available {
+            status: match condition.status.as_str() {
+                "True" => Some(true),
+                "False" => Some(false),
+                _ => None,
+            },
+            reason: bounded(&condition.reason),
+            message: bounded(&condition.message),
+            since: condition.last_transition_time.as_ref().and_then(instant),
+        }),
+    }));
+    Some(hook)
+}
+
+/// What both have in common. Nothing of them is matched by rules, and no dry run leads to them.
+fn hook(kind: HookKind, metadata: &ObjectMeta, target: Target, ca_bundle: &[u8]) -> Hook {
+    let name = metadata.name.as_deref().unwrap_or_default();
+    let id = HookId::new(kind, name, name);
+    let mut problems = Problems::of(&id);
+    let probe = probe_annotation(metadata);
+    let probe_level = probe_level(probe.as_ref(), &mut problems);
+    look_at_bundle(ca_bundle, &mut problems);
+    if let Target::Invalid(why) = &target {
+        problems.add(why);
+    }
+    Hook {
+        configuration_uid: metadata.uid.clone().unwrap_or_default(),
+        created: metadata.creation_timestamp.as_ref().and_then(instant),
+        target,
+        ca_bundle: Arc::from(ca_bundle),
+        failure_policy: FailurePolicy::Fail,
+        timeout: Duration::ZERO,
+        rules: Vec::new(),
+        match_policy: Default::default(),
+        namespace_selector: Selector::default(),
+        object_selector: Selector::default(),
+        match_conditions: Vec::new(),
+        dry_run_safe: false,
+        reinvoked: false,
+        written: crate::domain::cluster::hook::Written::default(),
+        review_versions: Vec::new(),
+        probe_level,
+        added: Added::default(),
+        other: None,
+        problems: problems.into_sentences(),
+        id,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::domain::cluster::hook::ProbeLevel;
+    use crate::domain::time::Time;
+
+    fn definition(conversion: &Value) -> Value {
+        json!({
+            "metadata": {"name": "widgets.example.com", "uid": "u-1",
+                "annotations": {"hookwatch.dev/probe": "handshake"}},
+            "spec": {
+                "group": "example.com",
+                "names": {"plural": "widgets", "kind": "Widget"},
+                "scope": "Namespaced",
+                "versions": [
+                    {"name": "v1", "served": true, "storage": true},
+                    {"name": "v1beta1", "served": true, "storage": false},
+                    {"name": "v1alpha1", "served": false, "storage": false},
+                ],
+                "conversion": conversion,
+            },
+        })
+    }
+
+    fn converted(conversion: &Value) -> Option<Hook> {
+        super::conversion(serde_json::from_value(definition(conversion)).expect("a definition"))
+    }
+
+    #[test]
+    fn a_conversion_webhook_is_a_hook_with_the_name_of_its_definition() {
+        let hook = converted(&json!({"strategy": "Webhook", "webhook": {
+            "conversionReviewVersions": ["v1"],
+            "clientConfig": {"caBundle": "IAo=",
+                "service": {"namespace": "n", "name": "s", "path": "/convert"}},
+        }}))
+        .expect("a hook");
+        assert_eq!(
+            hook.id,
+            HookId::new(HookKind::Conversion, "widgets.example.com", "widgets.example.com")
+        );
+        assert_eq!(hook.timeout, Duration::from_secs(30));
+        assert_eq!(hook.probe_level, Some(ProbeLevel::Handshake));
+        assert!(
+            hook.ca_bundle.is_empty() && hook.problems.is_empty(),
+            "white space is no bundle: {:?}",
+            hook.problems
+        );
+        let Target::Service(target) = &hook.target else {
+            panic!("{:?}", hook.target);
+        };
+        assert_eq!((target.port, target.path.as_str()), (443, "/convert"));
+        assert_eq!(
+            hook.other,
+            Some(OtherKind::Conversion(Conversion {
+                group: "example.com".into(),
+                resource: "widgets".into(),
+                stored: "v1".into(),
+                others: vec!["v1beta1".into()],
+            }))
+        );
+    }
+
+    #[test]
+    fn most_definitions_have_no_hook() {
+        for conversion in [
+            json!(null),
+            json!({"strategy": "None"}),
+            json!({"strategy": "Webhook"}),
+        ] {
+            assert_eq!(converted(&conversion), None);
+        }
+    }
+
+    #[test]
+    fn a_conversion_webhook_by_url_is_no_different() {
+        let hook = converted(&json!({"strategy": "Webhook", "webhook": {
+            "clientConfig": {"url": "https://127.0.0.1:8443/convert"}}}));
+        assert!(matches!(hook.expect("a hook").target, Target::Url(url) if url.port == 8443));
+    }
+
+    fn registered(name: &str, spec: &Value, conditions: &Value) -> Option<Hook> {
+        let registration = json!({"metadata": {"name": name}, "spec": spec,
+            "status": {"conditions": conditions}});
+        aggregated(serde_json::from_value(registration).expect("a registration"))
+    }
+
+    #[test]
+    fn an_apiservice_is_a_hook_where_another_server_answers_for_it() {
+        let local = json!({"group": "apps", "version": "v1"});
+        assert_eq!(registered("v1.apps", &local, &json!([])), None);
+        let spec = json!({"group": "metrics.k8s.io", "version": "v1beta1", "insecureSkipTLSVerify": true,
+            "service": {"namespace": "kube-system", "name": "metrics-server"}});
+        let condition = json!([{"type": "Available", "status": "False", "reason": "MissingEndpoints",
+            "message": "endpointslices for service/metrics-server have no addresses",
+            "lastTransitionTime": "2026-11-21T00:11:02Z"}]);
+        let hook = registered("v1beta1.metrics.k8s.io", &spec, &condition).expect("a hook");
+        assert_eq!(hook.url_path(), "/apis/metrics.k8s.io/v1beta1");
+        assert_eq!(
+            hook.server_name().as_deref(),
+            Some("metrics-server.kube-system.svc")
+        );
+        let Some(OtherKind::Aggregated(aggregated)) = hook.other else {
+            panic!("{:?}", hook.other);
+        };
+        assert!(aggregated.insecure);
+        let available = aggregated.available.expect("a condition");
+        assert_eq!(
+            (available.status, available.reason.as_str()),
+            (Some(false), "MissingEndpoints")
+        );
+        assert_eq!(available.since, Some(Time::from_unix_millis(1_795_219_862_000)));
+    }
+
+    #[test]
+    fn the_legacy_group_is_asked_for_under_its_own_path() {
+        let spec = json!({"version": "v1", "service": {"namespace": "n", "name": "s", "port": 6443}, "caBundle": "eA=="});
+        let hook = registered("v1.", &spec, &json!([])).expect("a hook");
+        assert_eq!(hook.url_path(), "/api/v1");
+        let [problem] = &hook.problems[..] else {
+            panic!("{:?}", hook.problems);
+        };
+        assert!(
+            problem.starts_with("APIService \"v1.\": caBundle holds no PEM"),
+            "{problem}"
+        );
+    }
+}

@@ -1,0 +1,517 @@
+//! What is kept of Services and EndpointSlices, and how a hook's Service port becomes addresses.
+//!
+//! The way is that of the API server (kubernetes 1.36, `apiserver/pkg/util/proxy/proxy.go`): the hook names a
+//! Service port by number, the Service gives it a name, and the EndpointSlices list the target port under
+//! that name, per slice. The target port's number in the Service is never looked at.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+
+use k8s_openapi::api::core::v1::Service as ApiService;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+
+use super::Problems;
+use crate::domain::cluster::hook::{Endpoint, ServiceState, ServiceTarget};
+
+/// Why a Service is unknown before it was read.
+pub(in crate::io::cluster::inventory) const NOT_READ: &str = "it has not been read yet";
+/// The label that ties an EndpointSlice to its Service.
+pub(in crate::io::cluster::inventory) const SERVICE_LABEL: &str = "kubernetes.io/service-name";
+/// The label that says who keeps an EndpointSlice.
+const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
+/// The controller that makes slices of the Pods that a Service selects, and puts right what others do to them
+/// (kubernetes 1.36, `pkg/controller/endpointslice`). It leaves Services without a selector alone.
+const CONTROLLER: &str = "endpointslice-controller.k8s.io";
+/// More endpoints per hook than this are reported and not probed.
+pub(in crate::io::cluster::inventory) const MAX_ENDPOINTS: usize = 1_000;
+
+/// What is kept of a Service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::io) struct Service {
+    ports: Vec<ServicePort>,
+    routing: Routing,
+    /// Whether it has a selector, by which the controller finds its Pods.
+    selects: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct ServicePort {
+    number: u16,
+    name: String,
+    is_tcp: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Routing {
+    ClusterIp(IpAddr),
+    Headless,
+    /// Not given an address yet.
+    Pending,
+    ExternalName(String),
+}
+
+/// What is kept of an EndpointSlice.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::io) struct Slice {
+    /// The Service it belongs to.
+    pub(in crate::io) service: String,
+    /// Name and number of its TCP ports.
+    ports: Vec<(String, u16)>,
+    endpoints: Vec<SliceEndpoint>,
+    /// Whether it is the controller's.
+    is_kept: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct SliceEndpoint {
+    ip: IpAddr,
+    ready: bool,
+    serving: bool,
+    terminating: bool,
+    node: Option<String>,
+    zone: Option<String>,
+    pod: Option<String>,
+}
+
+impl From<ApiService> for Service {
+    fn from(service: ApiService) -> Self {
+        let spec = service.spec.unwrap_or_default();
+        let routing = if spec.type_.as_deref() == Some("ExternalName") {
+            Routing::ExternalName(spec.external_name.unwrap_or_default())
+        } else {
+            match spec.cluster_ip.as_deref() {
+                Some("None") => Routing::Headless,
+                Some(ip) => ip.parse().map_or(Routing::Pending, Routing::ClusterIp),
+                None => Routing::Pending,
+            }
+        };
+        let ports = spec.ports.unwrap_or_default();
+        Self {
+            ports: ports
+                .into_iter()
+                .filter_map(|port| {
+                    Some(ServicePort {
+                        number: u16::try_from(port.port).ok()?,
+                        name: port.name.unwrap_or_default(),
+                        is_tcp: is_tcp(port.protocol.as_deref()),
+                    })
+                })
+                .collect(),
+            routing,
+            selects: spec.selector.is_some_and(|selector| !selector.is_empty()),
+        }
+    }
+}
+
+impl Slice {
+    /// Keeps what matters; `None` for a slice that belongs to no Service.
+    pub(in crate::io) fn of(slice: EndpointSlice) -> Option<Self> {
+        let mut labels = slice.metadata.labels?;
+        let service = labels.remove(SERVICE_LABEL)?;
+        Some(Self {
+            service,
+            is_kept: labels.get(MANAGED_BY).is_some_and(|keeper| keeper == CONTROLLER),
+            ports: slice
+                .ports
+                .unwrap_or_default()
+                .into_iter()
+                .filter(|port| is_tcp(port.protocol.as_deref()))
+                .filter_map(|port| Some((port.name.unwrap_or_default(), u16::try_from(port.port?).ok()?)))
+                .collect(),
+            endpoints: slice
+                .endpoints
+                .unwrap_or_default()
+                .into_iter()
+                .filter_map(|endpoint| {
+                    let conditions = endpoint.conditions.unwrap_or_default();
+                    let ready = conditions.ready.unwrap_or(true);
+                    Some(SliceEndpoint {
+                        // Further addresses of one endpoint are interchangeable; the API server takes the first.
+                        // In a slice of names instead of addresses none can be read.
+                        ip: endpoint.addresses.first()?.parse().ok()?,
+                        ready,
+                        serving: conditions.serving.unwrap_or(ready),
+                        terminating: conditions.terminating.unwrap_or(false),
+                        node: endpoint.node_name,
+                        zone: endpoint.zone,
+                        pod: endpoint
+                            .target_ref
+                            .filter(|target| target.kind.as_deref() == Some("Pod"))
+                            .and_then(|target| Some(format!("{}/{}", target.namespace?, target.name?))),
+                    })
+                })
+                .collect(),
+        })
+    }
+}
+
+fn is_tcp(protocol: Option<&str>) -> bool {
+    protocol.is_none_or(|protocol| protocol == "TCP")
+}
+
+/// What a hook's Service resolves to, given its EndpointSlices.
+pub(in crate::io) fn resolve<'a>(
+    target: &ServiceTarget,
+    service: &Service,
+    slices: impl Iterator<Item = &'a Slice>,
+    problems: &mut Problems,
+) -> ServiceState {
+    let ServiceTarget {
+        namespace,
+        name,
+        port,
+        ..
+    } = target;
+    if let Routing::ExternalName(host) = &service.routing {
+        // The API server dials that name. No backend of ours, and no reason to say that there is none.
+        let why = format!("it is an ExternalName for {host:?}, which hookwatch does not follow");
+        problems.add(format!("Service {namespace}/{name}: {why}"));
+        return ServiceState::Unknown { why };
+    }
+    let of_that_number = || service.ports.iter().filter(|known| known.number == *port);
+    let Some(known) = of_that_number().find(|port| port.is_tcp) else {
+        let how = match (service.ports.is_empty(), of_that_number().next()) {
+            (true, _) => "has no ports".to_owned(),
+            (false, Some(_)) => format!("offers port {port}, but not over TCP"),
+            (false, None) => format!("does not offer port {port}"),
+        };
+        problems.add(format!(
+            "Service {namespace}/{name} {how}; correct clientConfig.service.port or the Service"
+        ));
+        let mut offered: Vec<u16> = service
+            .ports
+            .iter()
+            .filter(|port| port.is_tcp)
+            .map(|port| port.number)
+            .collect();
+        offered.sort_unstable();
+        offered.dedup();
+        return ServiceState::NoSuchPort { offered };
+    };
+    if service.routing == Routing::Headless {
+        problems.add(format!(
+            "Service {namespace}/{name} is headless; only an API server with --enable-aggregator-routing can \
+             call the hook"
+        ));
+    }
+    let slices: Vec<&Slice> = slices.collect();
+    ServiceState::Found {
+        by_hand: !service.selects || slices.iter().any(|slice| !slice.is_kept),
+        cluster_ip: match service.routing {
+            Routing::ClusterIp(ip) => Some(SocketAddr::new(ip, *port)),
+            _ => None,
+        },
+        endpoints: endpoints(&known.name, slices.into_iter(), problems),
+    }
+}
+
+/// The endpoints under a port's name, ordered by address.
+fn endpoints<'a>(
+    port_name: &str,
+    slices: impl Iterator<Item = &'a Slice>,
+    problems: &mut Problems,
+) -> Vec<Endpoint> {
+    let mut by_address: BTreeMap<SocketAddr, Endpoint> = BTreeMap::new();
+    for slice in slices {
+        let Some((_, number)) = slice.ports.iter().find(|(name, _)| name == port_name) else {
+            continue;
+        };
+        for endpoint in &slice.endpoints {
+            let address = SocketAddr::new(endpoint.ip, *number);
+            by_address
+                .entry(address)
+                // While slices are rearranged an endpoint stands in two of them, not always equally fresh; the
+                // API server would find it in the better one.
+                .and_modify(|known| {
+                    known.ready |= endpoint.ready;
+                    known.serving |= endpoint.serving;
+                    known.terminating &= endpoint.terminating;
+                })
+                .or_insert_with(|| Endpoint {
+                    address,
+                    ready: endpoint.ready,
+                    serving: endpoint.serving,
+                    terminating: endpoint.terminating,
+                    node: endpoint.node.clone(),
+                    zone: endpoint.zone.clone(),
+                    pod: endpoint.pod.clone(),
+                });
+        }
+    }
+    let mut endpoints: Vec<_> = by_address.into_values().collect();
+    if endpoints.len() > MAX_ENDPOINTS {
+        problems.add(format!(
+            "its Service has {} endpoints; hookwatch looks at {MAX_ENDPOINTS} of them, ready ones first",
+            endpoints.len()
+        ));
+        endpoints.sort_by_key(|endpoint| (!endpoint.ready, endpoint.address));
+        endpoints.truncate(MAX_ENDPOINTS);
+        endpoints.sort_by_key(|endpoint| endpoint.address);
+    }
+    endpoints
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::domain::cluster::hook::{HookId, HookKind};
+
+    fn service(spec: Value) -> Service {
+        let service: ApiService =
+            serde_json::from_value(json!({"metadata": {"name": "s"}, "spec": spec})).expect("a Service");
+        Service::from(service)
+    }
+
+    fn slice(ports: Value, endpoints: Value) -> Slice {
+        let slice = json!({"metadata": {"name": "s-1", "labels": {SERVICE_LABEL: "s"}},
+            "addressType": "IPv4", "ports": ports, "endpoints": endpoints});
+        Slice::of(serde_json::from_value(slice).expect("an EndpointSlice")).expect("a slice of a Service")
+    }
+
+    fn resolve_port(port: u16, service: &Service, slices: &[Slice]) -> (ServiceState, Vec<String>) {
+        let target = ServiceTarget {
+            namespace: "n".into(),
+            name: "s".into(),
+            port,
+            path: "/".into(),
+            service: ServiceState::Missing,
+        };
+        let mut problems = Problems::of(&HookId::new(HookKind::Mutating, "c", "w"));
+        let state = resolve(&target, service, slices.iter(), &mut problems);
+        (state, problems.into_sentences())
+    }
+
+    fn found(port: u16, service: &Service, slices: &[Slice]) -> (Option<String>, Vec<Endpoint>) {
+        match resolve_port(port, service, slices).0 {
+            ServiceState::Found {
+                cluster_ip,
+                endpoints,
+                ..
+            } => (cluster_ip.map(|it| it.to_string()), endpoints),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn addresses(endpoints: &[Endpoint]) -> Vec<String> {
+        endpoints
+            .iter()
+            .map(|endpoint| endpoint.address.to_string())
+            .collect()
+    }
+
+    #[test]
+    fn endpoints_are_by_hand_unless_the_controller_keeps_each_slice_of_a_service_with_a_selector() {
+        let ports = json!([{"port": 443}]);
+        let service_of = |selector: Value| service(json!({"ports": ports, "selector": selector}));
+        let slice_of = |keeper: Option<&str>| {
+            let mut labels = json!({SERVICE_LABEL: "s"});
+            if let Some(keeper) = keeper {
+                labels[MANAGED_BY] = keeper.into();
+            }
+            let slice = json!({"metadata": {"name": "s-1", "labels": labels}, "addressType": "IPv4",
+                "ports": [{"port": 8443}], "endpoints": [{"addresses": ["10.0.0.1"]}]});
+            Slice::of(serde_json::from_value(slice).expect("an EndpointSlice")).expect("a slice of a Service")
+        };
+        let is_by_hand = |selector: Value, keepers: &[Option<&str>]| {
+            let slices: Vec<Slice> = keepers.iter().map(|keeper| slice_of(*keeper)).collect();
+            match resolve_port(443, &service_of(selector), &slices).0 {
+                ServiceState::Found { by_hand, .. } => by_hand,
+                other => panic!("{other:?}"),
+            }
+        };
+        let (selects, kept) = (json!({"app": "s"}), Some(CONTROLLER));
+        assert!(!is_by_hand(selects.clone(), &[kept, kept]));
+        assert!(!is_by_hand(selects.clone(), &[]), "there may be no Pod yet");
+        assert!(is_by_hand(selects.clone(), &[kept, None]));
+        assert!(is_by_hand(selects, &[kept, Some("somebody.example.com")]));
+        for nothing in [json!(null), json!({})] {
+            assert!(is_by_hand(nothing, &[kept]), "the controller does not look at it");
+        }
+    }
+
+    #[test]
+    fn a_service_port_leads_to_the_target_port_of_the_same_name_in_each_slice() {
+        let service = service(json!({"clusterIP": "10.96.0.7", "ports": [
+            {"name": "metrics", "port": 8080, "targetPort": 9999},
+            {"name": "https", "port": 443, "targetPort": "named"}]}));
+        let slices = [
+            slice(
+                json!([{"name": "metrics", "port": 9090}, {"name": "https", "port": 9443}]),
+                json!([{"addresses": ["10.0.0.1", "10.0.0.99"]}]),
+            ),
+            // A Deployment in transition: its new Pods call the named port by another number.
+            slice(
+                json!([{"name": "https", "port": 10443}]),
+                json!([{"addresses": ["10.0.0.2"]}]),
+            ),
+            slice(
+                json!([{"name": "metrics", "port": 9090}]),
+                json!([{"addresses": ["10.0.0.3"]}]),
+            ),
+        ];
+        let (cluster_ip, endpoints) = found(443, &service, &slices);
+        assert_eq!(cluster_ip.as_deref(), Some("10.96.0.7:443"));
+        assert_eq!(addresses(&endpoints), ["10.0.0.1:9443", "10.0.0.2:10443"]);
+    }
+
+    #[test]
+    fn a_port_without_a_name_matches_one_without_a_name() {
+        let service = service(json!({"clusterIP": "10.96.0.7", "ports": [{"port": 443}]}));
+        for name in [json!(""), json!(null)] {
+            let slices = [slice(
+                json!([{"name": name, "port": 9443}]),
+                json!([{"addresses": ["10.0.0.1"]}]),
+            )];
+            assert_eq!(addresses(&found(443, &service, &slices).1), ["10.0.0.1:9443"]);
+        }
+    }
+
+    #[test]
+    fn only_tcp_counts() {
+        let both = service(json!({"clusterIP": "10.96.0.7", "ports": [
+            {"name": "u", "port": 443, "protocol": "UDP"}, {"name": "t", "port": 443, "protocol": "TCP"}]}));
+        let slices = [slice(
+            json!([{"name": "t", "port": 1, "protocol": "UDP"}, {"name": "t", "port": 2, "protocol": "TCP"}]),
+            json!([{"addresses": ["10.0.0.1"]}]),
+        )];
+        assert_eq!(addresses(&found(443, &both, &slices).1), ["10.0.0.1:2"]);
+        let udp = service(json!({"clusterIP": "10.96.0.7", "ports": [{"port": 443, "protocol": "UDP"}]}));
+        let (state, problems) = resolve_port(443, &udp, &[]);
+        assert_eq!(state, ServiceState::NoSuchPort { offered: vec![] });
+        assert!(problems[0].contains("not over TCP"), "{problems:?}");
+    }
+
+    #[test]
+    fn conditions_are_read_as_the_api_server_reads_them() {
+        let service = service(json!({"clusterIP": "10.96.0.7", "ports": [{"port": 443}]}));
+        let with = |conditions: Value| {
+            let endpoint = json!({"addresses": ["10.0.0.1"], "conditions": conditions, "nodeName": "node-1",
+                "targetRef": {"kind": "Pod", "namespace": "n", "name": "p"}});
+            let slices = [slice(json!([{"name": "", "port": 1}]), json!([endpoint]))];
+            found(443, &service, &slices).1.remove(0)
+        };
+        for (conditions, ready, serving, terminating) in [
+            (json!(null), true, true, false),
+            (json!({}), true, true, false),
+            (json!({"ready": false}), false, false, false),
+            (
+                json!({"ready": false, "serving": true, "terminating": true}),
+                false,
+                true,
+                true,
+            ),
+        ] {
+            let endpoint = with(conditions.clone());
+            assert_eq!(
+                (endpoint.ready, endpoint.serving, endpoint.terminating),
+                (ready, serving, terminating),
+                "{conditions}"
+            );
+            assert_eq!(endpoint.node.as_deref(), Some("node-1"));
+            assert_eq!(endpoint.pod.as_deref(), Some("n/p"));
+        }
+    }
+
+    #[test]
+    fn an_address_in_two_slices_counts_once_and_both_families_count() {
+        let service = service(json!({"clusterIP": "fd00::7", "ports": [{"port": 443}]}));
+        let port = json!([{"name": "", "port": 9443}]);
+        let slices = [
+            slice(
+                port.clone(),
+                json!([{"addresses": ["fd00:1::1"]}, {"addresses": ["not an address"]}, {"addresses": []}]),
+            ),
+            slice(
+                port.clone(),
+                json!([{"addresses": ["10.0.0.1"], "conditions": {"ready": false}}]),
+            ),
+            slice(
+                port,
+                json!([{"addresses": ["10.0.0.1"], "conditions": {"ready": true}}]),
+            ),
+        ];
+        let (cluster_ip, endpoints) = found(443, &service, &slices);
+        assert_eq!(cluster_ip.as_deref(), Some("[fd00::7]:443"));
+        assert_eq!(addresses(&endpoints), ["10.0.0.1:9443", "[fd00:1::1]:9443"]);
+        assert!(
+            endpoints[0].ready,
+            "the API server would find it in the better slice"
+        );
+    }
+
+    #[test]
+    fn a_port_that_is_not_offered_is_said_with_those_that_are() {
+        let two = service(json!({"clusterIP": "10.96.0.7", "ports": [
+            {"name": "b", "port": 8443}, {"name": "a", "port": 443}]}));
+        let (state, problems) = resolve_port(9443, &two, &[]);
+        assert_eq!(
+            state,
+            ServiceState::NoSuchPort {
+                offered: vec![443, 8443]
+            }
+        );
+        assert_eq!(
+            problems,
+            [
+                "MutatingWebhookConfiguration \"c\", webhook \"w\": Service n/s does not offer port 9443; correct \
+              clientConfig.service.port or the Service"
+            ]
+        );
+        let (state, problems) = resolve_port(443, &service(json!({"clusterIP": "10.96.0.7"})), &[]);
+        assert_eq!(state, ServiceState::NoSuchPort { offered: vec![] });
+        assert!(problems[0].contains("has no ports"), "{problems:?}");
+    }
+
+    #[test]
+    fn services_without_a_cluster_ip_have_none() {
+        let ports = json!([{"port": 443}]);
+        let slices = [slice(
+            json!([{"name": "", "port": 1}]),
+            json!([{"addresses": ["10.0.0.1"]}]),
+        )];
+        let headless = service(json!({"clusterIP": "None", "ports": ports}));
+        let (cluster_ip, endpoints) = found(443, &headless, &slices);
+        assert_eq!((cluster_ip, endpoints.len()), (None, 1));
+        assert!(
+            resolve_port(443, &headless, &slices).1[0].contains("headless"),
+            "only one way of routing takes it"
+        );
+        let pending = service(json!({"ports": ports}));
+        assert_eq!(found(443, &pending, &slices).0, None);
+        let external = service(json!({"type": "ExternalName", "externalName": "h.example", "ports": ports}));
+        let (state, problems) = resolve_port(443, &external, &[]);
+        assert!(
+            matches!(&state, ServiceState::Unknown { why } if why.contains("h.example")),
+            "no endpoints may be concluded from it: {state:?}"
+        );
+        assert_eq!(problems.len(), 1);
+    }
+
+    #[test]
+    fn endpoints_beyond_the_bound_are_reported_and_ready_ones_stay() {
+        let service = service(json!({"clusterIP": "10.96.0.7", "ports": [{"port": 443}]}));
+        let endpoints: Vec<_> = (0..MAX_ENDPOINTS + 10)
+            .map(|n| {
+                json!({"addresses": [format!("10.1.{}.{}", n / 256, n % 256)],
+                "conditions": {"ready": n >= 10}})
+            })
+            .collect();
+        let slices = [slice(json!([{"name": "", "port": 1}]), json!(endpoints))];
+        let (state, problems) = resolve_port(443, &service, &slices);
+        let ServiceState::Found { endpoints, .. } = state else {
+            panic!("{state:?}");
+        };
+        assert_eq!(endpoints.len(), MAX_ENDPOINTS);
+        assert!(endpoints.iter().all(|endpoint| endpoint.ready));
+        assert!(endpoints.is_sorted_by_key(|endpoint| endpoint.address));
+        assert!(problems[0].contains("1010 endpoints"), "{problems:?}");
+    }
+
+    #[test]
+    fn a_slice_of_no_service_is_not_kept() {
+        let slice = json!({"metadata": {"name": "x"}, "addressType": "IPv4", "endpoints": []});
+        assert_eq!(Slice::of(serde_json::from_value(slice).expect("a slice")), None);
+    }
+}

@@ -1,0 +1,399 @@
+//! List and watch of one kind: all objects first, then every change, for as long as it takes.
+//!
+//! kube's `watcher` is not used, for three reasons. It shows neither bookmarks nor a reopened watch, so after
+//! a restart of the API server nobody could tell a quiet watch from a dead one, and the inventory's age is a
+//! guard rail of the breaker. One object it cannot read fails its whole list. And it holds a page of full
+//! objects before the first can be cut down.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::BodyExt;
+use kube::Client;
+use serde_json::Value;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::backoff::Backoff;
+use super::lines::Lines;
+use super::object::{self, Key, Object, WatchedKind};
+use super::page;
+use crate::domain::text::bounded;
+use crate::io::client::answer::{chain, query_value};
+use crate::io::client::request::{self, ApiRequest, JSON, RequestError, within};
+
+/// Objects asked for at once.
+const PAGE: usize = 250;
+/// The same for those that may be as large as etcd takes: a page of the largest stays below [`MAX_PAGE`].
+const PAGE_OF_LARGE: usize = 25;
+/// Most bytes of one page. Where the API server lists from its cache it ignores the page size.
+const MAX_PAGE: usize = 64 * 1024 * 1024;
+/// Most bytes of one event. etcd holds no object above 1.5 MiB.
+const MAX_EVENT: usize = 8 * 1024 * 1024;
+/// Most objects kept of one kind.
+const MAX_OBJECTS: usize = 50_000;
+/// Longest wait for one page.
+const LIST_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest wait for a watch to open.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
+/// A watch that has been silent for so long is opened anew. The API server sends a bookmark every minute.
+const SILENCE: Duration = Duration::from_secs(75);
+/// After this time the API server ends a watch by itself.
+const WATCH_SECONDS: u64 = 300;
+/// A watch that lived for so long was a good one.
+const LIVED: Duration = Duration::from_secs(5);
+/// Services named in a selector; above, the objects are picked here.
+const MAX_SELECTED: usize = 20;
+
+/// What to watch.
+#[derive(Debug, Clone)]
+pub(super) struct FeedSpec {
+    pub(super) kind: WatchedKind,
+    /// One namespace, or all.
+    pub(super) namespace: Option<String>,
+    /// The Services that hooks refer to (only for Services and EndpointSlices); nothing else is kept.
+    pub(super) wanted: Arc<BTreeSet<Key>>,
+}
+
+/// What a feed has to say.
+#[derive(Debug)]
+pub(super) enum News {
+    /// All objects there are; what is not among them is gone.
+    Listed(Vec<(Key, Object)>),
+    /// One object is new or has changed.
+    Changed(Key, Object),
+    /// One object is gone, or nothing refers to it any more.
+    Gone(Key),
+    /// Nothing has changed, says the API server.
+    Alive,
+    /// The watch is broken and is being repaired.
+    Broken(String),
+    /// Reading is forbidden, or there is no such kind.
+    Refused(String),
+}
+
+/// One kind's list and watch, reporting under its number.
+pub(super) struct Feed {
+    pub(super) client: Client,
+    pub(super) spec: FeedSpec,
+    pub(super) number: u64,
+    pub(super) news: mpsc::Sender<(u64, News)>,
+}
+
+/// Why a step failed.
+enum Trouble {
+    /// No answer, or it broke off.
+    Lost(String),
+    /// The API server said no.
+    Status(u16, String),
+    /// Nobody listens any more.
+    Unheard,
+}
+
+impl From<RequestError> for Trouble {
+    fn from(why: RequestError) -> Self {
+        match why {
+            RequestError::Refused { status, message, .. } => Self::Status(status, message),
+            lost => Self::Lost(lost.to_string()),
+        }
+    }
+}
+
+/// How a watch ended.
+enum Ended {
+    /// As it should, or in silence: go on from this version.
+    At(String),
+    /// Its version is too old: list again.
+    Gone,
+    /// Go on from this version after a pause, or list again when there is none.
+    Trouble(Option<String>, Trouble),
+}
+
+impl Feed {
+    /// Runs until nobody listens any more.
+    pub(super) async fn run(self) {
+        let mut backoff = Backoff::default();
+        let mut listed = false;
+        let mut version: Option<String> = None;
+        loop {
+            let trouble = match version.take() {
+                None => match self.list(listed).await {
+                    Ok(at) => {
+                        listed = true;
+                        version = Some(at);
+                        continue;
+                    }
+                    Err(trouble) => Some(trouble),
+                },
+                Some(from) => {
+                    let opened = Instant::now();
+                    let ended = self.watch(from).await;
+                    let lived = opened.elapsed() >= LIVED;
+                    if lived {
+                        backoff.reset();
+                    }
+                    match ended {
+                        Ended::At(from) => {
+                            version = Some(from);
+                            if lived {
+                                continue;
+                            }
+                            None
+                        }
+                        Ended::Gone => None,
+                        Ended::Trouble(from, trouble) => {
+                            version = from;
+                            Some(trouble)
+                        }
+                    }
+                }
+            };
+            let mut pause = backoff.next();
+            let news = match trouble {
+                None => None,
+                Some(Trouble::Unheard) => return,
+                Some(Trouble::Lost(why)) => Some(News::Broken(why)),
+                Some(Trouble::Status(status @ (403 | 404), message)) => {
+                    pause = Backoff::LONG;
+                    Some(News::Refused(self.refusal(status, &message)))
+                }
+                Some(Trouble::Status(status, message)) => {
+                    Some(News::Broken(bounded(&format!("HTTP {status}: {message}"))))
+                }
+            };
+            if let Some(news) = news
+                && self.tell(news).await.is_err()
+            {
+                return;
+            }
+            sleep(pause).await;
+        }
+    }
+
+    /// Reads all objects and returns the version to watch from.
+    ///
+    /// The first list may come from the API server's cache, which serves even while etcd does not; later ones
+    /// follow a watch that fell behind and have to be no older than it, so they are consistent reads. Lists
+    /// from the cache come in one piece, so those that may be huge are not taken from there.
+    async fn list(&self, again: bool) -> Result<String, Trouble> {
+        let kind = self.spec.kind;
+        let may_be_huge = self.spec.namespace.is_none()
+            && matches!(
+                kind,
+                WatchedKind::Services | WatchedKind::EndpointSlices | WatchedKind::Definitions
+            );
+        let page_size = match kind {
+            WatchedKind::Definitions => PAGE_OF_LARGE,
+            _ => PAGE,
+        };
+        let from_cache = !again && !may_be_huge;
+        let mut objects = Vec::new();
+        let mut next = String::new();
+        loop {
+            let mut target = request::page(&self.spec.path(), page_size, &next);
+            if from_cache && next.is_empty() {
+                target.push_str("&resourceVersion=0");
+            }
+            let page = self.get(target, "List").bytes(LIST_TIMEOUT, MAX_PAGE).await?;
+            let FeedSpec { kind, wanted, .. } = &self.spec;
+            let mut overflow = false;
+            let meta = page::visit(&page, self.spec.kind.lean(), &mut |value| {
+                if objects.len() >= MAX_OBJECTS {
+                    overflow = true;
+                } else if let (key, _, Some(object)) = object::parse(*kind, value, wanted) {
+                    objects.push((key, object));
+                }
+            })
+            .map_err(|error| Trouble::Lost(format!("the list is unreadable: {}", chain(&error))))?;
+            if overflow {
+                return Err(Trouble::Lost(format!("there are more than {MAX_OBJECTS} {kind}")));
+            }
+            if meta.next.is_empty() {
+                self.tell(News::Listed(objects)).await?;
+                return Ok(meta.resource_version);
+            }
+            next = meta.next;
+        }
+    }
+
+    async fn watch(&self, mut version: String) -> Ended {
+        let target = format!(
+            "{}?watch=true&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&resourceVersion={}",
+            self.spec.path(),
+            query_value(&version)
+        );
+        let mut body = match within(OPEN_TIMEOUT, self.get(target, "").open()).await {
+            Ok(answer) => answer.into_body(),
+            Err(RequestError::Refused { status: 410, .. }) => return Ended::Gone,
+            // Other refusals can be about the version ("too large resource version"): list again.
+            Err(refused @ RequestError::Refused { .. }) => return Ended::Trouble(None, refused.into()),
+            Err(lost) => return Ended::Trouble(Some(version), lost.into()),
+        };
+        if self.tell(News::Alive).await.is_err() {
+            return Ended::Trouble(None, Trouble::Unheard);
+        }
+        let mut lines = Lines::default();
+        loop {
+            let frame = match timeout(SILENCE, body.frame()).await {
+                Ok(Some(Ok(frame))) => frame,
+                Ok(Some(Err(error))) => {
+                    let why = format!("the watch broke off: {}", chain(&error));
+                    return Ended::Trouble(Some(version), Trouble::Lost(why));
+                }
+                // Whether it was dead or only quiet shows when it is opened again.
+                Ok(None) | Err(_) => return Ended::At(version),
+            };
+            let Ok(chunk) = frame.into_data() else { continue };
+            lines.feed(&chunk);
+            while let Some(line) = lines.next() {
+                match self.event(&line, &mut version).await {
+                    Ok(()) => {}
+                    Err(Trouble::Status(410, _)) => return Ended::Gone,
+                    Err(trouble) => return Ended::Trouble(None, trouble),
+                }
+            }
+            if lines.pending() > MAX_EVENT {
+                let why = format!("an event is larger than {MAX_EVENT} bytes");
+                return Ended::Trouble(None, Trouble::Lost(why));
+            }
+        }
+    }
+
+    /// Takes one line of a watch in.
+    async fn event(&self, line: &[u8], version: &mut String) -> Result<(), Trouble> {
+        let kind = self.spec.kind;
+        let mut event: Value = kind
+            .lean()
+            .read(line)
+            .map_err(|error| Trouble::Lost(format!("an event is unreadable: {}", chain(&error))))?;
+        let value = event["object"].take();
+        let what = event["type"].as_str().unwrap_or_default();
+        if what == "ERROR" {
+            let status = value["code"].as_u64().and_then(|code| u16::try_from(code).ok());
+            let message = value["message"].as_str().unwrap_or_default();
+            return Err(Trouble::Status(status.unwrap_or(500), bounded(message)));
+        }
+        let (key, at, object) = object::parse(kind, value, &self.spec.wanted);
+        if !at.is_empty() {
+            *version = at;
+        }
+        self.tell(match (what, object) {
+            ("ADDED" | "MODIFIED", Some(object)) => News::Changed(key, object),
+            ("ADDED" | "MODIFIED" | "DELETED", _) => News::Gone(key),
+            // A bookmark.
+            _ => News::Alive,
+        })
+        .await
+    }
+
+    fn get(&self, mut target: String, list: &str) -> ApiRequest<'_> {
+        if let Some(selector) = self.spec.selector() {
+            target.push('&');
+            target.push_str(&selector);
+        }
+        let accept = match self.spec.kind {
+            // Labels are all that is wanted of a namespace.
+            WatchedKind::Namespaces => {
+                format!("application/json;as=PartialObjectMetadata{list};g=meta.k8s.io;v=v1,application/json")
+            }
+            _ => JSON.to_owned(),
+        };
+        ApiRequest::get(&self.client, &target, &accept)
+    }
+
+    async fn tell(&self, news: News) -> Result<(), Trouble> {
+        self.news
+            .send((self.number, news))
+            .await
+            .map_err(|_| Trouble::Unheard)
+    }
+
+    fn refusal(&self, status: u16, message: &str) -> String {
+        let kind = self.spec.kind;
+        bounded(&if status == 404 {
+            format!("this API server does not serve {kind}: {message}")
+        } else {
+            format!(
+                "grant list and watch on {} in the API group {:?}{}: {message}",
+                kind.resource(),
+                kind.group(),
+                self.spec
+                    .namespace
+                    .as_ref()
+                    .map_or_else(String::new, |it| format!(", at least in namespace {it:?}")),
+            )
+        })
+    }
+}
+
+impl FeedSpec {
+    fn path(&self) -> String {
+        let (base, resource) = (self.kind.base(), self.kind.resource());
+        match &self.namespace {
+            Some(namespace) => format!("{base}/namespaces/{}/{resource}", query_value(namespace)),
+            None => format!("{base}/{resource}"),
+        }
+    }
+
+    /// Lets the API server pick the objects where a short selector can say which.
+    fn selector(&self) -> Option<String> {
+        if self.kind != WatchedKind::Nodes {
+            self.namespace.as_ref()?;
+        }
+        let mut names = self.wanted.iter().map(|(_, name)| name.as_str());
+        match (self.kind, self.wanted.len()) {
+            (WatchedKind::Services | WatchedKind::Nodes, 1) => {
+                let name = query_value(names.next()?);
+                Some(format!("fieldSelector=metadata.name%3D{name}"))
+            }
+            (WatchedKind::EndpointSlices, 1..=MAX_SELECTED) => {
+                let names = names.collect::<Vec<_>>().join(",");
+                let label = object::SERVICE_LABEL;
+                let selector = query_value(&format!("{label} in ({names})"));
+                Some(format!("labelSelector={selector}"))
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_api_server_picks_what_a_selector_can_say() {
+        let wanted = |names: &[&str]| {
+            let keys = names.iter().map(|name| ("ns".to_owned(), (*name).to_owned()));
+            Arc::new(keys.collect::<BTreeSet<Key>>())
+        };
+        let spec = |kind, namespace: Option<&str>, names: &[&str]| FeedSpec {
+            kind,
+            namespace: namespace.map(str::to_owned),
+            wanted: wanted(names),
+        };
+        let slices = spec(WatchedKind::EndpointSlices, Some("ns"), &["a", "b"]);
+        assert_eq!(
+            slices.path(),
+            "/apis/discovery.k8s.io/v1/namespaces/ns/endpointslices"
+        );
+        assert_eq!(
+            slices.selector().as_deref(),
+            Some("labelSelector=kubernetes.io%2Fservice-name%20in%20%28a%2Cb%29")
+        );
+        let one = spec(WatchedKind::Services, Some("ns"), &["a"]);
+        assert_eq!(one.selector().as_deref(), Some("fieldSelector=metadata.name%3Da"));
+        assert_eq!(
+            spec(WatchedKind::Services, Some("ns"), &["a", "b"]).selector(),
+            None
+        );
+        assert_eq!(spec(WatchedKind::EndpointSlices, None, &["a"]).selector(), None);
+        let node = spec(WatchedKind::Nodes, None, &["a"]);
+        assert_eq!(node.path(), "/api/v1/nodes");
+        assert_eq!(
+            node.selector().as_deref(),
+            Some("fieldSelector=metadata.name%3Da")
+        );
+    }
+}

@@ -1,0 +1,585 @@
+//! Canaries: dry-run writes through the API server, past every hook that a real write would meet.
+//!
+//! Each canary dials anew (`Connection: close` on a client of its own). A kept connection to a replica that
+//! died without a word would hang until the deadline and look just like a hook that hangs, on all three
+//! targets at once.
+
+mod further;
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, Method};
+use kube::Client;
+use serde_json::{Value, json};
+
+use crate::domain::observe::canary::{
+    CanaryOutcome, CanaryOverdue, CanaryReport, CanaryTarget, FurtherCanary,
+};
+use crate::domain::time::Time;
+use crate::io::Clock;
+use crate::io::client::Connection;
+use crate::io::client::answer::query_value;
+use crate::io::client::request::{ApiRequest, JSON, RequestError};
+use crate::io::missing::Missing;
+
+pub use crate::domain::observe::canary::OBJECT;
+
+/// A canary that is not back by then is reported as overdue. A hook that hangs shows in nothing else for as
+/// long as its own timeout; from here on what it meets is looked at closely.
+pub const OVERDUE_AFTER: Duration = Duration::from_millis(300);
+/// Our own patience. The API server cuts a write at 34 s and a hook's timeout is 30 s at most, so the API
+/// server answers first, and with a reason.
+pub const DEADLINE: Duration = Duration::from_secs(36);
+/// What is said of a success that is none.
+const NO_OBJECT: &str = "an answer without the object: something other than an API server answers";
+/// What the API server is told of our patience: its own limit for writes.
+const SERVER_TIMEOUT: Duration = Duration::from_secs(34);
+
+/// Writes canaries.
+#[derive(Clone)]
+pub struct Canaries {
+    client: Client,
+    namespace: String,
+    further: Arc<[FurtherCanary]>,
+    clock: Clock,
+    deadline: Duration,
+    missing: Arc<Missing>,
+}
+
+impl Canaries {
+    /// A writer whose [`CanaryTarget::OwnNamespace`] is `namespace`.
+    pub fn new(connection: &Connection, namespace: &str, clock: Clock) -> Self {
+        Self {
+            client: connection.canaries().clone(),
+            namespace: namespace.to_owned(),
+            further: Arc::from([]),
+            clock,
+            deadline: DEADLINE,
+            missing: Arc::default(),
+        }
+    }
+
+    /// The same writer, that knows these objects as well.
+    #[must_use]
+    pub fn with_further(self, further: Vec<FurtherCanary>) -> Self {
+        Self {
+            further: further.into(),
+            ..self
+        }
+    }
+
+    /// The same writer with less patience than [`DEADLINE`], for one-shot use.
+    #[must_use]
+    pub fn with_deadline(self, deadline: Duration) -> Self {
+        Self { deadline, ..self }
+    }
+
+    /// Writes one canary and says how it ended; every way to fail is an outcome.
+    ///
+    /// `on_overdue` is called at most once, [`OVERDUE_AFTER`] after the start. Dropping the future gives the
+    /// canary up.
+    pub async fn write(
+        &self,
+        target: CanaryTarget,
+        on_overdue: impl FnOnce(CanaryOverdue) + Send,
+    ) -> CanaryReport {
+        let started = (self.clock)();
+        let mut created = false;
+        let outcome = {
+            let attempt = self.outcome(target, started, &mut created);
+            let mut writing = pin!(tokio::time::timeout(self.deadline, attempt));
+            match tokio::time::timeout(OVERDUE_AFTER, &mut writing).await {
+                Ok(outcome) => outcome,
+                Err(_) => {
+                    on_overdue(CanaryOverdue {
+                        target,
+                        started,
+                        waiting: (self.clock)().since(started),
+                    });
+                    writing.await
+                }
+            }
+        };
+        let outcome = outcome.unwrap_or(CanaryOutcome::TimedOut);
+        self.note(target, &outcome);
+        CanaryReport {
+            target,
+            started,
+            took: (self.clock)().since(started),
+            created,
+            outcome,
+        }
+    }
+
+    fn note(&self, target: CanaryTarget, outcome: &CanaryOutcome) {
+        let why = match outcome {
+            CanaryOutcome::Written => None,
+            CanaryOutcome::Forbidden { message } | CanaryOutcome::Missing { message } => Some(&**message),
+            // It says nothing of the permission.
+            _ => return,
+        };
+        self.missing.note(&format!("the canary {}", target.as_str()), why);
+    }
+
+    async fn outcome(&self, target: CanaryTarget, now: Time, created: &mut bool) -> CanaryOutcome {
+        let object = match target {
+            CanaryTarget::OwnNamespace => CanaryObject::config_map(&self.namespace),
+            CanaryTarget::KubeSystem => CanaryObject::config_map("kube-system"),
+            CanaryTarget::NodeLease => CanaryObject::lease(),
+            CanaryTarget::Further(name) => {
+                *created = true;
+                let mut further = self.further.iter();
+                return match further.find(|canary| canary.target == target) {
+                    Some(canary) => further::create(self, canary).await,
+                    None => CanaryOutcome::Missing {
+                        message: format!("no canary {:?} is configured", name.as_str()),
+                    },
+                };
+            }
+        };
+        self.attempt(&object, now, created).await
+    }
+
+    /// An update, so that hooks which only match UPDATE are met too; where there is nothing to update, a
+    /// creation that is never stored.
+    async fn attempt(&self, object: &CanaryObject<'_>, now: Time, created: &mut bool) -> CanaryOutcome {
+        let (path, patch) = (format!("{}/{OBJECT}", object.collection()), object.content(now));
+        let update = self
+            .send(Method::PATCH, &path, "application/merge-patch+json", "", &patch)
+            .await;
+        let Answered::Refused(404, _) = update else {
+            return update.outcome(|status, message| object.explain_update(status, message));
+        };
+        *created = true;
+        let (path, whole) = (object.collection(), object.whole(now));
+        let creation = self.send(Method::POST, &path, JSON, "", &whole).await;
+        creation.outcome(|status, message| object.explain_creation(status, message))
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        content_type: &str,
+        parameters: &str,
+        body: &Value,
+    ) -> Answered {
+        let timeout = SERVER_TIMEOUT.as_secs();
+        let target = format!("{path}?dryRun=All&fieldManager=hookwatch&timeout={timeout}s{parameters}");
+        let request = ApiRequest::write(&self.client, method, &target, content_type, body.to_string());
+        match request.anew().open().await {
+            Ok(answer) if is_object(answer.headers()) => Answered::Written,
+            // A proxy's login page comes with a 200 as well, and must not pass for a write.
+            Ok(answer) => Answered::Refused(answer.status().as_u16(), NO_OBJECT.to_owned()),
+            Err(RequestError::Refused { status, message, .. }) => Answered::Refused(status, message),
+            Err(RequestError::NoConnection(why) | RequestError::NoAnswer(why)) => Answered::Nothing(why),
+            Err(why) => Answered::Nothing(why.to_string()),
+        }
+    }
+}
+
+/// Whether a success carries what an API server answers with.
+fn is_object(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    kind.is_some_and(|kind| kind.starts_with("application/json"))
+}
+
+/// What came of one request.
+enum Answered {
+    Written,
+    Refused(u16, String),
+    Nothing(String),
+}
+
+impl Answered {
+    fn outcome(self, explain: impl FnOnce(u16, &str) -> CanaryOutcome) -> CanaryOutcome {
+        match self {
+            Self::Written => CanaryOutcome::Written,
+            Self::Refused(status, message) => explain(status, &message),
+            Self::Nothing(why) => CanaryOutcome::Unreachable { why },
+        }
+    }
+}
+
+/// The object behind a target.
+struct CanaryObject<'a> {
+    kind: &'static str,
+    api_version: &'static str,
+    base: &'static str,
+    resource: &'static str,
+    namespace: &'a str,
+}
+
+impl<'a> CanaryObject<'a> {
+    const fn lease() -> Self {
+        Self {
+            kind: "Lease",
+            api_version: "coordination.k8s.io/v1",
+            base: "/apis/coordination.k8s.io/v1",
+            resource: "leases",
+            namespace: "kube-node-lease",
+        }
+    }
+
+    const fn config_map(namespace: &'a str) -> Self {
+        Self {
+            kind: "ConfigMap",
+            api_version: "v1",
+            base: "/api/v1",
+            resource: "configmaps",
+            namespace,
+        }
+    }
+
+    /// What changes from canary to canary: an update that changes nothing is cut short by the API server.
+    fn content(&self, now: Time) -> Value {
+        match self.kind {
+            // MicroTime wants six digits; a Time shows three.
+            "Lease" => json!({"spec": {"holderIdentity": OBJECT,
+                "renewTime": now.to_string().replace('Z', "000Z")}}),
+            _ => json!({"data": {"written": now.to_string()}}),
+        }
+    }
+
+    fn whole(&self, now: Time) -> Value {
+        let mut object = self.content(now);
+        object["apiVersion"] = self.api_version.into();
+        object["kind"] = self.kind.into();
+        object["metadata"] = json!({"name": OBJECT, "namespace": self.namespace});
+        object
+    }
+
+    fn collection(&self) -> String {
+        format!(
+            "{}/namespaces/{}/{}",
+            self.base,
+            query_value(self.namespace),
+            self.resource
+        )
+    }
+
+    fn explain_update(&self, status: u16, message: &str) -> CanaryOutcome {
+        match interpret(status, message) {
+            CanaryOutcome::Forbidden { message } => CanaryOutcome::Forbidden {
+                message: match status {
+                    401 => format!("{message}: hookwatch's credentials are not accepted; renew them"),
+                    _ => format!(
+                        "{message}; grant patch on {} {OBJECT:?} in namespace {:?}",
+                        self.resource, self.namespace
+                    ),
+                },
+            },
+            other => other,
+        }
+    }
+
+    fn explain_creation(&self, status: u16, message: &str) -> CanaryOutcome {
+        let Self { kind, namespace, .. } = self;
+        match interpret(status, message) {
+            CanaryOutcome::Forbidden { message } if status == 403 => CanaryOutcome::Missing {
+                message: format!(
+                    "{kind} {OBJECT:?} in namespace {namespace:?} does not exist; create it, or grant create on \
+                     {} there ({message})",
+                    self.resource
+                ),
+            },
+            CanaryOutcome::Missing { message } => CanaryOutcome::Missing {
+                message: format!("create namespace {namespace:?} with {kind} {OBJECT:?} in it ({message})"),
+            },
+            other => other,
+        }
+    }
+}
+
+/// Reads a refusal. A 403 is a missing permission only in the authorizer's own words: an unfulfillable
+/// matchCondition, a quota and a terminating namespace answer 403 as well, and are what canaries are for.
+fn interpret(status: u16, message: &str) -> CanaryOutcome {
+    match CanaryOutcome::from_status(status, message) {
+        CanaryOutcome::Forbidden { message }
+            if status == 403 && !(message.contains("User \"") && message.contains(" cannot ")) =>
+        {
+            CanaryOutcome::Refused { status, message }
+        }
+        outcome => outcome,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::domain::observe::canary::CallFailureReason;
+    use crate::io::testing::{Asked, Reply, Server, clock, soon};
+
+    const RBAC: &str = "configmaps \"hookwatch-canary\" is forbidden: User \"system:serviceaccount:h:h\" cannot \
+                        patch resource \"configmaps\" in API group \"\" in the namespace \"hookwatch\"";
+
+    async fn canaries(server: &Server) -> Canaries {
+        Canaries::new(&server.connection().await, "hookwatch", clock())
+    }
+
+    async fn outcome(handler: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> CanaryOutcome {
+        let server = Server::start(handler).await;
+        let canaries = canaries(&server).await;
+        soon(canaries.write(CanaryTarget::OwnNamespace, |_| {}))
+            .await
+            .outcome
+    }
+
+    fn update_only(reply: impl Fn() -> Reply + Send + Sync + 'static) -> impl Fn(&Asked) -> Reply {
+        move |asked| {
+            assert_eq!(asked.method, "PATCH", "nothing but a 404 leads to a creation");
+            reply()
+        }
+    }
+
+    #[tokio::test]
+    async fn each_target_is_an_update_that_changes_something_and_stores_nothing() {
+        let server = Server::start(|_| Reply::json(200, "{}")).await;
+        let canaries = canaries(&server).await;
+        for target in CanaryTarget::ALL {
+            let report = soon(canaries.write(target, |_| {})).await;
+            assert_eq!(report.outcome, CanaryOutcome::Written);
+            assert_eq!(report.target, target);
+        }
+        let asked = server.asked();
+        let paths: Vec<_> = asked
+            .iter()
+            .map(|asked| asked.target.split_once('?').expect("a query"))
+            .collect();
+        assert_eq!(
+            paths.iter().map(|(path, _)| *path).collect::<Vec<_>>(),
+            [
+                "/api/v1/namespaces/hookwatch/configmaps/hookwatch-canary",
+                "/api/v1/namespaces/kube-system/configmaps/hookwatch-canary",
+                "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/hookwatch-canary",
+            ]
+        );
+        for (asked, (_, query)) in asked.iter().zip(&paths) {
+            assert_eq!(*query, "dryRun=All&fieldManager=hookwatch&timeout=34s");
+            assert_eq!(asked.headers["content-type"], "application/merge-patch+json");
+            assert_eq!(
+                asked.headers["connection"], "close",
+                "a kept connection may be dead"
+            );
+            assert!(asked.headers["user-agent"].starts_with("hookwatch/"));
+        }
+        let renewed = asked[2].body.split('"').find(|word| word.ends_with('Z'));
+        assert_eq!(
+            renewed.map(str::len),
+            Some("2026-11-21T00:11:02.156000Z".len()),
+            "MicroTime has six digits"
+        );
+    }
+
+    #[tokio::test]
+    async fn an_object_that_is_not_there_is_created_without_being_stored() {
+        let server = Server::start(|asked| match asked.method.as_str() {
+            "PATCH" => Reply::status(404, "configmaps \"hookwatch-canary\" not found"),
+            _ => Reply::json(201, "{}"),
+        })
+        .await;
+        let canaries = canaries(&server).await;
+        let report = soon(canaries.write(CanaryTarget::NodeLease, |_| {})).await;
+        assert_eq!(report.outcome, CanaryOutcome::Written);
+        assert!(report.created);
+        let created = &server.asked()[1];
+        assert_eq!(created.method, "POST");
+        assert!(
+            created
+                .target
+                .ends_with("/kube-node-lease/leases?dryRun=All&fieldManager=hookwatch&timeout=34s")
+        );
+        let object: Value = serde_json::from_str(&created.body).expect("JSON");
+        assert_eq!(object["kind"], "Lease");
+        assert_eq!(object["metadata"]["name"], OBJECT);
+    }
+
+    #[tokio::test]
+    async fn a_refusal_that_names_a_hook_is_a_call_failure_also_on_creation() {
+        const MESSAGE: &str = "Internal error occurred: failed calling webhook \"w.example\": failed to call \
+                               webhook: Post \"https://s.n.svc:443/?timeout=10s\": context deadline exceeded";
+        let named = |outcome| match outcome {
+            CanaryOutcome::CallFailed(failure) => (failure.webhook, failure.reason),
+            other => panic!("{other:?}"),
+        };
+        let expected = ("w.example".to_owned(), CallFailureReason::DeadlineExceeded);
+        let updated = outcome(update_only(|| Reply::status(500, MESSAGE))).await;
+        assert_eq!(named(updated), expected);
+        let created = outcome(|asked| match asked.method.as_str() {
+            "PATCH" => Reply::status(404, "not found"),
+            _ => Reply::status(500, MESSAGE),
+        })
+        .await;
+        assert_eq!(named(created), expected);
+        let denied = outcome(update_only(|| {
+            Reply::status(403, "admission webhook \"w\" denied the request: no")
+        }));
+        assert_eq!(denied.await, CanaryOutcome::Denied { webhook: "w".into() });
+    }
+
+    #[tokio::test]
+    async fn a_missing_permission_says_what_to_grant() {
+        let CanaryOutcome::Forbidden { message } = outcome(update_only(|| Reply::status(403, RBAC))).await
+        else {
+            panic!("not forbidden");
+        };
+        assert!(
+            message.contains("grant patch on configmaps \"hookwatch-canary\" in namespace \"hookwatch\""),
+            "{message}"
+        );
+        let CanaryOutcome::Forbidden { message } =
+            outcome(update_only(|| Reply::status(401, "Unauthorized"))).await
+        else {
+            panic!("not forbidden");
+        };
+        assert!(message.contains("credentials"), "{message}");
+    }
+
+    #[tokio::test]
+    async fn what_is_missing_is_named_with_what_to_create() {
+        let on_creation = |code, message: &'static str| {
+            outcome(move |asked| match asked.method.as_str() {
+                "PATCH" => Reply::status(404, "configmaps \"hookwatch-canary\" not found"),
+                _ => Reply::status(code, message),
+            })
+        };
+        let CanaryOutcome::Missing { message } = on_creation(403, RBAC).await else {
+            panic!("not missing");
+        };
+        assert!(
+            message.starts_with(
+                "ConfigMap \"hookwatch-canary\" in namespace \"hookwatch\" does not exist; create it"
+            ),
+            "{message}"
+        );
+        let CanaryOutcome::Missing { message } = on_creation(404, "namespaces \"hookwatch\" not found").await
+        else {
+            panic!("not missing");
+        };
+        assert!(message.starts_with("create namespace \"hookwatch\""), "{message}");
+    }
+
+    #[tokio::test]
+    async fn a_403_that_is_no_missing_permission_does_not_switch_the_canary_off() {
+        let message = "configmaps \"hookwatch-canary\" is forbidden: expression 'request.namespace' resulted in \
+                       error: no such key: namespace";
+        let outcome = outcome(update_only(move || Reply::status(403, message))).await;
+        assert!(
+            matches!(outcome, CanaryOutcome::Refused { status: 403, .. }),
+            "{outcome:?}"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_body_that_is_no_status_keeps_the_code() {
+        let page = "<html>\u{1F4A5}</html>".to_owned();
+        let html = outcome(update_only(move || Reply::Whole(502, "text/html", page.clone()))).await;
+        assert_eq!(
+            html,
+            CanaryOutcome::Refused {
+                status: 502,
+                message: "<html>\u{1F4A5}</html>".into()
+            }
+        );
+        let empty = outcome(update_only(|| Reply::json(503, ""))).await;
+        assert!(
+            matches!(empty, CanaryOutcome::Refused { status: 503, .. }),
+            "{empty:?}"
+        );
+        let cut = b"HTTP/1.1 500 X\r\ncontent-length: 500\r\n\r\n{\"message\":\"half".to_vec();
+        let cut = outcome(update_only(move || Reply::Raw(cut.clone()))).await;
+        assert!(
+            matches!(&cut, CanaryOutcome::Refused { status: 500, message } if message.contains("half")),
+            "{cut:?}"
+        );
+        let huge = "x".repeat(1 << 22);
+        let huge = outcome(update_only(move || Reply::Whole(500, "text/plain", huge.clone()))).await;
+        assert!(
+            matches!(huge, CanaryOutcome::Refused { status: 500, .. }),
+            "{huge:?}"
+        );
+    }
+
+    #[tokio::test]
+    async fn retries_and_throttling_are_the_callers_business() {
+        let server = Server::start(|_| {
+            let head = "HTTP/1.1 429 X\r\nretry-after: 1\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+            Reply::Raw(head.into())
+        })
+        .await;
+        let canaries = canaries(&server).await;
+        let report = soon(canaries.write(CanaryTarget::KubeSystem, |_| {})).await;
+        assert!(matches!(
+            report.outcome,
+            CanaryOutcome::Refused { status: 429, .. }
+        ));
+        assert_eq!(server.asked().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_canary_that_hangs_is_reported_once_as_overdue_and_then_given_up() {
+        let server = Server::start(|_| Reply::Hang).await;
+        let canaries = canaries(&server)
+            .await
+            .with_deadline(OVERDUE_AFTER + Duration::from_millis(50));
+        let calls = AtomicUsize::new(0);
+        let mut overdue_since = None;
+        let report = soon(canaries.write(CanaryTarget::KubeSystem, |overdue| {
+            calls.fetch_add(1, Ordering::Relaxed);
+            assert!(overdue.waiting >= OVERDUE_AFTER);
+            overdue_since = Some(overdue.started);
+        }))
+        .await;
+        assert_eq!(report.outcome, CanaryOutcome::TimedOut);
+        assert_eq!(calls.load(Ordering::Relaxed), 1);
+        assert_eq!(
+            overdue_since,
+            Some(report.started),
+            "both have to speak of the same canary"
+        );
+    }
+
+    #[tokio::test]
+    async fn an_api_server_that_is_gone_is_unreachable() {
+        let server = Server::start(|_| Reply::Hang).await;
+        let canaries = canaries(&server).await;
+        let address = server.address;
+        server.stop().await;
+        let report = soon(canaries.write(CanaryTarget::KubeSystem, |_| {})).await;
+        let CanaryOutcome::Unreachable { why } = report.outcome else {
+            panic!("{report:?}");
+        };
+        assert!(why.to_lowercase().contains("refused"), "{address}: {why}");
+    }
+
+    #[tokio::test]
+    async fn a_login_page_with_a_200_is_no_write() {
+        for page in [
+            || Reply::Whole(200, "text/html", "<html>Please log in</html>".to_owned()),
+            || Reply::Raw(b"HTTP/1.1 200 X\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".to_vec()),
+        ] {
+            let outcome = outcome(update_only(page)).await;
+            assert!(
+                matches!(&outcome, CanaryOutcome::Refused { status: 200, message } if message == NO_OBJECT),
+                "{outcome:?}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn a_namespace_cannot_leave_its_place_in_the_path() {
+        let server = Server::start(|_| Reply::json(200, "{}")).await;
+        let canaries = Canaries::new(&server.connection().await, "a/../b?x", clock());
+        soon(canaries.write(CanaryTarget::OwnNamespace, |_| {})).await;
+        let target = &server.asked()[0].target;
+        assert!(
+            target.starts_with("/api/v1/namespaces/a%2F..%2Fb%3Fx/configmaps/"),
+            "{target}"
+        );
+    }
+}

@@ -1,0 +1,147 @@
+//! A canary that was configured: the creation of an object of the operator's own, that is never stored.
+
+use http::Method;
+
+use super::{Canaries, JSON, OBJECT, interpret, query_value};
+use crate::domain::observe::canary::{CanaryOutcome, FurtherCanary};
+
+/// Refusals that say that the API server is busy, and nothing of the object.
+const BUSY: [u16; 2] = [408, 429];
+
+/// Sends it. A field that the API server does not know is a mistake of whoever wrote it, and is said.
+pub(super) async fn create(canaries: &Canaries, canary: &FurtherCanary) -> CanaryOutcome {
+    let (group, version) = canary.group_version();
+    let base = match group {
+        "" => format!("/api/{}", query_value(version)),
+        group => format!("/apis/{}/{}", query_value(group), query_value(version)),
+    };
+    let path = format!("{base}/namespaces/{}/{}", canary.namespace, canary.resource);
+    let strict = "&fieldValidation=Strict";
+    let answer = canaries
+        .send(Method::POST, &path, JSON, strict, &canary.object)
+        .await;
+    answer.outcome(|status, message| explain(canary, status, message))
+}
+
+/// What the API server has against the object itself is the operator's to mend: the canary rests until then, and says
+/// nothing of any hook.
+fn explain(canary: &FurtherCanary, status: u16, message: &str) -> CanaryOutcome {
+    let name = canary.target.as_str();
+    let (resource, namespace) = (&canary.resource, &canary.namespace);
+    let missing = |what: String, message: &str| CanaryOutcome::Missing {
+        message: format!("canary {name:?}: {what} ({message})"),
+    };
+    match interpret(status, message) {
+        CanaryOutcome::Forbidden { message } if status == 403 => CanaryOutcome::Forbidden {
+            message: format!(
+                "canary {name:?}: grant create on {resource} in namespace {namespace:?} ({message})"
+            ),
+        },
+        CanaryOutcome::Missing { message } => missing(
+            format!("there is no namespace {namespace:?}, or no resource {resource} of this apiVersion"),
+            &message,
+        ),
+        CanaryOutcome::Refused { status: 409, message } => missing(
+            format!("{resource} {OBJECT:?} is really there in namespace {namespace:?}; remove it"),
+            &message,
+        ),
+        CanaryOutcome::Refused { status, message } if status < 500 && !BUSY.contains(&status) => missing(
+            format!("the API server does not take its object, with a {status}"),
+            &message,
+        ),
+        outcome => outcome,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::io::testing::{Asked, Reply, Server, clock, soon};
+
+    fn pods() -> FurtherCanary {
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "spec": {"containers": []}});
+        FurtherCanary::new("tenant-pods", "team-a", "pods", pod).unwrap()
+    }
+
+    async fn written(
+        canary: FurtherCanary,
+        handler: impl Fn(&Asked) -> Reply + Send + Sync + 'static,
+    ) -> (CanaryOutcome, Vec<Asked>) {
+        let server = Server::start(handler).await;
+        let canaries = Canaries::new(&server.connection().await, "hookwatch", clock())
+            .with_further(vec![canary.clone()])
+            .with_deadline(Duration::from_secs(30));
+        let report = soon(canaries.write(canary.target, |_| {})).await;
+        assert_eq!(report.target, canary.target);
+        (report.outcome, server.asked())
+    }
+
+    #[tokio::test]
+    async fn it_is_created_in_its_namespace_and_never_stored() {
+        let (outcome, asked) = written(pods(), |_| Reply::json(201, "{}")).await;
+        assert_eq!(outcome, CanaryOutcome::Written);
+        assert_eq!((asked.len(), asked[0].method.as_str()), (1, "POST"));
+        assert!(
+            asked[0]
+                .target
+                .starts_with("/api/v1/namespaces/team-a/pods?dryRun=All&")
+        );
+        assert!(asked[0].target.contains("fieldValidation=Strict"));
+        let object: Value = serde_json::from_str(&asked[0].body).unwrap();
+        assert_eq!(object["metadata"]["name"], OBJECT);
+        assert_eq!(object["spec"], json!({"containers": []}));
+        let workflow = json!({"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow"});
+        let workflow = FurtherCanary::new("flows", "team-a", "workflows", workflow).unwrap();
+        let (_, asked) = written(workflow, |_| Reply::json(201, "{}")).await;
+        assert!(
+            asked[0]
+                .target
+                .starts_with("/apis/argoproj.io/v1alpha1/namespaces/team-a/workflows?")
+        );
+    }
+
+    #[tokio::test]
+    async fn what_is_wrong_with_the_object_or_the_permission_is_said_with_the_canary_s_name() {
+        let told = async |status: u16, message: &'static str| {
+            let (outcome, _) = written(pods(), move |_| Reply::status(status, message)).await;
+            outcome
+        };
+        let invalid = told(
+            422,
+            "Pod \"hookwatch-canary\" is invalid: spec.containers: Required value",
+        )
+        .await;
+        assert!(
+            matches!(&invalid, CanaryOutcome::Missing { message }
+                if message.contains("tenant-pods") && message.contains("422") && message.contains("Required value")),
+            "{invalid:?}"
+        );
+        let unknown = told(404, "the server could not find the requested resource").await;
+        assert!(
+            matches!(&unknown, CanaryOutcome::Missing { message } if message.contains("no resource pods"))
+        );
+        let there = told(409, "pods \"hookwatch-canary\" already exists").await;
+        assert!(matches!(&there, CanaryOutcome::Missing { message } if message.contains("remove it")));
+        let forbidden = told(
+            403,
+            "pods is forbidden: User \"system:serviceaccount:h:h\" cannot create resource \"pods\"",
+        );
+        let forbidden = forbidden.await;
+        assert!(
+            matches!(&forbidden, CanaryOutcome::Forbidden { message } if message.contains("grant create on pods"))
+        );
+        let hook = told(
+            500,
+            "Internal error occurred: failed calling webhook \"w\": failed to call webhook: EOF",
+        );
+        assert!(matches!(hook.await, CanaryOutcome::CallFailed(_)));
+        assert!(matches!(
+            told(429, "later").await,
+            CanaryOutcome::Refused { status: 429, .. }
+        ));
+    }
+}

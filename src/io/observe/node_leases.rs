@@ -1,0 +1,242 @@
+//! Reading the nodes' Leases: one list of `kube-node-lease`, cut down to three fields per Lease as it streams by.
+//!
+//! A list rather than a watch: every node writes its Lease every 10 s, so that a watch carries each Lease as often as a
+//! list does, and makes the API server encode an event for each. The list is taken from the API server's cache, which
+//! costs etcd nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use serde::Deserialize;
+
+use super::canary::OBJECT;
+use crate::domain::observe::node_leases::{
+    LATE, LeaseList, LeaseReading, LeaseTrouble, MAX_NODES, NodeLease,
+};
+use crate::domain::text::bounded;
+use crate::io::Clock;
+use crate::io::client::Connection;
+use crate::io::client::answer::each_chunk;
+use crate::io::client::request::{ApiRequest, JSON, RequestError, within};
+use crate::io::missing::Missing;
+
+mod items;
+
+use items::Items;
+
+/// How often they are read: as often as kubelets write them.
+pub const INTERVAL: Duration = Duration::from_secs(10);
+/// The same where there are more than [`MANY`].
+pub const LONG_INTERVAL: Duration = Duration::from_secs(15);
+/// So many nodes make a list of half a megabyte.
+pub const MANY: usize = 1_000;
+/// Longest wait for a whole list.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Most bytes of a list. A Lease has about 700, so that this is enough for 40,000.
+const MAX_BYTES: usize = 32 * 1024 * 1024;
+/// Most bytes of one Lease; larger ones are passed over.
+const MAX_LEASE: usize = 64 * 1024;
+/// Longest name or time that is kept, in bytes. A node's name has 253 at most.
+const MAX_TEXT: usize = 253;
+/// What is lost where they may not be read, in the log.
+const LEASES: &str = "the age of the nodes' Leases";
+const PATH: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases?resourceVersion=0";
+
+/// Reads the nodes' Leases.
+#[derive(Clone)]
+pub struct LeaseReader {
+    client: Client,
+    clock: Clock,
+    missing: Arc<Missing>,
+}
+
+impl LeaseReader {
+    /// A reader for a cluster.
+    pub fn new(connection: &Connection, clock: Clock) -> Self {
+        let client = connection.calls().clone();
+        Self {
+            client,
+            clock,
+            missing: Arc::default(),
+        }
+    }
+
+    /// Reads all of them. Every way to fail is an outcome.
+    pub async fn read(&self) -> LeaseReading {
+        let outcome = within(TIMEOUT, self.list()).await.map_err(trouble);
+        match &outcome {
+            Ok(_) => self.missing.note(LEASES, None),
+            Err(LeaseTrouble::Forbidden { why }) => self.missing.note(LEASES, Some(why)),
+            // It says nothing of the permission.
+            Err(LeaseTrouble::Unreadable { .. }) => false,
+        };
+        let at = (self.clock)();
+        LeaseReading { at, outcome }
+    }
+
+    async fn list(&self) -> Result<LeaseList, RequestError> {
+        let answer = ApiRequest::get(&self.client, PATH, JSON).open().await?;
+        let (mut items, mut list) = (Items::new(MAX_LEASE), LeaseList::default());
+        each_chunk(answer.into_body(), MAX_BYTES, |chunk| {
+            let read = items.feed(chunk, &mut |item| take(&mut list, item));
+            read.map_err(|why| RequestError::Unfit(why.to_owned()))
+        })
+        .await?;
+        match items.is_whole() {
+            true => Ok(list),
+            false => Err(RequestError::Unfit("the list ends in the middle".to_owned())),
+        }
+    }
+}
+
+fn trouble(why: RequestError) -> LeaseTrouble {
+    let next = match why {
+        RequestError::Refused { status: 401, .. } => "hookwatch's credentials are not accepted: renew them",
+        RequestError::Refused { status: 403, .. } => "grant list on leases in namespace \"kube-node-lease\"",
+        _ => {
+            return LeaseTrouble::Unreadable {
+                why: bounded(&why.to_string()),
+            };
+        }
+    };
+    LeaseTrouble::Forbidden {
+        why: bounded(&format!("{why}; {next}")),
+    }
+}
+
+/// Keeps what matters of one Lease; what is no Lease of a node is passed over.
+fn take(list: &mut LeaseList, item: &[u8]) {
+    #[derive(Deserialize)]
+    struct Lease {
+        metadata: Metadata,
+        spec: Option<Spec>,
+    }
+    #[derive(Deserialize)]
+    struct Metadata {
+        name: String,
+    }
+    #[derive(Deserialize, Default)]
+    #[serde(rename_all = "camelCase")]
+    struct Spec {
+        renew_time: Option<String>,
+        lease_duration_seconds: Option<u32>,
+    }
+    let Ok(Lease { metadata, spec }) = serde_json::from_slice(item) else {
+        return;
+    };
+    let spec = spec.unwrap_or_default();
+    let renewed = spec.renew_time.unwrap_or_default();
+    if metadata.name == OBJECT || metadata.name.len() > MAX_TEXT || renewed.len() > MAX_TEXT {
+        return;
+    }
+    if list.leases.len() >= MAX_NODES {
+        list.left_out += 1;
+        return;
+    }
+    list.leases.push(NodeLease {
+        name: metadata.name,
+        renewed,
+        duration: spec
+            .lease_duration_seconds
+            .map_or(LATE, |seconds| Duration::from_secs(seconds.into())),
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::io::testing::{Reply, Server, clock, soon};
+
+    fn lease(name: &str, renewed: &str) -> Value {
+        json!({
+            "metadata": {"name": name, "managedFields": [{"fieldsV1": {"f:spec": {"f:holderIdentity": {}}}}]},
+            "spec": {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": renewed},
+        })
+    }
+
+    fn list(items: &[Value]) -> String {
+        json!({"kind": "LeaseList", "apiVersion": "coordination.k8s.io/v1",
+               "metadata": {"resourceVersion": "7"}, "items": items})
+        .to_string()
+    }
+
+    async fn read(reply: impl Fn() -> Reply + Send + Sync + 'static) -> Result<LeaseList, LeaseTrouble> {
+        let server = Server::start(move |asked| {
+            assert_eq!(asked.target, PATH);
+            reply()
+        })
+        .await;
+        let reader = LeaseReader::new(&server.connection().await, clock());
+        soon(reader.read()).await.outcome
+    }
+
+    #[tokio::test]
+    async fn the_leases_of_nodes_are_read_and_our_canary_is_not_one() {
+        let body = list(&[
+            lease("node-1", "2026-11-21T00:00:01.000000Z"),
+            lease(OBJECT, "2026-11-21T00:00:02.000000Z"),
+            json!({"metadata": {"name": "never-renewed"}}),
+            json!({"metadata": 7}),
+        ]);
+        let read = read(move || Reply::json(200, &body)).await.expect("a list");
+        let names: Vec<_> = read.leases.iter().map(|lease| lease.name.as_str()).collect();
+        assert_eq!(names, ["node-1", "never-renewed"]);
+        assert_eq!(read.leases[0].renewed, "2026-11-21T00:00:01.000000Z");
+    }
+
+    #[tokio::test]
+    async fn more_nodes_than_the_bound_are_counted_and_left_out() {
+        let one = lease("n", "t").to_string();
+        let body = format!(
+            "{{\"metadata\":{{}},\"items\":[{}]}}",
+            vec![one; MAX_NODES + 3].join(",")
+        );
+        let read = read(move || Reply::json(200, &body)).await.expect("a list");
+        assert_eq!((read.leases.len(), read.left_out), (MAX_NODES, 3));
+    }
+
+    #[tokio::test]
+    async fn a_missing_permission_says_what_to_grant() {
+        let trouble = read(|| Reply::status(403, "leases is forbidden"))
+            .await
+            .expect_err("403");
+        let LeaseTrouble::Forbidden { why } = trouble else {
+            panic!("{trouble:?}");
+        };
+        assert!(why.contains("grant list on leases in namespace"), "{why}");
+    }
+
+    #[tokio::test]
+    async fn what_is_no_list_or_not_a_whole_one_is_unreadable() {
+        let cut = list(&[lease("n", "t")]);
+        let cut = cut[..cut.len() - 5].to_owned();
+        for (reply, says) in [
+            (
+                Reply::Whole(200, "text/html", "<html>log in</html>".to_owned()),
+                "not JSON",
+            ),
+            (Reply::json(200, "{\"items\":{}}"), "no list"),
+            (Reply::json(200, cut), "ends in the middle"),
+            (Reply::status(500, "boom"), "HTTP 500: boom"),
+            (
+                Reply::Endless("application/json", vec![b' '; 65_536]),
+                "larger than",
+            ),
+        ] {
+            let once = std::sync::Mutex::new(Some(reply));
+            let trouble = read(move || {
+                let reply = once.lock().expect("no poison").take();
+                reply.expect("asked once")
+            })
+            .await
+            .expect_err(says);
+            let LeaseTrouble::Unreadable { why } = trouble else {
+                panic!("{trouble:?}");
+            };
+            assert!(why.contains(says), "{why}");
+        }
+    }
+}

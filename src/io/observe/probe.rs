@@ -1,0 +1,416 @@
+//! One direct attempt against one backend, as the API server would connect.
+//!
+//! What the API server does is copied where it shows: HTTP/1.1 only, TLS 1.2 or newer, trust in the hook's
+//! caBundle alone, the server name `<service>.<namespace>.svc`, no redirects, no session resumption, no
+//! retries (kube-apiserver 1.36, `apis/util/webhook/client.go`). reqwest is not used here: it cannot tell
+//! the phases apart, hides the certificate when verification fails, and resumes sessions.
+
+use std::fmt;
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::HeaderValue;
+use rustls::crypto::CryptoProvider;
+use thiserror::Error;
+use tokio::time::{Instant, sleep, timeout};
+
+mod bundle;
+mod dial;
+mod exchange;
+mod fault;
+mod kept;
+mod parity;
+mod plan;
+mod progress;
+mod review;
+#[cfg(test)]
+mod tests;
+mod text;
+mod trust;
+
+pub use review::ReviewSubject;
+pub use review::answer::check_answer;
+
+use crate::domain::cluster::hook::{Backend, Hook, ProbeLevel, ProbeTarget};
+use crate::domain::observe::probe::{
+    Answer, CertificateFacts, Connection, Phase, Phases, ProbeOutcome, ProbeOverdue, ProbeReport, TlsFault,
+};
+use crate::domain::observe::schedule::Ask;
+use crate::domain::time::Time;
+use crate::io::Clock;
+
+use dial::{Dial, Patience};
+use exchange::{Link, Reply};
+use kept::{Kept, Pool};
+use plan::{Plan, Uids};
+use progress::Progress;
+use trust::{Sighting, Trust, TrustStore};
+
+/// The bounds of a [`Prober`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// The longest any probe may take, whatever its request says. The API server's own cap is 30 s.
+    pub longest: Duration,
+    /// The longest a TCP connection may take; 30 s as the API server's dialer.
+    pub connect: Duration,
+    /// The longest a TLS handshake may take; 10 s as the API server's transport.
+    pub tls: Duration,
+    /// When a probe under way is reported as overdue, in ascending order.
+    pub overdue: [Duration; 2],
+    /// How many connections are kept open at most, over all backends. Each is a file descriptor.
+    pub kept: usize,
+    /// Whether the API server's own host is this one. Where it is another, a hook whose `url` names a loopback address
+    /// is not probed: who listens there on this host says nothing of it.
+    pub beside_api_server: bool,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            longest: Duration::from_secs(30),
+            connect: Duration::from_secs(30),
+            tls: Duration::from_secs(10),
+            overdue: [Duration::from_secs(1), Duration::from_secs(2)],
+            kept: 512,
+            beside_api_server: true,
+        }
+    }
+}
+
+/// Why there is no [`Prober`].
+#[derive(Debug, Error)]
+pub enum ProberError {
+    /// The TLS provider can do neither TLS 1.2 nor 1.3.
+    #[error("the TLS provider is of no use for probes: {0}")]
+    Provider(#[source] rustls::Error),
+}
+
+/// What to probe, and how.
+#[derive(Debug, Clone)]
+pub struct ProbeRequest {
+    /// The hook.
+    pub hook: Arc<Hook>,
+    /// One of its backends.
+    pub backend: Backend,
+    /// How far to go.
+    pub level: ProbeLevel,
+    /// On a new connection or on the one that is kept.
+    pub connection: Connection,
+    /// Whether the backend has left: its kept connection is asked, and never dialled anew, for the address may be
+    /// somebody else's by now.
+    pub gone: bool,
+    /// How long the whole probe may take: the hook's timeout.
+    pub deadline: Duration,
+    /// As whom a review is made; needed for [`ProbeLevel::Review`] only.
+    pub review: Option<ReviewSubject>,
+    /// The W3C trace context that the request carries, where there is one.
+    pub traceparent: Option<HeaderValue>,
+}
+
+impl ProbeRequest {
+    /// Whether how the probe fails may be told. A connection that is still kept to a backend that has left was made while it
+    /// was listed.
+    fn may_tell(&self) -> bool {
+        self.gone || self.hook.vouches_for(&self.backend)
+    }
+
+    /// The phase, as far as it may be told.
+    fn tells(&self, phase: Phase) -> Phase {
+        if self.may_tell() { phase } else { Phase::Withheld }
+    }
+
+    /// Whether an outcome may not be told, but that there was no good answer in time.
+    fn withholds(&self, outcome: &ProbeOutcome) -> bool {
+        // Without a caBundle and without roots every server that speaks TLS is alive to us.
+        let unproven =
+            matches!(outcome, ProbeOutcome::VerifierDiffers { .. }) && self.hook.ca_bundle.is_empty();
+        let undialled = matches!(
+            outcome,
+            ProbeOutcome::NotProbed { .. }
+                | ProbeOutcome::TlsRejected {
+                    fault: TlsFault::JunkCaBundle,
+                    ..
+                }
+        );
+        let good = outcome.is_alive() && !unproven;
+        !good && !undialled && !self.may_tell()
+    }
+}
+
+/// What is known of a probe before it is back.
+#[derive(Debug)]
+pub enum ProbeNews {
+    /// It is late.
+    Overdue(ProbeOverdue),
+    /// Its handshake is done, as if no more had been asked for.
+    Shaken(Box<ProbeReport>),
+}
+
+/// What a probe of the hook asks, in such a form that equal forms are one request.
+pub fn ask_of(hook: &Hook, level: ProbeLevel, subject: &ReviewSubject) -> Ask {
+    plan::ask_of(hook, level, subject)
+}
+
+/// Probes backends. One for the whole daemon; how many probes run at once is the caller's business.
+pub struct Prober {
+    trust: TrustStore,
+    pool: Pool,
+    uids: Uids,
+    limits: Limits,
+    clock: Clock,
+}
+
+impl fmt::Debug for Prober {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Prober")
+            .field("limits", &self.limits)
+            .field("kept", &self.pool.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// An attempt under way.
+struct Underway {
+    request: ProbeRequest,
+    started: Time,
+    began: Instant,
+    progress: Progress,
+    sighting: Arc<Sighting>,
+    ca_not_after: Option<Time>,
+}
+
+impl Underway {
+    fn overdue(&self) -> ProbeOverdue {
+        ProbeOverdue {
+            hook: self.request.hook.id.clone(),
+            backend: self.request.backend.clone(),
+            connection: self.request.connection,
+            started: self.started,
+            waiting: self.began.elapsed(),
+            phase: self.request.tells(self.progress.phase()),
+        }
+    }
+
+    fn report(&self, phases: Phases, outcome: ProbeOutcome) -> ProbeReport {
+        let withheld = matches!(
+            outcome,
+            ProbeOutcome::TimedOut {
+                phase: Phase::Withheld
+            }
+        );
+        ProbeReport {
+            hook: self.request.hook.id.clone(),
+            backend: self.request.backend.clone(),
+            level: self.request.level,
+            connection: self.request.connection,
+            started: self.started,
+            took: self.began.elapsed(),
+            phases: if withheld { Phases::default() } else { phases },
+            outcome,
+            certificates: CertificateFacts {
+                served_not_after: self.sighting.not_after().filter(|_| !withheld),
+                ca_not_after: self.ca_not_after,
+            },
+            shared: false,
+        }
+    }
+}
+
+impl Prober {
+    /// Reads the system's roots once. A machine without any is no error: hooks without a caBundle are then
+    /// reported as [`ProbeOutcome::VerifierDiffers`].
+    ///
+    /// # Errors
+    /// [`ProberError`].
+    pub fn new(provider: Arc<CryptoProvider>, limits: Limits, clock: Clock) -> Result<Self, ProberError> {
+        Ok(Self {
+            trust: TrustStore::new(provider).map_err(ProberError::Provider)?,
+            pool: Pool::new(limits.kept),
+            uids: Uids::default(),
+            limits,
+            clock,
+        })
+    }
+
+    /// Makes one attempt. `on_news` hears of it at each mark of [`Limits::overdue`] that passes before the attempt ends,
+    /// and when the handshake of a fresh one is done and there is something to ask. Dropping the future ends the attempt.
+    pub async fn probe(&self, request: ProbeRequest, on_news: impl FnMut(ProbeNews)) -> ProbeReport {
+        let mut attempt = Underway {
+            request,
+            started: (self.clock)(),
+            began: Instant::now(),
+            progress: Progress::default(),
+            sighting: Arc::default(),
+            ca_not_after: None,
+        };
+        let request = &attempt.request;
+        let planned = Plan::new(
+            request,
+            self.limits.beside_api_server,
+            &self.uids,
+            attempt.started,
+        );
+        let outcome = match planned {
+            Err(why) => ProbeOutcome::NotProbed { why },
+            Ok(plan) => {
+                let trust = if plan.target.terms.insecure {
+                    Trust::Anything
+                } else {
+                    self.trust.of(&plan.target.terms.ca_bundle, plan.service)
+                };
+                attempt.ca_not_after = trust.ends();
+                self.follow(&attempt, plan, trust, on_news).await
+            }
+        };
+        attempt.report(attempt.progress.finish(), outcome)
+    }
+
+    /// Sees an attempt to its end, and tells of it meanwhile.
+    async fn follow(
+        &self,
+        attempt: &Underway,
+        plan: Plan,
+        trust: Trust,
+        mut on_news: impl FnMut(ProbeNews),
+    ) -> ProbeOutcome {
+        let progress = &attempt.progress;
+        let limit = attempt.request.deadline.min(self.limits.longest);
+        let making = async {
+            let making = self.attempt(&attempt.request, plan, trust, progress, &attempt.sighting);
+            let outcome = making.await;
+            if attempt.request.withholds(&outcome) {
+                // When it failed would tell how it failed.
+                pending().await
+            }
+            outcome
+        };
+        let making = timeout(limit, making);
+        tokio::pin!(making);
+        let mut marks = self.limits.overdue.into_iter().peekable();
+        let mut tells = attempt.request.connection == Connection::Fresh;
+        let ended = loop {
+            let mark = marks
+                .peek()
+                .map(|mark| mark.saturating_sub(attempt.began.elapsed()));
+            tokio::select! {
+                biased;
+                ended = &mut making => break ended,
+                () = progress.shaken(), if tells => {
+                    tells = false;
+                    let outcome = ProbeOutcome::Answered(Answer::Handshake);
+                    let shaken = attempt.report(progress.so_far(), outcome);
+                    on_news(ProbeNews::Shaken(Box::new(shaken)));
+                }
+                () = sleep(mark.unwrap_or_default()), if mark.is_some() => {
+                    marks.next();
+                    on_news(ProbeNews::Overdue(attempt.overdue()));
+                }
+            }
+        };
+        let phase = attempt.request.tells(progress.phase());
+        ended.unwrap_or(ProbeOutcome::TimedOut { phase })
+    }
+
+    /// Closes the connection kept to a target that is gone, if there is one.
+    pub fn forget(&self, target: &ProbeTarget) {
+        self.pool.forget(target);
+    }
+
+    /// Whether a connection to the target is kept idle now.
+    pub fn keeps(&self, target: &ProbeTarget) -> bool {
+        self.pool.holds(target)
+    }
+
+    /// How many connections are kept idle now.
+    pub fn kept(&self) -> usize {
+        self.pool.len()
+    }
+
+    async fn attempt(
+        &self,
+        request: &ProbeRequest,
+        plan: Plan,
+        trust: Trust,
+        progress: &Progress,
+        sighting: &Arc<Sighting>,
+    ) -> ProbeOutcome {
+        if request.connection == Connection::Kept
+            && let Some(again) = plan.message.request()
+            && let Some(mut kept) = self.pool.take(&plan.target)
+        {
+            sighting.set_not_after(kept.not_after);
+            match kept.link.exchange(again, progress).await {
+                Ok(reply) => return self.settle(request, plan, kept, reply),
+                Err(broken) if request.gone => return broken.outcome(sighting),
+                // The server has closed in the meantime, as it may: the API server dials anew as well. A
+                // connection that merely stays silent does not come here; it runs into the deadline.
+                Err(broken) if broken.phase == Phase::FirstByte => progress.restart(),
+                Err(broken) => return broken.outcome(sighting),
+            }
+            sighting.set_not_after(None);
+        }
+        if request.gone {
+            return ProbeOutcome::NotProbed {
+                why: "it has left, and no connection to it is kept".to_owned(),
+            };
+        }
+        match self
+            .fresh(&request.backend, plan, trust, progress, sighting)
+            .await
+        {
+            Ok((_, None)) => ProbeOutcome::Answered(Answer::Handshake),
+            Ok((plan, Some((kept, reply)))) => self.settle(request, plan, kept, reply),
+            Err(outcome) => outcome,
+        }
+    }
+
+    /// Dials anew and asks what there is to ask.
+    async fn fresh(
+        &self,
+        backend: &Backend,
+        plan: Plan,
+        trust: Trust,
+        progress: &Progress,
+        sighting: &Arc<Sighting>,
+    ) -> Result<(Plan, Option<(Kept, Reply)>), ProbeOutcome> {
+        if trust.is_junk() {
+            return Err(ProbeOutcome::TlsRejected {
+                fault: TlsFault::JunkCaBundle,
+                why: "caBundle holds no certificate, so the API server cannot even dial".to_owned(),
+            });
+        }
+        let dial = Dial {
+            address: &backend.address,
+            server_name: &plan.server_name,
+            config: self.trust.config(trust, sighting),
+            patience: Patience {
+                connect: self.limits.connect,
+                tls: self.limits.tls,
+            },
+        };
+        let stream = dial.open(progress, sighting).await?;
+        progress.shake();
+        let Some(request) = plan.message.request() else {
+            exchange::hang_up(stream);
+            return Ok((plan, None));
+        };
+        let mut link = Link::new(stream).await?;
+        let reply = link.exchange(request, progress).await;
+        let reply = reply.map_err(|broken| broken.outcome(sighting))?;
+        let not_after = sighting.not_after();
+        Ok((plan, Some((Kept { link, not_after }, reply))))
+    }
+
+    /// Reads the answer and decides what becomes of its connection.
+    fn settle(&self, request: &ProbeRequest, plan: Plan, kept: Kept, reply: Reply) -> ProbeOutcome {
+        let whole = reply.body.is_some();
+        let answer = plan.message.judge(reply);
+        if request.connection == Connection::Kept && whole {
+            self.pool.put(plan.target, kept);
+        } else {
+            kept.link.close();
+        }
+        ProbeOutcome::Answered(answer)
+    }
+}

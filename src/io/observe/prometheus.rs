@@ -1,0 +1,309 @@
+//! Reads the API servers' metrics that a Prometheus, or what answers like one, has stored: `GET /api/v1/query`.
+//!
+//! Each reading is two queries: for its clock, and for the samples as they were scraped. What is read is bounded in size,
+//! time and number; what is beyond a bound is a failure that says so, and never a part taken for the whole.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use reqwest::{Method, Response};
+use thiserror::Error;
+
+use crate::domain::observe::snapshot::{Scrape, ScrapeFailure, ScrapeFailureReason as Reason};
+use crate::domain::observe::stored::answer::{CLOCK, Clocks, MAX_SERIES, Unfit, clock, query, scrapes};
+use crate::domain::observe::stored::{Reading, answer};
+use crate::domain::text::bounded;
+use crate::domain::time::Time;
+use crate::io::Clock;
+use crate::io::endpoint::{Endpoint, EndpointError, Target, beginning, redirect, unreachable};
+
+/// Which series are those of an API server where nothing else is configured: the jobs that the common charts, operators and
+/// managed offerings make.
+pub const SELECTOR: &str = "job=~\"apiserver|kube-apiserver|kubernetes-apiservers?|controlplane-apiserver|\
+                            integrations/kubernetes/kube-apiserver\"";
+/// Seconds that the first reading goes back: three scrapes at a usual interval of a minute.
+const FIRST: i64 = 190;
+/// Seconds that a reading goes back at most.
+const MOST: i64 = 300;
+/// Seconds that a reading goes back beyond the newest scrape that is known, so that there is one to compare with.
+const OVERLAP: i64 = 15;
+/// Milliseconds by which two readings of the distance between both clocks may differ for the time that an answer takes.
+const JITTER: i64 = 2_000;
+/// Bytes of the answer with the clock.
+const MAX_CLOCK: u64 = 64 * 1024;
+/// Longest address of a request. Servers take 8 KiB for all headers.
+const MAX_SELECTOR: usize = 2_048;
+
+/// The bounds of one reading.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Most bytes of an answer.
+    pub max_bytes: u64,
+    /// Longest time for all queries of a reading.
+    pub timeout: Duration,
+}
+
+/// Why a selector is none.
+///
+/// # Errors
+/// When it is too long, or has more around it than matchers.
+pub fn selector(text: &str) -> Result<String, &'static str> {
+    let text = text.trim();
+    let inside = text
+        .strip_prefix('{')
+        .and_then(|inside| inside.strip_suffix('}'))
+        .unwrap_or(text);
+    let inside = inside.trim().trim_end_matches(',').trim_end();
+    if inside.len() > MAX_SELECTOR {
+        Err("is longer than 2 KiB")
+    } else if inside.chars().any(char::is_control) {
+        Err("has a control character in it")
+    } else if inside.contains("__name__") {
+        Err("must not select by __name__: hookwatch adds the names of the metrics")
+    } else if !inside.is_empty() && !inside.contains('=') {
+        Err("must be matchers, for example job=\"apiserver\"")
+    } else {
+        Ok(inside.to_owned())
+    }
+}
+
+/// The way to one Prometheus.
+pub struct Prometheus {
+    endpoint: Endpoint,
+    selector: String,
+    limits: Limits,
+    clock: Clock,
+    /// Milliseconds by which its clock is ahead of ours, as last measured.
+    ahead: Option<i64>,
+    /// When the newest scrape is of that is known of every API server, in milliseconds by its clock.
+    known: Option<i64>,
+}
+
+#[derive(Debug, Error)]
+enum Failed {
+    #[error(transparent)]
+    Endpoint(#[from] EndpointError),
+    #[error("it answered {status}{}", quoted(.said))]
+    Status { status: u16, said: String },
+    #[error("its answer broke off: {0}")]
+    Broken(String),
+    #[error("its answer is larger than {0} bytes")]
+    TooLarge(u64),
+    #[error("it {0}")]
+    Unfit(#[from] Unfit),
+    #[error("it did not answer within {} s", .0.as_secs_f32())]
+    TimedOut(Duration),
+}
+
+fn quoted(said: &str) -> String {
+    if said.is_empty() {
+        String::new()
+    } else {
+        format!(" and said {said:?}")
+    }
+}
+
+impl Failed {
+    fn reason(&self) -> Reason {
+        match self {
+            Self::Endpoint(EndpointError::Unusable { .. }) => Reason::Forbidden,
+            Self::Endpoint(EndpointError::Unreachable(_)) => Reason::Unreachable,
+            Self::Status {
+                status: 401 | 403, ..
+            } => Reason::Forbidden,
+            Self::Status {
+                status: 429 | 500..=599,
+                ..
+            } => Reason::Refused,
+            Self::Status { .. } | Self::Unfit(_) => Reason::NotMetrics,
+            Self::Broken(_) | Self::TooLarge(_) => Reason::Truncated,
+            Self::TimedOut(_) => Reason::TimedOut,
+        }
+    }
+
+    /// What to do about it.
+    fn advice(&self) -> &'static str {
+        match self {
+            Self::Endpoint(EndpointError::Unusable { .. }) => "fix the file or name another one",
+            Self::Endpoint(EndpointError::Unreachable(_)) => "check prometheus.url and prometheus.caFile",
+            Self::Status {
+                status: 401 | 403, ..
+            } => "set prometheus.tokenFile to a token that may query",
+            Self::Status { status: 429, .. } => {
+                "hookwatch asks less often for now; raise prometheus.interval"
+            }
+            Self::Status {
+                status: 300..=399, ..
+            } => "set prometheus.url to where it leads",
+            Self::Status {
+                status: 404 | 405, ..
+            } => "prometheus.url must lead to the query API, and end before /api/v1/query",
+            Self::Status {
+                status: 400 | 422, ..
+            }
+            | Self::Unfit(Unfit::Refused(_)) => "check prometheus.selector",
+            Self::Status { .. } | Self::Broken(_) => "look at its log",
+            Self::TooLarge(_) => {
+                "narrow prometheus.selector to one cluster, or raise prometheus.maxMebibytes"
+            }
+            Self::Unfit(Unfit::TooMuch(_)) => "narrow prometheus.selector to the API servers of one cluster",
+            Self::Unfit(Unfit::NoApiServer) => {
+                "set prometheus.selector to the labels of the job that scrapes them"
+            }
+            Self::Unfit(Unfit::Ambiguous(_)) => {
+                "add a matcher to prometheus.selector that tells them apart, such as the cluster or one replica of the \
+                 Prometheus"
+            }
+            Self::Unfit(Unfit::Future(_)) => "set its clock, or that of the machine that writes to it",
+            Self::Unfit(Unfit::NotAnswer(_)) => "check that prometheus.url is a Prometheus",
+            Self::TimedOut(_) => "raise prometheus.timeout, or look at its load",
+        }
+    }
+}
+
+impl Prometheus {
+    /// Nothing is read and nothing dialled yet. `selector` has passed [`selector`].
+    pub fn new(target: Target, selector: String, limits: Limits, clock: Clock) -> Self {
+        Self {
+            endpoint: Endpoint::new(target),
+            selector,
+            limits,
+            clock,
+            ahead: None,
+            known: None,
+        }
+    }
+
+    /// Where it is, without anything secret.
+    pub fn source(&self) -> String {
+        let target = &self.endpoint.target;
+        format!("{}://{}", target.url.scheme(), target.name())
+    }
+
+    /// Reads what is new.
+    ///
+    /// # Errors
+    /// Every way to fail, with its reason and what to do; the address is the target.
+    pub async fn read(&mut self) -> Result<Reading, ScrapeFailure> {
+        let (started, timeout) = ((self.clock)(), self.limits.timeout);
+        let read = tokio::time::timeout(timeout, self.ask()).await;
+        let read = read.unwrap_or(Err(Failed::TimedOut(timeout)));
+        let (at, source) = ((self.clock)(), self.source());
+        read.map(|reading| Reading {
+            at,
+            took: at.since(started),
+            source: source.clone(),
+            ..reading
+        })
+        .map_err(|failed| ScrapeFailure {
+            at,
+            reason: failed.reason(),
+            why: bounded(&format!("{source}: {failed}; {}", failed.advice())),
+            target: source,
+        })
+    }
+
+    async fn ask(&mut self) -> Result<Reading, Failed> {
+        let clocks = self.clocks().await?;
+        let back = self.known.map_or(FIRST, |known| {
+            (clocks.theirs.saturating_sub(known) / 1_000).saturating_add(OVERLAP)
+        });
+        let query = query(&self.selector, back.clamp(OVERLAP, MOST).unsigned_abs());
+        let body = self.get(&query, self.limits.max_bytes).await?;
+        let bytes = body.len() as u64;
+        // Megabytes of JSON are not read on a thread that others wait for.
+        let read = tokio::task::spawn_blocking(move || scrapes(&body, clocks)).await;
+        let (scrapes, complaints) = read.map_err(|error| Failed::Broken(error.to_string()))??;
+        self.known = known(&scrapes, clocks);
+        Ok(Reading {
+            source: String::new(),
+            at: clocks.ours,
+            took: Duration::ZERO,
+            bytes,
+            scrapes,
+            complaints,
+        })
+    }
+
+    /// Both clocks at one instant. The distance is kept while it is the same but for the time that an answer takes: a scrape
+    /// that is read twice is then of one instant.
+    async fn clocks(&mut self) -> Result<Clocks, Failed> {
+        let before = (self.clock)();
+        let body = self.get(CLOCK, MAX_CLOCK).await?;
+        let took = (self.clock)().since(before);
+        let theirs = clock(&body)?;
+        let ours = before + took / 2;
+        let millis = i64::try_from(ours.unix_millis()).unwrap_or(i64::MAX);
+        let measured = theirs.saturating_sub(millis);
+        let ahead = self
+            .ahead
+            .filter(|ahead| ahead.abs_diff(measured) <= JITTER.unsigned_abs());
+        let ahead = *self.ahead.insert(ahead.unwrap_or(measured));
+        let theirs = millis.saturating_add(ahead);
+        Ok(Clocks { theirs, ours })
+    }
+
+    async fn get(&mut self, query: &str, max_bytes: u64) -> Result<Vec<u8>, Failed> {
+        let mut url = self.endpoint.target.below("/api/v1/query");
+        let limit = (MAX_SERIES + 1).to_string();
+        url.query_pairs_mut()
+            .append_pair("query", query)
+            .append_pair("timeout", &format!("{}s", self.limits.timeout.as_secs().max(1)))
+            // One more than is taken: what was cut off is then known to be.
+            .append_pair("limit", &limit);
+        let request = self.endpoint.request(Method::GET, url).await?;
+        let answer = request.send().await.map_err(|error| unreachable(&error))?;
+        if answer.status().as_u16() == 200 {
+            whole(answer, max_bytes).await
+        } else {
+            Err(refused(answer).await)
+        }
+    }
+}
+
+/// When the newest scrape is of the API server of which it is oldest, by the Prometheus's clock. One that has a single
+/// scrape is looked at as far back as possible.
+fn known(scrapes: &[Scrape], clocks: Clocks) -> Option<i64> {
+    let mut newest: BTreeMap<&str, (Time, usize)> = BTreeMap::new();
+    for scrape in scrapes {
+        let (at, count) = newest.entry(&scrape.target).or_default();
+        (*at, *count) = (scrape.at.max(*at), *count + 1);
+    }
+    let single = newest.values().any(|(_, count)| *count < 2);
+    let oldest = newest.into_values().map(|(at, _)| at).min()?;
+    let behind = i64::try_from(clocks.ours.since(oldest).as_millis()).unwrap_or(i64::MAX);
+    let behind = if single { MOST * 1_000 } else { behind };
+    Some(clocks.theirs.saturating_sub(behind))
+}
+
+async fn refused(answer: Response) -> Failed {
+    let status = answer.status().as_u16();
+    if let Some(redirect) = redirect(&answer) {
+        let said = bounded(&redirect);
+        return Failed::Status { status, said };
+    }
+    let said = beginning(answer).await;
+    let said = answer::refusal(said.as_bytes()).unwrap_or(said);
+    let said: String = bounded(&said).trim().chars().take(300).collect();
+    Failed::Status { status, said }
+}
+
+async fn whole(mut answer: Response, max_bytes: u64) -> Result<Vec<u8>, Failed> {
+    let announced = answer.content_length().unwrap_or(0);
+    if announced > max_bytes {
+        return Err(Failed::TooLarge(max_bytes));
+    }
+    let mut body = Vec::new();
+    loop {
+        let chunk = answer.chunk().await;
+        let chunk = chunk.map_err(|error| Failed::Broken(unreachable(&error).to_string()))?;
+        let Some(chunk) = chunk else { return Ok(body) };
+        if (body.len() + chunk.len()) as u64 > max_bytes {
+            return Err(Failed::TooLarge(max_bytes));
+        }
+        body.extend_from_slice(&chunk);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,7 @@
+//! What hookwatch shows, pushes and lists.
+
+pub mod alertmanager;
+pub mod events;
+pub mod metrics;
+pub mod page;
+pub mod unchecked;

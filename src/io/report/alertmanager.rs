@@ -1,0 +1,156 @@
+//! Pushes alerts to an Alertmanager: its API v2, `POST /api/v2/alerts`.
+
+mod wire;
+
+use std::time::Duration;
+
+use reqwest::header::{CONTENT_TYPE, HeaderValue};
+use reqwest::{Method, Response, StatusCode};
+use thiserror::Error;
+
+use crate::domain::text::bounded;
+use crate::io::endpoint::{Endpoint, EndpointError, Target, beginning, redirect, unreachable};
+
+pub use wire::{Envelope, body};
+
+/// Alertmanagers that are told, at most: each is a series of some metrics.
+pub const MAX_ALERTMANAGERS: usize = 16;
+/// Characters of a refusal that are passed on; nothing is read of any other answer.
+const MAX_SAID: usize = 300;
+
+/// Why a push came to nothing.
+#[derive(Debug, Error)]
+pub enum PushError {
+    /// A certificate, a key, a password or a token cannot be used.
+    #[error("{file}: {why}")]
+    Unusable {
+        /// The file.
+        file: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// There was no answer in time.
+    #[error("it did not answer within {} s", .0.as_secs_f32())]
+    TimedOut(Duration),
+    /// There is no way to it, or what came back is not HTTP.
+    #[error("{0}")]
+    Unreachable(String),
+    /// It answered that it does not take this.
+    #[error("it answered {status}{}", quoted(.said))]
+    Refused {
+        /// The status.
+        status: u16,
+        /// The beginning of what it said.
+        said: String,
+    },
+    /// It answered that it cannot, for now.
+    #[error("it answered {status}{}", quoted(.said))]
+    Unavailable {
+        /// The status.
+        status: u16,
+        /// The beginning of what it said.
+        said: String,
+    },
+}
+
+fn quoted(said: &str) -> String {
+    match said {
+        "" => String::new(),
+        said => format!(" and said {said:?}"),
+    }
+}
+
+impl PushError {
+    /// All values of [`Self::reason`].
+    pub const REASONS: [&str; 5] = ["credentials", "timeout", "unreachable", "refused", "unavailable"];
+
+    /// The value of the `reason` label in metrics.
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::Unusable { .. } => "credentials",
+            Self::TimedOut(_) => "timeout",
+            Self::Unreachable(_) => "unreachable",
+            Self::Refused { .. } => "refused",
+            Self::Unavailable { .. } => "unavailable",
+        }
+    }
+
+    /// Whether the very same may be taken in a moment.
+    pub const fn may_pass(&self) -> bool {
+        !matches!(self, Self::Refused { .. })
+    }
+
+    /// Its status, when it answered.
+    pub const fn status(&self) -> Option<u16> {
+        match self {
+            Self::Refused { status, .. } | Self::Unavailable { status, .. } => Some(*status),
+            _ => None,
+        }
+    }
+}
+
+impl From<EndpointError> for PushError {
+    fn from(error: EndpointError) -> Self {
+        match error {
+            EndpointError::Unusable { file, why } => Self::Unusable { file, why },
+            EndpointError::Unreachable(why) => Self::Unreachable(why),
+        }
+    }
+}
+
+/// The way to one Alertmanager.
+pub struct Alertmanager {
+    endpoint: Endpoint,
+    timeout: Duration,
+}
+
+impl Alertmanager {
+    /// Nothing is read and nobody dialled yet. No push takes longer than `timeout`.
+    pub fn new(target: Target, timeout: Duration) -> Self {
+        Self {
+            endpoint: Endpoint::new(target),
+            timeout,
+        }
+    }
+
+    /// Pushes what [`body`] made, once.
+    ///
+    /// # Errors
+    /// When it was not taken.
+    pub async fn push(&mut self, body: Vec<u8>) -> Result<(), PushError> {
+        let timeout = self.timeout;
+        tokio::time::timeout(timeout, self.post(body))
+            .await
+            .unwrap_or(Err(PushError::TimedOut(timeout)))
+    }
+
+    async fn post(&mut self, body: Vec<u8>) -> Result<(), PushError> {
+        let url = self.endpoint.target.below("/api/v2/alerts");
+        let request = self.endpoint.request(Method::POST, url).await?;
+        let request = request.header(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let answer = request.body(body).send().await;
+        judge(answer.map_err(|error| unreachable(&error))?).await
+    }
+}
+
+async fn judge(answer: Response) -> Result<(), PushError> {
+    let status = answer.status();
+    if status.is_success() {
+        return Ok(());
+    }
+    let said = match redirect(&answer) {
+        Some(said) => said,
+        None => beginning(answer).await,
+    };
+    let said: String = bounded(&said).trim().chars().take(MAX_SAID).collect();
+    let may_pass = status.is_server_error()
+        || [StatusCode::TOO_MANY_REQUESTS, StatusCode::REQUEST_TIMEOUT].contains(&status);
+    let status = status.as_u16();
+    Err(match may_pass {
+        true => PushError::Unavailable { status, said },
+        false => PushError::Refused { status, said },
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,346 @@
+//! hookwatch's own metrics, each declared once.
+//!
+//! Counters and histograms grow as things happen. What describes a hook is a gauge filled from the newest
+//! assessment at the moment somebody asks, so that a hook that is gone leaves no series behind. Labels come
+//! from closed sets; the open ones name hooks and API servers, and both are bounded. [`contract`] says how.
+
+mod alertmanager;
+mod breaker;
+pub mod contract;
+mod hooks;
+mod make;
+mod servers;
+mod telemetry;
+
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+
+use prometheus::proto::MetricFamily;
+use prometheus::{Gauge, GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, Registry};
+
+pub use self::alertmanager::Dropped;
+pub use self::hooks::MAX_HOOKS;
+use super::events::EventOutcome;
+use crate::domain::act::breaker::HeldBack;
+use crate::domain::act::fence::AutoBreak;
+use crate::domain::act::leadership::{Place, Role};
+use crate::domain::cluster::hook::HookId;
+use crate::domain::diagnose::verdict::Verdict;
+use crate::domain::observe::canary::CanaryReport;
+use crate::domain::observe::probe::ProbeReport;
+use crate::domain::observe::snapshot::{Scrape, ScrapeFailure};
+use crate::domain::observe::stored::Reading;
+use crate::domain::report::assessment::Assessment;
+use crate::domain::time::Time;
+use crate::domain::vocabulary::{NotAHook, Writes};
+use crate::io::telemetry::TelemetryCounts;
+use contract::Declared;
+use make::Maker;
+
+/// A certificate's end by hook, `served` or `ca`.
+pub type CertificateEnd = (HookId, &'static str, Time);
+
+/// All metrics of the daemon.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    /// Held while the gauges are filled and read, so that two readers never mix.
+    gathering: Mutex<()>,
+    declared: Vec<Declared>,
+    hooks: hooks::HookMetrics,
+    writes: GaugeVec,
+    write_seconds: Gauge,
+    usual_write_seconds: Gauge,
+    not_a_hook: GaugeVec,
+    canaries: IntCounterVec,
+    canary_seconds: HistogramVec,
+    canary_late: GaugeVec,
+    scrapes: IntCounterVec,
+    scrape_seconds: Histogram,
+    scrape_bytes: IntCounter,
+    scrape_unreadable: IntCounter,
+    scrape_last_success: GaugeVec,
+    inventory_current: Gauge,
+    inventory_problems: Gauge,
+    self_doubt: Gauge,
+    probe_targets: Gauge,
+    probes_late: Gauge,
+    breaker_mode: GaugeVec,
+    breaker: breaker::BreakerMetrics,
+    assessed_at: Gauge,
+    changes: IntCounterVec,
+    leader: GaugeVec,
+    leader_transitions: IntCounterVec,
+    events: IntCounterVec,
+    servers: servers::ServerMetrics,
+    alertmanager: alertmanager::PushMetrics,
+    telemetry: TelemetryCounts,
+}
+
+impl Metrics {
+    /// Registers everything.
+    ///
+    /// # Errors
+    /// When two metrics have the same name, which is a mistake in this file.
+    pub fn new() -> prometheus::Result<Self> {
+        let registry = Registry::new();
+        let make = Maker::new(&registry);
+        let build = make.gauges("build_info", "Always 1; the version is a label.", &["version"])?;
+        build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1.0);
+        let metrics = Self {
+            gathering: Mutex::new(()),
+            declared: Vec::new(),
+            hooks: hooks::HookMetrics::new(&make)?,
+            writes: make.gauges(
+                "control_plane_writes",
+                "1 for how writes to the control plane go now, 0 for the others.",
+                &["state"],
+            )?,
+            write_seconds: make.gauge("control_plane_write_seconds", "Recent mean time per CREATE or UPDATE.")?,
+            usual_write_seconds: make.gauge(
+                "control_plane_usual_write_seconds",
+                "Mean time per CREATE or UPDATE in calm times.",
+            )?,
+            not_a_hook: make.gauges(
+                "not_a_hook",
+                "1 for what slows or blocks writes when it is no hook, 0 for the others.",
+                &["cause"],
+            )?,
+            canaries: make.counters("canaries_total", "Finished canaries by outcome.", &["canary", "outcome"])?,
+            canary_seconds: make.histograms("canary_duration_seconds", "Time per canary.", &["canary"])?,
+            canary_late: make.gauges("canary_overdue", "1 while a canary is late by 2 s or more.", &["canary"])?,
+            scrapes: make.counters(
+                "scrapes_total",
+                "Scrapes of API servers by result: success, or why they failed.",
+                &["result"],
+            )?,
+            scrape_seconds: make.histogram("scrape_duration_seconds", "Time per successful scrape.")?,
+            scrape_bytes: make.counter("scrape_bytes_total", "Bytes of metrics read.")?,
+            scrape_unreadable: make.counter(
+                "scrape_unreadable_total",
+                "Lines that could not be read, and samples left out at a bound.",
+            )?,
+            scrape_last_success: make.gauges(
+                "scrape_last_success_timestamp_seconds",
+                "When the target was last scraped.",
+                &["target"],
+            )?,
+            inventory_current: make.gauge(
+                "inventory_current_timestamp_seconds",
+                "When the inventory of hooks was last known to be current; 0 before the first list.",
+            )?,
+            inventory_problems: make.gauge(
+                "inventory_problems",
+                "Objects in the cluster that could not be made sense of; the API lists them.",
+            )?,
+            self_doubt: make.gauge("self_doubt", "1 while every probe fails and the fault may be our own.")?,
+            probe_targets: make.gauge(
+                "probe_targets",
+                "Backends that are probed, each as hooks with the same server name and trust meet it.",
+            )?,
+            probes_late: make.gauge(
+                "probes_late_seconds",
+                "How late the probe is that waits longest for its turn within the budget of probes; 0 while all are on time.",
+            )?,
+            breaker_mode: make.gauges(
+                "breaker_mode",
+                "1 for what is done about a culprit now, 0 for the others.",
+                &["mode"],
+            )?,
+            breaker: breaker::BreakerMetrics::new(&make)?,
+            assessed_at: make.gauge("assessment_timestamp_seconds", "When everything was last judged.")?,
+            changes: make.counters("verdict_changes_total", "Changes of a hook's health.", &["health"])?,
+            leader: make.gauges(
+                "leader",
+                "1 for what this replica leads by, 0 else; no series in a daemon that takes no part in an election.",
+                &["by"],
+            )?,
+            leader_transitions: make.counters(
+                "leader_transitions_total",
+                "How often this replica became the leader, a follower, or neither.",
+                &["role"],
+            )?,
+            events: make.counters("events_total", "Kubernetes Events by what became of them.", &["outcome"])?,
+            servers: servers::ServerMetrics::new(&make)?,
+            alertmanager: alertmanager::PushMetrics::new(&make)?,
+            telemetry: telemetry::counts(&make)?,
+            registry: registry.clone(),
+        };
+        let declared = make.into_declared();
+        Ok(Self { declared, ..metrics })
+    }
+
+    /// Every metric there can be, by name, whether or not it has a series yet.
+    pub fn declared(&self) -> &[Declared] {
+        &self.declared
+    }
+
+    /// Counts a finished probe.
+    pub fn probed(&self, report: &ProbeReport) {
+        self.hooks.probed(report);
+    }
+
+    /// Counts a finished canary.
+    pub fn canary_written(&self, report: &CanaryReport) {
+        let canary = report.target.as_str();
+        self.canaries
+            .with_label_values(&[canary, report.outcome.as_str()])
+            .inc();
+        self.canary_seconds
+            .with_label_values(&[canary])
+            .observe(report.took.as_secs_f64());
+    }
+
+    /// Counts a good scrape.
+    pub fn scraped(&self, scrape: &Scrape) {
+        self.scrapes.with_label_values(&["success"]).inc();
+        self.scrape_seconds.observe(scrape.took.as_secs_f64());
+        self.scrape_bytes.inc_by(scrape.bytes);
+        self.scrape_unreadable
+            .inc_by(scrape.complaints.unreadable + scrape.complaints.left_out);
+    }
+
+    /// Counts a failed scrape.
+    pub fn scrape_failed(&self, failure: &ScrapeFailure) {
+        self.scrapes.with_label_values(&[failure.reason.as_str()]).inc();
+    }
+
+    /// Counts a reading of the Prometheus.
+    pub fn stored_read(&self, reading: Result<&Reading, &ScrapeFailure>) {
+        self.servers
+            .read(reading.map_or_else(|failure| failure.reason.as_str(), |_| "success"));
+    }
+
+    /// Counts a change of a hook's health.
+    pub fn verdict_changed(&self, verdict: &Verdict) {
+        self.changes.with_label_values(&[verdict.health.as_str()]).inc();
+    }
+
+    /// Counts a change of this replica's role.
+    pub fn role_changed(&self, role: Role) {
+        self.leader_transitions.with_label_values(&[role.as_str()]).inc();
+    }
+
+    /// Counts a Kubernetes Event.
+    pub fn event_written(&self, outcome: EventOutcome) {
+        self.events.with_label_values(&[outcome.as_str()]).inc();
+    }
+
+    /// Counts that a culprit began not to be bypassed.
+    pub fn held_back(&self, reason: HeldBack) {
+        self.breaker.held_back(reason);
+    }
+
+    /// Counts a change of a webhook configuration: `bypass`, `probation` or `restore`, and what became of it.
+    pub fn acted(&self, action: &'static str, outcome: &'static str) {
+        self.breaker.acted(action, outcome);
+    }
+
+    /// Notes that a bypass is in force now.
+    pub fn seen_bypassed(&self, at: Time) {
+        self.breaker.seen_bypassed(at);
+    }
+
+    /// Drops the probe series of hooks that are not in the inventory any more.
+    pub fn keep_only(&self, hooks: &BTreeSet<HookId>) {
+        self.hooks.keep_only(hooks);
+    }
+
+    /// The text exposition, with the gauges as the assessment has them.
+    ///
+    /// # Errors
+    /// When a metric cannot be written as text, which is a mistake in this file.
+    pub fn gather(
+        &self,
+        assessment: Option<&Assessment>,
+        certificates: &[CertificateEnd],
+    ) -> prometheus::Result<Vec<u8>> {
+        Self::text(&self.families(assessment, certificates))
+    }
+
+    /// Everything as it is now, with the gauges as the assessment has them. What goes out by another way than
+    /// `/metrics` comes from here as well, so that it cannot say anything else.
+    pub fn families(
+        &self,
+        assessment: Option<&Assessment>,
+        certificates: &[CertificateEnd],
+    ) -> Vec<MetricFamily> {
+        let _gathering = self.gathering.lock();
+        self.clear();
+        if let Some(assessment) = assessment {
+            self.fill(assessment);
+        }
+        self.hooks.fill_certificates(certificates);
+        self.registry.gather()
+    }
+
+    fn clear(&self) {
+        let own = [&self.scrape_last_success, &self.leader];
+        let vectors = self.hooks.vectors().into_iter().chain(self.servers.vectors());
+        for gauges in own.into_iter().chain(vectors) {
+            gauges.reset();
+        }
+    }
+
+    fn fill(&self, assessment: &Assessment) {
+        let as_number = f64::from;
+        self.hooks.fill(assessment);
+        let plane = &assessment.control_plane;
+        for state in Writes::ALL {
+            let now = as_number(u8::from(plane.writes == state));
+            self.writes.with_label_values(&[state.as_str()]).set(now);
+        }
+        for cause in NotAHook::ALL {
+            let is_it = plane
+                .not_a_hook
+                .as_ref()
+                .is_some_and(|found| found.cause == cause);
+            self.not_a_hook
+                .with_label_values(&[cause.as_str()])
+                .set(as_number(u8::from(is_it)));
+        }
+        self.write_seconds.set(plane.write_seconds.unwrap_or(f64::NAN));
+        self.usual_write_seconds
+            .set(plane.usual_write_seconds.unwrap_or(f64::NAN));
+        for canary in &plane.canaries {
+            let late = as_number(u8::from(canary.state == "overdue"));
+            self.canary_late
+                .with_label_values(&[canary.canary.as_str()])
+                .set(late);
+        }
+        let at = assessment.at.unix_seconds();
+        for scrape in &assessment.sources.scrapes {
+            if let Some(age) = scrape.age_seconds {
+                self.scrape_last_success
+                    .with_label_values(&[&scrape.target])
+                    .set(at - age);
+            }
+        }
+        self.servers.fill(&assessment.sources, at);
+        let current = assessment
+            .sources
+            .inventory_age_seconds
+            .map_or(0.0, |age| at - age);
+        self.inventory_current.set(current);
+        self.inventory_problems.set(assessment.problems.len() as f64);
+        self.self_doubt
+            .set(as_number(u8::from(assessment.sources.self_doubt)));
+        let probes = &assessment.sources.probes;
+        self.probe_targets.set(probes.targets as f64);
+        self.probes_late.set(probes.late_seconds);
+        for mode in AutoBreak::ALL {
+            let now = as_number(u8::from(assessment.breaker.effective == mode));
+            self.breaker_mode.with_label_values(&[mode.as_str()]).set(now);
+        }
+        self.breaker.fill(&assessment.breaker);
+        self.assessed_at.set(at);
+        if let Some(replica) = &assessment.replica {
+            for by in Place::ALL {
+                let leads = replica.role == Role::Leader && replica.by == Some(by);
+                self.leader
+                    .with_label_values(&[by.as_str()])
+                    .set(as_number(u8::from(leads)));
+            }
+        }
+    }
+}

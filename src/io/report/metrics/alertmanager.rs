@@ -1,0 +1,115 @@
+//! Metrics of the alerts that hookwatch pushes itself. Their label is the Alertmanager, as configured, and so bounded.
+
+use prometheus::{GaugeVec, IntCounterVec};
+
+use super::{Maker, Metrics};
+use crate::io::report::alertmanager::PushError;
+
+/// Why an Alertmanager was not told of an alert.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dropped {
+    /// It refused the push.
+    Refused,
+    /// It was away until the end of the alert was forgotten; there, the alert runs out by itself.
+    Expired,
+    /// More fire at once than are pushed.
+    TooMany,
+}
+
+impl Dropped {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Refused, Self::Expired, Self::TooMany];
+
+    /// The value of the `reason` label in metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Refused => "refused",
+            Self::Expired => "expired",
+            Self::TooMany => "too_many",
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct PushMetrics {
+    sent: IntCounterVec,
+    failed: IntCounterVec,
+    dropped: IntCounterVec,
+    last_success: GaugeVec,
+}
+
+impl PushMetrics {
+    pub(super) fn new(make: &Maker<'_>) -> prometheus::Result<Self> {
+        Ok(Self {
+            sent: make.counters(
+                "alertmanager_alerts_sent_total",
+                "Alerts in pushes that the Alertmanager took; each counts as often as it is sent.",
+                &["alertmanager"],
+            )?,
+            failed: make.counters(
+                "alertmanager_pushes_failed_total",
+                "Pushes that the Alertmanager did not take, by reason.",
+                &["alertmanager", "reason"],
+            )?,
+            dropped: make.counters(
+                "alertmanager_alerts_dropped_total",
+                "Alerts, or ends of alerts, that the Alertmanager was not told of, by reason.",
+                &["alertmanager", "reason"],
+            )?,
+            last_success: make.gauges(
+                "alertmanager_last_success_timestamp_seconds",
+                "When the Alertmanager last took a push; 0 before the first.",
+                &["alertmanager"],
+            )?,
+        })
+    }
+}
+
+impl Metrics {
+    /// Begins the series of an Alertmanager, so that the first failure shows as an increase.
+    pub fn alertmanager_known(&self, alertmanager: &str) {
+        let metrics = &self.alertmanager;
+        metrics.sent.with_label_values(&[alertmanager]).inc_by(0);
+        for reason in PushError::REASONS {
+            metrics
+                .failed
+                .with_label_values(&[alertmanager, reason])
+                .inc_by(0);
+        }
+        for reason in Dropped::ALL {
+            metrics
+                .dropped
+                .with_label_values(&[alertmanager, reason.as_str()])
+                .inc_by(0);
+        }
+        metrics.last_success.with_label_values(&[alertmanager]).set(0.0);
+    }
+
+    /// Counts a push that was taken, with so many alerts.
+    pub fn alerts_sent(&self, alertmanager: &str, alerts: usize, at_unix_seconds: f64) {
+        let metrics = &self.alertmanager;
+        metrics
+            .sent
+            .with_label_values(&[alertmanager])
+            .inc_by(alerts as u64);
+        metrics
+            .last_success
+            .with_label_values(&[alertmanager])
+            .set(at_unix_seconds);
+    }
+
+    /// Counts a push that was not taken.
+    pub fn push_failed(&self, alertmanager: &str, why: &PushError) {
+        let labels = [alertmanager, why.reason()];
+        self.alertmanager.failed.with_label_values(&labels).inc();
+    }
+
+    /// Counts alerts that the Alertmanager is not told of.
+    pub fn alerts_dropped(&self, alertmanager: &str, why: Dropped, alerts: usize) {
+        let labels = [alertmanager, why.as_str()];
+        self.alertmanager
+            .dropped
+            .with_label_values(&labels)
+            .inc_by(alerts as u64);
+    }
+}

@@ -1,0 +1,328 @@
+//! What can be relied on of the metrics: which there are, in which unit, and which values their labels can have.
+//!
+//! What there is comes from what is registered. Only the values of labels have to be said here, once per label, and
+//! `docs/metrics.md` is made from both.
+
+use super::alertmanager::Dropped;
+use super::breaker::{ACTIONS, OUTCOMES, STATES};
+use super::hooks::{MAX_HOOKS, MAX_OUTCOMES, OTHER};
+use super::make::SECONDS;
+use crate::domain::act::breaker::{HeldBack, Rung};
+use crate::domain::act::fence::AutoBreak;
+use crate::domain::act::leadership::{Place, Role};
+use crate::domain::audit::standing::MAX_FINDINGS;
+use crate::domain::audit::{Severity, findings};
+use crate::domain::cluster::hook::HookKind;
+use crate::domain::observe::canary::{CanaryTarget, MAX_FURTHER};
+use crate::domain::observe::probe::{Connection, Phase};
+use crate::domain::observe::readiness::MAX_FAILING;
+use crate::domain::observe::snapshot::ScrapeFailureReason;
+use crate::domain::vocabulary::{Cause, Effect, Health, NotAHook, Writes};
+use crate::io::report::alertmanager::{MAX_ALERTMANAGERS, PushError};
+use crate::io::report::events::EventOutcome;
+use crate::io::telemetry::{Loss, Signal};
+
+/// API servers that are told apart at most.
+const MAX_TARGETS: usize = 64;
+
+/// One metric as it was registered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Declared {
+    /// The whole name. A histogram's series end in `_bucket`, `_sum` and `_count` beside.
+    pub name: String,
+    /// `counter`, `gauge` or `histogram`.
+    pub kind: &'static str,
+    /// What it means, as a sentence.
+    pub help: String,
+    /// The names of its labels.
+    pub labels: Vec<String>,
+}
+
+/// The values that a label can have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Bound {
+    /// These and no others.
+    OneOf(Vec<&'static str>),
+    /// Names from outside, of which there are at most so many.
+    AtMost(usize, &'static str),
+    /// Part of a hook's identity: kind, configuration and webhook together are bounded.
+    Hook(&'static str),
+}
+
+impl Declared {
+    /// The unit: what the name says, as Prometheus wants it.
+    pub fn unit(&self) -> &'static str {
+        let name = self.name.strip_suffix("_total").unwrap_or(&self.name);
+        if name.ends_with("_timestamp_seconds") {
+            "seconds since the epoch"
+        } else if name.ends_with("_seconds") {
+            "seconds"
+        } else if name.ends_with("_bytes") {
+            "bytes"
+        } else if name.ends_with("_ratio") {
+            "0 to 1"
+        } else {
+            "number"
+        }
+    }
+
+    /// The names of its series.
+    pub fn samples(&self) -> Vec<String> {
+        match self.kind {
+            "histogram" => ["_bucket", "_sum", "_count"]
+                .map(|ending| format!("{}{ending}", self.name))
+                .to_vec(),
+            _ => vec![self.name.clone()],
+        }
+    }
+
+    /// What values one of its labels can have; `None` for a label that nobody has bounded, which is a mistake.
+    pub fn bound(&self, label: &str) -> Option<Bound> {
+        bound(&self.name, label)
+    }
+
+    /// Whether each hook has series of its own.
+    pub fn is_per_hook(&self) -> bool {
+        self.labels.iter().any(|label| label == "webhook")
+    }
+
+    /// How many series one hook has of it at most.
+    fn per_hook(&self) -> Option<usize> {
+        Some(match self.name.as_str() {
+            // A hook has one health and one cause at a time.
+            "hookwatch_hook_health" | "hookwatch_hook_cause" => 1,
+            "hookwatch_probes_total" => MAX_OUTCOMES + Connection::ALL.len(),
+            _ => self.product(|label| !matches!(self.bound(label), Some(Bound::Hook(_))))?,
+        })
+    }
+
+    /// How many series there are of it at most; `None` when a label has no bound.
+    pub fn most_series(&self) -> Option<usize> {
+        if self.name == "hookwatch_hook_risk" {
+            // All of them together are bounded.
+            return Some(MAX_FINDINGS);
+        }
+        let combinations = match self.is_per_hook() {
+            // Beyond the bound hooks are counted together, by kind.
+            true if self.kind == "counter" => {
+                self.per_hook()? * MAX_HOOKS
+                    + self.product(|label| !matches!(label, "configuration" | "webhook"))?
+            }
+            true => self.per_hook()? * MAX_HOOKS,
+            false => self.product(|_| true)?,
+        };
+        Some(match self.kind {
+            // Each edge and infinity, the sum and the count.
+            "histogram" => combinations * (SECONDS.len() + 3),
+            _ => combinations,
+        })
+    }
+
+    fn product(&self, of: impl Fn(&str) -> bool) -> Option<usize> {
+        let labels = self.labels.iter().filter(|label| of(label));
+        labels
+            .map(|label| match self.bound(label)? {
+                Bound::OneOf(values) => Some(values.len()),
+                Bound::AtMost(most, _) => Some(most),
+                Bound::Hook(_) if label == "kind" => Some(KINDS.len()),
+                Bound::Hook(_) => None,
+            })
+            .product()
+    }
+}
+
+const KINDS: [HookKind; 4] = [
+    HookKind::Mutating,
+    HookKind::Validating,
+    HookKind::Conversion,
+    HookKind::Aggregated,
+];
+
+fn bound(metric: &str, label: &str) -> Option<Bound> {
+    let metric = metric.strip_prefix("hookwatch_").unwrap_or(metric);
+    let values: Vec<&'static str> = match (metric, label) {
+        (_, "configuration") => {
+            return Some(Bound::Hook(
+                "the object's name; empty when no object has the hook",
+            ));
+        }
+        (_, "webhook") => return Some(Bound::Hook("the webhook's name")),
+        (_, "incident") => {
+            return Some(Bound::Hook(
+                "where its calls go, or `lost path` where all webhooks became unreachable in one moment; webhooks that fail and have this in \
+             common are one incident",
+            ));
+        }
+        (_, "kind") => return Some(Bound::Hook("mutating, validating, conversion or aggregated")),
+        (_, "target") => return Some(Bound::AtMost(MAX_TARGETS, "addresses of API servers")),
+        ("api_server_info", "version") => return Some(Bound::AtMost(1, "release of that API server")),
+        (_, "version") => return Some(Bound::AtMost(1, "release of hookwatch")),
+        (_, "check") => return Some(Bound::AtMost(MAX_FAILING, "checks of /readyz")),
+        ("not_a_hook", "cause") => NotAHook::ALL.map(NotAHook::as_str).to_vec(),
+        (_, "cause") => Cause::ALL.map(Cause::as_str).to_vec(),
+        (_, "effect") => Effect::ALL.map(Effect::as_str).to_vec(),
+        (_, "health") => Health::ALL.map(Health::as_str).to_vec(),
+        ("hook_backends", "state") => vec!["alive", "slow", "wavering", "dead", "untried"],
+        ("breaker_hooks", "state") => STATES.to_vec(),
+        ("breaker_held_back_total" | "breaker_held_back", "reason") => {
+            HeldBack::ALL.map(HeldBack::as_str).to_vec()
+        }
+        ("breaker_actions_total", "outcome") => OUTCOMES.to_vec(),
+        (_, "action") => ACTIONS.to_vec(),
+        (_, "rung") => Rung::ALL.map(Rung::as_str).to_vec(),
+        (_, "state") => Writes::ALL.map(Writes::as_str).to_vec(),
+        (_, "risk") => findings::KINDS.iter().map(|kind| kind.id).collect(),
+        ("hook_risk", "severity") => vec!["critical", "warning"],
+        (_, "severity") => Severity::ALL.map(Severity::as_str).to_vec(),
+        (_, "alertmanager") => {
+            return Some(Bound::AtMost(
+                MAX_ALERTMANAGERS,
+                "host, port and path of an Alertmanager",
+            ));
+        }
+        ("alertmanager_pushes_failed_total", "reason") => PushError::REASONS.to_vec(),
+        ("alertmanager_alerts_dropped_total", "reason") => Dropped::ALL.map(Dropped::as_str).to_vec(),
+        (_, "signal") => Signal::ALL.map(Signal::as_str).to_vec(),
+        ("telemetry_dropped_total", "reason") => Loss::ALL.map(Loss::as_str).to_vec(),
+        (_, "certificate") => vec!["served", "ca"],
+        (_, "connection") => Connection::ALL.map(Connection::as_str).to_vec(),
+        ("probes_total", "outcome") => vec![
+            "answered",
+            "discovery_refused",
+            "review_refused",
+            "not_an_admission_review",
+            "client_certificate_wanted",
+            "verifier_differs",
+            "timed_out",
+            "refused",
+            "unreachable",
+            "unresolvable",
+            "tls_rejected",
+            "lost",
+            "not_probed",
+            OTHER,
+        ],
+        ("canaries_total", "outcome") => vec![
+            "written",
+            "call_failed",
+            "denied",
+            "forbidden",
+            "missing",
+            "refused",
+            "timed_out",
+            "unreachable",
+        ],
+        ("events_total", "outcome") => EventOutcome::ALL.map(EventOutcome::as_str).to_vec(),
+        (_, "phase") => Phase::ALL.map(Phase::as_str).to_vec(),
+        (_, "canary") => {
+            return Some(Bound::AtMost(
+                CanaryTarget::ALL.len() + MAX_FURTHER,
+                "`own_namespace`, `kube_system`, `node_lease`, and the names in `canaries.further`",
+            ));
+        }
+        (_, "result") => [
+            ScrapeFailureReason::ALL
+                .map(ScrapeFailureReason::as_str)
+                .as_slice(),
+            &["success"],
+        ]
+        .concat(),
+        (_, "answers") => vec!["yes", "no"],
+        (_, "mode") => AutoBreak::ALL.map(AutoBreak::as_str).to_vec(),
+        (_, "by") => Place::ALL.map(Place::as_str).to_vec(),
+        (_, "role") => Role::ALL.map(Role::as_str).to_vec(),
+        _ => return None,
+    };
+    Some(Bound::OneOf(values))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::observe::canary::CanaryOutcome;
+    use crate::domain::observe::probe::{Answer, ProbeOutcome, TlsFault};
+    use crate::io::report::metrics::Metrics;
+
+    fn values(metric: &str, label: &str) -> Vec<&'static str> {
+        match bound(metric, label) {
+            Some(Bound::OneOf(values)) => values,
+            other => panic!("{metric} {label}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn every_label_of_every_metric_is_bounded() {
+        let metrics = Metrics::new().unwrap();
+        for declared in metrics.declared() {
+            for label in &declared.labels {
+                assert!(
+                    declared.bound(label).is_some(),
+                    "say in src/io/report/metrics/contract.rs what values {label} of {} can have",
+                    declared.name
+                );
+            }
+            assert!(declared.most_series().is_some(), "{}", declared.name);
+        }
+    }
+
+    #[test]
+    fn names_end_as_their_kind_demands_and_helps_are_sentences() {
+        let metrics = Metrics::new().unwrap();
+        for declared in metrics.declared() {
+            let is_counter = declared.kind == "counter";
+            assert_eq!(declared.name.ends_with("_total"), is_counter, "{}", declared.name);
+            assert!(declared.help.ends_with('.'), "{}", declared.name);
+            assert_ne!(declared.kind, "untyped", "{}", declared.name);
+        }
+    }
+
+    #[test]
+    fn no_probe_ends_in_a_way_that_is_not_listed() {
+        let why = String::new;
+        let all = [
+            ProbeOutcome::Answered(Answer::Handshake),
+            ProbeOutcome::Answered(Answer::Discovery { status: 500 }),
+            ProbeOutcome::Answered(Answer::ReviewRefused { status: 500 }),
+            ProbeOutcome::Answered(Answer::NotAnAdmissionReview { why: why() }),
+            ProbeOutcome::ClientCertificateWanted,
+            ProbeOutcome::VerifierDiffers { why: why() },
+            ProbeOutcome::TimedOut { phase: Phase::Tls },
+            ProbeOutcome::Refused,
+            ProbeOutcome::Unreachable { why: why() },
+            ProbeOutcome::Unresolvable { why: why() },
+            ProbeOutcome::TlsRejected {
+                fault: TlsFault::Other,
+                why: why(),
+            },
+            ProbeOutcome::Lost {
+                phase: Phase::Tls,
+                why: why(),
+            },
+            ProbeOutcome::NotProbed { why: why() },
+        ];
+        let mut said: Vec<&str> = all.iter().map(ProbeOutcome::as_str).collect();
+        said.push(OTHER);
+        assert_eq!(said, values("hookwatch_probes_total", "outcome"));
+    }
+
+    #[test]
+    fn no_canary_ends_in_a_way_that_is_not_listed() {
+        let message = String::new;
+        let call = "Internal error occurred: failed calling webhook \"w\": failed to call webhook: x";
+        let all = [
+            CanaryOutcome::Written,
+            CanaryOutcome::from_status(500, call),
+            CanaryOutcome::Denied { webhook: message() },
+            CanaryOutcome::Forbidden { message: message() },
+            CanaryOutcome::Missing { message: message() },
+            CanaryOutcome::Refused {
+                status: 500,
+                message: message(),
+            },
+            CanaryOutcome::TimedOut,
+            CanaryOutcome::Unreachable { why: message() },
+        ];
+        let said: Vec<&str> = all.iter().map(CanaryOutcome::as_str).collect();
+        assert_eq!(said, values("hookwatch_canaries_total", "outcome"));
+    }
+}

@@ -1,0 +1,509 @@
+//! Lists what went in while a hook did not check it: metadata alone, page by page, within bounds.
+//!
+//! Which kinds there are is asked of the API server; of those that the hook is asked about each is listed. What may not be
+//! listed, takes too long or is too much is named in the report, and the rest goes on.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use kube::Client;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use crate::domain::cluster::hook::{Hook, HookKind, Labels};
+use crate::domain::report::unchecked::{Question, Seen, Served, Tally, Unchecked, instant};
+use crate::io::client::Connection;
+use crate::io::client::request::{ApiRequest, JSON, METADATA, page};
+use crate::io::cluster::inventory::convert;
+
+/// Most bytes of a page, and of a document that says which kinds there are. An object's metadata has a few thousand.
+const MAX_PAGE: usize = 16 * 1024 * 1024;
+/// Most versions of API groups that are looked at.
+const MAX_VERSIONS: usize = 300;
+
+/// How much is asked for at most.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// Objects per page.
+    pub page: usize,
+    /// Pages per kind.
+    pub pages: usize,
+    /// Kinds.
+    pub kinds: usize,
+    /// Time for one page.
+    pub request: Duration,
+    /// Time for everything.
+    pub whole: Duration,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self {
+            page: 500,
+            pages: 20,
+            kinds: 200,
+            request: Duration::from_secs(15),
+            whole: Duration::from_secs(120),
+        }
+    }
+}
+
+/// Asks an API server.
+#[derive(Clone)]
+pub struct Lister {
+    client: Client,
+    bounds: Bounds,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Groups {
+    groups: Vec<Group>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Group {
+    name: String,
+    versions: Vec<Version>,
+    preferred_version: Option<Version>,
+}
+
+#[derive(Deserialize)]
+struct Version {
+    version: String,
+}
+
+#[derive(Deserialize)]
+struct Resources {
+    resources: Vec<Resource>,
+}
+
+#[derive(Deserialize)]
+struct Resource {
+    name: String,
+    namespaced: bool,
+    #[serde(default)]
+    verbs: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Page {
+    metadata: PageMeta,
+    items: Option<Vec<Item>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct PageMeta {
+    #[serde(rename = "continue")]
+    next: String,
+}
+
+#[derive(Deserialize)]
+struct Item {
+    metadata: Meta,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Meta {
+    name: String,
+    namespace: Option<String>,
+    labels: Option<Labels>,
+    creation_timestamp: Option<String>,
+    managed_fields: Option<Vec<Managed>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Managed {
+    time: Option<String>,
+    subresource: Option<String>,
+}
+
+impl From<Meta> for Seen {
+    fn from(meta: Meta) -> Self {
+        let managed = meta.managed_fields.unwrap_or_default().into_iter();
+        Self {
+            name: meta.name,
+            namespace: meta.namespace.filter(|namespace| !namespace.is_empty()),
+            labels: meta.labels.unwrap_or_default(),
+            created: meta.creation_timestamp.as_deref().and_then(instant),
+            changed: managed
+                .filter_map(|it| Some((instant(it.time.as_deref()?)?, it.subresource.unwrap_or_default())))
+                .collect(),
+        }
+    }
+}
+
+/// One hook of a configuration, as an API server has it; `None` when there is none of this name, or it makes no sense.
+pub fn hook_of(kind: HookKind, configuration: &Value, webhook: &str) -> Option<Hook> {
+    let object = configuration.clone();
+    let hooks = match kind {
+        HookKind::Validating => convert::validating(serde_json::from_value(object).ok()?),
+        HookKind::Mutating => convert::mutating(serde_json::from_value(object).ok()?),
+        HookKind::Conversion | HookKind::Aggregated => return None,
+    };
+    hooks.into_iter().find(|hook| &*hook.id.webhook == webhook)
+}
+
+impl Lister {
+    /// One that keeps to the usual bounds.
+    pub fn new(connection: &Connection) -> Self {
+        Self::bounded(connection.calls().clone(), Bounds::default())
+    }
+
+    /// One that keeps to these bounds.
+    pub fn bounded(client: Client, bounds: Bounds) -> Self {
+        Self { client, bounds }
+    }
+
+    /// Lists what a question is about. Every way to fail is a part of the report.
+    pub async fn list(&self, question: Question<'_>) -> Unchecked {
+        let until = Instant::now() + self.bounds.whole;
+        let mut tally = Tally::new(question);
+        let mut served = self.served(&mut tally, until).await;
+        if served.len() > self.bounds.kinds {
+            let why = format!(
+                "there are {} kinds, and at most {} are listed",
+                served.len(),
+                self.bounds.kinds
+            );
+            for left_out in served.drain(self.bounds.kinds..) {
+                tally.not_listed(&left_out.name(), &why);
+            }
+        }
+        let selects = !question.hook.namespace_selector.is_empty();
+        let namespaces = match selects {
+            true => self.namespaces(&mut tally, until).await,
+            false => BTreeMap::new(),
+        };
+        for kind in served {
+            if let Err(why) = self.kind(&kind, &namespaces, &mut tally, until).await {
+                tally.not_listed(&kind.name(), &why);
+            }
+        }
+        tally.end()
+    }
+
+    /// The kinds that the hook may have been asked about, and that can be listed.
+    async fn served(&self, tally: &mut Tally<'_>, until: Instant) -> Vec<Served> {
+        let groups: Result<Groups, String> = self.get("/apis", JSON, until).await;
+        let groups = groups.unwrap_or_else(|why| {
+            tally.not_listed("every kind of an API group", &why);
+            Groups { groups: Vec::new() }
+        });
+        let core = (String::new(), vec!["v1".to_owned()]);
+        let named = groups.groups.into_iter().map(|group| {
+            let versions = group.versions.into_iter().map(|it| it.version);
+            let preferred = group.preferred_version.map(|it| it.version);
+            let others = versions.filter(|version| Some(version) != preferred.as_ref());
+            let versions: Vec<String> = preferred.clone().into_iter().chain(others).collect();
+            (group.name, versions)
+        });
+        let mut served: BTreeMap<(String, String), Served> = BTreeMap::new();
+        let mut left = MAX_VERSIONS;
+        for (group, versions) in std::iter::once(core).chain(named) {
+            let mut rules = tally.question().hook.rules.iter();
+            if !rules.any(|rule| rule.api_groups.iter().any(|it| it == "*" || *it == group)) {
+                continue;
+            }
+            for version in versions {
+                let path = match group.is_empty() {
+                    true => format!("/api/{version}"),
+                    false => format!("/apis/{group}/{version}"),
+                };
+                let Some(rest) = left.checked_sub(1) else {
+                    tally.not_listed(&format!("every kind of {group}/{version}"), "there are too many");
+                    continue;
+                };
+                left = rest;
+                let resources: Result<Resources, String> = self.get(&path, JSON, until).await;
+                match resources {
+                    Ok(resources) => {
+                        for resource in resources.resources {
+                            let listable = resource.verbs.iter().any(|verb| verb == "list");
+                            if !listable || resource.name.contains('/') {
+                                continue;
+                            }
+                            let key = (group.clone(), resource.name.clone());
+                            let known = served.entry(key).or_insert_with(|| Served {
+                                group: group.clone(),
+                                versions: Vec::new(),
+                                resource: resource.name,
+                                namespaced: resource.namespaced,
+                            });
+                            known.versions.push(version.clone());
+                        }
+                    }
+                    Err(why) => tally.not_listed(&format!("every kind of {group}/{version}"), &why),
+                }
+            }
+        }
+        let served = served.into_values();
+        served.filter(|kind| tally.question().concerns(kind)).collect()
+    }
+
+    /// The labels of all namespaces, for a hook that selects by them.
+    async fn namespaces(&self, tally: &mut Tally<'_>, until: Instant) -> BTreeMap<String, Labels> {
+        let mut labels = BTreeMap::new();
+        let mut take = |seen: Seen| {
+            labels.insert(seen.name, seen.labels);
+        };
+        if let Err(why) = self.pages("/api/v1/namespaces", until, &mut take).await {
+            tally.not_listed("namespaces (their labels, which the hook selects by)", &why);
+        }
+        labels
+    }
+
+    async fn kind(
+        &self,
+        kind: &Served,
+        namespaces: &BTreeMap<String, Labels>,
+        tally: &mut Tally<'_>,
+        until: Instant,
+    ) -> Result<(), String> {
+        let version = kind.versions.first().ok_or("it has no version")?;
+        let path = match kind.group.is_empty() {
+            true => format!("/api/{version}/{}", kind.resource),
+            false => format!("/apis/{}/{version}/{}", kind.group, kind.resource),
+        };
+        self.pages(&path, until, &mut |seen| {
+            let labels = seen.namespace.as_deref().and_then(|name| namespaces.get(name));
+            tally.take(kind, &seen, labels);
+        })
+        .await
+    }
+
+    /// Hands over every object, until there is none more or a bound is reached.
+    async fn pages(
+        &self,
+        path: &str,
+        until: Instant,
+        take: &mut (dyn FnMut(Seen) + Send),
+    ) -> Result<(), String> {
+        let mut next = String::new();
+        for _ in 0..self.bounds.pages {
+            let target = page(path, self.bounds.page, &next);
+            let page: Page = self.get(&target, METADATA, until).await?;
+            for item in page.items.unwrap_or_default() {
+                take(item.metadata.into());
+            }
+            next = page.metadata.next;
+            if next.is_empty() {
+                return Ok(());
+            }
+        }
+        Err(format!(
+            "there are more than {}",
+            self.bounds.pages.saturating_mul(self.bounds.page)
+        ))
+    }
+
+    async fn get<T: DeserializeOwned>(
+        &self,
+        target: &str,
+        accept: &str,
+        until: Instant,
+    ) -> Result<T, String> {
+        let now = Instant::now();
+        if now >= until {
+            return Err("the time for all of it was over".to_owned());
+        }
+        let limit = self.bounds.request.min(until - now);
+        let answer = ApiRequest::get(&self.client, target, accept).json(limit, MAX_PAGE);
+        answer.await.map_err(|why| why.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::domain::report::unchecked::{Gap, Way};
+    use crate::domain::time::Time;
+    use crate::io::testing::{Reply, Server, soon};
+
+    fn at(seconds: u64) -> Time {
+        instant("2026-11-21T00:00:00Z").unwrap() + Duration::from_secs(seconds)
+    }
+
+    /// Asked about Pods and, in two versions, Deployments; not about anything of `batch`.
+    fn hook() -> Hook {
+        let configuration = json!({
+            "metadata": {"name": "c"},
+            "webhooks": [{
+                "name": "w", "clientConfig": {"url": "https://127.0.0.1/"}, "sideEffects": "None",
+                "admissionReviewVersions": ["v1"],
+                "namespaceSelector": {"matchLabels": {"team": "a"}},
+                "rules": [{
+                    "operations": ["CREATE", "UPDATE"], "apiGroups": ["", "apps"], "apiVersions": ["*"],
+                    "resources": ["pods", "deployments", "secrets"],
+                }],
+            }],
+        });
+        hook_of(HookKind::Validating, &configuration, "w").unwrap()
+    }
+
+    fn resource(name: &str) -> Value {
+        json!({"name": name, "namespaced": true, "verbs": ["create", "get", "list"]})
+    }
+
+    fn item(name: &str, namespace: &str, changed: &str) -> Value {
+        json!({"metadata": {
+            "name": name, "namespace": namespace, "creationTimestamp": "2026-11-20T00:00:00Z",
+            "managedFields": [{"manager": "m", "time": changed, "fieldsV1": {}}, {"manager": "n"}],
+        }})
+    }
+
+    fn page(items: &[Value], next: &str) -> Reply {
+        let page = json!({"metadata": {"continue": next}, "items": items});
+        Reply::json(200, page)
+    }
+
+    fn answer(target: &str) -> Reply {
+        let (meanwhile, before) = ("2026-11-21T00:00:30Z", "2026-11-20T12:00:00Z");
+        let versions =
+            |names: &[&str]| -> Vec<Value> { names.iter().map(|name| json!({"version": name})).collect() };
+        match target {
+            "/apis" => Reply::json(
+                200,
+                json!({"groups": [
+                    {"name": "apps", "versions": versions(&["v1beta1", "v1"]), "preferredVersion": {"version": "v1"}},
+                    {"name": "batch", "versions": versions(&["v1"])},
+                ]}),
+            ),
+            "/api/v1" => {
+                let binding = json!({"name": "bindings", "namespaced": true, "verbs": ["create"]});
+                let status = resource("pods/status");
+                let resources = [
+                    resource("pods"),
+                    status,
+                    resource("secrets"),
+                    resource("nodes"),
+                    binding,
+                ];
+                Reply::json(200, json!({"resources": resources}))
+            }
+            "/apis/apps/v1" | "/apis/apps/v1beta1" => {
+                Reply::json(200, json!({"resources": [resource("deployments")]}))
+            }
+            "/api/v1/namespaces?limit=2" => page(
+                &[
+                    json!({"metadata": {"name": "ours", "labels": {"team": "a"}}}),
+                    json!({"metadata": {"name": "theirs", "labels": {"team": "b"}}}),
+                ],
+                "",
+            ),
+            "/api/v1/pods?limit=2" => page(
+                &[item("p", "ours", meanwhile), item("q", "theirs", meanwhile)],
+                "a b&c",
+            ),
+            "/api/v1/pods?limit=2&continue=a%20b%26c" => {
+                page(&[item("r", "ours", before), item("s", "ours", meanwhile)], "")
+            }
+            "/apis/apps/v1/deployments?limit=2" | "/apis/apps/v1/deployments?limit=2&continue=more" => {
+                page(&[item("d", "ours", meanwhile)], "more")
+            }
+            "/api/v1/secrets?limit=2" => {
+                Reply::json(403, json!({"kind": "Status", "message": "secrets is forbidden"}))
+            }
+            other => panic!("nobody needs {other}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn what_the_hook_is_asked_about_is_listed_page_by_page_and_what_cannot_be_is_named() {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&asked);
+        let server = Server::start(move |request| {
+            seen.lock().unwrap().push(request.target.clone());
+            answer(&request.target)
+        })
+        .await;
+        let bounds = Bounds {
+            page: 2,
+            pages: 2,
+            ..Bounds::default()
+        };
+        let lister = Lister::bounded(server.connection().await.calls().clone(), bounds);
+        let hook = hook();
+        let question = Question {
+            hook: &hook,
+            gap: Gap {
+                from: at(0),
+                to: at(60),
+                way: Way::Skipped,
+            },
+            own: "hookwatch",
+        };
+        let report = soon(lister.list(question)).await;
+        let found: Vec<(&str, usize, Vec<&str>)> = report
+            .found
+            .iter()
+            .map(|it| {
+                let names = it.names.iter().map(String::as_str).collect();
+                (it.resource.as_str(), it.updated, names)
+            })
+            .collect();
+        assert_eq!(
+            found,
+            [
+                ("deployments.apps", 2, vec!["d", "d"]),
+                ("pods", 2, vec!["p", "s"])
+            ]
+        );
+        let not: Vec<(&str, &str)> = report
+            .not_listed
+            .iter()
+            .map(|it| (it.resource.as_str(), it.why.as_str()))
+            .collect();
+        assert_eq!(
+            not,
+            [
+                ("secrets", "HTTP 403: secrets is forbidden"),
+                ("deployments.apps", "there are more than 4"),
+            ]
+        );
+        assert!(
+            asked
+                .lock()
+                .unwrap()
+                .iter()
+                .all(|target| !target.contains("v1beta1/"))
+        );
+    }
+
+    #[tokio::test]
+    async fn an_api_server_that_does_not_answer_costs_no_more_than_the_time_for_it() {
+        let server = Server::start(|_| Reply::Hang).await;
+        let bounds = Bounds {
+            request: Duration::from_millis(50),
+            whole: Duration::from_millis(80),
+            ..Bounds::default()
+        };
+        let lister = Lister::bounded(server.connection().await.calls().clone(), bounds);
+        let hook = hook();
+        let (from, to) = (at(0), at(60));
+        let way = Way::Skipped;
+        let question = Question {
+            hook: &hook,
+            gap: Gap { from, to, way },
+            own: "hookwatch",
+        };
+        let report = soon(lister.list(question)).await;
+        assert!(report.found.is_empty());
+        let not: Vec<&str> = report.not_listed.iter().map(|it| it.resource.as_str()).collect();
+        assert!(
+            not.contains(&"every kind of an API group"),
+            "{:?}",
+            report.not_listed
+        );
+    }
+}
