@@ -264,19 +264,17 @@ impl<'a> Class<'a> {
         !self.canaries.is_empty() && self.canaries.iter().all(waits)
     }
 
-    /// Whether a canary that meets each of these hooks, which are slow, shows that such requests are in time. What slow
-    /// hooks cost is reckoned from means, to which one lost packet or one busy second adds; a canary waits for all of them.
+    /// Whether canaries that meet each of these hooks, which are slow, show that such requests are in time. What slow hooks
+    /// cost is reckoned from means, to which one lost packet or one busy second adds; a canary waits for all of them.
     fn is_in_time<'e>(&self, met: impl Iterator<Item = &'e Evidence<'e>> + Clone) -> bool {
         let Some(scene) = met.clone().next().map(|evidence| evidence.scene) else {
             return false;
         };
         let meets_all =
-            |target: &&CanaryTarget| met.clone().all(|evidence| evidence.covered_by.contains(target));
-        self.canaries.iter().filter(meets_all).any(|target| {
-            let memory = scene.seen.canaries.get(*target);
-            let late = memory.and_then(|memory| memory.takes_as_long_as((self.deadline)(), scene.now));
-            late == Some(false)
-        })
+            |target: &CanaryTarget| met.clone().all(|evidence| evidence.covered_by.contains(target));
+        let targets = self.canaries.iter().copied().filter(meets_all);
+        let canaries = &scene.seen.canaries;
+        canaries.take_as_long_as(targets, (self.deadline)(), scene.now) == Some(false)
     }
 
     fn request(&self, labels: impl Fn(&str) -> Option<&'a Labels>) -> RequestShape<'a> {

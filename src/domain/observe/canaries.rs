@@ -107,6 +107,21 @@ impl Canaries {
                 .is_some_and(|sent| passed.is_none_or(|passed| passed < *sent))
     }
 
+    /// Whether writes take at least so long: each of the two newest canaries of these targets did that tell. A single one
+    /// may have been held up by chance. `None` while none tells.
+    pub fn take_as_long_as(
+        &self,
+        targets: impl Iterator<Item = CanaryTarget>,
+        span: Duration,
+        now: Time,
+    ) -> Option<bool> {
+        let memories = targets.filter_map(|target| self.get(target));
+        let mut told: Vec<(Time, bool)> = memories.flat_map(|memory| memory.taking(span, now)).collect();
+        told.sort_unstable();
+        let newest = told.iter().rev().take(2);
+        (!told.is_empty()).then(|| newest.clone().count() == 2 && newest.clone().all(|(_, late)| *late))
+    }
+
     /// Whether more than one of the newest was slow: of two targets, or two of one in a row.
     pub fn several_slow(&self, now: Time) -> bool {
         let slow = self.0.values().map(|memory| {
@@ -239,20 +254,16 @@ impl CanaryMemory {
         Some(self.passed_at(now) == Some(latest.started))
     }
 
-    /// Whether writes take at least so long: each of the two newest that tell did. A single one may have been held up by
-    /// chance. One under way tells once it has been for so long; one that was refused sooner tells nothing. `None` while
-    /// none tells.
-    pub fn takes_as_long_as(&self, span: Duration, now: Time) -> Option<bool> {
+    /// When each was sent that tells whether writes take at least so long, and whether they do: one under way once it has
+    /// been for so long, and not one that was refused sooner.
+    fn taking(&self, span: Duration, now: Time) -> impl Iterator<Item = (Time, bool)> {
         let finished = self
             .recent(now)
-            .filter(|report| is_written(report) || report.took >= span);
-        let finished = finished.map(|report| (report.started, report.took >= span));
+            .filter(move |report| is_written(report) || report.took >= span);
+        let finished = finished.map(move |report| (report.started, report.took >= span));
         let under_way = self.overdue.keys().copied();
-        let under_way = under_way.filter(|sent| now.since((*sent).max(self.resumed)) >= span);
-        let mut told: Vec<(Time, bool)> = finished.chain(under_way.map(|sent| (sent, true))).collect();
-        told.sort_unstable();
-        let newest = told.iter().rev().take(2);
-        (!told.is_empty()).then(|| newest.clone().count() == 2 && newest.clone().all(|(_, late)| *late))
+        let under_way = under_way.filter(move |sent| now.since((*sent).max(self.resumed)) >= span);
+        finished.chain(under_way.map(|sent| (sent, true)))
     }
 
     fn got_through_after(&self, started: Time) -> bool {
@@ -461,12 +472,10 @@ mod tests {
     #[test]
     fn writes_take_as_long_as_the_quicker_of_the_two_newest_canaries_that_tell() {
         let span = Duration::from_secs(5);
-        let told = |canaries: &Canaries, now| {
-            let memory = canaries.get(CanaryTarget::KubeSystem)?;
-            memory.takes_as_long_as(span, at(now))
-        };
+        let both = [CanaryTarget::KubeSystem, CanaryTarget::NodeLease];
+        let told = |canaries: &Canaries, now| canaries.take_as_long_as(both.into_iter(), span, at(now));
         let overdue = |started_ms| CanaryOverdue {
-            target: CanaryTarget::KubeSystem,
+            target: both[started_ms as usize / 1_000 % 2],
             started: at(started_ms),
             waiting: Duration::from_secs(1),
         };
