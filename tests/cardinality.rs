@@ -152,7 +152,7 @@ fn series(text: &str) -> usize {
 fn probe_all(metrics: &Metrics, ids: &[HookId], outcomes: &[ProbeOutcome]) {
     for id in ids {
         for path in [BackendPath::Endpoint, BackendPath::ClusterIp] {
-            for connection in Connection::ALL {
+            for &connection in Connection::ALL {
                 for outcome in outcomes {
                     metrics.probed(&probe(id, path, connection, outcome.clone()));
                 }

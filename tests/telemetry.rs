@@ -494,7 +494,7 @@ async fn probes_carry_no_context_when_that_is_turned_off() {
     })
     .await;
     daemon.stop().await;
-    for hook in LabHook::ALL {
+    for &hook in LabHook::ALL {
         assert_eq!(lab.traceparents(hook), []);
     }
 }

@@ -15,14 +15,18 @@ pub mod writes;
 use std::time::Duration;
 
 use serde::Serialize;
+use strum::{IntoStaticStr, VariantArray};
 
 pub use estate::{Estate, Source, Subject};
 pub use findings::{Finding, Severity};
 pub use forecast::{Auditor, Casualty, Failure, Forecast};
 
 /// What a control plane does, as far as an outage of a webhook can end it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, IntoStaticStr, VariantArray,
+)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum Function {
     /// kube-controller-manager and kube-scheduler keep their Leases.
     LeaderElection,
@@ -50,35 +54,11 @@ pub enum Function {
 
 impl Function {
     /// All of them.
-    pub const ALL: [Self; 11] = [
-        Self::LeaderElection,
-        Self::NodeHeartbeat,
-        Self::ApiServerStart,
-        Self::PodScheduling,
-        Self::OwnPods,
-        Self::KubeSystemPods,
-        Self::NamespaceCreate,
-        Self::NamespaceDelete,
-        Self::ServiceEndpoints,
-        Self::TokenRequest,
-        Self::TenantWrites,
-    ];
+    pub const ALL: &'static [Self] = Self::VARIANTS;
 
     /// Its name in reports.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::LeaderElection => "leader-election",
-            Self::NodeHeartbeat => "node-heartbeat",
-            Self::ApiServerStart => "api-server-start",
-            Self::PodScheduling => "pod-scheduling",
-            Self::OwnPods => "own-pods",
-            Self::KubeSystemPods => "kube-system-pods",
-            Self::NamespaceCreate => "namespace-create",
-            Self::NamespaceDelete => "namespace-delete",
-            Self::ServiceEndpoints => "service-endpoints",
-            Self::TokenRequest => "token-request",
-            Self::TenantWrites => "tenant-writes",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 
     /// What its end means, for people.

@@ -3,9 +3,13 @@
 use std::fmt;
 
 use serde::Serialize;
+use strum::{IntoStaticStr, VariantArray};
 
 /// How a hook is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, IntoStaticStr, VariantArray,
+)]
+#[strum(serialize_all = "snake_case")]
 pub enum Health {
     /// Nothing speaks against it, and something speaks for it.
     Healthy,
@@ -19,21 +23,18 @@ pub enum Health {
 
 impl Health {
     /// All of them, for metrics that export one series per value.
-    pub const ALL: [Self; 4] = [Self::Healthy, Self::Suspect, Self::Failing, Self::Unknown];
+    pub const ALL: &'static [Self] = Self::VARIANTS;
 
     /// The value of the `health` label in metrics.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Healthy => "healthy",
-            Self::Suspect => "suspect",
-            Self::Failing => "failing",
-            Self::Unknown => "unknown",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 }
 
 /// The mechanism: what is wrong with a hook.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, IntoStaticStr, VariantArray,
+)]
 pub enum Cause {
     /// It answers, late.
     Slow,
@@ -65,21 +66,7 @@ pub enum Cause {
 
 impl Cause {
     /// All of them, for whoever has to know what can be said.
-    pub const ALL: [Self; 13] = [
-        Self::Slow,
-        Self::Hanging,
-        Self::Refused,
-        Self::NoEndpoints,
-        Self::NoService,
-        Self::Erroring,
-        Self::TlsInvalid,
-        Self::Partial,
-        Self::RolloutGap,
-        Self::StaleConnection,
-        Self::Unreachable,
-        Self::FailingOpen,
-        Self::Denying,
-    ];
+    pub const ALL: &'static [Self] = Self::VARIANTS;
 
     /// Whether a call of such a hook fails as soon as it is made: that others take long is no sign of it.
     pub const fn fails_at_once(self) -> bool {
@@ -88,22 +75,8 @@ impl Cause {
     }
 
     /// The name as it stands in reports, labels and JSON.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Slow => "Slow",
-            Self::Hanging => "Hanging",
-            Self::Refused => "Refused",
-            Self::NoEndpoints => "NoEndpoints",
-            Self::NoService => "NoService",
-            Self::Erroring => "Erroring",
-            Self::TlsInvalid => "TlsInvalid",
-            Self::Partial => "Partial",
-            Self::RolloutGap => "RolloutGap",
-            Self::StaleConnection => "StaleConnection",
-            Self::Unreachable => "Unreachable",
-            Self::FailingOpen => "FailingOpen",
-            Self::Denying => "Denying",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 
     /// What a person would do next, in one sentence.
@@ -148,7 +121,9 @@ impl fmt::Display for Cause {
 }
 
 /// What that does to the control plane.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, IntoStaticStr, VariantArray,
+)]
 pub enum Effect {
     /// Nothing so far.
     None,
@@ -162,22 +137,18 @@ pub enum Effect {
 
 impl Effect {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::None, Self::Blocking, Self::Delaying, Self::FailingOpen];
+    pub const ALL: &'static [Self] = Self::VARIANTS;
 
     /// The name as it stands in reports, labels and JSON.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::None => "None",
-            Self::Blocking => "Blocking",
-            Self::Delaying => "Delaying",
-            Self::FailingOpen => "FailingOpen",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 }
 
 /// What a match condition of hookwatch's lets through to a hook, as it stands on the object, whoever put it there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Bypass {
     /// Everything but what keeps the control plane alive.
     Shield,
@@ -189,12 +160,8 @@ pub enum Bypass {
 
 impl Bypass {
     /// The name as it stands in JSON and on the page.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Shield => "shield",
-            Self::Probation => "probation",
-            Self::Skip => "skip",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 
     /// Whether no user's write is shown to the hook.
@@ -204,7 +171,10 @@ impl Bypass {
 }
 
 /// Whether the control plane takes writes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, IntoStaticStr, VariantArray,
+)]
+#[strum(serialize_all = "snake_case")]
 pub enum Writes {
     /// They go through at their usual speed.
     Flowing,
@@ -218,21 +188,18 @@ pub enum Writes {
 
 impl Writes {
     /// All of them, for metrics that export one series per value.
-    pub const ALL: [Self; 4] = [Self::Flowing, Self::Delayed, Self::Blocked, Self::Unknown];
+    pub const ALL: &'static [Self] = Self::VARIANTS;
 
     /// The value of the `state` label in metrics.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Flowing => "flowing",
-            Self::Delayed => "delayed",
-            Self::Blocked => "blocked",
-            Self::Unknown => "unknown",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 }
 
 /// A trouble with writes that no hook explains.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, IntoStaticStr, VariantArray,
+)]
 pub enum NotAHook {
     /// etcd takes its time.
     EtcdSlow,
@@ -250,24 +217,10 @@ pub enum NotAHook {
 
 impl NotAHook {
     /// All of them.
-    pub const ALL: [Self; 6] = [
-        Self::EtcdSlow,
-        Self::Overloaded,
-        Self::QueuedByFlowControl,
-        Self::ApiServerDown,
-        Self::ReplicaDown,
-        Self::Unexplained,
-    ];
+    pub const ALL: &'static [Self] = Self::VARIANTS;
 
     /// The name as it stands in reports, labels and JSON.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::EtcdSlow => "EtcdSlow",
-            Self::Overloaded => "Overloaded",
-            Self::QueuedByFlowControl => "QueuedByFlowControl",
-            Self::ApiServerDown => "ApiServerDown",
-            Self::ReplicaDown => "ReplicaDown",
-            Self::Unexplained => "Unexplained",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 }

@@ -15,6 +15,7 @@ use base64::prelude::BASE64_STANDARD;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::Value;
+use strum::VariantArray;
 
 use super::backend::{Backend, Behaviour, Role};
 use super::certs::Authority;
@@ -22,7 +23,7 @@ use super::control_plane::Reach;
 use crate::domain::cluster::hook::{HookKind, SPARE_ANNOTATION};
 
 /// One of the lab's hooks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, VariantArray)]
 pub enum LabHook {
     /// Validating, catch-all, `Fail`, 10 s, three backends.
     Opa,
@@ -34,7 +35,7 @@ pub enum LabHook {
 
 impl LabHook {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Opa, Self::Policy, Self::Quota];
+    pub const ALL: &'static [Self] = Self::VARIANTS;
 
     /// Validating or mutating.
     pub const fn kind(self) -> HookKind {
@@ -170,7 +171,7 @@ impl Cluster {
         let client = client_for(kubeconfig).await?;
         let authority = Authority::new("hookwatch lab")?;
         let mut backends = Vec::new();
-        for hook in LabHook::ALL {
+        for &hook in LabHook::ALL {
             let role = match hook.kind() {
                 HookKind::Mutating => Role::Mutating,
                 _ => Role::Validating,

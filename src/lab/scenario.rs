@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use strum::IntoStaticStr;
 
 use super::backend::Behaviour;
 use super::cluster::{Cluster, LabHook, Shape};
@@ -65,7 +66,7 @@ pub struct Expected {
 }
 
 /// How ill a hook is to be called.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr)]
 pub enum ExpectedHealth {
     /// `Failing`: it does not do its work.
     Failing,
@@ -75,11 +76,8 @@ pub enum ExpectedHealth {
 
 impl ExpectedHealth {
     /// As the assessment spells it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Failing => "Failing",
-            Self::Suspect => "Suspect",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 }
 
@@ -155,13 +153,13 @@ impl Scenario {
     pub fn hooks_before(&self) -> &'static [LabHook] {
         match self.first_hook() {
             Some(_) => &[],
-            None => &LabHook::ALL,
+            None => LabHook::ALL,
         }
     }
 
     /// The hooks that are registered from the fault on.
     pub fn hooks_after(&self) -> &'static [LabHook] {
-        self.first_hook().map_or(&LabHook::ALL, std::slice::from_ref)
+        self.first_hook().map_or(LabHook::ALL, std::slice::from_ref)
     }
 
     fn first_hook(&self) -> Option<&'static LabHook> {
@@ -209,7 +207,7 @@ impl Scenario {
     /// When a configuration cannot be changed.
     pub async fn arrange(&self, target: &Target<'_>) -> anyhow::Result<()> {
         if self.first_hook().is_some() {
-            for hook in LabHook::ALL {
+            for &hook in LabHook::ALL {
                 target.cluster.unregister(hook).await?;
             }
         }

@@ -364,7 +364,8 @@ pub fn harm_done(before: &Value, after: &Value) -> Option<&'static str> {
     let (had, has) = (ours(before), ours(after));
     if had != has && !has.is_empty() {
         let known = Condition::ALL
-            .into_iter()
+            .iter()
+            .copied()
             .find(|known| has == [condition(*known)]);
         let word = before["metadata"]["annotations"][OPT_OUT_ANNOTATION].as_str();
         match (known, word) {

@@ -9,7 +9,15 @@ use crate::{files, read};
 use paths::{Mentions, mentions};
 
 /// What the pure part may use beside the standard library.
-const PURE_CRATES: [&str; 6] = ["cel", "serde", "serde_json", "jiff", "thiserror", "memchr"];
+const PURE_CRATES: [&str; 7] = [
+    "cel",
+    "serde",
+    "serde_json",
+    "jiff",
+    "thiserror",
+    "memchr",
+    "strum",
+];
 
 /// What makes a function more than one of its arguments. A path is an offence if it begins with one of these.
 const IMPURE: [&str; 10] = [

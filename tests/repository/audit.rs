@@ -28,7 +28,7 @@ fn every_finding_has_its_section_with_its_severity_and_no_other_has_one() {
 #[test]
 fn every_casualty_is_explained() {
     let text = read("docs/audit.md");
-    for function in Function::ALL {
+    for &function in Function::ALL {
         assert!(
             quoted(&text).contains(&function.as_str()),
             "{}",

@@ -170,7 +170,12 @@ fn the_fence_knows_our_names() {
     ]
     .map(str::to_owned)
     .into_iter()
-    .chain(Condition::ALL.map(|condition| condition.name().to_owned()))
+    .chain(
+        Condition::ALL
+            .iter()
+            .copied()
+            .map(|condition| condition.name().to_owned()),
+    )
     .chain([format!("f:{STATE_ANNOTATION}"), CONDITION_PREFIX.to_owned()])
     .collect();
     for word in ours.filter(|word| !word.contains(' ') && !word.contains('\\')) {

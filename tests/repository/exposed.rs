@@ -69,9 +69,8 @@ pub fn values_of(label: &str) -> Option<Vec<&'static str>> {
         Cause::Denying,
     ];
     Some(match label {
-        "health" => Health::ALL.map(Health::as_str).to_vec(),
-        "state" => hookwatch::domain::vocabulary::Writes::ALL
-            .map(hookwatch::domain::vocabulary::Writes::as_str)
+        "health" => all_of(Health::ALL),
+        "state" => all_of(hookwatch::domain::vocabulary::Writes::ALL)
             .into_iter()
             // Those of a backend.
             .chain(["alive", "slow", "wavering", "dead", "untried"])
@@ -81,7 +80,7 @@ pub fn values_of(label: &str) -> Option<Vec<&'static str>> {
         "cause" => causes
             .map(Cause::as_str)
             .into_iter()
-            .chain(NotAHook::ALL.map(NotAHook::as_str))
+            .chain(NotAHook::ALL.iter().copied().map(NotAHook::as_str))
             .collect(),
         "effect" => [
             Effect::None,
@@ -100,11 +99,11 @@ pub fn values_of(label: &str) -> Option<Vec<&'static str>> {
         .map(HookKind::as_str)
         .to_vec(),
         "risk" => KINDS.iter().map(|kind| kind.id).collect(),
-        "severity" => Severity::ALL.map(Severity::as_str).to_vec(),
-        "signal" => Signal::ALL.map(Signal::as_str).to_vec(),
-        "by" => Place::ALL.map(Place::as_str).to_vec(),
-        "role" => Role::ALL.map(Role::as_str).to_vec(),
-        "rung" => Rung::ALL.map(Rung::as_str).to_vec(),
+        "severity" => all_of(&Severity::ALL),
+        "signal" => all_of(Signal::ALL),
+        "by" => all_of(Place::ALL),
+        "role" => all_of(Role::ALL),
+        "rung" => all_of(Rung::ALL),
         "action" => vec!["bypass", "probation", "restore"],
         "certificate" => vec!["served", "ca"],
         "result" => vec![
@@ -118,12 +117,17 @@ pub fn values_of(label: &str) -> Option<Vec<&'static str>> {
         ],
         "reason" => PushError::REASONS
             .into_iter()
-            .chain(Dropped::ALL.map(Dropped::as_str))
-            .chain(Loss::ALL.map(Loss::as_str))
-            .chain(HeldBack::ALL.map(HeldBack::as_str))
+            .chain(Dropped::ALL.iter().copied().map(Dropped::as_str))
+            .chain(Loss::ALL.iter().copied().map(Loss::as_str))
+            .chain(HeldBack::ALL.iter().copied().map(HeldBack::as_str))
             .collect(),
         _ => return None,
     })
+}
+
+/// What these are called in labels.
+fn all_of<T: Copy + Into<&'static str>>(all: &[T]) -> Vec<&'static str> {
+    all.iter().map(|it| (*it).into()).collect()
 }
 
 /// An exposition in which every metric has a sample.

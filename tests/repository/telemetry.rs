@@ -65,6 +65,6 @@ fn every_attribute_is_documented_and_no_other() {
 
 #[test]
 fn every_reason_of_a_loss_is_documented_and_no_other() {
-    let reasons = Loss::ALL.map(|loss| loss.as_str().to_owned());
-    assert_eq!(rows(&read(DOCUMENT), "Bounds"), BTreeSet::from(reasons));
+    let reasons: BTreeSet<String> = Loss::ALL.iter().map(|loss| loss.as_str().to_owned()).collect();
+    assert_eq!(rows(&read(DOCUMENT), "Bounds"), reasons);
 }

@@ -71,7 +71,7 @@ pub async fn applied(hand: &Hand, hook: &HookId, wish: &Wish) {
 pub async fn every_rung_comes_and_goes(hand: &Hand, hooks: &[HookId]) {
     for hook in hooks {
         let original = read(hand, hook).await;
-        for rung in Rung::ALL {
+        for &rung in Rung::ALL {
             let bypass = wish(rung);
             applied(hand, hook, &bypass).await;
             let shown = hand.shown(hook, &bypass, &author()).await;
@@ -187,7 +187,7 @@ pub async fn one_that_is_lost_is_made_good(client: &Client, hook: &HookId) -> us
         Fate::Misreported(500),
         Fate::Misreported(504),
     ];
-    for rung in Rung::ALL {
+    for &rung in Rung::ALL {
         for bad in fates {
             let mut place = 1;
             loop {

@@ -34,7 +34,7 @@ impl Outage {
     pub async fn begin(client: &Client) -> Self {
         let client = client.clone();
         let mut originals = Vec::new();
-        for hook in LabHook::ALL {
+        for &hook in LabHook::ALL {
             let found = get(&client, hook).await;
             originals.push((hook, apply(&client, hook, &found, true).await.unwrap()));
         }
@@ -99,7 +99,7 @@ impl Outage {
 
     /// Waits until nothing is bypassed, and the book says so.
     pub async fn restored(&self, what: &str) {
-        for hook in LabHook::ALL {
+        for &hook in LabHook::ALL {
             self.until(hook, what, |standing| standing.is_none()).await;
         }
         until(what, async || {

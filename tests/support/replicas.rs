@@ -198,7 +198,8 @@ pub async fn one_leads_and_is_followed(kind: Kind) {
         for daemon in [leader, follower] {
             until("both have judged every hook", &[&a, &b], async || {
                 LabHook::ALL
-                    .into_iter()
+                    .iter()
+                    .copied()
                     .all(|hook| health(daemon, hook) == Some(Health::Healthy))
             })
             .await;

@@ -29,7 +29,7 @@ async fn loses_and_goes_on(endpoint: &str, protocol: &str, expected: &[Loss]) {
     until("many spans are lost", || {
         let waiting = queued();
         assert!(waiting <= QUEUE as f64, "{waiting} spans wait");
-        let all: f64 = Loss::ALL.into_iter().map(|loss| lost("traces", loss)).sum();
+        let all: f64 = Loss::ALL.iter().copied().map(|loss| lost("traces", loss)).sum();
         (all >= (QUEUE * 10) as f64).then_some(())
     })
     .await;

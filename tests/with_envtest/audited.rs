@@ -209,7 +209,7 @@ fn compare(
         }
     };
     let name = format!("{:<24} {:<7}", case.name, case.failure.as_str());
-    for function in Function::ALL {
+    for &function in Function::ALL {
         let casualty = foretold.iter().find(|casualty| casualty.what == function);
         let at = seen.get(&function);
         if casualty.is_none() && at.is_none() {

@@ -135,7 +135,7 @@ fn every_rung() -> Played {
             assert!(answer.is_success(), "the owner's next apply: {answer:?}");
         }
         // Another value, too, meets no conflict.
-        for rung in Rung::ALL {
+        for &rung in Rung::ALL {
             applied(&hand, &a(), &wish(rung)).await;
             applied(&hand, &a(), &Wish::Restore).await;
             let mut other = manifest(HookKind::Validating, "policy");
@@ -260,7 +260,7 @@ async fn wiped_and_nonsense(cluster: &Cluster, account: &Client) {
     let hand = straight(account);
     let original = read(&hand, &a()).await;
     let annotation = "/metadata/annotations/hookwatch.dev~1bypass";
-    for rung in Rung::ALL {
+    for &rung in Rung::ALL {
         applied(&hand, &a(), &wish(rung)).await;
         theirs(cluster, &a(), json!([{"op": "remove", "path": annotation}])).await;
         applied(&hand, &a(), &Wish::Restore).await;
@@ -336,7 +336,7 @@ async fn while_others_write(cluster: &Cluster, account: &Client) {
         count
     });
     for _ in 0..5 {
-        for rung in Rung::ALL {
+        for &rung in Rung::ALL {
             applied(&hand, &a(), &wish(rung)).await;
             applied(&hand, &a(), &Wish::Restore).await;
         }
@@ -356,7 +356,7 @@ fn killed() -> Played {
     }
     block_on(async {
         let (cluster, account) = fenced().await;
-        let rungs = Rung::ALL.map(wish);
+        let rungs: Vec<Wish> = Rung::ALL.iter().copied().map(wish).collect();
         let killed = killed_anywhere_is_brought_back(&account, &a(), &rungs).await
             + killed_anywhere_is_brought_back(&cluster.admin, &a(), &[ignore()]).await;
         let lost = one_that_is_lost_is_made_good(&account, &a()).await;
@@ -580,7 +580,7 @@ fn two_api_servers() -> Played {
             .unwrap();
         let behind = hand(vec![Server::new("balancer", behind, false)]);
         let original = read(&each, &a()).await;
-        for rung in Rung::ALL {
+        for &rung in Rung::ALL {
             let bypass = wish(rung);
             applied(&behind, &a(), &bypass).await;
             let shown = each.shown(&a(), &bypass, &author()).await;

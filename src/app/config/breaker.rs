@@ -132,10 +132,10 @@ fn kind(text: &str) -> Result<HookKind, String> {
 }
 
 fn cause(text: &str) -> Result<Cause, String> {
-    let found = Cause::ALL.into_iter().find(|cause| cause.as_str() == text);
+    let found = Cause::ALL.iter().copied().find(|cause| cause.as_str() == text);
     found.ok_or_else(|| {
-        let names = Cause::ALL.map(Cause::as_str).join(", ");
-        format!("{text:?} is not one of {names}")
+        let names: Vec<&str> = Cause::ALL.iter().map(|cause| cause.as_str()).collect();
+        format!("{text:?} is not one of {}", names.join(", "))
     })
 }
 

@@ -64,7 +64,7 @@ pub fn start_daemon(arguments: DaemonArguments) -> StartingDaemon {
         if let Some(permitted) = auto_break {
             config.auto_break = AutoBreak::On;
             config.without_fence = true;
-            let up_to = Rung::ALL.into_iter().filter(|rung| *rung <= permitted);
+            let up_to = Rung::ALL.iter().copied().filter(|rung| *rung <= permitted);
             config.breaker.fallback.rungs = up_to.collect();
             if !configurations.is_empty() {
                 let named = configurations.into_iter().flat_map(Pattern::parse);

@@ -75,7 +75,7 @@ impl Stage {
             record: None,
             auto_break,
             configurations: match auto_break.is_some_and(|most| most > Rung::Shield) {
-                true => LabHook::ALL.map(LabHook::configuration).to_vec(),
+                true => LabHook::ALL.iter().copied().map(LabHook::configuration).collect(),
                 false => Vec::new(),
             },
         };

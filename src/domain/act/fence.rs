@@ -10,6 +10,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use strum::{IntoStaticStr, VariantArray};
 
 use super::breaker::HookStanding;
 use super::bypass::{FIELD_MANAGER, STATE_ANNOTATION, escaped};
@@ -32,8 +33,11 @@ pub const PROOF: &str = "hookwatch-proof";
 pub const PROOF_SPARE: &str = "self,leases=hookwatch-proof";
 
 /// What an operator wants done about a culprit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, IntoStaticStr, VariantArray,
+)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum AutoBreak {
     /// Nothing.
     Off,
@@ -46,15 +50,11 @@ pub enum AutoBreak {
 
 impl AutoBreak {
     /// All of them, for metrics that export one series per value.
-    pub const ALL: [Self; 3] = [Self::Off, Self::Plan, Self::On];
+    pub const ALL: &'static [Self] = Self::VARIANTS;
 
     /// The name as it stands in the configuration, in labels and in JSON.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Plan => "plan",
-            Self::On => "on",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 
     /// Reads a name.
@@ -62,7 +62,7 @@ impl AutoBreak {
     /// # Errors
     /// With the names there are, when it is none of them.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|mode| mode.as_str() == text);
+        let found = Self::ALL.iter().copied().find(|mode| mode.as_str() == text);
         found.ok_or_else(|| format!("{text:?} is not one of off, plan, on"))
     }
 }
@@ -514,7 +514,7 @@ mod tests {
                 AutoBreak::Plan
             );
         }
-        for wanted in AutoBreak::ALL {
+        for &wanted in AutoBreak::ALL {
             let breaker = Breaker::new(wanted, Some(&Proof::Proven(MaySkip::default())));
             assert_eq!((breaker.wanted, breaker.effective), (wanted, wanted));
         }

@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
+use strum::{IntoStaticStr, VariantArray};
 
 use crate::domain::time::Time;
 
@@ -29,7 +30,21 @@ pub use candidate::Candidate;
 pub use view::{ReplicaView, Role};
 
 /// Where a name is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, serde::Deserialize)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    serde::Deserialize,
+    IntoStaticStr,
+    VariantArray,
+)]
+#[strum(serialize_all = "snake_case")]
 pub enum Place {
     /// The Lease in hookwatch's own namespace. Its writes pass through hooks.
     Lease,
@@ -39,14 +54,11 @@ pub enum Place {
 
 impl Place {
     /// Both, in the order in which they are asked.
-    pub const ALL: [Self; 2] = [Self::Lease, Self::Ledger];
+    pub const ALL: &'static [Self] = Self::VARIANTS;
 
     /// The value of the `by` label in metrics.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Lease => "lease",
-            Self::Ledger => "ledger",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 
     /// The other one.

@@ -15,6 +15,7 @@ mod witnessed;
 use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
+use strum::IntoStaticStr;
 
 use super::estate::{Source, Subject};
 use super::forecast::Auditor;
@@ -25,8 +26,9 @@ pub use command::Command;
 pub use reach::forecast_sentence;
 
 /// How bad it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, IntoStaticStr)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "snake_case")]
 pub enum Severity {
     /// Worth knowing.
     Info,
@@ -41,12 +43,8 @@ impl Severity {
     pub const ALL: [Self; 3] = [Self::Critical, Self::Warning, Self::Info];
 
     /// The value of `severity` in reports.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Info => "info",
-            Self::Warning => "warning",
-            Self::Critical => "critical",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 }
 

@@ -9,6 +9,7 @@ mod suffering;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
+use strum::IntoStaticStr;
 
 use self::suffering::{Found, suffer, tenants_suffer};
 use super::Function;
@@ -20,8 +21,9 @@ use crate::domain::cluster::hook::{Endpoint, FailurePolicy, Hook, HookId, HookKi
 use crate::domain::cluster::matching::outcome::Compiler;
 
 /// How the backends of a webhook fail.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, IntoStaticStr)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "snake_case")]
 pub enum Failure {
     /// They take calls and never answer.
     Hang,
@@ -36,12 +38,8 @@ impl Failure {
     pub const ALL: [Self; 3] = [Self::Hang, Self::Refuse, Self::Slow];
 
     /// The value of `if` in reports.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Hang => "hang",
-            Self::Refuse => "refuse",
-            Self::Slow => "slow",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 
     fn cost(self, hook: &Hook) -> Duration {

@@ -15,11 +15,13 @@ pub mod spare;
 #[cfg(test)]
 mod tests;
 
+use strum::VariantArray;
+
 use self::spare::Spare;
 use super::hook::Added;
 
 /// One of the conditions that hookwatch writes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, VariantArray)]
 pub enum Condition {
     /// Spares what keeps the control plane alive and enforces everything else.
     Shield,
@@ -37,7 +39,7 @@ pub const SHIELDED_NAMESPACES: [&str; 2] = ["kube-system", "kube-node-lease"];
 
 impl Condition {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Shield, Self::Skip, Self::Probation];
+    pub const ALL: &'static [Self] = Self::VARIANTS;
 
     /// The condition's `name` in `matchConditions`: a qualified name, so that nobody else's can be meant.
     pub const fn name(self) -> &'static str {

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use strum::IntoStaticStr;
 
 use crate::domain::time::Time;
 use crate::domain::vocabulary::Cause;
@@ -405,8 +406,9 @@ impl fmt::Display for Backend {
 ///
 /// By default it dials the ClusterIP; with `--enable-aggregator-routing` it picks a ready endpoint itself.
 /// Which of the two is on cannot be seen from outside, so both are probed and the path is a label.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum BackendPath {
     /// An address of an EndpointSlice.
     Endpoint,
@@ -418,12 +420,8 @@ pub enum BackendPath {
 
 impl BackendPath {
     /// The value of the `path` label in metrics.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Endpoint => "endpoint",
-            Self::ClusterIp => "cluster_ip",
-            Self::Url => "url",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 }
 

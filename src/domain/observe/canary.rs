@@ -10,6 +10,7 @@ use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use strum::IntoStaticStr;
 
 use crate::domain::text::{MAX_MESSAGE, bounded};
 use crate::domain::time::Time;
@@ -100,8 +101,9 @@ pub struct CanaryOverdue {
 }
 
 /// How a canary ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
 #[serde(rename_all = "snake_case", tag = "outcome")]
+#[strum(serialize_all = "snake_case")]
 pub enum CanaryOutcome {
     /// The API server would have written it.
     Written,
@@ -161,17 +163,8 @@ impl CanaryOutcome {
     }
 
     /// The value of the `outcome` label in metrics.
-    pub const fn as_str(&self) -> &'static str {
-        match self {
-            Self::Written => "written",
-            Self::CallFailed(_) => "call_failed",
-            Self::Denied { .. } => "denied",
-            Self::Forbidden { .. } => "forbidden",
-            Self::Missing { .. } => "missing",
-            Self::Refused { .. } => "refused",
-            Self::TimedOut => "timed_out",
-            Self::Unreachable { .. } => "unreachable",
-        }
+    pub fn as_str(&self) -> &'static str {
+        self.into()
     }
 }
 

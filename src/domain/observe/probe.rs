@@ -4,13 +4,28 @@ use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use strum::{IntoStaticStr, VariantArray};
 
 use crate::domain::cluster::hook::{Backend, HookId, ProbeLevel};
 use crate::domain::time::Time;
 
 /// Whether the probe dialled anew or used the connection it keeps open, as the API server's pool does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    IntoStaticStr,
+    VariantArray,
+)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "snake_case")]
 pub enum Connection {
     /// A new TCP connection with a full TLS handshake.
     Fresh,
@@ -20,20 +35,18 @@ pub enum Connection {
 
 impl Connection {
     /// Both.
-    pub const ALL: [Self; 2] = [Self::Fresh, Self::Kept];
+    pub const ALL: &'static [Self] = Self::VARIANTS;
 
     /// The value of the `connection` label in metrics.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Fresh => "fresh",
-            Self::Kept => "kept",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 }
 
 /// The phases of a probe, in order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Phase {
     /// Name resolution (url hooks only).
     Resolve,
@@ -60,15 +73,8 @@ impl Phase {
     ];
 
     /// The value of the `phase` label in metrics.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Resolve => "resolve",
-            Self::Connect => "connect",
-            Self::Tls => "tls",
-            Self::FirstByte => "first_byte",
-            Self::Body => "body",
-            Self::Withheld => "withheld",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 }
 

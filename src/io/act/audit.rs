@@ -100,15 +100,8 @@ impl Record {
 
 impl Outcome {
     /// The name in the audit log and in labels.
-    pub const fn as_str(&self) -> &'static str {
-        match self {
-            Self::Applied => "applied",
-            Self::AlreadySo => "already_so",
-            Self::Gone => "gone",
-            Self::Refused(_) => "refused",
-            Self::Contended => "contended",
-            Self::GaveUp(_) => "gave_up",
-        }
+    pub fn as_str(&self) -> &'static str {
+        self.into()
     }
 
     /// What else is to be said of it.

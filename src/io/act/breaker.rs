@@ -14,6 +14,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use kube::Client;
 use serde_json::Value;
+use strum::IntoStaticStr;
 use thiserror::Error;
 use tokio::time::{Instant, sleep};
 
@@ -104,7 +105,8 @@ pub enum Refused {
 }
 
 /// How it ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum Outcome {
     /// It is as wished, by what was written here.
     Applied,

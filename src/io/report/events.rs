@@ -7,6 +7,7 @@
 use http::Method;
 use kube::Client;
 use serde_json::{Value, json};
+use strum::{IntoStaticStr, VariantArray};
 
 use crate::domain::observe::canary::CanaryOutcome;
 use crate::domain::report::announcement::Announcement;
@@ -18,7 +19,8 @@ use crate::io::held::{Answer, READ_DEADLINE, ask, version};
 const COLLECTION: &str = "/api/v1/namespaces/default/events";
 
 /// What became of an Event.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum EventOutcome {
     /// It is there.
     Written,
@@ -40,29 +42,11 @@ pub enum EventOutcome {
 
 impl EventOutcome {
     /// All of them, for metrics.
-    pub const ALL: [Self; 8] = [
-        Self::Written,
-        Self::Repeated,
-        Self::Blocked,
-        Self::Forbidden,
-        Self::Refused,
-        Self::NoAnswer,
-        Self::Dropped,
-        Self::NotLeading,
-    ];
+    pub const ALL: &'static [Self] = Self::VARIANTS;
 
     /// The value of the `outcome` label in metrics.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Written => "written",
-            Self::Repeated => "repeated",
-            Self::Blocked => "blocked",
-            Self::Forbidden => "forbidden",
-            Self::Refused => "refused",
-            Self::NoAnswer => "no_answer",
-            Self::Dropped => "dropped",
-            Self::NotLeading => "not_leading",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 
     /// Whether another attempt could end otherwise.

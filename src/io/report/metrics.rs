@@ -286,11 +286,11 @@ impl Metrics {
         let as_number = f64::from;
         self.hooks.fill(assessment);
         let plane = &assessment.control_plane;
-        for state in Writes::ALL {
+        for &state in Writes::ALL {
             let now = as_number(u8::from(plane.writes == state));
             self.writes.with_label_values(&[state.as_str()]).set(now);
         }
-        for cause in NotAHook::ALL {
+        for &cause in NotAHook::ALL {
             let is_it = plane
                 .not_a_hook
                 .as_ref()
@@ -328,14 +328,14 @@ impl Metrics {
         let probes = &assessment.sources.probes;
         self.probe_targets.set(probes.targets as f64);
         self.probes_late.set(probes.late_seconds);
-        for mode in AutoBreak::ALL {
+        for &mode in AutoBreak::ALL {
             let now = as_number(u8::from(assessment.breaker.effective == mode));
             self.breaker_mode.with_label_values(&[mode.as_str()]).set(now);
         }
         self.breaker.fill(&assessment.breaker);
         self.assessed_at.set(at);
         if let Some(replica) = &assessment.replica {
-            for by in Place::ALL {
+            for &by in Place::ALL {
                 let leads = replica.role == Role::Leader && replica.by == Some(by);
                 self.leader
                     .with_label_values(&[by.as_str()])

@@ -3,9 +3,11 @@
 use std::fmt;
 
 use prometheus::{IntCounterVec, IntGaugeVec};
+use strum::{IntoStaticStr, VariantArray};
 
 /// What is sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum Signal {
     /// Spans.
     Traces,
@@ -15,14 +17,11 @@ pub enum Signal {
 
 impl Signal {
     /// Both.
-    pub const ALL: [Self; 2] = [Self::Traces, Self::Metrics];
+    pub const ALL: &'static [Self] = Self::VARIANTS;
 
     /// The value of the `signal` label.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Traces => "traces",
-            Self::Metrics => "metrics",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 }
 
@@ -33,7 +32,8 @@ impl fmt::Display for Signal {
 }
 
 /// Why something was not delivered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum Loss {
     /// The queue was full.
     QueueFull,
@@ -51,25 +51,11 @@ pub enum Loss {
 
 impl Loss {
     /// All of them.
-    pub const ALL: [Self; 6] = [
-        Self::QueueFull,
-        Self::Unreachable,
-        Self::TimedOut,
-        Self::Refused,
-        Self::Unreadable,
-        Self::Rejected,
-    ];
+    pub const ALL: &'static [Self] = Self::VARIANTS;
 
     /// The value of the `reason` label.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::QueueFull => "queue_full",
-            Self::Unreachable => "unreachable",
-            Self::TimedOut => "timed_out",
-            Self::Refused => "refused",
-            Self::Unreadable => "unreadable",
-            Self::Rejected => "rejected",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use http::Method;
+use strum::IntoStaticStr;
 
 use super::kinds::{Kind, Way};
 
@@ -70,7 +71,8 @@ fn decode(text: &str, plus_is_space: bool) -> String {
 }
 
 /// The verb of a request as the API server's metrics name it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, IntoStaticStr)]
+#[strum(serialize_all = "UPPERCASE")]
 pub(super) enum Verb {
     Get,
     List,
@@ -81,29 +83,19 @@ pub(super) enum Verb {
     /// A PATCH of the type `application/apply-patch+yaml`.
     Apply,
     Delete,
+    #[strum(serialize = "DELETE")]
     DeleteCollection,
     /// A request for a connection, `exec` for one.
     Connect,
     /// Anything else.
+    #[strum(serialize = "other")]
     Other,
 }
 
 impl Verb {
     /// The value of the `verb` label.
-    pub(super) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Get => "GET",
-            Self::List => "LIST",
-            Self::Watch => "WATCH",
-            Self::Post => "POST",
-            Self::Put => "PUT",
-            Self::Patch => "PATCH",
-            Self::Apply => "APPLY",
-            // The real one has a word for the latter and does not use it here; the scope tells them apart.
-            Self::Delete | Self::DeleteCollection => "DELETE",
-            Self::Connect => "CONNECT",
-            Self::Other => "other",
-        }
+    pub(super) fn as_str(self) -> &'static str {
+        self.into()
     }
 
     /// Whether it counts as `readOnly` among the requests in flight.

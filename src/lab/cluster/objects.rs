@@ -102,7 +102,10 @@ pub(super) async fn create_all(cluster: &Cluster) -> anyhow::Result<()> {
         .try_collect::<()>()
         .await?;
 
-    let behind_services = LabHook::ALL.into_iter().filter(|_| cluster.reach != Reach::Url);
+    let behind_services = LabHook::ALL
+        .iter()
+        .copied()
+        .filter(|_| cluster.reach != Reach::Url);
     for hook in behind_services {
         create(
             &Api::namespaced(client(), hook.namespace()),
@@ -114,7 +117,7 @@ pub(super) async fn create_all(cluster: &Cluster) -> anyhow::Result<()> {
         let listed = slice.endpoints.unwrap_or_default();
         cluster.write_twin(hook, &listed).await?;
     }
-    for hook in LabHook::ALL {
+    for &hook in LabHook::ALL {
         create_configuration(cluster, hook).await?;
     }
     Ok(())

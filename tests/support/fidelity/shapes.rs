@@ -39,7 +39,7 @@ pub async fn no_condition_errs_on_any_shape_of_a_request(play: &mut Play) {
         let prefix = if mutating { "mutating" } else { "validating" };
         let hooks: Vec<Value> = [None]
             .into_iter()
-            .chain(Condition::ALL.map(Some))
+            .chain(Condition::ALL.iter().copied().map(Some))
             .map(|condition| {
                 let called = condition.map_or("none", |condition| {
                     condition.name().rsplit('/').next().unwrap_or_default()

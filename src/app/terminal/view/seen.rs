@@ -375,13 +375,13 @@ fn health<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Health, D::Error
     let name = Text::deserialize(deserializer)?;
     let same = |health: &Health| health.as_str().eq_ignore_ascii_case(name.as_str());
     // No word of a later release may turn into "healthy".
-    Ok(Health::ALL.into_iter().find(same).unwrap_or(Health::Unknown))
+    Ok(Health::ALL.iter().copied().find(same).unwrap_or(Health::Unknown))
 }
 
 fn writes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Writes, D::Error> {
     let name = Text::deserialize(deserializer)?;
     let same = |writes: &Writes| writes.as_str().eq_ignore_ascii_case(name.as_str());
-    Ok(Writes::ALL.into_iter().find(same).unwrap_or(Writes::Unknown))
+    Ok(Writes::ALL.iter().copied().find(same).unwrap_or(Writes::Unknown))
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! What was typed, and what it means for what is shown.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use strum::IntoStaticStr;
 
 use super::seen::{Hook, Seen};
 use super::text::{Text, clean};
@@ -10,7 +11,8 @@ use crate::domain::vocabulary::Health;
 const LONGEST_FILTER: usize = 100;
 
 /// By what the hooks are sorted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum Sort {
     /// The worst first, as the daemon has them.
     #[default]
@@ -25,13 +27,8 @@ pub enum Sort {
 
 impl Sort {
     /// What it is called on the screen.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Worst => "worst",
-            Self::Share => "share",
-            Self::Newest => "newest",
-            Self::Name => "name",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 
     const fn next(self) -> Self {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use strum::IntoStaticStr;
 
 use super::book::{Book, Version};
 use super::guards::HeldBack;
@@ -87,7 +88,7 @@ pub struct Told {
 }
 
 /// What there is to say.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, IntoStaticStr)]
 pub enum News {
     /// It would be bypassed if the mode were `on`.
     WouldBypass(Rung),
@@ -96,6 +97,7 @@ pub enum News {
     /// It is about to be bypassed.
     Bypassing(Rung),
     /// Every API server shows the bypass.
+    #[strum(serialize = "Bypassed")]
     Effective(Rung),
     /// Only canaries reach it.
     Probation,
@@ -108,12 +110,14 @@ pub enum News {
     /// It is as its owner has it, on every API server.
     Restored,
     /// Its bypass lasted as long as it may.
+    #[strum(serialize = "LongestBypass")]
     Limit,
     /// Somebody took the bypass away.
     Reverted,
     /// Somebody keeps doing so: it is left alone.
     Contested,
     /// Several webhooks of the object have this name now: nobody can tell which of them was changed.
+    #[strum(serialize = "ForeignChange")]
     Foreign,
     /// A change was refused.
     Refused,
@@ -121,28 +125,14 @@ pub enum News {
 
 impl News {
     /// The name as it stands in Events and JSON.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::WouldBypass(_) => "WouldBypass",
-            Self::HeldBack(_) => "HeldBack",
-            Self::Bypassing(_) => "Bypassing",
-            Self::Effective(_) => "Bypassed",
-            Self::Probation => "Probation",
-            Self::Relapsed => "Relapsed",
-            Self::Flapping => "Flapping",
-            Self::Restoring => "Restoring",
-            Self::Restored => "Restored",
-            Self::Limit => "LongestBypass",
-            Self::Reverted => "Reverted",
-            Self::Contested => "Contested",
-            Self::Foreign => "ForeignChange",
-            Self::Refused => "Refused",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 }
 
 /// Where a hook stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum Stage {
     /// As its owner has it.
     Enforcing,
@@ -166,14 +156,8 @@ pub enum Stage {
 
 impl Stage {
     /// The value of the `state` label in metrics.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Enforcing => "enforcing",
-            Self::Bypassed { .. } => "bypassed",
-            Self::Probation { .. } => "probation",
-            Self::Contested => "contested",
-            Self::Ignored => "ignored",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 }
 

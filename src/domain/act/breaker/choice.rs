@@ -167,8 +167,10 @@ pub(super) fn choose(facts: &Facts, bounds: &Bounds<'_>) -> Result<Choice, HeldB
         Ceiling::Open | Ceiling::At(_) => {}
     }
     let judged: Vec<(Rung, Option<Against>)> = Rung::ALL
+        .iter()
+        .copied()
         .map(|rung| (rung, bounds.against(rung, facts, cause)))
-        .into();
+        .collect();
     let usable = |rung: &Rung| {
         judged
             .iter()
@@ -176,7 +178,7 @@ pub(super) fn choose(facts: &Facts, bounds: &Bounds<'_>) -> Result<Choice, HeldB
     };
     // A shield leaves the tenants' writes to the hook. That is all there is to have while some of them get through.
     let for_everybody = facts.effect == Effect::Blocking && !facts.ignores;
-    let smallest = Rung::ALL.into_iter().find(usable);
+    let smallest = Rung::ALL.iter().copied().find(usable);
     // Where failures are ignored, a skip is usable while dead.
     let taken = match (for_everybody || facts.ignores) && usable(&Rung::Skip) {
         true => Some(Rung::Skip),
@@ -290,16 +292,16 @@ mod tests {
     fn what_blocks_everybody_is_skipped_where_that_is_permitted_and_shielded_where_it_is_not() {
         let hanging = facts(Cause::Hanging, Effect::Blocking);
         let chosen = |rungs: &[Rung], ceiling| chosen(&hanging, rungs, ceiling, true);
-        assert_eq!(chosen(&Rung::ALL, Ceiling::Open), Ok(Rung::Skip));
+        assert_eq!(chosen(Rung::ALL, Ceiling::Open), Ok(Rung::Skip));
         assert_eq!(chosen(&[Rung::Shield], Ceiling::Open), Ok(Rung::Shield));
-        assert_eq!(chosen(&Rung::ALL, Ceiling::At(Rung::Shield)), Ok(Rung::Shield));
+        assert_eq!(chosen(Rung::ALL, Ceiling::At(Rung::Shield)), Ok(Rung::Shield));
         assert_eq!(
             chosen(&[Rung::Skip], Ceiling::At(Rung::Shield)),
             Err(HeldBack::Ceiling)
         );
-        assert_eq!(chosen(&Rung::ALL, Ceiling::Off), Err(HeldBack::OptedOut));
+        assert_eq!(chosen(Rung::ALL, Ceiling::Off), Err(HeldBack::OptedOut));
         assert_eq!(
-            chosen(&Rung::ALL, Ceiling::Unreadable),
+            chosen(Rung::ALL, Ceiling::Unreadable),
             Err(HeldBack::AnnotationUnreadable)
         );
         assert_eq!(chosen(&[], Ceiling::Open), Err(HeldBack::Policy));
@@ -316,7 +318,7 @@ mod tests {
             };
             choose(&hanging, &bounds)
         };
-        let shield = fenced(&Rung::ALL).unwrap();
+        let shield = fenced(Rung::ALL).unwrap();
         assert_eq!(shield.rung, Rung::Shield);
         assert!(shield.words().contains("maySkip"), "{}", shield.words());
         assert_eq!(fenced(&[Rung::Skip]), Err(HeldBack::Ceiling));
@@ -331,7 +333,7 @@ mod tests {
         ambiguous.ambiguous = true;
         weak.push(ambiguous);
         for facts in weak {
-            assert_eq!(chosen(&facts, &Rung::ALL, Ceiling::Open, true), Ok(Rung::Shield));
+            assert_eq!(chosen(&facts, Rung::ALL, Ceiling::Open, true), Ok(Rung::Shield));
             let held_back = chosen(&facts, &[Rung::Skip], Ceiling::Open, true);
             assert_eq!(held_back, Err(HeldBack::WeakEvidence), "{:?}", facts.cause);
         }
@@ -342,7 +344,7 @@ mod tests {
     {
         let mut ignoring = facts(Cause::Hanging, Effect::Blocking);
         ignoring.ignores = true;
-        let all = rule(&Rung::ALL);
+        let all = rule(Rung::ALL);
         let choice = choose(&ignoring, &bounds(&all)).unwrap();
         assert_eq!(choice.rung, Rung::Shield);
         assert!(choice.why.contains("ends the wait of"), "{}", choice.why);
@@ -409,7 +411,7 @@ mod tests {
     #[test]
     fn where_no_match_condition_can_be_added_nothing_is_done() {
         let hanging = facts(Cause::Hanging, Effect::Blocking);
-        let chosen = |facts: &Facts, new| chosen(facts, &Rung::ALL, Ceiling::Open, new);
+        let chosen = |facts: &Facts, new| chosen(facts, Rung::ALL, Ceiling::Open, new);
         assert_eq!(chosen(&hanging, false), Err(HeldBack::ServerTooOld));
         let full = Facts {
             conditions_full: true,
@@ -424,7 +426,7 @@ mod tests {
         hanging.meets_control_plane = false;
         let held_back = chosen(&hanging, &[Rung::Shield], Ceiling::Open, true);
         assert_eq!(held_back, Err(HeldBack::NothingToShield));
-        assert_eq!(chosen(&hanging, &Rung::ALL, Ceiling::Open, true), Ok(Rung::Skip));
+        assert_eq!(chosen(&hanging, Rung::ALL, Ceiling::Open, true), Ok(Rung::Skip));
     }
 
     #[test]
@@ -439,7 +441,7 @@ mod tests {
         let hanging = facts(Cause::Hanging, Effect::Blocking);
         let words = |rungs: &[Rung]| choose(&hanging, &bounds(&rule(rungs))).unwrap().words();
         assert_eq!(
-            &*words(&Rung::ALL),
+            &*words(Rung::ALL),
             "Hanging: restores all writes (not shield: it leaves the tenants' writes blocked)"
         );
         assert_eq!(

@@ -1,7 +1,10 @@
 //! The guard rails, and the names under which each says that it held the breaker back.
 
+use strum::{IntoStaticStr, VariantArray};
+
 /// Why a hook that looks like a culprit is not bypassed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum HeldBack {
     /// It takes no part in admission: there is nothing to bypass.
     NotAdmission,
@@ -10,6 +13,7 @@ pub enum HeldBack {
     /// We doubt ourselves: every probe of everything fails.
     SelfDoubt,
     /// What is known of the hooks or of how they are is old.
+    #[strum(serialize = "stale_inventory")]
     Stale,
     /// Its owner opted out.
     OptedOut,
@@ -54,59 +58,11 @@ pub enum HeldBack {
 
 impl HeldBack {
     /// All of them, for metrics that export one series per value.
-    pub const ALL: [Self; 23] = [
-        Self::NotAdmission,
-        Self::Evidence,
-        Self::SelfDoubt,
-        Self::Stale,
-        Self::OptedOut,
-        Self::AnnotationUnreadable,
-        Self::Ceiling,
-        Self::Policy,
-        Self::WeakEvidence,
-        Self::ServerTooOld,
-        Self::NothingToShield,
-        Self::Hold,
-        Self::Plan,
-        Self::Fence,
-        Self::Ledger,
-        Self::Frozen,
-        Self::Contested,
-        Self::Limit,
-        Self::Foreign,
-        Self::Budget,
-        Self::Rate,
-        Self::NoRoom,
-        Self::Refused,
-    ];
+    pub const ALL: &'static [Self] = Self::VARIANTS;
 
     /// The value of the `reason` label in metrics.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::NotAdmission => "not_admission",
-            Self::Evidence => "evidence",
-            Self::SelfDoubt => "self_doubt",
-            Self::Stale => "stale_inventory",
-            Self::OptedOut => "opted_out",
-            Self::AnnotationUnreadable => "annotation_unreadable",
-            Self::Ceiling => "ceiling",
-            Self::Policy => "policy",
-            Self::WeakEvidence => "weak_evidence",
-            Self::ServerTooOld => "server_too_old",
-            Self::NothingToShield => "nothing_to_shield",
-            Self::Hold => "hold",
-            Self::Plan => "plan",
-            Self::Fence => "fence",
-            Self::Ledger => "ledger",
-            Self::Frozen => "frozen",
-            Self::Contested => "contested",
-            Self::Limit => "limit",
-            Self::Foreign => "foreign",
-            Self::Budget => "budget",
-            Self::Rate => "rate",
-            Self::NoRoom => "no_room",
-            Self::Refused => "refused",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 
     /// Why, as a sentence.
@@ -152,7 +108,7 @@ impl HeldBack {
 }
 
 /// One thing that keeps the breaker from doing harm.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, VariantArray)]
 pub(super) enum Guard {
     /// Two witnesses and a sure verdict before anything is done.
     Evidence,
@@ -205,31 +161,7 @@ pub(super) enum Guard {
 #[cfg(test)]
 impl Guard {
     /// All of them.
-    pub(super) const ALL: [Self; 23] = [
-        Self::Evidence,
-        Self::SelfDoubt,
-        Self::Stale,
-        Self::Ceiling,
-        Self::Policy,
-        Self::WeakEvidence,
-        Self::Dead,
-        Self::Hold,
-        Self::Mode,
-        Self::Fence,
-        Self::Frozen,
-        Self::Contested,
-        Self::Limit,
-        Self::Longest,
-        Self::Budget,
-        Self::Rate,
-        Self::LedgerFirst,
-        Self::Version,
-        Self::Licence,
-        Self::Patience,
-        Self::Canary,
-        Self::Narrowing,
-        Self::EveryServer,
-    ];
+    pub(super) const ALL: &'static [Self] = Self::VARIANTS;
 }
 
 /// Which guards are in force. What is shipped has no way to switch one off.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use strum::IntoStaticStr;
 
 use super::observed::Facts;
 use crate::domain::act::bypass::edit::permitted;
@@ -81,8 +82,9 @@ impl Permit {
 }
 
 /// What is done when a bypass has lasted as long as it may.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum AtLimit {
     /// It stays, and somebody is told.
     Hold,
@@ -92,11 +94,8 @@ pub enum AtLimit {
 
 impl AtLimit {
     /// The name as it stands in the configuration.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Hold => "hold",
-            Self::Restore => "restore",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 
     /// Reads a name.
@@ -410,7 +409,8 @@ mod tests {
         let permitted = |text: Option<&str>| {
             let ceiling = Ceiling::read(text);
             Rung::ALL
-                .into_iter()
+                .iter()
+                .copied()
                 .filter(|rung| ceiling.permits(*rung))
                 .count()
         };

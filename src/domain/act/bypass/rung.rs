@@ -3,12 +3,27 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use strum::{IntoStaticStr, VariantArray};
 
 use crate::domain::cluster::condition::Condition;
 
 /// How far a bypass goes, the smallest first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    IntoStaticStr,
+    VariantArray,
+)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Rung {
     /// The hook skips what keeps the control plane alive and stays enforced for everything else.
     Shield,
@@ -18,14 +33,11 @@ pub enum Rung {
 
 impl Rung {
     /// All of them, the smallest first.
-    pub const ALL: [Self; 2] = [Self::Shield, Self::Skip];
+    pub const ALL: &'static [Self] = Self::VARIANTS;
 
     /// The name in the configuration, in annotations, on the command line, in labels and in JSON.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Shield => "shield",
-            Self::Skip => "skip",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 
     /// Reads a name.
@@ -33,7 +45,7 @@ impl Rung {
     /// # Errors
     /// With the names there are, when it is none of them.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|rung| rung.as_str() == text);
+        let found = Self::ALL.iter().copied().find(|rung| rung.as_str() == text);
         found.ok_or_else(|| format!("{text:?} is not one of shield, skip"))
     }
 
@@ -53,7 +65,8 @@ impl fmt::Display for Rung {
 }
 
 /// Where a bypass stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum Phase {
     /// In force.
     Bypassed,
@@ -65,19 +78,15 @@ pub enum Phase {
 
 impl Phase {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Bypassed, Self::Probation, Self::Restored];
+    pub const ALL: &'static [Self] = Self::VARIANTS;
 
     /// The name in annotations.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Bypassed => "bypassed",
-            Self::Probation => "probation",
-            Self::Restored => "restored",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 
     /// Reads a name; `None` when it is none of them.
     pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|phase| phase.as_str() == text)
+        Self::ALL.iter().copied().find(|phase| phase.as_str() == text)
     }
 }

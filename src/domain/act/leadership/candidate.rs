@@ -166,7 +166,7 @@ impl Candidate {
         if self.over {
             return None;
         }
-        for place in Place::ALL {
+        for &place in Place::ALL {
             if !self.round(place).fresh {
                 self.round(place).asked = self.answered;
                 return Some(Step::Read(place));

@@ -613,7 +613,7 @@ fn what_is_read_again_unchanged_runs_out_and_what_is_renewed_does_not() {
 fn a_read_that_was_under_way_when_a_late_write_came_back_confirms_nothing() {
     let (mut candidate, at) = (Candidate::new("me".into(), TERMS), Time::from_unix_millis(1_000));
     candidate.begin_round(at);
-    for place in Place::ALL {
+    for &place in Place::ALL {
         assert_eq!(candidate.next(at), Some(Step::Read(place)));
         candidate.read(place, None, at);
     }

@@ -3,12 +3,16 @@
 use std::sync::Arc;
 
 use serde::Serialize;
+use strum::{IntoStaticStr, VariantArray};
 
 use super::{Place, ReplicaReport, Standing, Undecided};
 use crate::domain::time::Time;
 
 /// What a replica is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, IntoStaticStr, VariantArray,
+)]
+#[strum(serialize_all = "snake_case")]
 pub enum Role {
     /// It does what must be done once.
     Leader,
@@ -20,15 +24,11 @@ pub enum Role {
 
 impl Role {
     /// All of them, for metrics.
-    pub const ALL: [Self; 3] = [Self::Leader, Self::Follower, Self::Unknown];
+    pub const ALL: &'static [Self] = Self::VARIANTS;
 
     /// The value of the `role` label in metrics.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Leader => "leader",
-            Self::Follower => "follower",
-            Self::Unknown => "unknown",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 }
 

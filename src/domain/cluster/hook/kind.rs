@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use strum::IntoStaticStr;
 
 use crate::domain::time::Time;
 
@@ -13,7 +14,8 @@ use crate::domain::time::Time;
 /// the former adds up and of the latter only the slowest counts (kube-apiserver 1.36,
 /// `admission/plugin/webhook/{mutating,validating}/dispatcher.go`). The two other kinds take no part in admission:
 /// they concern one resource or one API version, there for reads as well, and are never bypassed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum HookKind {
     /// An entry of a `MutatingWebhookConfiguration`.
     Mutating,
@@ -56,13 +58,8 @@ impl HookKind {
     }
 
     /// The name as it stands in reports, and the value of the `kind` label in metrics.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Mutating => "mutating",
-            Self::Validating => "validating",
-            Self::Conversion => "conversion",
-            Self::Aggregated => "aggregated",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 
     /// Whether hooks of this kind are called for writes of whatever their rules match.

@@ -1,5 +1,7 @@
 //! Which series of an exposition matter.
 
+use strum::VariantArray;
+
 /// The labels of one sample.
 pub trait LabelSource {
     /// The value of a label; the empty string when it is absent, which means the same to Prometheus.
@@ -53,7 +55,7 @@ pub const SERIES: [&str; 29] = [
 ];
 
 /// A family that matters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize, VariantArray)]
 pub enum Family {
     /// `apiserver_request_duration_seconds`
     RequestDuration,
@@ -101,28 +103,7 @@ pub enum Family {
 
 impl Family {
     /// All of them.
-    pub const ALL: [Self; 20] = [
-        Self::RequestDuration,
-        Self::RequestSli,
-        Self::RequestSlo,
-        Self::RequestTotal,
-        Self::InFlight,
-        Self::InQueue,
-        Self::HookDuration,
-        Self::HookRequests,
-        Self::HookRejections,
-        Self::HookFailOpen,
-        Self::Exclusions,
-        Self::Conversion,
-        Self::Unavailable,
-        Self::BecameUnavailable,
-        Self::Etcd,
-        Self::QueueWait,
-        Self::QueueRejected,
-        Self::ProcessStart,
-        Self::Cpu,
-        Self::BuildInfo,
-    ];
+    pub const ALL: &'static [Self] = Self::VARIANTS;
 
     /// The family and part that a series' name belongs to; `None` for a series nobody asked for.
     ///

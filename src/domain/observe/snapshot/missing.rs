@@ -21,7 +21,7 @@ impl From<Vec<Family>> for Families {
 
 impl From<Families> for Vec<Family> {
     fn from(set: Families) -> Self {
-        let all = Family::ALL.into_iter();
+        let all = Family::ALL.iter().copied();
         all.filter(|family| set.contains(*family)).collect()
     }
 }

@@ -1,6 +1,7 @@
 //! A scrape as an event: what was read, or why nothing was.
 
 use std::time::Duration;
+use strum::{IntoStaticStr, VariantArray};
 
 use super::Snapshot;
 use crate::domain::time::Time;
@@ -36,8 +37,22 @@ pub struct ScrapeFailure {
 }
 
 /// Why a scrape failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    serde::Serialize,
+    serde::Deserialize,
+    IntoStaticStr,
+    VariantArray,
+)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum ScrapeFailureReason {
     /// No connection.
     Unreachable,
@@ -55,25 +70,11 @@ pub enum ScrapeFailureReason {
 
 impl ScrapeFailureReason {
     /// All of them.
-    pub const ALL: [Self; 6] = [
-        Self::Unreachable,
-        Self::TimedOut,
-        Self::Forbidden,
-        Self::Refused,
-        Self::NotMetrics,
-        Self::Truncated,
-    ];
+    pub const ALL: &'static [Self] = Self::VARIANTS;
 
     /// The value of the `reason` label in metrics.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Unreachable => "unreachable",
-            Self::TimedOut => "timed_out",
-            Self::Forbidden => "forbidden",
-            Self::Refused => "refused",
-            Self::NotMetrics => "not_metrics",
-            Self::Truncated => "truncated",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 }
 

@@ -173,7 +173,12 @@ mod tests {
 
     #[test]
     fn what_a_guard_rail_holds_back_is_told_by_its_reason_unless_that_was_wanted() {
-        let all = || HeldBack::ALL.map(|reason| held_back("w", reason)).to_vec();
+        let all = || {
+            HeldBack::ALL
+                .iter()
+                .map(|reason| held_back("w", *reason))
+                .collect::<Vec<_>>()
+        };
         let told_of = told(AutoBreak::On, all());
         assert_eq!(told_of.len(), HeldBack::ALL.len() - EXPECTED.len());
         assert!(told_of.contains(&("HookwatchHeldBack", "reason=evidence".to_owned())));

@@ -1,12 +1,14 @@
 //! The rules, as far as they can be told from within.
 
 use std::time::Duration;
+use strum::IntoStaticStr;
 
 /// Where the runbooks are.
 const RUNBOOKS: &str = "https://github.com/hookwatch/hookwatch/blob/main/docs/runbooks/";
 
 /// How urgent an alert is; the most urgent comes first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum Severity {
     /// Wake somebody.
     Critical,
@@ -18,12 +20,8 @@ pub enum Severity {
 
 impl Severity {
     /// The value of the label `severity`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Critical => "critical",
-            Self::Warning => "warning",
-            Self::Info => "info",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 }
 

@@ -12,6 +12,7 @@ pub(super) mod answer;
 mod objects;
 
 use objects::{KINDS, Kind};
+use strum::{IntoStaticStr, VariantArray};
 
 /// The versions the API server speaks, best first.
 const VERSIONS: [&str; 2] = ["v1", "v1beta1"];
@@ -45,7 +46,8 @@ pub(super) struct Review {
 
 /// The operations a review can be made for, best first. CONNECT and subresources are left alone: their
 /// objects are options of a call that is not being made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "UPPERCASE")]
 enum Operation {
     Create,
     Update,
@@ -53,14 +55,10 @@ enum Operation {
 }
 
 impl Operation {
-    const ALL: [Self; 3] = [Self::Create, Self::Update, Self::Delete];
+    const ALL: &'static [Self] = Self::VARIANTS;
 
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Create => "CREATE",
-            Self::Update => "UPDATE",
-            Self::Delete => "DELETE",
-        }
+    fn as_str(self) -> &'static str {
+        self.into()
     }
 
     const fn options(self) -> &'static str {

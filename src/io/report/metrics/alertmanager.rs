@@ -1,12 +1,14 @@
 //! Metrics of the alerts that hookwatch pushes itself. Their label is the Alertmanager, as configured, and so bounded.
 
 use prometheus::{GaugeVec, IntCounterVec};
+use strum::{IntoStaticStr, VariantArray};
 
 use super::{Maker, Metrics};
 use crate::io::report::alertmanager::PushError;
 
 /// Why an Alertmanager was not told of an alert.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum Dropped {
     /// It refused the push.
     Refused,
@@ -18,15 +20,11 @@ pub enum Dropped {
 
 impl Dropped {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Refused, Self::Expired, Self::TooMany];
+    pub const ALL: &'static [Self] = Self::VARIANTS;
 
     /// The value of the `reason` label in metrics.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Refused => "refused",
-            Self::Expired => "expired",
-            Self::TooMany => "too_many",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 }
 
@@ -76,7 +74,7 @@ impl Metrics {
                 .with_label_values(&[alertmanager, reason])
                 .inc_by(0);
         }
-        for reason in Dropped::ALL {
+        for &reason in Dropped::ALL {
             metrics
                 .dropped
                 .with_label_values(&[alertmanager, reason.as_str()])

@@ -85,7 +85,7 @@ impl BreakerMetrics {
     pub(super) fn fill(&self, breaker: &Breaker) {
         let disarmed = breaker.wanted == AutoBreak::On && breaker.effective != AutoBreak::On;
         self.disarmed.set(f64::from(u8::from(disarmed)));
-        for rung in Rung::ALL {
+        for &rung in Rung::ALL {
             let count = |of: fn(&HookStanding) -> Option<Rung>| {
                 let hooks = breaker.hooks.iter();
                 hooks.filter(|hook| of(hook) == Some(rung)).count() as f64
@@ -98,7 +98,7 @@ impl BreakerMetrics {
                 .with_label_values(&label)
                 .set(count(|hook| hook.would_bypass));
         }
-        for reason in HeldBack::ALL.map(HeldBack::as_str) {
+        for reason in HeldBack::ALL.iter().copied().map(HeldBack::as_str) {
             let hooks = breaker.hooks.iter();
             let held_back = hooks.filter(|hook| hook.held_back.as_deref() == Some(reason));
             self.held_back_now

@@ -158,22 +158,20 @@ fn bound(metric: &str, label: &str) -> Option<Bound> {
         ("api_server_info", "version") => return Some(Bound::AtMost(1, "release of that API server")),
         (_, "version") => return Some(Bound::AtMost(1, "release of hookwatch")),
         (_, "check") => return Some(Bound::AtMost(MAX_FAILING, "checks of /readyz")),
-        ("not_a_hook", "cause") => NotAHook::ALL.map(NotAHook::as_str).to_vec(),
-        (_, "cause") => Cause::ALL.map(Cause::as_str).to_vec(),
-        (_, "effect") => Effect::ALL.map(Effect::as_str).to_vec(),
-        (_, "health") => Health::ALL.map(Health::as_str).to_vec(),
+        ("not_a_hook", "cause") => all_of(NotAHook::ALL),
+        (_, "cause") => all_of(Cause::ALL),
+        (_, "effect") => all_of(Effect::ALL),
+        (_, "health") => all_of(Health::ALL),
         ("hook_backends", "state") => vec!["alive", "slow", "wavering", "dead", "untried"],
         ("breaker_hooks", "state") => STATES.to_vec(),
-        ("breaker_held_back_total" | "breaker_held_back", "reason") => {
-            HeldBack::ALL.map(HeldBack::as_str).to_vec()
-        }
+        ("breaker_held_back_total" | "breaker_held_back", "reason") => all_of(HeldBack::ALL),
         ("breaker_actions_total", "outcome") => OUTCOMES.to_vec(),
         (_, "action") => ACTIONS.to_vec(),
-        (_, "rung") => Rung::ALL.map(Rung::as_str).to_vec(),
-        (_, "state") => Writes::ALL.map(Writes::as_str).to_vec(),
+        (_, "rung") => all_of(Rung::ALL),
+        (_, "state") => all_of(Writes::ALL),
         (_, "risk") => findings::KINDS.iter().map(|kind| kind.id).collect(),
         ("hook_risk", "severity") => vec!["critical", "warning"],
-        (_, "severity") => Severity::ALL.map(Severity::as_str).to_vec(),
+        (_, "severity") => all_of(&Severity::ALL),
         (_, "alertmanager") => {
             return Some(Bound::AtMost(
                 MAX_ALERTMANAGERS,
@@ -181,11 +179,11 @@ fn bound(metric: &str, label: &str) -> Option<Bound> {
             ));
         }
         ("alertmanager_pushes_failed_total", "reason") => PushError::REASONS.to_vec(),
-        ("alertmanager_alerts_dropped_total", "reason") => Dropped::ALL.map(Dropped::as_str).to_vec(),
-        (_, "signal") => Signal::ALL.map(Signal::as_str).to_vec(),
-        ("telemetry_dropped_total", "reason") => Loss::ALL.map(Loss::as_str).to_vec(),
+        ("alertmanager_alerts_dropped_total", "reason") => all_of(Dropped::ALL),
+        (_, "signal") => all_of(Signal::ALL),
+        ("telemetry_dropped_total", "reason") => all_of(Loss::ALL),
         (_, "certificate") => vec!["served", "ca"],
-        (_, "connection") => Connection::ALL.map(Connection::as_str).to_vec(),
+        (_, "connection") => all_of(Connection::ALL),
         ("probes_total", "outcome") => vec![
             "answered",
             "discovery_refused",
@@ -212,28 +210,27 @@ fn bound(metric: &str, label: &str) -> Option<Bound> {
             "timed_out",
             "unreachable",
         ],
-        ("events_total", "outcome") => EventOutcome::ALL.map(EventOutcome::as_str).to_vec(),
-        (_, "phase") => Phase::ALL.map(Phase::as_str).to_vec(),
+        ("events_total", "outcome") => all_of(EventOutcome::ALL),
+        (_, "phase") => all_of(&Phase::ALL),
         (_, "canary") => {
             return Some(Bound::AtMost(
                 CanaryTarget::ALL.len() + MAX_FURTHER,
                 "`own_namespace`, `kube_system`, `node_lease`, and the names in `canaries.further`",
             ));
         }
-        (_, "result") => [
-            ScrapeFailureReason::ALL
-                .map(ScrapeFailureReason::as_str)
-                .as_slice(),
-            &["success"],
-        ]
-        .concat(),
+        (_, "result") => [all_of(ScrapeFailureReason::ALL), vec!["success"]].concat(),
         (_, "answers") => vec!["yes", "no"],
-        (_, "mode") => AutoBreak::ALL.map(AutoBreak::as_str).to_vec(),
-        (_, "by") => Place::ALL.map(Place::as_str).to_vec(),
-        (_, "role") => Role::ALL.map(Role::as_str).to_vec(),
+        (_, "mode") => all_of(AutoBreak::ALL),
+        (_, "by") => all_of(Place::ALL),
+        (_, "role") => all_of(Role::ALL),
         _ => return None,
     };
     Some(Bound::OneOf(values))
+}
+
+/// What these are called in labels.
+fn all_of<T: Copy + Into<&'static str>>(all: &[T]) -> Vec<&'static str> {
+    all.iter().map(|it| (*it).into()).collect()
 }
 
 #[cfg(test)]

@@ -206,7 +206,7 @@ impl HookMetrics {
     /// Fills the gauges as the assessment has them. Its hooks are in order, the worst first.
     pub(super) fn fill(&self, assessment: &Assessment) {
         let hooks = &assessment.hooks;
-        for health in Health::ALL {
+        for &health in Health::ALL {
             let count = hooks.iter().filter(|verdict| verdict.health == health).count();
             self.by_health
                 .with_label_values(&[health.as_str()])

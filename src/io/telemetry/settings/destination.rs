@@ -4,26 +4,26 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
+use strum::IntoStaticStr;
 
 use super::super::counts::Signal;
 use super::read::Reader;
 
 /// How requests are made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum Protocol {
     /// Protobuf over gRPC.
     Grpc,
     /// Protobuf over HTTP, the default.
+    #[strum(serialize = "http/protobuf")]
     HttpProtobuf,
 }
 
 impl Protocol {
     /// The value of `OTEL_EXPORTER_OTLP_PROTOCOL`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Grpc => "grpc",
-            Self::HttpProtobuf => "http/protobuf",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 }
 

@@ -90,7 +90,7 @@ fn a_dead_hook_is_shielded_as_soon_as_any_then_skipped_then_shielded_then_put_ba
 
 #[test]
 fn without_a_rule_or_an_annotation_a_dead_hook_is_shielded_and_no_more_whatever_rungs_say() {
-    let mut incident = hangs(policy(&Rung::ALL));
+    let mut incident = hangs(policy(Rung::ALL));
     incident.facts.dead = true;
     incident.wait(100);
     assert_eq!(incident.changes, [SHIELD]);

@@ -10,7 +10,7 @@ const SKIP: To = To::Bypass(Rung::Skip);
 
 /// A hook that keeps everybody's writes, and that a rule permits to skip.
 fn hangs(may_skip: bool) -> Incident {
-    let mut incident = Incident::new(AutoBreak::On, &Rung::ALL);
+    let mut incident = Incident::new(AutoBreak::On, Rung::ALL);
     incident.facts.may_skip = may_skip;
     incident.fails(Cause::Hanging);
     incident
@@ -73,11 +73,11 @@ fn a_skip_that_is_refused_leaves_a_shield() {
 #[test]
 fn a_rule_that_permits_to_skip_what_the_fence_does_not_is_told_with_the_configurations() {
     let unusable = |change: fn(&mut Incident)| {
-        let mut incident = Incident::new(AutoBreak::On, &Rung::ALL);
+        let mut incident = Incident::new(AutoBreak::On, Rung::ALL);
         incident.facts.may_skip = false;
         change(&mut incident);
         let hooks = BTreeMap::from([(incident.id.clone(), incident.facts.clone())]);
-        let found = super::incident::policy(&Rung::ALL).unusable(&hooks);
+        let found = super::incident::policy(Rung::ALL).unusable(&hooks);
         let found = found
             .into_iter()
             .map(|(rule, configurations)| (rule.to_string(), configurations));

@@ -147,7 +147,7 @@ fn a_restore_that_is_refused_is_tried_ever_more_rarely_and_in_the_end_done() {
 
 #[test]
 fn a_name_that_occurs_twice_is_a_reason_of_its_own() {
-    let mut incident = Incident::new(AutoBreak::On, &Rung::ALL);
+    let mut incident = Incident::new(AutoBreak::On, Rung::ALL);
     incident.shown = Shown::Foreign;
     incident.fails(Cause::Hanging);
     incident.wait(20);

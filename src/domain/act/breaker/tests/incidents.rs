@@ -9,7 +9,7 @@ use crate::domain::vocabulary::{Cause, Effect};
 
 #[test]
 fn a_hung_hook_is_skipped_tried_by_canaries_and_put_back() {
-    let mut incident = Incident::new(AutoBreak::On, &Rung::ALL);
+    let mut incident = Incident::new(AutoBreak::On, Rung::ALL);
     incident.fails(Cause::Hanging);
     incident.wait(5);
     // What goes further has to wait, and the control plane has not.
@@ -75,7 +75,7 @@ fn a_hook_without_a_rule_is_shielded_and_put_back_without_letting_tenants_by() {
 
 #[test]
 fn plan_says_what_it_would_do_and_touches_nothing() {
-    let mut incident = Incident::new(AutoBreak::Plan, &Rung::ALL);
+    let mut incident = Incident::new(AutoBreak::Plan, Rung::ALL);
     incident.fails(Cause::Hanging);
     incident.wait(30);
     assert_eq!(incident.changes, []);
@@ -84,7 +84,7 @@ fn plan_says_what_it_would_do_and_touches_nothing() {
         incident.news,
         [News::HeldBack(HeldBack::Hold), News::WouldBypass(Rung::Skip)]
     );
-    let mut incident = Incident::new(AutoBreak::Off, &Rung::ALL);
+    let mut incident = Incident::new(AutoBreak::Off, Rung::ALL);
     incident.fails(Cause::Hanging);
     incident.wait(30);
     assert!(incident.changes.is_empty() && incident.news.is_empty());
@@ -92,7 +92,7 @@ fn plan_says_what_it_would_do_and_touches_nothing() {
 
 #[test]
 fn after_two_reverts_the_hook_is_left_alone_and_somebody_is_told() {
-    let mut incident = Incident::new(AutoBreak::On, &Rung::ALL);
+    let mut incident = Incident::new(AutoBreak::On, Rung::ALL);
     incident.fails(Cause::Hanging);
     for _ in 0..4 {
         incident.wait(20);
@@ -108,7 +108,7 @@ fn after_two_reverts_the_hook_is_left_alone_and_somebody_is_told() {
 
 #[test]
 fn what_somebody_else_changed_stays_theirs() {
-    let mut incident = Incident::new(AutoBreak::On, &Rung::ALL);
+    let mut incident = Incident::new(AutoBreak::On, Rung::ALL);
     incident.fails(Cause::Hanging);
     incident.wait(5);
     incident.somebody_writes(Shown::Foreign);
@@ -163,8 +163,8 @@ fn a_restore_does_not_wait_for_a_ledger_that_cannot_be_written() {
 
 #[test]
 fn without_a_ledger_nothing_is_bypassed() {
-    let mut incident = Incident::new(AutoBreak::On, &Rung::ALL);
-    incident.breaker = Breaker::new(Settings::new("me", AutoBreak::On, policy(&Rung::ALL)));
+    let mut incident = Incident::new(AutoBreak::On, Rung::ALL);
+    incident.breaker = Breaker::new(Settings::new("me", AutoBreak::On, policy(Rung::ALL)));
     incident.ledger_refuses = true;
     incident.begin();
     incident.fails(Cause::Hanging);
@@ -260,7 +260,7 @@ fn a_canary_that_fails_on_probation_takes_the_hook_back_out() {
 
 #[test]
 fn an_owner_who_opts_out_of_a_bypass_gets_the_original_back() {
-    let mut incident = Incident::new(AutoBreak::On, &Rung::ALL);
+    let mut incident = Incident::new(AutoBreak::On, Rung::ALL);
     incident.fails(Cause::Hanging);
     incident.wait(5);
     assert!(incident.shown.is_ours());
@@ -275,7 +275,7 @@ fn an_owner_who_opts_out_of_a_bypass_gets_the_original_back() {
 
 #[test]
 fn a_shield_raised_for_slowness_becomes_a_skip_when_the_hook_hangs_for_good() {
-    let mut incident = Incident::new(AutoBreak::On, &Rung::ALL);
+    let mut incident = Incident::new(AutoBreak::On, Rung::ALL);
     incident.fails(Cause::Slow);
     incident.wait(5);
     incident.fails(Cause::Hanging);
@@ -289,7 +289,7 @@ fn a_shield_raised_for_slowness_becomes_a_skip_when_the_hook_hangs_for_good() {
 
 #[test]
 fn a_refusal_is_said_and_tried_again_later() {
-    let mut incident = Incident::new(AutoBreak::On, &Rung::ALL);
+    let mut incident = Incident::new(AutoBreak::On, Rung::ALL);
     incident.fails(Cause::Hanging);
     incident.refuses = Some(Outcome::Refused("a policy says no".into()));
     incident.wait(20);

@@ -182,7 +182,7 @@ fn without_remembering_the_limit_it_bypasses_again_at_once() {
 #[test]
 fn every_guard_is_switched_off_somewhere_here() {
     let here = include_str!("needed.rs");
-    for guard in Guard::ALL {
+    for &guard in Guard::ALL {
         let called = format!("needed(Guard::{guard:?}, ");
         assert!(here.contains(&called), "{guard:?} is not shown to be needed");
     }

@@ -283,7 +283,7 @@ fn bypassed_beside(first: Stake, then: Stake, rung: Rung) -> bool {
 #[test]
 fn what_users_feel_finds_room_whatever_they_do_not_feel_has_taken() {
     use Stake::{Felt, Met, Renewals};
-    for rung in Rung::ALL {
+    for &rung in Rung::ALL {
         for (first, then, wanted) in [
             (Met, Met, false),
             (Met, Felt, true),
@@ -305,7 +305,7 @@ fn what_users_feel_finds_room_whatever_they_do_not_feel_has_taken() {
 
 #[test]
 fn a_hook_that_only_hookwatch_meets_is_bypassed_at_no_rung() {
-    for rung in Rung::ALL {
+    for &rung in Rung::ALL {
         let mut outage = Outage::of(&[], &[rung]);
         let id = HookId::new(HookKind::Validating, "one", "w");
         outage.objects.insert(id.clone(), (1, Shown::Original));

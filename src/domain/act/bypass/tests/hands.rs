@@ -47,7 +47,7 @@ fn is(object: &Value, webhook: &str) -> Option<(Option<Rung>, Phase)> {
 #[test]
 fn every_rung_is_made_recognised_and_taken_back_without_a_trace() {
     for webhook in ["a", "b"] {
-        for rung in Rung::ALL {
+        for &rung in Rung::ALL {
             let original = two();
             let bypassed = done(&original, webhook, &bypass(rung));
             assert_eq!(
@@ -82,8 +82,8 @@ fn every_rung_is_made_recognised_and_taken_back_without_a_trace() {
 
 #[test]
 fn every_rung_leads_to_every_other_and_back() {
-    for from in Rung::ALL {
-        for to in Rung::ALL {
+    for &from in Rung::ALL {
+        for &to in Rung::ALL {
             let here = done(&two(), "a", &bypass(from));
             assert!(from == to || edit(&here, "a", &bypass(to)).last);
             let there = done(&here, "a", &bypass(to));

@@ -17,7 +17,7 @@ fn paths(count: usize) -> Vec<Hook> {
 fn hooks_with_one_path_cost_a_handshake_and_a_request_an_interval_and_each_hears_of_both() {
     let mut sim = Sim::new((0..200).map(|nth| hook(nth, 0, "/convert", 0..2)).collect(), 1);
     sim.run(s(50));
-    for connection in Connection::ALL {
+    for &connection in Connection::ALL {
         let made = sim.made(connection);
         assert!((20..=24).contains(&made), "{connection:?}: {made}");
     }
@@ -33,7 +33,7 @@ fn a_hook_alone_is_probed_on_both_connections_at_its_interval_and_at_most_a_tent
         sim.run(s(2));
         sim.made.clear();
         sim.run(s(100));
-        for connection in Connection::ALL {
+        for &connection in Connection::ALL {
             let of_it = sim
                 .made
                 .iter()

@@ -1,6 +1,7 @@
 //! What the breaker did, read off where it says that each hook stands.
 
 use std::collections::BTreeMap;
+use strum::IntoStaticStr;
 
 use super::{Mark, MarkKind, Subject, anchor_of};
 use crate::domain::act::breaker::HookStanding;
@@ -12,30 +13,27 @@ use crate::domain::time::Time;
 const MAX_FOLLOWED: usize = 400;
 
 /// Something that the breaker did with a hook.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum Action {
     /// It is bypassed, and every API server goes by that.
     Bypassed,
     /// Only hookwatch's own dry runs reach it, or it was just put back and is watched.
+    #[strum(serialize = "on probation")]
     Probation,
     /// It is as its owner has it.
     Restored,
     /// Something keeps reverting the bypass.
     Contested,
     /// It would be bypassed if that were wanted.
+    #[strum(serialize = "would bypass")]
     Planned,
 }
 
 impl Action {
     /// What it is called in a list.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Bypassed => "bypassed",
-            Self::Probation => "on probation",
-            Self::Restored => "restored",
-            Self::Contested => "contested",
-            Self::Planned => "would bypass",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 
     fn of(standing: &HookStanding) -> Option<Self> {
