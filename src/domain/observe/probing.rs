@@ -57,7 +57,7 @@ pub enum BackendState {
     Slow {
         /// When the first of the late attempts began.
         since: Time,
-        /// How long the quicker one of the last two took.
+        /// How long the quickest of the last three slow answers took.
         took: Duration,
     },
     /// The last attempt failed or is late, and it is the only one.
@@ -258,12 +258,12 @@ impl BackendMemory {
         }
     }
 
-    /// How long a slow backend takes at least: of its two newest answers the quicker one. A single one may have been late by
-    /// chance, and what requests pay is reckoned by this.
+    /// How long a slow backend takes at least: of its three newest slow answers the quickest. A single one may have been late
+    /// by chance, and what requests pay is reckoned by this.
     fn takes(&self, last: &ProbeReport) -> Duration {
-        let before = self.fresh.iter().rev().nth(1);
-        let before = before.filter(|before| before.outcome.is_healthy());
-        before.map_or(last.took, |before| before.took.min(last.took))
+        let slow = |known: &&ProbeReport| known.outcome.is_healthy() && self.is_slow(known.took);
+        let slow = self.fresh.iter().rev().filter(slow).take(3);
+        slow.map(|known| known.took).min().unwrap_or(last.took)
     }
 
     fn is_slow(&self, took: Duration) -> bool {
