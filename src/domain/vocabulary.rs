@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::Serialize;
-use strum::{IntoStaticStr, VariantArray};
+use strum::{EnumString, IntoStaticStr, VariantArray};
 
 /// How a hook is.
 #[derive(
@@ -33,7 +33,18 @@ impl Health {
 
 /// The mechanism: what is wrong with a hook.
 #[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, IntoStaticStr, VariantArray,
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    EnumString,
+    IntoStaticStr,
+    VariantArray,
 )]
 pub enum Cause {
     /// It answers, late.

@@ -132,8 +132,7 @@ fn kind(text: &str) -> Result<HookKind, String> {
 }
 
 fn cause(text: &str) -> Result<Cause, String> {
-    let found = Cause::ALL.iter().copied().find(|cause| cause.as_str() == text);
-    found.ok_or_else(|| {
+    text.parse().map_err(|_| {
         let names: Vec<&str> = Cause::ALL.iter().map(|cause| cause.as_str()).collect();
         format!("{text:?} is not one of {}", names.join(", "))
     })

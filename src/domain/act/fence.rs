@@ -10,7 +10,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use strum::{IntoStaticStr, VariantArray};
+use strum::{EnumString, IntoStaticStr, VariantArray};
 
 use super::breaker::HookStanding;
 use super::bypass::{FIELD_MANAGER, STATE_ANNOTATION, escaped};
@@ -34,7 +34,19 @@ pub const PROOF_SPARE: &str = "self,leases=hookwatch-proof";
 
 /// What an operator wants done about a culprit.
 #[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, IntoStaticStr, VariantArray,
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Default,
+    Serialize,
+    EnumString,
+    IntoStaticStr,
+    VariantArray,
 )]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
@@ -62,8 +74,8 @@ impl AutoBreak {
     /// # Errors
     /// With the names there are, when it is none of them.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let found = Self::ALL.iter().copied().find(|mode| mode.as_str() == text);
-        found.ok_or_else(|| format!("{text:?} is not one of off, plan, on"))
+        text.parse()
+            .map_err(|_| format!("{text:?} is not one of off, plan, on"))
     }
 }
 

@@ -118,8 +118,11 @@ impl Canaries {
         let memories = targets.filter_map(|target| self.get(target));
         let mut told: Vec<(Time, bool)> = memories.flat_map(|memory| memory.taking(span, now)).collect();
         told.sort_unstable();
-        let newest = told.iter().rev().take(2);
-        (!told.is_empty()).then(|| newest.clone().count() == 2 && newest.clone().all(|(_, late)| *late))
+        match told[..] {
+            [] => None,
+            [.., (_, before), (_, last)] => Some(before && last),
+            _ => Some(false),
+        }
     }
 
     /// Whether more than one of the newest was slow: of two targets, or two of one in a row.

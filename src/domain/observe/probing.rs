@@ -445,6 +445,33 @@ mod tests {
     }
 
     #[test]
+    fn how_long_a_slow_backend_takes_is_told_by_the_quickest_of_three_answers() {
+        let mut memory = BackendMemory::default();
+        memory.finished(report(0, 2, ok()));
+        let takes = |memory: &BackendMemory, now| match memory.state(at(now)) {
+            BackendState::Slow { took, .. } => took.as_millis(),
+            other => panic!("{other:?}"),
+        };
+        memory.finished(report(5_000, 2_000, ok()));
+        memory.finished(report(10_000, 3_200, ok()));
+        memory.finished(report(15_000, 3_300, ok()));
+        assert_eq!(takes(&memory, 19_000), 2_000);
+        memory.finished(report(20_000, 3_400, ok()));
+        assert_eq!(takes(&memory, 24_000), 3_200);
+    }
+
+    #[test]
+    fn a_slow_backend_hangs_once_it_is_silent_for_twice_its_slowest_answer() {
+        let mut memory = BackendMemory::default();
+        memory.finished(report(0, 2, ok()));
+        memory.finished(report(5_000, 3_000, ok()));
+        memory.finished(report(10_000, 1_600, ok()));
+        memory.overdue(late(15_000, 2_000));
+        assert!(matches!(memory.state(at(20_900)), BackendState::Slow { .. }));
+        assert_eq!(dead(memory.state(at(21_100))), Some((Cause::Hanging, 1)));
+    }
+
+    #[test]
     fn an_answer_to_a_later_attempt_outweighs_an_earlier_one_that_hangs() {
         let mut memory = BackendMemory::default();
         memory.overdue(late(5_000, 2_000));

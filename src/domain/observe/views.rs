@@ -58,7 +58,7 @@ pub struct ProbeView {
 pub struct ScrapeView {
     /// The address asked.
     pub target: String,
-    /// Processes seen behind it of late.
+    /// Processes seen behind it recently.
     pub replicas: usize,
     /// Seconds since the last good scrape; `None` when there was none.
     pub age_seconds: Option<f64>,

@@ -18,7 +18,7 @@ use strum::IntoStaticStr;
 use thiserror::Error;
 use tokio::time::{Instant, sleep};
 
-use self::request::{Reply, heard, list, read_anew, send};
+use self::request::{Reply, heard, list, read_on_new_connection, send};
 use crate::domain::act::bypass::edit::{Author, Change, Plan, Refusal, Wish, plan};
 use crate::domain::cluster::hook::{HookId, HookKind};
 use crate::io::Clock;
@@ -226,7 +226,7 @@ impl Hand {
         loop {
             let limit = until.saturating_duration_since(Instant::now());
             let limit = self.patience.attempt.min(limit);
-            let why = match read_anew(client, &target, limit).await {
+            let why = match read_on_new_connection(client, &target, limit).await {
                 Reply::Done(list) => {
                     let object = one(items(list), &hook.configuration);
                     match object.map(|it| plan(&it, &hook.webhook, wish, author, (self.clock)())) {

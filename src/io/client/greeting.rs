@@ -204,7 +204,7 @@ impl Connection {
     /// A document, or the beginning of what came instead of one.
     async fn ask(&self, server: &str, path: &'static str) -> Result<Result<Value, String>, Obstacle> {
         let server = server.to_owned();
-        let request = ApiRequest::get(self.canaries(), path, JSON).anew();
+        let request = ApiRequest::get(self.canaries(), path, JSON).on_new_connection();
         let (status, message, headers) = match request.bytes(TIMEOUT, MAX_BODY).await {
             Ok(body) => return Ok(serde_json::from_slice(&body).map_err(|_| beginning(&body))),
             Err(RequestError::Unfit(why)) => return Ok(Err(why)),

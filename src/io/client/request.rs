@@ -78,8 +78,8 @@ impl<'a> ApiRequest<'a> {
         }
     }
 
-    /// Over a connection that is dialled for it: behind a balancer each may lead to another API server.
-    pub(crate) fn anew(self) -> Self {
+    /// Over a connection opened for it: behind a balancer each may lead to another API server.
+    pub(crate) fn on_new_connection(self) -> Self {
         Self {
             head: self.head.header(CONNECTION, "close"),
             ..self
@@ -208,7 +208,7 @@ mod tests {
         let connection = server.connection().await;
         server.stop().await;
         let request = ApiRequest::get(connection.calls(), "/x", JSON);
-        let why = soon(request.open()).await.expect_err("nobody there");
+        let why = soon(request.open()).await.expect_err("no connection");
         assert!(matches!(why, RequestError::NoConnection(_)), "{why:?}");
     }
 

@@ -170,7 +170,7 @@ impl Canaries {
         let timeout = SERVER_TIMEOUT.as_secs();
         let target = format!("{path}?dryRun=All&fieldManager=hookwatch&timeout={timeout}s{parameters}");
         let request = ApiRequest::write(&self.client, method, &target, content_type, body.to_string());
-        match request.anew().open().await {
+        match request.on_new_connection().open().await {
             Ok(answer) if is_object(answer.headers()) => Answered::Written,
             // A proxy's login page comes with a 200 as well, and must not pass for a write.
             Ok(answer) => Answered::Refused(answer.status().as_u16(), NO_OBJECT.to_owned()),

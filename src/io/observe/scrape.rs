@@ -86,7 +86,7 @@ impl ScrapeTarget {
         let request = ApiRequest::get(&self.client, path, accept);
         match self.is_direct() {
             true => request,
-            false => request.anew(),
+            false => request.on_new_connection(),
         }
     }
 }

@@ -181,8 +181,7 @@ mod cause {
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Cause, D::Error> {
         let name = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
-        let known = Cause::ALL.iter().copied().find(|cause| cause.as_str() == name);
-        Ok(known.unwrap_or(Cause::Slow))
+        Ok(name.parse().unwrap_or(Cause::Slow))
     }
 }
 

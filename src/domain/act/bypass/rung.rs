@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use strum::{IntoStaticStr, VariantArray};
+use strum::{EnumString, IntoStaticStr, VariantArray};
 
 use crate::domain::cluster::condition::Condition;
 
@@ -19,6 +19,7 @@ use crate::domain::cluster::condition::Condition;
     Hash,
     Serialize,
     Deserialize,
+    EnumString,
     IntoStaticStr,
     VariantArray,
 )]
@@ -45,8 +46,8 @@ impl Rung {
     /// # Errors
     /// With the names there are, when it is none of them.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let found = Self::ALL.iter().copied().find(|rung| rung.as_str() == text);
-        found.ok_or_else(|| format!("{text:?} is not one of shield, skip"))
+        text.parse()
+            .map_err(|_| format!("{text:?} is not one of shield, skip"))
     }
 
     /// The match condition that makes it.
@@ -65,7 +66,9 @@ impl fmt::Display for Rung {
 }
 
 /// Where a bypass stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, IntoStaticStr, VariantArray)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, EnumString, IntoStaticStr, VariantArray,
+)]
 #[strum(serialize_all = "snake_case")]
 pub enum Phase {
     /// In force.
@@ -87,6 +90,6 @@ impl Phase {
 
     /// Reads a name; `None` when it is none of them.
     pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|phase| phase.as_str() == text)
+        text.parse().ok()
     }
 }

@@ -146,3 +146,44 @@ fn what_has_been_slow_for_ten_seconds_costs_what_all_of_its_calls_did() {
     assert_eq!(effect(4.4), HookEffect::Delaying);
     assert_eq!(effect(5.1), HookEffect::Blocking);
 }
+
+#[test]
+fn calls_that_break_off_in_a_rollout_of_a_slow_webhook_are_the_rollouts() {
+    let opa = hook("opa", 2);
+    let cause = |moves: bool| {
+        let mut incident = always_slow(&opa);
+        if moves {
+            incident.inventory(18 * SECOND + 500, vec![hook("opa", 3)]);
+        }
+        let series = incident.count_calls("opa", 20.0, 1.5);
+        series.rejections.calling += 4.0;
+        add(&mut series.rejected, 4.0, 0.5);
+        incident.scrape(20 * SECOND);
+        incident.verdict(20 * SECOND + 50, "opa").cause
+    };
+    assert_eq!(cause(true), Some(Cause::RolloutGap));
+    assert_eq!(cause(false), Some(Cause::Erroring));
+}
+
+#[test]
+fn a_failed_call_is_not_said_to_have_taken_what_the_answered_ones_did() {
+    let said = |seconds: f64| {
+        let mut opa = hook("opa", 1);
+        opa.failure_policy = FailurePolicy::Ignore;
+        let mut incident = Incident::calm(&[&opa]);
+        let series = incident.count_calls("opa", 100.0, seconds);
+        series.fail_open += 3.0;
+        incident.scrape(12 * SECOND);
+        incident.verdict(12 * SECOND + 50, "opa").evidence.join(" ")
+    };
+    let quick = said(0.1);
+    assert!(
+        quick.contains("3 failed calls and let pass of 100 in 2.0 s, after 3.3 s each."),
+        "{quick}"
+    );
+    let slow = said(2.0);
+    assert!(
+        slow.contains("3 failed calls and let pass of 100 in 2.0 s."),
+        "{slow}"
+    );
+}

@@ -6,7 +6,7 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use super::request::{Reply, is_conflict, patch, read_anew, send};
+use super::request::{Reply, is_conflict, patch, read_on_new_connection, send};
 use super::{Hand, Outcome, Patience, Refused, Report, Server, Step, Way, items};
 use crate::domain::act::breaker::{Expects, Outcome as Told, Version, View};
 use crate::domain::act::bypass::edit::{Author, Change, Plan, Wish, plan};
@@ -78,7 +78,7 @@ impl Hand {
         let reply = match server.is_one() {
             true => send(&server.client, &target, None, limit).await,
             // Behind a balancer each connection may lead to another.
-            false => read_anew(&server.client, &target, limit).await,
+            false => read_on_new_connection(&server.client, &target, limit).await,
         };
         match reply {
             Reply::Done(list) if list["items"].is_array() => Ok(items(list)),

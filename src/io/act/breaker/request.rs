@@ -90,8 +90,8 @@ pub(super) async fn send(client: &Client, target: &str, body: Option<&Value>, li
 }
 
 /// Reads over a connection that is dialled for it.
-pub(super) async fn read_anew(client: &Client, target: &str, limit: Duration) -> Reply {
-    let request = ApiRequest::get(client, target, JSON).anew();
+pub(super) async fn read_on_new_connection(client: &Client, target: &str, limit: Duration) -> Reply {
+    let request = ApiRequest::get(client, target, JSON).on_new_connection();
     reply(request.json(limit, MAX_BODY).await)
 }
 
