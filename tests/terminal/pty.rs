@@ -74,8 +74,9 @@ impl Pty {
         )
         .unwrap();
         // setsid makes it the controlling terminal, without which nobody is told of a new size, and becomes the program.
-        let child = Command::new("setsid")
-            .arg("--ctty")
+        // A test that runs in the background has inherited that ^C is ignored, and so would the program.
+        let child = Command::new("env")
+            .args(["--default-signal=INT", "setsid", "--ctty"])
             .arg(program)
             .args(arguments)
             .env_clear()

@@ -13,7 +13,7 @@ use thiserror::Error;
 
 use self::page::Page;
 use super::standing::{Here, Standing, annotation, ignored, standing, state};
-use super::state::{Entry, Writer};
+use super::state::{Entry, Fields, Writer};
 use super::{IGNORE_SECONDS, OPT_OUT_ANNOTATION, Phase, Rung};
 use crate::domain::time::Time;
 
@@ -278,35 +278,45 @@ fn ignore(here: &Here<'_>, why: &Why, author: &Author, now: Time) -> Result<Plan
     let mut page = opened(here)?;
     let standing = standing(here.object, here.webhook);
     let mut entry = page.state.entry(here.webhook).unwrap_or_default();
-    if let Standing::Ignored { .. } = standing {
-        if here.value("failurePolicy") != ignored("failurePolicy") {
-            // Its owner has put that back alone: what is left is put back first, lest it be taken for the original.
-            return back::restore(here, false, now);
-        }
-        if entry.expires() == why.expires {
-            return Ok(Plan::AlreadySo);
-        }
-    } else {
-        let original = here.fields();
-        let mut applied = Map::new();
-        if original.failure_policy != "Ignore" {
-            applied.insert("failurePolicy".to_owned(), ignored("failurePolicy"));
-        }
-        if original.timeout_seconds > IGNORE_SECONDS {
-            applied.insert("timeoutSeconds".to_owned(), ignored("timeoutSeconds"));
-        }
-        if applied.is_empty() {
-            let seconds = original.timeout_seconds;
-            return Err(Refusal::NothingToIgnore { seconds });
-        }
-        for (field, value) in &applied {
-            page.field(field, value.clone());
-        }
-        entry.set_fields(here.webhook, &original, applied);
+    let original = original(here, &entry)?;
+    let mut applied = Map::new();
+    if original.failure_policy != "Ignore" {
+        applied.insert("failurePolicy".to_owned(), ignored("failurePolicy"));
     }
+    if original.timeout_seconds > IGNORE_SECONDS {
+        applied.insert("timeoutSeconds".to_owned(), ignored("timeoutSeconds"));
+    }
+    if applied.is_empty() {
+        let seconds = original.timeout_seconds;
+        return Err(Refusal::NothingToIgnore { seconds });
+    }
+    for (field, value) in &applied {
+        page.field(field, value.clone());
+    }
+    // Beside a condition, too, its failures may be ignored already.
+    let goes_on = !here.still_applied(&entry).is_empty();
+    if goes_on && !page.fields && entry.expires() == why.expires {
+        return Ok(Plan::AlreadySo);
+    }
+    entry.set_fields(here.webhook, &original, applied);
     entry.set_ignored();
-    let goes_on = matches!(standing, Standing::Ignored { .. });
     begun(page, entry, (goes_on, &standing), why, author, now)
+}
+
+/// The fields as their owner has them: of one that is as hookwatch has set it, what is written down is the original.
+fn original(here: &Here<'_>, entry: &Entry) -> Result<Fields, Refusal> {
+    let mut original = here.fields();
+    let ours = here.still_applied(entry);
+    let noted = entry.original(here.webhook).map_err(Refusal::InvalidOriginal)?;
+    if let Some(noted) = noted {
+        if ours.contains(&"failurePolicy") {
+            original.failure_policy = noted.failure_policy;
+        }
+        if ours.contains(&"timeoutSeconds") {
+            original.timeout_seconds = noted.timeout_seconds;
+        }
+    }
+    Ok(original)
 }
 
 fn probation(here: &Here<'_>, author: &Author, now: Time) -> Result<Plan, Refusal> {

@@ -255,6 +255,23 @@ fn failures_that_are_ignored_again_after_half_a_revert_come_back_whole() {
     );
 }
 
+/// Whatever is set already is not what was there before.
+#[test]
+fn failures_that_are_ignored_again_beside_a_shield_come_back_whole() {
+    let shielded = done(&done(&two(), "a", &ignore()), "a", &bypass(Rung::Shield));
+    assert_eq!(done(&shielded, "a", &ignore()), shielded);
+    let half = theirs(&shielded, |object| {
+        object["webhooks"][0]["failurePolicy"] = "Fail".into()
+    });
+    let again = done(&half, "a", &ignore());
+    assert_eq!(again["webhooks"][0]["failurePolicy"], "Ignore");
+    let restored = done(&again, "a", &Wish::Restore);
+    assert!(
+        spec(&restored) == spec(&two()) && !holds_ours(&restored),
+        "{restored:#}"
+    );
+}
+
 /// The fence lets the daemon neither set these fields nor forget what they were.
 #[test]
 fn the_daemon_shields_a_webhook_whose_failures_a_person_has_ignored_and_leaves_those_ignored() {
