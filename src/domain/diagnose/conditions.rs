@@ -86,11 +86,11 @@ impl Evidence<'_> {
         matches!(self.probes, Probes::Some { .. })
     }
 
+    /// Probes are answered late: more than once, or while a canary waits for this hook.
     pub(super) fn late_probes(&self) -> Option<Hit> {
-        match self.probes {
-            Probes::Slow { since, .. } => Some(Hit::new(Cause::Slow, Some(since))),
-            _ => None,
-        }
+        let (_, since) = self.probes.late()?;
+        let is_slow = matches!(self.probes, Probes::Slow { .. }) || self.canary_waits.is_some();
+        Hit::new(Cause::Slow, Some(since)).when(is_slow)
     }
 
     pub(super) fn some_dead(&self, cause: Cause) -> Option<Hit> {
@@ -212,13 +212,9 @@ impl Evidence<'_> {
         known && !slowness.is_over && (slowness.goes_on || self.was_failing())
     }
 
-    /// A canary that meets it was slow enough to have met it as our probe did, nothing else explains that, and the API
-    /// server has counted no good answer since.
-    pub(super) fn canary_is_as_slow(&self, (since, took): (Time, Duration)) -> bool {
-        self.canary_slow.is_some_and(|canary| canary * 2 >= took)
-            && !self.scene.self_doubt
-            && !self.scene.is_explained()
-            && !self.counters.answered_since(since)
+    /// No slow canary since then is explained by anything else, and the API server has counted no good answer.
+    pub(super) fn nothing_explains_since(&self, since: Time) -> bool {
+        !self.scene.self_doubt && !self.scene.is_explained() && !self.counters.answered_since(since)
     }
 
     /// Writes wait since it died for us, which they would if it hung: a canary that meets it is late, or hardly any

@@ -172,7 +172,8 @@ impl<'a> Costs<'a> {
             });
             let met: Vec<_> = met.collect();
             let slow = met.iter().all(|(.., hit, _)| hit.cause == Some(Cause::Slow));
-            let in_time = slow && class.is_in_time(met.iter().map(|(evidence, ..)| *evidence));
+            let since = met.iter().filter_map(|(.., hit, _)| hit.since).max();
+            let in_time = slow && class.is_in_time(met.iter().map(|(evidence, ..)| *evidence), since);
             let met = met.into_iter().map(|(_, hook, _, cost)| (*hook, *cost));
             let chain = Chain::of(met, asked_again);
             (Bill { class, chain }, in_time)
@@ -219,9 +220,11 @@ fn cost(evidence: &Evidence<'_>, cause: Option<Cause>) -> Option<Duration> {
             (Some(Slowness { steady, .. }), _) if steady.is_some() => counted(*steady),
             // Calls of before it was slow count into the mean as well: probes may know better what each of them costs now.
             (Some(slowness), Probes::Slow { least, .. }) => counted(Some(slowness.mean)).max(Some(*least)),
-            (Some(slowness), _) => counted(Some(slowness.mean)),
-            (None, Probes::Slow { took, .. }) => Some(*took),
-            _ => None,
+            (Some(slowness), probes) => {
+                let late = probes.late().filter(|_| evidence.canary_waits.is_some());
+                counted(Some(slowness.mean)).max(late.map(|(took, _)| took))
+            }
+            (None, probes) => probes.late().map(|(took, _)| took),
         },
         _ => None,
     };
@@ -264,9 +267,14 @@ impl<'a> Class<'a> {
         !self.canaries.is_empty() && self.canaries.iter().all(waits)
     }
 
-    /// Whether canaries that meet each of these hooks, which are slow, show that such requests are in time. What slow hooks
-    /// cost is reckoned from means, to which one lost packet or one busy second adds; a canary waits for all of them.
-    fn is_in_time<'e>(&self, met: impl Iterator<Item = &'e Evidence<'e>> + Clone) -> bool {
+    /// Whether canaries that meet each of these hooks, which are all slow since then, show that such requests are in time.
+    /// What slow hooks cost is reckoned from means, to which one lost packet or one busy second adds; a canary waits for all
+    /// of them.
+    fn is_in_time<'e>(
+        &self,
+        met: impl Iterator<Item = &'e Evidence<'e>> + Clone,
+        since: Option<Time>,
+    ) -> bool {
         let Some(scene) = met.clone().next().map(|evidence| evidence.scene) else {
             return false;
         };
@@ -274,7 +282,7 @@ impl<'a> Class<'a> {
             |target: &CanaryTarget| met.clone().all(|evidence| evidence.covered_by.contains(target));
         let targets = self.canaries.iter().copied().filter(meets_all);
         let canaries = &scene.seen.canaries;
-        canaries.take_as_long_as(targets, (self.deadline)(), scene.now) == Some(false)
+        canaries.take_as_long_as(targets, (self.deadline)(), since, scene.now) == Some(false)
     }
 
     fn request(&self, labels: impl Fn(&str) -> Option<&'a Labels>) -> RequestShape<'a> {

@@ -75,6 +75,8 @@ pub struct Evidence<'a> {
     pub canary_late: Option<Duration>,
     /// A canary that meets this hook was written, but slowly: how long it took.
     pub canary_slow: Option<Duration>,
+    /// A canary has been late for this long, which is longer than all other slow hooks that it meets take.
+    pub canary_waits: Option<Duration>,
     /// When the newest canary was sent that meets this hook and was written at once.
     pub canary_passed: Option<Time>,
     /// The same whether or not the hook has been changed since.
@@ -136,6 +138,7 @@ impl<'a> Evidence<'a> {
             covered_by: id.map_or(&[], |id| seen.coverage.of(id)),
             canary_late: None,
             canary_slow: None,
+            canary_waits: None,
             canary_passed: None,
             canary_passed_ever: None,
             others_hang: scene.hanging.iter().any(|other| id != Some(other)),
@@ -171,11 +174,16 @@ impl<'a> Evidence<'a> {
         let Scene { seen, now, plane, .. } = *self.scene;
         let reaching = self.hook.map(|hook| seen.coverage.reaching(hook));
         let reaching = reaching.into_iter().flatten();
-        for memory in reaching.filter_map(|target| seen.canaries.get(target)) {
+        let own = self.probes.late().map_or(Duration::ZERO, |(took, _)| took);
+        let met = reaching.filter_map(|target| Some((target, seen.canaries.get(target)?)));
+        for (target, memory) in met {
             // Where canaries are slow for another reason, one that is under way is no news; and a canary that waits for
             // an API server that does not answer does not wait for a hook.
             let late = self.scene.hung_for(memory).filter(|_| plane.sick.is_none());
             self.canary_late = self.canary_late.max(late);
+            let others = self.scene.slow_for(target).saturating_sub(own);
+            let waits = late.filter(|late| !self.others_hang && *late >= others + t::stood_still());
+            self.canary_waits = self.canary_waits.max(waits);
             self.canary_slow = self.canary_slow.max(memory.slow(now));
             // One that was sent before the hook was changed may have met another one.
             let passed = memory.passed_at(now);

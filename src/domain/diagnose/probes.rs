@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::domain::cluster::hook::Backend;
 use crate::domain::cluster::hook::BackendPath::ClusterIp;
 use crate::domain::observe::probing::{BackendState, Dead};
+use crate::domain::thresholds as t;
 use crate::domain::time::Time;
 
 /// What the probes of all backends add up to.
@@ -18,6 +19,9 @@ pub enum Probes<'a> {
         answered: usize,
         /// Of so many.
         of: usize,
+        /// Where each answered late when it was last asked: how long the quickest took, and when the first was asked. Once is
+        /// no sign by itself.
+        late: Option<(Duration, Time)>,
     },
     /// It answers, and at least one backend answers late.
     Slow {
@@ -45,6 +49,15 @@ pub enum Probes<'a> {
 }
 
 impl<'a> Probes<'a> {
+    /// How long it takes to answer where it answers late, if only once, and since when.
+    pub fn late(&self) -> Option<(Duration, Time)> {
+        match self {
+            Self::Slow { took, since, .. } => Some((*took, *since)),
+            Self::Good { late, .. } => *late,
+            _ => None,
+        }
+    }
+
     /// Adds the backends up.
     pub fn of(backends: &'a [(Backend, BackendState)]) -> Self {
         let counted = counted(backends);
@@ -54,7 +67,7 @@ impl<'a> Probes<'a> {
             match state {
                 BackendState::Dead(found) => dead.push((backend, found)),
                 BackendState::Slow { took, since, .. } => slow.push((*took, *since)),
-                BackendState::Alive { at, .. } => alive.push(*at),
+                BackendState::Alive { at, took } => alive.push((*at, *took)),
                 _ => {}
             }
         }
@@ -66,7 +79,7 @@ impl<'a> Probes<'a> {
             .max_by_key(|found| rank(found));
         // An answer from before the first backend died says nothing about now.
         let first_dead = dead.iter().map(|(_, dead)| dead.since).min();
-        let answers = || !slow.is_empty() || alive.iter().any(|at| Some(*at) >= first_dead);
+        let answers = || !slow.is_empty() || alive.iter().any(|(at, _)| Some(*at) >= first_dead);
         match (worst, slow.iter().max()) {
             (Some(worst), _) if dead.len() == of => Self::All { worst, dead },
             (Some(_), _) if answers() => Self::Some { dead, of },
@@ -81,7 +94,10 @@ impl<'a> Probes<'a> {
                 let endpoints = backends.iter().filter(|(backend, _)| backend.path != ClusterIp);
                 let (endpoints, answered) = (endpoints.count(), alive.len());
                 let of = if endpoints > 0 { endpoints } else { of };
-                Self::Good { answered, of }
+                let quickest = alive.iter().map(|(_, took)| *took).min();
+                let quickest = quickest.filter(|took| took.as_secs_f64() >= t::slow_probe_always());
+                let late = quickest.zip(alive.iter().map(|(at, _)| *at).min());
+                Self::Good { answered, of, late }
             }
         }
     }

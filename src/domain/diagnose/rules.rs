@@ -165,10 +165,10 @@ rules! {
         let unseen = e.is_good() || matches!(e.probes, Probes::NoData);
         Hit::new(Cause::Slow, e.counters.from()).when(e.is_slow_for_theirs() && unseen)
     };
-    /// Calls and probes are answered late; and the extra time of writes is this hook's, a canary shows it, or they are
-    /// conversions.
+    /// Calls and probes are answered late; and the extra time of writes is this hook's, a canary shows it or waits for it, or
+    /// they are conversions.
     "slow-and-probes", Failing, 0.99 0.98, words::slow_canary, |e| {
-        let is_culprit = e.is_the_excess() || e.canary_slow.is_some();
+        let is_culprit = e.is_the_excess() || e.canary_slow.or(e.canary_waits).is_some();
         e.late_probes()?.when(e.is_slow_for_theirs() || e.slowness.is_some() && is_culprit)
     };
     /// Calls take half a second and more, again and again, and the extra time of writes is this hook's.
@@ -180,10 +180,18 @@ rules! {
         let over = e.slowness.as_ref()?.is_old && e.worst().is_some();
         Hit::new(Cause::Slow, None).when(!over)
     };
+    /// Probes are answered late, a canary waits for it, and the API server has counted nothing since.
+    "slow-probes-and-canary-waits", Failing, 0.95 0.92, words::slow_canary, |e| {
+        let (_, since) = e.probes.late()?;
+        let waits = e.canary_waits.is_some() && e.nothing_explains_since(since);
+        e.late_probes()?.when(e.is_admission() && waits)
+    };
     /// Probes are answered late, a canary took as long, and the API server has counted nothing since.
     "slow-probes-and-canary", Failing, 0.95 0.92, words::slow_canary, |e| {
-        let Probes::Slow { since, took, .. } = e.probes else { return None };
-        e.late_probes()?.when(e.is_admission() && e.canary_is_as_slow((since, took)))
+        let (took, since) = e.probes.late()?;
+        // It was slow enough to have met it as our probe did.
+        let as_slow = e.canary_slow.is_some_and(|canary| canary * 2 >= took) && e.nothing_explains_since(since);
+        e.late_probes()?.when(e.is_admission() && as_slow)
     };
     /// No backend of anything answers: the fault may be hookwatch's own.
     "probes-self-doubt", Suspect, 0.25 0.25, words::late, |e| {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::plane::{Excess, Plane};
-use super::probes::counted;
+use super::probes::{Probes, counted};
 use crate::domain::cluster::hook::{Backend, BackendAddress, Hook, HookId, HookKind};
 use crate::domain::diagnose::verdict::Elsewhere;
 use crate::domain::observe::canaries::CanaryMemory;
@@ -70,6 +70,8 @@ pub struct Scene<'a> {
     listed: BTreeMap<&'a str, Vec<&'a Hook>>,
     /// Hooks that a late canary meets and that hang by our probes.
     pub(super) hanging: BTreeSet<&'a HookId>,
+    /// What the slow hooks that a canary meets take together, by our probes.
+    slow: BTreeMap<CanaryTarget, Duration>,
     pub(super) addresses: BTreeSet<&'a BackendAddress>,
     /// When a probe that any backend of any hook answered last began.
     pub(super) reached_at: Option<Time>,
@@ -121,6 +123,7 @@ impl<'a> Scene<'a> {
             before,
             listed,
             hanging: hanging(seen, &states, now),
+            slow: slow(seen, &states),
             addresses: backends().map(|(backend, _)| &backend.address).collect(),
             reached_at: reached_at.max(),
             named: Named::of(seen, before),
@@ -137,6 +140,11 @@ impl<'a> Scene<'a> {
     /// Admission hooks of this name.
     pub fn listed(&self, webhook: &str) -> &[&'a Hook] {
         self.listed.get(webhook).map_or(&[], Vec::as_slice)
+    }
+
+    /// How long a canary waits for the slow hooks that it meets, as far as our probes tell.
+    pub(super) fn slow_for(&self, target: CanaryTarget) -> Duration {
+        self.slow.get(&target).copied().unwrap_or_default()
     }
 
     /// How long a canary has hung that waits for a hook, as far as is known: an API server answered something else since it
@@ -219,6 +227,20 @@ fn failing_since(before: &BTreeMap<Subject, Before>) -> Vec<(Time, &Subject)> {
         .collect();
     failing.sort_unstable();
     failing
+}
+
+fn slow(
+    seen: &Observations,
+    states: &BTreeMap<&HookId, Vec<(Backend, BackendState)>>,
+) -> BTreeMap<CanaryTarget, Duration> {
+    let mut slow = BTreeMap::new();
+    for (id, backends) in states {
+        let took = Probes::of(backends).late().map(|(took, _)| took);
+        for (target, took) in seen.coverage.of(id).iter().zip(took.into_iter().cycle()) {
+            *slow.entry(*target).or_default() += took;
+        }
+    }
+    slow
 }
 
 fn hanging<'a>(

@@ -166,7 +166,11 @@ pub fn reached(evidence: &Evidence<'_>) -> Vec<String> {
 /// A canary that meets the hook was slow.
 pub fn slow_canary(evidence: &Evidence<'_>) -> Vec<String> {
     let took = evidence.canary_slow.map(human);
-    let said = took.map(|took| format!("A dry-run write that meets this hook took {took}."));
+    let took = took.map(|took| format!("A dry-run write that meets this hook took {took}."));
+    let waits = evidence.canary_waits.map(human);
+    let waits =
+        || waits.map(|span| format!("A dry-run write that meets this hook has been waiting for {span}."));
+    let said = took.or_else(waits);
     said.into_iter().collect()
 }
 
@@ -265,7 +269,7 @@ impl Probes<'_> {
         };
         vec![match self {
             Self::NoData => return Vec::new(),
-            Self::Good { answered, of } => match (answered, of) {
+            Self::Good { answered, of, .. } => match (answered, of) {
                 (1, 1) => "Its backend answers a direct probe.".to_owned(),
                 (n, of) if n == of => format!("All {n} backends answer direct probes."),
                 (n, of) => format!("{n} of {of} backends answer direct probes."),

@@ -107,16 +107,18 @@ impl Canaries {
                 .is_some_and(|sent| passed.is_none_or(|passed| passed < *sent))
     }
 
-    /// Whether writes take at least so long: each of the two newest canaries of these targets did that tell. A single one
-    /// may have been held up by chance. `None` while none tells.
+    /// Whether writes take at least so long that have been slow since then: each of the two newest canaries of these
+    /// targets did that tell. A single one may have been held up by chance. `None` while none tells.
     pub fn take_as_long_as(
         &self,
         targets: impl Iterator<Item = CanaryTarget>,
         span: Duration,
+        since: Option<Time>,
         now: Time,
     ) -> Option<bool> {
         let memories = targets.filter_map(|target| self.get(target));
-        let mut told: Vec<(Time, bool)> = memories.flat_map(|memory| memory.taking(span, now)).collect();
+        let told = memories.flat_map(|memory| memory.taking(span, since, now));
+        let mut told: Vec<(Time, bool)> = told.collect();
         told.sort_unstable();
         match told[..] {
             [] => None,
@@ -258,11 +260,13 @@ impl CanaryMemory {
     }
 
     /// When each was sent that tells whether writes take at least so long, and whether they do: one under way once it has
-    /// been for so long, and not one that was refused sooner.
-    fn taking(&self, span: Duration, now: Time) -> impl Iterator<Item = (Time, bool)> {
+    /// been for so long, and not one that was refused sooner. One that was quick before writes were slow does not.
+    fn taking(&self, span: Duration, since: Option<Time>, now: Time) -> impl Iterator<Item = (Time, bool)> {
+        let is_slow = |report: &CanaryReport| report.took.as_secs_f64() >= t::slow_always();
+        let tells = move |report: &CanaryReport| Some(report.started) >= since || is_slow(report);
         let finished = self
             .recent(now)
-            .filter(move |report| is_written(report) || report.took >= span);
+            .filter(move |report| tells(report) && (is_written(report) || report.took >= span));
         let finished = finished.map(move |report| (report.started, report.took >= span));
         let under_way = self.overdue.keys().copied();
         let under_way = under_way.filter(move |sent| now.since((*sent).max(self.resumed)) >= span);
@@ -476,7 +480,7 @@ mod tests {
     fn writes_take_as_long_as_the_quicker_of_the_two_newest_canaries_that_tell() {
         let span = Duration::from_secs(5);
         let both = [CanaryTarget::KubeSystem, CanaryTarget::NodeLease];
-        let told = |canaries: &Canaries, now| canaries.take_as_long_as(both.into_iter(), span, at(now));
+        let told = |canaries: &Canaries, now| canaries.take_as_long_as(both.into_iter(), span, None, at(now));
         let overdue = |started_ms| CanaryOverdue {
             target: both[started_ms as usize / 1_000 % 2],
             started: at(started_ms),
@@ -507,6 +511,20 @@ mod tests {
             Some(false),
             "hookwatch stood still meanwhile"
         );
+    }
+
+    #[test]
+    fn a_canary_that_was_quick_before_writes_were_slow_tells_nothing_of_them() {
+        let span = Duration::from_secs(5);
+        let target = [CanaryTarget::KubeSystem];
+        let told = |took, since| {
+            let mut canaries = Canaries::default();
+            canaries.finished(report(1_000, took, CanaryOutcome::Written));
+            canaries.take_as_long_as(target.into_iter(), span, Some(at(since)), at(9_000))
+        };
+        assert_eq!(told(10, 2_000), None);
+        assert_eq!(told(10, 1_000), Some(false));
+        assert_eq!(told(2_600, 2_000), Some(false), "slow already, and in time");
     }
 
     #[test]

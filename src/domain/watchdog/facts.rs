@@ -297,6 +297,9 @@ impl<'a> Court<'a> {
         if self.scene.path_hangs() && !late.is_empty() && !self.elsewhere {
             return true;
         }
+        if evidence.canary_waits.is_some() && !self.elsewhere {
+            return true;
+        }
         late.retain(|target| {
             let memory = canaries.get(*target);
             memory.is_some_and(|memory| reaching.contains(target) && is_late(memory) || waits(memory))
@@ -382,6 +385,11 @@ fn probes_speak(evidence: &Evidence<'_>, cause: Option<Cause>) -> bool {
     let bad = |(_, state): &&(Backend, BackendState)| match state {
         BackendState::Dead(dead) => dead.certain,
         BackendState::Slow { .. } => cause == Some(Cause::Slow),
+        // Once is no sign by itself, and a canary waits for it beside.
+        BackendState::Alive { took, .. } => {
+            let waits = cause == Some(Cause::Slow) && evidence.canary_waits.is_some();
+            waits && took.as_secs_f64() >= t::slow_probe_always()
+        }
         _ => false,
     };
     match cause {

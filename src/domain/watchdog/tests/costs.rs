@@ -103,3 +103,37 @@ fn what_one_webhook_alone_makes_late_is_not_laid_on_those_beside_it() {
     // Together alone.
     assert_eq!(effect(beside(3), mutating("opa", 3)), HookEffect::Blocking);
 }
+
+/// Two webhooks that answer within every deadline, and together not: no call has ended and no canary is back when it is
+/// known.
+#[test]
+fn what_slow_webhooks_take_together_is_known_before_a_write_has_waited_for_them() {
+    let slow = |hook: Hook| Hook {
+        failure_policy: FailurePolicy::Fail,
+        ..hook
+    };
+    let (mutate, validate) = (slow(mutating("mutate", 10)), slow(hook("validate", 1)));
+    let after = |late: u64| {
+        let mut incident = Incident::calm(&[&mutate, &validate]);
+        for started in [11 * SECOND, 12 * SECOND] {
+            incident.probe_taking(started, 2_600, &mutate, 0, alive());
+            incident.probe_taking(started + 10, 2_600, &validate, 0, alive());
+        }
+        incident.event(
+            14_600,
+            Event::CanaryOverdue(CanaryOverdue {
+                target: CanaryTarget::KubeSystem,
+                started: Incident::at(14_600 - late),
+                waiting: Duration::from_millis(late),
+            }),
+        );
+        incident.scrape(14_620);
+        incident.tick(14_640);
+        let verdicts = [&mutate, &validate].map(|hook| incident.verdict(14_800, &hook.id.webhook));
+        verdicts.map(|verdict| found(&verdict))
+    };
+    let blocked = (Health::Failing, Some(Cause::Slow), HookEffect::Blocking);
+    assert_eq!(after(3_300), [blocked; 2]);
+    // One of them alone would make it wait as long.
+    assert!(after(2_600).iter().all(|found| found.0 != Health::Failing));
+}

@@ -180,7 +180,12 @@ fn calls_that_clients_may_have_given_up_because_another_webhook_hangs_name_no_we
 
 #[test]
 fn a_webhook_that_was_named_as_hanging_and_then_answers_late_is_not_said_to_be_well() {
-    for (took, expected) in [(3, Health::Healthy), (2_200, Health::Suspect)] {
+    let cases = [
+        (3, true, Health::Healthy),
+        (2_200, false, Health::Suspect),
+        (2_200, true, Health::Failing),
+    ];
+    for (took, a_write_waits, expected) in cases {
         let opa = hook("opa", 1);
         let mut incident = Incident::calm(&[&opa]);
         let begun = 11 * SECOND;
@@ -189,6 +194,9 @@ fn a_webhook_that_was_named_as_hanging_and_then_answers_late_is_not_said_to_be_w
         incident.scrape(begun + 2_000);
         assert_eq!(incident.verdict(begun + 2_100, "opa").health, Health::Failing);
         let answered = begun + 2_200;
+        if !a_write_waits {
+            incident.canary(begun, 2_200, CanaryOutcome::Written);
+        }
         incident.probe_taking(answered - took, took, &opa, 0, alive());
         let verdict = incident.verdict(answered + 10, "opa");
         assert_eq!(verdict.health, expected, "{took} ms: {}", verdict.rule);
