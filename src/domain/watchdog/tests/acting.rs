@@ -42,13 +42,13 @@ impl Incident {
         court.judged(Some(&Proof::Unneeded)).hooks[&hook.id].clone()
     }
 
-    fn facts(&mut self, ms: u64, hook: &Hook) -> Facts {
+    pub(super) fn facts(&mut self, ms: u64, hook: &Hook) -> Facts {
         let judged = self.judged(ms);
         judged.hooks.get(&hook.id).cloned().expect("it is judged")
     }
 }
 
-fn witnesses(all: &[Witness]) -> BTreeSet<Witness> {
+pub(super) fn witnesses(all: &[Witness]) -> BTreeSet<Witness> {
     all.iter().copied().collect()
 }
 

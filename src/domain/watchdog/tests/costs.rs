@@ -1,7 +1,8 @@
 //! What requests pay for webhooks that ignore failures.
 
-use super::acting::changed;
+use super::acting::{changed, witnesses};
 use super::*;
+use crate::domain::act::breaker::Witness;
 
 /// Mutating hooks that fail open and hang from 11 s on, the canaries of these targets with them; what is said of the
 /// first one 3 s later.
@@ -129,11 +130,22 @@ fn what_slow_webhooks_take_together_is_known_before_a_write_has_waited_for_them(
         );
         incident.scrape(14_620);
         incident.tick(14_640);
-        let verdicts = [&mutate, &validate].map(|hook| incident.verdict(14_800, &hook.id.webhook));
-        verdicts.map(|verdict| found(&verdict))
+        [&mutate, &validate].map(|hook| {
+            let verdict = incident.verdict(14_800, &hook.id.webhook);
+            (found(&verdict), incident.facts(14_800, hook))
+        })
     };
     let blocked = (Health::Failing, Some(Cause::Slow), HookEffect::Blocking);
-    assert_eq!(after(3_300), [blocked; 2]);
+    for (found, facts) in after(3_300) {
+        assert_eq!(found, blocked);
+        assert!(facts.sure, "{facts:?}");
+        assert_eq!(facts.witnesses, witnesses(&[Witness::Probes, Witness::Canary]));
+    }
     // One of them alone would make it wait as long.
-    assert!(after(2_600).iter().all(|found| found.0 != Health::Failing));
+    for (found, facts) in after(2_600) {
+        assert!(
+            found.0 != Health::Failing && !facts.is_culprit(),
+            "{found:?}: {facts:?}"
+        );
+    }
 }
