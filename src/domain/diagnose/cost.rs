@@ -220,6 +220,7 @@ fn cost(evidence: &Evidence<'_>, cause: Option<Cause>) -> Option<Duration> {
             (Some(Slowness { steady, .. }), _) if steady.is_some() => counted(*steady),
             // Calls of before it was slow count into the mean as well: probes may know better what each of them costs now.
             (Some(slowness), Probes::Slow { least, .. }) => counted(Some(slowness.mean)).max(Some(*least)),
+            // A canary that waits for it tells that what was answered late once is what calls cost now.
             (Some(slowness), probes) => {
                 let late = probes.late().filter(|_| evidence.canary_waits.is_some());
                 counted(Some(slowness.mean)).max(late.map(|(took, _)| took))

@@ -205,7 +205,7 @@ impl<'a> Evidence<'a> {
         self.uncalled = self.structural.is_none() && self.is_uncalled() && !fails_its_probation;
         if self.uncalled {
             // What was counted before says nothing of how it is now.
-            (self.accusations, self.canary_slow) = (Vec::new(), None);
+            (self.accusations, self.canary_slow, self.canary_waits) = (Vec::new(), None, None);
             return;
         }
         let (windows, was_failing) = (self.scene.windows, self.was_failing());
