@@ -178,11 +178,16 @@ impl<'a> Court<'a> {
         let serves = |(_, state): &(Backend, BackendState)| !matches!(state, BackendState::Dead(_));
         let (has_reason, window) = match cause {
             Some(Cause::Erroring | Cause::Partial) => (moves(), &windows.recent),
-            // Calls that hang are counted when they end: what was answered before must not speak for them.
-            Some(Cause::Hanging) => (
-                counted(evidence.backends).into_iter().all(serves),
-                &windows.newest,
-            ),
+            // Calls that hang are counted when they end: what was answered before must not speak for them. Where they are waited
+            // for longer than ten seconds, whatever was answered in those began later.
+            Some(Cause::Hanging) => {
+                let outlasts = |recent: &Window| hook.timeout.as_secs_f64() > recent.seconds();
+                let window = match windows.recent.as_ref().is_some_and(outlasts) {
+                    true => &windows.recent,
+                    false => &windows.newest,
+                };
+                (counted(evidence.backends).into_iter().all(serves), window)
+            }
             _ => return false,
         };
         let series = window.as_ref().and_then(|window| counted_calls(hook, window));

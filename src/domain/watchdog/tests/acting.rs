@@ -183,6 +183,26 @@ fn nobody_can_say_that_a_rollout_still_costs_calls() {
 }
 
 #[test]
+fn calls_that_began_before_those_that_are_answered_ran_into_a_long_timeout_speak_against_nobody() {
+    let after = |timeout: u64| {
+        let opa = Hook {
+            timeout: Duration::from_secs(timeout),
+            ..hook("opa", 1)
+        };
+        let mut incident = Incident::calm(&[&opa]);
+        let series = incident.count_calls("opa", 2.0, timeout as f64);
+        series.rejections.calling += 2.0;
+        add(&mut series.rejected, 2.0, timeout as f64);
+        incident.scrape(12 * SECOND);
+        let facts = incident.facts_if(12 * SECOND + 100, &opa, Some(Cause::Hanging), false);
+        facts.witnesses
+    };
+    // Those that were answered meanwhile may have been before it hung.
+    assert_eq!(after(5), witnesses(&[Witness::Counters]));
+    assert_eq!(after(30), witnesses(&[]));
+}
+
+#[test]
 fn a_late_canary_that_two_suspects_share_is_nobodys_witness() {
     let (a, b) = (hook("a", 1), hook("b", 1));
     let mut incident = Incident::calm(&[&a, &b]);
