@@ -12,7 +12,12 @@ struct Feature {
     tests: &'static [&'static str],
 }
 
-const FEATURES: [Feature; 3] = [
+const FEATURES: [Feature; 4] = [
+    Feature {
+        what: "version 1 of dynamic resource allocation, whose slices a shield spares",
+        since: 34,
+        tests: &["shield_spares_each_line_"],
+    },
     Feature {
         what: "ValidatingAdmissionPolicy, of which the fence is made",
         since: 30,
