@@ -39,8 +39,8 @@ pub const IGNORE_SECONDS: u64 = 1;
 /// How the original of a webhook's `failurePolicy` and `timeoutSeconds` stands in [`STATE_ANNOTATION`]: as a whole
 /// JSON string.
 ///
-/// The fence splits the annotation at its quotes. It lets the account it is around neither write such a string down nor forget
-/// one as long as the webhook's failures are ignored.
+/// The fence splits the annotation at its quotes. It lets hookwatch's account neither write such a string down nor forget one
+/// as long as the webhook's failures are ignored.
 pub fn original(webhook: &str, failure_policy: &str, timeout_seconds: u64) -> String {
     format!("{webhook}={failure_policy}/{timeout_seconds}")
 }

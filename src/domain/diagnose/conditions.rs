@@ -167,10 +167,7 @@ impl Evidence<'_> {
 
     /// It was in trouble, and the last answer to a probe came as late as a slow one.
     pub(super) fn answers_late(&self) -> bool {
-        let late = |(_, state): &(Backend, BackendState)| match state {
-            BackendState::Alive { took, .. } => took.as_secs_f64() >= t::slow_probe_always(),
-            _ => false,
-        };
+        let late = |(_, state): &(Backend, BackendState)| state.answered_late();
         let troubled = self.before.is_some_and(|before| before.cause.is_some());
         troubled && self.is_good() && self.backends.iter().any(late)
     }

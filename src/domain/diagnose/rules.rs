@@ -182,9 +182,9 @@ rules! {
     };
     /// Probes are answered late, a canary waits for it, and the API server has counted nothing since.
     "slow-probes-and-canary-waits", Failing, 0.95 0.92, words::slow_canary, |e| {
-        let (_, since) = e.probes.late()?;
-        let waits = e.canary_waits.is_some() && e.nothing_explains_since(since);
-        e.late_probes()?.when(e.is_admission() && waits)
+        let late = e.late_probes()?;
+        let waits = e.canary_waits.is_some() && e.nothing_explains_since(late.since?);
+        late.when(e.is_admission() && waits)
     };
     /// Probes are answered late, a canary took as long, and the API server has counted nothing since.
     "slow-probes-and-canary", Failing, 0.95 0.92, words::slow_canary, |e| {

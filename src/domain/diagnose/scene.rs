@@ -70,7 +70,7 @@ pub struct Scene<'a> {
     listed: BTreeMap<&'a str, Vec<&'a Hook>>,
     /// Hooks that a late canary meets and that hang by our probes.
     pub(super) hanging: BTreeSet<&'a HookId>,
-    /// What the slow hooks that a canary meets take together, by our probes.
+    /// What the slow hooks that a late canary meets take together, by our probes.
     slow: BTreeMap<CanaryTarget, Duration>,
     pub(super) addresses: BTreeSet<&'a BackendAddress>,
     /// When a probe that any backend of any hook answered last began.
@@ -107,6 +107,11 @@ impl<'a> Scene<'a> {
         // When a way opens again, what hung on it comes back together, and not in one instant.
         let a_moment_ago = now.before(t::together());
         let backends = || seen.backends.values().flatten();
+        let late = seen
+            .canaries
+            .iter()
+            .filter(|(_, memory)| memory.late(now).is_some());
+        let late: BTreeSet<CanaryTarget> = late.map(|(target, _)| target).collect();
         let reached_at = backends().filter_map(|(_, memory)| memory.reached_by(a_moment_ago));
         Self {
             now,
@@ -122,8 +127,8 @@ impl<'a> Scene<'a> {
             stalled: plane.stalled(),
             before,
             listed,
-            hanging: hanging(seen, &states, now),
-            slow: slow(seen, &states),
+            hanging: hanging(seen, &states, &late),
+            slow: slow(seen, &states, &late),
             addresses: backends().map(|(backend, _)| &backend.address).collect(),
             reached_at: reached_at.max(),
             named: Named::of(seen, before),
@@ -142,7 +147,7 @@ impl<'a> Scene<'a> {
         self.listed.get(webhook).map_or(&[], Vec::as_slice)
     }
 
-    /// How long a canary waits for the slow hooks that it meets, as far as our probes tell.
+    /// How long a late canary waits for the slow hooks that it meets, as far as our probes tell.
     pub(super) fn slow_for(&self, target: CanaryTarget) -> Duration {
         self.slow.get(&target).copied().unwrap_or_default()
     }
@@ -232,11 +237,18 @@ fn failing_since(before: &BTreeMap<Subject, Before>) -> Vec<(Time, &Subject)> {
 fn slow(
     seen: &Observations,
     states: &BTreeMap<&HookId, Vec<(Backend, BackendState)>>,
+    late: &BTreeSet<CanaryTarget>,
 ) -> BTreeMap<CanaryTarget, Duration> {
     let mut slow = BTreeMap::new();
     for (id, backends) in states {
-        let took = Probes::of(backends).late().map(|(took, _)| took);
-        for (target, took) in seen.coverage.of(id).iter().zip(took.into_iter().cycle()) {
+        let mut met = seen
+            .coverage
+            .of(id)
+            .iter()
+            .filter(|target| late.contains(target))
+            .peekable();
+        let took = met.peek().and_then(|_| Probes::of(backends).late());
+        for (target, (took, _)) in met.zip(took.into_iter().cycle()) {
             *slow.entry(*target).or_default() += took;
         }
     }
@@ -246,12 +258,9 @@ fn slow(
 fn hanging<'a>(
     seen: &'a Observations,
     states: &BTreeMap<&'a HookId, Vec<(Backend, BackendState)>>,
-    now: Time,
+    late: &BTreeSet<CanaryTarget>,
 ) -> BTreeSet<&'a HookId> {
-    let is_late = |target: &CanaryTarget| {
-        let memory = seen.canaries.get(*target);
-        memory.is_some_and(|memory| memory.late(now).is_some())
-    };
+    let is_late = |target: &CanaryTarget| late.contains(target);
     let hangs = |(_, state): &(Backend, BackendState)| matches!(state, BackendState::Dead(dead) if dead.cause == Cause::Hanging);
     let hooks = states
         .iter()

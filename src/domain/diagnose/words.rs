@@ -163,15 +163,14 @@ pub fn reached(evidence: &Evidence<'_>) -> Vec<String> {
     said
 }
 
-/// A canary that meets the hook was slow.
+/// A canary that meets the hook was slow, or waits for it.
 pub fn slow_canary(evidence: &Evidence<'_>) -> Vec<String> {
-    let took = evidence.canary_slow.map(human);
-    let took = took.map(|took| format!("A dry-run write that meets this hook took {took}."));
-    let waits = evidence.canary_waits.map(human);
-    let waits =
-        || waits.map(|span| format!("A dry-run write that meets this hook has been waiting for {span}."));
-    let said = took.or_else(waits);
-    said.into_iter().collect()
+    let how = match (evidence.canary_slow, evidence.canary_waits) {
+        (Some(took), _) => format!("took {}", human(took)),
+        (None, Some(span)) => format!("has been waiting for {}", human(span)),
+        (None, None) => return Vec::new(),
+    };
+    vec![format!("A dry-run write that meets this hook {how}.")]
 }
 
 /// What our own pooled connections saw.

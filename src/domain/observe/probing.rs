@@ -69,6 +69,13 @@ pub enum BackendState {
     Dead(Dead),
 }
 
+impl BackendState {
+    /// Whether its last answer came late, and the one before in time: no sign by itself.
+    pub fn answered_late(&self) -> bool {
+        matches!(self, Self::Alive { took, .. } if took.as_secs_f64() >= t::slow_probe_always())
+    }
+}
+
 /// What is known of a backend that does not serve.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Dead {

@@ -302,14 +302,13 @@ impl<'a> Court<'a> {
         if self.scene.path_hangs() && !late.is_empty() && !self.elsewhere {
             return true;
         }
-        if evidence.canary_waits.is_some() && !self.elsewhere {
-            return true;
-        }
         late.retain(|target| {
             let memory = canaries.get(*target);
             memory.is_some_and(|memory| reaching.contains(target) && is_late(memory) || waits(memory))
         });
-        !self.elsewhere && !late.is_empty() && !self.shared_with_a_suspect(hook, &late)
+        // What waits longer than for all the others waits for this one.
+        let is_reason = || evidence.canary_waits.is_some() || !self.shared_with_a_suspect(hook, &late);
+        !self.elsewhere && !late.is_empty() && is_reason()
     }
 
     /// Whether another hook that may be why a request is late meets one of those canaries. One that shares its backends
@@ -391,11 +390,7 @@ fn probes_speak(evidence: &Evidence<'_>, cause: Option<Cause>) -> bool {
         BackendState::Dead(dead) => dead.certain,
         BackendState::Slow { .. } => cause == Some(Cause::Slow),
         // Once is no sign by itself, and a canary waits for it beside.
-        BackendState::Alive { took, .. } => {
-            let waits = cause == Some(Cause::Slow) && evidence.canary_waits.is_some();
-            waits && took.as_secs_f64() >= t::slow_probe_always()
-        }
-        _ => false,
+        state => state.answered_late() && cause == Some(Cause::Slow) && evidence.canary_waits.is_some(),
     };
     match cause {
         Some(Cause::Partial) => states.iter().any(bad),

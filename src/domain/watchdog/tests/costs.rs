@@ -114,8 +114,12 @@ fn what_slow_webhooks_take_together_is_known_before_a_write_has_waited_for_them(
         ..hook
     };
     let (mutate, validate) = (slow(mutating("mutate", 10)), slow(hook("validate", 1)));
-    let after = |late: u64| {
-        let mut incident = Incident::calm(&[&mutate, &validate]);
+    let third = hook("third", 1);
+    let after = |late: u64, third_hangs: bool| {
+        let mut incident = Incident::calm(&[&mutate, &validate, &third]);
+        if third_hangs {
+            incident.probe_late(11 * SECOND, &third, 0, 3 * SECOND);
+        }
         for started in [11 * SECOND, 12 * SECOND] {
             incident.probe_taking(started, 2_600, &mutate, 0, alive());
             incident.probe_taking(started + 10, 2_600, &validate, 0, alive());
@@ -136,13 +140,13 @@ fn what_slow_webhooks_take_together_is_known_before_a_write_has_waited_for_them(
         })
     };
     let blocked = (Health::Failing, Some(Cause::Slow), HookEffect::Blocking);
-    for (found, facts) in after(3_300) {
+    for (found, facts) in after(3_300, false) {
         assert_eq!(found, blocked);
         assert!(facts.sure, "{facts:?}");
         assert_eq!(facts.witnesses, witnesses(&[Witness::Probes, Witness::Canary]));
     }
-    // One of them alone would make it wait as long.
-    for (found, facts) in after(2_600) {
+    // One of them alone would make it wait as long, or one that hangs.
+    for (found, facts) in after(2_600, false).into_iter().chain(after(3_300, true)) {
         assert!(
             found.0 != Health::Failing && !facts.is_culprit(),
             "{found:?}: {facts:?}"
