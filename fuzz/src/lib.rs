@@ -1,7 +1,7 @@
 //! What hookwatch does with bytes that others wrote, one function for each place where they come in.
 //!
 //! Each must come back, whatever it is handed, and says by assertions what else has to hold. libFuzzer calls them from
-//! `fuzz_targets/`; `tests/hostile.rs` of the crate calls them with the seeds in `corpus/`, on a stable toolchain.
+//! `fuzz_targets/`; `tests/program/hostile.rs` of the crate calls them with the seeds in `corpus/`, on a stable toolchain.
 
 use std::time::Duration;
 

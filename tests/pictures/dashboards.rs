@@ -142,7 +142,7 @@ impl Panel<'_> {
         let query = target["expr"].as_str().unwrap();
         let found = self.recorded.queries.get(query);
         found.unwrap_or_else(|| {
-            panic!("no answer to {query:?} is kept: HOOKWATCH_BLESS=1 cargo test --test pipeline")
+            panic!("no answer to {query:?} is kept: HOOKWATCH_BLESS=1 cargo test --test program pipeline")
         })
     }
 

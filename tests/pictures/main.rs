@@ -13,7 +13,7 @@
 
 mod cells;
 #[allow(dead_code, reason = "the tests of the page do more with it")]
-#[path = "../status_page/chromium.rs"]
+#[path = "../program/status_page/chromium.rs"]
 mod chromium;
 mod dashboards;
 mod moments;

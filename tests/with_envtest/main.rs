@@ -43,7 +43,7 @@ mod objects;
 mod outage;
 mod played;
 #[allow(dead_code, reason = "the fence is explored in a test of its own")]
-#[path = "../fence/policy.rs"]
+#[path = "../program/fence/policy.rs"]
 mod policy;
 mod privileges;
 mod replicas;
@@ -58,7 +58,7 @@ mod typed;
 mod versions;
 mod witness;
 #[allow(dead_code, reason = "the fence is explored in a test of its own")]
-#[path = "../fence/world.rs"]
+#[path = "../program/fence/world.rs"]
 mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

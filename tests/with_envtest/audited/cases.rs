@@ -1,4 +1,4 @@
-//! What is foretold and then played: webhooks of our own, and those that projects publish (`tests/audit/published`).
+//! What is foretold and then played: webhooks of our own, and those that projects publish (`tests/program/audit/published`).
 
 use hookwatch::domain::audit::{Failure, Function};
 use hookwatch::io::cluster::estate::Object;
@@ -204,7 +204,7 @@ fn ours() -> Vec<Case> {
 
 macro_rules! file {
     ($name:literal) => {
-        include_str!(concat!("../../audit/published/", $name, ".yaml"))
+        include_str!(concat!("../../program/audit/published/", $name, ".yaml"))
     };
 }
 

@@ -1,0 +1,317 @@
+//! The outage that hookwatch was made after, with the breaker: writes stop, the culprit is bypassed, writes flow, the
+//! hook recovers, and every object is what it was.
+
+use std::time::Duration;
+
+use hookwatch::app::config::{Config, ConfigArguments};
+use hookwatch::app::demo::{BreakerReport, DemoOptions, DemoReport, Timing, run, start_daemon};
+use hookwatch::app::engine::{Engine, clock};
+use hookwatch::domain::act::bypass::edit::{Author, Why, Wish};
+use hookwatch::domain::act::bypass::{Rung, Writer, touched};
+use hookwatch::domain::act::fence::AutoBreak;
+use hookwatch::domain::cluster::hook::{HookId, HookKind};
+use hookwatch::domain::report::assessment::Assessment;
+use hookwatch::domain::vocabulary::Health;
+use hookwatch::io::act::breaker::{Hand, Outcome, Patience, Server};
+use hookwatch::lab::api::{ApiServer, ApiServerOptions};
+use hookwatch::lab::backend::Behaviour;
+use hookwatch::lab::clients::Casualties;
+use hookwatch::lab::cluster::{Cluster, LabHook, client_for};
+use hookwatch::lab::control_plane::{Kind, Reach};
+use hookwatch::lab::directory::PrivateDirectory;
+use hookwatch::lab::scenario::by_name;
+
+fn outage(permitted: Rung) -> BreakerReport {
+    let report = play("gke-opa-outage", permitted);
+    let breaker = report.breaker.unwrap();
+    let (with, without) = (report.casualties, breaker.without_breaker.unwrap().casualties);
+    survives(with);
+    assert!(
+        without.leaders_lost >= 1 && without.node_leases_expired >= 1 && without.servers_not_started == 1,
+        "{without:?}"
+    );
+    breaker
+}
+
+/// Nobody was lost. How many writes time out depends on how many there were.
+fn survives(casualties: Casualties) {
+    let lost = Casualties {
+        writes_timed_out: 0,
+        ..casualties
+    };
+    assert_eq!(lost, Casualties::default());
+}
+
+fn play(scenario: &str, permitted: Rung) -> DemoReport {
+    // Fails when another test of this file came first, which is as good.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let options = DemoOptions {
+        control_plane: Kind::Embedded,
+        scenario: by_name(scenario).unwrap(),
+        timing: Timing::default(),
+        timeline: None,
+        colour: false,
+        programs: None,
+        auto_break: Some(permitted),
+    };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let report = runtime.block_on(run(options, start_daemon)).unwrap();
+    assert!(report.correct, "{:?}\n{report:#?}", report.objections);
+    report
+}
+
+/// Without the breaker nothing is written before the fault is removed; with it something is.
+fn helps(breaker: &BreakerReport) {
+    assert!(breaker.restored && breaker.restored_identical, "{breaker:?}");
+    let without = breaker.without_breaker.unwrap();
+    let removed = without.fault_removed_after_seconds;
+    assert!(
+        without
+            .first_write_after_seconds
+            .is_none_or(|first| first >= removed),
+        "{breaker:?}"
+    );
+    assert!(
+        breaker
+            .first_write_after_seconds
+            .is_some_and(|first| first < removed),
+        "{breaker:?}"
+    );
+}
+
+#[test]
+fn without_a_rule_the_hook_is_shielded_and_put_back_to_the_byte() {
+    let breaker = outage(Rung::Shield);
+    assert_eq!(breaker.rung.as_deref(), Some("shield"));
+    // The control plane's own writes flow, and nobody else's.
+    assert_eq!(breaker.flowing, ["kube-node-lease", "kube-system"]);
+    assert_eq!(breaker.waiting, ["team-a", "team-b"]);
+    helps(&breaker);
+}
+
+#[test]
+fn where_the_policy_permits_it_the_hook_is_skipped_and_comes_back_over_probation() {
+    let breaker = outage(Rung::Skip);
+    assert_eq!(breaker.rung.as_deref(), Some("skip"));
+    let everybody = ["kube-node-lease", "kube-system", "team-a", "team-b"];
+    assert_eq!(breaker.flowing, everybody);
+    assert_eq!(breaker.waiting, [""; 0]);
+    helps(&breaker);
+}
+
+/// Two hooks on one Service whose failures are ignored: nothing is refused, and clients that wait less than 20 s are lost.
+#[test]
+fn ignored_hooks_that_hang_are_shielded_before_a_leader_is_lost() {
+    let report = play("ignore-hang", Rung::Shield);
+    survives(report.casualties);
+    let breaker = report.breaker.unwrap();
+    let without = breaker.without_breaker.unwrap().casualties;
+    assert!(
+        without.leaders_lost >= 1 && without.node_leases_expired >= 1,
+        "{without:?}"
+    );
+    // Without a rule tenants go on waiting.
+    assert_eq!(breaker.rung.as_deref(), Some("shield"));
+    assert_eq!(breaker.waiting, ["team-a", "team-b"]);
+    assert!(breaker.restored && breaker.restored_identical, "{breaker:?}");
+}
+
+/// Every write passes them unreviewed already; the skip takes the wait off, and ends with their first answer.
+#[test]
+fn ignored_hooks_that_are_dead_are_skipped_by_a_rule_that_names_them_and_tenants_have_their_time_back() {
+    let report = play("ignore-hang", Rung::Skip);
+    survives(report.casualties);
+    let breaker = report.breaker.unwrap();
+    assert_eq!(breaker.rung.as_deref(), Some("skip"));
+    assert_eq!(breaker.waiting, [""; 0], "{breaker:?}");
+    assert!(breaker.restored && breaker.restored_identical, "{breaker:?}");
+}
+
+/// One is ignored, one is not, and one receives no calls: that one is left alone.
+#[test]
+fn hooks_of_one_service_are_shielded_each_for_itself_before_a_leader_is_lost() {
+    let report = play("mixed-hang", Rung::Shield);
+    survives(report.casualties);
+    let breaker = report.breaker.unwrap();
+    assert!(
+        breaker.held_back.contains_key(LabHook::Quota.webhook()),
+        "{breaker:?}"
+    );
+    assert!(breaker.restored && breaker.restored_identical, "{breaker:?}");
+}
+
+/// The replica that is left does not lead, and nobody leads soon enough.
+#[test]
+fn a_replica_that_does_not_lead_shields_before_a_leader_of_the_control_plane_is_lost() {
+    let report = play("leader-lost", Rung::Shield);
+    survives(report.casualties);
+    helps(&report.breaker.unwrap());
+}
+
+/// Three Services, one path: a canary that waits for all of them speaks against each.
+#[test]
+fn webhooks_whose_path_is_lost_are_shielded_as_one_before_a_leader_is_lost() {
+    let report = play("path-lost", Rung::Shield);
+    survives(report.casualties);
+    let breaker = report.breaker.unwrap();
+    assert!(breaker.restored && breaker.restored_identical, "{breaker:?}");
+    helps(&breaker);
+}
+
+/// Its Pods cannot be made for as long as it is asked about them; its owner lets a shield spare them.
+#[test]
+fn a_hook_that_blocks_its_own_pods_comes_back_by_itself_under_its_shield() {
+    let report = play("self-blocked", Rung::Shield);
+    survives(report.casualties);
+    let breaker = report.breaker.unwrap();
+    assert!(breaker.restored && breaker.restored_identical, "{breaker:?}");
+    // Tenants' writes flow again because the hook does, and without a shield it never would.
+    assert!(
+        breaker.flowing.iter().any(|namespace| namespace == "team-a"),
+        "{breaker:?}"
+    );
+    helps(&breaker);
+}
+
+/// The hook works; that it says no is no fault.
+#[test]
+fn a_hook_that_denies_everything_is_not_bypassed() {
+    let breaker = play("deny-storm", Rung::Skip).breaker.unwrap();
+    assert_eq!((breaker.rung, breaker.without_breaker), (None, None));
+    assert!(breaker.restored && breaker.restored_identical);
+}
+
+/// What another daemon did before it was killed, or a person: nothing is known of it but what stands on the object.
+#[test]
+fn a_bypass_that_is_found_at_the_start_is_brought_back_when_its_hook_is_well() {
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let server = ApiServer::start(ApiServerOptions::default()).await.unwrap();
+        let kubeconfig = server.kubeconfig();
+        let _cluster = Cluster::start(&kubeconfig, Reach::Loopback).await.unwrap();
+        let client = client_for(&kubeconfig).await.unwrap();
+        let hand = Hand::new(
+            vec![Server::new("lab", client, true)],
+            clock(),
+            Patience::default(),
+        );
+        let opa = LabHook::Opa;
+        let hook = HookId::new(opa.kind(), opa.configuration(), opa.webhook());
+        let read = async || {
+            let object = hand.read(hook.kind, &hook.configuration).await.unwrap();
+            object.unwrap()
+        };
+        let original = read().await["webhooks"].to_string();
+        let author = Author {
+            namespace: "hookwatch".to_owned(),
+            account: "system:serviceaccount:hookwatch:hookwatch".to_owned(),
+            writer: Writer {
+                identity: "one that was killed".to_owned(),
+                version: "0.0.1".to_owned(),
+            },
+            match_conditions: true,
+            fenced: true,
+        };
+        let why = Why {
+            reason: "It hung.".to_owned(),
+            evidence: Vec::new(),
+            expires: None,
+        };
+        let wish = Wish::Bypass {
+            rung: Rung::Shield,
+            why,
+        };
+        let report = hand.carry_out(&hook, &wish, &author).await;
+        assert_eq!(report.outcome, Outcome::Applied);
+
+        let directory = PrivateDirectory::create().unwrap();
+        let arguments = ConfigArguments {
+            kubeconfig: Some(directory.write("kubeconfig", &kubeconfig).unwrap()),
+            listen: Some("127.0.0.1:0".to_owned()),
+            ..ConfigArguments::default()
+        };
+        let mut config = Config::parse("", &arguments).unwrap();
+        (config.auto_break, config.without_fence) = (AutoBreak::On, true);
+        let engine = Engine::start(&config).await.unwrap();
+        let back = async {
+            while !touched(&read().await).is_empty() {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        };
+        let back = tokio::time::timeout(Duration::from_secs(180), back).await;
+        let last = engine.assessment.borrow().clone();
+        assert!(back.is_ok(), "{:#?}", last.map(|last| last.breaker.clone()));
+        assert_eq!(read().await["webhooks"].to_string(), original);
+        engine.stop().await;
+    });
+}
+
+#[test]
+fn with_plan_it_is_said_what_would_be_done_and_nothing_is_touched() {
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let server = ApiServer::start(ApiServerOptions::default()).await.unwrap();
+        let kubeconfig = server.kubeconfig();
+        let cluster = Cluster::start(&kubeconfig, Reach::Loopback).await.unwrap();
+        let directory = PrivateDirectory::create().unwrap();
+        let arguments = ConfigArguments {
+            kubeconfig: Some(directory.write("kubeconfig", &kubeconfig).unwrap()),
+            listen: Some("127.0.0.1:0".to_owned()),
+            ..ConfigArguments::default()
+        };
+        let mut config = Config::parse("", &arguments).unwrap();
+        assert_eq!(config.auto_break, AutoBreak::Plan);
+        // Who leads is written down in the ledger while the Lease cannot be.
+        config.leadership.enabled = false;
+        let engine = Engine::start(&config).await.unwrap();
+        let mut assessment = engine.assessment.clone();
+        let mut until = async |what: &str, holds: &dyn Fn(&Assessment) -> bool| {
+            let found = assessment.wait_for(|it| it.as_ref().is_some_and(|it| holds(it)));
+            let found = tokio::time::timeout(Duration::from_secs(60), found).await;
+            found
+                .unwrap_or_else(|_| panic!("not in time: {what}"))
+                .unwrap()
+                .clone()
+        };
+        until("every hook is well", &|it| {
+            let well = it.hooks.iter().filter(|hook| hook.health == Health::Healthy);
+            well.count() == LabHook::ALL.len()
+        })
+        .await;
+        let opa = LabHook::Opa;
+        cluster
+            .behave(opa, opa.backends(), &Behaviour::HangAfterTls)
+            .await
+            .unwrap();
+        let said = until("what would be done", &|it| {
+            it.breaker
+                .hooks
+                .iter()
+                .any(|hook| hook.would_bypass == Some(Rung::Shield))
+        })
+        .await;
+        let said = said.unwrap();
+        assert_eq!(said.breaker.hooks.len(), 1, "{:#?}", said.breaker);
+        let metrics = engine.metrics.gather(Some(&said), &[]).unwrap();
+        let metrics = String::from_utf8(metrics).unwrap();
+        assert!(metrics.contains("hookwatch_breaker_would_bypass{rung=\"shield\"} 1"));
+        let client = client_for(&kubeconfig).await.unwrap();
+        let hand = Hand::new(
+            vec![Server::new("lab", client, true)],
+            clock(),
+            Patience::default(),
+        );
+        for kind in [HookKind::Validating, HookKind::Mutating] {
+            for object in hand.list(kind).await.unwrap() {
+                assert!(touched(&object).is_empty(), "{object}");
+                assert_ne!(
+                    object["metadata"]["name"], "hookwatch-ledger",
+                    "nothing is written"
+                );
+            }
+        }
+        engine.stop().await;
+    });
+}

@@ -1,0 +1,239 @@
+//! The binary as a person meets it: what it prints, and where, and the exit code.
+
+use std::path::{Path, PathBuf};
+
+use assert_cmd::Command;
+use serde_json::Value;
+
+/// The binary, with nothing inherited that could change what it does.
+fn hookwatch() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hookwatch"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("HOOKWATCH_") {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+/// Runs it and returns the exit code, standard output and standard error.
+fn run(arguments: &[&str]) -> (i32, String, String) {
+    let output = hookwatch().args(arguments).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (
+        output.status.code().unwrap(),
+        text(output.stdout),
+        text(output.stderr),
+    )
+}
+
+fn file(name: &str, text: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+fn recording(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/fixtures/recordings")
+        .join(name)
+}
+
+#[test]
+fn a_good_configuration_is_said_to_be_valid() {
+    let path = file("good.yaml", "namespace: watchers\nprobes: {interval: 10s}\n");
+    let (code, said, complained) = run(&["check-config", "--config", path.to_str().unwrap()]);
+    assert_eq!(
+        (code, said.as_str(), complained.as_str()),
+        (0, "the configuration is valid\n", "")
+    );
+}
+
+#[test]
+fn every_mistake_in_a_configuration_is_told_at_once_on_standard_error() {
+    let path = file(
+        "bad.yaml",
+        "color: blue\nlisten: nowhere\nscrapes: {interval: soon, retries: 3}\n",
+    );
+    let (code, said, complained) = run(&["check-config", "--config", path.to_str().unwrap()]);
+    assert_eq!((code, said.as_str()), (64, ""));
+    for key in ["color", "listen", "scrapes.interval", "scrapes.retries"] {
+        assert!(
+            complained.contains(&format!("hookwatch: {key}: ")),
+            "{key}: {complained}"
+        );
+    }
+    assert_eq!(complained.lines().count(), 4, "{complained}");
+}
+
+#[test]
+fn the_daemon_and_the_one_shot_refuse_a_bad_configuration_before_they_look_for_a_cluster() {
+    let path = file("worse.yaml", "color: blue\n");
+    for command in ["run", "diagnose"] {
+        let (code, _, complained) = run(&[command, "--config", path.to_str().unwrap()]);
+        assert_eq!(code, 64, "{command}: {complained}");
+        assert!(
+            complained.contains("color: is not a key"),
+            "{command}: {complained}"
+        );
+    }
+}
+
+#[test]
+fn a_configuration_file_that_is_not_there_is_named() {
+    let (code, _, complained) = run(&["check-config", "--config", "/nowhere/hookwatch.yaml"]);
+    assert_eq!(code, 64);
+    assert!(
+        complained.contains("/nowhere/hookwatch.yaml: cannot be read"),
+        "{complained}"
+    );
+}
+
+#[test]
+fn a_flag_overrides_the_environment_and_the_environment_the_file() {
+    let path = file("overridden.yaml", "namespace: Not A Name\nlisten: nowhere\n");
+    let mut command = hookwatch();
+    command
+        .args(["check-config", "--listen", "127.0.0.1:1", "--config"])
+        .arg(path);
+    command
+        .env("HOOKWATCH_NAMESPACE", "watchers")
+        .env("HOOKWATCH_LISTEN", "nowhere either");
+    command.assert().success();
+}
+
+#[test]
+fn bad_usage_exits_with_64_and_help_with_0() {
+    for arguments in [
+        &["run", "--no-such-flag"][..],
+        &["no-such-command"],
+        &["replay"],
+        &["replay", "folder", "--output", "xml"],
+        &["replay", "recording", "--scrapes", "folder"],
+        &["--log", "a==b", "check-config"],
+        &["diagnose", "--for", "1s"],
+    ] {
+        let (code, said, complained) = run(arguments);
+        assert_eq!((code, said.as_str()), (64, ""), "{arguments:?}");
+        assert!(!complained.is_empty(), "{arguments:?}");
+    }
+    for arguments in [&["--help"][..], &["run", "--help"], &["--version"]] {
+        let (code, said, complained) = run(arguments);
+        assert_eq!((code, complained.as_str()), (0, ""), "{arguments:?}");
+        assert!(!said.is_empty(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_kubeconfig_that_is_not_there_accuses_no_hook() {
+    let (code, _, complained) = run(&["diagnose", "--kubeconfig", "/nowhere/kubeconfig"]);
+    assert!(![0, 1].contains(&code), "exit code {code}");
+    assert!(
+        complained.contains("cannot use the kubeconfig /nowhere/kubeconfig"),
+        "{complained}"
+    );
+}
+
+#[test]
+fn a_recording_that_is_not_there_is_a_clear_error() {
+    for (arguments, error) in [
+        (
+            &["replay", "/nowhere/recording"][..],
+            "cannot read /nowhere/recording",
+        ),
+        (
+            &["replay", "--scrapes", "/nowhere/recording"],
+            "cannot read the folder /nowhere/recording",
+        ),
+        (&["replay", env!("CARGO_MANIFEST_DIR")], "holds no recording"),
+        (
+            &["replay", "--scrapes", env!("CARGO_MANIFEST_DIR")],
+            "holds no scrape",
+        ),
+        (
+            &["replay", concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")],
+            "does not begin as a recording",
+        ),
+    ] {
+        let (code, said, complained) = run(arguments);
+        assert_eq!((code, said.as_str()), (1, ""), "{arguments:?}");
+        assert!(complained.contains(error), "{complained}");
+    }
+}
+
+#[test]
+fn the_replay_of_a_hang_names_the_culprit_in_text() {
+    let (code, said, complained) = run(&[
+        "replay",
+        "--scrapes",
+        recording("validating-hang").to_str().unwrap(),
+    ]);
+    assert_eq!((code, complained.as_str()), (0, ""));
+    let last = said.lines().last().unwrap();
+    assert!(
+        last.starts_with("culprit: validating-webhook.openpolicyagent.org is Hanging (effect Blocking"),
+        "{said}"
+    );
+}
+
+#[test]
+fn the_replay_of_a_hang_names_the_culprit_in_json() {
+    let (code, said, _) = run(&[
+        "replay",
+        "--output",
+        "json",
+        "--scrapes",
+        recording("validating-hang").to_str().unwrap(),
+    ]);
+    assert_eq!(code, 0);
+    let result: Value = serde_json::from_str(&said).unwrap();
+    let verdicts = result["verdicts"].as_array().unwrap();
+    let failing: Vec<&Value> = verdicts
+        .iter()
+        .filter(|verdict| verdict["health"] == "Failing")
+        .collect();
+    assert!(!failing.is_empty(), "{verdicts:?}");
+    for verdict in failing {
+        assert_eq!(verdict["webhook"], "validating-webhook.openpolicyagent.org");
+        assert_eq!(
+            (&verdict["cause"], &verdict["configuration"]),
+            (&"Hanging".into(), &Value::Null)
+        );
+        assert!(
+            verdict["at_unix_ms"].is_u64() && verdict["confidence"].is_f64(),
+            "{verdict}"
+        );
+    }
+    assert_eq!(result["not_a_hook"], serde_json::json!([]));
+}
+
+#[test]
+fn a_quiet_recording_has_no_culprit() {
+    let (code, said, _) = run(&["replay", "--scrapes", recording("quiet").to_str().unwrap()]);
+    assert_eq!(code, 0);
+    assert!(said.ends_with("no culprit\n"), "{said}");
+}
+
+#[test]
+fn a_demo_whose_fault_lasts_as_long_as_asked_tells_who_survived_it() {
+    let asked = [
+        "demo",
+        "--scenario",
+        "validating-refused",
+        "--auto-break",
+        "--lasting",
+        "6s",
+    ];
+    let (code, out, err) = run(&asked);
+    assert_eq!(code, 0, "{err}");
+    let survival: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(survival["scenario"], "validating-refused");
+    assert_eq!(survival["with_breaker"], true);
+    assert!(
+        survival["fault_removed_after_seconds"].as_f64().unwrap() >= 6.0,
+        "{out}"
+    );
+    assert_eq!(survival["bypassed"].as_array().unwrap().len(), 1, "{out}");
+    assert_eq!(survival["innocents_bypassed"], serde_json::json!([]));
+    assert_eq!(survival["casualties"]["leaders_lost"], 0, "{out}");
+}

@@ -1,0 +1,104 @@
+//! What of the control plane itself is seen, on the lab's API server.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hookwatch::app::config::{Config, ConfigArguments};
+use hookwatch::app::engine::Engine;
+use hookwatch::domain::report::assessment::Assessment;
+use hookwatch::domain::vocabulary::Writes;
+use hookwatch::lab::api::{ApiServer, ApiServerOptions};
+use hookwatch::lab::backend::Behaviour;
+use hookwatch::lab::clients::ControlPlaneClients;
+use hookwatch::lab::cluster::{Cluster, LabHook};
+use hookwatch::lab::control_plane::{ControlPlane, Reach};
+use hookwatch::lab::directory::PrivateDirectory;
+use hookwatch::lab::workload::{Workload, WorkloadOptions};
+
+/// A guard against a test that hangs, not a measurement.
+const LIMIT: Duration = Duration::from_secs(90);
+const BOOTSTRAP: &str = "poststarthook/rbac/bootstrap-roles";
+
+async fn until(engine: &Engine, what: &str, wanted: impl Fn(&Assessment) -> bool) -> Arc<Assessment> {
+    let mut assessments = engine.assessment.clone();
+    let mut last = None;
+    let waiting = async {
+        loop {
+            assessments.changed().await.unwrap();
+            let seen = assessments.borrow_and_update().clone();
+            if let Some(seen) = seen {
+                last = Some(Arc::clone(&seen));
+                if wanted(&seen) {
+                    return seen;
+                }
+            }
+        }
+    };
+    let found = tokio::time::timeout(LIMIT, waiting).await;
+    found.unwrap_or_else(|_| panic!("waited in vain until {what}: {last:#?}"))
+}
+
+/// Seed 000: a master cannot start because what it writes at start meets the hook.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_api_server_that_cannot_start_beside_a_hanging_hook_is_told_with_the_hook() {
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let api = ApiServer::start(ApiServerOptions::default()).await.unwrap();
+    let knobs = Arc::clone(api.knobs());
+    let control_plane = ControlPlane::Embedded(api);
+    let kubeconfig = control_plane.kubeconfig();
+    let cluster = Cluster::start(&kubeconfig, Reach::Loopback).await.unwrap();
+    let users = Workload::start(&kubeconfig, &WorkloadOptions::default())
+        .await
+        .unwrap();
+    let _clients = ControlPlaneClients::start(&control_plane, &cluster.nodes(), &users)
+        .await
+        .unwrap();
+    let directory = PrivateDirectory::create().unwrap();
+    let arguments = ConfigArguments {
+        kubeconfig: Some(directory.write("kubeconfig", &kubeconfig).unwrap()),
+        ..ConfigArguments::default()
+    };
+    let engine = Engine::start(&Config::parse("", &arguments).unwrap())
+        .await
+        .unwrap();
+    let calm = until(&engine, "all is seen", |seen| {
+        let servers = &seen.sources.scrapes;
+        servers
+            .iter()
+            .any(|server| server.readiness.state == "ready" && server.version.is_some())
+            && seen.sources.node_leases.state == "current"
+            && seen.control_plane.writes == Writes::Flowing
+    })
+    .await;
+    assert_eq!(calm.sources.scrapes[0].version.as_deref(), Some("v1.36.2"));
+    assert_eq!(calm.sources.scrapes[0].missing, [] as [&str; 0]);
+    assert_eq!(calm.control_plane.symptoms, [] as [&str; 0]);
+
+    knobs.fail_check(Some(BOOTSTRAP));
+    let hook = LabHook::Opa;
+    cluster
+        .behave(hook, hook.backends(), &Behaviour::AcceptAndHang)
+        .await
+        .unwrap();
+    let told = until(&engine, "both are told in one sentence", |seen| {
+        let summary = &seen.control_plane.summary;
+        summary.contains("cannot start") && summary.contains(BOOTSTRAP)
+    })
+    .await;
+    let sentence = format!("hook {} is failing.", hook.webhook());
+    assert!(
+        told.control_plane.summary.contains(&sentence),
+        "{}",
+        told.control_plane.summary
+    );
+    let text = engine.metrics.gather(Some(&told), &[]).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    let target = &told.sources.scrapes[0].target;
+    for series in [
+        format!("hookwatch_api_server_ready{{target=\"{target}\"}} 0"),
+        format!("hookwatch_api_server_failing_check{{check=\"{BOOTSTRAP}\",target=\"{target}\"}} 1"),
+    ] {
+        assert!(text.contains(&series), "{series} is not in\n{text}");
+    }
+    engine.stop().await;
+}

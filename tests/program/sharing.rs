@@ -1,0 +1,166 @@
+//! Webhooks of one Service, watched by a real daemon: what their backends are asked, and how soon a fault is known of all.
+
+use std::time::{Duration, Instant};
+
+use hookwatch::app::config::{Config, ConfigArguments};
+use hookwatch::app::engine::Engine;
+use hookwatch::domain::report::assessment::Assessment;
+use hookwatch::lab::api::{ApiServer, ApiServerOptions};
+use hookwatch::lab::backend::Behaviour;
+use hookwatch::lab::cluster::{Cluster, LabHook, client_for};
+use hookwatch::lab::control_plane::Reach;
+use hookwatch::lab::directory::PrivateDirectory;
+use kube::Client;
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams};
+use serde_json::json;
+
+/// The hook whose Service the others are called at as well. Its backends are in two places.
+const HOOK: LabHook = LabHook::Quota;
+/// A guard against what never comes, not a measurement.
+const GUARD: Duration = Duration::from_secs(60);
+/// How many others there are.
+const OTHERS: usize = 120;
+
+/// Registers webhooks that nothing is ever asked about.
+async fn add_others(client: &Client, path: impl Fn(usize) -> String) {
+    let (kind, plural) = (
+        "ValidatingWebhookConfiguration",
+        "validatingwebhookconfigurations",
+    );
+    let resource = ApiResource::from_gvk_with_plural(
+        &GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind),
+        plural,
+    );
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    let object = api.get(HOOK.configuration()).await.unwrap();
+    let known = &object.data["webhooks"][0];
+    let others = (0..OTHERS).map(|nth| {
+        let mut other = known.clone();
+        other["name"] = json!(format!("other-{nth}.example.com"));
+        other["clientConfig"]["service"]["path"] = json!(path(nth));
+        other["rules"] = json!([{
+            "apiGroups": ["example.com"], "apiVersions": ["v1"], "operations": ["*"], "resources": ["widgets"],
+        }]);
+        json!({"op": "add", "path": "/webhooks/-", "value": other})
+    });
+    // A review can be made of no widget.
+    let greeted = json!({"op": "remove", "path": "/metadata/annotations/hookwatch.dev~1probe"});
+    let patch = others.chain([greeted]).collect();
+    let patch: json_patch::Patch = serde_json::from_value(patch).unwrap();
+    let parameters = PatchParams::default();
+    api.patch(HOOK.configuration(), &parameters, &Patch::<()>::Json(patch))
+        .await
+        .unwrap();
+}
+
+async fn until(engine: &Engine, what: &str, is_so: impl Fn(&Assessment) -> bool) -> Duration {
+    let began = Instant::now();
+    let mut assessments = engine.assessment.clone();
+    let waiting = assessments.wait_for(|assessment| assessment.as_deref().is_some_and(&is_so));
+    let waited = tokio::time::timeout(GUARD, waiting).await.is_ok();
+    assert!(waited, "waited in vain until {what}");
+    began.elapsed()
+}
+
+/// How many webhooks of the configuration have all their backends in one of these states.
+fn with_backends(assessment: &Assessment, states: &[&str]) -> usize {
+    let hooks = assessment.hooks.iter();
+    let ours = hooks.filter(|verdict| verdict.configuration.as_deref() == Some(HOOK.configuration()));
+    let all = |backends: &[hookwatch::domain::diagnose::verdict::BackendView]| {
+        !backends.is_empty() && backends.iter().all(|backend| states.contains(&backend.state))
+    };
+    ours.filter(|verdict| all(&verdict.backends)).count()
+}
+
+async fn watched(path: impl Fn(usize) -> String) -> (ApiServer, Cluster, Engine, PrivateDirectory) {
+    // Fails when another test of this process came first, which is as good.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let server = ApiServer::start(ApiServerOptions::default()).await.unwrap();
+    let kubeconfig = server.kubeconfig();
+    let cluster = Cluster::start(&kubeconfig, Reach::Loopback).await.unwrap();
+    add_others(&client_for(&kubeconfig).await.unwrap(), path).await;
+    let directory = PrivateDirectory::create().unwrap();
+    let arguments = ConfigArguments {
+        kubeconfig: Some(directory.write("kubeconfig", &kubeconfig).unwrap()),
+        ..ConfigArguments::default()
+    };
+    let engine = Engine::start(&Config::parse("", &arguments).unwrap())
+        .await
+        .unwrap();
+    until(&engine, "all are seen to be well", |assessment| {
+        with_backends(assessment, &["alive"]) == OTHERS + 1
+    })
+    .await;
+    (server, cluster, engine, directory)
+}
+
+fn asked(cluster: &Cluster) -> u64 {
+    let counters = cluster.backends(HOOK).iter().map(|backend| backend.counters());
+    counters
+        .map(|counters| counters.others() + counters.reviews())
+        .sum()
+}
+
+/// Requests a second over the time of eleven seconds' assessments.
+async fn a_second(cluster: &Cluster, engine: &Engine) -> f64 {
+    let (before, began) = (asked(cluster), Instant::now());
+    let from = engine
+        .assessment
+        .borrow()
+        .as_ref()
+        .map(|assessment| assessment.at)
+        .unwrap();
+    until(engine, "two intervals are over", |assessment| {
+        assessment.at >= from + Duration::from_secs(11)
+    })
+    .await;
+    (asked(cluster) - before) as f64 / began.elapsed().as_secs_f64()
+}
+
+/// No more than so many requests a second are made once hookwatch looks no closer than usual, as it does after its start and
+/// whenever something took long.
+async fn settles(cluster: &Cluster, engine: &Engine, most: f64) {
+    let began = Instant::now();
+    loop {
+        let rate = a_second(cluster, engine).await;
+        if rate <= most {
+            return;
+        }
+        assert!(began.elapsed() < GUARD, "{rate} requests a second");
+    }
+}
+
+/// Both backends fail and come back, and all webhooks are seen to do so; `back` is how soon at the latest, in seconds.
+async fn dies_and_comes_back(cluster: &Cluster, engine: &Engine, how: Behaviour, back: u64) {
+    cluster.behave(HOOK, 2, &how).await.unwrap();
+    let took = until(engine, "all are seen to be dead", |assessment| {
+        with_backends(assessment, &["dead"]) == OTHERS + 1
+    })
+    .await;
+    assert!(took <= Duration::from_secs(12), "{took:?}");
+    cluster.behave(HOOK, 2, &Behaviour::Healthy).await.unwrap();
+    let took = until(engine, "all are seen to be well", |assessment| {
+        with_backends(assessment, &["alive"]) == OTHERS + 1
+    })
+    .await;
+    assert!(took <= Duration::from_secs(back), "{took:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn webhooks_with_one_path_are_asked_as_one_and_found_dead_together() {
+    let (_server, cluster, engine, _directory) = watched(|_| "/admit".to_owned()).await;
+    // Of each of two backends a greeting on a new connection and one on that which is kept, and what canaries ask.
+    settles(&cluster, &engine, 6.0).await;
+    dies_and_comes_back(&cluster, &engine, Behaviour::Refused, 6).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn webhooks_with_different_paths_share_a_handshake_and_what_is_asked_is_bounded() {
+    let (_server, cluster, engine, _directory) = watched(|nth| format!("/{nth}")).await;
+    settles(&cluster, &engine, 6.0).await;
+    dies_and_comes_back(&cluster, &engine, Behaviour::Stopped, 8).await;
+    until(&engine, "it is said that probes are late", |assessment| {
+        !assessment.sources.probes.late.is_empty()
+    })
+    .await;
+}

@@ -1,0 +1,139 @@
+//! What is drawn, as a function of what is known, on a terminal that is a value.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hookwatch::app::terminal::view::seen::Seen;
+use hookwatch::app::terminal::view::state::State;
+use hookwatch::app::terminal::view::text::Text;
+use hookwatch::app::terminal::view::{Known, screen};
+use hookwatch::domain::report::assessment::Assessment;
+use proptest::prelude::*;
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::crossterm::event::{KeyCode, KeyEvent};
+
+use super::fixture;
+use super::pty::keep;
+use super::screens::incident;
+
+fn known(assessment: &Assessment) -> Known {
+    let seen = Seen::parse(&serde_json::to_vec(assessment).unwrap()).unwrap();
+    let mut known = Known {
+        server: Text::new("http://127.0.0.1:9880"),
+        ..Known::default()
+    };
+    known.history.heard(&seen);
+    known.seen = Some(Arc::new(seen));
+    known
+}
+
+fn drawn(known: &Known, state: &State, columns: u16, rows: u16) -> String {
+    let mut terminal = Terminal::new(TestBackend::new(columns, rows)).unwrap();
+    terminal
+        .draw(|frame| {
+            screen::draw(known, state, true, frame.area(), frame.buffer_mut());
+        })
+        .unwrap();
+    let buffer = terminal.backend().buffer();
+    let rows = (0..rows).map(|y| (0..columns).map(|x| buffer[(x, y)].symbol()).collect::<String>());
+    rows.map(|row| row.trim_end().to_owned() + "\n").collect()
+}
+
+#[test]
+fn every_health_a_daemon_writes_is_read() {
+    let assessment = incident();
+    let known = known(&assessment);
+    let seen = known.seen.unwrap();
+    assert_eq!(seen.control_plane.writes, assessment.control_plane.writes);
+    let healths: Vec<_> = seen.hooks.iter().map(|hook| hook.health).collect();
+    let written: Vec<_> = assessment.hooks.iter().map(|hook| hook.health).collect();
+    assert_eq!(healths, written);
+    assert!(seen.sources.hooks_listed);
+    assert_eq!(
+        seen.control_plane.canaries.len(),
+        assessment.control_plane.canaries.len()
+    );
+}
+
+#[test]
+fn every_way_to_be_behind_is_told_above_the_verdict() {
+    let mut known = known(&incident());
+    let state = State::default();
+    assert!(!drawn(&known, &state, 100, 24).contains("old"));
+    known.age = Duration::from_secs(7);
+    assert!(drawn(&known, &state, 100, 24).contains("the newest answer is 7 s old"));
+    known.silent = Some(Text::new("nothing has been judged for 12 s"));
+    assert!(drawn(&known, &state, 100, 24).contains("NOTHING IS JUDGED"));
+    known.trouble = Some(Text::new("gone"));
+    let screen = drawn(&known, &state, 100, 24);
+    assert!(screen.contains("NO ANSWER, all of this is 7 s old: gone") && screen.contains("WRITES BLOCKED"));
+    // On the smallest screen it is all that is told.
+    assert!(drawn(&known, &state, 40, 1).contains("NO ANSWER"));
+}
+
+#[test]
+fn ten_thousand_hooks_are_drawn_at_once_and_moved_through() {
+    let known = known(&fixture::many(10_000, 700));
+    let seen = known.seen.clone().unwrap();
+    let mut state = State::default();
+    let began = Instant::now();
+    let mut room = Default::default();
+    for code in [
+        KeyCode::End,
+        KeyCode::Char('s'),
+        KeyCode::Char('s'),
+        KeyCode::Char('s'),
+        KeyCode::PageUp,
+    ] {
+        state.key(KeyEvent::from(code), Some(&seen), room);
+        let mut terminal = Terminal::new(TestBackend::new(200, 60)).unwrap();
+        terminal
+            .draw(|frame| room = screen::draw(&known, &state, true, frame.area(), frame.buffer_mut()))
+            .unwrap();
+    }
+    let screen = drawn(&known, &state, 200, 60);
+    keep("10000-hooks", &screen);
+    assert!(
+        screen.contains("10000 webhooks: 700 failing") && screen.contains("policy-99"),
+        "{screen}"
+    );
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever is written, typed and resized: nothing panics, and no cell holds what a terminal would obey.
+    #[test]
+    fn nothing_that_is_written_or_typed_breaks_the_screen(
+        names in prop::collection::vec("\\PC{0,40}|[\\x00-\\x1f\\u{80}-\\u{9f}\u{202e}\u{200d}🔥日é]{0,20}", 0..12),
+        keys in "[jkqsgGp/?\r\u{1b}\u{8} a-c日]{0,20}",
+        columns in 1_u16..140, rows in 1_u16..50,
+    ) {
+        let since = fixture::recorded("quiet").at;
+        let hooks = names.iter().map(|name| fixture::failing(name, since)).collect();
+        let mut assessment = fixture::with(hooks);
+        assessment.control_plane.symptoms = names.clone();
+        let known = known(&assessment);
+        let seen = known.seen.clone().unwrap();
+        let (mut state, mut room) = (State::default(), Default::default());
+        for key in keys.chars() {
+            let code = match key {
+                '\r' => KeyCode::Enter,
+                '\u{1b}' => KeyCode::Esc,
+                '\u{8}' => KeyCode::Backspace,
+                key => KeyCode::Char(key),
+            };
+            state.key(KeyEvent::from(code), Some(&seen), room);
+            let mut terminal = Terminal::new(TestBackend::new(columns, rows)).unwrap();
+            terminal
+                .draw(|frame| room = screen::draw(&known, &state, false, frame.area(), frame.buffer_mut()))
+                .unwrap();
+            for cell in &terminal.backend().buffer().content {
+                let bad = |character: char| character.is_control() || "\u{202e}\u{200d}\u{2066}".contains(character);
+                prop_assert!(!cell.symbol().chars().any(bad), "{:?}", cell.symbol());
+            }
+        }
+    }
+}
