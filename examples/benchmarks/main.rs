@@ -93,7 +93,7 @@ impl Part {
         } else if let Some(megabytes) = self.serve_metrics {
             Runtime::new()?.block_on(apiservers::serve(megabytes))?;
         } else if let Some(process) = self.serve {
-            Runtime::new()?.block_on(estate::serve(process, self.services))?;
+            Runtime::new()?.block_on(estate::serve(process, self.services, None))?;
         } else {
             return Ok(false);
         }

@@ -131,6 +131,7 @@ async fn watch(size: Scale, quick: bool) -> anyhow::Result<Cost> {
             paths: 1,
             services: size.services,
             endpoints: ENDPOINTS,
+            host: None,
         },
     )
     .await?;

@@ -90,6 +90,7 @@ async fn start(ready: &mut Samples, judged: &mut Samples) -> anyhow::Result<Star
         paths: 1,
         services: 1,
         endpoints: 2,
+        host: None,
     };
     let webhooks = estate::build(&client, size).await?;
     let directory = PrivateDirectory::create()?;

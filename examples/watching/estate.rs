@@ -24,6 +24,9 @@ pub struct Size {
     pub services: usize,
     /// Of each Service; so many processes serve them.
     pub endpoints: usize,
+    /// Where the endpoints are, of one Service: a real API server takes none on the loopback device. Otherwise each has an
+    /// address of its own there.
+    pub host: Option<IpAddr>,
 }
 
 /// Serves one endpoint of each Service: says where and under which authority, and then what was asked whenever a line
@@ -31,8 +34,8 @@ pub struct Size {
 ///
 /// # Errors
 /// When an address cannot be had.
-pub async fn serve(process: usize, services: usize) -> anyhow::Result<()> {
-    let hosts = (0..services).map(|service| host(process, service));
+pub async fn serve(process: usize, services: usize, host: Option<IpAddr>) -> anyhow::Result<()> {
+    let hosts = (0..services).map(|service| endpoint(host, process, service));
     let hosts: Vec<IpAddr> = hosts.collect::<anyhow::Result<_>>()?;
     let authority = Authority::new(&format!("watching {process}"))?;
     let names: Vec<String> = (0..services)
@@ -56,8 +59,11 @@ pub async fn serve(process: usize, services: usize) -> anyhow::Result<()> {
     }
 }
 
-fn host(process: usize, service: usize) -> anyhow::Result<IpAddr> {
-    Ok(format!("127.0.{}.{}", 20 + process, 1 + service).parse()?)
+fn endpoint(host: Option<IpAddr>, process: usize, service: usize) -> anyhow::Result<IpAddr> {
+    match host {
+        Some(host) => Ok(host),
+        None => Ok(format!("127.0.{}.{}", 20 + process, 1 + service).parse()?),
+    }
 }
 
 fn service_name(service: usize) -> String {
@@ -73,7 +79,8 @@ pub async fn build(client: &Client, size: Size) -> anyhow::Result<Vec<Process>> 
     let (mut processes, mut ports, mut bundle) = (Vec::new(), Vec::new(), String::new());
     for nth in 0..size.endpoints {
         let arguments = [format!("--serve={nth}"), format!("--services={}", size.services)];
-        let mut process = Process::start(Command::new(&itself).args(arguments))?;
+        let host = size.host.map(|host| format!("--host={host}"));
+        let mut process = Process::start(Command::new(&itself).args(arguments).args(host))?;
         let said: Value = serde_json::from_str(&process.line()?)?;
         ports.push(u16::try_from(said["port"].as_u64().context("a port")?)?);
         bundle.push_str(said["ca"].as_str().context("an authority")?);
@@ -89,7 +96,8 @@ pub async fn build(client: &Client, size: Size) -> anyhow::Result<Vec<Process>> 
     .await?;
     for service in 0..size.services {
         let addresses = ports.iter().enumerate();
-        let addresses = addresses.map(|(process, port)| Ok(SocketAddr::new(host(process, service)?, *port)));
+        let addresses = addresses
+            .map(|(process, port)| Ok(SocketAddr::new(endpoint(size.host, process, service)?, *port)));
         register_service(client, service, &addresses.collect::<anyhow::Result<Vec<_>>>()?).await?;
     }
     register_webhooks(client, size, &bundle).await?;

@@ -1,15 +1,16 @@
 //! Measures what being watched costs: webhooks of one Service with two endpoints, each a process of its own, and the
 //! daemon as a third.
 //!
-//! `cargo run --release --example watching -- [--webhooks 200] [--paths 1] [--seconds 60] [--hookwatch BINARY]`
+//! `cargo run --release --example watching -- [--webhooks 200] [--paths 1] [--seconds 60] [--hookwatch BINARY] [--real]`
 //!
 //! Prints one line: handshakes and requests a second at the webhooks, and the part of a core that the daemon and each of
-//! the two webhook processes took. Nothing else should run meanwhile.
+//! the two webhook processes took; with `--real`, beside a real kube-apiserver, what that took as well. Nothing else should
+//! run meanwhile.
 
 mod estate;
 mod process;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use clap::Parser;
 use hookwatch::lab::api::{ApiServer, ApiServerOptions};
 use hookwatch::lab::cluster::client_for;
 use hookwatch::lab::directory::PrivateDirectory;
+use hookwatch::lab::envtest::Envtest;
 
 use estate::Size;
 use process::Process;
@@ -38,12 +40,18 @@ struct Arguments {
     /// The hookwatch to measure
     #[arg(long, default_value = "target/release/hookwatch")]
     hookwatch: PathBuf,
+    /// Beside a real kube-apiserver, which is found as the tests find it
+    #[arg(long)]
+    real: bool,
     /// Be one of the webhooks, this one
     #[arg(long, hide = true)]
     serve: Option<usize>,
     /// Services
     #[arg(long, hide = true, default_value_t = 1)]
     services: usize,
+    /// Where the webhooks are
+    #[arg(long, hide = true)]
+    host: Option<IpAddr>,
 }
 
 #[tokio::main]
@@ -52,31 +60,58 @@ async fn main() -> anyhow::Result<()> {
     // Fails when there is one already, which is as good.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     match arguments.serve {
-        Some(process) => estate::serve(process, arguments.services).await,
+        Some(process) => estate::serve(process, arguments.services, arguments.host).await,
         None => measure(&arguments).await,
     }
 }
 
+/// An address of this machine that is not on the loopback device. Nothing is sent for it.
+fn own_address() -> anyhow::Result<IpAddr> {
+    let socket = UdpSocket::bind("0.0.0.0:0")?;
+    socket.connect("198.51.100.1:9")?;
+    Ok(socket.local_addr()?.ip())
+}
+
 async fn measure(arguments: &Arguments) -> anyhow::Result<()> {
+    let directory = PrivateDirectory::create()?;
+    if arguments.real {
+        let server = Envtest::start(directory.path()).await?;
+        return watch(
+            arguments,
+            &directory,
+            &server.kubeconfig(),
+            Some(server.api_server_id()),
+        )
+        .await;
+    }
     let server = ApiServer::start(ApiServerOptions::default()).await?;
-    let kubeconfig = server.kubeconfig();
-    let client = client_for(&kubeconfig).await?;
+    watch(arguments, &directory, &server.kubeconfig(), None).await
+}
+
+async fn watch(
+    arguments: &Arguments,
+    directory: &PrivateDirectory,
+    kubeconfig: &str,
+    server: Option<u32>,
+) -> anyhow::Result<()> {
+    let client = client_for(kubeconfig).await?;
     let size = Size {
         webhooks: arguments.webhooks,
         paths: arguments.paths,
         services: arguments.services,
         endpoints: 2,
+        host: arguments.real.then(own_address).transpose()?,
     };
     let mut webhooks = estate::build(&client, size).await?;
-    let directory = PrivateDirectory::create()?;
     // Free a moment ago.
     let address = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
-    let kubeconfig = directory.write("kubeconfig", &kubeconfig)?;
+    let kubeconfig = directory.write("kubeconfig", kubeconfig)?;
     let daemon = estate::start_daemon(&arguments.hookwatch, &kubeconfig, address)?;
     tokio::time::sleep(WARM_UP).await;
-    let before = figures(&mut webhooks, &daemon, address).await?;
+    let served = || server.map_or(Ok(0.0), process::cpu_of);
+    let (before, served_before) = (figures(&mut webhooks, &daemon, address).await?, served()?);
     tokio::time::sleep(Duration::from_secs(arguments.seconds)).await;
-    let after = figures(&mut webhooks, &daemon, address).await?;
+    let (after, served_after) = (figures(&mut webhooks, &daemon, address).await?, served()?);
     let per_second = |at: usize| (after[at] - before[at]) / arguments.seconds as f64;
     println!(
         "{} webhooks with {} paths at two endpoints: {:.1} handshakes/s, {:.1} requests/s; hookwatch {:.2} % of a core and \
@@ -90,6 +125,10 @@ async fn measure(arguments: &Arguments) -> anyhow::Result<()> {
         per_second(4) * 100.0,
         per_second(5) * 100.0
     );
+    if server.is_some() {
+        let share = (served_after - served_before) / arguments.seconds as f64 * 100.0;
+        println!("kube-apiserver {share:.2} % of a core");
+    }
     Ok(())
 }
 

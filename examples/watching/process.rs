@@ -49,30 +49,12 @@ impl Process {
         self.line()
     }
 
-    /// Seconds of CPU time so far: to the nanosecond, as long as no thread has ended, and else to a hundredth of a second.
+    /// What [`cpu_of`] says of it.
     ///
     /// # Errors
     /// When it has ended, or this is no Linux.
     pub fn cpu(&self) -> anyhow::Result<f64> {
-        let of_process = format!("/proc/{}", self.0.id());
-        let mut nanoseconds = 0.0;
-        for thread in std::fs::read_dir(format!("{of_process}/task"))? {
-            // One may end meanwhile.
-            let Ok(text) = std::fs::read_to_string(thread?.path().join("schedstat")) else {
-                continue;
-            };
-            let ran = text
-                .split_whitespace()
-                .next()
-                .context("the fields of schedstat")?;
-            nanoseconds += ran.parse::<f64>()?;
-        }
-        let stat = std::fs::read_to_string(format!("{of_process}/stat"))?;
-        let (_, fields) = stat.rsplit_once(')').context("the fields of stat")?;
-        let fields: Vec<&str> = fields.split_whitespace().collect();
-        let ticks: f64 = fields[11].parse::<f64>()? + fields[12].parse::<f64>()?;
-        // Linux counts in hundredths of a second there, and includes threads that ended.
-        Ok(f64::max(nanoseconds / 1e9, ticks / 100.0 - 0.01))
+        cpu_of(self.0.id())
     }
 
     /// Resident memory now, in bytes.
@@ -85,4 +67,30 @@ impl Process {
         let kilobytes = line.and_then(|line| line.split_whitespace().next());
         Ok(kilobytes.context("VmRSS")?.parse::<f64>()? * 1024.0)
     }
+}
+
+/// Seconds of CPU time that a process has used: to the nanosecond, as long as no thread has ended, and else to a hundredth of a second.
+///
+/// # Errors
+/// When it has ended, or this is no Linux.
+pub fn cpu_of(id: u32) -> anyhow::Result<f64> {
+    let of_process = format!("/proc/{id}");
+    let mut nanoseconds = 0.0;
+    for thread in std::fs::read_dir(format!("{of_process}/task"))? {
+        // One may end meanwhile.
+        let Ok(text) = std::fs::read_to_string(thread?.path().join("schedstat")) else {
+            continue;
+        };
+        let ran = text
+            .split_whitespace()
+            .next()
+            .context("the fields of schedstat")?;
+        nanoseconds += ran.parse::<f64>()?;
+    }
+    let stat = std::fs::read_to_string(format!("{of_process}/stat"))?;
+    let (_, fields) = stat.rsplit_once(')').context("the fields of stat")?;
+    let fields: Vec<&str> = fields.split_whitespace().collect();
+    let ticks: f64 = fields[11].parse::<f64>()? + fields[12].parse::<f64>()?;
+    // Linux counts in hundredths of a second there, and includes threads that ended.
+    Ok(f64::max(nanoseconds / 1e9, ticks / 100.0 - 0.01))
 }

@@ -33,8 +33,8 @@ use crate::domain::watchdog::{Attention, Change, Effect, Event, Watchdog};
 use crate::io::Clock;
 use crate::io::client::greeting::Obstacle;
 use crate::io::client::{ConnectOptions, Connection};
-use crate::io::http::Shown;
 use crate::io::recorder::{Recorder, RecorderOptions};
+use crate::io::report::Reported;
 use crate::io::report::events::EventWriter;
 use crate::io::report::metrics::{CertificateEnd, Metrics};
 use crate::io::report::page::past::Past;
@@ -124,7 +124,7 @@ impl Engine {
         let (publish, assessment) = watch::channel(None);
         let certificates = Arc::new(Mutex::new(Vec::new()));
         let past = Arc::new(Mutex::new(Past::default()));
-        let shown = Shown {
+        let shown = Reported {
             assessment: assessment.clone(),
             metrics: Arc::clone(&metrics),
             certificates: Arc::clone(&certificates),

@@ -10,7 +10,8 @@ use tokio::task::JoinHandle;
 
 use super::config::Config;
 use super::engine::Engine;
-use crate::io::http::{self, Shown};
+use crate::io::http;
+use crate::io::report::Reported;
 use crate::io::telemetry::Settings;
 
 /// The running daemon.
@@ -44,7 +45,7 @@ impl Daemon {
             tracing::warn!("{warning}");
         }
         let engine = Engine::start_with(&config, Settings::from_environment()).await?;
-        let shown = Shown {
+        let shown = Reported {
             assessment: engine.assessment.clone(),
             metrics: engine.metrics.clone(),
             certificates: engine.certificates.clone(),

@@ -16,12 +16,11 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use prometheus::proto::MetricFamily;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use super::report::metrics::{CertificateEnd, Metrics};
-use super::report::page::past::Past;
+use super::report::Reported;
+use super::report::metrics::Metrics;
 use crate::domain::report::assessment::Assessment;
 
 pub use access::{Access, TokenError};
@@ -29,19 +28,6 @@ pub use tls::{Tls, TlsError, TlsFiles};
 
 /// The core judges at least once a second. When it has not for this long it hangs, and a restart is what helps.
 const JUDGES_WITHIN: Duration = Duration::from_secs(10);
-
-/// What the server shows. Cheap to clone.
-#[derive(Debug, Clone)]
-pub struct Shown {
-    /// The newest assessment; `None` before the first.
-    pub assessment: watch::Receiver<Option<Arc<Assessment>>>,
-    /// All metrics.
-    pub metrics: Arc<Metrics>,
-    /// The end of every certificate known.
-    pub certificates: Arc<Mutex<Vec<CertificateEnd>>>,
-    /// The last hour, for the page.
-    pub past: Arc<Mutex<Past>>,
-}
 
 /// Where the server listens, and for whom.
 #[derive(Debug)]
@@ -68,19 +54,6 @@ impl From<TcpListener> for Listening {
     }
 }
 
-impl Shown {
-    /// Every metric as it is now.
-    pub fn families(&self) -> Vec<MetricFamily> {
-        let assessment = self.assessment.borrow().clone();
-        let certificates = self
-            .certificates
-            .lock()
-            .map(|ends| ends.clone())
-            .unwrap_or_default();
-        self.metrics.families(assessment.as_deref(), &certificates)
-    }
-}
-
 /// The server could not begin to listen.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {address}; choose another address with --listen")]
@@ -100,7 +73,7 @@ pub async fn listen(address: SocketAddr) -> Result<TcpListener, ListenError> {
 }
 
 /// Serves until `stop` turns true; requests under way are finished.
-pub async fn serve(listening: impl Into<Listening>, shown: Shown, stop: watch::Receiver<bool>) {
+pub async fn serve(listening: impl Into<Listening>, shown: Reported, stop: watch::Receiver<bool>) {
     let Listening {
         main,
         metrics,
@@ -132,14 +105,14 @@ pub async fn serve(listening: impl Into<Listening>, shown: Shown, stop: watch::R
 }
 
 /// What the kubelet asks for.
-fn observed(shown: Shown, judged: LastJudged) -> Router {
+fn observed(shown: Reported, judged: LastJudged) -> Router {
     Router::new()
         .route("/live", get(move || live(judged)))
         .route("/ready", get(ready))
         .with_state(shown)
 }
 
-fn metrics_of(shown: Shown) -> Router {
+fn metrics_of(shown: Reported) -> Router {
     Router::new()
         .route("/metrics", get(metrics))
         .with_state(shown)
@@ -147,7 +120,7 @@ fn metrics_of(shown: Shown) -> Router {
 }
 
 /// What tells of hooks, and not to everybody.
-fn told(shown: Shown, judged: LastJudged, access: Access) -> Router {
+fn told(shown: Reported, judged: LastJudged, access: Access) -> Router {
     let page = Router::new()
         .route("/", get(status::whole))
         .route("/fragment", get(status::fragment))
@@ -199,7 +172,7 @@ async fn live(judged: LastJudged) -> Response {
     }
 }
 
-async fn metrics(State(shown): State<Shown>) -> Response {
+async fn metrics(State(shown): State<Reported>) -> Response {
     match Metrics::text(&shown.families()) {
         Ok(text) => (
             [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")],
@@ -212,7 +185,7 @@ async fn metrics(State(shown): State<Shown>) -> Response {
 
 /// Ready when there is an inventory to judge by. It does not go back: a daemon with an old inventory still
 /// serves, and says how old it is.
-async fn ready(State(shown): State<Shown>) -> Response {
+async fn ready(State(shown): State<Reported>) -> Response {
     let assessment = shown.assessment.borrow().clone();
     let has_inventory =
         assessment.is_some_and(|assessment| assessment.sources.inventory_age_seconds.is_some());
@@ -226,7 +199,7 @@ async fn ready(State(shown): State<Shown>) -> Response {
     }
 }
 
-async fn assessment(State(shown): State<Shown>) -> Response {
+async fn assessment(State(shown): State<Reported>) -> Response {
     let assessment = shown.assessment.borrow().clone();
     match assessment {
         Some(assessment) => axum::Json(&*assessment).into_response(),
@@ -245,8 +218,8 @@ mod tests {
     use crate::io::testing::soon;
 
     /// A server's view of a daemon that has nothing but assessments.
-    fn shown(assessment: watch::Receiver<Option<Arc<Assessment>>>) -> Shown {
-        Shown {
+    fn shown(assessment: watch::Receiver<Option<Arc<Assessment>>>) -> Reported {
+        Reported {
             assessment,
             metrics: Arc::new(Metrics::new().expect("metrics")),
             certificates: Arc::default(),

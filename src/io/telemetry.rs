@@ -6,7 +6,6 @@
 //! each request has a deadline, and so has the flush at the end. Nothing that observes or judges ever waits.
 
 mod bridge;
-mod counts;
 mod delivery;
 mod logs;
 mod observation;
@@ -22,9 +21,9 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::Clock;
-use super::http::Shown;
+use super::report::Reported;
+use super::report::metrics::Signal;
 
-pub use counts::{Loss, Signal, TelemetryCounts};
 pub use logs::{LogFormat, start};
 pub use observation::Observation;
 pub use opentelemetry::trace::TraceId;
@@ -52,7 +51,7 @@ struct Running {
 impl Telemetry {
     /// Begins to send what `settings` ask for. What cannot be sent as asked is said in the log and left out: a daemon
     /// that watches matters more than one that is watched. Must be called inside the runtime.
-    pub fn start(settings: Settings, shown: &Shown, clock: &Clock) -> Self {
+    pub fn start(settings: Settings, shown: &Reported, clock: &Clock) -> Self {
         for complaint in &settings.complaints {
             tracing::warn!("{complaint}");
         }

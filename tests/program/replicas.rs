@@ -1,21 +1,21 @@
 //! Several daemons at once, on the control plane in this process.
 
 #[path = "../support/replicas.rs"]
-mod replicas;
+mod played;
 
 use hookwatch::lab::control_plane::Kind;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_leads_and_who_stops_or_dies_is_followed() {
-    replicas::one_leads_and_is_followed(Kind::Embedded).await;
+    played::one_leads_and_is_followed(Kind::Embedded).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn while_a_catch_all_hook_hangs_the_ledger_decides_and_one_acts() {
-    replicas::a_blocked_lease_leaves_the_decision_to_the_ledger(Kind::Embedded).await;
+    played::a_blocked_lease_leaves_the_decision_to_the_ledger(Kind::Embedded).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failing_hook_is_said_once_and_so_is_its_end() {
-    replicas::a_failing_hook_is_said_once(Kind::Embedded).await;
+    played::a_failing_hook_is_said_once(Kind::Embedded).await;
 }

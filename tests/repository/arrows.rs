@@ -1,4 +1,4 @@
-//! The arrow rule: `domain` <- `io` <- `app` <- `cli`, with `lab` beside `io`; and between the rooms of `domain`.
+//! The arrow rule: `domain` <- `io` <- `app` <- `cli`, with `lab` beside `io`; and between the rooms of `domain` and of `io`.
 
 mod paths;
 
@@ -61,7 +61,23 @@ const ROOMS: [(&str, &[&str]); 8] = [
     ("recording", &["observe", "watchdog"]),
 ];
 
-/// What stands below the rooms. It knows none of them.
+/// The rooms of `io`, likewise.
+const ROOMS_OF_IO: [(&str, &[&str]); 12] = [
+    ("client", &[]),
+    ("endpoint", &[]),
+    ("missing", &[]),
+    ("recorder", &[]),
+    ("held", &["client"]),
+    ("daemon", &["client"]),
+    ("cluster", &["client"]),
+    ("observe", &["client", "endpoint", "missing"]),
+    ("act", &["client", "held", "observe"]),
+    ("report", &["client", "endpoint", "held", "cluster"]),
+    ("http", &["report"]),
+    ("telemetry", &["report"]),
+];
+
+/// What stands below the rooms of `domain`. It knows none of them.
 const GROUND: [&str; 5] = ["row", "text", "thresholds", "time", "vocabulary"];
 
 /// What is drawn in a terminal: pure as `domain` is, but in `app`, as only commands have a terminal.
@@ -97,15 +113,20 @@ fn offences_of_the_view(text: &str, module: &[&str], dependencies: &BTreeSet<Str
     found
 }
 
-/// The room of `domain` that a path leads to, as an offence of a file in the room `own` that may not know it.
-fn offence_of_a_room(own: &str, path: &[String]) -> Option<String> {
-    let [krate, layer, other, ..] = path else {
+/// The room that a path leads to, as an offence of a file in the room `own` of the same layer that may not know it.
+fn offence_of_a_room((layer, own): (&str, &str), path: &[String]) -> Option<String> {
+    let [krate, at, other, ..] = path else {
         return None;
     };
-    if krate != "crate" || layer != "domain" || other == own || GROUND.contains(&other.as_str()) {
+    let (rooms, ground): (&[(&str, &[&str])], &[&str]) = match layer {
+        "domain" => (&ROOMS, &GROUND),
+        "io" => (&ROOMS_OF_IO, &["Clock"]),
+        _ => return None,
+    };
+    if krate != "crate" || at != layer || other == own || ground.contains(&other.as_str()) {
         return None;
     }
-    let room = ROOMS.iter().find(|(room, _)| *room == own);
+    let room = rooms.iter().find(|(room, _)| *room == own);
     let known = room.is_some_and(|(_, known)| known.contains(&other.as_str()));
     (!known).then(|| format!("{own} must not know {}", path.join("::")))
 }
@@ -141,10 +162,14 @@ fn offences(module: &[&str], text: &str, dependencies: &BTreeSet<String>) -> Vec
         {
             found.push(format!("{layer} must not know {told}"));
         }
+        found.extend(
+            module
+                .get(1)
+                .and_then(|room| offence_of_a_room((layer, room), &path)),
+        );
         if layer != "domain" {
             continue;
         }
-        found.extend(module.get(1).and_then(|room| offence_of_a_room(room, &path)));
         let krate = path[0].as_str();
         if dependencies.contains(krate) && !PURE_CRATES.contains(&krate) {
             found.push(format!("domain must not use {told}"));
@@ -229,18 +254,23 @@ fn no_layer_knows_what_it_must_not_know() {
 }
 
 #[test]
-fn every_room_knows_only_rooms_before_it_and_all_of_domain_is_in_a_room() {
-    for (at, (room, known)) in ROOMS.iter().enumerate() {
-        for other in *known {
-            let before = ROOMS[..at].iter().any(|(room, _)| room == other);
-            assert!(before, "{room} knows {other}, which does not stand before it");
+fn every_room_knows_only_rooms_before_it_and_all_of_domain_and_io_is_in_a_room() {
+    for (layer, rooms, ground) in [
+        ("domain", &ROOMS[..], &GROUND[..]),
+        ("io", &ROOMS_OF_IO[..], &["testing"]),
+    ] {
+        for (at, (room, known)) in rooms.iter().enumerate() {
+            for other in *known {
+                let before = rooms[..at].iter().any(|(room, _)| room == other);
+                assert!(before, "{room} knows {other}, which does not stand before it");
+            }
         }
+        let named = rooms.iter().map(|(room, _)| *room).chain(ground.iter().copied());
+        let named: BTreeSet<String> = named.map(str::to_owned).collect();
+        let modules = files(&format!("src/{layer}"), ".rs");
+        let found: BTreeSet<String> = modules.iter().map(|path| module(path)[1].clone()).collect();
+        assert_eq!(found, named, "{layer}");
     }
-    let rooms = ROOMS.iter().map(|(room, _)| *room).chain(GROUND);
-    let named: BTreeSet<String> = rooms.map(str::to_owned).collect();
-    let modules = files("src/domain", ".rs");
-    let found: BTreeSet<String> = modules.iter().map(|path| module(path)[1].clone()).collect();
-    assert_eq!(found, named);
 }
 
 #[test]
@@ -258,6 +288,14 @@ fn a_room_that_must_not_be_known_is_seen() {
         (vec!["domain", "diagnose", "rules"], "use super::super::act;"),
         (vec!["domain", "observe", "canary"], "use crate::domain::*;"),
         (vec!["domain", "time"], "use super::cluster::hook::Hook;"),
+        (
+            vec!["io", "client", "answer"],
+            "use crate::io::observe::probe::Prober;",
+        ),
+        (
+            vec!["io", "report", "page"],
+            "use super::super::telemetry::Tracer;",
+        ),
     ] {
         assert!(offences_in(&module, text) > 0, "not seen in: {text}");
     }
@@ -273,6 +311,10 @@ fn a_room_that_must_not_be_known_is_seen() {
         (
             vec!["domain", "act", "breaker"],
             "#[cfg(test)] mod tests { use crate::domain::watchdog; }",
+        ),
+        (
+            vec!["io", "observe", "scrape"],
+            "use crate::io::Clock; use crate::io::client::Connection; use crate::domain::report::alerts;",
         ),
     ] {
         assert_eq!(offences_in(&module, text), 0, "{text}");

@@ -25,7 +25,7 @@ use hookwatch::domain::vocabulary::{Cause, Effect, Health, NotAHook};
 use hookwatch::io::report::alertmanager::PushError;
 use hookwatch::io::report::events::EventOutcome;
 use hookwatch::io::report::metrics::{Dropped, Metrics};
-use hookwatch::io::telemetry::{Loss, Signal};
+use hookwatch::io::report::metrics::{Loss, Signal};
 
 use crate::root;
 

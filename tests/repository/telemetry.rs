@@ -3,7 +3,8 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-use hookwatch::io::telemetry::{Loss, Settings};
+use hookwatch::io::report::metrics::Loss;
+use hookwatch::io::telemetry::Settings;
 
 use crate::{files, quoted, read};
 

@@ -1,5 +1,7 @@
 //! Bypasses and their ends on a real API server, as the account that deploy/overlays/breaker makes, behind the fence.
 
+mod by_kubectl;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -29,7 +31,7 @@ pub fn tests() -> Vec<Named> {
         named("bypass_every_rung_comes_and_goes_without_a_trace", every_rung),
         named("bypass_owners_and_others_keep_what_is_theirs", owners_and_others),
         named("bypass_killed_anywhere_is_brought_back", killed),
-        named("bypass_undone_by_kubectl_alone", by_kubectl),
+        named("bypass_undone_by_kubectl_alone", by_kubectl::by_kubectl),
         named("bypass_shown_by_each_of_two_api_servers", two_api_servers),
     ]
 }
@@ -451,98 +453,6 @@ async fn expiry(cluster: &Cluster) {
     );
     applied(&hand, &validating("policy", B), &Wish::Restore).await;
     assert_restored(&read(&hand, &a()).await, &original, "by the CronJob's account");
-}
-
-/// The recipe of docs/breaker.md.
-fn recipe() -> String {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/breaker.md");
-    let text = std::fs::read_to_string(path).unwrap();
-    let (_, rest) = text.split_once("<!-- undo:begin -->\n```sh\n").unwrap();
-    rest.split_once("```\n<!-- undo:end -->").unwrap().0.to_owned()
-}
-
-fn by_kubectl() -> Played {
-    if let Some(skipped) = missing() {
-        return skipped;
-    }
-    let binaries = hookwatch::lab::envtest::binaries::find().ok().unwrap();
-    let folder = binaries.kube_apiserver.parent().unwrap().to_owned();
-    if !folder.join("kubectl").exists() {
-        return Played::Skipped("there is no kubectl beside the API server".to_owned());
-    }
-    block_on(async {
-        let (cluster, account) = fenced().await;
-        let hand = straight(&account);
-        let mut before = Vec::new();
-        let hooks: Vec<HookId> = [HookKind::Validating, HookKind::Mutating]
-            .into_iter()
-            .flat_map(|kind| [A, B].map(|webhook| HookId::new(kind, "policy", webhook)))
-            .collect();
-        for hook in &hooks {
-            before.push(spec(&read(&hand, hook).await));
-        }
-        let person = straight(&cluster.admin);
-        let wishes = [ignore(), wish(Rung::Shield), wish(Rung::Skip), ignore()];
-        for (hook, wish) in hooks.iter().zip(wishes) {
-            applied(&person, hook, &wish).await;
-        }
-        applied(&hand, &hooks[2], &Wish::Probation).await;
-        let kubeconfig = cluster.admin_kubeconfig();
-        let path = std::env::join_paths(
-            [folder]
-                .into_iter()
-                .chain(std::env::split_paths(&std::env::var_os("PATH").unwrap())),
-        );
-        let path = path.unwrap();
-        // A person who looks at the object is told.
-        let (looking, with) = (path.clone(), kubeconfig.clone());
-        let shown = tokio::task::spawn_blocking(move || {
-            std::process::Command::new("kubectl")
-                .args(["get", "validatingwebhookconfiguration", "policy", "-o", "yaml"])
-                .env("PATH", looking)
-                .env("KUBECONFIG", with)
-                .output()
-                .unwrap()
-        });
-        let shown = String::from_utf8(shown.await.unwrap().stdout).unwrap();
-        assert!(
-            shown.contains("    hookwatch.dev/bypass: |-\n      {\n"),
-            "{shown}"
-        );
-        assert!(
-            shown.contains(" \"original\": \"a.example.com=Fail/10\",\n"),
-            "{shown}"
-        );
-        for round in ["once", "again"] {
-            let (path, kubeconfig) = (path.clone(), kubeconfig.clone());
-            let output = tokio::task::spawn_blocking(move || {
-                std::process::Command::new("sh")
-                    .args(["-eu", "-c", &recipe()])
-                    .env("PATH", path)
-                    .env("KUBECONFIG", kubeconfig)
-                    .output()
-                    .unwrap()
-            });
-            let output = output.await.unwrap();
-            assert!(output.status.success(), "{round}: {output:?}");
-            for (hook, before) in hooks.iter().zip(&before) {
-                let now = read(&hand, hook).await;
-                let text = |object: &Value| serde_json::to_string_pretty(object).unwrap();
-                assert_eq!(
-                    text(&spec(&now)),
-                    text(before),
-                    "{round}: {}",
-                    String::from_utf8_lossy(&output.stderr)
-                );
-                assert_eq!(standing(&now, &hook.webhook), Standing::Original);
-            }
-        }
-        for hook in &hooks {
-            let answer = owner_applies(&cluster, hook, &manifest(hook.kind, "policy")).await;
-            assert!(answer.is_success(), "the owner's next apply: {answer:?}");
-        }
-    });
-    Played::Held
 }
 
 fn two_api_servers() -> Played {

@@ -50,6 +50,8 @@ pub struct BreakerReport {
     pub left: Vec<u64>,
     /// Bypasses in quiet hours, each with its hour.
     pub quiet: Vec<(u64, String)>,
+    /// Bypasses in hours in which a leader would have been lost without: what always takes its time was too much for it.
+    pub needed: Vec<(u64, String)>,
     pub blocking: Figures,
     pub delaying: Figures,
     pub kinds: BTreeMap<Kind, Figures>,
@@ -58,14 +60,18 @@ pub struct BreakerReport {
 impl BreakerReport {
     /// Adds everything up; `None` where there was no breaker.
     pub(super) fn of(scores: &[Score], quiet: &[Score]) -> Option<Self> {
-        let reckoned = |scores: &'_ [Score]| -> Vec<(u64, Reckoning)> {
-            let reckonings = scores.iter();
-            reckonings
+        fn reckoned<'a>(scores: impl Iterator<Item = &'a Score>) -> Vec<(u64, Reckoning)> {
+            scores
                 .filter_map(|score| Some((score.index, score.breaker.clone()?)))
                 .collect()
-        };
-        let (incidents, hours) = (reckoned(scores), reckoned(quiet));
-        if incidents.is_empty() && hours.is_empty() {
+        }
+        let loses = |hour: &&Score| hour.toll.without_breaker.leaders_lost > 0;
+        let incidents = reckoned(scores.iter());
+        let (lossy, hours) = (
+            reckoned(quiet.iter().filter(loses)),
+            reckoned(quiet.iter().filter(|hour| !loses(hour))),
+        );
+        if [&incidents, &lossy, &hours].iter().all(|of| of.is_empty()) {
             return None;
         }
         let stories = |of: &[(u64, Reckoning)], which: fn(&Reckoning) -> &Vec<String>| {
@@ -90,6 +96,7 @@ impl BreakerReport {
                 .map(|(index, _)| *index)
                 .collect(),
             quiet: stories(&hours, |reckoning| &reckoning.innocent),
+            needed: stories(&lossy, |reckoning| &reckoning.innocent),
             blocking: Figures::of(handled().filter(|handled| handled.harm == Harm::Blocking)),
             delaying: Figures::of(handled().filter(|handled| handled.harm == Harm::Delaying)),
             kinds: Kind::WEIGHTS
@@ -162,6 +169,7 @@ impl fmt::Display for BreakerReport {
         writeln!(f, "\nthe breaker: {} bypasses", self.bypasses)?;
         writeln!(f, "of innocent hooks {} {:?}", self.innocent.len(), self.innocent)?;
         writeln!(f, "on quiet days     {} {:?}", self.quiet.len(), self.quiet)?;
+        writeln!(f, "lost without it   {} {:?}", self.needed.len(), self.needed)?;
         writeln!(f, "after the fault   {} {:?}", self.late.len(), self.late)?;
         writeln!(
             f,

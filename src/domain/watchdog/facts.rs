@@ -164,33 +164,32 @@ impl<'a> Court<'a> {
         speaking.map(|(witness, _)| witness).collect()
     }
 
-    /// Most calls are answered, and there is a reason why some are not that no bypass helps against: its endpoints are
-    /// changing, and what broke off was lost with the Pods that stopped, as was the part of its backends that is bad; or
-    /// every backend answers probes, and a few calls took longer than they are waited for.
+    /// Most calls are answered, and there is a reason why some are not that no bypass helps against: its endpoints were
+    /// changing while they were counted, and what broke off was lost with the Pods that stopped, as was the part of its
+    /// backends that is bad; or every backend answers probes, and a few calls took longer than they are waited for.
     fn is_mostly_answered(&self, evidence: &Evidence<'_>, hook: &Hook, cause: Option<Cause>) -> bool {
-        let Scene {
-            seen, now, windows, ..
-        } = *self.scene;
-        let moves = || {
-            let moved = seen.changes.moved_since(now.before(t::moved()));
+        let Scene { seen, windows, .. } = *self.scene;
+        let moved = |window: &Window| {
+            let moved = seen.changes.moved_since(window.from.before(t::moved()));
             moved.contains(&(hook.id.kind, &*hook.id.webhook))
         };
-        let serves = |(_, state): &(Backend, BackendState)| !matches!(state, BackendState::Dead(_));
+        let all_serve = || {
+            let mut states = counted(evidence.backends).into_iter();
+            states.all(|(_, state)| !matches!(state, BackendState::Dead(_)))
+        };
+        let recent = windows.recent.as_ref();
         let (has_reason, window) = match cause {
-            Some(Cause::Erroring | Cause::Partial) => (moves(), &windows.recent),
+            Some(Cause::Erroring | Cause::Partial) => (recent.is_some_and(moved), recent),
             // Calls that hang are counted when they end: what was answered before must not speak for them. Where they are waited
             // for longer than ten seconds, whatever was answered in those began later.
             Some(Cause::Hanging) => {
-                let outlasts = |recent: &Window| hook.timeout.as_secs_f64() > recent.seconds();
-                let window = match windows.recent.as_ref().is_some_and(outlasts) {
-                    true => &windows.recent,
-                    false => &windows.newest,
-                };
-                (counted(evidence.backends).into_iter().all(serves), window)
+                let outlasts = |recent: &&Window| hook.timeout.as_secs_f64() > recent.seconds();
+                let window = recent.filter(outlasts).or(windows.newest.as_ref());
+                (all_serve(), window)
             }
             _ => return false,
         };
-        let series = window.as_ref().and_then(|window| counted_calls(hook, window));
+        let series = window.and_then(|window| counted_calls(hook, window));
         has_reason && series.is_some_and(|series| series.answered() > series.failed())
     }
 

@@ -27,6 +27,10 @@ pub struct LedgerObject {
     turn: Arc<AtomicUsize>,
     /// What was read last, under its version: the rest of the annotation is written back with every change.
     last: Arc<Mutex<Option<(String, Reading)>>>,
+    /// The newest version seen of the collection. What is not older is in the API server's memory, and costs it a tenth of
+    /// what it costs to ask etcd. `None` when nothing was seen yet, or when the last read failed: etcd may have been restored
+    /// to an earlier version.
+    seen: Arc<Mutex<Option<u64>>>,
 }
 
 impl LedgerObject {
@@ -36,6 +40,7 @@ impl LedgerObject {
             clients: Arc::new([connection.calls().clone()]),
             turn: Arc::default(),
             last: Arc::default(),
+            seen: Arc::default(),
         }
     }
 
@@ -45,6 +50,7 @@ impl LedgerObject {
             clients: clients.into(),
             turn: Arc::default(),
             last: Arc::clone(&self.last),
+            seen: Arc::clone(&self.seen),
         }
     }
 
@@ -72,16 +78,22 @@ impl LedgerObject {
 
     /// Who holds it; `None` when there is no such object. With what is to be said when it is unreadable.
     ///
+    /// It is never older than what was read or written before. What others have written a moment ago may be missing, as in an
+    /// answer that is on its way: every write has a precondition.
+    ///
     /// # Errors
     /// A sentence that says why it could not be read.
     pub async fn read(&self) -> Result<(Option<Record>, Option<String>), String> {
-        // A list of one, by the permission to see hooks: to follow takes no other. It is read from what is stored, as a
-        // single object is.
-        let path = format!("{COLLECTION}?fieldSelector=metadata.name%3D{OBJECT}");
+        // A list of one, by the permission to see hooks: to follow takes no other.
+        let mut path = format!("{COLLECTION}?fieldSelector=metadata.name%3D{OBJECT}");
+        if let Some(seen) = self.seen.lock().ok().and_then(|mut seen| seen.take()) {
+            path += &format!("&resourceVersion={seen}&resourceVersionMatch=NotOlderThan");
+        }
         let list = match self.ask(Method::GET, &path, None).await {
             Ok(list) => list,
             other => return Err(unread(other, &Self::what())),
         };
+        self.saw(&list);
         let Some(objects) = list["items"].as_array() else {
             return Err(format!("{} cannot be read: the answer is no list", Self::what()));
         };
@@ -141,8 +153,16 @@ impl LedgerObject {
             && let Some(version) = version(object)
         {
             self.remember(object, version);
+            self.saw(object);
         }
         written(answer, &Self::what(), bid.precondition.is_none())
+    }
+
+    fn saw(&self, object: &Value) {
+        let number = version(object).and_then(|version| version.parse().ok());
+        if let Ok(mut seen) = self.seen.lock() {
+            *seen = number.max(*seen);
+        }
     }
 
     fn remember(&self, object: &Value, version: &str) -> Reading {
@@ -225,6 +245,40 @@ mod tests {
             (&created["metadata"]["name"], &created["webhooks"]),
             (&json!(OBJECT), &json!([]))
         );
+    }
+
+    #[tokio::test]
+    async fn it_is_read_no_older_than_what_was_seen_and_from_what_is_stored_after_a_failure() {
+        let server = Server::start(
+            |asked| match (asked.method.as_str(), asked.target.contains("=9&")) {
+                ("GET", true) => Reply::status(504, "Too large resource version: 9, current: 7"),
+                ("GET", false) => Reply::json(200, r#"{"metadata": {"resourceVersion": "7"}, "items": []}"#),
+                _ => Reply::json(201, object("9", "{}")),
+            },
+        )
+        .await;
+        let ledger = LedgerObject::new(&server.connection().await);
+        for _ in 0..2 {
+            assert_eq!(soon(ledger.read()).await, Ok((None, None)));
+        }
+        soon(ledger.write(&bid(None), clock()())).await;
+        soon(ledger.read()).await.expect_err("etcd was restored");
+        assert_eq!(soon(ledger.read()).await, Ok((None, None)));
+        let asked = server.asked();
+        let reads = asked.iter().filter(|asked| asked.method == "GET");
+        let versions: Vec<Option<&str>> = reads
+            .map(|asked| {
+                asked
+                    .target
+                    .split_once("&resourceVersion=")
+                    .map(|(_, version)| version)
+            })
+            .collect();
+        let (seven, nine) = (
+            "7&resourceVersionMatch=NotOlderThan",
+            "9&resourceVersionMatch=NotOlderThan",
+        );
+        assert_eq!(versions, [None, Some(seven), Some(nine), None]);
     }
 
     #[tokio::test]

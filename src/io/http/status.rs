@@ -7,7 +7,8 @@ use axum::extract::State;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-use super::{LastJudged, Shown};
+use super::LastJudged;
+use crate::io::report::Reported;
 use crate::io::report::page;
 use crate::io::report::page::Model;
 
@@ -17,7 +18,7 @@ const DRAWN_FOR: Duration = Duration::from_millis(900);
 /// What draws the page. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(super) struct Status {
-    shown: Shown,
+    shown: Reported,
     judged: LastJudged,
     drawn: Arc<Mutex<Option<Drawn>>>,
     policy: HeaderValue,
@@ -31,7 +32,7 @@ struct Drawn {
 }
 
 impl Status {
-    pub(super) fn new(shown: Shown, judged: LastJudged) -> Self {
+    pub(super) fn new(shown: Reported, judged: LastJudged) -> Self {
         let policy = HeaderValue::from_str(&page::content_security_policy());
         Self {
             shown,

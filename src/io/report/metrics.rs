@@ -20,6 +20,7 @@ use prometheus::{Gauge, GaugeVec, Histogram, HistogramVec, IntCounter, IntCounte
 
 pub use self::alertmanager::Dropped;
 pub use self::hooks::MAX_HOOKS;
+pub use self::telemetry::{Loss, Signal, TelemetryCounts};
 use super::events::EventOutcome;
 use crate::domain::act::breaker::HeldBack;
 use crate::domain::act::fence::AutoBreak;
@@ -33,7 +34,6 @@ use crate::domain::observe::stored::Reading;
 use crate::domain::report::assessment::Assessment;
 use crate::domain::time::Time;
 use crate::domain::vocabulary::{NotAHook, Writes};
-use crate::io::telemetry::TelemetryCounts;
 use contract::Declared;
 use make::Maker;
 

@@ -18,14 +18,14 @@ use prometheus::proto::{self, MetricFamily, MetricType};
 use super::SCOPE;
 use crate::domain::time::Time;
 use crate::io::Clock;
-use crate::io::http::Shown;
+use crate::io::report::Reported;
 
 /// The most data points of one request. Receivers refuse large ones: gRPC's usual bound is 4 MiB.
 const MOST_POINTS: usize = 2_000;
 
 /// Where the metrics come from.
 pub(super) struct Source {
-    shown: Shown,
+    shown: Reported,
     clock: Clock,
     resource: Resource,
     began: Time,
@@ -33,7 +33,7 @@ pub(super) struct Source {
 
 impl Source {
     /// Counters count from now on.
-    pub(super) fn new(shown: Shown, resource: opentelemetry_sdk::Resource, clock: &Clock) -> Self {
+    pub(super) fn new(shown: Reported, resource: opentelemetry_sdk::Resource, clock: &Clock) -> Self {
         Self {
             shown,
             clock: clock.clone(),
@@ -231,7 +231,7 @@ mod tests {
                 shared: false,
             });
         }
-        let shown = Shown {
+        let shown = Reported {
             assessment: watch::channel(None).1,
             metrics,
             certificates: Arc::new(Mutex::new(Vec::new())),

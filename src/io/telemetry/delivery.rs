@@ -5,8 +5,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::counts::{Loss, Signal, TelemetryCounts};
 use super::transport::{Failed, Payload, Transport};
+use crate::io::report::metrics::{Loss, Signal, TelemetryCounts};
 
 /// The first wait before a request is tried again; each one after is twice as long.
 const FIRST_WAIT: Duration = Duration::from_millis(500);

@@ -12,8 +12,8 @@ use opentelemetry_sdk::trace::{Span, SpanData, SpanProcessor};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
-use super::counts::{Loss, Signal, TelemetryCounts};
 use super::delivery::Delivery;
+use crate::io::report::metrics::{Loss, Signal, TelemetryCounts};
 
 /// A queue for at most `length` spans, and the end that sends them.
 pub(super) fn queue(length: usize, counts: TelemetryCounts) -> (Queue, Waiting) {

@@ -14,7 +14,7 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::resource::TelemetryResourceDetector;
 use opentelemetry_sdk::trace::Sampler;
 
-use super::counts::Signal;
+use crate::io::report::metrics::Signal;
 use read::Reader;
 
 pub use destination::{Destination, Protocol};

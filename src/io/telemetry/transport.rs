@@ -18,9 +18,9 @@ use opentelemetry_proto::tonic::collector::trace::v1::{
 };
 use prost::Message;
 
-use super::counts::Loss;
 use super::settings::{Destination, Protocol};
 use crate::domain::text::bounded;
+use crate::io::report::metrics::Loss;
 
 /// Who sends.
 const AGENT: &str = concat!("hookwatch/", env!("CARGO_PKG_VERSION"));

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use hookwatch::domain::report::assessment::Assessment;
-use hookwatch::io::http::{self, Shown};
+use hookwatch::io::http;
+use hookwatch::io::report::Reported;
 use hookwatch::io::report::metrics::Metrics;
 use hookwatch::io::report::page::past::Past;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
@@ -36,7 +37,7 @@ impl Served {
         let listener = http::listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
         let address = listener.local_addr().unwrap();
         let (publish, assessment) = watch::channel(Some(Arc::new(assessment)));
-        let shown = Shown {
+        let shown = Reported {
             assessment,
             metrics: Arc::new(Metrics::new().unwrap()),
             certificates: Arc::default(),

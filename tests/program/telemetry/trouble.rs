@@ -1,6 +1,6 @@
 //! Receivers that are away, slow or wrong: the daemon goes on, and nothing grows.
 
-use hookwatch::io::telemetry::Loss;
+use hookwatch::io::report::metrics::Loss;
 
 use super::*;
 

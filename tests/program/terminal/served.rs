@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use hookwatch::domain::report::assessment::Assessment;
-use hookwatch::io::http::{self, Listening, Shown};
+use hookwatch::io::http::{self, Listening};
+use hookwatch::io::report::Reported;
 use hookwatch::io::report::metrics::Metrics;
 use tokio::sync::watch;
 
@@ -49,7 +50,7 @@ impl Served {
                         publish.send_replace(Some(Arc::new(assessment)));
                     }
                 };
-                let shown = Shown {
+                let shown = Reported {
                     assessment,
                     metrics: Arc::new(Metrics::new().unwrap()),
                     certificates: Arc::default(),

@@ -1,5 +1,8 @@
 //! The fence on a real API server, attacked with every verb that an account can have.
 
+mod stored;
+mod ways;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
@@ -14,6 +17,10 @@ use http::Method;
 use kube::Client;
 use serde_json::{Map, Value, json};
 
+use self::stored::{
+    forty_shields, one_bypass_for_real, taken_back_once_its_owner_opted_out, three_hundred_webhooks,
+};
+use self::ways::{Account, Way, by_rbac, by_the_fence};
 use super::changes::{self, Expect, OBJECTS, PLAIN, attempts};
 use super::cluster::{Answer, CONFIGURATIONS, Cluster, ask, assessed, block_on, config, until};
 use crate::{Outcome, missing};
@@ -23,120 +30,6 @@ pub static CA_BUNDLE: LazyLock<String> = LazyLock::new(|| {
     let authority = Authority::new("somebody's").unwrap();
     BASE64_STANDARD.encode(authority.pem())
 });
-
-/// How a change gets to the API server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
-    Put,
-    JsonPatch,
-    MergePatch,
-    Apply,
-}
-
-impl Way {
-    const ALL: [Self; 4] = [Self::Put, Self::JsonPatch, Self::MergePatch, Self::Apply];
-
-    async fn go(self, client: &Client, object: &str, before: &Value, after: &Value, dry_run: bool) -> Answer {
-        let mut target = format!("{CONFIGURATIONS}/{object}?fieldManager=hookwatch");
-        if dry_run {
-            target.push_str("&dryRun=All");
-        }
-        let (method, content_type, body) = match self {
-            Self::Put => (Method::PUT, "application/json", after.clone()),
-            Self::JsonPatch => {
-                let patch = json_patch::diff(before, after);
-                (
-                    Method::PATCH,
-                    "application/json-patch+json",
-                    serde_json::to_value(patch).unwrap(),
-                )
-            }
-            Self::MergePatch => (
-                Method::PATCH,
-                "application/merge-patch+json",
-                merge_patch(before, after),
-            ),
-            Self::Apply => {
-                target.push_str("&force=true");
-                let mut applied = after.clone();
-                for key in [
-                    "managedFields",
-                    "resourceVersion",
-                    "uid",
-                    "creationTimestamp",
-                    "generation",
-                ] {
-                    applied["metadata"].as_object_mut().unwrap().remove(key);
-                }
-                // It is named in the path; another one is refused before anything else.
-                (Method::PATCH, "application/apply-patch+yaml", applied)
-            }
-        };
-        ask(client, method, &target, content_type, &body).await
-    }
-}
-
-/// What turns one into the other.
-fn merge_patch(before: &Value, after: &Value) -> Value {
-    let (Value::Object(from), Value::Object(to)) = (before, after) else {
-        return after.clone();
-    };
-    let mut patch = Map::new();
-    for (key, value) in to {
-        match from.get(key) {
-            Some(same) if same == value => {}
-            Some(other) => drop(patch.insert(key.clone(), merge_patch(other, value))),
-            None => drop(patch.insert(key.clone(), value.clone())),
-        }
-    }
-    for key in from.keys().filter(|key| !to.contains_key(*key)) {
-        patch.insert(key.clone(), Value::Null);
-    }
-    Value::Object(patch)
-}
-
-fn by_the_fence(answer: &Answer, says: &str) -> bool {
-    let head = format!("ValidatingAdmissionPolicy '{FENCE}' with binding '{FENCE}' denied request: ");
-    !answer.is_success()
-        && answer
-            .message()
-            .split_once(&head)
-            .is_some_and(|(_, said)| said.contains(says) && !said.contains("resulted in error"))
-}
-
-fn by_rbac(answer: &Answer) -> bool {
-    answer.status == 403 && answer.message().contains(" cannot ")
-}
-
-/// Complaints of everything that did not come out as it has to.
-#[derive(Default)]
-struct Account {
-    tried: usize,
-    wrong: Vec<String>,
-}
-
-impl Account {
-    fn check(&mut self, what: &str, right: bool, answer: &Answer) {
-        self.tried += 1;
-        if !right {
-            let said = match answer.is_success() {
-                true => "let through",
-                false => answer.message(),
-            };
-            self.wrong.push(format!("{what}: {} {said}", answer.status));
-        }
-    }
-
-    fn settle(self) {
-        assert!(
-            self.wrong.is_empty(),
-            "{} of {}:\n{}",
-            self.wrong.len(),
-            self.tried,
-            self.wrong.join("\n")
-        );
-    }
-}
 
 pub fn lets_through_what_a_bypass_takes_and_nothing_else() -> Outcome {
     if let Some(skipped) = missing() {
@@ -543,71 +436,6 @@ async fn others(cluster: &Cluster, account: &mut Account) {
     }
 }
 
-/// A bypass and its end, stored, by the shipped role.
-async fn one_bypass_for_real(cluster: &Cluster, account: &mut Account) {
-    let actor = cluster.client("hookwatch").await;
-    let original = get(&cluster.admin, PLAIN).await;
-    let mut step = original.clone();
-    changes::bypass(&mut step);
-    let answer = Way::JsonPatch.go(&actor, PLAIN, &original, &step, false).await;
-    account.check("a bypass", answer.is_success(), &answer);
-    let bypassed = get(&cluster.admin, PLAIN).await;
-    let mut step = bypassed.clone();
-    changes::restore(&mut step);
-    let answer = Way::JsonPatch.go(&actor, PLAIN, &bypassed, &step, false).await;
-    account.check("its end", answer.is_success(), &answer);
-    let mut restored = get(&cluster.admin, PLAIN).await;
-    let metadata = restored["metadata"].as_object_mut().unwrap();
-    for key in ["managedFields", "resourceVersion", "generation"] {
-        metadata[key] = original["metadata"][key].clone();
-    }
-    // An empty list that was made is left behind.
-    if restored["webhooks"][2]["matchConditions"] == json!([]) {
-        restored["webhooks"][2]
-            .as_object_mut()
-            .unwrap()
-            .remove("matchConditions");
-    }
-    assert_eq!(restored, original);
-}
-
-/// A bypass whose object is opted out while it lasts: what was changed may go back, and nothing else changes any more.
-async fn taken_back_once_its_owner_opted_out(cluster: &Cluster, account: &mut Account) {
-    let actor = cluster.client("hookwatch").await;
-    let original = get(&cluster.admin, PLAIN).await;
-    let mut step = original.clone();
-    changes::bypass(&mut step);
-    let answer = Way::JsonPatch.go(&actor, PLAIN, &original, &step, false).await;
-    account.check("a bypass before the opt-out", answer.is_success(), &answer);
-    let off = json!({"metadata": {"annotations": {"hookwatch.dev/breaker": "off"}}});
-    let target = format!("{CONFIGURATIONS}/{PLAIN}");
-    cluster.admin(Method::PATCH, &target, &off).await;
-    let bypassed = get(&cluster.admin, PLAIN).await;
-    let says = changes::OFF;
-    let mut farther = bypassed.clone();
-    let skip = json!({"name": "hookwatch.dev/skip", "expression": "false"});
-    farther["webhooks"][1]["matchConditions"] = json!([skip]);
-    let answer = Way::JsonPatch.go(&actor, PLAIN, &bypassed, &farther, true).await;
-    account.check("another webhook", by_the_fence(&answer, says), &answer);
-    let mut moved = bypassed.clone();
-    moved["webhooks"][2]["matchConditions"] = bypassed["webhooks"][0]["matchConditions"].clone();
-    let answer = Way::JsonPatch.go(&actor, PLAIN, &bypassed, &moved, true).await;
-    account.check("another rung", by_the_fence(&answer, says), &answer);
-    let mut restored = bypassed.clone();
-    changes::restore(&mut restored);
-    let answer = Way::JsonPatch
-        .go(&actor, PLAIN, &bypassed, &restored, false)
-        .await;
-    account.check("its end after the opt-out", answer.is_success(), &answer);
-    let restored = get(&cluster.admin, PLAIN).await;
-    let mut again = restored.clone();
-    changes::bypass(&mut again);
-    let answer = Way::JsonPatch.go(&actor, PLAIN, &restored, &again, true).await;
-    account.check("the same bypass once more", by_the_fence(&answer, says), &answer);
-    let skip = json!({"metadata": {"annotations": {"hookwatch.dev/breaker": "skip"}}});
-    cluster.admin(Method::PATCH, &target, &skip).await;
-}
-
 async fn canaries(cluster: &Cluster, wide: &Client, account: &mut Account) {
     let data = json!({"data": {"a": "b"}});
     let spec = json!({"spec": {"holderIdentity": "somebody"}});
@@ -644,89 +472,6 @@ async fn canaries(cluster: &Cluster, wide: &Client, account: &mut Account) {
         );
         cluster.admin(Method::PATCH, target, body).await;
     }
-}
-
-async fn three_hundred_webhooks(cluster: &Cluster, account: &mut Account) {
-    let mut many = changes::plain(
-        "ValidatingWebhookConfiguration",
-        "many",
-        json!({"hookwatch.dev/breaker": "skip"}),
-    );
-    let webhook = many["webhooks"][0].clone();
-    let webhooks = (0..300).map(|number| {
-        let mut webhook = webhook.clone();
-        webhook["name"] = format!("validate-{number}.policies.example.com").into();
-        webhook
-    });
-    many["webhooks"] = webhooks.collect();
-    cluster.apply(&many).await;
-    let actor = cluster.client("hookwatch").await;
-    let object = "validatingwebhookconfigurations/many";
-    let before = get(&cluster.admin, object).await;
-    let mut after = before.clone();
-    for webhook in after["webhooks"].as_array_mut().unwrap() {
-        let skip = json!({"name": "hookwatch.dev/skip", "expression": "false"});
-        webhook["matchConditions"].as_array_mut().unwrap().push(skip);
-    }
-    after["metadata"]["annotations"]["hookwatch.dev/bypass"] = "{}".into();
-    let answer = Way::JsonPatch.go(&actor, object, &before, &after, false).await;
-    account.check("300 webhooks bypassed at once", answer.is_success(), &answer);
-    let bypassed = get(&cluster.admin, object).await;
-    let mut restored = before.clone();
-    restored["metadata"] = bypassed["metadata"].clone();
-    let annotations = &mut restored["metadata"]["annotations"];
-    *annotations = before["metadata"]["annotations"].clone();
-    let answer = Way::JsonPatch
-        .go(&actor, object, &bypassed, &restored, false)
-        .await;
-    account.check("and restored at once", answer.is_success(), &answer);
-    let before = get(&cluster.admin, object).await;
-    after["metadata"]["resourceVersion"] = before["metadata"]["resourceVersion"].clone();
-    after["webhooks"][299]["rules"][0]["operations"] = json!(["DELETE"]);
-    let answer = Way::JsonPatch.go(&actor, object, &before, &after, true).await;
-    account.check(
-        "one rule of 300 webhooks",
-        by_the_fence(&answer, "nothing of a webhook changes but"),
-        &answer,
-    );
-}
-
-/// One incident of forty hooks in one configuration, each with all that an owner can add: one write.
-async fn forty_shields(cluster: &Cluster, account: &mut Account) {
-    let spare = format!("self,leases={}", vec!["n".repeat(63); 8].join("+"));
-    let annotations = json!({"owner": "a", "hookwatch.dev/spare": spare});
-    let mut many = changes::plain("ValidatingWebhookConfiguration", "forty", annotations);
-    let webhook = many["webhooks"][0].clone();
-    let webhooks = (0..40).map(|number| {
-        let mut webhook = webhook.clone();
-        webhook["name"] = format!("validate-{number}.policies.example.com").into();
-        webhook["clientConfig"] = json!({"service": {"namespace": "n".repeat(63), "name": "s"}});
-        webhook
-    });
-    many["webhooks"] = webhooks.collect();
-    cluster.apply(&many).await;
-    let actor = cluster.client("hookwatch").await;
-    let object = "validatingwebhookconfigurations/forty";
-    let before = get(&cluster.admin, object).await;
-    let mut after = before.clone();
-    let shield = changes::shield(&spare, Some(&"n".repeat(63)));
-    for webhook in after["webhooks"].as_array_mut().unwrap() {
-        webhook["matchConditions"]
-            .as_array_mut()
-            .unwrap()
-            .push(shield.clone());
-    }
-    after["metadata"]["annotations"]["hookwatch.dev/bypass"] = json!({"originals": []}).to_string().into();
-    let answer = Way::JsonPatch.go(&actor, object, &before, &after, false).await;
-    account.check("40 shields at once", answer.is_success(), &answer);
-    let shielded = get(&cluster.admin, object).await;
-    let mut restored = before.clone();
-    restored["metadata"] = shielded["metadata"].clone();
-    restored["metadata"]["annotations"] = before["metadata"]["annotations"].clone();
-    let answer = Way::JsonPatch
-        .go(&actor, object, &shielded, &restored, false)
-        .await;
-    account.check("and 40 shields taken away", answer.is_success(), &answer);
 }
 
 pub fn is_proven_and_missed() -> Outcome {

@@ -3,3 +3,4 @@
 mod hands;
 mod objects;
 mod properties;
+mod wishes;

@@ -203,6 +203,24 @@ fn calls_that_began_before_those_that_are_answered_ran_into_a_long_timeout_speak
 }
 
 #[test]
+fn calls_that_were_lost_while_endpoints_changed_speak_against_nobody_however_late_they_are_read() {
+    let (old, new) = (hook("opa", 2), hook("opa", 3));
+    let mut incident = Incident::calm(&[&old]);
+    incident.inventory(11 * SECOND, vec![new.clone()]);
+    let mut after = |ms: u64| {
+        let series = incident.count_calls("opa", 20.0, 0.1);
+        series.rejections.calling += 3.0;
+        add(&mut series.rejected, 3.0, 0.1);
+        incident.scrape(ms);
+        let facts = incident.facts_if(ms + 100, &new, Some(Cause::Erroring), false);
+        facts.witnesses
+    };
+    assert_eq!(after(26 * SECOND), witnesses(&[]));
+    // All of these were counted well after the change.
+    assert_eq!(after(40 * SECOND), witnesses(&[Witness::Counters]));
+}
+
+#[test]
 fn a_late_canary_that_two_suspects_share_is_nobodys_witness() {
     let (a, b) = (hook("a", 1), hook("b", 1));
     let mut incident = Incident::calm(&[&a, &b]);

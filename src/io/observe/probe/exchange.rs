@@ -1,16 +1,17 @@
 //! One HTTP/1.1 request and its answer on an open connection.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Full};
-use hyper::client::conn::http1::{Builder, SendRequest};
+use hyper::client::conn::http1::{self, Builder, SendRequest};
 use hyper_util::rt::TokioIo;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
-use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_rustls::client::TlsStream;
 
@@ -30,19 +31,35 @@ const MOST_HEADERS: usize = 100;
 /// How long a finished connection may take to say goodbye before it is simply dropped.
 const GOODBYE: Duration = Duration::from_secs(1);
 
-/// A connection that speaks HTTP/1.1.
+type Http = http1::Connection<TokioIo<TlsStream<TcpStream>>, Full<Bytes>>;
+
+/// A connection that speaks HTTP/1.1. No task of its own moves its bytes: it moves while it is asked something, which spares
+/// a probe two trips between threads.
 #[derive(Debug)]
 pub(super) struct Link {
     sender: SendRequest<Full<Bytes>>,
-    driver: Driver,
+    wire: Wire,
 }
 
-/// The task that moves the connection's bytes; ends with its owner.
+/// What moves a connection's bytes.
 #[derive(Debug)]
-struct Driver {
-    task: Option<JoinHandle<()>>,
-    /// Why the connection ended, when it ended before a request could learn of it.
-    ended: Arc<Mutex<Option<hyper::Error>>>,
+struct Wire {
+    /// `None` once it has ended.
+    connection: Option<Http>,
+    /// Why it ended, when it ended before a request could learn of it.
+    ended: Option<hyper::Error>,
+}
+
+impl Wire {
+    /// Moves bytes as far as they go.
+    fn turn(&mut self, context: &mut Context<'_>) {
+        if let Some(connection) = &mut self.connection
+            && let Poll::Ready(ended) = Pin::new(connection).poll(context)
+        {
+            self.connection = None;
+            self.ended = ended.err();
+        }
+    }
 }
 
 /// What came back.
@@ -79,24 +96,16 @@ impl Link {
             phase: Phase::FirstByte,
             why: error.to_string(),
         })?;
-        let ended = Arc::new(Mutex::new(None));
-        let end = Arc::clone(&ended);
-        let task = tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                *end.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
-            }
-        });
-        Ok(Self {
-            sender,
-            driver: Driver {
-                task: Some(task),
-                ended,
-            },
-        })
+        let wire = Wire {
+            connection: Some(connection),
+            ended: None,
+        };
+        Ok(Self { sender, wire })
     }
 
-    /// Whether the peer is known to have closed.
-    pub(super) fn is_closed(&self) -> bool {
+    /// Whether the peer has closed.
+    pub(super) fn is_closed(&mut self) -> bool {
+        self.wire.turn(&mut Context::from_waker(Waker::noop()));
         self.sender.is_closed()
     }
 
@@ -106,53 +115,35 @@ impl Link {
         request: Request<Full<Bytes>>,
         progress: &Progress,
     ) -> Result<Reply, Broken> {
-        progress.enter(Phase::FirstByte);
-        let answered = match self.sender.ready().await {
-            Ok(()) => self.sender.send_request(request).await,
-            Err(error) => Err(error),
+        let answered = {
+            let Self { sender, wire } = self;
+            let mut asking = pin!(ask(sender, request, progress));
+            poll_fn(|context| {
+                if let Poll::Ready(answered) = asking.as_mut().poll(context) {
+                    return Poll::Ready(answered);
+                }
+                wire.turn(context);
+                asking.as_mut().poll(context)
+            })
+            .await
         };
-        let response = match answered {
-            Ok(response) => response,
-            Err(error) => return Err(self.broken(error, Phase::FirstByte).await),
-        };
-        progress.enter(Phase::Body);
-        let (head, mut body) = response.into_parts();
-        let mut whole = BytesMut::new();
-        while let Some(frame) = body.frame().await {
-            let frame = match frame {
-                Ok(frame) => frame,
-                Err(error) => return Err(self.broken(error, Phase::Body).await),
-            };
-            let Some(data) = frame.data_ref() else {
-                continue;
-            };
-            if whole.len() + data.len() > LONGEST_ANSWER {
-                return Ok(Reply {
-                    status: head.status,
-                    body: None,
-                });
-            }
-            whole.extend_from_slice(data);
+        match answered {
+            Ok(reply) => Ok(reply),
+            Err((error, phase)) => Err(self.broken(error, phase).await),
         }
-        Ok(Reply {
-            status: head.status,
-            body: Some(whole.freeze()),
-        })
     }
 
-    /// Closes in order, in the background: a server's log should not fill with "unexpected EOF".
+    /// Closes in order, where that takes time in the background: a server's log should not fill with "unexpected EOF".
     pub(super) fn close(self) {
-        let Self { sender, mut driver } = self;
+        let Self { sender, mut wire } = self;
         drop(sender);
-        // Outside a runtime there is no background; the driver's drop then cuts the connection.
-        if let Ok(runtime) = tokio::runtime::Handle::try_current()
-            && let Some(mut task) = driver.task.take()
+        wire.turn(&mut Context::from_waker(Waker::noop()));
+        // Outside a runtime there is no background, and the connection is cut.
+        if let Some(connection) = wire.connection
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
-            runtime.spawn(async move {
-                if timeout(GOODBYE, &mut task).await.is_err() {
-                    task.abort();
-                }
-            });
+            // Nobody is left to hear whether it worked.
+            runtime.spawn(timeout(GOODBYE, connection));
         }
     }
 
@@ -161,26 +152,46 @@ impl Link {
     async fn broken(&mut self, error: hyper::Error, phase: Phase) -> Broken {
         let mut error = error;
         if error.is_canceled() || error.is_closed() {
-            if let Some(task) = self.driver.task.as_mut()
-                && timeout(GOODBYE, task).await.is_ok()
-            {
-                self.driver.task = None;
-            }
-            let ended = self.driver.ended.lock();
-            if let Some(cause) = ended.unwrap_or_else(PoisonError::into_inner).take() {
-                error = cause;
-            }
+            let ended = match self.wire.connection.take() {
+                Some(connection) => timeout(GOODBYE, connection).await.ok().and_then(Result::err),
+                None => self.wire.ended.take(),
+            };
+            error = ended.unwrap_or(error);
         }
         Broken { phase, error }
     }
 }
 
-impl Drop for Driver {
-    fn drop(&mut self) {
-        if let Some(task) = self.task.take() {
-            task.abort();
+/// The error comes with whether anything of the answer had arrived.
+async fn ask(
+    sender: &mut SendRequest<Full<Bytes>>,
+    request: Request<Full<Bytes>>,
+    progress: &Progress,
+) -> Result<Reply, (hyper::Error, Phase)> {
+    progress.enter(Phase::FirstByte);
+    let unheard = |error| (error, Phase::FirstByte);
+    sender.ready().await.map_err(unheard)?;
+    let response = sender.send_request(request).await.map_err(unheard)?;
+    progress.enter(Phase::Body);
+    let (head, mut body) = response.into_parts();
+    let mut whole = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| (error, Phase::Body))?;
+        let Some(data) = frame.data_ref() else {
+            continue;
+        };
+        if whole.len() + data.len() > LONGEST_ANSWER {
+            return Ok(Reply {
+                status: head.status,
+                body: None,
+            });
         }
+        whole.extend_from_slice(data);
     }
+    Ok(Reply {
+        status: head.status,
+        body: Some(whole.freeze()),
+    })
 }
 
 /// Closes a connection on which nothing was asked.

@@ -40,7 +40,7 @@ struct Idle {
 }
 
 impl Idle {
-    fn serves(&self) -> bool {
+    fn serves(&mut self) -> bool {
         self.since.elapsed() <= IDLE && !self.kept.link.is_closed()
     }
 }
@@ -57,7 +57,7 @@ impl Pool {
     /// Takes the connection out, if it still serves. A probe that gives up drops it then, and with it the
     /// connection.
     pub(super) fn take(&self, target: &ProbeTarget) -> Option<Kept> {
-        let idle = self.lock().remove(target)?;
+        let mut idle = self.lock().remove(target)?;
         if idle.serves() {
             Some(idle.kept)
         } else {
@@ -92,7 +92,7 @@ impl Pool {
 
     /// Whether there is an idle connection to the target that is still open.
     pub(super) fn holds(&self, target: &ProbeTarget) -> bool {
-        self.lock().get(target).is_some_and(Idle::serves)
+        self.lock().get_mut(target).is_some_and(Idle::serves)
     }
 
     /// How many connections are idle.

@@ -7,6 +7,7 @@ use super::alertmanager::Dropped;
 use super::breaker::{ACTIONS, OUTCOMES, STATES};
 use super::hooks::{MAX_HOOKS, MAX_OUTCOMES, OTHER};
 use super::make::SECONDS;
+use super::{Loss, Signal};
 use crate::domain::act::breaker::{HeldBack, Rung};
 use crate::domain::act::fence::AutoBreak;
 use crate::domain::act::leadership::{Place, Role};
@@ -20,7 +21,6 @@ use crate::domain::observe::snapshot::ScrapeFailureReason;
 use crate::domain::vocabulary::{Cause, Effect, Health, NotAHook, Writes};
 use crate::io::report::alertmanager::{MAX_ALERTMANAGERS, PushError};
 use crate::io::report::events::EventOutcome;
-use crate::io::telemetry::{Loss, Signal};
 
 /// API servers that are told apart at most.
 const MAX_TARGETS: usize = 64;

@@ -1,10 +1,95 @@
 //! Metrics of what is sent over OTLP, none of which has a series as long as nothing is sent; and metrics as text.
 
+use std::fmt;
+
 use prometheus::proto::MetricFamily;
-use prometheus::{Encoder, IntGaugeVec, TextEncoder};
+use prometheus::{Encoder, IntCounterVec, IntGaugeVec, TextEncoder};
+use strum::{IntoStaticStr, VariantArray};
 
 use super::{Maker, Metrics};
-use crate::io::telemetry::TelemetryCounts;
+
+/// What is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub enum Signal {
+    /// Spans.
+    Traces,
+    /// Data points.
+    Metrics,
+}
+
+impl Signal {
+    /// Both.
+    pub const ALL: &'static [Self] = Self::VARIANTS;
+
+    /// The value of the `signal` label.
+    pub fn as_str(self) -> &'static str {
+        self.into()
+    }
+}
+
+impl fmt::Display for Signal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Why something was not delivered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub enum Loss {
+    /// The queue was full.
+    QueueFull,
+    /// No connection, or it broke.
+    Unreachable,
+    /// No answer in time.
+    TimedOut,
+    /// The receiver did not take the request.
+    Refused,
+    /// The answer was none that a receiver of OTLP gives.
+    Unreadable,
+    /// The receiver took the request, and said that it threw a part of it away.
+    Rejected,
+}
+
+impl Loss {
+    /// All of them.
+    pub const ALL: &'static [Self] = Self::VARIANTS;
+
+    /// The value of the `reason` label.
+    pub fn as_str(self) -> &'static str {
+        self.into()
+    }
+}
+
+/// Counts spans and data points. Cheap to clone; has no series until something is counted.
+#[derive(Debug, Clone)]
+pub struct TelemetryCounts {
+    sent: IntCounterVec,
+    dropped: IntCounterVec,
+    queued: IntGaugeVec,
+}
+
+impl TelemetryCounts {
+    /// Counts what the receiver took.
+    pub fn sent(&self, signal: Signal, count: u64) {
+        self.sent.with_label_values(&[signal.as_str()]).inc_by(count);
+    }
+
+    /// Counts what is lost.
+    pub fn dropped(&self, signal: Signal, reason: Loss, count: u64) {
+        self.dropped
+            .with_label_values(&[signal.as_str(), reason.as_str()])
+            .inc_by(count);
+    }
+
+    /// Says how many are waiting.
+    pub fn queued(&self, signal: Signal, count: usize) {
+        self.queued
+            .with_label_values(&[signal.as_str()])
+            .set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+}
 
 pub(super) fn counts(make: &Maker<'_>) -> prometheus::Result<TelemetryCounts> {
     Ok(TelemetryCounts {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use strum::IntoStaticStr;
 
-use super::super::counts::Signal;
 use super::read::Reader;
+use crate::io::report::metrics::Signal;
 
 /// How requests are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr)]

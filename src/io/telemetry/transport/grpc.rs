@@ -9,9 +9,9 @@ use tonic::metadata::MetadataMap;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Request, Status};
 
-use super::super::counts::Loss;
 use super::super::settings::Destination;
 use super::{AGENT, Failed, LONGEST_ANSWER, Payload, Rejected, chain, pem};
+use crate::io::report::metrics::Loss;
 
 /// A channel to one receiver.
 #[derive(Debug)]

@@ -10,9 +10,9 @@ use prost::Message;
 use reqwest::redirect::Policy;
 use reqwest::{Certificate, Client, Identity, Response};
 
-use super::super::counts::Loss;
 use super::super::settings::Destination;
 use super::{AGENT, Failed, LONGEST_ANSWER, Payload, Rejected, chain, pem};
+use crate::io::report::metrics::Loss;
 
 const PROTOBUF: HeaderValue = HeaderValue::from_static("application/x-protobuf");
 
