@@ -46,8 +46,9 @@ fn a_key_and_a_signal_both_leave_the_terminal_as_it_was() {
 fn a_panic_is_told_on_a_terminal_that_was_given_back() {
     let this = std::env::current_exe().unwrap();
     let script = format!(
-        "{} --ignored --nocapture --exact given_back::panics_with_the_terminal_taken; echo ended with $?; read line",
-        this.display()
+        "{} --ignored --nocapture --exact {}::panics_with_the_terminal_taken; echo ended with $?; read line",
+        this.display(),
+        module_path!().trim_start_matches("program::")
     );
     let terminal = Pty::start(24, 100, "/bin/sh".as_ref(), &["-c", &script], &[]);
     let screen = terminal.wait_for_text("ended with 101");
