@@ -60,18 +60,18 @@ pub struct BreakerReport {
 impl BreakerReport {
     /// Adds everything up; `None` where there was no breaker.
     pub(super) fn of(scores: &[Score], quiet: &[Score]) -> Option<Self> {
-        fn reckoned<'a>(scores: impl Iterator<Item = &'a Score>) -> Vec<(u64, Reckoning)> {
-            scores
+        let reckoned = |scores: &[&Score]| -> Vec<(u64, Reckoning)> {
+            let reckonings = scores.iter();
+            reckonings
                 .filter_map(|score| Some((score.index, score.breaker.clone()?)))
                 .collect()
-        }
-        let loses = |hour: &&Score| hour.toll.without_breaker.leaders_lost > 0;
-        let incidents = reckoned(scores.iter());
-        let (lossy, hours) = (
-            reckoned(quiet.iter().filter(loses)),
-            reckoned(quiet.iter().filter(|hour| !loses(hour))),
-        );
-        if [&incidents, &lossy, &hours].iter().all(|of| of.is_empty()) {
+        };
+        let (lossy, hours): (Vec<&Score>, Vec<&Score>) = quiet
+            .iter()
+            .partition(|hour| hour.toll.without_breaker.leaders_lost > 0);
+        let incidents = reckoned(&scores.iter().collect::<Vec<_>>());
+        let (lossy, hours) = (reckoned(&lossy), reckoned(&hours));
+        if incidents.is_empty() && lossy.is_empty() && hours.is_empty() {
             return None;
         }
         let stories = |of: &[(u64, Reckoning)], which: fn(&Reckoning) -> &Vec<String>| {

@@ -27,8 +27,8 @@ pub struct LedgerObject {
     turn: Arc<AtomicUsize>,
     /// What was read last, under its version: the rest of the annotation is written back with every change.
     last: Arc<Mutex<Option<(String, Reading)>>>,
-    /// The newest version seen of the collection. What is not older is in the API server's memory, and costs it a tenth of
-    /// what it costs to ask etcd. `None` when nothing was seen yet, or when the last read failed: etcd may have been restored
+    /// The newest version seen of the collection. What is not older is in the API server's memory, and costs it a quarter
+    /// of what it costs to ask etcd. `None` when nothing was seen yet, or when the last read failed: etcd may have been restored
     /// to an earlier version.
     seen: Arc<Mutex<Option<u64>>>,
 }
