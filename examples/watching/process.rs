@@ -69,7 +69,8 @@ impl Process {
     }
 }
 
-/// Seconds of CPU time that a process has used: to the nanosecond, as long as no thread has ended, and else to a hundredth of a second.
+/// Seconds of CPU time that a process has used: to the nanosecond, as long as no thread has ended, and else to a hundredth
+/// of a second.
 ///
 /// # Errors
 /// When it has ended, or this is no Linux.

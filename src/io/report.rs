@@ -15,7 +15,7 @@ use self::metrics::{CertificateEnd, Metrics};
 use self::page::past::Past;
 use crate::domain::report::assessment::Assessment;
 
-/// What there is to report now, for whoever asks. Cheap to clone.
+/// What there is to report now. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Reported {
     /// The newest assessment; `None` before the first.
