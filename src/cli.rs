@@ -145,27 +145,8 @@ pub fn main() -> ExitCode {
 
 fn dispatch(command: Command, plugin: bool) -> anyhow::Result<ExitCode> {
     match command {
-        Command::Run(arguments) => match checked(&arguments) {
-            Ok(config) => match block_on(run::until_signal(config)) {
-                // A kubeconfig that cannot be used is bad usage, as it is for the one-shot commands.
-                Err(error) if error.is::<ConnectError>() => {
-                    eprintln!("hookwatch: {error:#}");
-                    Ok(ExitCode::from(BAD_USAGE))
-                }
-                ended => ended,
-            },
-            Err(code) => Ok(code),
-        },
-        Command::Diagnose(arguments) => match told(diagnose::configs(&arguments)) {
-            // An exit code of 1 would accuse a hook.
-            Ok(configs) => Ok(
-                block_on(diagnose::diagnose(configs, &arguments)).unwrap_or_else(|error| {
-                    eprintln!("hookwatch: {error:#}");
-                    ExitCode::from(diagnose::Conclusion::CouldNotTell.exit_code())
-                }),
-            ),
-            Err(code) => Ok(code),
-        },
+        Command::Run(arguments) => watch(&arguments),
+        Command::Diagnose(arguments) => Ok(look_once(&arguments)),
         Command::Audit(arguments) => Ok(block_on(audit::audit(arguments)).unwrap_or_else(|error| {
             // An exit code of 1 would stand for a warning.
             eprintln!("hookwatch: {error:#}");
@@ -197,18 +178,47 @@ fn dispatch(command: Command, plugin: bool) -> anyhow::Result<ExitCode> {
         Command::Unchecked(arguments) => block_on(by_hand::unchecked(arguments)),
         Command::Freeze(arguments) => block_on(by_hand::freeze(arguments)),
         Command::Unfreeze(arguments) => block_on(by_hand::unfreeze(arguments)),
-        Command::CheckConfig(arguments) => Ok(match checked(&arguments) {
-            Ok(_) => {
-                // They do not keep a daemon from starting, so they are no mistakes.
-                for complaint in telemetry::Settings::from_environment().complaints {
-                    eprintln!("hookwatch: {complaint}");
-                }
-                println!("the configuration is valid");
-                ExitCode::SUCCESS
-            }
-            Err(code) => code,
-        }),
+        Command::CheckConfig(arguments) => Ok(check_config(&arguments)),
     }
+}
+
+fn watch(arguments: &ConfigArguments) -> anyhow::Result<ExitCode> {
+    let config = match checked(arguments) {
+        Ok(config) => config,
+        Err(code) => return Ok(code),
+    };
+    match block_on(run::until_signal(config)) {
+        // A kubeconfig that cannot be used is bad usage, as it is for the one-shot commands.
+        Err(error) if error.is::<ConnectError>() => {
+            eprintln!("hookwatch: {error:#}");
+            Ok(ExitCode::from(BAD_USAGE))
+        }
+        ended => ended,
+    }
+}
+
+fn look_once(arguments: &diagnose::DiagnoseArguments) -> ExitCode {
+    let configs = match told(diagnose::configs(arguments)) {
+        Ok(configs) => configs,
+        Err(code) => return code,
+    };
+    block_on(diagnose::diagnose(configs, arguments)).unwrap_or_else(|error| {
+        // An exit code of 1 would accuse a hook.
+        eprintln!("hookwatch: {error:#}");
+        ExitCode::from(diagnose::Conclusion::CouldNotTell.exit_code())
+    })
+}
+
+fn check_config(arguments: &ConfigArguments) -> ExitCode {
+    if let Err(code) = checked(arguments) {
+        return code;
+    }
+    // They do not keep a daemon from starting, so they are no mistakes.
+    for complaint in telemetry::Settings::from_environment().complaints {
+        eprintln!("hookwatch: {complaint}");
+    }
+    println!("the configuration is valid");
+    ExitCode::SUCCESS
 }
 
 /// The checked configuration, or the exit code after every mistake was printed.

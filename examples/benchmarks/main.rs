@@ -6,11 +6,13 @@
 //! promtool, prometheus-blackbox-exporter) is named in place of its figures.
 
 mod apiservers;
+mod bad_input;
 mod contestant;
 mod document;
 #[path = "../watching/estate.rs"]
 mod estate;
 mod exposition;
+mod found;
 mod heap;
 #[path = "../../benches/instructions/src/hooks.rs"]
 mod hooks;
@@ -28,6 +30,7 @@ mod stored;
 #[allow(dead_code, reason = "its document is the other example's")]
 mod survival;
 mod tools;
+mod watched;
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -43,7 +46,7 @@ struct Arguments {
     /// Less of everything: a few minutes in all
     #[arg(long)]
     quick: bool,
-    /// Measure this alone (exposition, probe, scale, start or stored); can be repeated
+    /// Measure this alone (exposition, probe, scale, found, bad-input, start or stored); can be repeated
     #[arg(long)]
     only: Vec<String>,
     /// Where to write the document; it is printed otherwise
@@ -104,10 +107,12 @@ impl Part {
 /// Measures one thing, quickly or well.
 type Measure = fn(bool) -> anyhow::Result<Section>;
 
-const ALL: [(&str, Measure); 5] = [
+const ALL: [(&str, Measure); 7] = [
     ("exposition", exposition::measure),
     ("probe", probe::measure),
     ("scale", scale::measure),
+    ("found", found::measure),
+    ("bad-input", bad_input::measure),
     ("start", start::measure),
     ("stored", stored::measure),
 ];

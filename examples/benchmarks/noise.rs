@@ -36,7 +36,8 @@ impl Samples {
         self.quantile(0.5)
     }
 
-    fn quantile(&self, part: f64) -> f64 {
+    /// The value that this part of them does not exceed, between the two nearest.
+    pub fn quantile(&self, part: f64) -> f64 {
         let mut sorted = self.0.clone();
         sorted.sort_by(f64::total_cmp);
         let at = part * (sorted.len().saturating_sub(1)) as f64;

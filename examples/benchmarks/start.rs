@@ -7,7 +7,6 @@ use anyhow::Context;
 use hookwatch::lab::api::{ApiServer, ApiServerOptions};
 use hookwatch::lab::cluster::client_for;
 use hookwatch::lab::directory::PrivateDirectory;
-use serde_json::Value;
 use tokio::runtime::Runtime;
 
 use crate::apiservers::free_address;
@@ -100,7 +99,7 @@ async fn start(ready: &mut Samples, judged: &mut Samples) -> anyhow::Result<Star
     let daemon = estate::start_daemon(Path::new(BINARY), &kubeconfig, address)?;
     let mut first = None;
     loop {
-        let seen = assessment(address).await;
+        let seen = estate::assessment(address).await;
         if seen.is_some() && first.is_none() {
             first = Some(begun.elapsed());
         }
@@ -125,13 +124,4 @@ async fn start(ready: &mut Samples, judged: &mut Samples) -> anyhow::Result<Star
         _webhooks: webhooks,
         _directory: directory,
     })
-}
-
-/// The newest, once there is one.
-async fn assessment(address: std::net::SocketAddr) -> Option<Value> {
-    let answer = reqwest::get(format!("http://{address}/api/v1/assessment"))
-        .await
-        .ok()?;
-    let text = answer.error_for_status().ok()?.text().await.ok()?;
-    serde_json::from_str(&text).ok()
 }

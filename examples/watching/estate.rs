@@ -8,7 +8,7 @@ use anyhow::Context;
 use hookwatch::lab::backend::{Backend, Role};
 use hookwatch::lab::certs::Authority;
 use kube::Client;
-use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, PostParams};
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use crate::process::Process;
@@ -38,9 +38,7 @@ pub async fn serve(process: usize, services: usize, host: Option<IpAddr>) -> any
     let hosts = (0..services).map(|service| endpoint(host, process, service));
     let hosts: Vec<IpAddr> = hosts.collect::<anyhow::Result<_>>()?;
     let authority = Authority::new(&format!("watching {process}"))?;
-    let names: Vec<String> = (0..services)
-        .map(|service| format!("{}.{NAMESPACE}.svc", service_name(service)))
-        .collect();
+    let names: Vec<String> = (0..services).map(server_name).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let certificate = authority.issue_names(&names)?;
     let backends = Backend::start_group(&hosts, Role::Validating, &certificate).await?;
@@ -70,6 +68,11 @@ fn service_name(service: usize) -> String {
     format!("webhooks-{service}")
 }
 
+/// What the certificate of a Service's backends is for.
+pub fn server_name(service: usize) -> String {
+    format!("{}.{NAMESPACE}.svc", service_name(service))
+}
+
 /// Starts the processes that serve, and registers everything.
 ///
 /// # Errors
@@ -86,14 +89,7 @@ pub async fn build(client: &Client, size: Size) -> anyhow::Result<Vec<Process>> 
         bundle.push_str(said["ca"].as_str().context("an authority")?);
         processes.push(process);
     }
-    post(
-        client,
-        "",
-        "Namespace",
-        "namespaces",
-        json!({"metadata": {"name": NAMESPACE}}),
-    )
-    .await?;
+    create_namespace(client).await?;
     for service in 0..size.services {
         let addresses = ports.iter().enumerate();
         let addresses = addresses
@@ -102,6 +98,15 @@ pub async fn build(client: &Client, size: Size) -> anyhow::Result<Vec<Process>> 
     }
     register_webhooks(client, size, &bundle).await?;
     Ok(processes)
+}
+
+/// Creates the namespace of all that is watched.
+///
+/// # Errors
+/// When the API server refuses it.
+pub async fn create_namespace(client: &Client) -> anyhow::Result<()> {
+    let namespace = json!({"metadata": {"name": NAMESPACE}});
+    post(client, "", "Namespace", "namespaces", namespace).await
 }
 
 /// The daemon, serving its metrics and page at this address.
@@ -132,6 +137,16 @@ pub async fn handshakes(address: SocketAddr) -> anyhow::Result<f64> {
     Ok(found.parse()?)
 }
 
+/// The daemon's newest assessment, once there is one.
+#[allow(dead_code, reason = "one of the two examples does not ask")]
+pub async fn assessment(address: SocketAddr) -> Option<Value> {
+    let answer = reqwest::get(format!("http://{address}/api/v1/assessment"))
+        .await
+        .ok()?;
+    let text = answer.error_for_status().ok()?.text().await.ok()?;
+    serde_json::from_str(&text).ok()
+}
+
 async fn post(client: &Client, group: &str, kind: &str, plural: &str, object: Value) -> anyhow::Result<()> {
     let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, "v1", kind), plural);
     let api: Api<DynamicObject> = if object["metadata"]["namespace"].is_string() {
@@ -144,76 +159,135 @@ async fn post(client: &Client, group: &str, kind: &str, plural: &str, object: Va
     Ok(())
 }
 
-async fn register_service(client: &Client, service: usize, addresses: &[SocketAddr]) -> anyhow::Result<()> {
+/// A Service with these endpoints.
+///
+/// # Errors
+/// When the API server refuses something.
+pub async fn register_service(
+    client: &Client,
+    service: usize,
+    addresses: &[SocketAddr],
+) -> anyhow::Result<()> {
+    /// As many as the EndpointSlice controller puts into one.
+    const IN_A_SLICE: usize = 100;
     let name = service_name(service);
     let object = json!({
         "metadata": {"name": name, "namespace": NAMESPACE},
         "spec": {"clusterIP": "None", "selector": {"app": name}, "ports": [{"name": "https", "port": 443}]},
     });
     post(client, "", "Service", "services", object).await?;
-    for (nth, address) in addresses.iter().enumerate() {
-        let slice = json!({
-            "metadata": {
-                "name": format!("{name}-{nth}"),
-                "namespace": NAMESPACE,
-                "labels": {
-                    "kubernetes.io/service-name": name,
-                    "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io",
-                },
-            },
-            "addressType": "IPv4",
-            "endpoints": [{"addresses": [address.ip()], "conditions": {"ready": true}}],
-            "ports": [{"name": "https", "port": address.port(), "protocol": "TCP"}],
-        });
+    let of_one_port = addresses.chunk_by(|one, next| one.port() == next.port());
+    let slices = of_one_port.flat_map(|same| same.chunks(IN_A_SLICE));
+    for (nth, addresses) in slices.enumerate() {
         post(
             client,
             "discovery.k8s.io",
             "EndpointSlice",
             "endpointslices",
-            slice,
+            slice(service, nth, addresses),
         )
         .await?;
     }
     Ok(())
 }
 
-async fn register_webhooks(client: &Client, size: Size, bundle: &str) -> anyhow::Result<()> {
-    use base64::Engine;
-    let bundle = base64::prelude::BASE64_STANDARD.encode(bundle);
-    let webhook = |nth: usize| {
-        json!({
-            "name": format!("w{nth}.example.com"),
-            "clientConfig": {
-                "service": {
-                    "namespace": NAMESPACE,
-                    "name": service_name(nth % size.services),
-                    "path": format!("/check/{}", nth / size.services % size.paths.max(1)),
-                },
-                "caBundle": bundle,
+fn slice(service: usize, nth: usize, addresses: &[SocketAddr]) -> Value {
+    let name = service_name(service);
+    let port = addresses.first().map(SocketAddr::port);
+    let endpoint = |address: &SocketAddr| json!({"addresses": [address.ip()], "conditions": {"ready": true}});
+    json!({
+        "metadata": {
+            "name": format!("{name}-{nth}"),
+            "namespace": NAMESPACE,
+            "labels": {
+                "kubernetes.io/service-name": name,
+                "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io",
             },
-            "rules": [{
-                "operations": ["CREATE"], "apiGroups": ["example.com"], "apiVersions": ["v1"], "resources": ["widgets"],
-            }],
-            "failurePolicy": "Fail",
-            "sideEffects": "None",
-            "admissionReviewVersions": ["v1"],
-        })
-    };
-    let all: Vec<Value> = (0..size.webhooks).map(webhook).collect();
+        },
+        "addressType": "IPv4",
+        "endpoints": addresses.iter().map(endpoint).collect::<Vec<_>>(),
+        "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
+    })
+}
+
+/// Gives a Service of one endpoint another one.
+///
+/// # Errors
+/// When the API server refuses it.
+#[allow(dead_code, reason = "one of the two examples moves none")]
+pub async fn move_endpoint(client: &Client, service: usize, to: SocketAddr) -> anyhow::Result<()> {
+    let slice = slice(service, 0, &[to]);
+    let name = format!("{}-0", service_name(service));
+    let patch = Patch::Merge(json!({"endpoints": slice["endpoints"], "ports": slice["ports"]}));
+    let gvk = GroupVersionKind::gvk("discovery.k8s.io", "v1", "EndpointSlice");
+    let resource = ApiResource::from_gvk_with_plural(&gvk, "endpointslices");
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), NAMESPACE, &resource);
+    api.patch(&name, &PatchParams::default(), &patch).await?;
+    Ok(())
+}
+
+async fn register_webhooks(client: &Client, size: Size, bundle: &str) -> anyhow::Result<()> {
+    let all = (0..size.webhooks).map(|nth| {
+        let path = nth / size.services % size.paths.max(1);
+        webhook(&format!("w{nth}.example.com"), nth % size.services, path, bundle)
+    });
+    let all: Vec<Value> = all.collect();
     for (nth, some) in all.chunks(50).enumerate() {
-        let configuration = json!({"metadata": {"name": format!("watched-{nth}")}, "webhooks": some});
-        let (kind, plural) = (
-            "ValidatingWebhookConfiguration",
-            "validatingwebhookconfigurations",
-        );
-        post(
-            client,
-            "admissionregistration.k8s.io",
-            kind,
-            plural,
-            configuration,
-        )
-        .await?;
+        register(client, &format!("watched-{nth}"), some).await?;
     }
     Ok(())
+}
+
+/// One more Service with one backend and one webhook, in a configuration of its own.
+///
+/// # Errors
+/// When the API server refuses something.
+#[allow(dead_code, reason = "one of the two examples has no such webhook")]
+pub async fn add(
+    client: &Client,
+    service: usize,
+    name: &str,
+    backend: SocketAddr,
+    bundle: &str,
+) -> anyhow::Result<()> {
+    register_service(client, service, &[backend]).await?;
+    register(client, "one-more", &[webhook(name, service, 0, bundle)]).await
+}
+
+/// A webhook of a Service, asked about objects that nobody writes.
+pub fn webhook(name: &str, service: usize, path: usize, bundle: &str) -> Value {
+    use base64::Engine;
+    json!({
+        "name": name,
+        "clientConfig": {
+            "service": {"namespace": NAMESPACE, "name": service_name(service), "path": format!("/check/{path}")},
+            "caBundle": base64::prelude::BASE64_STANDARD.encode(bundle),
+        },
+        "rules": [{
+            "operations": ["CREATE"], "apiGroups": ["example.com"], "apiVersions": ["v1"], "resources": ["widgets"],
+        }],
+        "failurePolicy": "Fail",
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    })
+}
+
+/// Registers webhooks as one configuration.
+///
+/// # Errors
+/// When the API server refuses it.
+pub async fn register(client: &Client, name: &str, webhooks: &[Value]) -> anyhow::Result<()> {
+    let (kind, plural) = (
+        "ValidatingWebhookConfiguration",
+        "validatingwebhookconfigurations",
+    );
+    let configuration = json!({"metadata": {"name": name}, "webhooks": webhooks});
+    post(
+        client,
+        "admissionregistration.k8s.io",
+        kind,
+        plural,
+        configuration,
+    )
+    .await
 }

@@ -260,21 +260,9 @@ impl Config {
             notes,
         };
         let kubeconfig = kubeconfig.clone().or(file.text("kubeconfig").map(PathBuf::from));
-        if context.len() > 1 {
-            file.error(
-                "--context",
-                "is given more than once: one daemon watches one cluster",
-            );
-        }
-        let context = context.first().cloned().or(file.text("context"));
-        let namespace = namespace
-            .clone()
-            .or(file.text("namespace"))
-            .unwrap_or_else(|| "hookwatch".to_owned());
-        let listen = listen
-            .clone()
-            .or(file.text("listen"))
-            .unwrap_or_else(|| "127.0.0.1:9880".to_owned());
+        let context = one_context(&mut file, context);
+        let namespace = text_or(&mut file, "namespace", namespace.as_deref(), "hookwatch");
+        let listen = text_or(&mut file, "listen", listen.as_deref(), "127.0.0.1:9880");
         let serve = file.section("serve", ServeConfig::read);
         let scrapes = file.section("scrapes", ScrapeConfig::read);
         let prometheus = file.section("prometheus", |section| {
@@ -292,13 +280,7 @@ impl Config {
         if !is_dns_label(&namespace) {
             file.error("namespace", format!("{namespace:?} cannot be a namespace's name"));
         }
-        let Ok(listen) = listen.parse::<SocketAddr>() else {
-            file.error(
-                "listen",
-                format!("{listen:?} is not ADDRESS:PORT, for example 127.0.0.1:9880 or [::1]:9880"),
-            );
-            return None;
-        };
+        let listen = address(&mut file, &listen)?;
         Some(Self {
             kubeconfig,
             context,
@@ -362,6 +344,34 @@ impl ProbeConfig {
                 .collect(),
         }
     }
+}
+
+/// The one context that was typed, else that of the file.
+fn one_context(file: &mut Section<'_>, typed: &[String]) -> Option<String> {
+    if typed.len() > 1 {
+        file.error(
+            "--context",
+            "is given more than once: one daemon watches one cluster",
+        );
+    }
+    typed.first().cloned().or(file.text("context"))
+}
+
+/// What was typed, else what the file says, else the default.
+fn text_or(file: &mut Section<'_>, key: &str, typed: Option<&str>, default: &str) -> String {
+    let text = typed.map(str::to_owned).or(file.text(key));
+    text.unwrap_or_else(|| default.to_owned())
+}
+
+fn address(file: &mut Section<'_>, listen: &str) -> Option<SocketAddr> {
+    let address = listen.parse().ok();
+    if address.is_none() {
+        file.error(
+            "listen",
+            format!("{listen:?} is not ADDRESS:PORT, for example 127.0.0.1:9880 or [::1]:9880"),
+        );
+    }
+    address
 }
 
 fn read(path: &Path) -> Result<String, ConfigError> {

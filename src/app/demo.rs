@@ -145,6 +145,16 @@ pub enum DemoColor {
     Never,
 }
 
+impl DemoColor {
+    fn wanted(self) -> bool {
+        match self {
+            Self::Always => true,
+            Self::Never => false,
+            Self::Auto => std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none(),
+        }
+    }
+}
+
 /// What one demo is to do.
 pub struct DemoOptions {
     /// What to play on.
@@ -237,11 +247,7 @@ pub async fn command(
             return Ok(ExitCode::from(SKIPPED));
         }
     };
-    let colour = match arguments.color {
-        DemoColor::Always => true,
-        DemoColor::Never => false,
-        DemoColor::Auto => std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none(),
-    };
+    let colour = arguments.color.wanted();
     if arguments.hold {
         hold(&arguments, programs.as_ref(), colour, start_daemon).await?;
         return Ok(ExitCode::SUCCESS);
@@ -252,17 +258,7 @@ pub async fn command(
         return Ok(ExitCode::from(SKIPPED));
     }
     if let Some(lasting) = arguments.lasting {
-        let long = (Timing::at_any_instant(), lasting);
-        let survival = survive(
-            arguments.control_plane,
-            scenario,
-            long,
-            arguments.auto_break,
-            start_daemon,
-        );
-        let document =
-            serde_json::to_string_pretty(&uninterrupted(survival).await?).context("writing the result")?;
-        print(&format!("{document}\n"))?;
+        print_survival(&arguments, scenario, lasting, start_daemon).await?;
         return Ok(ExitCode::SUCCESS);
     }
     let options = DemoOptions {
@@ -284,6 +280,26 @@ pub async fn command(
     } else {
         ExitCode::from(1)
     })
+}
+
+/// Plays a fault that lasts so long, and prints who survived it.
+async fn print_survival(
+    arguments: &DemoArguments,
+    scenario: &'static Scenario,
+    lasting: Duration,
+    start_daemon: impl FnMut(DaemonArguments) -> StartingDaemon,
+) -> anyhow::Result<()> {
+    let long = (Timing::at_any_instant(), lasting);
+    let survival = survive(
+        arguments.control_plane,
+        scenario,
+        long,
+        arguments.auto_break,
+        start_daemon,
+    );
+    let document =
+        serde_json::to_string_pretty(&uninterrupted(survival).await?).context("writing the result")?;
+    print(&format!("{document}\n"))
 }
 
 /// Keeps the lab, its users and the daemon running until a signal comes.

@@ -7,13 +7,13 @@
 mod announce;
 mod audit;
 mod breaker;
+mod core_task;
 mod observers;
 mod push;
 mod replicas;
 
-use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use tokio::sync::{mpsc, watch};
@@ -21,15 +21,18 @@ use tokio::task::JoinSet;
 
 use self::announce::{Announce, Announcements};
 use self::breaker::{Breaking, Judgement};
+use self::core_task::Core;
 use self::push::Push;
 use self::replicas::Candidacy;
 use super::config::Config;
-use crate::domain::act::leadership::Place;
-use crate::domain::cluster::hook::HookId;
+use crate::domain::act::fence::Breaker;
+use crate::domain::act::leadership::{Place, ReplicaView};
+use crate::domain::cluster::inventory::InventoryHealth;
+use crate::domain::diagnose::verdict::{ControlPlane, Verdict};
 use crate::domain::report::assessment::Assessment;
-use crate::domain::thresholds::stood_still;
 use crate::domain::time::Time;
-use crate::domain::watchdog::{Attention, Change, Effect, Event, Watchdog};
+use crate::domain::vocabulary::{Health, Writes};
+use crate::domain::watchdog::{Attention, Change, Event, Watchdog};
 use crate::io::Clock;
 use crate::io::client::greeting::Obstacle;
 use crate::io::client::{ConnectOptions, Connection};
@@ -38,13 +41,8 @@ use crate::io::report::Reported;
 use crate::io::report::events::EventWriter;
 use crate::io::report::metrics::{CertificateEnd, Metrics};
 use crate::io::report::page::past::Past;
-use crate::io::telemetry::{Settings, Telemetry, TraceId, Tracer};
+use crate::io::telemetry::{Settings, Telemetry, TraceId};
 
-/// How long observations have at least between two judgements, however long judging takes, and how often it is looked
-/// whether hookwatch stood still.
-const BETWEEN: Duration = Duration::from_millis(200);
-/// How often the certificates' ends are read off for the metrics.
-const CERTIFICATES: Duration = Duration::from_secs(5);
 /// Events that may wait for the core. It needs microseconds for one; past this the observers wait.
 const EVENTS: usize = 1_024;
 
@@ -100,35 +98,17 @@ impl Engine {
     /// As [`start`](Self::start).
     pub async fn start_with(config: &Config, telemetry: Settings) -> anyhow::Result<Self> {
         let clock = clock();
-        let options = ConnectOptions {
-            kubeconfig: config.kubeconfig.clone(),
-            context: config.context.clone(),
-        };
-        let connection = Connection::open(&options).await?;
-        let recorder = config
-            .record
-            .as_ref()
-            .map(|record| {
-                let options = RecorderOptions {
-                    directory: record.directory.clone(),
-                    max_bytes: record.max_bytes,
-                    namespace: config.namespace.clone(),
-                    canaries: config.canaries.further.clone(),
-                };
-                Recorder::start(options, clock())
-            })
-            .transpose()?;
-        let metrics = Arc::new(Metrics::new().context("the metrics are inconsistent")?);
+        let connection = connect(config).await?;
+        let recorder = recorder(config, clock())?;
         let (events, incoming) = mpsc::channel(EVENTS);
         let (attend, attention) = watch::channel(Attention::default());
         let (publish, assessment) = watch::channel(None);
-        let certificates = Arc::new(Mutex::new(Vec::new()));
-        let past = Arc::new(Mutex::new(Past::default()));
+        let (judge, judged) = watch::channel(None);
         let shown = Reported {
-            assessment: assessment.clone(),
-            metrics: Arc::clone(&metrics),
-            certificates: Arc::clone(&certificates),
-            past: Arc::clone(&past),
+            assessment,
+            metrics: Arc::new(Metrics::new().context("the metrics are inconsistent")?),
+            certificates: Arc::default(),
+            past: Arc::default(),
         };
         let telemetry = Telemetry::start(telemetry, &shown, &clock);
         let tracer = telemetry.tracer().clone();
@@ -142,54 +122,17 @@ impl Engine {
             &attention,
             &tracer,
         )?;
-        let mut announcements = None;
-        let mut leads = None;
-        let identity = replicas::identity();
-        let candidacy = config.leadership.enabled.then(|| {
-            let (leadership, candidacy) =
-                replicas::spawn(&mut tasks, config, &connection, &clock, &events, &identity);
-            leads = Some(leadership.clone());
-            if config.events {
-                let announce = Announce {
-                    writer: EventWriter::new(&connection, &identity),
-                    leadership,
-                    metrics: Arc::clone(&metrics),
-                };
-                let (handed_in, writing) = announce.start();
-                announcements = Some(handed_in);
-                tasks.spawn(writing);
-            }
-            candidacy
-        });
-        let (judge, judged) = watch::channel(None);
-        let breaking = Breaking {
-            connection: connection.clone(),
-            clock: Arc::clone(&clock),
-            metrics: Arc::clone(&metrics),
-            events: events.clone(),
-            judged,
-            leadership: leads.clone(),
-            announcements: announcements.clone(),
-            identity,
-        };
-        tasks.spawn(breaking.start(config));
-        let push = Push {
-            assessment: assessment.clone(),
-            certificates: Arc::clone(&certificates),
-            leadership: leads,
-            clock: Arc::clone(&clock),
-            metrics: Arc::clone(&metrics),
-        };
-        push.start(&mut tasks, &config.alertmanager);
+        let (candidacy, announcements) =
+            act(&mut tasks, config, &connection, &clock, &events, &shown, judged);
         let obstacle = greet(connection);
         let core = Core {
             watchdog: Watchdog::new(&config.namespace)
                 .wanting(config.auto_break)
                 .with_canaries(config.canaries.further.clone()),
             clock,
-            metrics: Arc::clone(&metrics),
-            certificates: Arc::clone(&certificates),
-            past: Arc::clone(&past),
+            metrics: Arc::clone(&shown.metrics),
+            certificates: Arc::clone(&shown.certificates),
+            past: Arc::clone(&shown.past),
             recorder,
             attend,
             publish,
@@ -200,10 +143,10 @@ impl Engine {
         };
         tasks.spawn(core.run(incoming));
         Ok(Self {
-            assessment,
-            metrics,
-            certificates,
-            past,
+            assessment: shown.assessment,
+            metrics: shown.metrics,
+            certificates: shown.certificates,
+            past: shown.past,
             obstacle,
             tasks,
             candidacy,
@@ -229,6 +172,78 @@ impl Engine {
     }
 }
 
+async fn connect(config: &Config) -> anyhow::Result<Connection> {
+    let options = ConnectOptions {
+        kubeconfig: config.kubeconfig.clone(),
+        context: config.context.clone(),
+    };
+    Ok(Connection::open(&options).await?)
+}
+
+/// The recorder, where one is wanted.
+fn recorder(config: &Config, now: Time) -> anyhow::Result<Option<Recorder>> {
+    let Some(record) = &config.record else {
+        return Ok(None);
+    };
+    let options = RecorderOptions {
+        directory: record.directory.clone(),
+        max_bytes: record.max_bytes,
+        namespace: config.namespace.clone(),
+        canaries: config.canaries.further.clone(),
+    };
+    Ok(Some(Recorder::start(options, now)?))
+}
+
+/// Starts what acts on what the core judges: the candidate for leadership, the breaker, and what tells people. Hands out
+/// the candidacy, and where announcements are handed in.
+fn act(
+    tasks: &mut JoinSet<()>,
+    config: &Config,
+    connection: &Connection,
+    clock: &Clock,
+    events: &mpsc::Sender<Event>,
+    shown: &Reported,
+    judged: watch::Receiver<Judgement>,
+) -> (Option<Candidacy>, Option<Announcements>) {
+    let identity = replicas::identity();
+    let candidate = config
+        .leadership
+        .enabled
+        .then(|| replicas::spawn(tasks, config, connection, clock, events, &identity));
+    let (leadership, candidacy) = candidate.unzip();
+    let leads = leadership.clone().filter(|_| config.events);
+    let announcements = leads.map(|leadership| {
+        let announce = Announce {
+            writer: EventWriter::new(connection, &identity),
+            leadership,
+            metrics: Arc::clone(&shown.metrics),
+        };
+        let (announcements, writing) = announce.start();
+        tasks.spawn(writing);
+        announcements
+    });
+    let breaking = Breaking {
+        connection: connection.clone(),
+        clock: Arc::clone(clock),
+        metrics: Arc::clone(&shown.metrics),
+        events: events.clone(),
+        judged,
+        leadership: leadership.clone(),
+        announcements: announcements.clone(),
+        identity,
+    };
+    tasks.spawn(breaking.start(config));
+    let push = Push {
+        assessment: shown.assessment.clone(),
+        certificates: Arc::clone(&shown.certificates),
+        leadership,
+        clock: Arc::clone(clock),
+        metrics: Arc::clone(&shown.metrics),
+    };
+    push.start(tasks, &config.alertmanager);
+    (candidacy, announcements)
+}
+
 /// Asks the server who it is, beside everything else: it is watched whatever it says.
 fn greet(connection: Connection) -> watch::Receiver<Option<Obstacle>> {
     let (tell, told) = watch::channel(None);
@@ -246,224 +261,16 @@ fn greet(connection: Connection) -> watch::Receiver<Option<Obstacle>> {
     told
 }
 
-/// The core's task.
-struct Core {
-    watchdog: Watchdog,
-    clock: Clock,
-    metrics: Arc<Metrics>,
-    certificates: Arc<Mutex<Vec<CertificateEnd>>>,
-    past: Arc<Mutex<Past>>,
-    recorder: Option<Recorder>,
-    attend: watch::Sender<Attention>,
-    publish: watch::Sender<Option<Arc<Assessment>>>,
-    judge: watch::Sender<Judgement>,
-    announcements: Option<Announcements>,
-    events: mpsc::Sender<Event>,
-    tracer: Tracer,
-}
-
-impl Core {
-    async fn run(mut self, mut incoming: mpsc::Receiver<Event>) {
-        let mut certificates_read = Instant::now();
-        let mut not_before = (self.clock)();
-        loop {
-            let now = (self.clock)();
-            let due = self.watchdog.due().max(not_before);
-            // It wakes up more often than it judges, so as to notice that it stood still.
-            let wake = due.min(now + BETWEEN);
-            let observed = tokio::select! {
-                event = incoming.recv(), if wake > now => match event {
-                    Some(event) => Some(event),
-                    None => return,
-                },
-                () = tokio::time::sleep(wake.since(now)) => None,
-            };
-            if (self.clock)().since(wake) >= stood_still() {
-                self.take(Event::Resumed);
-            }
-            if let Some(event) = observed {
-                self.take(event);
-            } else if (self.clock)() >= due {
-                self.take(Event::Tick);
-                self.tracer.judged(self.publish.borrow().as_deref());
-                not_before = (self.clock)() + BETWEEN;
-            }
-            if certificates_read.elapsed() >= CERTIFICATES {
-                certificates_read = Instant::now();
-                self.read_certificates();
-            }
-        }
-    }
-
-    fn take(&mut self, event: Event) {
-        self.count(&event);
-        let now = (self.clock)();
-        self.remember(|past| past.observed(&event, now));
-        if let Some(recorder) = self
-            .recorder
-            .as_mut()
-            .filter(|_| !matches!(event, Event::Audited(_)))
-        {
-            recorder.record(now, &event);
-        }
-        for effect in self.watchdog.handle(event, now) {
-            self.carry_out(effect);
-        }
-    }
-
-    fn count(&self, event: &Event) {
-        match event {
-            Event::Probed(report) => self.metrics.probed(report),
-            Event::CanaryWritten(report) => self.metrics.canary_written(report),
-            Event::Scraped(scrape) => self.metrics.scraped(scrape),
-            Event::ScrapeFailed(failure) => self.metrics.scrape_failed(failure),
-            Event::Inventory(inventory) => {
-                let hooks: BTreeSet<HookId> = inventory.hooks.iter().map(|hook| hook.id.clone()).collect();
-                self.metrics.keep_only(&hooks);
-                self.tracer.keep_only(&hooks);
-            }
-            Event::Stored(reading) => self.metrics.stored_read(Ok(reading)),
-            Event::StoredFailed(failure) => self.metrics.stored_read(Err(failure)),
-            Event::Watches(_)
-            | Event::Readiness(_)
-            | Event::NodeLeases(_)
-            | Event::ProbeOverdue(_)
-            | Event::ProbePace(_)
-            | Event::CanaryOverdue(_)
-            | Event::Fence(_)
-            | Event::Standings(_)
-            | Event::ApiServers(_)
-            | Event::Replica(_)
-            | Event::Audited(_)
-            | Event::Resumed
-            | Event::Tick => {}
-        }
-    }
-
-    fn carry_out(&mut self, effect: Effect) {
-        match effect {
-            Effect::Publish(assessment, judged) => {
-                self.judge.send_replace(Some((Arc::clone(&assessment), judged)));
-                self.remember(|past| past.assessed(&assessment));
-                self.publish.send_replace(Some(assessment));
-            }
-            Effect::Attend(attention) => {
-                self.attend.send_replace(attention);
-            }
-            Effect::Audit(request) => audit::begin(*request, &self.events),
-            Effect::Announce(said) => {
-                if let Some(announcements) = &self.announcements {
-                    announcements.hand_in(*said, (self.clock)());
-                }
-            }
-            Effect::Tell(change) => {
-                match &change {
-                    Change::Hook { verdict, .. } => self.metrics.verdict_changed(verdict),
-                    Change::Replica { from, view } if *from != Some(view.role) => {
-                        self.metrics.role_changed(view.role);
-                    }
-                    _ => {}
-                }
-                self.remember(|past| past.told(&change, (self.clock)()));
-                log(&change, self.tracer.changed(&change));
-            }
-        }
-    }
-
-    fn remember(&self, what: impl FnOnce(&mut Past)) {
-        // Whoever reads it holds it for microseconds.
-        what(&mut self.past.lock().unwrap_or_else(PoisonError::into_inner));
-    }
-
-    /// The earliest end per hook, served and of the caBundle.
-    fn read_certificates(&self) {
-        let mut ends: std::collections::BTreeMap<(HookId, &'static str), Time> = Default::default();
-        for (id, _, facts) in self.watchdog.certificates() {
-            for (which, end) in [("served", facts.served_not_after), ("ca", facts.ca_not_after)] {
-                let Some(end) = end else { continue };
-                ends.entry((id.clone(), which))
-                    .and_modify(|first| *first = end.min(*first))
-                    .or_insert(end);
-            }
-        }
-        if let Ok(mut certificates) = self.certificates.lock() {
-            *certificates = ends
-                .into_iter()
-                .map(|((id, which), end)| (id, which, end))
-                .collect();
-        }
-    }
-}
-
 /// One line per change; nothing is logged while nothing changes. Where there is a trace of it, the line says which.
 fn log(change: &Change, trace: Option<TraceId>) {
-    use crate::domain::cluster::inventory::InventoryHealth;
-    use crate::domain::vocabulary::{Health, Writes};
     match change {
-        Change::Hook { from, verdict } => {
-            let (webhook, configuration) = (&*verdict.webhook, verdict.configuration.as_deref());
-            let (health, cause) = (verdict.health.as_str(), verdict.cause.map(|cause| cause.as_str()));
-            let evidence = verdict.evidence.join(" ");
-            let (confidence, summary) = (verdict.confidence, &verdict.summary);
-            let trace_id = trace.map(tracing::field::display);
-            match (verdict.health, from) {
-                (Health::Failing, _) => tracing::error!(
-                    webhook,
-                    configuration,
-                    health,
-                    cause,
-                    confidence,
-                    evidence,
-                    trace_id,
-                    "{summary}"
-                ),
-                (Health::Suspect, _) => tracing::warn!(
-                    webhook,
-                    configuration,
-                    health,
-                    cause,
-                    confidence,
-                    evidence,
-                    trace_id,
-                    "{summary}"
-                ),
-                // The first look at a hook that is well, or not known yet, is no news.
-                (_, None) => tracing::debug!(webhook, configuration, health, "{summary}"),
-                (_, Some(_)) => {
-                    tracing::info!(webhook, configuration, health, evidence, trace_id, "{summary}")
-                }
-            }
-        }
-        Change::ControlPlane(plane) => {
-            let (writes, summary) = (plane.writes.as_str(), &plane.summary);
-            let trace_id = trace.map(tracing::field::display);
-            match plane.writes {
-                Writes::Blocked => tracing::error!(writes, trace_id, "{summary}"),
-                Writes::Delayed => tracing::warn!(writes, trace_id, "{summary}"),
-                Writes::Flowing | Writes::Unknown => tracing::info!(writes, trace_id, "{summary}"),
-            }
-        }
-        Change::Inventory { watch, health } => match health {
-            InventoryHealth::Starting => tracing::debug!(watch, "the watch begins"),
-            InventoryHealth::Current => tracing::info!(watch, "the watch is current"),
-            InventoryHealth::Stale { why } => {
-                tracing::warn!(watch, why, "the watch failed; the last inventory stays in use");
-            }
-            InventoryHealth::Limited { why } => {
-                tracing::warn!(watch, why, "hookwatch continues without this kind");
-            }
-        },
+        Change::Hook { from, verdict } => log_verdict(from.is_none(), verdict, trace),
+        Change::ControlPlane(plane) => log_control_plane(plane, trace),
+        Change::Inventory { watch, health } => log_watch(watch, health),
         Change::Finding(found) => {
             tracing::warn!(object = found.object, "critical and new: {}", found.message)
         }
-        Change::Breaker(breaker) => {
-            let (wanted, effective) = (breaker.wanted.as_str(), breaker.effective.as_str());
-            if breaker.wanted == breaker.effective {
-                tracing::info!(wanted, effective, "{}", breaker.why);
-            } else {
-                tracing::warn!(wanted, effective, "{}", breaker.why);
-            }
-        }
+        Change::Breaker(breaker) => log_breaker(breaker),
         Change::ProbePace(late) if late.is_empty() => tracing::info!("probes are on time again"),
         Change::ProbePace(late) => tracing::warn!("probes are late: {}", late.join("; ")),
         Change::ApiServers(Err(why)) => tracing::warn!(
@@ -471,14 +278,7 @@ fn log(change: &Change, trace: Option<TraceId>) {
             "the list of API servers is unknown; the configured address stands for all of them"
         ),
         Change::ApiServers(Ok(())) => tracing::info!("the list of API servers is known again"),
-        Change::Replica { view, .. } => {
-            let (role, identity) = (view.role.as_str(), &*view.identity);
-            let (holder, by) = (view.holder.as_deref(), view.by.map(Place::as_str));
-            match &view.trouble {
-                Some(trouble) => tracing::warn!(role, identity, holder, by, "{trouble}"),
-                None => tracing::info!(role, identity, holder, by, "leadership"),
-            }
-        }
+        Change::Replica { view, .. } => log_replica(view),
         Change::Scrape {
             target,
             failure: Some(why),
@@ -487,5 +287,79 @@ fn log(change: &Change, trace: Option<TraceId>) {
             target,
             failure: None,
         } => tracing::info!(target, "scrapes succeed again"),
+    }
+}
+
+fn log_verdict(first: bool, verdict: &Verdict, trace: Option<TraceId>) {
+    let (webhook, configuration) = (&*verdict.webhook, verdict.configuration.as_deref());
+    let (health, cause) = (verdict.health.as_str(), verdict.cause.map(|cause| cause.as_str()));
+    let evidence = verdict.evidence.join(" ");
+    let (confidence, summary) = (verdict.confidence, &verdict.summary);
+    let trace_id = trace.map(tracing::field::display);
+    match verdict.health {
+        Health::Failing => tracing::error!(
+            webhook,
+            configuration,
+            health,
+            cause,
+            confidence,
+            evidence,
+            trace_id,
+            "{summary}"
+        ),
+        Health::Suspect => tracing::warn!(
+            webhook,
+            configuration,
+            health,
+            cause,
+            confidence,
+            evidence,
+            trace_id,
+            "{summary}"
+        ),
+        // The first look at a hook that is well, or not known yet, is no news.
+        _ if first => tracing::debug!(webhook, configuration, health, "{summary}"),
+        _ => tracing::info!(webhook, configuration, health, evidence, trace_id, "{summary}"),
+    }
+}
+
+fn log_control_plane(plane: &ControlPlane, trace: Option<TraceId>) {
+    let (writes, summary) = (plane.writes.as_str(), &plane.summary);
+    let trace_id = trace.map(tracing::field::display);
+    match plane.writes {
+        Writes::Blocked => tracing::error!(writes, trace_id, "{summary}"),
+        Writes::Delayed => tracing::warn!(writes, trace_id, "{summary}"),
+        Writes::Flowing | Writes::Unknown => tracing::info!(writes, trace_id, "{summary}"),
+    }
+}
+
+fn log_watch(watch: &str, health: &InventoryHealth) {
+    match health {
+        InventoryHealth::Starting => tracing::debug!(watch, "the watch begins"),
+        InventoryHealth::Current => tracing::info!(watch, "the watch is current"),
+        InventoryHealth::Stale { why } => {
+            tracing::warn!(watch, why, "the watch failed; the last inventory stays in use");
+        }
+        InventoryHealth::Limited { why } => {
+            tracing::warn!(watch, why, "hookwatch continues without this kind");
+        }
+    }
+}
+
+fn log_breaker(breaker: &Breaker) {
+    let (wanted, effective) = (breaker.wanted.as_str(), breaker.effective.as_str());
+    if breaker.wanted == breaker.effective {
+        tracing::info!(wanted, effective, "{}", breaker.why);
+    } else {
+        tracing::warn!(wanted, effective, "{}", breaker.why);
+    }
+}
+
+fn log_replica(view: &ReplicaView) {
+    let (role, identity) = (view.role.as_str(), &*view.identity);
+    let (holder, by) = (view.holder.as_deref(), view.by.map(Place::as_str));
+    match &view.trouble {
+        Some(trouble) => tracing::warn!(role, identity, holder, by, "{trouble}"),
+        None => tracing::info!(role, identity, holder, by, "leadership"),
     }
 }

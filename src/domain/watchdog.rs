@@ -16,7 +16,7 @@ mod tampering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::act::breaker::HookStanding;
+use super::act::breaker::{HookStanding, Judged};
 use super::act::fence::{AutoBreak, Breaker, Proof};
 use super::act::leadership::{ReplicaReport, ReplicaView};
 use super::cluster::hook::{Backend, HookId, HookKind};
@@ -260,17 +260,13 @@ impl Watchdog {
         let scene = Scene::new(&self.seen, &plane, before, now);
         let mut all = judge_all(&scene);
         let mut elsewhere = elsewhere(&scene, &all);
-        let judged = match (&alone, &stored) {
-            (Some(alone), Some(stored)) => {
-                temper(&mut all, &alone.verdicts, stored);
-                temper_elsewhere(elsewhere.as_mut(), alone.elsewhere.as_ref(), stored);
-                Arc::clone(&alone.judged)
-            }
-            _ => {
-                self.tampering.take_verdicts(&all, now);
-                let court = Court::new(&scene, &all, elsewhere.is_some(), &self.tampering);
-                Arc::new(court.judged(self.fence.as_ref()))
-            }
+        let judged = if let (Some(alone), Some(stored)) = (&alone, &stored) {
+            temper(&mut all, &alone.verdicts, stored);
+            temper_elsewhere(elsewhere.as_mut(), alone.elsewhere.as_ref(), stored);
+            Arc::clone(&alone.judged)
+        } else {
+            let (tampering, fence) = (&mut self.tampering, self.fence.as_ref());
+            for_breaker(&scene, &all, elsewhere.is_some(), tampering, fence)
         };
         let problems = self.problems(&all, now);
         let outages = self.seen.outages(&scene.states);
@@ -289,16 +285,9 @@ impl Watchdog {
         effects.extend(self.look_at_replica(now));
         effects.extend(self.announce(&verdicts, now));
         let lesson = Lesson::of(&verdicts, writes, control_plane.not_a_hook.is_some(), now);
-        if let Some((history, newest)) = self.seen.stored.pupil(now) {
-            lesson.teach(history, newest);
-        }
         let own_lesson = alone.as_ref().map_or(&lesson, |alone| &alone.lesson);
-        own_lesson.teach(&mut self.seen.history, now);
-        self.pace.judged(&attention, now);
-        if attention != self.attention {
-            self.attention = attention.clone();
-            effects.push(Effect::Attend(attention));
-        }
+        self.teach(&lesson, own_lesson, now);
+        effects.extend(self.attend(attention, now));
         (self.plane, self.witnessed) = (Some((control_plane.writes, control_plane.since)), witnessed);
         self.verdicts = remembered;
         let assessment = Assessment {
@@ -313,6 +302,24 @@ impl Watchdog {
         };
         effects.push(Effect::Publish(Arc::new(assessment), judged));
         effects
+    }
+
+    /// Has the histories learn what is usual: the stored one by all that is known, hookwatch's own by its own witnesses.
+    fn teach(&mut self, lesson: &Lesson, own: &Lesson, now: Time) {
+        if let Some((history, newest)) = self.seen.stored.pupil(now) {
+            lesson.teach(history, newest);
+        }
+        own.teach(&mut self.seen.history, now);
+    }
+
+    /// Says what is to be looked at closely, where that has changed.
+    fn attend(&mut self, attention: Attention, now: Time) -> Option<Effect> {
+        self.pace.judged(&attention, now);
+        if attention == self.attention {
+            return None;
+        }
+        self.attention = attention.clone();
+        Some(Effect::Attend(attention))
     }
 
     fn control_plane(
@@ -406,6 +413,19 @@ fn judge_all<'a>(scene: &'a Scene<'a>) -> Vec<(Evidence<'a>, Verdict)> {
     let mut all = diagnose(all.map(|(kind, name, hook)| Evidence::of(scene, kind, name, hook)));
     all.sort_by(|(_, a), (_, b)| most_urgent_first(a, b));
     all
+}
+
+/// What the breaker is told of a round. What was counted in it is taken in before: tampering may show in it.
+fn for_breaker(
+    scene: &Scene<'_>,
+    all: &[(Evidence<'_>, Verdict)],
+    elsewhere: bool,
+    tampering: &mut Tampering,
+    fence: Option<&Proof>,
+) -> Arc<Judged> {
+    tampering.take_verdicts(all, scene.now);
+    let court = Court::new(scene, all, elsewhere, tampering);
+    Arc::new(court.judged(fence))
 }
 
 /// One change, if there is one.

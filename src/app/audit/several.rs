@@ -60,7 +60,7 @@ fn refused(arguments: &AuditArguments) -> Option<String> {
     } else if matches!(arguments.output, AuditOutput::Sarif | AuditOutput::Junit) {
         "SARIF and JUnit are of one cluster: give one --context"
     } else {
-        return contexts::refused(&arguments.context).map(|what| format!("--context {what}"));
+        return contexts::refusal(&arguments.context).map(|what| format!("--context {what}"));
     };
     Some(why.to_owned())
 }

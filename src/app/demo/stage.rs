@@ -63,32 +63,23 @@ impl Stage {
         if let Some(scenario) = scenario {
             scenario.arrange(&target).await?;
         }
-        let users = match scenario.is_some_and(|scenario| scenario.hardly_any_users) {
-            true => WorkloadOptions::hardly_any(),
-            false => WorkloadOptions::default(),
-        };
-        let workload = Workload::start(&kubeconfig, &users).await?;
+        let workload = Workload::start(&kubeconfig, &users(scenario)).await?;
         let clients = ControlPlaneClients::start(&control_plane, &cluster.nodes(), &workload).await?;
         let arguments = DaemonArguments {
             kubeconfig: directory.write("kubeconfig", &kubeconfig)?,
             listen: "127.0.0.1:0".to_owned(),
             record: None,
             auto_break,
-            configurations: match auto_break.is_some_and(|most| most > Rung::Shield) {
-                true => LabHook::ALL.iter().copied().map(LabHook::configuration).collect(),
-                false => Vec::new(),
+            configurations: if auto_break.is_some_and(|most| most > Rung::Shield) {
+                LabHook::ALL.iter().copied().map(LabHook::configuration).collect()
+            } else {
+                Vec::new()
             },
         };
         let mut daemon = start_daemon(arguments.clone())
             .await
             .context("starting the daemon")?;
-        // No roots and no proxy: the daemon is asked by plain HTTP on loopback and nothing else is.
-        let http = reqwest::Client::builder()
-            .no_proxy()
-            .tls_certs_only([])
-            .timeout(POLL_LIMIT)
-            .build()
-            .context("making an HTTP client")?;
+        let http = http_client()?;
         let mut leader = None;
         if scenario.is_some_and(|scenario| scenario.loses_leader) {
             if auto_break.is_some() {
@@ -189,6 +180,24 @@ impl Stage {
         self.workload.stop().await;
         stopped.context("the daemon did not stop in time")?
     }
+}
+
+fn users(scenario: Option<&Scenario>) -> WorkloadOptions {
+    if scenario.is_some_and(|scenario| scenario.hardly_any_users) {
+        WorkloadOptions::hardly_any()
+    } else {
+        WorkloadOptions::default()
+    }
+}
+
+/// No roots and no proxy: the daemon is asked by plain HTTP on loopback and nothing else is.
+fn http_client() -> anyhow::Result<reqwest::Client> {
+    reqwest::Client::builder()
+        .no_proxy()
+        .tls_certs_only([])
+        .timeout(POLL_LIMIT)
+        .build()
+        .context("making an HTTP client")
 }
 
 /// The present assessment of a daemon.

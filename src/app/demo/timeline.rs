@@ -166,128 +166,162 @@ struct Shown {
 
 impl Shown {
     fn of(event: &Event) -> Self {
-        let shown = |glyph, colour, label, lines| Self {
-            glyph,
-            colour,
-            label,
-            lines,
-        };
         match event {
             Event::Started {
                 api_server,
                 daemon,
                 leaders,
-            } => {
-                let line = format!("API server {api_server}, three hooks, seven backends, four tenants");
-                let alive = alive(*leaders).to_owned();
-                let daemon = format!("the daemon at {daemon} knows only the kubeconfig");
-                shown("●", CYAN, "started", vec![line, alive, daemon])
-            }
+            } => Self::started(api_server, daemon, *leaders),
             Event::Quiet {
                 writes_per_second,
                 median,
-            } => {
-                let median = median.map_or_else(|| "unknown".to_owned(), millis);
-                let line = format!("{writes_per_second:.0} writes/s, median {median}, every hook Healthy");
-                shown("●", GREEN, "quiet", vec![line])
-            }
-            Event::Injected { summary, symptom } => {
-                let symptom = format!("An operator sees: {symptom}.");
-                shown("▲", YELLOW, "fault injected", vec![summary.clone(), symptom])
-            }
-            Event::Risk(text) => shown("◌", YELLOW, "foreseen", vec![text.clone()]),
-            Event::Evidence(text) => shown("◐", YELLOW, "first evidence", vec![text.clone()]),
+            } => Self::quiet(*writes_per_second, *median),
+            Event::Injected { summary, symptom } => Self::injected(summary, symptom),
+            Event::Risk(text) => Self::line("◌", YELLOW, "foreseen", text),
+            Event::Evidence(text) => Self::line("◐", YELLOW, "first evidence", text),
             Event::Verdict {
                 culprit,
                 finding,
                 evidence,
                 expected,
-            } => {
-                let mut lines = vec![format!("{culprit}: {finding}")];
-                lines.extend(evidence.iter().take(3).map(|sentence| format!("- {sentence}")));
-                if *expected {
-                    shown("◆", RED, "verdict", lines)
-                } else {
-                    shown("✘", RED, "false culprit", lines)
-                }
-            }
+            } => Self::verdict(culprit, finding, evidence, *expected),
             Event::FirstFailure {
                 request,
                 text,
                 waited,
-            } => {
-                let line = format!("{request}, after {}: {text}", millis(*waited));
-                shown("✖", RED, "request failed", vec![line])
-            }
+            } => Self::first_failure(request, text, *waited),
             Event::Alert {
                 firing,
                 name,
                 severity,
                 summary,
-            } => {
-                let line = format!("{name} ({severity}): {summary}");
-                match firing {
-                    true => shown("◆", RED, "alert fires", vec![line]),
-                    false => shown("◇", YELLOW, "alert pending", vec![line]),
-                }
-            }
+            } => Self::alert(*firing, &headline(name, severity, summary)),
             Event::Page {
                 resolved: true, name, ..
-            } => shown("✉", GREEN, "page resolved", vec![name.clone()]),
+            } => Self::line("✉", GREEN, "page resolved", name),
             Event::Page {
                 name,
                 severity,
                 summary,
                 description,
                 ..
-            } => {
-                let first = format!("{name} ({severity}): {summary}");
-                shown("✉", RED, "page delivered", vec![first, description.clone()])
-            }
-            Event::NoFailure => {
-                let line = "no user's request has failed".to_owned();
-                shown("●", GREEN, "no failure", vec![line])
-            }
-            Event::Breaker { label, text } => shown("◈", GREEN, label, vec![text.clone()]),
-            Event::Check {
-                passed: true,
-                label,
-                text,
-            } => shown("✔", GREEN, label, vec![text.clone()]),
-            Event::Check { label, text, .. } => shown("✘", RED, label, vec![text.clone()]),
-            Event::Removed => shown("▼", CYAN, "fault removed", Vec::new()),
-            Event::Recovered(after) => {
-                let line = format!("every hook Healthy again {:.1} s later", after.as_secs_f64());
-                shown("●", GREEN, "recovered", vec![line])
-            }
-            Event::NotRecovered => {
-                let line = "not every hook was found Healthy again in time".to_owned();
-                shown("✘", RED, "not recovered", vec![line])
-            }
-            Event::Casualties(lost) => {
-                let (glyph, colour) = if *lost == Casualties::default() {
-                    ("●", GREEN)
-                } else {
-                    ("✖", RED)
-                };
-                shown(glyph, colour, "casualties", vec![casualties::sentence(*lost)])
-            }
-            Event::Flaps(text) => shown("◇", YELLOW, "flaps", vec![text.clone()]),
+            } => Self::page(headline(name, severity, summary), description),
+            Event::NoFailure => Self::line("●", GREEN, "no failure", "no user's request has failed"),
+            Event::Breaker { label, text } => Self::line("◈", GREEN, label, text),
+            Event::Check { passed, label, text } => Self::check(*passed, label, text),
+            Event::Removed => Self::new("▼", CYAN, "fault removed", Vec::new()),
+            Event::Recovered(after) => Self::recovered(*after),
+            Event::NotRecovered => Self::not_recovered(),
+            Event::Casualties(lost) => Self::casualties(*lost),
+            Event::Flaps(text) => Self::line("◇", YELLOW, "flaps", text),
             Event::Closing {
                 correct,
                 text,
                 objections,
-            } => {
-                let mut lines = vec![text.clone()];
-                lines.extend(objections.iter().map(|objection| format!("- {objection}")));
-                if *correct {
-                    shown("✔", GREEN, "right", lines)
-                } else {
-                    shown("✘", RED, "wrong", lines)
-                }
-            }
+            } => Self::closing(*correct, text, objections),
         }
     }
+
+    fn new(glyph: &'static str, colour: &'static str, label: &'static str, lines: Vec<String>) -> Self {
+        Self {
+            glyph,
+            colour,
+            label,
+            lines,
+        }
+    }
+
+    fn line(glyph: &'static str, colour: &'static str, label: &'static str, line: &str) -> Self {
+        Self::new(glyph, colour, label, vec![line.to_owned()])
+    }
+
+    fn started(api_server: &str, daemon: &str, leaders: Leaders) -> Self {
+        let line = format!("API server {api_server}, three hooks, seven backends, four tenants");
+        let alive = alive(leaders).to_owned();
+        let daemon = format!("the daemon at {daemon} knows only the kubeconfig");
+        Self::new("●", CYAN, "started", vec![line, alive, daemon])
+    }
+
+    fn quiet(writes_per_second: f64, median: Option<Duration>) -> Self {
+        let median = median.map_or_else(|| "unknown".to_owned(), millis);
+        let line = format!("{writes_per_second:.0} writes/s, median {median}, every hook Healthy");
+        Self::line("●", GREEN, "quiet", &line)
+    }
+
+    fn injected(summary: &str, symptom: &str) -> Self {
+        let symptom = format!("An operator sees: {symptom}.");
+        Self::new("▲", YELLOW, "fault injected", vec![summary.to_owned(), symptom])
+    }
+
+    fn verdict(culprit: &str, finding: &str, evidence: &[String], expected: bool) -> Self {
+        let mut lines = vec![format!("{culprit}: {finding}")];
+        lines.extend(evidence.iter().take(3).map(|sentence| format!("- {sentence}")));
+        if expected {
+            Self::new("◆", RED, "verdict", lines)
+        } else {
+            Self::new("✘", RED, "false culprit", lines)
+        }
+    }
+
+    fn first_failure(request: &str, text: &str, waited: Duration) -> Self {
+        let line = format!("{request}, after {}: {text}", millis(waited));
+        Self::line("✖", RED, "request failed", &line)
+    }
+
+    fn alert(firing: bool, headline: &str) -> Self {
+        if firing {
+            Self::line("◆", RED, "alert fires", headline)
+        } else {
+            Self::line("◇", YELLOW, "alert pending", headline)
+        }
+    }
+
+    fn page(headline: String, description: &str) -> Self {
+        let lines = vec![headline, description.to_owned()];
+        Self::new("✉", RED, "page delivered", lines)
+    }
+
+    fn check(passed: bool, label: &'static str, text: &str) -> Self {
+        if passed {
+            Self::line("✔", GREEN, label, text)
+        } else {
+            Self::line("✘", RED, label, text)
+        }
+    }
+
+    fn recovered(after: Duration) -> Self {
+        let line = format!("every hook Healthy again {:.1} s later", after.as_secs_f64());
+        Self::line("●", GREEN, "recovered", &line)
+    }
+
+    fn not_recovered() -> Self {
+        let line = "not every hook was found Healthy again in time";
+        Self::line("✘", RED, "not recovered", line)
+    }
+
+    fn casualties(lost: Casualties) -> Self {
+        let (glyph, colour) = if lost == Casualties::default() {
+            ("●", GREEN)
+        } else {
+            ("✖", RED)
+        };
+        Self::line(glyph, colour, "casualties", &casualties::sentence(lost))
+    }
+
+    fn closing(correct: bool, text: &str, objections: &[String]) -> Self {
+        let mut lines = vec![text.to_owned()];
+        lines.extend(objections.iter().map(|objection| format!("- {objection}")));
+        if correct {
+            Self::new("✔", GREEN, "right", lines)
+        } else {
+            Self::new("✘", RED, "wrong", lines)
+        }
+    }
+}
+
+/// An alert in one line.
+fn headline(name: &str, severity: &str, summary: &str) -> String {
+    format!("{name} ({severity}): {summary}")
 }
 
 /// Who lives by the control plane.

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::{Conclusion, coverage, servers};
 use crate::domain::audit::standing::Findings;
 use crate::domain::audit::{Finding, Severity};
-use crate::domain::diagnose::verdict::Verdict;
+use crate::domain::diagnose::verdict::{ControlPlane, Elsewhere, Verdict};
 use crate::domain::report::assessment::Assessment;
 use crate::domain::vocabulary::Health;
 
@@ -18,113 +18,116 @@ pub(super) fn report(
     obstacle: Option<&str>,
     assessment: Option<&Assessment>,
 ) -> String {
-    let mut text = format!("{}\n", conclusion.sentence());
-    let mut line = |said: &str| {
-        text.push_str(said);
-        text.push('\n');
-    };
+    let mut lines = vec![conclusion.sentence().to_owned()];
     // Where something stands in the way, what was seen past it comes second.
     let obstacle = obstacle.filter(|_| conclusion == Conclusion::CouldNotTell);
-    if let Some(obstacle) = obstacle {
-        line(&format!("  {obstacle}."));
+    lines.extend(obstacle.map(|obstacle| format!("  {obstacle}.")));
+    if let Some(assessment) = assessment {
+        lines.extend(writes(&assessment.control_plane));
+        lines.extend(culprits(assessment));
+        lines.extend(assessment.control_plane.not_a_hook.iter().flat_map(elsewhere));
+        lines.extend(audited(&assessment.audit));
+        lines.extend(canaries(assessment));
+        lines.extend(sources(assessment));
     }
-    let Some(assessment) = assessment else { return text };
-    let plane = &assessment.control_plane;
-    line(&format!("  {}", plane.summary));
-    for symptom in &plane.symptoms {
-        if !plane.summary.contains(symptom.as_str()) {
-            line(&format!("  {symptom}"));
-        }
-    }
-    for clock in &plane.clocks {
-        line(&format!("  {clock}"));
-    }
+    lines.iter().map(|line| format!("{line}\n")).collect()
+}
+
+/// How writes fare, what else is seen of the control plane, and what gives up next.
+fn writes(plane: &ControlPlane) -> Vec<String> {
+    let mut lines = vec![format!("  {}", plane.summary)];
+    let symptoms = plane.symptoms.iter();
+    let symptoms = symptoms.filter(|symptom| !plane.summary.contains(symptom.as_str()));
+    lines.extend(symptoms.chain(&plane.clocks).map(|said| format!("  {said}")));
+    lines
+}
+
+fn culprits(assessment: &Assessment) -> Vec<String> {
+    let mut lines = Vec::new();
     for verdict in &assessment.hooks {
         if verdict.cause.is_some() || verdict.bypass.is_some() {
-            line("");
             let id = verdict.hook();
             let found = assessment.audit.findings.iter();
             let found = found.filter(|finding| id.is_some() && finding.hook == id);
-            line(&about(
+            lines.push(String::new());
+            lines.push(about(
                 verdict,
                 found.filter(|finding| finding.severity == Severity::Critical),
             ));
         }
     }
-    if let Some(found) = &plane.not_a_hook {
-        line(&format!(
-            "\n{} (confidence {:.2}): {}",
-            found.cause.as_str(),
-            found.confidence,
-            found.cause.sentence()
-        ));
-        for sentence in &found.evidence {
-            line(&format!("  - {sentence}"));
-        }
-    }
-    audited(&assessment.audit).iter().for_each(|said| line(said));
-    line("\ncanaries");
-    for canary in &plane.canaries {
-        line(&format!(
+    lines
+}
+
+/// What slows or blocks writes when it is no hook.
+fn elsewhere(found: &Elsewhere) -> Vec<String> {
+    let mut lines = vec![format!(
+        "\n{} (confidence {:.2}): {}",
+        found.cause.as_str(),
+        found.confidence,
+        found.cause.sentence()
+    )];
+    lines.extend(found.evidence.iter().map(|sentence| format!("  - {sentence}")));
+    lines
+}
+
+fn canaries(assessment: &Assessment) -> Vec<String> {
+    let canaries = &assessment.control_plane.canaries;
+    let mut lines = vec!["\ncanaries".to_owned()];
+    lines.extend(canaries.iter().map(|canary| {
+        format!(
             "  {:<14} {:<12} {}",
             canary.canary.as_str(),
             canary.state,
             canary.detail
-        ));
-    }
-    coverage::lines(&assessment.hooks, &plane.canaries)
-        .iter()
-        .for_each(|said| line(said));
-    line("sources");
-    match assessment.sources.inventory_age_seconds {
-        Some(_) if assessment.sources.hooks_listed => {
-            let count = |health| {
-                assessment
-                    .hooks
-                    .iter()
-                    .filter(|verdict| verdict.health == health)
-                    .count()
-            };
-            line(&format!(
-                "  {} hooks: {} failing, {} suspect, {} healthy, {} unknown",
-                assessment.hooks.len(),
-                count(Health::Failing),
-                count(Health::Suspect),
-                count(Health::Healthy),
-                count(Health::Unknown)
-            ));
-        }
-        _ => line("  the webhook configurations could not be read"),
-    }
-    for trouble in &assessment.sources.inventory_trouble {
-        line(&format!("  {trouble}"));
-    }
-    if let Some(why) = &assessment.sources.api_servers_trouble {
-        line(&format!("  API servers: {why}"));
-    }
+        )
+    }));
+    lines.extend(coverage::lines(&assessment.hooks, canaries));
+    lines
+}
+
+/// What the report rests on, and what is in the way of it.
+fn sources(assessment: &Assessment) -> Vec<String> {
+    let sources = &assessment.sources;
+    let mut lines = vec!["sources".to_owned(), hooks(assessment)];
+    lines.extend(sources.inventory_trouble.iter().map(|said| format!("  {said}")));
+    let trouble = sources.api_servers_trouble.as_ref();
+    lines.extend(trouble.map(|why| format!("  API servers: {why}")));
     let breaker = &assessment.breaker;
     if breaker.wanted != breaker.effective {
-        line(&format!(
+        lines.push(format!(
             "  autoBreak is {} and has the effect of {}: {}",
             breaker.wanted.as_str(),
             breaker.effective.as_str(),
             breaker.why
         ));
     }
-    for server in &assessment.sources.scrapes {
-        servers::about(server).iter().for_each(|said| line(said));
+    lines.extend(sources.scrapes.iter().flat_map(servers::about));
+    lines.extend(sources.prometheus.iter().flat_map(servers::about_stored));
+    lines.push(format!("  node leases: {}", sources.node_leases.detail));
+    let problems = assessment.problems.iter();
+    lines.extend(problems.map(|problem| format!("  {}: {}", problem.object, problem.what)));
+    lines
+}
+
+/// How many hooks there are, of which health.
+fn hooks(assessment: &Assessment) -> String {
+    let sources = &assessment.sources;
+    if sources.inventory_age_seconds.is_none() || !sources.hooks_listed {
+        return "  the webhook configurations could not be read".to_owned();
     }
-    if let Some(stored) = &assessment.sources.prometheus {
-        servers::about_stored(stored).iter().for_each(|said| line(said));
-    }
-    line(&format!(
-        "  node leases: {}",
-        assessment.sources.node_leases.detail
-    ));
-    for problem in &assessment.problems {
-        line(&format!("  {}: {}", problem.object, problem.what));
-    }
-    text
+    let count = |health| {
+        let of_it = assessment.hooks.iter();
+        of_it.filter(|verdict| verdict.health == health).count()
+    };
+    format!(
+        "  {} hooks: {} failing, {} suspect, {} healthy, {} unknown",
+        assessment.hooks.len(),
+        count(Health::Failing),
+        count(Health::Suspect),
+        count(Health::Healthy),
+        count(Health::Unknown)
+    )
 }
 
 /// What is critical by the configuration, whatever the state: what `audit` tells in full.

@@ -21,7 +21,7 @@ pub(super) fn configs(arguments: &ConfigArguments) -> Result<Vec<Config>, Vec<Co
         return Ok(vec![Config::load(arguments)?]);
     }
     let mistake = |key: &str, what: &str| Err(vec![ConfigError::new(key, what)]);
-    if let Some(what) = contexts::refused(contexts) {
+    if let Some(what) = contexts::refusal(contexts) {
         return mistake("--context", &what);
     }
     let of_one = |context: &String| {

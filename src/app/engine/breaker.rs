@@ -5,6 +5,7 @@
 //! block.
 
 mod change;
+mod done;
 mod pauses;
 mod said;
 mod sights;
@@ -19,25 +20,25 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
-use self::pauses::Pauses;
+use self::done::Done;
+use self::pauses::WriteBackoff;
 use self::said::Said;
 use self::sights::{Heard, Sights};
 use super::announce::Announcements;
 use super::replicas::Leadership;
 use crate::app::config::Config;
 use crate::domain::act::breaker::{
-    Action, Breaker, Ceiling, Change, Judged, Observation, Outcome, Policy, Settings, Stage, Ticket, View,
+    Action, Breaker, Ceiling, Change, Judged, Observation, Outcome, Policy, Settings, Stage, View,
 };
 use crate::domain::act::bypass::edit::Wish;
 use crate::domain::act::fence::AutoBreak;
 use crate::domain::cluster::hook::HookId;
 use crate::domain::report::assessment::Assessment;
-use crate::domain::report::unchecked::Unchecked;
 use crate::domain::time::Time;
 use crate::domain::watchdog::Event;
 use crate::io::Clock;
 use crate::io::act::audit::AuditLog;
-use crate::io::act::breaker::{Hand, Patience, Report, Server, all_know_match_conditions, own_user, servers};
+use crate::io::act::breaker::{Hand, Patience, Server, all_know_match_conditions, own_user, servers};
 use crate::io::act::ledger::LedgerObject;
 use crate::io::client::Connection;
 use crate::io::report::metrics::Metrics;
@@ -65,28 +66,6 @@ pub(super) struct Breaking {
     pub(super) identity: Arc<str>,
 }
 
-/// One task's end.
-enum Done {
-    /// Which API servers there are, whether all of them know match conditions, and who we are to them.
-    Servers {
-        servers: Vec<Server>,
-        /// No others are missing because they could not be asked for.
-        complete: bool,
-        know: bool,
-        user: Option<String>,
-    },
-    /// What one of them goes by.
-    Heard(Heard),
-    /// What the breaker asked for.
-    Observed(Vec<Observation>),
-    /// The ledger was written, or not.
-    LedgerWritten(Ticket, Outcome),
-    /// Changes of one object that were made, or not.
-    Changed(Vec<(Change, Wish, Outcome, Report)>),
-    /// What went in unchecked, where that could be found out.
-    Listed(Option<Box<Unchecked>>),
-}
-
 /// The breaker with all it has its hands on.
 struct Driver {
     breaker: Breaker,
@@ -106,8 +85,8 @@ struct Driver {
     said: Said,
     /// What is said of rules that permit more than the fence, with the configurations.
     unusable: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
-    pauses: Pauses,
-    gaps: unchecked::Watch,
+    pauses: WriteBackoff,
+    gaps: unchecked::GapWatch,
     jobs: JoinSet<Done>,
 }
 
@@ -136,8 +115,8 @@ impl Breaking {
             sights: Sights::default(),
             said: Said::default(),
             unusable: BTreeMap::new(),
-            pauses: Pauses::default(),
-            gaps: unchecked::Watch::new(&self.connection, &config.namespace),
+            pauses: WriteBackoff::default(),
+            gaps: unchecked::GapWatch::new(&self.connection, &config.namespace),
             jobs: JoinSet::new(),
             has: self,
         };
@@ -338,68 +317,6 @@ impl Driver {
         changed.map(|(hook, _)| hook).chain(noted).cloned().collect()
     }
 
-    fn finished(&mut self, done: Done) -> Vec<Observation> {
-        match done {
-            Done::Servers {
-                servers,
-                complete,
-                know,
-                user,
-            } => {
-                // Those that were known are needed most when the one that would name them is in trouble.
-                if complete || self.hand.clients().len() < 2 {
-                    self.match_conditions = Some(know);
-                    self.hand = Arc::new(hand(servers, &self.has.clock));
-                    self.ledger = self.ledger.over(self.hand.clients());
-                }
-                if let Some(user) = user {
-                    self.account = user;
-                }
-                Vec::new()
-            }
-            Done::Heard(heard) => {
-                let mut concerned = self.involved();
-                concerned.extend(self.sights.culprits.iter().cloned());
-                self.sights.take(heard, concerned, self.now())
-            }
-            Done::Observed(observations) => observations,
-            Done::Changed(changed) => {
-                let told = changed.into_iter().flat_map(|(change, wish, outcome, report)| {
-                    self.changed(&change, &wish, &outcome, &report);
-                    self.written(Some(&change.hook), change.ticket, outcome)
-                });
-                let told = told.collect();
-                // Until every API server is known to go by it, nothing more is done about the hook.
-                self.sights.outdated();
-                self.look();
-                told
-            }
-            Done::LedgerWritten(ticket, outcome) => self.written(None, ticket, outcome),
-            Done::Listed(listed) => {
-                if let Some(unchecked) = listed {
-                    let uid = self.sights.uid(&unchecked.hook);
-                    self.said
-                        .unchecked(&unchecked, uid, self.now(), self.has.announcements.as_ref());
-                }
-                Vec::new()
-            }
-        }
-    }
-
-    /// What became of a write; told at once, or after a pause.
-    fn written(&mut self, target: Option<&HookId>, ticket: Ticket, outcome: Outcome) -> Vec<Observation> {
-        let pause = self.pauses.after(target, &outcome);
-        let observation = Observation::Outcome { ticket, outcome };
-        let Some(pause) = pause else {
-            return vec![observation];
-        };
-        self.jobs.spawn(async move {
-            tokio::time::sleep(pause).await;
-            Done::Observed(vec![observation])
-        });
-        Vec::new()
-    }
-
     fn carry_out(&mut self, action: Action, now: Time) {
         match action {
             Action::ReadLedger => {
@@ -459,14 +376,14 @@ impl Driver {
             }
         }
         let assessment = self.has.judged.borrow().as_ref().map(|(it, _)| Arc::clone(it));
-        let over = self.gaps.look(
+        let jobs = self.gaps.update(
             &stages,
             assessment.as_deref(),
             |hook| self.sights.since(hook),
             now,
         );
         // Whoever leads says it; the others only remember.
-        for job in over.into_iter().filter(|_| self.leads) {
+        for job in jobs.into_iter().filter(|_| self.leads) {
             let hand = Arc::clone(&self.hand);
             self.jobs
                 .spawn(async move { Done::Listed(job.run(hand).await.map(Box::new)) });

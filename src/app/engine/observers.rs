@@ -54,17 +54,7 @@ pub(super) fn spawn(
     tracer: &Tracer,
 ) -> anyhow::Result<()> {
     let (known, inventory) = watch::channel(Arc::new(Inventory::default()));
-    if config.without_fence {
-        events
-            .try_send(Event::Fence(Proof::Unneeded))
-            .context("the core takes nothing in")?;
-    } else if config.auto_break == AutoBreak::On {
-        let account = Account {
-            namespace: config.namespace.clone(),
-            user: format!("system:serviceaccount:{}:hookwatch", config.namespace),
-        };
-        tasks.spawn(fence::prove(Fence::new(connection, account), events.clone()));
-    }
+    spawn_fence(tasks, config, connection, events)?;
     let watches = InventoryWatch::start(connection, Arc::clone(clock));
     tasks.spawn(pass_inventory_on(watches, events.clone(), known));
     if config.scrapes.enabled {
@@ -90,6 +80,46 @@ pub(super) fn spawn(
     }
     let reader = LeaseReader::new(connection, Arc::clone(clock));
     tasks.spawn(leases::read(reader, events.clone()));
+    spawn_canaries(tasks, config, connection, clock, events, attention, tracer);
+    let probes = Probes::new(config, connection, clock, events, (attention, inventory), tracer)?;
+    tasks.spawn(probes.run());
+    Ok(())
+}
+
+/// Begins to prove the fence, where anything depends on it.
+fn spawn_fence(
+    tasks: &mut JoinSet<()>,
+    config: &Config,
+    connection: &Connection,
+    events: &mpsc::Sender<Event>,
+) -> anyhow::Result<()> {
+    if config.without_fence {
+        events
+            .try_send(Event::Fence(Proof::Unneeded))
+            .context("the core takes nothing in")?;
+    } else if config.auto_break == AutoBreak::On {
+        let account = Account {
+            namespace: config.namespace.clone(),
+            user: format!("system:serviceaccount:{}:hookwatch", config.namespace),
+        };
+        tasks.spawn(fence::keep_proving(
+            Fence::new(connection, account),
+            events.clone(),
+        ));
+    }
+    Ok(())
+}
+
+/// Begins to write canaries, those of each target in their turn.
+fn spawn_canaries(
+    tasks: &mut JoinSet<()>,
+    config: &Config,
+    connection: &Connection,
+    clock: &Clock,
+    events: &mpsc::Sender<Event>,
+    attention: &watch::Receiver<Attention>,
+    tracer: &Tracer,
+) {
     let canaries = Canaries::new(connection, &config.namespace, Arc::clone(clock))
         .with_further(config.canaries.further.clone());
     let targets: Vec<CanaryTarget> = config.canaries.all().collect();
@@ -109,9 +139,6 @@ pub(super) fn spawn(
             tracer.clone(),
         ));
     }
-    let probes = Probes::new(config, connection, clock, events, (attention, inventory), tracer)?;
-    tasks.spawn(probes.run());
-    Ok(())
 }
 
 /// Hands every change of the inventory to the core, and to the probes' schedule.

@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use serde_json::Value;
 
 use super::ServerArguments;
-use super::view::seen::{Hook, Seen, clock, lasting};
+use super::view::seen::{Breaker, Hook, Seen, clock, lasting};
 use super::view::state::in_trouble;
-use super::view::text::{clean, fit, width};
+use super::view::text::{Text, clean, fit, width};
 use crate::app::diagnose::{Conclusion, Facts};
 use crate::app::{BAD_USAGE, Output};
 use crate::domain::text::human_seconds;
@@ -120,7 +120,6 @@ fn report(conclusion: Conclusion, seen: &Seen, silent: Option<&str>, server: &st
         text.push_str(said);
         text.push('\n');
     };
-    let plane = &seen.control_plane;
     line(conclusion.sentence());
     if let Some(silent) = silent {
         line(&format!(
@@ -132,17 +131,28 @@ fn report(conclusion: Conclusion, seen: &Seen, silent: Option<&str>, server: &st
     if let Some(advice) = seen.advice() {
         line(&format!("  next: {advice}"));
     }
-    let some = |lines: &[super::view::text::Text], line: &mut dyn FnMut(&str)| {
-        lines
-            .iter()
-            .take(LINES)
-            .for_each(|said| line(&format!("  {said}")));
-        if lines.len() > LINES {
-            line(&format!("  and {} more", lines.len() - LINES));
-        }
-    };
-    some(&plane.clocks, &mut line);
-    some(&plane.symptoms, &mut line);
+    some(&seen.control_plane.clocks, &mut line);
+    some(&seen.control_plane.symptoms, &mut line);
+    control_plane(seen, &mut line);
+    hooks(seen, &mut line);
+    breaker(&seen.breaker, &mut line);
+    sources(seen, server, &mut line);
+    text
+}
+
+/// As many of the lines as a list may have, and how many more there are.
+fn some(lines: &[Text], line: &mut impl FnMut(&str)) {
+    lines
+        .iter()
+        .take(LINES)
+        .for_each(|said| line(&format!("  {said}")));
+    if lines.len() > LINES {
+        line(&format!("  and {} more", lines.len() - LINES));
+    }
+}
+
+fn control_plane(seen: &Seen, line: &mut impl FnMut(&str)) {
+    let plane = &seen.control_plane;
     let lasted = plane.since.map_or_else(String::new, |since| {
         format!(
             " for {}, since {} UTC",
@@ -169,14 +179,16 @@ fn report(conclusion: Conclusion, seen: &Seen, silent: Option<&str>, server: &st
             "  no hook    {}, confidence {:.2}",
             found.cause, found.confidence
         ));
-        some(&found.evidence, &mut line);
+        some(&found.evidence, line);
     }
-    hooks(seen, &mut line);
-    let breaker = &seen.breaker;
+}
+
+fn breaker(breaker: &Breaker, line: &mut impl FnMut(&str)) {
     line("breaker");
-    let instead = match breaker.wanted != breaker.effective {
-        true => format!(" instead of {}", breaker.wanted),
-        false => String::new(),
+    let instead = if breaker.wanted == breaker.effective {
+        String::new()
+    } else {
+        format!(" instead of {}", breaker.wanted)
     };
     line(&format!("  {}{instead}: {}", breaker.effective, breaker.why));
     for standing in breaker.hooks.iter().take(LINES) {
@@ -185,14 +197,17 @@ fn report(conclusion: Conclusion, seen: &Seen, silent: Option<&str>, server: &st
     if breaker.hooks.len() > LINES {
         line(&format!("  and {} more", breaker.hooks.len() - LINES));
     }
+}
+
+fn sources(seen: &Seen, server: &str, line: &mut impl FnMut(&str)) {
     line("sources");
     line(&format!("  {}, at {} UTC", clean(server), clock(seen.at)));
     line(&format!("  {}", seen.leader()));
-    some(&seen.sources.inventory_trouble, &mut line);
+    some(&seen.sources.inventory_trouble, line);
     if let Some(why) = &seen.sources.api_servers_trouble {
         line(&format!("  API servers: {why}"));
     }
-    some(&seen.sources.probes.late, &mut line);
+    some(&seen.sources.probes.late, line);
     if seen.sources.self_doubt {
         line("  Every probe fails at once, so the fault may be hookwatch's own.");
     }
@@ -205,7 +220,6 @@ fn report(conclusion: Conclusion, seen: &Seen, silent: Option<&str>, server: &st
             seen.problems.len() - LINES
         ));
     }
-    text
 }
 
 fn hooks(seen: &Seen, line: &mut impl FnMut(&str)) {

@@ -26,6 +26,7 @@ mod dead;
 mod decide;
 pub mod guards;
 mod hear;
+mod justify;
 pub mod observed;
 pub mod policy;
 mod restore;

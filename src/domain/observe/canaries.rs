@@ -372,8 +372,9 @@ impl CanaryMemory {
     }
 
     fn describe(&self, now: Time) -> (&'static str, String) {
-        if let Some((_, waiting)) = self.overdue_for(now) {
-            return ("overdue", format!("sent {} ago and not back", human(waiting)));
+        if let Some((sent, _)) = self.overdue_for(now) {
+            let ago = human(now.since(sent));
+            return ("overdue", format!("sent {ago} ago and not back"));
         }
         let Some(report) = self.latest(now) else {
             return ("untried", "not written recently".to_owned());
@@ -455,6 +456,22 @@ mod tests {
         assert!(!odd(&canaries));
         canaries.finished(report(5_000, 50, CanaryOutcome::Denied { webhook: "w".into() }));
         assert!(odd(&canaries));
+    }
+
+    #[test]
+    fn what_was_sent_before_hookwatch_itself_was_late_is_told_by_when_it_was_sent() {
+        let mut canaries = Canaries::default();
+        canaries.overdue(&CanaryOverdue {
+            target: CanaryTarget::KubeSystem,
+            started: at(1_000),
+            waiting: Duration::from_millis(500),
+        });
+        canaries.resumed(at(6_000));
+        let said = canaries.iter().map(|(_, memory)| memory.describe(at(6_000)));
+        assert_eq!(
+            said.collect::<Vec<_>>(),
+            [("overdue", "sent 5.0 s ago and not back".to_owned())]
+        );
     }
 
     #[test]

@@ -19,10 +19,31 @@ use crate::domain::{row, thresholds as t};
 /// Attempts kept per backend.
 const KEPT: usize = 12;
 
+/// What is kept of a finished probe. With thousands of hooks these are most of what hookwatch keeps.
+#[derive(Debug, Clone)]
+struct Attempt {
+    started: Time,
+    took: Duration,
+    level: ProbeLevel,
+    outcome: ProbeOutcome,
+}
+
+impl Attempt {
+    fn ended(&self) -> Time {
+        self.started + self.took
+    }
+
+    /// A probe that was never made is neither a failure nor an answer among others.
+    const fn was_made(&self) -> bool {
+        !matches!(self.outcome, ProbeOutcome::NotProbed { .. })
+    }
+}
+
 /// The last probes of one backend.
 #[derive(Debug, Clone, Default)]
 pub struct BackendMemory {
-    fresh: VecDeque<ProbeReport>,
+    /// Those on fresh connections.
+    fresh: VecDeque<Attempt>,
     /// Late attempts by when they began, as long as no later one has come back.
     under_way: BTreeMap<Time, ProbeOverdue>,
     usual: Usual,
@@ -116,13 +137,17 @@ impl BackendMemory {
         if report.outcome.is_alive() && !self.is_slow(report.took) && !partial {
             self.usual.learn(Some(report.took.as_secs_f64()));
         }
-        // An attempt that was never made is neither a failure nor an answer among others.
-        let was_made = |report: &ProbeReport| !matches!(report.outcome, ProbeOutcome::NotProbed { .. });
-        self.fresh.retain(|known| was_made(&report) && was_made(known));
+        let attempt = Attempt {
+            started: report.started,
+            took: report.took,
+            level: report.level,
+            outcome: report.outcome,
+        };
+        self.fresh.retain(|known| attempt.was_made() && known.was_made());
         // Attempts overlap and may come back out of order.
-        row::insert(&mut self.fresh, KEPT, report, |attempt| attempt.started);
+        row::insert(&mut self.fresh, KEPT, attempt, |attempt| attempt.started);
         let answered = self.fresh.len() - self.failed_in_a_row();
-        let first = self.fresh.get(answered).filter(|first| was_made(first));
+        let first = self.fresh.get(answered).filter(|first| first.was_made());
         // Where all that is kept failed, what is kept no longer may have failed before it.
         let before = self.failing_since.filter(|_| answered == 0);
         self.failing_since =
@@ -154,9 +179,9 @@ impl BackendMemory {
 
     /// When the newest of its probes that were answered by `until` began.
     pub fn reached_by(&self, until: Time) -> Option<Time> {
-        let ended = |known: &&ProbeReport| known.started + known.took <= until;
         let mut alive = self.fresh.iter().filter(|known| known.outcome.is_alive());
-        alive.rfind(ended).map(|known| known.started)
+        let ended = alive.rfind(|known| known.ended() <= until);
+        ended.map(|known| known.started)
     }
 
     /// Whether it answered nothing since an instant, on a fresh connection or a kept one, while hookwatch was awake.
@@ -177,7 +202,7 @@ impl BackendMemory {
             why: Some(why.to_owned()),
         };
         let detail = || last.outcome.sentence(last.took);
-        let is_stale = now.since(last.started + last.took) >= t::probe_stale();
+        let is_stale = now.since(last.ended()) >= t::probe_stale();
         match (&last.outcome, last.outcome.mechanism()) {
             _ if is_stale => untried("not probed recently"),
             (ProbeOutcome::NotProbed { why }, _) => untried(why),
@@ -194,9 +219,8 @@ impl BackendMemory {
 
     /// What has ended tells that it does not serve: two failures in a row, or one timeout that was long enough.
     fn is_certain(&self, failed: usize) -> bool {
-        let timed_out = |last: &ProbeReport| {
-            matches!(last.outcome, ProbeOutcome::TimedOut { .. }) && last.took >= t::late()
-        };
+        let timed_out =
+            |last: &Attempt| matches!(last.outcome, ProbeOutcome::TimedOut { .. }) && last.took >= t::late();
         failed >= 2 || self.fresh.back().is_some_and(timed_out)
     }
 
@@ -215,7 +239,7 @@ impl BackendMemory {
         let (under_way, waiting) = hang;
         let detail = format!("has been hanging for {} ({})", human(waiting), under_way.phase);
         // A hook that lately took seconds to answer is slow until it has been silent for much longer.
-        let healthy = |attempt: &&ProbeReport| attempt.outcome.is_healthy();
+        let healthy = |attempt: &&Attempt| attempt.outcome.is_healthy();
         let slowest = self
             .fresh
             .iter()
@@ -249,13 +273,13 @@ impl BackendMemory {
         })
     }
 
-    fn answering(&self, last: &ProbeReport) -> BackendState {
+    fn answering(&self, last: &Attempt) -> BackendState {
         let slow = self.fresh.iter().rev();
         let slow = slow.take_while(|attempt| attempt.outcome.is_healthy() && self.is_slow(attempt.took));
-        let slow: Vec<&ProbeReport> = slow.collect();
+        let slow: Vec<&Attempt> = slow.collect();
         // Attempts that were under way together may have been late for one and the same reason.
         let at = last.started;
-        let twice = slow.iter().any(|known| known.started + known.took <= at);
+        let twice = slow.iter().any(|known| known.ended() <= at);
         match slow.last().map(|first| first.started) {
             Some(since) if twice => BackendState::Slow {
                 since,
@@ -267,8 +291,8 @@ impl BackendMemory {
 
     /// How long a slow backend takes at least: of its three newest slow answers the quickest. A single one may have been late
     /// by chance, and what requests pay is reckoned by this.
-    fn takes(&self, last: &ProbeReport) -> Duration {
-        let slow = |known: &&ProbeReport| known.outcome.is_healthy() && self.is_slow(known.took);
+    fn takes(&self, last: &Attempt) -> Duration {
+        let slow = |known: &&Attempt| known.outcome.is_healthy() && self.is_slow(known.took);
         let slow = self.fresh.iter().rev().filter(slow).take(3);
         slow.map(|known| known.took).min().unwrap_or(last.took)
     }

@@ -19,12 +19,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::assessment::Assessment;
+use crate::domain::act::leadership::{ReplicaView, Role};
 use crate::domain::audit::findings::{
     Kind, NO_ENDPOINTS, NODES_GOING, ONE_NODE, PORT_NOT_OFFERED, SERVED_ENDS, SERVICE_MISSING, TELLS_APART,
 };
 use crate::domain::audit::{Finding, findings};
 use crate::domain::cluster::hook::{HookId, HookKind};
 use crate::domain::diagnose::verdict::Verdict;
+use crate::domain::observe::views::Sources;
 use crate::domain::text::{bounded, human};
 use crate::domain::time::Time;
 use crate::domain::vocabulary::{Cause, Effect, Health, Writes};
@@ -330,9 +332,18 @@ fn certificate(id: &HookId, which: &'static str, end: Time, now: Time, found: &m
     ));
 }
 
+/// What keeps hookwatch itself from judging.
 fn itself(assessment: &Assessment, now: Time, found: &mut Vec<Condition>) {
-    let sources = &assessment.sources;
     let age = now.since(assessment.at);
+    without_inventory(&assessment.sources, age, found);
+    without_scrapes(&assessment.sources, age, found);
+    without_answers(assessment, found);
+    if let Some(replica) = &assessment.replica {
+        without_leader(replica, now, found);
+    }
+}
+
+fn without_inventory(sources: &Sources, age: Duration, found: &mut Vec<Condition>) {
     let inventory = sources.inventory_age_seconds;
     if age > STALE_ASSESSMENT
         || inventory.is_none_or(|seconds| seconds + age.as_secs_f64() > STALE_INVENTORY.as_secs_f64())
@@ -345,6 +356,9 @@ fn itself(assessment: &Assessment, now: Time, found: &mut Vec<Condition>) {
             &format!("hookwatch works from an outdated list of webhooks, or has stopped judging. {trouble}"),
         ));
     }
+}
+
+fn without_scrapes(sources: &Sources, age: Duration, found: &mut Vec<Condition>) {
     let scrapes = &sources.scrapes;
     let fresh = |seconds: f64| seconds + age.as_secs_f64() < NO_SCRAPE.as_secs_f64();
     let failures: Vec<&str> = scrapes
@@ -361,11 +375,14 @@ fn itself(assessment: &Assessment, now: Time, found: &mut Vec<Condition>) {
             &format!("hookwatch judges by probes and canaries alone. The last scrape failed: {first}"),
         ));
     }
+}
+
+fn without_answers(assessment: &Assessment, found: &mut Vec<Condition>) {
     let mut no_answers = |labels: &[(&'static str, &str)], why: &str| {
         let summary = "hookwatch cannot tell whether writes flow or hooks answer.";
         found.push(Condition::new(&rules::BLIND_ANSWERS, labels, summary, why));
     };
-    if sources.self_doubt {
+    if assessment.sources.self_doubt {
         no_answers(
             &[],
             "Every probe fails, and nothing shows that the fault is not hookwatch's own.",
@@ -380,18 +397,20 @@ fn itself(assessment: &Assessment, now: Time, found: &mut Vec<Condition>) {
             ),
         );
     }
-    if let Some(replica) = &assessment.replica
-        && replica.role == crate::domain::act::leadership::Role::Unknown
-    {
-        let trouble = replica.trouble.as_deref().unwrap_or_default();
-        let since = human(now.since(replica.since));
-        found.push(Condition::new(
-            &rules::BLIND_LEADER,
-            &[],
-            "No replica of hookwatch leads.",
-            &format!("For {since} this replica has known no leader, and no replica writes Events. {trouble}"),
-        ));
+}
+
+fn without_leader(replica: &ReplicaView, now: Time, found: &mut Vec<Condition>) {
+    if replica.role != Role::Unknown {
+        return;
     }
+    let trouble = replica.trouble.as_deref().unwrap_or_default();
+    let since = human(now.since(replica.since));
+    found.push(Condition::new(
+        &rules::BLIND_LEADER,
+        &[],
+        "No replica of hookwatch leads.",
+        &format!("For {since} this replica has known no leader, and no replica writes Events. {trouble}"),
+    ));
 }
 
 /// A hook as it stands at the beginning of a sentence.

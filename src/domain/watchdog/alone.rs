@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::attention::{is_news, is_trouble};
-use super::{Court, Evidence, Watchdog, judge_all};
+use super::{Evidence, Watchdog, for_breaker, judge_all};
 use crate::domain::act::breaker::Judged;
 use crate::domain::cluster::hook::HookKind;
 use crate::domain::diagnose::LOST_PATH;
@@ -78,9 +78,8 @@ impl Watchdog {
         let scene = Scene::new(&self.seen, &plane, &known.verdicts, now);
         let all = judge_all(&scene);
         let elsewhere = elsewhere(&scene, &all);
-        self.tampering.take_verdicts(&all, now);
-        let court = Court::new(&scene, &all, elsewhere.is_some(), &self.tampering);
-        let judged = Arc::new(court.judged(self.fence.as_ref()));
+        let (tampering, fence) = (&mut self.tampering, self.fence.as_ref());
+        let judged = for_breaker(&scene, &all, elsewhere.is_some(), tampering, fence);
         let verdicts: Vec<Verdict> = all.into_iter().map(|(_, verdict)| verdict).collect();
         let mut witnessed = known.witnessed;
         let writes = plane.writes(elsewhere.as_ref(), &witnessed);

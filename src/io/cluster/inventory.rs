@@ -247,66 +247,50 @@ impl Keeper {
     fn arrange_feeds(&mut self) {
         let wanted = self.store.wanted();
         self.store.keep_only(&wanted);
-        let mut needed: BTreeMap<FeedKey, BTreeSet<Key>> = [
-            WatchedKind::Validating,
-            WatchedKind::Mutating,
-            WatchedKind::Namespaces,
-            WatchedKind::Definitions,
-            WatchedKind::Registrations,
-        ]
-        .into_iter()
-        .map(|kind| ((kind, None), BTreeSet::new()))
-        .collect();
-        let namespaces: BTreeSet<_> = wanted.iter().map(|(namespace, _)| namespace).collect();
-        let one_by_one = namespaces.len() <= MAX_NAMESPACES;
-        for key in &wanted {
-            for kind in [WatchedKind::Services, WatchedKind::EndpointSlices] {
-                let namespace = one_by_one.then(|| key.0.clone());
-                needed.entry((kind, namespace)).or_default().insert(key.clone());
-            }
-        }
         let nodes = self
             .inventory
             .as_ref()
             .map(|inventory| inventory.decisive_nodes());
         let nodes = nodes.unwrap_or_default();
         self.store.keep_nodes(&nodes);
-        for node in nodes {
-            let wanted = BTreeSet::from([(node.clone(), node.clone())]);
-            needed.insert((WatchedKind::Nodes, Some(node)), wanted);
-        }
+        let needed = needed_feeds(&wanted, nodes);
         self.feeds.retain(|key, _| needed.contains_key(key));
         for (key, wanted) in needed {
             let running = self.feeds.get(&key);
-            if running.is_some_and(|running| *running.wanted == wanted) {
-                continue;
+            if running.is_none_or(|running| *running.wanted != wanted) {
+                self.start_feed(key, wanted);
             }
-            // A feed that gets more to read was not worse before; only `Store::covered` knows what is new.
-            let (state, known_good, settled) = running.map_or((WatchState::Starting, None, false), |it| {
-                (it.state.clone(), it.known_good, it.settled)
-            });
-            let wanted = Arc::new(wanted);
-            self.numbers += 1;
-            let feed = Feed {
-                client: self.client.clone(),
-                spec: FeedSpec {
-                    kind: key.0,
-                    namespace: key.1.clone().filter(|_| key.0 != WatchedKind::Nodes),
-                    wanted: Arc::clone(&wanted),
-                },
-                number: self.numbers,
-                news: self.news.clone(),
-            };
-            let running = Running {
-                number: self.numbers,
-                wanted,
-                state,
-                known_good,
-                settled,
-                _task: Task(tokio::spawn(feed.run())),
-            };
-            self.feeds.insert(key, running);
         }
+    }
+
+    /// Starts a feed, in place of the one that reads for the same key, if there is one.
+    fn start_feed(&mut self, key: FeedKey, wanted: BTreeSet<Key>) {
+        let running = self.feeds.get(&key);
+        // A feed that gets more to read was not worse before; only `Store::covered` knows what is new.
+        let (state, known_good, settled) = running.map_or((WatchState::Starting, None, false), |it| {
+            (it.state.clone(), it.known_good, it.settled)
+        });
+        let wanted = Arc::new(wanted);
+        self.numbers += 1;
+        let feed = Feed {
+            client: self.client.clone(),
+            spec: FeedSpec {
+                kind: key.0,
+                namespace: key.1.clone().filter(|_| key.0 != WatchedKind::Nodes),
+                wanted: Arc::clone(&wanted),
+            },
+            number: self.numbers,
+            news: self.news.clone(),
+        };
+        let running = Running {
+            number: self.numbers,
+            wanted,
+            state,
+            known_good,
+            settled,
+            _task: Task(tokio::spawn(feed.run())),
+        };
+        self.feeds.insert(key, running);
     }
 
     /// Whether an inventory can be made: every feed was tried that it cannot do without, and at least one kind of
@@ -373,6 +357,33 @@ impl Keeper {
             _ => convert::service::NOT_READ.to_owned(),
         }
     }
+}
+
+/// The feeds that are needed to know these Services and these nodes, and what each is to read.
+fn needed_feeds(services: &BTreeSet<Key>, nodes: BTreeSet<String>) -> BTreeMap<FeedKey, BTreeSet<Key>> {
+    let mut needed: BTreeMap<FeedKey, BTreeSet<Key>> = [
+        WatchedKind::Validating,
+        WatchedKind::Mutating,
+        WatchedKind::Namespaces,
+        WatchedKind::Definitions,
+        WatchedKind::Registrations,
+    ]
+    .into_iter()
+    .map(|kind| ((kind, None), BTreeSet::new()))
+    .collect();
+    let namespaces: BTreeSet<_> = services.iter().map(|(namespace, _)| namespace).collect();
+    let one_by_one = namespaces.len() <= MAX_NAMESPACES;
+    for key in services {
+        for kind in [WatchedKind::Services, WatchedKind::EndpointSlices] {
+            let namespace = one_by_one.then(|| key.0.clone());
+            needed.entry((kind, namespace)).or_default().insert(key.clone());
+        }
+    }
+    for node in nodes {
+        let wanted = BTreeSet::from([(node.clone(), node.clone())]);
+        needed.insert((WatchedKind::Nodes, Some(node)), wanted);
+    }
+    needed
 }
 
 #[cfg(test)]

@@ -9,6 +9,9 @@ mod breaker;
 pub mod contract;
 mod hooks;
 mod make;
+mod plane;
+mod probes;
+mod scrapes;
 mod servers;
 mod telemetry;
 
@@ -16,7 +19,7 @@ use std::collections::BTreeSet;
 use std::sync::Mutex;
 
 use prometheus::proto::MetricFamily;
-use prometheus::{Gauge, GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, Registry};
+use prometheus::{Gauge, GaugeVec, IntCounterVec, Registry};
 
 pub use self::alertmanager::Dropped;
 pub use self::hooks::MAX_HOOKS;
@@ -33,7 +36,6 @@ use crate::domain::observe::snapshot::{Scrape, ScrapeFailure};
 use crate::domain::observe::stored::Reading;
 use crate::domain::report::assessment::Assessment;
 use crate::domain::time::Time;
-use crate::domain::vocabulary::{NotAHook, Writes};
 use contract::Declared;
 use make::Maker;
 
@@ -48,23 +50,12 @@ pub struct Metrics {
     gathering: Mutex<()>,
     declared: Vec<Declared>,
     hooks: hooks::HookMetrics,
-    writes: GaugeVec,
-    write_seconds: Gauge,
-    usual_write_seconds: Gauge,
-    not_a_hook: GaugeVec,
-    canaries: IntCounterVec,
-    canary_seconds: HistogramVec,
-    canary_late: GaugeVec,
-    scrapes: IntCounterVec,
-    scrape_seconds: Histogram,
-    scrape_bytes: IntCounter,
-    scrape_unreadable: IntCounter,
-    scrape_last_success: GaugeVec,
+    probes: probes::ProbeMetrics,
+    plane: plane::PlaneMetrics,
+    scrapes: scrapes::ScrapeMetrics,
     inventory_current: Gauge,
     inventory_problems: Gauge,
     self_doubt: Gauge,
-    probe_targets: Gauge,
-    probes_late: Gauge,
     breaker_mode: GaugeVec,
     breaker: breaker::BreakerMetrics,
     assessed_at: Gauge,
@@ -91,40 +82,9 @@ impl Metrics {
             gathering: Mutex::new(()),
             declared: Vec::new(),
             hooks: hooks::HookMetrics::new(&make)?,
-            writes: make.gauges(
-                "control_plane_writes",
-                "1 for how writes to the control plane go now, 0 for the others.",
-                &["state"],
-            )?,
-            write_seconds: make.gauge("control_plane_write_seconds", "Recent mean time per CREATE or UPDATE.")?,
-            usual_write_seconds: make.gauge(
-                "control_plane_usual_write_seconds",
-                "Mean time per CREATE or UPDATE in calm times.",
-            )?,
-            not_a_hook: make.gauges(
-                "not_a_hook",
-                "1 for what slows or blocks writes when it is no hook, 0 for the others.",
-                &["cause"],
-            )?,
-            canaries: make.counters("canaries_total", "Finished canaries by outcome.", &["canary", "outcome"])?,
-            canary_seconds: make.histograms("canary_duration_seconds", "Time per canary.", &["canary"])?,
-            canary_late: make.gauges("canary_overdue", "1 while a canary is late by 2 s or more.", &["canary"])?,
-            scrapes: make.counters(
-                "scrapes_total",
-                "Scrapes of API servers by result: success, or why they failed.",
-                &["result"],
-            )?,
-            scrape_seconds: make.histogram("scrape_duration_seconds", "Time per successful scrape.")?,
-            scrape_bytes: make.counter("scrape_bytes_total", "Bytes of metrics read.")?,
-            scrape_unreadable: make.counter(
-                "scrape_unreadable_total",
-                "Lines that could not be read, and samples left out at a bound.",
-            )?,
-            scrape_last_success: make.gauges(
-                "scrape_last_success_timestamp_seconds",
-                "When the target was last scraped.",
-                &["target"],
-            )?,
+            probes: probes::ProbeMetrics::new(&make)?,
+            plane: plane::PlaneMetrics::new(&make)?,
+            scrapes: scrapes::ScrapeMetrics::new(&make)?,
             inventory_current: make.gauge(
                 "inventory_current_timestamp_seconds",
                 "When the inventory of hooks was last known to be current; 0 before the first list.",
@@ -134,14 +94,6 @@ impl Metrics {
                 "Objects in the cluster that could not be made sense of; the API lists them.",
             )?,
             self_doubt: make.gauge("self_doubt", "1 while every probe fails and the fault may be our own.")?,
-            probe_targets: make.gauge(
-                "probe_targets",
-                "Backends that are probed, each as hooks with the same server name and trust meet it.",
-            )?,
-            probes_late: make.gauge(
-                "probes_late_seconds",
-                "How late the probe is that waits longest for its turn within the budget of probes; 0 while all are on time.",
-            )?,
             breaker_mode: make.gauges(
                 "breaker_mode",
                 "1 for what is done about a culprit now, 0 for the others.",
@@ -177,32 +129,22 @@ impl Metrics {
 
     /// Counts a finished probe.
     pub fn probed(&self, report: &ProbeReport) {
-        self.hooks.probed(report);
+        self.probes.probed(report);
     }
 
     /// Counts a finished canary.
     pub fn canary_written(&self, report: &CanaryReport) {
-        let canary = report.target.as_str();
-        self.canaries
-            .with_label_values(&[canary, report.outcome.as_str()])
-            .inc();
-        self.canary_seconds
-            .with_label_values(&[canary])
-            .observe(report.took.as_secs_f64());
+        self.plane.canary_written(report);
     }
 
     /// Counts a good scrape.
     pub fn scraped(&self, scrape: &Scrape) {
-        self.scrapes.with_label_values(&["success"]).inc();
-        self.scrape_seconds.observe(scrape.took.as_secs_f64());
-        self.scrape_bytes.inc_by(scrape.bytes);
-        self.scrape_unreadable
-            .inc_by(scrape.complaints.unreadable + scrape.complaints.left_out);
+        self.scrapes.scraped(scrape);
     }
 
     /// Counts a failed scrape.
     pub fn scrape_failed(&self, failure: &ScrapeFailure) {
-        self.scrapes.with_label_values(&[failure.reason.as_str()]).inc();
+        self.scrapes.failed(failure);
     }
 
     /// Counts a reading of the Prometheus.
@@ -243,7 +185,7 @@ impl Metrics {
 
     /// Drops the probe series of hooks that are not in the inventory any more.
     pub fn keep_only(&self, hooks: &BTreeSet<HookId>) {
-        self.hooks.keep_only(hooks);
+        self.probes.keep_only(hooks);
     }
 
     /// The text exposition, with the gauges as the assessment has them.
@@ -275,7 +217,7 @@ impl Metrics {
     }
 
     fn clear(&self) {
-        let own = [&self.scrape_last_success, &self.leader];
+        let own = [self.scrapes.vector(), &self.leader];
         let vectors = self.hooks.vectors().into_iter().chain(self.servers.vectors());
         for gauges in own.into_iter().chain(vectors) {
             gauges.reset();
@@ -284,50 +226,16 @@ impl Metrics {
 
     fn fill(&self, assessment: &Assessment) {
         let as_number = f64::from;
+        let (at, sources) = (assessment.at.unix_seconds(), &assessment.sources);
         self.hooks.fill(assessment);
-        let plane = &assessment.control_plane;
-        for &state in Writes::ALL {
-            let now = as_number(u8::from(plane.writes == state));
-            self.writes.with_label_values(&[state.as_str()]).set(now);
-        }
-        for &cause in NotAHook::ALL {
-            let is_it = plane
-                .not_a_hook
-                .as_ref()
-                .is_some_and(|found| found.cause == cause);
-            self.not_a_hook
-                .with_label_values(&[cause.as_str()])
-                .set(as_number(u8::from(is_it)));
-        }
-        self.write_seconds.set(plane.write_seconds.unwrap_or(f64::NAN));
-        self.usual_write_seconds
-            .set(plane.usual_write_seconds.unwrap_or(f64::NAN));
-        for canary in &plane.canaries {
-            let late = as_number(u8::from(canary.state == "overdue"));
-            self.canary_late
-                .with_label_values(&[canary.canary.as_str()])
-                .set(late);
-        }
-        let at = assessment.at.unix_seconds();
-        for scrape in &assessment.sources.scrapes {
-            if let Some(age) = scrape.age_seconds {
-                self.scrape_last_success
-                    .with_label_values(&[&scrape.target])
-                    .set(at - age);
-            }
-        }
-        self.servers.fill(&assessment.sources, at);
-        let current = assessment
-            .sources
-            .inventory_age_seconds
-            .map_or(0.0, |age| at - age);
+        self.plane.fill(&assessment.control_plane);
+        self.scrapes.fill(&sources.scrapes, at);
+        self.servers.fill(sources, at);
+        let current = sources.inventory_age_seconds.map_or(0.0, |age| at - age);
         self.inventory_current.set(current);
         self.inventory_problems.set(assessment.problems.len() as f64);
-        self.self_doubt
-            .set(as_number(u8::from(assessment.sources.self_doubt)));
-        let probes = &assessment.sources.probes;
-        self.probe_targets.set(probes.targets as f64);
-        self.probes_late.set(probes.late_seconds);
+        self.self_doubt.set(as_number(u8::from(sources.self_doubt)));
+        self.probes.fill(&sources.probes);
         for &mode in AutoBreak::ALL {
             let now = as_number(u8::from(assessment.breaker.effective == mode));
             self.breaker_mode.with_label_values(&[mode.as_str()]).set(now);

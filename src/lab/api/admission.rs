@@ -225,60 +225,7 @@ impl Admission {
             end: None,
         };
         let outcome = self.ask(hook, around, attributes).await;
-        let plain = CallEnd {
-            code: 200,
-            rejected: false,
-            error_type: None,
-            failed_open: false,
-        };
-        let (end, settled) = match outcome {
-            Ok(change) => (plain, Ok(change)),
-            Err(Refused::Denied(failure)) => {
-                let end = CallEnd {
-                    code: failure.code,
-                    rejected: true,
-                    error_type: Some("no_error"),
-                    ..plain
-                };
-                (end, Err(failure))
-            }
-            Err(Refused::Internal(failure)) => {
-                let end = CallEnd {
-                    code: 0,
-                    rejected: true,
-                    error_type: Some("apiserver_internal_error"),
-                    ..plain
-                };
-                (end, Err(failure))
-            }
-            Err(Refused::Failed { code, .. }) if hook.ignores_failures => {
-                let end = CallEnd {
-                    code,
-                    failed_open: true,
-                    ..plain
-                };
-                // Nothing is left to go on with when the request's own time is over. Only mutating hooks look at that.
-                let over = hook.mutating && Instant::now() >= attributes.deadline;
-                (
-                    end,
-                    if over {
-                        Err(Failure::timeout())
-                    } else {
-                        Ok(Change::None)
-                    },
-                )
-            }
-            Err(Refused::Failed { code, why }) => {
-                let end = CallEnd {
-                    code,
-                    rejected: true,
-                    error_type: Some("calling_webhook_error"),
-                    ..plain
-                };
-                let why = format!("failed calling webhook {:?}: {why}", hook.name);
-                (end, Err(Failure::internal(&why)))
-            }
-        };
+        let (end, settled) = settle(hook, attributes.deadline, outcome);
         counted.end = Some(end);
         settled
     }
@@ -340,6 +287,51 @@ impl Admission {
         match answer.patch {
             None => Ok(Change::None),
             Some(patch) => patched(hook, attributes, &patch),
+        }
+    }
+}
+
+/// What an outcome means to the metrics, and to the request.
+fn settle(
+    hook: &Hook,
+    deadline: Instant,
+    outcome: Result<Change, Refused>,
+) -> (CallEnd, Result<Change, Failure>) {
+    let plain = CallEnd {
+        code: 200,
+        rejected: false,
+        error_type: None,
+        failed_open: false,
+    };
+    let rejected = |code, error_type| CallEnd {
+        code,
+        rejected: true,
+        error_type: Some(error_type),
+        ..plain
+    };
+    match outcome {
+        Ok(change) => (plain, Ok(change)),
+        Err(Refused::Denied(failure)) => (rejected(failure.code, "no_error"), Err(failure)),
+        Err(Refused::Internal(failure)) => (rejected(0, "apiserver_internal_error"), Err(failure)),
+        Err(Refused::Failed { code, .. }) if hook.ignores_failures => {
+            let end = CallEnd {
+                code,
+                failed_open: true,
+                ..plain
+            };
+            // Nothing is left to go on with when the request's own time is over. Only mutating hooks look at that.
+            if hook.mutating && Instant::now() >= deadline {
+                (end, Err(Failure::timeout()))
+            } else {
+                (end, Ok(Change::None))
+            }
+        }
+        Err(Refused::Failed { code, why }) => {
+            let why = format!("failed calling webhook {:?}: {why}", hook.name);
+            (
+                rejected(code, "calling_webhook_error"),
+                Err(Failure::internal(&why)),
+            )
         }
     }
 }

@@ -81,17 +81,7 @@ fn evaluate<'a>(expression: &'a Expression, variables: Variables<'a>) -> Evaluat
         Expression::Select(of, field) => select(evaluate(of, variables)?, field),
         Expression::Index(of, index) => {
             let index = evaluate(index, variables)?;
-            let of = evaluate(of, variables)?;
-            match index.as_ref() {
-                Value::String(key) => select(of, key),
-                Value::Number(at) => {
-                    let at = at.as_u64().and_then(|at| usize::try_from(at).ok());
-                    at.and_then(|at| of.get(at).cloned())
-                        .map(Cow::Owned)
-                        .ok_or_else(|| "index out of bounds".to_owned())
-                }
-                _ => Err(no_overload()),
-            }
+            element(evaluate(of, variables)?, &index)
         }
         Expression::Has(of, field) => match evaluate(of, variables)?.as_ref() {
             Value::Object(fields) => Ok(Cow::Owned(fields.contains_key(field).into())),
@@ -103,16 +93,7 @@ fn evaluate<'a>(expression: &'a Expression, variables: Variables<'a>) -> Evaluat
         Expression::Binary(operator, left, right) => binary(*operator, left, right, variables),
         Expression::Call(of, method, argument) => {
             let of = evaluate(of, variables)?;
-            let argument = evaluate(argument, variables)?;
-            let (Some(of), Some(argument)) = (of.as_str(), argument.as_str()) else {
-                return Err(no_overload());
-            };
-            let answer = match method {
-                Method::StartsWith => of.starts_with(argument),
-                Method::EndsWith => of.ends_with(argument),
-                Method::Contains => of.contains(argument),
-            };
-            Ok(Cow::Owned(answer.into()))
+            call(&of, *method, evaluate(argument, variables)?.as_ref())
         }
         Expression::Choice(condition, yes, no) => {
             let chosen = if boolean(evaluate(condition, variables)?.as_ref())? {
@@ -181,6 +162,31 @@ fn select<'a>(of: Cow<'a, Value>, field: &str) -> Evaluated<'a> {
         Cow::Owned(Value::Object(mut fields)) => fields.remove(field).map(Cow::Owned).ok_or_else(missing),
         _ => Err(no_overload()),
     }
+}
+
+fn element<'a>(of: Cow<'a, Value>, index: &Value) -> Evaluated<'a> {
+    match index {
+        Value::String(key) => select(of, key),
+        Value::Number(at) => {
+            let at = at.as_u64().and_then(|at| usize::try_from(at).ok());
+            at.and_then(|at| of.get(at).cloned())
+                .map(Cow::Owned)
+                .ok_or_else(|| "index out of bounds".to_owned())
+        }
+        _ => Err(no_overload()),
+    }
+}
+
+fn call(of: &Value, method: Method, argument: &Value) -> Evaluated<'static> {
+    let (Some(of), Some(argument)) = (of.as_str(), argument.as_str()) else {
+        return Err(no_overload());
+    };
+    let answer = match method {
+        Method::StartsWith => of.starts_with(argument),
+        Method::EndsWith => of.ends_with(argument),
+        Method::Contains => of.contains(argument),
+    };
+    Ok(Cow::Owned(answer.into()))
 }
 
 fn boolean(value: &Value) -> Result<bool, String> {

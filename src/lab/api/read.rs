@@ -1,5 +1,7 @@
 //! GET and LIST.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::Response;
 
@@ -47,7 +49,11 @@ pub(super) async fn list(
     }
     let kind = request.kind;
     state.knobs.spend(cost::REQUEST).await;
-    if request.query.get("resourceVersion") != Some("0") {
+    let version = request.query.get("resourceVersion");
+    if request.query.get("resourceVersionMatch") == Some("NotOlderThan") {
+        let wanted = version.and_then(|version| version.parse().ok());
+        no_older_than(state, wanted.unwrap_or_default()).await?;
+    } else if version != Some("0") {
         state.etcd(kind, "list").await;
     }
     let namespace = Some(request.namespace.as_str()).filter(|namespace| !namespace.is_empty());
@@ -76,4 +82,19 @@ pub(super) async fn list(
     }
     body.extend_from_slice(b"]}");
     Ok(reply::json(200, Bytes::from(body)))
+}
+
+/// Waits until the cache has a version, as long as a real API server does.
+///
+/// # Errors
+/// When it does not come, as after etcd was restored from a backup.
+async fn no_older_than(state: &State, version: u64) -> Result<(), Failure> {
+    /// `blockTimeout` of the API server's cacher.
+    const PATIENCE: Duration = Duration::from_secs(3);
+    let mut revisions = state.store.subscribe();
+    let reached = revisions.wait_for(|revision| *revision >= version);
+    if let Ok(Ok(_)) = tokio::time::timeout(PATIENCE, reached).await {
+        return Ok(());
+    }
+    Err(Failure::too_large_version(version, state.store.revision()))
 }

@@ -214,6 +214,18 @@ impl Failure {
         Self::new(504, "Timeout", message, Some(json!({})))
     }
 
+    /// The cache did not get as far as the client wants to see.
+    pub(super) fn too_large_version(wanted: u64, current: u64) -> Self {
+        let message = format!("Timeout: Too large resource version: {wanted}, current: {current}");
+        let causes = json!([{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]);
+        Self::new(
+            504,
+            "Timeout",
+            message,
+            Some(json!({"causes": causes, "retryAfterSeconds": 1})),
+        )
+    }
+
     pub(super) fn too_many_requests() -> Self {
         let message = "Too many requests, please try again later.";
         Self::new(

@@ -1,7 +1,7 @@
-//! Every object of the control plane, with one resourceVersion for all of them and a bounded history for watches.
+//! Every object of the control plane, with one revision counter for all of them and a bounded history for watches.
 //!
-//! Plays etcd and the watch cache in one. It knows nothing of admission or validation, and it takes no time: how
-//! long etcd would have taken is the business of [`super::knobs`].
+//! Stands in for etcd and the API server's watch cache. It does no admission or validation, and adds no latency:
+//! [`super::knobs`] simulates how long etcd takes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -28,9 +28,9 @@ pub(super) struct Stored {
     pub revision: u64,
 }
 
-/// What happened to an object.
+/// The type of a watch event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Happened {
+pub(super) enum EventType {
     Added,
     Modified,
     Deleted,
@@ -40,29 +40,27 @@ pub(super) enum Happened {
 #[derive(Debug)]
 pub(super) struct Change {
     pub kind: &'static Kind,
-    pub happened: Happened,
+    pub event_type: EventType,
     /// The object after the change; for a deletion as it was, with the deletion's resourceVersion.
     pub object: Arc<Stored>,
     /// The object before the change.
     pub previous: Option<Arc<Stored>>,
 }
 
-/// Why a write was not done.
+/// Why a write changed nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Unwritten {
-    /// There is such an object already.
-    Exists,
-    /// There is no such object.
-    Missing,
-    /// The object has another resourceVersion by now.
-    Moved,
+pub(super) enum WriteError {
+    AlreadyExists,
+    NotFound,
+    /// The object's revision is not the expected one.
+    Conflict,
 }
 
-/// A watch asked for changes that are no longer remembered.
+/// The history no longer reaches back that far; the watch ends with 410 Expired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Forgotten {
-    /// The oldest version a watch can still begin after.
-    pub oldest: u64,
+pub(super) struct Expired {
+    /// The oldest revision after which a watch can still start.
+    pub compacted: u64,
 }
 
 type Key = (&'static str, &'static str, String, String);
@@ -72,13 +70,12 @@ struct Inner {
     revision: u64,
     objects: BTreeMap<Key, Arc<Stored>>,
     history: VecDeque<Arc<Change>>,
-    /// Changes up to this version are forgotten.
-    oldest: u64,
+    /// Changes up to and including this revision are dropped, as by a compaction in etcd.
+    compacted: u64,
     /// The version of the newest change of each kind.
     touched: BTreeMap<(&'static str, &'static str), u64>,
 }
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct Store {
     inner: Mutex<Inner>,
@@ -90,12 +87,11 @@ fn key(kind: &'static Kind, namespace: &str, name: &str) -> Key {
 }
 
 impl Store {
-    /// An empty store.
     pub(super) fn new() -> Self {
-        // Version 0 has a meaning of its own in requests, so the first object gets 2, as with a fresh etcd.
+        // A fresh etcd is at revision 1, so the first object gets 2. In a request, resourceVersion 0 means "any".
         let inner = Inner {
             revision: 1,
-            oldest: 1,
+            compacted: 1,
             ..Inner::default()
         };
         Self {
@@ -122,49 +118,47 @@ impl Store {
             .unwrap_or_default()
     }
 
-    /// Tells of every new resourceVersion.
+    /// A receiver that wakes whenever the revision changes.
     pub(super) fn subscribe(&self) -> watch::Receiver<u64> {
         self.revision.subscribe()
     }
 
-    /// One object.
     pub(super) fn get(&self, kind: &'static Kind, namespace: &str, name: &str) -> Option<Arc<Stored>> {
         self.lock().objects.get(&key(kind, namespace, name)).cloned()
     }
 
-    /// All objects of a kind, of one namespace or of all, and the version this is true at.
+    /// The store's revision, and at that revision all objects of a kind, in one namespace or in all.
     pub(super) fn list(&self, kind: &'static Kind, namespace: Option<&str>) -> (u64, Vec<Arc<Stored>>) {
         let inner = self.lock();
         let from = key(kind, namespace.unwrap_or_default(), "");
         let objects = inner
             .objects
             .range((Bound::Included(from), Bound::Unbounded))
-            .take_while(|((group, resource, of, _), _)| {
+            .take_while(|((group, resource, object_namespace, _), _)| {
                 *group == kind.group
                     && *resource == kind.resource
-                    && namespace.is_none_or(|namespace| namespace == of)
+                    && namespace.is_none_or(|namespace| namespace == object_namespace)
             })
             .map(|(_, stored)| Arc::clone(stored))
             .collect();
         (inner.revision, objects)
     }
 
-    /// Adds an object.
     pub(super) fn create(
         &self,
         kind: &'static Kind,
         namespace: &str,
         name: &str,
         object: Value,
-    ) -> Result<Arc<Stored>, Unwritten> {
+    ) -> Result<Arc<Stored>, WriteError> {
         let mut inner = self.lock();
         let key = key(kind, namespace, name);
         if inner.objects.contains_key(&key) {
-            return Err(Unwritten::Exists);
+            return Err(WriteError::AlreadyExists);
         }
-        let stored = inner.next(object);
+        let stored = inner.stamp(object);
         inner.objects.insert(key, Arc::clone(&stored));
-        self.remember(&mut inner, kind, Happened::Added, &stored, None);
+        self.remember(&mut inner, kind, EventType::Added, &stored, None);
         Ok(stored)
     }
 
@@ -176,43 +170,45 @@ impl Store {
         name: &str,
         expected: u64,
         object: Value,
-    ) -> Result<Arc<Stored>, Unwritten> {
+    ) -> Result<Arc<Stored>, WriteError> {
         let mut inner = self.lock();
         let key = key(kind, namespace, name);
-        let previous = inner.expect(&key, expected)?;
-        let stored = inner.next(object);
+        let previous = inner.at_revision(&key, expected)?;
+        let stored = inner.stamp(object);
         inner.objects.insert(key, Arc::clone(&stored));
-        self.remember(&mut inner, kind, Happened::Modified, &stored, Some(previous));
+        self.remember(&mut inner, kind, EventType::Modified, &stored, Some(previous));
         Ok(stored)
     }
 
-    /// Removes an object that still has the version `expected`; gives it back with the version of its deletion.
+    /// Removes an object that still has the version `expected`; returns it with the revision of the deletion.
     pub(super) fn remove(
         &self,
         kind: &'static Kind,
         namespace: &str,
         name: &str,
         expected: u64,
-    ) -> Result<Arc<Stored>, Unwritten> {
+    ) -> Result<Arc<Stored>, WriteError> {
         let mut inner = self.lock();
         let key = key(kind, namespace, name);
-        let previous = inner.expect(&key, expected)?;
+        let previous = inner.at_revision(&key, expected)?;
         inner.objects.remove(&key);
-        let stored = inner.next(previous.object.clone());
-        self.remember(&mut inner, kind, Happened::Deleted, &stored, Some(previous));
+        let stored = inner.stamp(previous.object.clone());
+        self.remember(&mut inner, kind, EventType::Deleted, &stored, Some(previous));
         Ok(stored)
     }
 
-    /// The changes of one kind after a version, at most `limit`, and the version up to which they are told.
+    /// The changes of one kind after a revision, at most `limit`, and the revision to continue from.
     pub(super) fn changes(
         &self,
         kind: &'static Kind,
         after: u64,
         limit: usize,
-    ) -> Result<(Vec<Arc<Change>>, u64), Forgotten> {
+    ) -> Result<(Vec<Arc<Change>>, u64), Expired> {
         let inner = self.lock();
-        if after < inner.oldest {
-            return Err(Forgotten { oldest: inner.oldest });
+        if after < inner.compacted {
+            return Err(Expired {
+                compacted: inner.compacted,
+            });
         }
         let begin = inner
             .history
@@ -229,12 +225,12 @@ impl Store {
         Ok((found, inner.revision.max(after)))
     }
 
-    /// Forgets all history, so that every watch that has to catch up is told 410 Expired.
+    /// Drops the history, so that every open watch, and every later one from an older revision, ends with 410 Expired.
     pub(super) fn forget_history(&self) {
         let mut inner = self.lock();
-        // A version of its own, so that even a watch that had seen everything is behind.
+        // A new revision without a change, so that even a watch that was up to date is now behind.
         inner.revision += 1;
-        inner.oldest = inner.revision;
+        inner.compacted = inner.revision;
         inner.history.clear();
         self.revision.send_replace(inner.revision);
     }
@@ -243,19 +239,19 @@ impl Store {
         &self,
         inner: &mut Inner,
         kind: &'static Kind,
-        happened: Happened,
+        event_type: EventType,
         object: &Arc<Stored>,
         previous: Option<Arc<Stored>>,
     ) {
         if inner.history.len() == HISTORY
             && let Some(dropped) = inner.history.pop_front()
         {
-            inner.oldest = dropped.object.revision;
+            inner.compacted = dropped.object.revision;
         }
         inner.touched.insert((kind.group, kind.resource), object.revision);
         inner.history.push_back(Arc::new(Change {
             kind,
-            happened,
+            event_type,
             object: Arc::clone(object),
             previous,
         }));
@@ -264,8 +260,8 @@ impl Store {
 }
 
 impl Inner {
-    /// Gives the object the next version.
-    fn next(&mut self, mut object: Value) -> Arc<Stored> {
+    /// Advances the revision and writes it into the object's `metadata.resourceVersion`.
+    fn stamp(&mut self, mut object: Value) -> Arc<Stored> {
         self.revision += 1;
         if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.insert("resourceVersion".into(), self.revision.to_string().into());
@@ -273,12 +269,13 @@ impl Inner {
         Arc::new(Stored::new(object, self.revision))
     }
 
-    fn expect(&self, key: &Key, revision: u64) -> Result<Arc<Stored>, Unwritten> {
-        let current = self.objects.get(key).ok_or(Unwritten::Missing)?;
+    /// The object, if it still has this revision.
+    fn at_revision(&self, key: &Key, revision: u64) -> Result<Arc<Stored>, WriteError> {
+        let current = self.objects.get(key).ok_or(WriteError::NotFound)?;
         if current.revision == revision {
             Ok(Arc::clone(current))
         } else {
-            Err(Unwritten::Moved)
+            Err(WriteError::Conflict)
         }
     }
 }
@@ -302,7 +299,7 @@ impl Stored {
         }
     }
 
-    /// The whole object as JSON.
+    /// The whole object as JSON: `item` with `kind` and `apiVersion` spliced in after its opening brace.
     pub(super) fn encode(&self, kind: &Kind) -> Bytes {
         let head = format!(
             "{{\"kind\":\"{}\",\"apiVersion\":\"{}\",",
@@ -345,10 +342,10 @@ mod tests {
             .replace(SERVICE, "x", "a", first.revision, object("a"))
             .expect("replaced");
         let stale = store.replace(SERVICE, "x", "a", first.revision, object("a"));
-        assert_eq!(stale.err(), Some(Unwritten::Moved));
+        assert_eq!(stale.err(), Some(WriteError::Conflict));
         assert_eq!(
             store.remove(SERVICE, "x", "a", first.revision).err(),
-            Some(Unwritten::Moved)
+            Some(WriteError::Conflict)
         );
         assert_eq!(
             store.get(SERVICE, "x", "a").map(|stored| stored.revision),
@@ -378,13 +375,13 @@ mod tests {
         store.remove(SERVICE, "x", "a", a.revision).expect("removed");
         let (changes, upto) = store.changes(SERVICE, 1, 1).expect("remembered");
         assert_eq!(
-            changes.iter().map(|c| c.happened).collect::<Vec<_>>(),
-            [Happened::Added]
+            changes.iter().map(|c| c.event_type).collect::<Vec<_>>(),
+            [EventType::Added]
         );
         let (changes, upto) = store.changes(SERVICE, upto, 10).expect("remembered");
         assert_eq!(
-            changes.iter().map(|c| c.happened).collect::<Vec<_>>(),
-            [Happened::Deleted]
+            changes.iter().map(|c| c.event_type).collect::<Vec<_>>(),
+            [EventType::Deleted]
         );
         assert_eq!(upto, store.revision());
     }
@@ -402,7 +399,7 @@ mod tests {
                 .expect("replaced")
                 .revision;
         }
-        assert_eq!(store.changes(SERVICE, 1, 1).err(), Some(Forgotten { oldest: 2 }));
+        assert_eq!(store.changes(SERVICE, 1, 1).err(), Some(Expired { compacted: 2 }));
         assert!(store.changes(SERVICE, 2, 1).is_ok());
         store.forget_history();
         assert!(store.changes(SERVICE, revision, 1).is_err());

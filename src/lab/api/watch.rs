@@ -21,7 +21,7 @@ use super::request::ResourceRequest;
 use super::select::Selection;
 use super::serve::Recorder;
 use super::status::Failure;
-use super::store::{Change, Happened, Stored};
+use super::store::{Change, EventType, Stored};
 
 /// How often a watch that wants bookmarks gets one.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(30);
@@ -136,10 +136,10 @@ impl Watcher {
                         continue;
                     }
                 }
-                Err(forgotten) => {
+                Err(expired) => {
                     let why = format!(
                         "too old resource version: {} ({})",
-                        self.position, forgotten.oldest
+                        self.position, expired.compacted
                     );
                     let failure = Failure::expired(why);
                     let line = json!({"type": "ERROR", "object": failure.status});
@@ -181,7 +181,7 @@ impl Watcher {
             .previous
             .as_ref()
             .is_some_and(|previous| self.selection.matches(&previous.object));
-        let after = change.happened != Happened::Deleted && self.selection.matches(&change.object.object);
+        let after = change.event_type != EventType::Deleted && self.selection.matches(&change.object.object);
         match (before, after) {
             (false, true) => self.push("ADDED", &change.object),
             (true, true) => self.push("MODIFIED", &change.object),

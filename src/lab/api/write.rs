@@ -22,7 +22,7 @@ use super::patch::PatchKind;
 use super::reply::{self, Body};
 use super::request::{ResourceRequest, Verb};
 use super::status::{Failure, FieldError};
-use super::store::{Stored, Unwritten};
+use super::store::{Stored, WriteError};
 
 /// How often a write whose object moved under it is tried again, admission included.
 const ATTEMPTS: u32 = 10;
@@ -277,8 +277,8 @@ impl Write<'_> {
                 .replace(kind, &self.request.namespace, name, current.revision, object);
         match replaced {
             Ok(stored) => Ok(Some(reply::object(200, kind, &stored))),
-            Err(Unwritten::Moved) => Ok(None),
-            Err(Unwritten::Missing | Unwritten::Exists) => Err(Failure::not_found(kind, name)),
+            Err(WriteError::Conflict) => Ok(None),
+            Err(WriteError::NotFound | WriteError::AlreadyExists) => Err(Failure::not_found(kind, name)),
         }
     }
 
@@ -322,8 +322,10 @@ impl Write<'_> {
                     }
                     return Ok(reply::value(200, &deleted(kind, &removed.object)));
                 }
-                Err(Unwritten::Moved) => {}
-                Err(Unwritten::Missing | Unwritten::Exists) => return Err(Failure::not_found(kind, name)),
+                Err(WriteError::Conflict) => {}
+                Err(WriteError::NotFound | WriteError::AlreadyExists) => {
+                    return Err(Failure::not_found(kind, name));
+                }
             }
         }
         Err(object::moved(kind, name))

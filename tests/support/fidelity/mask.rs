@@ -12,6 +12,9 @@ const FIELDS: [(&str, &str); 6] = [
     ("request", "PEM"),
 ];
 
+/// What a version stands behind in a text.
+const VERSIONS: [&str; 2] = ["resourceVersion=", "current: "];
+
 /// Masks every string of a value, and whole values by their field.
 pub fn value(value: &mut Value) {
     match value {
@@ -52,6 +55,9 @@ pub fn text(text: &str) -> String {
         let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
         if after_host && digits > 0 && &rest[..digits] != "1" {
             masked.push_str("PORT");
+            rest = &rest[digits..];
+        } else if digits > 0 && VERSIONS.iter().any(|before| masked.ends_with(before)) {
+            masked.push_str("VERSION");
             rest = &rest[digits..];
         } else if masked.ends_with("found-") && is_shaped(rest, "aaaaa") {
             masked.push_str("NAME");

@@ -299,4 +299,24 @@ pub async fn the_ledger_is_an_empty_configuration_written_with_its_version(play:
         .tell("the same patch again", Ask::json_patch(&path, test))
         .await;
     assert_eq!(answer.status, 422, "{}", answer.text);
+    read_no_older_than_what_was_seen(play, &list).await;
+}
+
+/// The ledger's reader: what was written before is there, and a version that is yet to come, as one is after etcd was
+/// restored, ends in an answer.
+async fn read_no_older_than_what_was_seen(play: &mut Play, list: &str) {
+    let read = |version: &str| {
+        Ask::get(&format!(
+            "{list}?fieldSelector=metadata.name%3Dhookwatch-ledger&resourceVersion={version}&resourceVersionMatch=NotOlderThan"
+        ))
+        .seeing(&["/items/0/metadata/annotations", "/items/1"])
+    };
+    let newest = play.lab.done(&Ask::get(list)).await;
+    let version = newest["metadata"]["resourceVersion"].as_str().unwrap();
+    let answer = play.tell("a list no older than the newest", read(version)).await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    let answer = play
+        .tell("a list no older than what is yet to come", read("4000000000"))
+        .await;
+    assert_eq!(answer.status, 504, "{}", answer.text);
 }

@@ -1,7 +1,8 @@
-//! Pauses after writes that did not come off: an API server in trouble is not asked again and again at once.
+//! Exponential backoff after writes that met a conflict or whose outcome is unknown, so that retries do not add to the
+//! load on an API server in trouble.
 //!
-//! What became of a write is told to the breaker only after the pause. To the breaker that is an answer which took
-//! longer, so nothing that it promises depends on it.
+//! The driver holds such an outcome back for the pause, and the breaker starts no other write to that hook or ledger
+//! until it has the outcome. To the breaker this is only a slower answer, so its guarantees do not depend on the pause.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,19 +10,20 @@ use std::time::Duration;
 use crate::domain::act::breaker::Outcome;
 use crate::domain::cluster::hook::HookId;
 
-/// After the first; each further one in a row is twice as long.
+/// The first pause; each further one in a row is twice as long.
 const FIRST: Duration = Duration::from_millis(200);
-/// The longest. With the longest that a write may take it stays well below what the breaker waits for an outcome.
+/// The longest pause. Added to the 25 s that a write may take, it stays well below the 75 s that the breaker waits
+/// for an outcome by default (`Times::request_life`).
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// Writes in a row that did not come off: of each hook, and (`None`) of the ledger.
+/// Counts conflicts and unknown outcomes in a row, for each hook and, under `None`, for the ledger.
 #[derive(Default)]
-pub(super) struct Pauses {
+pub(super) struct WriteBackoff {
     in_a_row: BTreeMap<Option<HookId>, u32>,
 }
 
-impl Pauses {
-    /// How long the outcome of a write is to wait before it is told; `None` for not at all.
+impl WriteBackoff {
+    /// How long to hold this outcome back; `None`: pass it on at once.
     pub(super) fn after(&mut self, target: Option<&HookId>, outcome: &Outcome) -> Option<Duration> {
         let target = target.cloned();
         match outcome {
@@ -31,7 +33,7 @@ impl Pauses {
                 *in_a_row = in_a_row.saturating_add(1);
                 Some(pause)
             }
-            // After what was refused the breaker rests by itself.
+            // A refusal needs no pause here: the breaker itself waits before it tries again (`Times::retry`).
             Outcome::Applied(_) | Outcome::Written(_) | Outcome::Gone | Outcome::Refused(_) => {
                 self.in_a_row.remove(&target);
                 None
@@ -47,8 +49,8 @@ mod tests {
     use crate::domain::cluster::hook::HookKind;
 
     #[test]
-    fn pauses_double_up_to_the_longest_and_begin_anew_after_a_success() {
-        let mut pauses = Pauses::default();
+    fn pauses_double_up_to_the_longest_and_start_over_after_a_definite_answer() {
+        let mut pauses = WriteBackoff::default();
         let hook = HookId::new(HookKind::Validating, "c", "w");
         let mut all = Vec::new();
         for _ in 0..40 {

@@ -1,6 +1,6 @@
-//! After the gap: when a hook checks again what it was not asked about for a while, what went in meanwhile is listed.
+//! Lists the objects admitted without review while a webhook was bypassed or failed open, once that gap has ended.
 //!
-//! One list at a time, and none is waited for by anything.
+//! Every replica tracks the gaps; only the leader runs the jobs, in the background and one at a time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,43 +17,44 @@ use crate::io::act::breaker::Hand;
 use crate::io::client::Connection;
 use crate::io::report::unchecked::{Lister, hook_of};
 
-/// The reason of the Event.
+/// The `reason` of the Event that reports the list. Documented in `docs/breaker.md`.
 pub(super) const REASON: &str = "Unchecked";
 
-/// Watches for gaps.
-pub(super) struct Watch {
+/// Tracks the gaps of all hooks.
+pub(super) struct GapWatch {
     gaps: Gaps,
     lister: Lister,
-    one: Arc<Semaphore>,
-    own: Arc<str>,
+    one_at_a_time: Arc<Semaphore>,
+    own_namespace: Arc<str>,
 }
 
-/// One list to be made.
+/// Lists what was admitted during one ended gap.
 pub(super) struct Job {
     hook: HookId,
     gap: Gap,
     lister: Lister,
-    one: Arc<Semaphore>,
-    own: Arc<str>,
+    one_at_a_time: Arc<Semaphore>,
+    own_namespace: Arc<str>,
 }
 
-impl Watch {
+impl GapWatch {
     pub(super) fn new(connection: &Connection, namespace: &str) -> Self {
         Self {
             gaps: Gaps::default(),
             lister: Lister::new(connection),
-            one: Arc::new(Semaphore::new(1)),
-            own: namespace.into(),
+            one_at_a_time: Arc::new(Semaphore::new(1)),
+            own_namespace: namespace.into(),
         }
     }
 
-    /// Takes in where every hook stands, and which fail open. `since`: since when a hook is bypassed by what stands on its
-    /// object. Hands out what is to be listed.
-    pub(super) fn look(
+    /// Updates the gaps from every hook's stage and verdict. Returns a job for each gap that has been over for 30 s.
+    ///
+    /// `bypassed_since`: when a hook's bypass began, as recorded on its configuration.
+    pub(super) fn update(
         &mut self,
         stages: &BTreeMap<HookId, Stage>,
         assessment: Option<&Assessment>,
-        since: impl Fn(&HookId) -> Option<Time>,
+        bypassed_since: impl Fn(&HookId) -> Option<Time>,
         now: Time,
     ) -> Vec<Job> {
         let mut open: BTreeMap<HookId, (Way, Time)> = BTreeMap::new();
@@ -71,37 +72,49 @@ impl Watch {
         for (hook, stage) in stages {
             let way = match stage {
                 Stage::Bypassed { rung, .. } => Way::from(*rung),
+                // Only hookwatch's own dry runs reach it.
                 Stage::Probation { restored: false } => Way::Skipped,
                 _ => continue,
             };
-            let since = since(hook).unwrap_or(now);
-            // A shielded hook may fail open for everybody else.
-            let gap = open.entry(hook.clone()).or_insert((way, since));
-            *gap = (gap.0.max(way), gap.1.min(since));
+            let since = bypassed_since(hook).unwrap_or(now);
+            // A shielded hook still gets all other calls and may fail open on them: keep the wider way and the earlier
+            // start.
+            let (widest, earliest) = open.entry(hook.clone()).or_insert((way, since));
+            *widest = way.max(*widest);
+            *earliest = since.min(*earliest);
         }
-        let over = self.gaps.look(&open, now).into_iter();
+        let ended = self.gaps.look(&open, now).into_iter();
         let job = |(hook, gap)| Job {
             hook,
             gap,
             lister: self.lister.clone(),
-            one: Arc::clone(&self.one),
-            own: Arc::clone(&self.own),
+            one_at_a_time: Arc::clone(&self.one_at_a_time),
+            own_namespace: Arc::clone(&self.own_namespace),
         };
-        over.map(job).collect()
+        ended.map(job).collect()
     }
 }
 
 impl Job {
-    /// Lists. `None` when the hook is gone or cannot be read: then nobody knows what it was asked about.
+    /// `None` when the hook is gone or its configuration cannot be read: without its rules there is nothing to match
+    /// objects against. That it could not be read is logged, as nothing else reports that gap.
     pub(super) async fn run(self, hand: Arc<Hand>) -> Option<Unchecked> {
-        let _turn = self.one.acquire().await.ok()?;
+        let _turn = self.one_at_a_time.acquire().await.ok()?;
         let id = &self.hook;
         let read = hand.read(id.kind, &id.configuration).await;
+        if let Err(outcome) = &read {
+            tracing::warn!(
+                webhook = &*id.webhook,
+                configuration = &*id.configuration,
+                ?outcome,
+                "cannot list the objects admitted without review: the webhook's configuration cannot be read"
+            );
+        }
         let hook = hook_of(id.kind, read.ok()?.as_ref()?, &id.webhook)?;
         let question = Question {
             hook: &hook,
             gap: self.gap,
-            own: &self.own,
+            own: &self.own_namespace,
         };
         Some(self.lister.list(question).await)
     }

@@ -1,4 +1,7 @@
-//! Proving the fence again and again: somebody may take it away.
+//! Checks at intervals that the fence, a ValidatingAdmissionPolicy (`domain::act::fence`), is still in force: an
+//! administrator can delete or change it at any time.
+//!
+//! After any result but [`Proof::Proven`], the breaker begins no bypass until a later check succeeds.
 
 use std::time::Duration;
 
@@ -8,18 +11,18 @@ use crate::domain::act::fence::Proof;
 use crate::domain::watchdog::Event;
 use crate::io::act::fence::Fence;
 
-/// How often a proven fence is proven anew.
-const PROVEN: Duration = Duration::from_secs(600);
-/// How often it is tried otherwise. Whoever has just applied it wants to see it.
-const OTHERWISE: Duration = Duration::from_secs(30);
+/// Pause after a check that succeeded. For about this long, a fence that was removed goes unnoticed.
+const PAUSE_PROVEN: Duration = Duration::from_secs(600);
+/// Pause after any other result: an administrator who has just applied the fence should see it take effect soon.
+const PAUSE_NOT_PROVEN: Duration = Duration::from_secs(30);
 
-/// Proves the fence for as long as somebody listens.
-pub(super) async fn prove(fence: Fence, events: mpsc::Sender<Event>) {
+/// Sends the result of each check to the watchdog; returns once the channel is closed.
+pub(super) async fn keep_proving(fence: Fence, events: mpsc::Sender<Event>) {
     loop {
         let proof = fence.prove().await;
         let pause = match proof {
-            Proof::Proven(_) => PROVEN,
-            _ => OTHERWISE,
+            Proof::Proven(_) => PAUSE_PROVEN,
+            _ => PAUSE_NOT_PROVEN,
         };
         if events.send(Event::Fence(proof)).await.is_err() {
             return;

@@ -13,26 +13,42 @@ pub type Line = (String, Tone);
 
 /// Everything about a hook; `None` stands for one that is gone.
 pub fn evidence(seen: &Seen, hook: Option<&Hook>, wide: usize) -> Vec<Line> {
-    let mut lines: Vec<Line> = Vec::new();
     let Some(hook) = hook else {
         return vec![("This hook is gone.".to_owned(), Tone::Warning)];
     };
-    let mut say = |text: &str, indent: &str, tone: Tone| {
-        let first = indent.replace(['-', '>'], " ");
-        for (number, line) in wrap(text, wide.saturating_sub(indent.len()))
-            .into_iter()
-            .enumerate()
-        {
-            let before = if number == 0 { indent } else { first.as_str() };
-            lines.push((format!("{before}{line}"), tone));
-        }
+    let mut page = Page {
+        lines: Vec::new(),
+        wide,
     };
-    say(hook.webhook.as_str(), "", Tone::Strong);
+    page.say(hook.webhook.as_str(), "", Tone::Strong);
     let configuration = hook
         .configuration
         .as_ref()
         .map_or("no configuration that is known", |name| name.as_str());
-    say(&format!("{} · {configuration}", hook.kind), "", Tone::Quiet);
+    page.say(&format!("{} · {configuration}", hook.kind), "", Tone::Quiet);
+    page.say(&verdict(hook), "", Tone::of(hook.health));
+    page.say(hook.summary.as_str(), "", Tone::Plain);
+    if let Some(advice) = &hook.advice {
+        page.say(&format!("Next: {advice}"), "", Tone::Strong);
+    }
+    if !hook.evidence.is_empty() {
+        page.say("evidence", "", Tone::Quiet);
+        hook.evidence
+            .iter()
+            .for_each(|said| page.say(said.as_str(), "  - ", Tone::Plain));
+    }
+    page.what_to_change(seen, hook);
+    if let Some(standing) = seen.standing(hook) {
+        page.say("breaker", "", Tone::Quiet);
+        page.say(&standing.short(), "  ", Tone::Plain);
+        page.say(standing.words.as_str(), "  ", Tone::Plain);
+    }
+    page.backends(hook);
+    page.lines
+}
+
+/// How the hook is, why and since when, in one sentence.
+fn verdict(hook: &Hook) -> String {
     let mut verdict = hook.health.as_str().to_uppercase();
     if let Some(cause) = &hook.cause {
         verdict.push_str(&format!(
@@ -46,58 +62,69 @@ pub fn evidence(seen: &Seen, hook: Option<&Hook>, wide: usize) -> Vec<Line> {
     if let Some(share) = hook.excess_share {
         verdict.push_str(&format!(", {:.0} % of the extra time", share * 100.0));
     }
-    say(&verdict, "", Tone::of(hook.health));
-    say(hook.summary.as_str(), "", Tone::Plain);
-    if let Some(advice) = &hook.advice {
-        say(&format!("Next: {advice}"), "", Tone::Strong);
-    }
-    if !hook.evidence.is_empty() {
-        say("evidence", "", Tone::Quiet);
-        hook.evidence
-            .iter()
-            .for_each(|said| say(said.as_str(), "  - ", Tone::Plain));
-    }
-    for (number, found) in seen.found(hook).enumerate() {
-        if number == 0 {
-            say("what to change", "", Tone::Quiet);
+    verdict
+}
+
+/// Lines of at most so many columns.
+struct Page {
+    lines: Vec<Line>,
+    wide: usize,
+}
+
+impl Page {
+    /// Adds a text. Where it goes on it is indented as far as where it begins, without the sign there.
+    fn say(&mut self, text: &str, indent: &str, tone: Tone) {
+        let first = indent.replace(['-', '>'], " ");
+        for (number, line) in wrap(text, self.wide.saturating_sub(indent.len()))
+            .into_iter()
+            .enumerate()
+        {
+            let before = if number == 0 { indent } else { first.as_str() };
+            self.lines.push((format!("{before}{line}"), tone));
         }
-        let tone = match found.severity.as_str() {
-            "critical" => Tone::Bad,
-            "warning" => Tone::Warning,
-            _ => Tone::Plain,
-        };
-        say(
-            &format!("{} {}: {}", found.severity, found.id, found.message),
-            "  - ",
-            tone,
-        );
     }
-    if let Some(standing) = seen.standing(hook) {
-        say("breaker", "", Tone::Quiet);
-        say(&standing.short(), "  ", Tone::Plain);
-        say(standing.words.as_str(), "  ", Tone::Plain);
+
+    /// What the audit found of the hook.
+    fn what_to_change(&mut self, seen: &Seen, hook: &Hook) {
+        for (number, found) in seen.found(hook).enumerate() {
+            if number == 0 {
+                self.say("what to change", "", Tone::Quiet);
+            }
+            let tone = match found.severity.as_str() {
+                "critical" => Tone::Bad,
+                "warning" => Tone::Warning,
+                _ => Tone::Plain,
+            };
+            self.say(
+                &format!("{} {}: {}", found.severity, found.id, found.message),
+                "  - ",
+                tone,
+            );
+        }
     }
-    say(&format!("backends: {}", hook.backends.len()), "", Tone::Quiet);
-    for backend in hook.backends.iter().take(BACKENDS) {
-        let tone = match backend.state.as_str() {
-            "alive" => Tone::Plain,
-            "dead" => Tone::Bad,
-            _ => Tone::Warning,
-        };
-        let said = format!(
-            "{} {} {}: {}",
-            backend.state, backend.path, backend.address, backend.detail
-        );
-        say(&said, "  - ", tone);
+
+    fn backends(&mut self, hook: &Hook) {
+        self.say(&format!("backends: {}", hook.backends.len()), "", Tone::Quiet);
+        for backend in hook.backends.iter().take(BACKENDS) {
+            let tone = match backend.state.as_str() {
+                "alive" => Tone::Plain,
+                "dead" => Tone::Bad,
+                _ => Tone::Warning,
+            };
+            let said = format!(
+                "{} {} {}: {}",
+                backend.state, backend.path, backend.address, backend.detail
+            );
+            self.say(&said, "  - ", tone);
+        }
+        if hook.backends.len() > BACKENDS {
+            self.say(
+                &format!("and {} more", hook.backends.len() - BACKENDS),
+                "  ",
+                Tone::Quiet,
+            );
+        }
     }
-    if hook.backends.len() > BACKENDS {
-        say(
-            &format!("and {} more", hook.backends.len() - BACKENDS),
-            "  ",
-            Tone::Quiet,
-        );
-    }
-    lines
 }
 
 /// What the keys do, and what the signs mean.

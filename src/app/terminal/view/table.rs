@@ -65,6 +65,34 @@ impl Columns {
             configuration: wide >= 132,
         }
     }
+
+    fn heading(&self) -> String {
+        let mut heading = "  ".to_owned();
+        for (name, room, _) in &self.shown {
+            heading.push_str(&fit(name, *room));
+            heading.push(' ');
+        }
+        heading.push_str("WEBHOOK");
+        if self.configuration {
+            heading.push_str(" · CONFIGURATION");
+        }
+        heading
+    }
+
+    /// What the columns say of a hook: the first one, and all others with the name.
+    fn cells(&self, seen: &Seen, hook: &Hook) -> (String, String) {
+        let mut cells = self
+            .shown
+            .iter()
+            .map(|(_, room, value)| fit(&value(seen, hook), *room) + " ");
+        let first = cells.next().unwrap_or_default();
+        let mut rest: String = cells.collect();
+        rest.push_str(hook.webhook.as_str());
+        if let (true, Some(configuration)) = (self.configuration, &hook.configuration) {
+            rest.push_str(&format!(" · {configuration}"));
+        }
+        (first, rest)
+    }
 }
 
 /// The hooks, with the one under the cursor in sight.
@@ -76,26 +104,19 @@ pub(super) fn table(canvas: &mut Canvas<'_>, seen: &Seen, state: &State) -> Room
         canvas.line(&[(&counts(seen, state, rows.len(), wide), Tone::Strong)]);
     }
     if canvas.left() >= 4 {
-        let mut heading = "  ".to_owned();
-        for (name, room, _) in &columns.shown {
-            heading.push_str(&fit(name, *room));
-            heading.push(' ');
-        }
-        heading.push_str("WEBHOOK");
-        if columns.configuration {
-            heading.push_str(" · CONFIGURATION");
-        }
-        canvas.line(&[(&heading, Tone::Quiet)]);
+        canvas.line(&[(&columns.heading(), Tone::Quiet)]);
     }
     let room = Room {
         rows: canvas.left(),
         last: 0,
     };
     if rows.is_empty() && room.rows > 0 {
-        let said = match seen.hooks.is_empty() {
-            true if !seen.sources.hooks_listed => "the webhook configurations could not be read",
-            true => "this cluster has no webhooks",
-            false => "no webhook matches; Esc clears the filter",
+        let said = if !seen.hooks.is_empty() {
+            "no webhook matches; Esc clears the filter"
+        } else if seen.sources.hooks_listed {
+            "this cluster has no webhooks"
+        } else {
+            "the webhook configurations could not be read"
         };
         canvas.line(&[(said, Tone::Quiet)]);
     }
@@ -104,17 +125,8 @@ pub(super) fn table(canvas: &mut Canvas<'_>, seen: &Seen, state: &State) -> Room
     let first = cursor.checked_div(room.rows).map_or(0, |pages| pages * room.rows);
     for (place, hook) in rows.iter().enumerate().skip(first).take(room.rows) {
         let mark = if place == cursor { "> " } else { "  " };
-        let mut cells = columns
-            .shown
-            .iter()
-            .map(|(_, room, value)| fit(&value(seen, hook), *room) + " ");
         // The first column has the colour of the verdict.
-        let health = cells.next().unwrap_or_default();
-        let mut rest: String = cells.collect();
-        rest.push_str(hook.webhook.as_str());
-        if let (true, Some(configuration)) = (columns.configuration, &hook.configuration) {
-            rest.push_str(&format!(" · {configuration}"));
-        }
+        let (health, rest) = columns.cells(seen, hook);
         let tone = if in_trouble(hook) {
             Tone::Plain
         } else {

@@ -1,17 +1,17 @@
 //! What is to be done about one hook now.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::action::{News, To};
 use super::book::{Entry, Place, Skips};
-use super::choice::{Bounds, Choice, choose};
+use super::choice::Choice;
 use super::guards::{Guard, HeldBack};
+use super::justify::at_first;
 use super::observed::{Shown, View};
-use super::policy::{Ceiling, PolicyRule, Rung, Subject};
+use super::policy::Rung;
 use super::restore::wanted_by_hand;
 use super::step::{Counts, Does, Step, put_back, strike_out, tidy};
-use super::{Breaker, HookMemory, REVERTS, WITNESSES};
+use super::{Breaker, HookMemory, REVERTS};
 use crate::domain::act::fence::AutoBreak;
 use crate::domain::cluster::hook::HookId;
 use crate::domain::time::Time;
@@ -25,42 +25,26 @@ impl Breaker {
         let culprit = hook.failing_since.is_some();
         if !self.settings.acts() {
             // Nothing is read or written: what would be done is all there is to say.
-            return match culprit && self.settings.mode == AutoBreak::Plan {
-                true => self.plan(id, hook, now),
-                false => Step::default(),
+            return if culprit && self.settings.mode == AutoBreak::Plan {
+                self.plan(id, hook, now)
+            } else {
+                Step::default()
             };
         }
         let resting = hook.rest_until.is_some_and(|until| now < until);
         if hook.pending.is_some() || resting {
             return Step::default();
         }
-        let lost = self.memory.ledger.lost;
-        let without = lost.is_some_and(|lost| now.since(lost) >= self.settings.times.without_ledger);
         let Some(book) = self.book() else {
-            return match (hook.is_ours() && without, culprit) {
-                (true, _) => self.without_book(hook, now),
-                (false, true) => Step::held_back(HeldBack::Ledger),
-                (false, false) => Step::default(),
-            };
+            return self.before_book(hook, now);
         };
         let entry = book.entries.get(id);
-        if entry.is_none() && !hook.is_ours() && !hook.is_left_over() {
-            if !culprit {
-                return Step::default();
-            }
-            if let Err(reason) = self.justify(id, hook, None, at_first(hook), now) {
-                let step = self.held_back(id, hook, reason, now);
-                // What is only to be waited for is read meanwhile.
-                let read = reason == HeldBack::Hold && hook.read.is_none();
-                return if read {
-                    Step {
-                        does: Does::Read,
-                        ..step
-                    }
-                } else {
-                    step
-                };
-            }
+        if entry.is_none()
+            && !hook.is_ours()
+            && !hook.is_left_over()
+            && let Some(step) = self.left_alone(id, hook, now)
+        {
+            return step;
         }
         let Some((_, view)) = &hook.read else {
             return Does::Read.into();
@@ -72,12 +56,59 @@ impl Breaker {
         if view.shown.is_ours() && refused {
             return Step::default();
         }
+        self.by_book_and_object(id, hook, entry, view, now)
+    }
+
+    /// No book was read yet, or none can be.
+    fn before_book(&self, hook: &HookMemory, now: Time) -> Step {
+        if hook.is_ours() && self.is_without_ledger(now) {
+            self.without_book(hook, now)
+        } else if hook.failing_since.is_some() {
+            Step::held_back(HeldBack::Ledger)
+        } else {
+            Step::default()
+        }
+    }
+
+    /// Whether the ledger could not be reached for so long that what is decided has to do without.
+    fn is_without_ledger(&self, now: Time) -> bool {
+        let lost = self.memory.ledger.lost;
+        lost.is_some_and(|lost| now.since(lost) >= self.settings.times.without_ledger)
+    }
+
+    /// What there is to do about a hook that hookwatch has left alone until now; `None` where there is reason and leave to
+    /// bypass it.
+    fn left_alone(&self, id: &HookId, hook: &HookMemory, now: Time) -> Option<Step> {
+        if hook.failing_since.is_none() {
+            return Some(Step::default());
+        }
+        let reason = self.justify(id, hook, None, at_first(hook), now).err()?;
+        let step = self.held_back(id, hook, reason, now);
+        // What is only to be waited for is read meanwhile.
+        let read = reason == HeldBack::Hold && hook.read.is_none();
+        Some(if read {
+            Step {
+                does: Does::Read,
+                ..step
+            }
+        } else {
+            step
+        })
+    }
+
+    /// By what the book says of a hook, and what its object shows.
+    fn by_book_and_object(
+        &self,
+        id: &HookId,
+        hook: &HookMemory,
+        entry: Option<&Entry>,
+        view: &View,
+        now: Time,
+    ) -> Step {
+        let culprit = hook.failing_since.is_some();
         match (entry, &view.shown) {
-            (None, Shown::Gone) => Step::default(),
-            (Some(_), Shown::Gone) => match self.everywhere(hook) {
-                true => strike_out(),
-                false => Step::default(),
-            },
+            (Some(_), Shown::Gone) if self.everywhere(hook) => strike_out(),
+            (_, Shown::Gone) => Step::default(),
             (None, Shown::Original) if !culprit => Step::default(),
             (None, Shown::Original) => self.begin(id, hook, None, view, now),
             (Some(entry), Shown::Original) => match entry.place {
@@ -105,129 +136,6 @@ impl Breaker {
                 "Several webhooks of the configuration have this name: hookwatch cannot tell which it changed, and leaves them alone.",
             ),
         }
-    }
-
-    /// The rule for a hook, with the cause that it fails from or failed from.
-    pub(super) fn rule(&self, id: &HookId, hook: &HookMemory, cause: Cause) -> &PolicyRule {
-        let none = Subject::default();
-        let subject = hook.facts.as_ref().map_or(&none, |facts| &*facts.subject);
-        self.settings.policy.rule(id, subject, cause)
-    }
-
-    /// The rung for a hook, `most` at most.
-    fn choice(
-        &self,
-        id: &HookId,
-        hook: &HookMemory,
-        entry: Option<&Entry>,
-        most: Rung,
-        now: Time,
-    ) -> Result<Choice, HeldBack> {
-        let (Some(overall), Some(facts)) = (&self.memory.judged, &hook.facts) else {
-            return Err(HeldBack::Stale);
-        };
-        let guards = self.settings.guards;
-        let rule = self.rule(id, hook, facts.cause.unwrap_or(Cause::Slow));
-        let bounds = Bounds {
-            rule,
-            ceiling: match guards.on(Guard::Ceiling) {
-                true => Self::ceiling(hook),
-                false => Ceiling::Open,
-            },
-            may_skip: Self::may_skip(hook) || !guards.on(Guard::Ceiling),
-            match_conditions: overall.match_conditions,
-            most,
-            not_dead: self.not_dead(id, hook, entry, rule, now),
-            guards,
-        };
-        choose(facts, &bounds)
-    }
-
-    /// Whether there is reason and leave to bypass a hook, and how far: `most` at most, and a shield as long as it is too
-    /// early for more.
-    pub(super) fn justify(
-        &self,
-        id: &HookId,
-        hook: &HookMemory,
-        entry: Option<&Entry>,
-        most: Rung,
-        now: Time,
-    ) -> Result<Choice, HeldBack> {
-        let guards = self.settings.guards;
-        let (Some(overall), Some(facts)) = (&self.memory.judged, &hook.facts) else {
-            return Err(HeldBack::Stale);
-        };
-        let (Some(cause), Some(since)) = (facts.cause, hook.failing_since) else {
-            return Err(HeldBack::Evidence);
-        };
-        if !id.kind.is_admission() {
-            return Err(HeldBack::NotAdmission);
-        }
-        let sure = facts.witnesses.len() >= WITNESSES && facts.sure;
-        if !sure && guards.on(Guard::Evidence) {
-            return Err(HeldBack::Evidence);
-        }
-        if overall.self_doubt && guards.on(Guard::SelfDoubt) {
-            return Err(HeldBack::SelfDoubt);
-        }
-        let old = overall.inventory_is_old || now.since(overall.at) > self.settings.times.fresh;
-        if old && guards.on(Guard::Stale) {
-            return Err(HeldBack::Stale);
-        }
-        let rule = self.rule(id, hook, cause);
-        if rule.mode == AutoBreak::Off {
-            return Err(HeldBack::Policy);
-        }
-        let behind = match self.memory.leads {
-            true => Duration::ZERO,
-            false => self.settings.times.follows_after,
-        };
-        let early = |choice: &Choice| {
-            let since = match choice.rung {
-                Rung::Shield => self.together_since(id, since),
-                _ => since,
-            };
-            now.since(since) < rule.hold(choice.rung) + behind && guards.on(Guard::Hold)
-        };
-        // A replica that does not lead goes no deeper than a shield.
-        let most = if self.memory.leads { most } else { Rung::Shield };
-        let mut choice = self.choice(id, hook, entry, most, now)?;
-        if early(&choice) {
-            let shield = self.choice(id, hook, entry, Rung::Shield, now);
-            let shield = shield.ok().filter(|choice| !early(choice));
-            choice = shield.ok_or(HeldBack::Hold)?;
-        }
-        if entry.is_some_and(|entry| entry.contested) && guards.on(Guard::Contested) {
-            return Err(HeldBack::Contested);
-        }
-        if entry.is_some_and(|entry| entry.spent) && guards.on(Guard::Limit) {
-            return Err(HeldBack::Limit);
-        }
-        if self.book().is_some_and(|book| book.frozen.is_some()) && guards.on(Guard::Frozen) {
-            return Err(HeldBack::Frozen);
-        }
-        if (rule.mode != AutoBreak::On || self.settings.mode != AutoBreak::On) && guards.on(Guard::Mode) {
-            return Err(HeldBack::Plan);
-        }
-        if !overall.fence_holds && guards.on(Guard::Fence) {
-            return Err(HeldBack::Fence);
-        }
-        match hook.refusal(now) {
-            // The fence may have been tightened a moment ago.
-            Some(refusal) if refusal.skip && choice.rung == Rung::Skip => {
-                let shield = self.choice(id, hook, entry, Rung::Shield, now);
-                shield.map_err(|_| HeldBack::Refused)
-            }
-            Some(refusal) if !refusal.skip => Err(HeldBack::Refused),
-            _ => Ok(choice),
-        }
-    }
-
-    /// Since when the first of the hooks that fail together fails, the merely slow ones apart: they are shielded at one
-    /// time. The first shield spares the canaries that are evidence against the others.
-    fn together_since(&self, id: &HookId, since: Time) -> Time {
-        let first = self.place(id).and_then(|place| self.among.failing.get(place));
-        first.map_or(since, |first| since.min(*first))
     }
 
     /// What would be done, where nothing may be.
@@ -329,29 +237,24 @@ impl Breaker {
     /// or somebody took the bypass away.
     fn not_there(&self, id: &HookId, hook: &HookMemory, entry: &Entry, view: &View, now: Time) -> Step {
         let (guards, times) = (self.settings.guards, &self.settings.times);
-        let justified = self.justify(id, hook, Some(entry), entry.rung, now);
-        let justified = justified.and_then(|choice| match choice.rung == entry.rung {
-            true => Ok(choice),
-            false => self.room(id, choice.rung, now).map(|_| choice),
-        });
+        let justified = self.justify_line(id, hook, entry, now);
         let unchanged = view.version == entry.seen;
-        let licence = hook.licence;
-        if let (Ok(choice), Some(licence)) = (&justified, licence)
+        if let Ok(choice) = &justified
             && choice.rung == entry.rung
-            && (unchanged || !guards.on(Guard::Version))
-            && (now.since(licence.sent) < times.act_within || !guards.on(Guard::Licence))
+            && self.has_leave(hook, unchanged, now)
         {
             return self.bypass(choice, entry.relapses);
         }
-        let clean = licence.is_some_and(|licence| licence.clean);
+        let clean = hook.licence.is_some_and(|licence| licence.clean);
         let refused = hook.refusal.is_some() && (hook.refusal(now).is_some() || justified.is_err());
         if clean && refused {
             return self.give_up_line(id, hook, entry, now);
         }
         let untouched = unchanged || clean || entry.by_hand;
-        let reverts = match untouched {
-            true => entry.reverts,
-            false => entry.reverts.saturating_add(1),
+        let reverts = if untouched {
+            entry.reverts
+        } else {
+            entry.reverts.saturating_add(1)
         };
         let contested = entry.contested || reverts >= REVERTS;
         let rested = now.since(hook.line_since) >= times.act_within;
@@ -367,14 +270,15 @@ impl Breaker {
                 skips: entry.skips,
                 ..self.line(hook, choice, view, now)
             };
-            let does = Does::Write {
+            let step = Step::from(Does::Write {
                 line: Some(line),
                 licence: Some(clean || !unchanged),
                 counts: Counts::Nothing,
-            };
-            return match untouched {
-                true => does.into(),
-                false => Step::from(does).says(News::Reverted, "Another client removed the bypass."),
+            });
+            return if untouched {
+                step
+            } else {
+                step.says(News::Reverted, "Another client removed the bypass.")
             };
         }
         // A change under this line may still be under way; if it named a version that is gone, it fails.
@@ -389,6 +293,35 @@ impl Breaker {
         if !self.everywhere(hook) {
             return Step::default();
         }
+        self.write_off(entry, unchanged, (reverts, contested), now)
+    }
+
+    /// Whether the bypass that a line is about is still justified, and whether there is room where it would go another way.
+    fn justify_line(
+        &self,
+        id: &HookId,
+        hook: &HookMemory,
+        entry: &Entry,
+        now: Time,
+    ) -> Result<Choice, HeldBack> {
+        let choice = self.justify(id, hook, Some(entry), entry.rung, now)?;
+        if choice.rung != entry.rung {
+            self.room(id, choice.rung, now)?;
+        }
+        Ok(choice)
+    }
+
+    /// Whether this replica may still begin the bypass under its line; to an object that is `unchanged` since.
+    fn has_leave(&self, hook: &HookMemory, unchanged: bool, now: Time) -> bool {
+        let (guards, times) = (self.settings.guards, &self.settings.times);
+        (unchanged || !guards.on(Guard::Version))
+            && hook.licence.is_some_and(|licence| {
+                now.since(licence.sent) < times.act_within || !guards.on(Guard::Licence)
+            })
+    }
+
+    /// Nothing comes under the line any more: it goes, or stays for what it says of the past.
+    fn write_off(&self, entry: &Entry, unchanged: bool, (reverts, contested): (u8, bool), now: Time) -> Step {
         if unchanged && entry.reverts == 0 && entry.relapses == 0 {
             return strike_out();
         }
@@ -399,12 +332,13 @@ impl Breaker {
             },
             now,
         ));
-        match contested {
-            true => step.says(
+        if contested {
+            step.says(
                 News::Contested,
                 "Contested: something keeps reverting the bypass, so hookwatch has stopped.",
-            ),
-            false => step,
+            )
+        } else {
+            step
         }
     }
 
@@ -433,13 +367,12 @@ impl Breaker {
 
     /// The object is ours and the book does not say so.
     fn adopt(&self, hook: &HookMemory, over: Option<&Entry>, rung: Rung, view: &View, now: Time) -> Step {
-        let lost = self.memory.ledger.lost;
-        let without = lost.is_some_and(|lost| now.since(lost) >= self.settings.times.without_ledger);
         let by_hand = wanted_by_hand(view, now).is_some();
-        if without {
-            return match by_hand {
-                true => Step::default(),
-                false => put_back("hookwatch cannot reach its ledger."),
+        if self.is_without_ledger(now) {
+            return if by_hand {
+                Step::default()
+            } else {
+                put_back("hookwatch cannot reach its ledger.")
             };
         }
         let cause = hook.facts.as_ref().and_then(|facts| facts.cause);
@@ -472,13 +405,5 @@ impl Breaker {
             counts: Counts::Nothing,
         };
         does.into()
-    }
-}
-
-/// How far a bypass goes that is begun. A hook whose failures are ignored may be skipped after that, if it is dead.
-fn at_first(hook: &HookMemory) -> Rung {
-    match hook.ignores() {
-        true => Rung::Shield,
-        false => Rung::Skip,
     }
 }

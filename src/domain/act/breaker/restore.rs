@@ -7,7 +7,7 @@ use super::book::{Entry, Place};
 use super::choice::Choice;
 use super::guards::Guard;
 use super::observed::{CanaryWord, View};
-use super::policy::{AtLimit, Rung};
+use super::policy::{AtLimit, PolicyRule, Rung};
 use super::step::{Counts, Does, Step, put_back, strike_out};
 use super::{Breaker, HookMemory};
 use crate::domain::act::bypass::LONGEST_BY_HAND;
@@ -25,20 +25,8 @@ impl Breaker {
         (rung, probation): (Rung, bool),
         now: Time,
     ) -> Step {
-        let guards = self.settings.guards;
-        let view = hook.read.as_ref().map(|(_, view)| view);
-        if let Some(view) = view
-            && let Some(until) = wanted_by_hand(view, now)
-            && Self::ceiling(hook).permits(rung)
-        {
-            return self.by_hand(hook, entry, rung, until, now);
-        }
-        if entry.by_hand {
-            let why = match Self::ceiling(hook).permits(rung) {
-                true => "The manual bypass has expired.",
-                false => "This rung is no longer permitted.",
-            };
-            return self.leave(hook, entry, false, why, now);
+        if let Some(step) = self.bypassed_by_hand(hook, entry, rung, now) {
+            return step;
         }
         if entry.contested {
             return self.leave(hook, entry, false, "Something keeps reverting the bypass.", now);
@@ -48,27 +36,20 @@ impl Breaker {
         }
         let rule = self.rule(id, hook, entry.cause);
         let justified = self.justify(id, hook, Some(entry), Rung::Skip, now);
-        let permitted = rule.mode == AutoBreak::On
-            && (rule.rungs.contains(&rung) || !guards.on(Guard::Policy))
-            && (Self::permits(hook, rung) || !guards.on(Guard::Ceiling));
-        if !permitted {
+        if !self.may_stay(hook, rule, rung) {
             return match justified {
                 Ok(choice) if choice.rung < rung => self.move_to(hook, entry, &choice, Counts::Nothing, now),
                 _ => self.leave(hook, entry, false, "This rung is no longer permitted.", now),
             };
         }
-        // An instant that another clock wrote down can only shorten a bypass.
-        let own = hook
-            .bypassed_since
-            .map_or(Duration::ZERO, |since| now.since(since));
-        let lasted = own.max(now.since(entry.since));
-        let limit = lasted >= rule.longest() && guards.on(Guard::Longest);
+        let limit = self.has_reached_limit(hook, entry, rule, now);
         if limit && rule.at_limit(rung) == AtLimit::Restore {
             return self.leave(hook, entry, true, "The bypass reached its limit.", now);
         }
-        let step = match probation {
-            true => self.on_probation(hook, entry, rung, now),
-            false => self.still_bypassed(hook, entry, rung, now),
+        let step = if probation {
+            self.on_probation(hook, entry, rung, now)
+        } else {
+            self.still_bypassed(hook, entry, rung, now)
         };
         if let Some(step) = step {
             return step;
@@ -92,12 +73,56 @@ impl Breaker {
                 "The bypass reached its time limit. Its rule keeps it in place.",
             );
         }
-        match (probation, self.everywhere(hook)) {
-            (true, _) => Step::default().says(News::Probation, "Only dry-run canaries reach the webhook."),
-            (false, true) => {
-                Step::default().says(News::Effective(rung), "Every API server shows the bypass.")
-            }
-            (false, false) => Step::default(),
+        self.stays(hook, rung, probation)
+    }
+
+    /// What there is to do about a bypass that a person made; `None` where it is the breaker's own.
+    fn bypassed_by_hand(&self, hook: &HookMemory, entry: &Entry, rung: Rung, now: Time) -> Option<Step> {
+        let permitted = Self::ceiling(hook).permits(rung);
+        let view = hook.read.as_ref().map(|(_, view)| view);
+        if let Some(view) = view
+            && let Some(until) = wanted_by_hand(view, now)
+            && permitted
+        {
+            return Some(self.by_hand(hook, entry, rung, until, now));
+        }
+        if !entry.by_hand {
+            return None;
+        }
+        let why = if permitted {
+            "The manual bypass has expired."
+        } else {
+            "This rung is no longer permitted."
+        };
+        Some(self.leave(hook, entry, false, why, now))
+    }
+
+    /// Whether rule and owner still permit the rung that a hook is on.
+    fn may_stay(&self, hook: &HookMemory, rule: &PolicyRule, rung: Rung) -> bool {
+        let guards = self.settings.guards;
+        rule.mode == AutoBreak::On
+            && (rule.rungs.contains(&rung) || !guards.on(Guard::Policy))
+            && (Self::permits(hook, rung) || !guards.on(Guard::Ceiling))
+    }
+
+    /// Whether a bypass has lasted as long as its rule lets it.
+    fn has_reached_limit(&self, hook: &HookMemory, entry: &Entry, rule: &PolicyRule, now: Time) -> bool {
+        // An instant that another clock wrote down can only shorten a bypass.
+        let own = hook
+            .bypassed_since
+            .map_or(Duration::ZERO, |since| now.since(since));
+        let lasted = own.max(now.since(entry.since));
+        lasted >= rule.longest() && self.settings.guards.on(Guard::Longest)
+    }
+
+    /// A bypass that is as it is to be.
+    fn stays(&self, hook: &HookMemory, rung: Rung, probation: bool) -> Step {
+        if probation {
+            Step::default().says(News::Probation, "Only dry-run canaries reach the webhook.")
+        } else if self.everywhere(hook) {
+            Step::default().says(News::Effective(rung), "Every API server shows the bypass.")
+        } else {
+            Step::default()
         }
     }
 

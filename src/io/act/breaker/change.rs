@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::request::{Reply, is_conflict, patch, read_on_new_connection, send};
 use super::{Hand, Outcome, Patience, Refused, Report, Server, Step, Way, items};
 use crate::domain::act::breaker::{Expects, Outcome as Told, Version, View};
-use crate::domain::act::bypass::edit::{Author, Change, Plan, Wish, plan};
+use crate::domain::act::bypass::edit::{Author, Change, Edit, Plan, Wish, plan};
 use crate::domain::cluster::hook::{HookId, HookKind};
 use crate::io::client::Connection;
 use crate::io::held::ask;
@@ -240,40 +240,12 @@ impl Way<'_> {
             if draft.whose.len() >= at_once || !draft.last {
                 break;
             }
-            let view = member.view(&after);
-            member.object = Some(object.clone());
-            let is_other = |(uid, version): &(&str, Version)| view.version != *version || *view.uid != **uid;
-            if member.expects.as_ref().is_some_and(is_other) {
-                member.told = Some((Told::Conflict, Outcome::Contended));
+            let Some(edit) = self.edit_for(member, object, &after, author) else {
+                continue;
+            };
+            if !edit.last && !draft.whose.is_empty() {
                 continue;
             }
-            let now = (self.hand.clock)();
-            let planned = plan(&after, &member.hook.webhook, member.wish, author, now);
-            if let Some(sent) = member.unclear.take()
-                && !matches!(&planned, Ok(Plan::Edit(edit)) if edit.changes == sent)
-            {
-                member.changes.extend(sent);
-            }
-            let edit = match planned {
-                Ok(Plan::Edit(edit)) if edit.last || draft.whose.is_empty() => edit,
-                Ok(Plan::Edit(_)) => continue,
-                Ok(Plan::AlreadySo) if !member.wrote => {
-                    member.told = Some((Told::Applied(view), Outcome::AlreadySo));
-                    continue;
-                }
-                Ok(Plan::Gone) if !member.wrote || *member.wish != Wish::Restore => {
-                    member.told = Some((Told::Gone, Outcome::Gone));
-                    continue;
-                }
-                Ok(Plan::AlreadySo | Plan::Gone) => {
-                    member.told = Some((Told::Applied(view), Outcome::Applied));
-                    continue;
-                }
-                Err(refusal) => {
-                    member.told = Some(refused(&Outcome::Refused(refusal.into())));
-                    continue;
-                }
-            };
             let (Value::Array(operations), last) = (edit.patch, edit.last) else {
                 continue;
             };
@@ -286,6 +258,39 @@ impl Way<'_> {
             draft.last = last;
         }
         draft
+    }
+
+    /// Plans for a member on what the ones before it leave of the object, and settles it where nothing is to be written.
+    fn edit_for(
+        &self,
+        member: &mut Member<'_>,
+        object: &Value,
+        left: &Value,
+        author: &Author,
+    ) -> Option<Edit> {
+        let view = member.view(left);
+        member.object = Some(object.clone());
+        let is_other = |(uid, version): &(&str, Version)| view.version != *version || *view.uid != **uid;
+        if member.expects.as_ref().is_some_and(is_other) {
+            member.told = Some((Told::Conflict, Outcome::Contended));
+            return None;
+        }
+        let now = (self.hand.clock)();
+        let planned = plan(left, &member.hook.webhook, member.wish, author, now);
+        if let Some(sent) = member.unclear.take()
+            && !matches!(&planned, Ok(Plan::Edit(edit)) if edit.changes == sent)
+        {
+            member.changes.extend(sent);
+        }
+        let told = match planned {
+            Ok(Plan::Edit(edit)) => return Some(edit),
+            Ok(Plan::AlreadySo) if !member.wrote => (Told::Applied(view), Outcome::AlreadySo),
+            Ok(Plan::Gone) if !member.wrote || *member.wish != Wish::Restore => (Told::Gone, Outcome::Gone),
+            Ok(Plan::AlreadySo | Plan::Gone) => (Told::Applied(view), Outcome::Applied),
+            Err(refusal) => refused(&Outcome::Refused(refusal.into())),
+        };
+        member.told = Some(told);
+        None
     }
 
     /// Sends a patch until an API server takes it or refuses it.

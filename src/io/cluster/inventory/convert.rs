@@ -174,18 +174,7 @@ fn hook(
         problems.add("rules is empty, so the hook is never called");
     }
     let target = target(&entry.client_config);
-    let service = match &target {
-        Target::Service(service) => Some(&*service.namespace),
-        Target::Url(_) | Target::Invalid(_) => None,
-    };
-    let spare = metadata
-        .annotations
-        .as_ref()
-        .and_then(|all| all.get(SPARE_ANNOTATION));
-    let (added, said) = Added::read(spare.map(String::as_str), service);
-    for why in said {
-        problems.add(format!("annotation {SPARE_ANNOTATION}: {why}"));
-    }
+    let added = added(metadata, &target, &mut problems);
     if let Target::Invalid(why) = &target {
         problems.add(format!("clientConfig: {why}"));
     }
@@ -194,26 +183,13 @@ fn hook(
         configuration_uid: metadata.uid.clone().unwrap_or_default(),
         created: metadata.creation_timestamp.as_ref().and_then(instant),
         ca_bundle: ca_bundle.into(),
-        failure_policy: match entry.failure_policy.as_deref() {
-            Some("Ignore") => FailurePolicy::Ignore,
-            _ => FailurePolicy::Fail,
-        },
+        failure_policy: failure_policy(entry.failure_policy.as_deref()),
         timeout: timeout(entry.timeout_seconds, &mut problems),
         rules: entry.rules.into_iter().map(rule).collect(),
-        match_policy: match entry.match_policy.as_deref() {
-            Some("Exact") => MatchPolicy::Exact,
-            _ => MatchPolicy::Equivalent,
-        },
+        match_policy: match_policy(entry.match_policy.as_deref()),
         namespace_selector: selector("namespaceSelector", entry.namespace_selector, &mut problems),
         object_selector: selector("objectSelector", entry.object_selector, &mut problems),
-        match_conditions: entry
-            .match_conditions
-            .into_iter()
-            .map(|condition| MatchCondition {
-                name: condition.name,
-                expression: condition.expression,
-            })
-            .collect(),
+        match_conditions: entry.match_conditions.into_iter().map(match_condition).collect(),
         dry_run_safe: matches!(entry.side_effects.as_str(), "None" | "NoneOnDryRun"),
         reinvoked: entry.reinvoked,
         written: Written {
@@ -230,6 +206,44 @@ fn hook(
         other: None,
         problems: problems.sentences,
         id,
+    }
+}
+
+/// What the annotation says that is spared besides.
+fn added(metadata: &ObjectMeta, target: &Target, problems: &mut Problems) -> Added {
+    let service = match target {
+        Target::Service(service) => Some(&*service.namespace),
+        Target::Url(_) | Target::Invalid(_) => None,
+    };
+    let spare = metadata
+        .annotations
+        .as_ref()
+        .and_then(|all| all.get(SPARE_ANNOTATION));
+    let (added, said) = Added::read(spare.map(String::as_str), service);
+    for why in said {
+        problems.add(format!("annotation {SPARE_ANNOTATION}: {why}"));
+    }
+    added
+}
+
+fn failure_policy(said: Option<&str>) -> FailurePolicy {
+    match said {
+        Some("Ignore") => FailurePolicy::Ignore,
+        _ => FailurePolicy::Fail,
+    }
+}
+
+fn match_policy(said: Option<&str>) -> MatchPolicy {
+    match said {
+        Some("Exact") => MatchPolicy::Exact,
+        _ => MatchPolicy::Equivalent,
+    }
+}
+
+fn match_condition(condition: ApiMatchCondition) -> MatchCondition {
+    MatchCondition {
+        name: condition.name,
+        expression: condition.expression,
     }
 }
 

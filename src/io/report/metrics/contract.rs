@@ -5,8 +5,9 @@
 
 use super::alertmanager::Dropped;
 use super::breaker::{ACTIONS, OUTCOMES, STATES};
-use super::hooks::{MAX_HOOKS, MAX_OUTCOMES, OTHER};
+use super::hooks::MAX_HOOKS;
 use super::make::SECONDS;
+use super::probes::{MAX_OUTCOMES, OTHER};
 use super::{Loss, Signal};
 use crate::domain::act::breaker::{HeldBack, Rung};
 use crate::domain::act::fence::AutoBreak;
@@ -138,26 +139,67 @@ const KINDS: [HookKind; 4] = [
     HookKind::Aggregated,
 ];
 
+/// How probes can end.
+const PROBE_OUTCOMES: [&str; 14] = [
+    "answered",
+    "discovery_refused",
+    "review_refused",
+    "not_an_admission_review",
+    "client_certificate_wanted",
+    "verifier_differs",
+    "timed_out",
+    "refused",
+    "unreachable",
+    "unresolvable",
+    "tls_rejected",
+    "lost",
+    "not_probed",
+    OTHER,
+];
+
+/// How canaries can end.
+const CANARY_OUTCOMES: [&str; 8] = [
+    "written",
+    "call_failed",
+    "denied",
+    "forbidden",
+    "missing",
+    "refused",
+    "timed_out",
+    "unreachable",
+];
+
 fn bound(metric: &str, label: &str) -> Option<Bound> {
     let metric = metric.strip_prefix("hookwatch_").unwrap_or(metric);
-    let values: Vec<&'static str> = match (metric, label) {
-        (_, "configuration") => {
-            return Some(Bound::Hook(
-                "the object's name; empty when no object has the hook",
-            ));
-        }
-        (_, "webhook") => return Some(Bound::Hook("the webhook's name")),
-        (_, "incident") => {
-            return Some(Bound::Hook(
-                "where its calls go, or `lost path` where all webhooks became unreachable in one moment; webhooks that fail and have this in \
+    names_from_outside(metric, label).or_else(|| closed_set(metric, label).map(Bound::OneOf))
+}
+
+/// What is known of a label whose values come from the cluster: how many there can be.
+fn names_from_outside(metric: &str, label: &str) -> Option<Bound> {
+    Some(match (metric, label) {
+        (_, "configuration") => Bound::Hook("the object's name; empty when no object has the hook"),
+        (_, "webhook") => Bound::Hook("the webhook's name"),
+        (_, "incident") => Bound::Hook(
+            "where its calls go, or `lost path` where all webhooks became unreachable in one moment; webhooks that fail and have this in \
              common are one incident",
-            ));
-        }
-        (_, "kind") => return Some(Bound::Hook("mutating, validating, conversion or aggregated")),
-        (_, "target") => return Some(Bound::AtMost(MAX_TARGETS, "addresses of API servers")),
-        ("api_server_info", "version") => return Some(Bound::AtMost(1, "release of that API server")),
-        (_, "version") => return Some(Bound::AtMost(1, "release of hookwatch")),
-        (_, "check") => return Some(Bound::AtMost(MAX_FAILING, "checks of /readyz")),
+        ),
+        (_, "kind") => Bound::Hook("mutating, validating, conversion or aggregated"),
+        (_, "target") => Bound::AtMost(MAX_TARGETS, "addresses of API servers"),
+        ("api_server_info", "version") => Bound::AtMost(1, "release of that API server"),
+        (_, "version") => Bound::AtMost(1, "release of hookwatch"),
+        (_, "check") => Bound::AtMost(MAX_FAILING, "checks of /readyz"),
+        (_, "alertmanager") => Bound::AtMost(MAX_ALERTMANAGERS, "host, port and path of an Alertmanager"),
+        (_, "canary") => Bound::AtMost(
+            CanaryTarget::ALL.len() + MAX_FURTHER,
+            "`own_namespace`, `kube_system`, `node_lease`, and the names in `canaries.further`",
+        ),
+        _ => return None,
+    })
+}
+
+/// All values of any other label.
+fn closed_set(metric: &str, label: &str) -> Option<Vec<&'static str>> {
+    Some(match (metric, label) {
         ("not_a_hook", "cause") => all_of(NotAHook::ALL),
         (_, "cause") => all_of(Cause::ALL),
         (_, "effect") => all_of(Effect::ALL),
@@ -172,60 +214,23 @@ fn bound(metric: &str, label: &str) -> Option<Bound> {
         (_, "risk") => findings::KINDS.iter().map(|kind| kind.id).collect(),
         ("hook_risk", "severity") => vec!["critical", "warning"],
         (_, "severity") => all_of(&Severity::ALL),
-        (_, "alertmanager") => {
-            return Some(Bound::AtMost(
-                MAX_ALERTMANAGERS,
-                "host, port and path of an Alertmanager",
-            ));
-        }
         ("alertmanager_pushes_failed_total", "reason") => PushError::REASONS.to_vec(),
         ("alertmanager_alerts_dropped_total", "reason") => all_of(Dropped::ALL),
         (_, "signal") => all_of(Signal::ALL),
         ("telemetry_dropped_total", "reason") => all_of(Loss::ALL),
         (_, "certificate") => vec!["served", "ca"],
         (_, "connection") => all_of(Connection::ALL),
-        ("probes_total", "outcome") => vec![
-            "answered",
-            "discovery_refused",
-            "review_refused",
-            "not_an_admission_review",
-            "client_certificate_wanted",
-            "verifier_differs",
-            "timed_out",
-            "refused",
-            "unreachable",
-            "unresolvable",
-            "tls_rejected",
-            "lost",
-            "not_probed",
-            OTHER,
-        ],
-        ("canaries_total", "outcome") => vec![
-            "written",
-            "call_failed",
-            "denied",
-            "forbidden",
-            "missing",
-            "refused",
-            "timed_out",
-            "unreachable",
-        ],
+        ("probes_total", "outcome") => PROBE_OUTCOMES.to_vec(),
+        ("canaries_total", "outcome") => CANARY_OUTCOMES.to_vec(),
         ("events_total", "outcome") => all_of(EventOutcome::ALL),
         (_, "phase") => all_of(&Phase::ALL),
-        (_, "canary") => {
-            return Some(Bound::AtMost(
-                CanaryTarget::ALL.len() + MAX_FURTHER,
-                "`own_namespace`, `kube_system`, `node_lease`, and the names in `canaries.further`",
-            ));
-        }
         (_, "result") => [all_of(ScrapeFailureReason::ALL), vec!["success"]].concat(),
         (_, "answers") => vec!["yes", "no"],
         (_, "mode") => all_of(AutoBreak::ALL),
         (_, "by") => all_of(Place::ALL),
         (_, "role") => all_of(Role::ALL),
         _ => return None,
-    };
-    Some(Bound::OneOf(values))
+    })
 }
 
 /// What these are called in labels.

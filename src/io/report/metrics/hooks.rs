@@ -3,38 +3,23 @@
 //! A large cluster has thousands of hooks, so each is worth a handful of series: one for what it is instead of one for
 //! everything it might be, a sum instead of a histogram, and beyond [`MAX_HOOKS`] none at all.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Mutex;
-
-use prometheus::{CounterVec, Gauge, GaugeVec, HistogramVec, IntCounterVec};
+use prometheus::{Gauge, GaugeVec};
 
 use super::{CertificateEnd, Maker};
 use crate::domain::audit::Severity;
 use crate::domain::audit::standing::Findings;
 use crate::domain::cluster::hook::HookId;
 use crate::domain::diagnose::verdict::Verdict;
-use crate::domain::observe::probe::{Connection, Phase, ProbeReport};
 use crate::domain::report::assessment::Assessment;
 use crate::domain::vocabulary::Health;
 
 /// So many hooks have series of their own; of more, the worst have them.
 pub const MAX_HOOKS: usize = 2_000;
-/// So many pairs of connection and outcome of its probes are told apart for each hook; further outcomes count as
-/// [`OTHER`].
-pub const MAX_OUTCOMES: usize = 6;
-/// The name under which hooks and outcomes beyond the bounds are counted together. No hook can have it: their names
-/// have dots.
-pub const OTHER: &str = "other";
 
 const HOOK: [&str; 3] = ["kind", "configuration", "webhook"];
 
-/// Connection and outcome.
-type Series = [&'static str; 2];
-
 #[derive(Debug)]
 pub(super) struct HookMetrics {
-    /// Which series of `probes_total` each hook has: a vector can only be asked to drop an exact one.
-    probed_as: Mutex<BTreeMap<HookId, BTreeSet<Series>>>,
     by_health: GaugeVec,
     left_out: Gauge,
     health: GaugeVec,
@@ -45,17 +30,11 @@ pub(super) struct HookMetrics {
     risk: GaugeVec,
     findings: GaugeVec,
     certificate_not_after: GaugeVec,
-    probes: IntCounterVec,
-    probe_seconds: CounterVec,
-    probe_times: HistogramVec,
-    probe_phases: HistogramVec,
 }
 
 impl HookMetrics {
     pub(super) fn new(make: &Maker<'_>) -> prometheus::Result<Self> {
-        let hook_and = |label: &'static str| [HOOK[0], HOOK[1], HOOK[2], label];
         Ok(Self {
-            probed_as: Mutex::default(),
             by_health: make.gauges("hooks", "All hooks, by their health.", &["health"])?,
             left_out: make.gauge(
                 "hooks_without_series",
@@ -101,92 +80,7 @@ impl HookMetrics {
                 "When the first certificate of the hook ends: the one its backends serve, or one in its caBundle.",
                 &hook_and("certificate"),
             )?,
-            probes: make.counters(
-                "probes_total",
-                "Finished probes by outcome; one that hooks of the same backend share counts for each of them.",
-                &["kind", "configuration", "webhook", "connection", "outcome"],
-            )?,
-            probe_seconds: make.amounts(
-                "probe_seconds_total",
-                "Time that finished probes took; with hookwatch_probes_total the mean per hook.",
-                &hook_and("connection"),
-            )?,
-            probe_times: make.histograms(
-                "probe_duration_seconds",
-                "Time per probe, over all hooks; a shared one counts once.",
-                &["connection"],
-            )?,
-            probe_phases: make.histograms(
-                "probe_phase_duration_seconds",
-                "Time per phase of fresh probes, over all hooks.",
-                &["phase"],
-            )?,
         })
-    }
-
-    pub(super) fn probed(&self, report: &ProbeReport) {
-        let connection = report.connection.as_str();
-        let (hook, [_, outcome]) = self.series_of(&report.hook, [connection, report.outcome.as_str()]);
-        let took = report.took.as_secs_f64();
-        self.probes
-            .with_label_values(&[hook[0], hook[1], hook[2], connection, outcome])
-            .inc();
-        self.probe_seconds
-            .with_label_values(&[hook[0], hook[1], hook[2], connection])
-            .inc_by(took);
-        if report.shared {
-            return;
-        }
-        self.probe_times.with_label_values(&[connection]).observe(took);
-        if report.connection == Connection::Fresh {
-            for phase in Phase::ALL {
-                if let Some(took) = report.phases.get(phase) {
-                    self.probe_phases
-                        .with_label_values(&[phase.as_str()])
-                        .observe(took.as_secs_f64());
-                }
-            }
-        }
-    }
-
-    /// Under which labels a probe counts: its own as long as the bounds allow it.
-    fn series_of<'a>(&self, id: &'a HookId, series: Series) -> ([&'a str; 3], Series) {
-        let Ok(mut probed) = self.probed_as.lock() else {
-            return (together(id), series);
-        };
-        if probed.len() >= MAX_HOOKS && !probed.contains_key(id) {
-            return (together(id), series);
-        }
-        let known = probed.entry(id.clone()).or_default();
-        let series = match known.len() < MAX_OUTCOMES || known.contains(&series) {
-            true => series,
-            false => [series[0], OTHER],
-        };
-        known.insert(series);
-        (labels(id), series)
-    }
-
-    /// Drops the probe series of hooks that are not in the inventory any more.
-    pub(super) fn keep_only(&self, hooks: &BTreeSet<HookId>) {
-        let Ok(mut probed) = self.probed_as.lock() else {
-            return;
-        };
-        probed.retain(|id, series| {
-            let keep = hooks.contains(id);
-            if !keep {
-                let hook = labels(id);
-                for [connection, outcome] in &*series {
-                    // An error would mean that the series is not there, which is what is wanted.
-                    let _ = self
-                        .probes
-                        .remove_label_values(&[hook[0], hook[1], hook[2], connection, outcome]);
-                    let _ = self
-                        .probe_seconds
-                        .remove_label_values(&[hook[0], hook[1], hook[2], connection]);
-                }
-            }
-            keep
-        });
     }
 
     /// Gauges whose series come and go.
@@ -290,11 +184,11 @@ impl HookMetrics {
     }
 }
 
-fn labels(id: &HookId) -> [&str; 3] {
-    [id.kind.as_str(), &id.configuration, &id.webhook]
+/// The names of a hook's labels with one more.
+pub(super) fn hook_and(label: &'static str) -> [&'static str; 4] {
+    [HOOK[0], HOOK[1], HOOK[2], label]
 }
 
-/// Hooks beyond the bound are counted together.
-fn together(id: &HookId) -> [&str; 3] {
-    [id.kind.as_str(), OTHER, OTHER]
+pub(super) fn labels(id: &HookId) -> [&str; 3] {
+    [id.kind.as_str(), &id.configuration, &id.webhook]
 }

@@ -46,31 +46,9 @@ pub(super) fn in_full(hooks: &[Verdict]) -> &[Verdict] {
 
 /// The whole table, with so many bytes for the list of those that are well.
 pub(super) fn table(assessment: &Assessment, past: &Shown, room: impl Fn(usize) -> usize) -> Markup {
-    let (hooks, standings) = (&*assessment.hooks, &assessment.breaker.hooks);
+    let hooks = &*assessment.hooks;
     let first = in_full(hooks);
-    let stands: BTreeMap<u64, &HookStanding> = standings
-        .iter()
-        .map(|standing| {
-            let hook = &standing.hook;
-            (
-                past::anchor_of(hook.kind, &hook.configuration, &hook.webhook),
-                standing,
-            )
-        })
-        .collect();
-    let mut found: BTreeMap<u64, Vec<&Finding>> = BTreeMap::new();
-    for finding in &assessment.audit.findings {
-        if let Some(id) = &finding.hook {
-            let anchor = past::anchor_of(id.kind, &id.configuration, &id.webhook);
-            found.entry(anchor).or_default().push(finding);
-        }
-    }
-    let mut history: BTreeMap<u64, Vec<&Mark>> = BTreeMap::new();
-    for mark in &past.marks {
-        if let Some(hook) = &mark.hook {
-            history.entry(hook.anchor).or_default().push(mark);
-        }
-    }
+    let (known, nothing) = (known(assessment, past), Known::default());
     // The first culprit's evidence is there without a click, and without scripts.
     let mut open = true;
     let rows = first.iter().map(|verdict| {
@@ -79,13 +57,8 @@ pub(super) fn table(assessment: &Assessment, past: &Shown, room: impl Fn(usize) 
         (verdict, opened)
     });
     let (rows, left_out) = within(IN_FULL, rows, |(verdict, opened)| {
-        let anchor = past::anchor(verdict);
-        let of = Of {
-            happened: history.get(&anchor).map_or(&[], Vec::as_slice),
-            stands: stands.get(&anchor).copied(),
-            found: found.get(&anchor).map_or(&[], Vec::as_slice),
-        };
-        row(verdict, past, &of, opened)
+        let known = known.get(&past::anchor(verdict)).unwrap_or(&nothing);
+        row(verdict, past, known, opened)
     });
     let rest = &hooks[first.len() - left_out..];
     let (well, unwell): (Vec<&Verdict>, Vec<&Verdict>) =
@@ -141,13 +114,14 @@ pub(super) fn id(anchor: u64) -> String {
 }
 
 /// What is known of one hook beside its verdict.
-struct Of<'a> {
-    happened: &'a [&'a Mark],
+#[derive(Default)]
+struct Known<'a> {
+    happened: Vec<&'a Mark>,
     stands: Option<&'a HookStanding>,
-    found: &'a [&'a Finding],
+    found: Vec<&'a Finding>,
 }
 
-impl Of<'_> {
+impl Known<'_> {
     /// How the breaker has it, in a word or two; by what stands on the object where the breaker does not say.
     fn breaker(&self, verdict: &Verdict) -> Option<String> {
         let stands = self.stands.and_then(breaker::state);
@@ -158,8 +132,30 @@ impl Of<'_> {
     }
 }
 
-fn row(verdict: &Verdict, past: &Shown, of: &Of<'_>, open: bool) -> Markup {
-    let breaker = of.breaker(verdict);
+/// The same of every hook, by its anchor.
+fn known<'a>(assessment: &'a Assessment, past: &'a Shown) -> BTreeMap<u64, Known<'a>> {
+    let mut known: BTreeMap<u64, Known<'a>> = BTreeMap::new();
+    for standing in &assessment.breaker.hooks {
+        let hook = &standing.hook;
+        let anchor = past::anchor_of(hook.kind, &hook.configuration, &hook.webhook);
+        known.entry(anchor).or_default().stands = Some(standing);
+    }
+    for finding in &assessment.audit.findings {
+        if let Some(id) = &finding.hook {
+            let anchor = past::anchor_of(id.kind, &id.configuration, &id.webhook);
+            known.entry(anchor).or_default().found.push(finding);
+        }
+    }
+    for mark in &past.marks {
+        if let Some(hook) = &mark.hook {
+            known.entry(hook.anchor).or_default().happened.push(mark);
+        }
+    }
+    known
+}
+
+fn row(verdict: &Verdict, past: &Shown, known: &Known<'_>, open: bool) -> Markup {
+    let breaker = known.breaker(verdict);
     let anchor = past::anchor(verdict);
     let health = verdict.health.as_str();
     let tracks = past.tracks.get(&anchor);
@@ -193,8 +189,8 @@ fn row(verdict: &Verdict, past: &Shown, of: &Of<'_>, open: bool) -> Markup {
                 span.n.since { @if let Some(since) = verdict.since { (clock(since)) } }
             }
             div.body {
-                (evidence(verdict, of.found)) (standing(breaker.as_deref(), of.stands)) (backends(verdict, tracks))
-                (canaries(verdict)) (history(of.happened))
+                (evidence(verdict, &known.found)) (standing(breaker.as_deref(), known.stands)) (backends(verdict, tracks))
+                (canaries(verdict)) (history(&known.happened))
             }
         }
     }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::domain::cluster::hook::{Backend, HookId, HookKind};
-use crate::domain::diagnose::verdict::Verdict;
+use crate::domain::diagnose::verdict::{ControlPlane, Verdict};
 use crate::domain::observe::canary::CanaryTarget;
 use crate::domain::observe::probe::{ProbeOutcome, ProbeReport};
 use crate::domain::report::assessment::Assessment;
@@ -276,57 +276,9 @@ impl Past {
     pub fn told(&mut self, change: &Change, now: Time) {
         match change {
             Change::Hook { from, verdict } => {
-                let before = from.map(|(health, _)| health);
-                let kind = match verdict.health {
-                    Health::Failing => MarkKind::Failing,
-                    Health::Suspect => MarkKind::Suspect,
-                    Health::Healthy if matches!(before, Some(Health::Failing | Health::Suspect)) => {
-                        MarkKind::Well
-                    }
-                    Health::Healthy | Health::Unknown => return,
-                };
-                let mut mark = Mark {
-                    at: now,
-                    kind,
-                    hook: Some(Subject::of(verdict)),
-                    began: verdict
-                        .since
-                        .filter(|began| kind == MarkKind::Failing && *began < now),
-                    text: verdict.summary.clone(),
-                };
-                self.at_once = match self.marks.back() {
-                    Some(last) if last.at == now => self.at_once + 1,
-                    _ => 0,
-                };
-                if self.at_once >= MAX_AT_ONCE {
-                    let more = (self.at_once - MAX_AT_ONCE + 1) as u32;
-                    if more > 1 {
-                        self.marks.pop_back();
-                    }
-                    mark = Mark {
-                        kind: MarkKind::More(more),
-                        hook: None,
-                        began: None,
-                        text: format!("{more} more hooks changed"),
-                        ..mark
-                    };
-                }
-                self.mark(mark);
+                self.hook_changed(from.map(|(health, _)| health), verdict, now);
             }
-            Change::ControlPlane(plane) => {
-                let impaired = matches!(plane.writes, Writes::Blocked | Writes::Delayed);
-                // That writes flow is news only after they did not.
-                if impaired || (self.impaired && plane.writes == Writes::Flowing) {
-                    self.mark(Mark {
-                        at: now,
-                        kind: MarkKind::Writes(plane.writes),
-                        hook: None,
-                        began: None,
-                        text: plane.summary.clone(),
-                    });
-                }
-                self.impaired = impaired || (self.impaired && plane.writes == Writes::Unknown);
-            }
+            Change::ControlPlane(plane) => self.plane_changed(plane, now),
             Change::Breaker(breaker) => self.mark(Mark {
                 at: now,
                 kind: MarkKind::Breaker(None),
@@ -336,6 +288,57 @@ impl Past {
             }),
             _ => {}
         }
+    }
+
+    fn hook_changed(&mut self, before: Option<Health>, verdict: &Verdict, now: Time) {
+        let kind = match verdict.health {
+            Health::Failing => MarkKind::Failing,
+            Health::Suspect => MarkKind::Suspect,
+            Health::Healthy if matches!(before, Some(Health::Failing | Health::Suspect)) => MarkKind::Well,
+            Health::Healthy | Health::Unknown => return,
+        };
+        let mut mark = Mark {
+            at: now,
+            kind,
+            hook: Some(Subject::of(verdict)),
+            began: verdict
+                .since
+                .filter(|began| kind == MarkKind::Failing && *began < now),
+            text: verdict.summary.clone(),
+        };
+        self.at_once = match self.marks.back() {
+            Some(last) if last.at == now => self.at_once + 1,
+            _ => 0,
+        };
+        if self.at_once >= MAX_AT_ONCE {
+            let more = (self.at_once - MAX_AT_ONCE + 1) as u32;
+            if more > 1 {
+                self.marks.pop_back();
+            }
+            mark = Mark {
+                kind: MarkKind::More(more),
+                hook: None,
+                began: None,
+                text: format!("{more} more hooks changed"),
+                ..mark
+            };
+        }
+        self.mark(mark);
+    }
+
+    fn plane_changed(&mut self, plane: &ControlPlane, now: Time) {
+        let impaired = matches!(plane.writes, Writes::Blocked | Writes::Delayed);
+        // That writes flow is news only after they did not.
+        if impaired || (self.impaired && plane.writes == Writes::Flowing) {
+            self.mark(Mark {
+                at: now,
+                kind: MarkKind::Writes(plane.writes),
+                hook: None,
+                began: None,
+                text: plane.summary.clone(),
+            });
+        }
+        self.impaired = impaired || (self.impaired && plane.writes == Writes::Unknown);
     }
 
     fn mark(&mut self, mark: Mark) {

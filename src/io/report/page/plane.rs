@@ -6,6 +6,8 @@ use maud::{Markup, html};
 
 use super::leading;
 use super::text::{Foreign, clock, within};
+use crate::domain::act::fence::Breaker;
+use crate::domain::act::leadership::ReplicaView;
 use crate::domain::diagnose::verdict::Verdict;
 use crate::domain::observe::views::{ScrapeView, StoredView};
 use crate::domain::report::assessment::Assessment;
@@ -108,39 +110,16 @@ fn numbers(assessment: &Assessment) -> Markup {
 /// Where the knowledge comes from, folded; it opens by itself to nobody.
 pub(super) fn sources(assessment: &Assessment) -> Markup {
     let sources = &assessment.sources;
-    let count = |health| {
-        assessment
-            .hooks
-            .iter()
-            .filter(|verdict| verdict.health == health)
-            .count()
-    };
-    let line = |said: &String| html! { li { (Foreign(said)) } };
-    let (trouble, _) = within(
-        LIST,
-        sources
-            .inventory_trouble
-            .iter()
-            .chain(&sources.api_servers_trouble),
-        line,
-    );
     let (servers, more) = within(LIST, &sources.scrapes, server);
     let (problems, hidden) = within(LIST, &assessment.problems, |problem| {
         html! { li { (Foreign(&problem.object)) ": " (Foreign(&problem.what)) } }
     });
-    let breaker = &assessment.breaker;
     html! {
         section #sources {
             h2 { "Where this comes from" }
             dl.sources {
                 dt { "hooks" }
-                dd {
-                    @if sources.inventory_age_seconds.is_some() && sources.hooks_listed {
-                        (count(Health::Failing)) " failing, " (count(Health::Suspect)) " suspect, "
-                        (count(Health::Healthy)) " healthy, " (count(Health::Unknown)) " unknown"
-                    } @else { "the webhook configurations could not be read" }
-                    ul { (trouble) }
-                }
+                dd { (hooks(assessment)) }
                 dt { "canaries" }
                 dd { ul { @for canary in &assessment.control_plane.canaries {
                     li { b { (canary.canary.as_str()) } " " (canary.state) " " span.quiet { (Foreign(&canary.detail)) } }
@@ -154,17 +133,10 @@ pub(super) fn sources(assessment: &Assessment) -> Markup {
                 dt { "node leases" }
                 dd { (Foreign(&sources.node_leases.detail)) }
                 dt { "breaker" }
-                dd {
-                    b { (breaker.effective.as_str()) }
-                    @if breaker.wanted != breaker.effective { " instead of " (breaker.wanted.as_str()) }
-                    " " (Foreign(&breaker.why))
-                }
-                @if let Some(replica) = &assessment.replica {
+                dd { (breaker(&assessment.breaker)) }
+                @if let Some(view) = &assessment.replica {
                     dt { "replica" }
-                    dd {
-                        b { (replica.role.as_str()) } " since " (clock(replica.since))
-                        @if let Some(trouble) = &replica.trouble { ": " (Foreign(trouble)) }
-                    }
+                    dd { (replica(view)) }
                 }
                 @if !sources.probes.late.is_empty() {
                     dt { "probes" }
@@ -180,6 +152,43 @@ pub(super) fn sources(assessment: &Assessment) -> Markup {
                 }
             }
         }
+    }
+}
+
+/// How many hooks there are in which health, and what keeps the inventory from being whole.
+fn hooks(assessment: &Assessment) -> Markup {
+    let sources = &assessment.sources;
+    let count = |health| {
+        assessment
+            .hooks
+            .iter()
+            .filter(|verdict| verdict.health == health)
+            .count()
+    };
+    let trouble = sources.inventory_trouble.iter();
+    let trouble = trouble.chain(&sources.api_servers_trouble);
+    let (trouble, _) = within(LIST, trouble, |said| html! { li { (Foreign(said)) } });
+    html! {
+        @if sources.inventory_age_seconds.is_some() && sources.hooks_listed {
+            (count(Health::Failing)) " failing, " (count(Health::Suspect)) " suspect, "
+            (count(Health::Healthy)) " healthy, " (count(Health::Unknown)) " unknown"
+        } @else { "the webhook configurations could not be read" }
+        ul { (trouble) }
+    }
+}
+
+fn breaker(breaker: &Breaker) -> Markup {
+    html! {
+        b { (breaker.effective.as_str()) }
+        @if breaker.wanted != breaker.effective { " instead of " (breaker.wanted.as_str()) }
+        " " (Foreign(&breaker.why))
+    }
+}
+
+fn replica(replica: &ReplicaView) -> Markup {
+    html! {
+        b { (replica.role.as_str()) } " since " (clock(replica.since))
+        @if let Some(trouble) = &replica.trouble { ": " (Foreign(trouble)) }
     }
 }
 

@@ -108,23 +108,9 @@ impl Frame {
 
 /// The whole figure.
 pub(super) fn figure(past: &Shown, usual: Option<f64>, now: Time) -> Markup {
-    let oldest = past
-        .samples
-        .first()
-        .map_or(Duration::ZERO, |sample| now.since(sample.at));
-    let span = SPANS
-        .into_iter()
-        .find(|span| oldest <= *span)
-        .unwrap_or(super::past::SPAN);
+    let span = span(past, now);
     let mut frame = Frame { now, span, top: 1.0 };
-    let mut columns = [Column::default(); COLUMNS];
-    for sample in &past.samples {
-        if let Some(column) = frame.column(sample.at) {
-            columns[column].add(sample);
-        }
-    }
-    // A column without a sample of its own, as there are where samples are rarer than columns, goes on as the one before.
-    fill(&mut columns, span);
+    let columns = columns(past, &frame);
     let highest = columns
         .iter()
         .flat_map(|column| [column.write, column.create, column.update, column.canary])
@@ -134,14 +120,7 @@ pub(super) fn figure(past: &Shown, usual: Option<f64>, now: Time) -> Markup {
         .into_iter()
         .find(|top| highest * 1.05 <= *top)
         .unwrap_or(SCALES[SCALES.len() - 1]);
-    let mut marks: Vec<(&Mark, f64)> = past
-        .marks
-        .iter()
-        .filter_map(|mark| Some((mark, frame.x(mark.at)?)))
-        .take(MAX_MARKS)
-        .collect();
-    // What is drawn last lies on top.
-    marks.sort_by_key(|(mark, _)| class(mark.kind) == "m bad");
+    let marks = marks(past, &frame);
     let last = match span.as_secs() {
         seconds @ ..=60 => format!("last {seconds} s"),
         seconds => format!("last {} min", seconds / 60),
@@ -155,25 +134,10 @@ pub(super) fn figure(past: &Shown, usual: Option<f64>, now: Time) -> Markup {
         figure #timeline {
             figcaption {
                 h2 { "Time per CREATE or UPDATE, " (last) }
-                ul.legend {
-                    li { i.k.k-create {} "CREATE" }
-                    li { i.k.k-update {} "UPDATE" }
-                    li { i.k.k-share {} "culprit's share" }
-                    li { i.k.k-canary {} "slowest canary" }
-                    @if usual.is_some() { li { i.k.k-usual {} "usual" } }
-                    @for (class, what) in MARKS {
-                        @if marks.iter().any(|(mark, _)| self::class(mark.kind) == class) {
-                            li { svg.k-mark viewBox="-6 -6 12 12" aria-hidden="true" { g class=(class) { path d=(shape(class)) {} } } (what) }
-                        }
-                    }
-                }
+                (legend(&marks, usual.is_some()))
             }
             div.plot {
-                div.scale aria-hidden="true" {
-                    span { (round(frame.top)) }
-                    span { (round(frame.top / 2.0)) }
-                    span { "0" }
-                }
+                (scale(&frame))
                 svg.chart role="img" aria-label=(told) {
                     (grid())
                     (states(&columns))
@@ -188,6 +152,70 @@ pub(super) fn figure(past: &Shown, usual: Option<f64>, now: Time) -> Markup {
                 }
                 (hours(&frame))
             }
+        }
+    }
+}
+
+/// How far back the picture goes.
+fn span(past: &Shown, now: Time) -> Duration {
+    let oldest = past
+        .samples
+        .first()
+        .map_or(Duration::ZERO, |sample| now.since(sample.at));
+    SPANS
+        .into_iter()
+        .find(|span| oldest <= *span)
+        .unwrap_or(super::past::SPAN)
+}
+
+/// The samples by columns. One without a sample of its own, as there are where samples are rarer than columns, goes on as
+/// the one before.
+fn columns(past: &Shown, frame: &Frame) -> [Column; COLUMNS] {
+    let mut columns = [Column::default(); COLUMNS];
+    for sample in &past.samples {
+        if let Some(column) = frame.column(sample.at) {
+            columns[column].add(sample);
+        }
+    }
+    fill(&mut columns, frame.span);
+    columns
+}
+
+/// The marks that are drawn, each with its place. What is drawn last lies on top.
+fn marks<'a>(past: &'a Shown, frame: &Frame) -> Vec<(&'a Mark, f64)> {
+    let mut marks: Vec<(&Mark, f64)> = past
+        .marks
+        .iter()
+        .filter_map(|mark| Some((mark, frame.x(mark.at)?)))
+        .take(MAX_MARKS)
+        .collect();
+    marks.sort_by_key(|(mark, _)| class(mark.kind) == "m bad");
+    marks
+}
+
+fn legend(marks: &[(&Mark, f64)], has_usual: bool) -> Markup {
+    html! {
+        ul.legend {
+            li { i.k.k-create {} "CREATE" }
+            li { i.k.k-update {} "UPDATE" }
+            li { i.k.k-share {} "culprit's share" }
+            li { i.k.k-canary {} "slowest canary" }
+            @if has_usual { li { i.k.k-usual {} "usual" } }
+            @for (class, what) in MARKS {
+                @if marks.iter().any(|(mark, _)| self::class(mark.kind) == class) {
+                    li { svg.k-mark viewBox="-6 -6 12 12" aria-hidden="true" { g class=(class) { path d=(shape(class)) {} } } (what) }
+                }
+            }
+        }
+    }
+}
+
+fn scale(frame: &Frame) -> Markup {
+    html! {
+        div.scale aria-hidden="true" {
+            span { (round(frame.top)) }
+            span { (round(frame.top / 2.0)) }
+            span { "0" }
         }
     }
 }

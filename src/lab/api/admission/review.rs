@@ -81,7 +81,6 @@ pub(super) enum Unacceptable {
 
 /// Checks an answer the way `VerifyAdmissionResponse` does, and in its order.
 pub(super) fn verify(body: &[u8], version: &str, uid: &str, mutating: bool) -> Result<Answer, Unacceptable> {
-    let invalid = |why: &str| Err(Unacceptable::Invalid(why.to_owned()));
     // The API server reads answers as YAML: what is no JSON is a string to it.
     let answer = match serde_json::from_slice(body) {
         Ok(answer @ Value::Object(_)) => answer,
@@ -99,50 +98,56 @@ pub(super) fn verify(body: &[u8], version: &str, uid: &str, mutating: bool) -> R
     }
     let response = &answer["response"];
     if !response.is_object() {
-        return invalid("webhook response was absent");
+        return Err(Unacceptable::Invalid("webhook response was absent".to_owned()));
     }
-    let text = |field: &str| response[field].as_str().unwrap_or_default();
-    let patch_type = response["patchType"].as_str();
-    let patch = text("patch");
     if version == "v1" {
-        if text("uid") != uid {
-            let got = text("uid");
-            return invalid(&format!("expected response.uid={uid:?}, got {got:?}"));
-        }
-        if (api_version, kind) != ("admission.k8s.io/v1", "AdmissionReview") {
-            let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-            return invalid(&format!(
-                "expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got {group}/{version}, Kind={kind}"
-            ));
-        }
-        match (mutating, patch.is_empty(), patch_type) {
-            (true, false, None) => {
-                return invalid("webhook returned response.patch but not response.patchType");
-            }
-            (true, true, Some(_)) => {
-                return invalid("webhook returned response.patchType but not response.patch");
-            }
-            (false, false, _) => return invalid("validating webhook may not return response.patch"),
-            (false, _, Some(_)) => return invalid("validating webhook may not return response.patchType"),
-            _ => {}
-        }
+        verify_v1((api_version, kind), response, uid, mutating).map_err(Unacceptable::Invalid)?;
     }
-    let decoded = if mutating && !patch.is_empty() {
-        let bytes = BASE64_STANDARD.decode(patch).ok();
-        let patch = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());
-        Some(patch.unwrap_or(Value::Null))
-    } else {
-        None
-    };
+    let patch = response["patch"].as_str().filter(|patch| !patch.is_empty());
     let warnings = response["warnings"].as_array().into_iter().flatten();
     Ok(Answer {
         allowed: response["allowed"].as_bool().unwrap_or_default(),
         result: response["status"].clone(),
-        patch: decoded,
+        patch: patch.filter(|_| mutating).map(decoded),
         warnings: warnings
             .filter_map(|warning| Some(warning.as_str()?.to_owned()))
             .collect(),
     })
+}
+
+/// What v1 demands beyond v1beta1.
+fn verify_v1(
+    (api_version, kind): (&str, &str),
+    response: &Value,
+    uid: &str,
+    mutating: bool,
+) -> Result<(), String> {
+    let text = |field: &str| response[field].as_str().unwrap_or_default();
+    if text("uid") != uid {
+        let got = text("uid");
+        return Err(format!("expected response.uid={uid:?}, got {got:?}"));
+    }
+    if (api_version, kind) != ("admission.k8s.io/v1", "AdmissionReview") {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        return Err(format!(
+            "expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got {group}/{version}, Kind={kind}"
+        ));
+    }
+    let breach = match (mutating, text("patch").is_empty(), response["patchType"].as_str()) {
+        (true, false, None) => "webhook returned response.patch but not response.patchType",
+        (true, true, Some(_)) => "webhook returned response.patchType but not response.patch",
+        (false, false, _) => "validating webhook may not return response.patch",
+        (false, _, Some(_)) => "validating webhook may not return response.patchType",
+        _ => return Ok(()),
+    };
+    Err(breach.to_owned())
+}
+
+/// The JSON patch, or null for what is none.
+fn decoded(patch: &str) -> Value {
+    let bytes = BASE64_STANDARD.decode(patch).ok();
+    let patch = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    patch.unwrap_or(Value::Null)
 }
 
 /// Go's words for a JSON value that is no object.

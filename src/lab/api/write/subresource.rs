@@ -10,7 +10,7 @@ use super::super::patch::PatchKind;
 use super::super::random;
 use super::super::reply::{self, Body};
 use super::super::status::Failure;
-use super::super::store::{Stored, Unwritten};
+use super::super::store::{Stored, WriteError};
 use super::{ATTEMPTS, Write, object};
 
 impl Write<'_> {
@@ -141,8 +141,10 @@ impl Write<'_> {
             let store = &self.state.store;
             match store.replace(kind, &self.request.namespace, name, parent.revision, object) {
                 Ok(stored) => return Ok(reply::value(200, &scale_of(&stored.object))),
-                Err(Unwritten::Moved) => {}
-                Err(Unwritten::Missing | Unwritten::Exists) => return Err(Failure::not_found(kind, name)),
+                Err(WriteError::Conflict) => {}
+                Err(WriteError::NotFound | WriteError::AlreadyExists) => {
+                    return Err(Failure::not_found(kind, name));
+                }
             }
         }
         Err(object::moved(kind, name))

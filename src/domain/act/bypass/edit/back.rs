@@ -6,7 +6,7 @@ use super::page::{Page, annotate, finish};
 use super::{Edit, Plan, Refusal};
 use crate::domain::act::bypass::draft::Draft;
 use crate::domain::act::bypass::standing::{Here, state};
-use crate::domain::act::bypass::state::{Fields, State};
+use crate::domain::act::bypass::state::{Fields, State, Unreadable};
 use crate::domain::act::bypass::{Phase, ownership};
 use crate::domain::time::Time;
 
@@ -53,20 +53,19 @@ pub(super) fn restore(here: &Here<'_>, fenced: bool, now: Time) -> Result<Plan, 
         (None, _) => here.unexplained(),
     };
     if fenced && !ours.is_empty() {
-        return Ok(match page.draft.is_empty() {
-            true => Plan::AlreadySo,
-            false => page.edit(true),
-        });
+        return Ok(last_edit(page));
     }
-    let put = match ours.is_empty() {
-        true => Ok(()),
-        false => original.and_then(|original| fields_back(&mut page, &ours, original.as_ref())),
+    let put = if ours.is_empty() {
+        Ok(())
+    } else {
+        original.and_then(|original| fields_back(&mut page, &ours, original.as_ref()))
     };
     if let Err(refusal) = put {
         // The conditions can be taken away whatever is wrong with the rest; then it is said.
-        return match page.draft.is_empty() {
-            true => Err(refusal),
-            false => Ok(page.edit(false)),
+        return if page.draft.is_empty() {
+            Err(refusal)
+        } else {
+            Ok(page.edit(false))
         };
     }
     match (entry, unreadable) {
@@ -77,49 +76,60 @@ pub(super) fn restore(here: &Here<'_>, fenced: bool, now: Time) -> Result<Plan, 
             page.write_down(entry)?;
             Ok(page.edit(false))
         }
-        (Some(_), _) => {
-            page.state.forget(here.webhook);
-            let text = page.state.text();
-            if text.is_none()
-                && let Some(first) = unexplained_first(others(here), now)
-            {
-                return first;
-            }
-            // Where somebody took another webhook's note away, what is owned of it is the one sign of it that is left.
-            let alone = others(here).all(|other| !ownership::holds(here.object, other.webhook));
-            page.release(text.is_none() && alone);
-            page.annotate(text);
-            Ok(page.edit(true))
-        }
+        (Some(_), _) => forgotten(page, now),
         (None, _) if page.fields => Ok(page.edit(false)),
-        (None, unreadable) => {
-            let mut others = others(here);
-            // What survives of an original in an illegible annotation goes with it.
-            let needed = |other: &Here<'_>| {
-                let survives = unreadable
-                    .as_ref()
-                    .and_then(|it| it.original(other.webhook))
-                    .is_some();
-                survives && !other.still_ignored().is_empty()
-            };
-            let alone = others.all(|other| {
-                other.ours().is_empty() && !ownership::holds(here.object, other.webhook) && !needed(&other)
-            });
-            let (nonsense, left) = (unreadable.is_some(), ownership::holds(here.object, here.webhook));
-            if page.draft.is_empty() && !left && !(nonsense && alone) {
-                return Ok(Plan::AlreadySo);
-            }
-            // A legible state speaks of others.
-            let last_of_all = alone && page.state.text().is_none();
-            page.release(last_of_all);
-            if nonsense && alone {
-                page.annotate(None);
-            }
-            match page.draft.is_empty() {
-                true => Ok(Plan::AlreadySo),
-                false => Ok(page.edit(true)),
-            }
-        }
+        (None, unreadable) => Ok(unnoted(page, unreadable.as_ref())),
+    }
+}
+
+/// What was written down of a webhook that has its fields back goes.
+fn forgotten(mut page: Page<'_>, now: Time) -> Result<Plan, Refusal> {
+    let here = page.here;
+    page.state.forget(here.webhook);
+    let text = page.state.text();
+    if text.is_none()
+        && let Some(first) = unexplained_first(others(here), now)
+    {
+        return first;
+    }
+    // Where somebody took another webhook's note away, what is owned of it is the one sign of it that is left.
+    let alone = others(here).all(|other| !ownership::holds(here.object, other.webhook));
+    page.release(text.is_none() && alone);
+    page.annotate(text);
+    Ok(page.edit(true))
+}
+
+/// Of a webhook that nothing legible is written down of, and that has its fields, goes what is left.
+fn unnoted(mut page: Page<'_>, unreadable: Option<&Unreadable>) -> Plan {
+    let here = page.here;
+    let mut others = others(here);
+    // What survives of an original in an illegible annotation goes with it.
+    let needed = |other: &Here<'_>| {
+        let survives = unreadable.and_then(|it| it.original(other.webhook)).is_some();
+        survives && !other.still_ignored().is_empty()
+    };
+    let alone = others.all(|other| {
+        other.ours().is_empty() && !ownership::holds(here.object, other.webhook) && !needed(&other)
+    });
+    let (nonsense, left) = (unreadable.is_some(), ownership::holds(here.object, here.webhook));
+    if page.draft.is_empty() && !left && !(nonsense && alone) {
+        return Plan::AlreadySo;
+    }
+    // A legible state speaks of others.
+    let last_of_all = alone && page.state.text().is_none();
+    page.release(last_of_all);
+    if nonsense && alone {
+        page.annotate(None);
+    }
+    last_edit(page)
+}
+
+/// The edit that the wish comes true with, if there is anything to edit.
+fn last_edit(page: Page<'_>) -> Plan {
+    if page.draft.is_empty() {
+        Plan::AlreadySo
+    } else {
+        page.edit(true)
     }
 }
 

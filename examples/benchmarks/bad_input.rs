@@ -1,0 +1,172 @@
+//! What a cluster can do to a daemon, over real TLS: how much it takes from the daemon, and whether a fault elsewhere is
+//! found in time.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use hookwatch::lab::backend::{Backend, Role};
+use hookwatch::lab::certs::Authority;
+use kube::Client;
+use tokio::runtime::Runtime;
+use tokio::task::AbortHandle;
+
+use crate::document::{Section, Table};
+use crate::estate;
+use crate::noise::{Samples, digits, seconds};
+use crate::watched::Watched;
+
+/// Faults beside each.
+const FAULTS: usize = 5;
+const BUNDLES: usize = 2_000;
+const ENDPOINTS: u32 = 1_000;
+const CHANGES_A_SECOND: u64 = 100;
+
+/// Measures.
+///
+/// # Errors
+/// When a daemon is not there or does not start, or a fault is not found.
+pub fn measure(quick: bool) -> anyhow::Result<Section> {
+    let mut section = Section::new("Bad input");
+    if quick {
+        section.skip("What bad input costs", "this was a quick run");
+        return Ok(section);
+    }
+    section.say(&format!(
+        "`hookwatch run` with default settings beside the embedded control plane, which has what the first column says. All backends serve \
+         TLS. A webhook elsewhere hangs {FAULTS} times: seconds from the fault to the verdict. CPU and memory over all of that."
+    ));
+    let mut table = Table::new(&[
+        "What is there",
+        "Fault elsewhere found after, s",
+        "Worst",
+        "hookwatch, % of a core",
+        "Memory, MB",
+    ]);
+    let rows = Runtime::new()?.block_on(async {
+        anyhow::Ok([
+            ("nothing else", beside(async |_| Ok(())).await?),
+            (
+                "2,000 webhooks, each with a `caBundle` of its own, at one backend",
+                beside(bundles).await?,
+            ),
+            ("a Service with 1,000 endpoints", beside(endpoints).await?),
+            ("endpoints that change 100 times a second", beside(changes).await?),
+        ])
+    })?;
+    for (what, cost) in rows {
+        table.row(&[
+            what.to_owned(),
+            cost.found.to_string(),
+            digits(cost.found.quantile(1.0)),
+            digits(cost.share * 100.0),
+            digits(cost.memory / 1e6),
+        ]);
+    }
+    section.table(table);
+    Ok(section)
+}
+
+struct Cost {
+    found: Samples,
+    share: f64,
+    memory: f64,
+}
+
+/// The Service that has the bad input; that of the webhook that breaks is the next.
+const SERVICE: usize = 0;
+
+async fn beside<T: 'static>(others: impl AsyncFnOnce(&Client) -> anyhow::Result<T>) -> anyhow::Result<Cost> {
+    let with_namespace = async |client: &Client| {
+        estate::create_namespace(client).await?;
+        others(client).await
+    };
+    let watched = Watched::start(3, SERVICE + 1, with_namespace).await?;
+    let (begun, before) = (Instant::now(), watched.daemon.cpu()?);
+    let mut found = Samples::default();
+    for _ in 0..FAULTS {
+        let took = watched.breaks().await?;
+        eprintln!("  found after {took:.1} s");
+        found.push(took);
+        watched.recovers().await?;
+    }
+    Ok(Cost {
+        found,
+        share: (watched.daemon.cpu()? - before) / seconds(begun.elapsed()),
+        memory: watched.daemon.memory()?,
+    })
+}
+
+async fn backends(hosts: &[IpAddr]) -> anyhow::Result<(Vec<Backend>, Vec<SocketAddr>, Authority)> {
+    let authority = Authority::new("bad input")?;
+    let certificate = authority.issue(&estate::server_name(SERVICE))?;
+    let backends = Backend::start_group(hosts, Role::Validating, &certificate).await?;
+    let addresses = backends.iter().map(Backend::address).collect();
+    Ok((backends, addresses, authority))
+}
+
+async fn bundles(client: &Client) -> anyhow::Result<Vec<Backend>> {
+    let (backends, addresses, authority) = backends(&[IpAddr::from([127, 0, 31, 1])]).await?;
+    estate::register_service(client, SERVICE, &addresses).await?;
+    let mut webhooks = Vec::new();
+    for nth in 0..BUNDLES {
+        let bundle = format!(
+            "{}{}",
+            authority.pem(),
+            Authority::new(&format!("of {nth}"))?.pem()
+        );
+        webhooks.push(estate::webhook(
+            &format!("w{nth}.example.com"),
+            SERVICE,
+            0,
+            &bundle,
+        ));
+    }
+    for (nth, some) in webhooks.chunks(50).enumerate() {
+        estate::register(client, &format!("bundles-{nth}"), some).await?;
+    }
+    Ok(backends)
+}
+
+async fn endpoints(client: &Client) -> anyhow::Result<Vec<Backend>> {
+    let hosts: Vec<IpAddr> = (0..ENDPOINTS)
+        .map(|nth| IpAddr::from([127, 0, 32 + (nth / 250) as u8, 1 + (nth % 250) as u8]))
+        .collect();
+    let (backends, addresses, authority) = backends(&hosts).await?;
+    estate::register_service(client, SERVICE, &addresses).await?;
+    let webhook = estate::webhook("w.example.com", SERVICE, 0, &authority.pem());
+    estate::register(client, "endpoints", &[webhook]).await?;
+    Ok(backends)
+}
+
+/// Ends a task when it is dropped.
+struct Until(AbortHandle);
+
+impl Drop for Until {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+async fn changes(client: &Client) -> anyhow::Result<(Vec<Backend>, Until)> {
+    let hosts = [IpAddr::from([127, 0, 36, 1]), IpAddr::from([127, 0, 36, 2])];
+    let (backends, addresses, authority) = backends(&hosts).await?;
+    let [first, second] = addresses[..] else {
+        anyhow::bail!("two backends");
+    };
+    estate::register_service(client, SERVICE, &[first]).await?;
+    let webhook = estate::webhook("w.example.com", SERVICE, 0, &authority.pem());
+    estate::register(client, "changes", &[webhook]).await?;
+    let client = client.clone();
+    let task = tokio::spawn(async move {
+        let mut every = tokio::time::interval(Duration::from_millis(1_000 / CHANGES_A_SECOND));
+        for address in [second, first].into_iter().cycle() {
+            every.tick().await;
+            estate::move_endpoint(&client, SERVICE, address)
+                .await
+                .context("moving an endpoint")?;
+        }
+        anyhow::Ok(())
+    });
+    Ok((backends, Until(task.abort_handle())))
+}

@@ -1,0 +1,114 @@
+//! A daemon that watches one webhook that breaks, beside whatever else is there.
+
+use std::any::Any;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use hookwatch::lab::api::{ApiServer, ApiServerOptions};
+use hookwatch::lab::backend::{Backend, Behaviour, Role};
+use hookwatch::lab::certs::Authority;
+use hookwatch::lab::cluster::client_for;
+use hookwatch::lab::directory::PrivateDirectory;
+use kube::Client;
+use serde_json::Value;
+
+use crate::apiservers::free_address;
+use crate::estate;
+use crate::noise::seconds;
+use crate::process::Process;
+
+const WEBHOOK: &str = "broken.example.com";
+/// How often the daemon is asked what it knows: the resolution of what is measured.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Gives up when a verdict has not changed by then.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A daemon, what it watches, and the webhook that breaks.
+pub struct Watched {
+    pub daemon: Process,
+    broken: Backend,
+    address: SocketAddr,
+    // They end with this.
+    _server: ApiServer,
+    _others: Box<dyn Any>,
+    _directory: PrivateDirectory,
+}
+
+impl Watched {
+    /// Builds what else is there, then starts the daemon. The webhook that breaks is on the Service of this number, with a
+    /// backend at the address 127.0.30.`host`.
+    ///
+    /// # Errors
+    /// When something does not start, or the webhook is not judged healthy.
+    pub async fn start<T: 'static>(
+        host: u8,
+        service: usize,
+        others: impl AsyncFnOnce(&Client) -> anyhow::Result<T>,
+    ) -> anyhow::Result<Self> {
+        let server = ApiServer::start(ApiServerOptions::default()).await?;
+        let client = client_for(&server.kubeconfig()).await?;
+        let others = Box::new(others(&client).await?);
+        let authority = Authority::new("broken")?;
+        let certificate = authority.issue(&estate::server_name(service))?;
+        let hosts = [IpAddr::from([127, 0, 30, host])];
+        let broken = Backend::start_group(&hosts, Role::Validating, &certificate).await?;
+        let broken = broken.into_iter().next().context("a backend")?;
+        estate::add(&client, service, WEBHOOK, broken.address(), &authority.pem()).await?;
+        let directory = PrivateDirectory::create()?;
+        let kubeconfig = directory.write("kubeconfig", &server.kubeconfig())?;
+        let address = free_address()?;
+        let daemon = estate::start_daemon(Path::new("target/release/hookwatch"), &kubeconfig, address)?;
+        let watched = Self {
+            daemon,
+            broken,
+            address,
+            _server: server,
+            _others: others,
+            _directory: directory,
+        };
+        watched.until(is_healthy).await?;
+        Ok(watched)
+    }
+
+    /// Lets the webhook hang, and gives the seconds until it is found.
+    ///
+    /// # Errors
+    /// When it is not found.
+    pub async fn breaks(&self) -> anyhow::Result<f64> {
+        self.broken.behave(Behaviour::AcceptAndHang).await?;
+        let begun = Instant::now();
+        self.until(|hook| hook["cause"] == "Hanging").await?;
+        Ok(seconds(begun.elapsed()))
+    }
+
+    /// Lets it answer again, and waits until that is found.
+    ///
+    /// # Errors
+    /// When it is not found.
+    pub async fn recovers(&self) -> anyhow::Result<()> {
+        self.broken.behave(Behaviour::Healthy).await?;
+        self.until(is_healthy).await
+    }
+
+    /// Until the verdict on the webhook that breaks is as wanted.
+    async fn until(&self, is_wanted: impl Fn(&Value) -> bool) -> anyhow::Result<()> {
+        let begun = Instant::now();
+        loop {
+            let assessment = estate::assessment(self.address).await;
+            let hooks = assessment.as_ref().and_then(|seen| seen["hooks"].as_array());
+            let is_it = |hook: &&Value| hook["webhook"] == WEBHOOK;
+            let hook = hooks.and_then(|hooks| hooks.iter().find(is_it));
+            if hook.is_some_and(&is_wanted) {
+                return Ok(());
+            }
+            anyhow::ensure!(begun.elapsed() < PATIENCE, "the verdict stays {hook:?}");
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+}
+
+fn is_healthy(hook: &Value) -> bool {
+    hook["health"] == "Healthy"
+}

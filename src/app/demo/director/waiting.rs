@@ -1,0 +1,133 @@
+//! What each part of a demo waits for, and how long.
+
+use std::time::{Duration, Instant};
+
+use super::Director;
+use crate::app::demo::assessment::Assessment;
+use crate::app::demo::judge::Phase;
+use crate::app::demo::timeline::Event;
+use crate::lab::cluster::LabHook;
+
+/// How long after the verdict a bypass is waited for: the breaker holds still for a while, and looks everywhere first.
+const BYPASS: Duration = Duration::from_secs(20);
+/// How long a bypass may take to be over once every hook is well.
+const RESTORE: Duration = Duration::from_secs(180);
+
+impl Director<'_> {
+    pub(super) async fn wait_for_quiet(&mut self) -> anyhow::Result<()> {
+        if let Some(breaking) = &mut self.breaking {
+            breaking.note(self.scenario.hooks_before()).await?;
+        }
+        self.tell(self.stage.started())?;
+        let began = Instant::now();
+        let mut seen_healthy = false;
+        loop {
+            let assessment = self.look(Phase::Baseline).await?;
+            let hooks = self.scenario.hooks_before();
+            seen_healthy |= assessment.as_ref().is_some_and(|seen| all_healthy(seen, hooks));
+            if seen_healthy && began.elapsed() >= self.timing.baseline {
+                break;
+            }
+            anyhow::ensure!(
+                began.elapsed() < self.timing.first_healthy.max(self.timing.baseline),
+                "the daemon did not find all hooks Healthy within {} s",
+                self.timing.first_healthy.as_secs()
+            );
+        }
+        let recent = self.stage.workload.recent(Duration::from_secs(3));
+        self.tell(Event::Quiet {
+            writes_per_second: recent.writes_per_second,
+            median: recent.median,
+        })
+    }
+
+    /// Watches while the fault lasts.
+    pub(super) async fn look_on(&mut self) -> anyhow::Result<()> {
+        let since = self.moments.fault.map_or_else(Instant::now, |(at, _)| at);
+        loop {
+            self.look(Phase::Fault(since.elapsed())).await?;
+            let elapsed = since.elapsed();
+            let enough = match self.judge.time_to_verdict() {
+                _ if self.scenario.is_quiet() => elapsed >= self.timing.quiet,
+                None => elapsed >= self.timing.verdict,
+                Some(verdict) => {
+                    let failure_due = self.judge.worst_writes() == "Blocked"
+                        && self.moments.first_failure.is_none()
+                        && elapsed < self.timing.first_failure;
+                    let page_due = self.pages.as_ref().is_some_and(|pages| !pages.waited_enough());
+                    // What is not bypassed by then will not be.
+                    let bypass_due = self.breaking.as_ref().is_some_and(|it| {
+                        if it.has_bypassed() {
+                            !it.is_through() && elapsed < self.timing.verdict
+                        } else {
+                            elapsed < verdict + BYPASS
+                        }
+                    });
+                    let shortest = self.scenario.lasts_at_least.max(verdict + self.timing.linger);
+                    elapsed >= shortest && !failure_due && !page_due && !bypass_due
+                }
+            };
+            if enough {
+                return Ok(());
+            }
+        }
+    }
+
+    pub(super) async fn wait_for_recovery(&mut self) -> anyhow::Result<()> {
+        let since = Instant::now();
+        while since.elapsed() < self.timing.recovery {
+            let assessment = self.look(Phase::Recovery).await?;
+            let hooks = self.scenario.hooks_after();
+            if assessment.as_ref().is_some_and(|seen| all_well(seen, hooks)) {
+                let after = since.elapsed();
+                self.moments.recovered_after = Some(after);
+                return self.tell(Event::Recovered(after));
+            }
+        }
+        self.tell(Event::NotRecovered)
+    }
+
+    pub(super) async fn wait_for_restore(&mut self) -> anyhow::Result<()> {
+        let Some(mut breaking) = self.breaking.take() else {
+            return Ok(());
+        };
+        let since = Instant::now();
+        let mut whole = breaking.look_at_objects().await?;
+        while !whole && since.elapsed() < RESTORE {
+            // The breaker is put back for each look, which follows it.
+            self.breaking = Some(breaking);
+            self.look(Phase::Recovery).await?;
+            match self.breaking.take() {
+                Some(back) => breaking = back,
+                None => return Ok(()),
+            }
+            whole = breaking.look_at_objects().await?;
+        }
+        for event in breaking.check(since.elapsed()).await? {
+            self.tell(event)?;
+        }
+        self.breaking = Some(breaking);
+        Ok(())
+    }
+
+    pub(super) async fn wait_for_end_of_pages(&mut self) -> anyhow::Result<()> {
+        while self.pages.as_ref().is_some_and(|pages| !pages.over()) {
+            self.look(Phase::Recovery).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Every hook of the lab is there and healthy.
+fn all_healthy(assessment: &Assessment, hooks: &[LabHook]) -> bool {
+    hooks.iter().all(|lab| {
+        assessment.hooks.iter().any(|hook| {
+            hook.webhook == lab.webhook() && hook.configuration == lab.configuration() && hook.is_healthy()
+        })
+    })
+}
+
+/// As [`all_healthy`], and nothing else is wrong either.
+fn all_well(assessment: &Assessment, hooks: &[LabHook]) -> bool {
+    all_healthy(assessment, hooks) && assessment.control_plane.not_a_hook.is_none()
+}

@@ -1,0 +1,176 @@
+//! The core's task: takes one event at a time, and carries out what the core wants.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{mpsc, watch};
+
+use super::announce::Announcements;
+use super::breaker::Judgement;
+use super::{audit, log};
+use crate::domain::cluster::hook::HookId;
+use crate::domain::report::assessment::Assessment;
+use crate::domain::thresholds::stood_still;
+use crate::domain::time::Time;
+use crate::domain::watchdog::{Attention, Change, Effect, Event, Watchdog};
+use crate::io::Clock;
+use crate::io::recorder::Recorder;
+use crate::io::report::metrics::{CertificateEnd, Metrics};
+use crate::io::report::page::past::Past;
+use crate::io::telemetry::Tracer;
+
+/// How long observations have at least between two judgements, however long judging takes, and how often it is looked
+/// whether hookwatch stood still.
+const BETWEEN: Duration = Duration::from_millis(200);
+/// How often the certificates' ends are read off for the metrics.
+const CERTIFICATES: Duration = Duration::from_secs(5);
+
+/// The core with all it takes from and hands out to.
+pub(super) struct Core {
+    pub(super) watchdog: Watchdog,
+    pub(super) clock: Clock,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) certificates: Arc<Mutex<Vec<CertificateEnd>>>,
+    pub(super) past: Arc<Mutex<Past>>,
+    pub(super) recorder: Option<Recorder>,
+    pub(super) attend: watch::Sender<Attention>,
+    pub(super) publish: watch::Sender<Option<Arc<Assessment>>>,
+    pub(super) judge: watch::Sender<Judgement>,
+    pub(super) announcements: Option<Announcements>,
+    pub(super) events: mpsc::Sender<Event>,
+    pub(super) tracer: Tracer,
+}
+
+impl Core {
+    pub(super) async fn run(mut self, mut incoming: mpsc::Receiver<Event>) {
+        let mut certificates_read = Instant::now();
+        let mut not_before = (self.clock)();
+        loop {
+            let now = (self.clock)();
+            let due = self.watchdog.due().max(not_before);
+            // It wakes up more often than it judges, so as to notice that it stood still.
+            let wake = due.min(now + BETWEEN);
+            let observed = tokio::select! {
+                event = incoming.recv(), if wake > now => match event {
+                    Some(event) => Some(event),
+                    None => return,
+                },
+                () = tokio::time::sleep(wake.since(now)) => None,
+            };
+            if (self.clock)().since(wake) >= stood_still() {
+                self.take(Event::Resumed);
+            }
+            if let Some(event) = observed {
+                self.take(event);
+            } else if (self.clock)() >= due {
+                self.take(Event::Tick);
+                self.tracer.judged(self.publish.borrow().as_deref());
+                not_before = (self.clock)() + BETWEEN;
+            }
+            if certificates_read.elapsed() >= CERTIFICATES {
+                certificates_read = Instant::now();
+                self.read_certificates();
+            }
+        }
+    }
+
+    fn take(&mut self, event: Event) {
+        self.count(&event);
+        let now = (self.clock)();
+        self.remember(|past| past.observed(&event, now));
+        if let Some(recorder) = self
+            .recorder
+            .as_mut()
+            .filter(|_| !matches!(event, Event::Audited(_)))
+        {
+            recorder.record(now, &event);
+        }
+        for effect in self.watchdog.handle(event, now) {
+            self.carry_out(effect);
+        }
+    }
+
+    fn count(&self, event: &Event) {
+        match event {
+            Event::Probed(report) => self.metrics.probed(report),
+            Event::CanaryWritten(report) => self.metrics.canary_written(report),
+            Event::Scraped(scrape) => self.metrics.scraped(scrape),
+            Event::ScrapeFailed(failure) => self.metrics.scrape_failed(failure),
+            Event::Inventory(inventory) => {
+                let hooks: BTreeSet<HookId> = inventory.hooks.iter().map(|hook| hook.id.clone()).collect();
+                self.metrics.keep_only(&hooks);
+                self.tracer.keep_only(&hooks);
+            }
+            Event::Stored(reading) => self.metrics.stored_read(Ok(reading)),
+            Event::StoredFailed(failure) => self.metrics.stored_read(Err(failure)),
+            Event::Watches(_)
+            | Event::Readiness(_)
+            | Event::NodeLeases(_)
+            | Event::ProbeOverdue(_)
+            | Event::ProbePace(_)
+            | Event::CanaryOverdue(_)
+            | Event::Fence(_)
+            | Event::Standings(_)
+            | Event::ApiServers(_)
+            | Event::Replica(_)
+            | Event::Audited(_)
+            | Event::Resumed
+            | Event::Tick => {}
+        }
+    }
+
+    fn carry_out(&mut self, effect: Effect) {
+        match effect {
+            Effect::Publish(assessment, judged) => {
+                self.judge.send_replace(Some((Arc::clone(&assessment), judged)));
+                self.remember(|past| past.assessed(&assessment));
+                self.publish.send_replace(Some(assessment));
+            }
+            Effect::Attend(attention) => {
+                self.attend.send_replace(attention);
+            }
+            Effect::Audit(request) => audit::begin(*request, &self.events),
+            Effect::Announce(said) => {
+                if let Some(announcements) = &self.announcements {
+                    announcements.hand_in(*said, (self.clock)());
+                }
+            }
+            Effect::Tell(change) => {
+                match &change {
+                    Change::Hook { verdict, .. } => self.metrics.verdict_changed(verdict),
+                    Change::Replica { from, view } if *from != Some(view.role) => {
+                        self.metrics.role_changed(view.role);
+                    }
+                    _ => {}
+                }
+                self.remember(|past| past.told(&change, (self.clock)()));
+                log(&change, self.tracer.changed(&change));
+            }
+        }
+    }
+
+    fn remember(&self, what: impl FnOnce(&mut Past)) {
+        // Whoever reads it holds it for microseconds.
+        what(&mut self.past.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// The earliest end per hook, served and of the caBundle.
+    fn read_certificates(&self) {
+        let mut ends: std::collections::BTreeMap<(HookId, &'static str), Time> = Default::default();
+        for (id, _, facts) in self.watchdog.certificates() {
+            for (which, end) in [("served", facts.served_not_after), ("ca", facts.ca_not_after)] {
+                let Some(end) = end else { continue };
+                ends.entry((id.clone(), which))
+                    .and_modify(|first| *first = end.min(*first))
+                    .or_insert(end);
+            }
+        }
+        if let Ok(mut certificates) = self.certificates.lock() {
+            *certificates = ends
+                .into_iter()
+                .map(|((id, which), end)| (id, which, end))
+                .collect();
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Whether there is reason and leave to bypass a hook: the guard rails, in the order in which they are asked.
+
+use std::time::Duration;
+
+use super::book::Entry;
+use super::choice::{Bounds, Choice, choose};
+use super::guards::{Guard, HeldBack};
+use super::observed::Facts;
+use super::policy::{Ceiling, PolicyRule, Rung, Subject};
+use super::{Breaker, HookMemory, Overall, WITNESSES};
+use crate::domain::act::fence::AutoBreak;
+use crate::domain::cluster::hook::HookId;
+use crate::domain::time::Time;
+use crate::domain::vocabulary::Cause;
+
+/// What the guard rails are asked about: a hook that fails, and the rung that would be taken.
+struct Case<'a> {
+    breaker: &'a Breaker,
+    id: &'a HookId,
+    hook: &'a HookMemory,
+    entry: Option<&'a Entry>,
+    overall: &'a Overall,
+    facts: &'a Facts,
+    rule: &'a PolicyRule,
+    /// The rung for now, or why there is none.
+    choice: Result<&'a Choice, HeldBack>,
+    now: Time,
+}
+
+/// One guard rail.
+struct GuardRail {
+    /// What a test switches it off by, to show that it is needed. What has none holds in every test, too.
+    guard: Option<Guard>,
+    /// Why it holds the breaker back, where it does.
+    holds: fn(&Case<'_>) -> Option<HeldBack>,
+}
+
+const fn rail(guard: Guard, holds: fn(&Case<'_>) -> Option<HeldBack>) -> GuardRail {
+    GuardRail {
+        guard: Some(guard),
+        holds,
+    }
+}
+
+const fn always(holds: fn(&Case<'_>) -> Option<HeldBack>) -> GuardRail {
+    GuardRail { guard: None, holds }
+}
+
+/// All of them. The first that holds gives the reason that is published: what is known comes before what is permitted, and
+/// what a person can change at once comes last. Those of the rung itself are in [`choose`]; those of a place in the budget
+/// are asked when the ledger's line is written.
+const GUARD_RAILS: [GuardRail; 12] = [
+    always(|case| (!case.id.kind.is_admission()).then_some(HeldBack::NotAdmission)),
+    rail(Guard::Evidence, |case| {
+        let unambiguous = case.facts.witnesses.len() >= WITNESSES && case.facts.sure;
+        (!unambiguous).then_some(HeldBack::Evidence)
+    }),
+    rail(Guard::SelfDoubt, |case| {
+        case.overall.self_doubt.then_some(HeldBack::SelfDoubt)
+    }),
+    rail(Guard::Stale, |case| {
+        let age = case.now.since(case.overall.at);
+        let old = case.overall.inventory_is_old || age > case.breaker.settings.times.fresh;
+        old.then_some(HeldBack::Stale)
+    }),
+    always(|case| (case.rule.mode == AutoBreak::Off).then_some(HeldBack::Policy)),
+    always(|case| case.choice.err()),
+    rail(Guard::Contested, |case| {
+        let contested = case.entry.is_some_and(|entry| entry.contested);
+        contested.then_some(HeldBack::Contested)
+    }),
+    rail(Guard::Limit, |case| {
+        let spent = case.entry.is_some_and(|entry| entry.spent);
+        spent.then_some(HeldBack::Limit)
+    }),
+    rail(Guard::Frozen, |case| {
+        let frozen = case.breaker.book().is_some_and(|book| book.frozen.is_some());
+        frozen.then_some(HeldBack::Frozen)
+    }),
+    rail(Guard::Mode, |case| {
+        let on = case.rule.mode == AutoBreak::On && case.breaker.settings.mode == AutoBreak::On;
+        (!on).then_some(HeldBack::Plan)
+    }),
+    rail(Guard::Fence, |case| {
+        (!case.overall.fence_holds).then_some(HeldBack::Fence)
+    }),
+    always(|case| {
+        let refusal = case.hook.refusal(case.now);
+        refusal
+            .is_some_and(|refusal| !refusal.skip)
+            .then_some(HeldBack::Refused)
+    }),
+];
+
+impl Breaker {
+    /// The rule for a hook, with the cause that it fails from or failed from.
+    pub(super) fn rule(&self, id: &HookId, hook: &HookMemory, cause: Cause) -> &PolicyRule {
+        let none = Subject::default();
+        let subject = hook.facts.as_ref().map_or(&none, |facts| &*facts.subject);
+        self.settings.policy.rule(id, subject, cause)
+    }
+
+    /// The rung for a hook, `most` at most.
+    pub(super) fn choice(
+        &self,
+        id: &HookId,
+        hook: &HookMemory,
+        entry: Option<&Entry>,
+        most: Rung,
+        now: Time,
+    ) -> Result<Choice, HeldBack> {
+        let (Some(overall), Some(facts)) = (&self.memory.judged, &hook.facts) else {
+            return Err(HeldBack::Stale);
+        };
+        let guards = self.settings.guards;
+        let rule = self.rule(id, hook, facts.cause.unwrap_or(Cause::Slow));
+        let ceiling = if guards.on(Guard::Ceiling) {
+            Self::ceiling(hook)
+        } else {
+            Ceiling::Open
+        };
+        let bounds = Bounds {
+            rule,
+            ceiling,
+            may_skip: Self::may_skip(hook) || !guards.on(Guard::Ceiling),
+            match_conditions: overall.match_conditions,
+            most,
+            not_dead: self.not_dead(id, hook, entry, rule, now),
+            guards,
+        };
+        choose(facts, &bounds)
+    }
+
+    /// Whether there is reason and leave to bypass a hook, and how far: `most` at most, and a shield as long as it is too
+    /// early for more.
+    ///
+    /// # Errors
+    /// With the reason to publish, where there is not.
+    pub(super) fn justify(
+        &self,
+        id: &HookId,
+        hook: &HookMemory,
+        entry: Option<&Entry>,
+        most: Rung,
+        now: Time,
+    ) -> Result<Choice, HeldBack> {
+        let (Some(overall), Some(facts)) = (&self.memory.judged, &hook.facts) else {
+            return Err(HeldBack::Stale);
+        };
+        let (Some(cause), Some(since)) = (facts.cause, hook.failing_since) else {
+            return Err(HeldBack::Evidence);
+        };
+        let rule = self.rule(id, hook, cause);
+        let shield = || self.choice(id, hook, entry, Rung::Shield, now);
+        // A replica that does not lead goes no deeper than a shield.
+        let most = if self.memory.leads { most } else { Rung::Shield };
+        let early = |choice: &Choice| self.is_early(id, rule, choice.rung, since, now);
+        let choice = match self.choice(id, hook, entry, most, now) {
+            Ok(choice) if early(&choice) => shield()
+                .ok()
+                .filter(|shield| !early(shield))
+                .ok_or(HeldBack::Hold),
+            choice => choice,
+        };
+        let case = Case {
+            breaker: self,
+            id,
+            hook,
+            entry,
+            overall,
+            facts,
+            rule,
+            choice: choice.as_ref().map_err(|reason| *reason),
+            now,
+        };
+        let held_back = GUARD_RAILS
+            .iter()
+            .filter(|rail| rail.guard.is_none_or(|guard| self.settings.guards.on(guard)))
+            .find_map(|rail| (rail.holds)(&case));
+        if let Some(reason) = held_back {
+            return Err(reason);
+        }
+        let choice = choice?;
+        // A skip is refused where the fence was tightened a moment ago.
+        if choice.rung == Rung::Skip && hook.refusal(now).is_some() {
+            return shield().map_err(|_| HeldBack::Refused);
+        }
+        Ok(choice)
+    }
+
+    /// Whether a hook that fails since `since` has not failed for long enough for a rung.
+    fn is_early(&self, id: &HookId, rule: &PolicyRule, rung: Rung, since: Time, now: Time) -> bool {
+        let behind = if self.memory.leads {
+            Duration::ZERO
+        } else {
+            self.settings.times.follows_after
+        };
+        let since = if rung == Rung::Shield {
+            self.together_since(id, since)
+        } else {
+            since
+        };
+        now.since(since) < rule.hold(rung) + behind && self.settings.guards.on(Guard::Hold)
+    }
+
+    /// Since when the first of the hooks that fail together fails, the merely slow ones apart: they are shielded at one
+    /// time. The first shield spares the canaries that are evidence against the others.
+    fn together_since(&self, id: &HookId, since: Time) -> Time {
+        let first = self.place(id).and_then(|place| self.among.failing.get(place));
+        first.map_or(since, |first| since.min(*first))
+    }
+}
+
+/// How far a bypass goes that is begun. A hook whose failures are ignored may be skipped after that, if it is dead.
+pub(super) fn at_first(hook: &HookMemory) -> Rung {
+    if hook.ignores() { Rung::Shield } else { Rung::Skip }
+}

@@ -1,0 +1,146 @@
+//! Metrics of direct probes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+
+use prometheus::{CounterVec, Gauge, HistogramVec, IntCounterVec};
+
+use super::Maker;
+use super::hooks::{MAX_HOOKS, hook_and, labels};
+use crate::domain::cluster::hook::HookId;
+use crate::domain::observe::probe::{Connection, Phase, ProbeReport};
+use crate::domain::observe::views::ProbeView;
+
+/// So many pairs of connection and outcome of its probes are told apart for each hook; further outcomes count as
+/// [`OTHER`].
+pub(super) const MAX_OUTCOMES: usize = 6;
+/// The name under which hooks and outcomes beyond the bounds are counted together. No hook can have it: their names
+/// have dots.
+pub(super) const OTHER: &str = "other";
+
+/// Connection and outcome.
+type Series = [&'static str; 2];
+
+#[derive(Debug)]
+pub(super) struct ProbeMetrics {
+    /// Which series of `probes_total` each hook has: a vector can only be asked to drop an exact one.
+    probed_as: Mutex<BTreeMap<HookId, BTreeSet<Series>>>,
+    probes: IntCounterVec,
+    seconds: CounterVec,
+    times: HistogramVec,
+    phases: HistogramVec,
+    targets: Gauge,
+    late: Gauge,
+}
+
+impl ProbeMetrics {
+    pub(super) fn new(make: &Maker<'_>) -> prometheus::Result<Self> {
+        Ok(Self {
+            probed_as: Mutex::default(),
+            probes: make.counters(
+                "probes_total",
+                "Finished probes by outcome; one that hooks of the same backend share counts for each of them.",
+                &["kind", "configuration", "webhook", "connection", "outcome"],
+            )?,
+            seconds: make.amounts(
+                "probe_seconds_total",
+                "Time that finished probes took; with hookwatch_probes_total the mean per hook.",
+                &hook_and("connection"),
+            )?,
+            times: make.histograms(
+                "probe_duration_seconds",
+                "Time per probe, over all hooks; a shared one counts once.",
+                &["connection"],
+            )?,
+            phases: make.histograms(
+                "probe_phase_duration_seconds",
+                "Time per phase of fresh probes, over all hooks.",
+                &["phase"],
+            )?,
+            targets: make.gauge(
+                "probe_targets",
+                "Backends that are probed, each as hooks with the same server name and trust meet it.",
+            )?,
+            late: make.gauge(
+                "probes_late_seconds",
+                "How late the probe is that waits longest for its turn within the budget of probes; 0 while all are on time.",
+            )?,
+        })
+    }
+
+    pub(super) fn probed(&self, report: &ProbeReport) {
+        let connection = report.connection.as_str();
+        let (hook, [_, outcome]) = self.series_of(&report.hook, [connection, report.outcome.as_str()]);
+        let took = report.took.as_secs_f64();
+        self.probes
+            .with_label_values(&[hook[0], hook[1], hook[2], connection, outcome])
+            .inc();
+        self.seconds
+            .with_label_values(&[hook[0], hook[1], hook[2], connection])
+            .inc_by(took);
+        if report.shared {
+            return;
+        }
+        self.times.with_label_values(&[connection]).observe(took);
+        if report.connection == Connection::Fresh {
+            for phase in Phase::ALL {
+                if let Some(took) = report.phases.get(phase) {
+                    self.phases
+                        .with_label_values(&[phase.as_str()])
+                        .observe(took.as_secs_f64());
+                }
+            }
+        }
+    }
+
+    /// Under which labels a probe counts: its own as long as the bounds allow it.
+    fn series_of<'a>(&self, id: &'a HookId, series: Series) -> ([&'a str; 3], Series) {
+        let Ok(mut probed) = self.probed_as.lock() else {
+            return (together(id), series);
+        };
+        if probed.len() >= MAX_HOOKS && !probed.contains_key(id) {
+            return (together(id), series);
+        }
+        let known = probed.entry(id.clone()).or_default();
+        let series = if known.len() < MAX_OUTCOMES || known.contains(&series) {
+            series
+        } else {
+            [series[0], OTHER]
+        };
+        known.insert(series);
+        (labels(id), series)
+    }
+
+    /// Drops the probe series of hooks that are not in the inventory any more.
+    pub(super) fn keep_only(&self, hooks: &BTreeSet<HookId>) {
+        let Ok(mut probed) = self.probed_as.lock() else {
+            return;
+        };
+        probed.retain(|id, series| {
+            let keep = hooks.contains(id);
+            if !keep {
+                let hook = labels(id);
+                for [connection, outcome] in &*series {
+                    // An error would mean that the series is not there, which is what is wanted.
+                    let _ = self
+                        .probes
+                        .remove_label_values(&[hook[0], hook[1], hook[2], connection, outcome]);
+                    let _ = self
+                        .seconds
+                        .remove_label_values(&[hook[0], hook[1], hook[2], connection]);
+                }
+            }
+            keep
+        });
+    }
+
+    pub(super) fn fill(&self, view: &ProbeView) {
+        self.targets.set(view.targets as f64);
+        self.late.set(view.late_seconds);
+    }
+}
+
+/// Hooks beyond the bound are counted together.
+fn together(id: &HookId) -> [&str; 3] {
+    [id.kind.as_str(), OTHER, OTHER]
+}
