@@ -5,6 +5,8 @@
 //! `lab` is a control plane of our own to break things in; neither `domain` nor `io` knows of it. A test
 //! holds that. It is a feature, and what runs in production is built without.
 
+#![cfg_attr(not(test), warn(clippy::too_many_lines))]
+
 pub mod app;
 pub mod cli;
 pub mod domain;

@@ -68,11 +68,14 @@ pub fn measure(quick: bool) -> anyhow::Result<Section> {
         ]);
     }
     section.table(table);
-    section.goal(
-        "found among a thousand / found alone, by the medians",
-        std::iter::once(among.median() / alone.median()).collect(),
-        "1.1 or less",
-        |ratio| ratio <= 1.1,
-    );
+    // At any instant of an interval of 5 s, 30 faults have medians that differ by a tenth by chance.
+    for (part, what) in [(0.5, "medians"), (0.95, "95 %")] {
+        section.goal(
+            &format!("found among a thousand / found alone, by the {what}"),
+            std::iter::once(among.quantile(part) / alone.quantile(part)).collect(),
+            "1.2 or less",
+            |ratio| ratio <= 1.2,
+        );
+    }
     Ok(section)
 }

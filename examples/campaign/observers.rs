@@ -234,9 +234,10 @@ impl Observers {
                     _ => true,
                 };
                 self.scrapes.ended(&event);
-                match current {
-                    true => vec![Seen::Event(*event)],
-                    false => Vec::new(),
+                if current {
+                    vec![Seen::Event(*event)]
+                } else {
+                    Vec::new()
                 }
             }
             Later::Read(asked) => self.scrapes.read(asked, at, world, &mut self.coming),

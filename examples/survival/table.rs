@@ -153,8 +153,9 @@ fn lost(runs: &[&Value]) -> String {
         number => Some(format!("{number} {word}")),
     })
     .collect();
-    match parts.is_empty() {
-        true => "nothing".to_owned(),
-        false => parts.join(", "),
+    if parts.is_empty() {
+        "nothing".to_owned()
+    } else {
+        parts.join(", ")
     }
 }

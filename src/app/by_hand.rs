@@ -273,14 +273,11 @@ impl Session {
             }
             Ok(Plan::AlreadySo) => {
                 let left = *wish == Wish::Restore && standing(object, &hook.webhook).is_ignored();
-                self.say(&match left {
-                    true => format!(
-                        "{}: its failures are ignored, and only an administrator can end that: the fence is around this \
-                         account.",
-                        hook.object()
-                    ),
-                    false => format!("{}: it is so already.", hook.object()),
-                });
+                self.say(&if left { format!(
+                    "{}: its failures are ignored, and only an administrator can end that: the fence is around this \
+                     account.",
+                    hook.object()
+                ) } else { format!("{}: it is so already.", hook.object()) });
                 false
             }
             Ok(Plan::Gone) => {

@@ -155,9 +155,10 @@ impl ProbeConfig {
     pub fn level_of(&self, id: &HookId, annotation: Option<ProbeLevel>) -> ProbeLevel {
         let key = (id.configuration.to_string(), id.webhook.to_string());
         let level = self.hooks.get(&key).copied().or(annotation).unwrap_or(self.level);
-        match id.kind.is_admission() {
-            true => level,
-            false => level.min(ProbeLevel::Http),
+        if id.kind.is_admission() {
+            level
+        } else {
+            level.min(ProbeLevel::Http)
         }
     }
 }

@@ -48,9 +48,10 @@ pub struct DiagnoseArguments {
 
 fn duration(text: &str) -> Result<Duration, String> {
     let duration = humantime::parse_duration(text).map_err(|error| error.to_string())?;
-    match (AT_LEAST..=Duration::from_secs(600)).contains(&duration) {
-        true => Ok(duration),
-        false => Err("use 6s to 10m".to_owned()),
+    if (AT_LEAST..=Duration::from_secs(600)).contains(&duration) {
+        Ok(duration)
+    } else {
+        Err("use 6s to 10m".to_owned())
     }
 }
 

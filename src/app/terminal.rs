@@ -114,12 +114,13 @@ impl ServerArguments {
                 ))
             }
             AskError::Unreachable { .. } | AskError::Another { .. } => {
-                match self.server.as_ref().is_none_or(Address::is_this_host) {
-                    true => Some(format!(
+                if self.server.as_ref().is_none_or(Address::is_this_host) {
+                    Some(format!(
                         "a daemon in a cluster is reached by `{program} status --cluster`, or while `kubectl -n {namespace} \
-                         port-forward deployment/hookwatch 9880` runs; {without}"
-                    )),
-                    false => Some(without),
+                     port-forward deployment/hookwatch 9880` runs; {without}"
+                    ))
+                } else {
+                    Some(without)
                 }
             }
             AskError::Tunnel(_) => Some(without),

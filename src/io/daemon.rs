@@ -224,9 +224,10 @@ impl Daemon {
             server: self.name(),
             why,
         };
-        let tls = match self.address.encrypted {
-            true => Some(self.files.tls().await?),
-            false => None,
+        let tls = if self.address.encrypted {
+            Some(self.files.tls().await?)
+        } else {
+            None
         };
         match &self.way {
             Way::Direct => {

@@ -163,12 +163,11 @@ impl LastJudged {
 /// Alive as long as the core judges: a daemon that only answers questions is of no use.
 async fn live(judged: LastJudged) -> Response {
     let silent = judged.elapsed();
-    match silent < JUDGES_WITHIN {
-        true => "alive\n".into_response(),
-        false => {
-            let said = format!("nothing has been judged for {} s\n", silent.as_secs());
-            (StatusCode::SERVICE_UNAVAILABLE, said).into_response()
-        }
+    if silent < JUDGES_WITHIN {
+        "alive\n".into_response()
+    } else {
+        let said = format!("nothing has been judged for {} s\n", silent.as_secs());
+        (StatusCode::SERVICE_UNAVAILABLE, said).into_response()
     }
 }
 
@@ -189,13 +188,14 @@ async fn ready(State(shown): State<Reported>) -> Response {
     let assessment = shown.assessment.borrow().clone();
     let has_inventory =
         assessment.is_some_and(|assessment| assessment.sources.inventory_age_seconds.is_some());
-    match has_inventory {
-        true => "ready\n".into_response(),
-        false => (
+    if has_inventory {
+        "ready\n".into_response()
+    } else {
+        (
             StatusCode::SERVICE_UNAVAILABLE,
             "waiting for the first list of webhook configurations\n",
         )
-            .into_response(),
+            .into_response()
     }
 }
 

@@ -127,9 +127,10 @@ impl Envtest {
         let address = SocketAddr::from((host, secure));
         let files = Files::write(&directory.join(format!("kube-apiserver-{secure}")), host)?;
         let mut arguments = api_server_arguments(&files, clients, address);
-        let audit_log = match options.audit {
-            true => Some(audit(&files.directory, &mut arguments)?),
-            false => None,
+        let audit_log = if options.audit {
+            Some(audit(&files.directory, &mut arguments)?)
+        } else {
+            None
         };
         arguments.extend(options.flags.iter().map(OsString::from));
         let launch = Launch {

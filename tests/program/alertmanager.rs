@@ -248,9 +248,10 @@ async fn an_outage_arrives_with_its_culprit_and_ends_whatever_other_alertmanager
                 .iter()
                 .filter(|alert| alert["labels"]["source"] == "hookwatch")
                 .all(|alert| alert["status"]["state"] == "suppressed");
-            match ours == theirs && ours.len() >= 2 && inhibited {
-                true => Ok(ours),
-                false => Err(format!("{alerts:#?}")),
+            if ours == theirs && ours.len() >= 2 && inhibited {
+                Ok(ours)
+            } else {
+                Err(format!("{alerts:#?}"))
             }
         })
         .await;
@@ -322,20 +323,24 @@ async fn the_leader_alone_speaks_and_everybody_when_the_api_server_is_gone() {
 
     let Lab { api, .. } = lab;
     drop(api);
-    until("the other speaks as well", async || match pushes().contains(&0) {
-        true => Err(format!("{:?}", pushes())),
-        false => Ok(()),
+    until("the other speaks as well", async || {
+        if pushes().contains(&0) {
+            Err(format!("{:?}", pushes()))
+        } else {
+            Ok(())
+        }
     })
     .await;
     let before = pushes();
     until("both go on", async || {
-        match pushes()
+        if pushes()
             .iter()
             .zip(&before)
             .all(|(now, before)| now >= &(before + 3))
         {
-            true => Ok(()),
-            false => Err(format!("{before:?} and then {:?}", pushes())),
+            Ok(())
+        } else {
+            Err(format!("{before:?} and then {:?}", pushes()))
         }
     })
     .await;
@@ -450,9 +455,10 @@ async fn whoever_of_two_senders_resolves_first_there_is_one_page() {
     push(&mut way, Vec::new(), Vec::new()).await;
     as_prometheus(&alertmanager, "w", FOREVER).await;
     until("there is a page", async || {
-        match receiver.notifications().is_empty() {
-            true => Err(String::new()),
-            false => Ok(()),
+        if receiver.notifications().is_empty() {
+            Err(String::new())
+        } else {
+            Ok(())
         }
     })
     .await;
@@ -460,9 +466,10 @@ async fn whoever_of_two_senders_resolves_first_there_is_one_page() {
     until("ours is kept back", async || {
         let alerts = alertmanager.alerts("").await?;
         let found = alerts.iter().find(|alert| from_us(alert));
-        match found.is_some_and(|alert| alert["status"]["state"] == "suppressed") {
-            true => Ok(()),
-            false => Err(format!("{alerts:#?}")),
+        if found.is_some_and(|alert| alert["status"]["state"] == "suppressed") {
+            Ok(())
+        } else {
+            Err(format!("{alerts:#?}"))
         }
     })
     .await;
@@ -486,9 +493,10 @@ async fn whoever_of_two_senders_resolves_first_there_is_one_page() {
     as_prometheus(&alertmanager, "w", LONG_AGO).await;
     until("ours takes its place", async || {
         let alerts = receiver.alerts();
-        match alerts.iter().any(from_us) {
-            true => Ok(()),
-            false => Err(format!("{alerts:#?}")),
+        if alerts.iter().any(from_us) {
+            Ok(())
+        } else {
+            Err(format!("{alerts:#?}"))
         }
     })
     .await;
@@ -532,9 +540,10 @@ async fn a_real_alertmanager_takes_a_webhook_of_any_name() {
             .iter()
             .map(|alert| alert["labels"]["webhook"].as_str().unwrap().to_owned())
             .collect();
-        match names.iter().all(|name| told.contains(name)) {
-            true => Ok(()),
-            false => Err(format!("{told:?}")),
+        if names.iter().all(|name| told.contains(name)) {
+            Ok(())
+        } else {
+            Err(format!("{told:?}"))
         }
     })
     .await;

@@ -45,9 +45,10 @@ fn alerts() -> Uses {
             for rule in group["rules"].as_array().unwrap() {
                 let name = rule["alert"].as_str().or(rule["record"].as_str()).unwrap();
                 let runbook = format!("runbooks/{name}.md");
-                let who = match root().join("docs").join(&runbook).exists() {
-                    true => format!("[{name}]({runbook})"),
-                    false => name.to_owned(),
+                let who = if root().join("docs").join(&runbook).exists() {
+                    format!("[{name}]({runbook})")
+                } else {
+                    name.to_owned()
                 };
                 note(&mut uses, rule["expr"].as_str().unwrap(), &who);
             }

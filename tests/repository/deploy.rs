@@ -138,9 +138,10 @@ fn what_the_fence_is_tried_at_is_never_called() {
                 .all(|webhook| webhook["clientConfig"]["service"]["namespace"] == PROOF)
         );
         let spare = &object["metadata"]["annotations"][SPARE_ANNOTATION];
-        match object["kind"] == "ValidatingWebhookConfiguration" {
-            true => assert_eq!(spare, PROOF_SPARE),
-            false => assert!(spare.is_null()),
+        if object["kind"] == "ValidatingWebhookConfiguration" {
+            assert_eq!(spare, PROOF_SPARE)
+        } else {
+            assert!(spare.is_null())
         }
     }
 }

@@ -87,9 +87,10 @@ fn rows<'a>(arguments: impl Iterator<Item = &'a Arg>) -> String {
 
 fn table<'a>(arguments: impl Iterator<Item = &'a Arg>) -> String {
     let rows = rows(arguments);
-    match rows.is_empty() {
-        true => String::new(),
-        false => format!("| Argument | Meaning | Default | Variable |\n|---|---|---|---|\n{rows}\n"),
+    if rows.is_empty() {
+        String::new()
+    } else {
+        format!("| Argument | Meaning | Default | Variable |\n|---|---|---|---|\n{rows}\n")
     }
 }
 

@@ -239,9 +239,10 @@ async fn answer(state: Arc<State>, request: Request<Incoming>) -> Result<Answer,
         let answer = state.client.send(onward).await.map_err(std::io::Error::other)?;
         let names_servers = head.uri.path() == "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
             && !head.uri.query().is_some_and(|query| query.contains("watch="));
-        return match names_servers && !state.others {
-            true => renamed(answer, state.ports).await,
-            false => Ok(answer.map(|body| body.map_err(std::io::Error::other).boxed_unsync())),
+        return if names_servers && !state.others {
+            renamed(answer, state.ports).await
+        } else {
+            Ok(answer.map(|body| body.map_err(std::io::Error::other).boxed_unsync()))
         };
     };
     // Whoever asked may be gone before it has come to its end.
@@ -299,9 +300,10 @@ async fn written(
             text,
         }
     };
-    let mut fate = match state.over.load(Ordering::SeqCst) {
-        true => Fate::Silence,
-        false => (state.decide)(&write),
+    let mut fate = if state.over.load(Ordering::SeqCst) {
+        Fate::Silence
+    } else {
+        (state.decide)(&write)
     };
     if fate == Fate::Late {
         state

@@ -191,10 +191,10 @@ pub async fn one_that_is_lost_is_made_good(client: &Client, hook: &HookId) -> us
         for bad in fates {
             let mut place = 1;
             loop {
-                let cutting = Cutting::start(client.clone(), move |number| match number == place {
-                    true => bad,
-                    false => Fate::Pass,
-                })
+                let cutting = Cutting::start(
+                    client.clone(),
+                    move |number| if number == place { bad } else { Fate::Pass },
+                )
                 .await;
                 let hand = cutting.hand().await;
                 let what = format!("{rung}, {bad:?} at {place}");

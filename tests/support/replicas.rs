@@ -167,9 +167,10 @@ async fn settled<'a>(place: Place, one: &'a Engine, other: &'a Engine) -> (&'a E
         leads_over(one, other) || leads_over(other, one)
     })
     .await;
-    match leads_over(one, other) {
-        true => (one, other),
-        false => (other, one),
+    if leads_over(one, other) {
+        (one, other)
+    } else {
+        (other, one)
     }
 }
 
@@ -218,10 +219,7 @@ pub async fn one_leads_and_is_followed(kind: Kind) {
         );
         identity(leader)
     };
-    let (leader, follower) = match identity(&a) == leads {
-        true => (a, b),
-        false => (b, a),
-    };
+    let (leader, follower) = if identity(&a) == leads { (a, b) } else { (b, a) };
 
     leader.stop().await;
     assert_ne!(lab.lease_holder().await, Some(leads), "it lets go before it ends");
@@ -287,10 +285,7 @@ pub async fn a_blocked_lease_leaves_the_decision_to_the_ledger(kind: Kind) {
     assert_eq!(lab.events().await, []);
 
     // The one that acts dies, and the other has only the ledger to tell.
-    let (leader, follower) = match identity(&a) == before {
-        true => (a, b),
-        false => (b, a),
-    };
+    let (leader, follower) = if identity(&a) == before { (a, b) } else { (b, a) };
     drop(leader);
     until("the other acts", &[&follower], async || {
         view(&follower).is_some_and(|view| view.role == Role::Leader && view.by == Some(Place::Ledger))

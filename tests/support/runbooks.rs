@@ -162,10 +162,10 @@ impl Run<'_> {
         let kept = text
             .contains("kubectl delete validating")
             .then(|| self.lab.keep());
-        let ended = match text.contains(FORWARDED) {
-            // Nothing can be forwarded here, but a backend of the other hook can be reached as it is.
-            true => self.lab.shell(&text.replace(FORWARDED, &self.lab.backend())),
-            false => self.lab.shell(text),
+        let ended = if text.contains(FORWARDED) {
+            self.lab.shell(&text.replace(FORWARDED, &self.lab.backend()))
+        } else {
+            self.lab.shell(text)
         };
         // The exit code of an audit is the severity of what it finds.
         let worst = if text.starts_with("hookwatch audit") { 2 } else { 0 };
@@ -395,9 +395,10 @@ impl Lab {
             let ended = lab.shell("curl -s http://127.0.0.1:9880/api/v1/assessment");
             let assessment: Value = serde_json::from_str(&ended.stdout).unwrap_or_default();
             let mut hooks = assessment["hooks"].as_array().into_iter().flatten();
-            match hooks.any(|hook| hook["health"] == "Failing") {
-                true => Ok(()),
-                false => Err(assessment["hooks"].to_string()),
+            if hooks.any(|hook| hook["health"] == "Failing") {
+                Ok(())
+            } else {
+                Err(assessment["hooks"].to_string())
             }
         });
     }

@@ -268,10 +268,10 @@ async fn killed() {
     let kubeconfig = stage.cluster.kubeconfig_with(&token);
     for (number, (what, is_last)) in lasts.into_iter().enumerate() {
         println!("killed when {what}");
-        let between = Between::start(&kubeconfig, move |write| match is_last(write) {
-            true => Fate::Last,
-            false => Fate::Pass,
-        })
+        let between = Between::start(
+            &kubeconfig,
+            move |write| if is_last(write) { Fate::Last } else { Fate::Pass },
+        )
         .await;
         stage.behave(Behaviour::Refused).await;
         let name = format!("killed-{number}");

@@ -45,9 +45,10 @@ impl Write {
             "internal.apiserver.k8s.io" => format!("/apis/{group}/v1alpha1"),
             _ => format!("/apis/{group}/v1"),
         };
-        match scope(resource) {
-            true => format!("{version}/namespaces/{}/{resource}", self.namespace),
-            false => format!("{version}/{resource}"),
+        if scope(resource) {
+            format!("{version}/namespaces/{}/{resource}", self.namespace)
+        } else {
+            format!("{version}/{resource}")
         }
     }
 

@@ -110,14 +110,13 @@ impl Store {
                 book,
             } => {
                 let known = self.ledger.as_ref().map(|(version, _)| version);
-                let outcome = match known == version.as_ref() {
-                    true => {
-                        let version = self.version();
-                        self.ledger = Some((version.clone(), book.clone()));
-                        self.ledger_shown.push((now, version.clone()));
-                        Outcome::Written(version)
-                    }
-                    false => Outcome::Conflict,
+                let outcome = if known == version.as_ref() {
+                    let version = self.version();
+                    self.ledger = Some((version.clone(), book.clone()));
+                    self.ledger_shown.push((now, version.clone()));
+                    Outcome::Written(version)
+                } else {
+                    Outcome::Conflict
                 };
                 answer(Observation::Outcome {
                     ticket: *ticket,

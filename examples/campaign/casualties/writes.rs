@@ -42,9 +42,10 @@ impl<'a> Writes<'a> {
         let Some(replica) = self.random.pick(&up) else {
             let mut serving = cluster.replicas.iter().map(|replica| replica.serving.at(now));
             // Who takes connections and says nothing is waited for.
-            return match serving.any(|serving| *serving == Serving::Hung) {
-                true => (limit, false),
-                false => (now + AT_ONCE, false),
+            return if serving.any(|serving| *serving == Serving::Hung) {
+                (limit, false)
+            } else {
+                (now + AT_ONCE, false)
             };
         };
         let server = &cluster.replicas[replica];

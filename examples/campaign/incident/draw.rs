@@ -53,10 +53,10 @@ pub fn incident(seed: u64, index: u64) -> Incident {
 fn staged(kind: Kind, random: &mut Random) -> Option<Incident> {
     let mut cluster = stage::cluster(random);
     let begin = HEAD;
-    let from = match random.chance(0.04) {
-        // hookwatch comes when it has happened already.
-        true => begin - seconds(random.between(3.0, 30.0)),
-        false => begin + seconds(random.log_between(45.0, 400.0)),
+    let from = if random.chance(0.04) {
+        begin - seconds(random.between(3.0, 30.0))
+    } else {
+        begin + seconds(random.log_between(45.0, 400.0))
     };
     let until = from + seconds(random.between(70.0, 240.0));
     let (mut found, mut end) = (Vec::new(), until);

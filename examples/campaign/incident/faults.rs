@@ -77,20 +77,23 @@ pub fn inject(
         Kind::TlsInvalid => tls_invalid(service, span, random),
         Kind::Partial => partial(service, span, random),
         Kind::FailingOpen => failing_open(service, span, random),
-        Kind::Unreachable => match random.chance(0.6) {
-            true => span.all(
-                service,
-                Manner::Vanished,
-                false,
-                "a firewall drops what the API server sends",
-            ),
-            false => span.all(
-                service,
-                Manner::Unroutable,
-                false,
-                "a router knows no way from the API server",
-            ),
-        },
+        Kind::Unreachable => {
+            if random.chance(0.6) {
+                span.all(
+                    service,
+                    Manner::Vanished,
+                    false,
+                    "a firewall drops what the API server sends",
+                )
+            } else {
+                span.all(
+                    service,
+                    Manner::Unroutable,
+                    false,
+                    "a router knows no way from the API server",
+                )
+            }
+        }
         Kind::RolloutGap => rollout_gap(service, index, span, random),
         Kind::StaleConnection => stale(service, span, random),
         Kind::Denying => {
@@ -177,18 +180,20 @@ fn unlist(service: &mut Service, span: Span) {
 
 fn no_endpoints(service: &mut Service, span: Span, random: &mut Random) -> String {
     unlist(service, span);
-    match random.chance(0.8) {
-        true => span.all(service, Manner::Refusing, true, "all pods are gone"),
-        false => "no pod is ready, but they serve on".to_owned(),
+    if random.chance(0.8) {
+        span.all(service, Manner::Refusing, true, "all pods are gone")
+    } else {
+        "no pod is ready, but they serve on".to_owned()
     }
 }
 
 fn no_service(service: &mut Service, span: Span, random: &mut Random) -> String {
     service.exists.during(span.from, span.until, false);
     unlist(service, span);
-    match random.chance(0.7) {
-        true => span.all(service, Manner::Refusing, true, "Service and pods were deleted"),
-        false => "the Service was deleted, its pods serve on".to_owned(),
+    if random.chance(0.7) {
+        span.all(service, Manner::Refusing, true, "Service and pods were deleted")
+    } else {
+        "the Service was deleted, its pods serve on".to_owned()
     }
 }
 

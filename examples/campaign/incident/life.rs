@@ -140,9 +140,10 @@ fn shared(random: &mut Random) -> Option<Incident> {
     let count = if pair { 2 } else { 2 + random.below(11) };
     for number in 0..count {
         let mutating = if pair { number == 0 } else { random.chance(0.4) };
-        let fails = match pair {
-            true => !mutating,
-            false => random.chance(if mutating { 0.3 } else { 0.7 }),
+        let fails = if pair {
+            !mutating
+        } else {
+            random.chance(if mutating { 0.3 } else { 0.7 })
         };
         let wanted = Wanted {
             service,

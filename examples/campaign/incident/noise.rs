@@ -76,9 +76,12 @@ fn rollout(
     if service.routing == Routing::Url || service.backends.len() < 2 {
         return None;
     }
-    let mut moment = |most: f64| match random.chance(0.5) {
-        true => random.between(0.0, most),
-        false => 0.0,
+    let mut moment = |most: f64| {
+        if random.chance(0.5) {
+            random.between(0.0, most)
+        } else {
+            0.0
+        }
     };
     let rollout = Rollout {
         early: moment(1.5),

@@ -311,9 +311,6 @@ pub fn call_rate(cluster: &Cluster, hook: &HookSpec) -> f64 {
     let matching = cluster.classes.iter().filter(|class| hook.matches(class));
     matching
         .filter(|class| matches!(class.verb.operation(), "CREATE" | "UPDATE"))
-        .map(|class| match class.dry_run {
-            true => 0.2,
-            false => *class.rate.at(0),
-        })
+        .map(|class| if class.dry_run { 0.2 } else { *class.rate.at(0) })
         .sum()
 }

@@ -101,13 +101,14 @@ fn entry(hook: &HookSpec, form: Form, service: &Service, at: At) -> Hook {
         .map(str::to_owned)
         .collect();
     let namespace_selector = Selector {
-        expressions: match spared.is_empty() {
-            true => Vec::new(),
-            false => vec![SelectorRequirement {
+        expressions: if spared.is_empty() {
+            Vec::new()
+        } else {
+            vec![SelectorRequirement {
                 key: NAME_LABEL.to_owned(),
                 operator: SelectorOperator::NotIn,
                 values: spared,
-            }],
+            }]
         },
         ..Selector::default()
     };
@@ -117,9 +118,10 @@ fn entry(hook: &HookSpec, form: Form, service: &Service, at: At) -> Hook {
         created: None,
         target: target(hook, service, at),
         ca_bundle: Arc::from(service.bundle.at(at).to_le_bytes().as_slice()),
-        failure_policy: match hook.fails {
-            true => FailurePolicy::Fail,
-            false => FailurePolicy::Ignore,
+        failure_policy: if hook.fails {
+            FailurePolicy::Fail
+        } else {
+            FailurePolicy::Ignore
         },
         timeout: Duration::from_micros(hook.timeout),
         rules: rules.collect(),

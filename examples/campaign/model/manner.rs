@@ -118,9 +118,10 @@ pub fn meet(manner: &Timeline<Manner>, attempt: Attempt) -> Met {
             };
             return meet_midway(manner, left);
         }
-        match ended <= limit {
-            true => met(ended, end, true),
-            false => met(limit, End::TimedOut(Stage::Answer), false),
+        if ended <= limit {
+            met(ended, end, true)
+        } else {
+            met(limit, End::TimedOut(Stage::Answer), false)
         }
     };
     // Nothing comes back until the backend changes its ways or the time runs out.

@@ -232,9 +232,10 @@ impl World {
         let change = clients.rate.next_change(now);
         let change = change.into_iter().chain(cluster.tide.next_change(now)).min();
         let change = change.unwrap_or(At::MAX);
-        let at = match rate > 0.0 {
-            true => now + seconds(self.random.exponential(1.0 / rate)).max(1),
-            false => At::MAX,
+        let at = if rate > 0.0 {
+            now + seconds(self.random.exponential(1.0 / rate)).max(1)
+        } else {
+            At::MAX
         };
         // Arrivals have no memory, so a new draw from the change on is as good.
         let planned = at;
@@ -282,9 +283,10 @@ impl World {
         let (mut limit, mut leaves) = (now + WRITE_LIMIT, At::MAX);
         if let Some(patience) = clients.patience {
             // Both sides count the same seconds, and either may be the first to have counted them.
-            match self.random.chance(0.5) {
-                true => limit = limit.min(now + patience),
-                false => leaves = now + patience,
+            if self.random.chance(0.5) {
+                limit = limit.min(now + patience)
+            } else {
+                leaves = now + patience
             }
         }
         let request = Request {
@@ -361,9 +363,10 @@ impl World {
     fn serve_line(&mut self, replica: usize, now: At) {
         let seats = *self.cluster.seats.at(now);
         while let Some((index, seated)) = self.replicas[replica].seats.next(now, seats) {
-            match seated {
-                true => self.seat(index, now),
-                false => self.turn_away(index, now),
+            if seated {
+                self.seat(index, now)
+            } else {
+                self.turn_away(index, now)
             }
         }
         self.show_line(replica, now);

@@ -100,9 +100,10 @@ pub(super) fn reckon(incident: &Incident, played: &Played) -> Option<Reckoning> 
             .map(|fault| fault.until)
             .filter(|until| *until < act.at)
             .max();
-        match over.is_some_and(|until| act.at <= until + GRACE || was_bypassed(&broken.acts, act).is_some()) {
-            true => reckoning.late.push(story),
-            false => reckoning.innocent.push(story),
+        if over.is_some_and(|until| act.at <= until + GRACE || was_bypassed(&broken.acts, act).is_some()) {
+            reckoning.late.push(story)
+        } else {
+            reckoning.innocent.push(story)
         }
     }
     let of_hooks = incident.faults.iter().filter(|fault| !fault.hooks.is_empty());

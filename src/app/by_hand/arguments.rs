@@ -221,9 +221,10 @@ fn when(text: &str) -> Result<Instant, String> {
 
 fn duration(text: &str) -> Result<Duration, String> {
     let duration = humantime::parse_duration(text).map_err(|error| error.to_string())?;
-    match (Duration::from_secs(1)..=LONGEST_BY_HAND).contains(&duration) {
-        true => Ok(duration),
-        false => Err("use 1s to 7d".to_owned()),
+    if (Duration::from_secs(1)..=LONGEST_BY_HAND).contains(&duration) {
+        Ok(duration)
+    } else {
+        Err("use 1s to 7d".to_owned())
     }
 }
 

@@ -48,9 +48,10 @@ pub async fn unchecked(arguments: UncheckedArguments) -> anyhow::Result<ExitCode
         super::Output::Json => super::super::print(&(serde_json::to_string_pretty(&report)? + "\n"))?,
         super::Output::Text => super::super::print(&(report.lines().join("\n") + "\n"))?,
     }
-    Ok(match report.not_listed.is_empty() {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
+    Ok(if report.not_listed.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
     })
 }
 

@@ -295,26 +295,28 @@ impl Breaking {
         let bypassed = self.has_bypassed();
         let mut events = Vec::new();
         let mut check = |label, passed: &str, objections: Vec<String>| {
-            events.push(match objections.is_empty() {
-                true => Event::Check {
+            events.push(if objections.is_empty() {
+                Event::Check {
                     passed: true,
                     label,
                     text: passed.to_owned(),
-                },
-                false => Event::Check {
+                }
+            } else {
+                Event::Check {
                     passed: false,
                     label,
                     text: objections.join("; "),
-                },
+                }
             });
         };
         let still_there = (!self.restored).then(|| "a bypass is still there".to_owned());
-        let restored = match bypassed {
-            true => format!(
+        let restored = if bypassed {
+            format!(
                 "nothing is bypassed any more, {:.1} s after the recovery",
                 after.as_secs_f64()
-            ),
-            false => "nothing was bypassed, and no configuration is changed".to_owned(),
+            )
+        } else {
+            "nothing was bypassed, and no configuration is changed".to_owned()
         };
         check("restored", &restored, still_there.into_iter().collect());
         let (owned, changed): (Vec<String>, Vec<String>) = self

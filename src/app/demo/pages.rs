@@ -126,9 +126,10 @@ impl Pages {
         let key = key(&page.labels);
         let resolved = page.status == "resolved";
         // A group is sent again whenever one of its alerts changes.
-        let new = match resolved {
-            true => self.open.remove(&key),
-            false => self.open.insert(key.clone()),
+        let new = if resolved {
+            self.open.remove(&key)
+        } else {
+            self.open.insert(key.clone())
         };
         if !new {
             return None;

@@ -305,9 +305,10 @@ impl Breaker {
         let hooks: Vec<HookId> = self.memory.hooks.keys().cloned().collect();
         for hook in hooks {
             let step = self.decide(&hook, now);
-            let step = match self.memory.leads {
-                true => step,
-                false => self.as_follower(&hook, step),
+            let step = if self.memory.leads {
+                step
+            } else {
+                self.as_follower(&hook, step)
             };
             self.carry_out(&hook, step, now, &mut actions);
         }

@@ -135,13 +135,11 @@ impl Reading {
         let Self::Ledger(ledger) = self else { return None };
         let mut ledger = ledger.clone();
         ledger.version = ledger.version.max(VERSION);
-        match *book == Book::default() {
-            true => _ = ledger.rest.remove(book::KEY),
-            false => {
-                _ = ledger
-                    .rest
-                    .insert(book::KEY.to_owned(), serde_json::to_value(book).ok()?)
-            }
+        if *book == Book::default() {
+            ledger.rest.remove(book::KEY);
+        } else {
+            let text = serde_json::to_value(book).ok()?;
+            ledger.rest.insert(book::KEY.to_owned(), text);
         }
         let text = serde_json::to_string(&ledger).ok()?;
         (text.len() <= MAX_BYTES).then_some(text)

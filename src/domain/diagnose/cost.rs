@@ -191,9 +191,10 @@ impl<'a> Costs<'a> {
     /// deadline. `None` where nothing waits for it.
     pub fn effect(&self, hook: &HookId) -> Option<Effect> {
         self.hooks.get(hook)?;
-        match self.passed.iter().any(|bill| bill.is_passed_by(hook)) {
-            true => Some(Effect::Blocking),
-            false => Some(Effect::Delaying),
+        if self.passed.iter().any(|bill| bill.is_passed_by(hook)) {
+            Some(Effect::Blocking)
+        } else {
+            Some(Effect::Delaying)
         }
     }
 

@@ -142,9 +142,10 @@ pub fn beside(evidence: &Evidence<'_>) -> Vec<String> {
     } else {
         ""
     };
-    let same = match evidence.scene.path_lost {
-        true => "whose path was lost in the same moment",
-        false => "that is called at the same Service or address",
+    let same = if evidence.scene.path_lost {
+        "whose path was lost in the same moment"
+    } else {
+        "that is called at the same Service or address"
     };
     let said = format!("A webhook {same} is named, and does not answer either.{asked}");
     let mut all = late(evidence);

@@ -283,9 +283,10 @@ impl CanaryMemory {
         let mut late = self.overdue.iter().map(|(started, waiting)| (*started, *waiting));
         let is_told = |started| now.since(started) < t::canary_stale() && !self.got_through_after(started);
         let (started, waiting) = late.find(|(started, _)| is_told(*started))?;
-        match started < self.resumed {
-            true => Some((started, now.since(self.resumed))),
-            false => Some((started, now.since(started).max(waiting))),
+        if started < self.resumed {
+            Some((started, now.since(self.resumed)))
+        } else {
+            Some((started, now.since(started).max(waiting)))
         }
     }
 

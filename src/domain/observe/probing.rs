@@ -228,9 +228,10 @@ impl BackendMemory {
     fn hang(&self, now: Time) -> Option<(&ProbeOverdue, Duration)> {
         // Of two that hang, the one that has hung for longer says more.
         let (_, under_way) = self.under_way.first_key_value()?;
-        let waiting = match under_way.started < self.resumed {
-            true => now.since(self.resumed),
-            false => under_way.waiting.max(now.since(under_way.started)),
+        let waiting = if under_way.started < self.resumed {
+            now.since(self.resumed)
+        } else {
+            under_way.waiting.max(now.since(under_way.started))
         };
         (waiting < t::probe_stale()).then_some((under_way, waiting))
     }

@@ -72,9 +72,10 @@ pub struct Served {
 impl Served {
     /// As `kubectl` takes it: `deployments.apps`.
     pub fn name(&self) -> String {
-        match self.group.is_empty() {
-            true => self.resource.clone(),
-            false => format!("{}.{}", self.resource, self.group),
+        if self.group.is_empty() {
+            self.resource.clone()
+        } else {
+            format!("{}.{}", self.resource, self.group)
         }
     }
 }
@@ -123,9 +124,10 @@ impl Question<'_> {
             Some((_, "*")) | None => "",
             Some((_, subresource)) => subresource,
         });
-        let namespaces = match served.namespaced {
-            true => [Some("any"), Some("kube-system")],
-            false => [None, None],
+        let namespaces = if served.namespaced {
+            [Some("any"), Some("kube-system")]
+        } else {
+            [None, None]
         };
         let mut subresources: Vec<&str> = subresources.chain([""]).collect();
         subresources.sort_unstable();

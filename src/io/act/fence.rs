@@ -169,9 +169,12 @@ mod tests {
     #[tokio::test]
     async fn a_fence_whose_parameter_cannot_be_read_is_not_proven() {
         for text in ["['opa']", "true"] {
-            let proof = proof(move |asked| match asked.target.contains("policies") {
-                true => policy(text),
-                false => fenced(asked),
+            let proof = proof(move |asked| {
+                if asked.target.contains("policies") {
+                    policy(text)
+                } else {
+                    fenced(asked)
+                }
             });
             assert!(
                 matches!(proof.await, Proof::NotProven(why) if why.contains(text)),
@@ -183,9 +186,12 @@ mod tests {
     #[tokio::test]
     async fn a_policy_that_is_not_there_or_may_not_be_read_permits_nothing() {
         let read = async |status, message: &'static str| {
-            let proof = proof(move |asked| match asked.target.contains("policies") {
-                true => Reply::status(status, message),
-                false => fenced(asked),
+            let proof = proof(move |asked| {
+                if asked.target.contains("policies") {
+                    Reply::status(status, message)
+                } else {
+                    fenced(asked)
+                }
             });
             proof.await
         };
@@ -218,9 +224,12 @@ mod tests {
             refusal.is_some()
         }) {
             let body = hole.asking(HookKind::Mutating, &account()).body.to_string();
-            let proof = proof(move |asked| match asked.body == body {
-                true => Reply::json(200, "{}"),
-                false => fenced(asked),
+            let proof = proof(move |asked| {
+                if asked.body == body {
+                    Reply::json(200, "{}")
+                } else {
+                    fenced(asked)
+                }
             });
             assert!(matches!(proof.await, Proof::NotProven(_)), "{hole:?}");
         }
@@ -228,14 +237,20 @@ mod tests {
 
     #[tokio::test]
     async fn a_fence_of_another_release_and_nothing_to_try_it_at_prove_nothing() {
-        let outdated = proof(|asked| match asked.body.contains("hookwatch.dev/shield") {
-            true => said("another text"),
-            false => fenced(asked),
+        let outdated = proof(|asked| {
+            if asked.body.contains("hookwatch.dev/shield") {
+                said("another text")
+            } else {
+                fenced(asked)
+            }
         });
         assert!(matches!(outdated.await, Proof::NotProven(_)));
-        let nothing = proof(|asked| match asked.target.contains("hookwatch-proof?") {
-            true => Reply::status(404, "not found"),
-            false => fenced(asked),
+        let nothing = proof(|asked| {
+            if asked.target.contains("hookwatch-proof?") {
+                Reply::status(404, "not found")
+            } else {
+                fenced(asked)
+            }
         });
         assert!(matches!(nothing.await, Proof::NotProven(_)));
     }

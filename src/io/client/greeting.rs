@@ -192,12 +192,13 @@ impl Connection {
             Err(Obstacle::Forbidden { .. }) => true,
             Err(obstacle) => return Err(obstacle),
         };
-        match has_webhooks {
-            true => Ok(version),
-            false => Err(Obstacle::NoWebhooks {
+        if has_webhooks {
+            Ok(version)
+        } else {
+            Err(Obstacle::NoWebhooks {
                 server: server.to_owned(),
                 version,
-            }),
+            })
         }
     }
 

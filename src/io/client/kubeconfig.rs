@@ -148,9 +148,10 @@ fn bytes_of(what: &'static str, path: &Path) -> Result<Vec<u8>, Flaw> {
     file.take(MAX_FILE + 1)
         .read_to_end(&mut bytes)
         .map_err(unreadable)?;
-    match bytes.len() as u64 > MAX_FILE {
-        true => Err(Flaw::TooLarge),
-        false => Ok(bytes),
+    if bytes.len() as u64 > MAX_FILE {
+        Err(Flaw::TooLarge)
+    } else {
+        Ok(bytes)
     }
 }
 

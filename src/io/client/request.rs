@@ -95,9 +95,10 @@ impl<'a> ApiRequest<'a> {
             headers: Box::default(),
         })?;
         self.client.send(request).await.map_err(|error| {
-            let how = match is_connect(&error) {
-                true => RequestError::NoConnection,
-                false => RequestError::NoAnswer,
+            let how = if is_connect(&error) {
+                RequestError::NoConnection
+            } else {
+                RequestError::NoAnswer
             };
             how(chain(&error))
         })

@@ -343,10 +343,7 @@ impl Keeper {
             watches,
         });
         // A node that is watched no more leaves the inventory, too.
-        self.pending = match moved {
-            true => Pending::Change,
-            false => Pending::Nothing,
-        };
+        self.pending = if moved { Pending::Change } else { Pending::Nothing };
         self.published = Some(Instant::now());
     }
 

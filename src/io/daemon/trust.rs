@@ -48,9 +48,10 @@ async fn read(path: &Path) -> Result<Vec<u8>, TrustError> {
         let mut content = Vec::new();
         let file = tokio::fs::File::open(path).await?;
         file.take(MAX_FILE + 1).read_to_end(&mut content).await?;
-        match content.len() as u64 > MAX_FILE {
-            true => Err(Error::other("it is larger than 1 MiB")),
-            false => Ok(content),
+        if content.len() as u64 > MAX_FILE {
+            Err(Error::other("it is larger than 1 MiB"))
+        } else {
+            Ok(content)
         }
     }
     .await;
@@ -61,9 +62,10 @@ async fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Trust
     let content = read(path).await?;
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&content).collect();
     let found = found.map_err(|error| unusable(path, error))?;
-    match found.is_empty() {
-        true => Err(unusable(path, "it has no certificate in it")),
-        false => Ok(found),
+    if found.is_empty() {
+        Err(unusable(path, "it has no certificate in it"))
+    } else {
+        Ok(found)
     }
 }
 

@@ -65,9 +65,10 @@ impl File {
     fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, EndpointError> {
         let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&self.content).collect();
         let found = found.map_err(|_| self.unusable("is no PEM"))?;
-        match found.is_empty() {
-            true => Err(self.unusable("has no certificate in it")),
-            false => Ok(found),
+        if found.is_empty() {
+            Err(self.unusable("has no certificate in it"))
+        } else {
+            Ok(found)
         }
     }
 

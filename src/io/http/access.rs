@@ -90,9 +90,10 @@ impl Access {
             let offered = headers
                 .get(header::AUTHORIZATION)
                 .and_then(|value| offered(value.as_bytes()));
-            return match offered.is_some_and(|offered| token.is(&offered)) {
-                true => Ok(()),
-                false => Err(Refusal::Token),
+            return if offered.is_some_and(|offered| token.is(&offered)) {
+                Ok(())
+            } else {
+                Err(Refusal::Token)
             };
         }
         if self.client_certificates {
@@ -101,10 +102,7 @@ impl Access {
         let forwarded = headers.contains_key(header::FORWARDED) || headers.contains_key("x-forwarded-for");
         let local =
             peer.address.ip().to_canonical().is_loopback() && !forwarded && asks_for_this_host(headers);
-        match local {
-            true => Ok(()),
-            false => Err(Refusal::NotThisHost),
-        }
+        if local { Ok(()) } else { Err(Refusal::NotThisHost) }
     }
 }
 

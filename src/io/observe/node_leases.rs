@@ -83,9 +83,10 @@ impl LeaseReader {
             read.map_err(|why| RequestError::Unfit(why.to_owned()))
         })
         .await?;
-        match items.is_whole() {
-            true => Ok(list),
-            false => Err(RequestError::Unfit("the list ends in the middle".to_owned())),
+        if items.is_whole() {
+            Ok(list)
+        } else {
+            Err(RequestError::Unfit("the list ends in the middle".to_owned()))
         }
     }
 }

@@ -84,9 +84,10 @@ impl ScrapeTarget {
     /// A read: of the configured server over a connection of its own, for each may lead to another replica.
     fn get(&self, path: &str, accept: &str) -> ApiRequest<'_> {
         let request = ApiRequest::get(&self.client, path, accept);
-        match self.is_direct() {
-            true => request,
-            false => request.on_new_connection(),
+        if self.is_direct() {
+            request
+        } else {
+            request.on_new_connection()
         }
     }
 }

@@ -146,9 +146,10 @@ async fn judge(answer: Response) -> Result<(), PushError> {
     let may_pass = status.is_server_error()
         || [StatusCode::TOO_MANY_REQUESTS, StatusCode::REQUEST_TIMEOUT].contains(&status);
     let status = status.as_u16();
-    Err(match may_pass {
-        true => PushError::Unavailable { status, said },
-        false => PushError::Refused { status, said },
+    Err(if may_pass {
+        PushError::Unavailable { status, said }
+    } else {
+        PushError::Refused { status, said }
     })
 }
 

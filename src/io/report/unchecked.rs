@@ -177,9 +177,10 @@ impl Lister {
             }
         }
         let selects = !question.hook.namespace_selector.is_empty();
-        let namespaces = match selects {
-            true => self.namespaces(&mut tally, until).await,
-            false => BTreeMap::new(),
+        let namespaces = if selects {
+            self.namespaces(&mut tally, until).await
+        } else {
+            BTreeMap::new()
         };
         for kind in served {
             if let Err(why) = self.kind(&kind, &namespaces, &mut tally, until).await {
@@ -212,9 +213,10 @@ impl Lister {
                 continue;
             }
             for version in versions {
-                let path = match group.is_empty() {
-                    true => format!("/api/{version}"),
-                    false => format!("/apis/{group}/{version}"),
+                let path = if group.is_empty() {
+                    format!("/api/{version}")
+                } else {
+                    format!("/apis/{group}/{version}")
                 };
                 let Some(rest) = left.checked_sub(1) else {
                     tally.not_listed(&format!("every kind of {group}/{version}"), "there are too many");
@@ -267,9 +269,10 @@ impl Lister {
         until: Instant,
     ) -> Result<(), String> {
         let version = kind.versions.first().ok_or("it has no version")?;
-        let path = match kind.group.is_empty() {
-            true => format!("/api/{version}/{}", kind.resource),
-            false => format!("/apis/{}/{version}/{}", kind.group, kind.resource),
+        let path = if kind.group.is_empty() {
+            format!("/api/{version}/{}", kind.resource)
+        } else {
+            format!("/apis/{}/{version}/{}", kind.group, kind.resource)
         };
         self.pages(&path, until, &mut |seen| {
             let labels = seen.namespace.as_deref().and_then(|name| namespaces.get(name));

@@ -160,9 +160,10 @@ impl Others {
         if same("status", status) && same("reason", reason) && same("message", &message) {
             return;
         }
-        let since = match same("status", status) {
-            true => before["lastTransitionTime"].clone(),
-            false => json!(jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()),
+        let since = if same("status", status) {
+            before["lastTransitionTime"].clone()
+        } else {
+            json!(jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
         };
         let mut object = stored.object.clone();
         object["status"] = json!({"conditions": [{"type": "Available", "status": status, "reason": reason,

@@ -68,9 +68,10 @@ impl Cluster {
     /// # Errors
     /// When the node's status cannot be written.
     pub async fn set_node_ready(&self, name: &str, ready: bool) -> anyhow::Result<()> {
-        let (status, reason) = match ready {
-            true => ("True", "KubeletReady"),
-            false => ("Unknown", "NodeStatusUnknown"),
+        let (status, reason) = if ready {
+            ("True", "KubeletReady")
+        } else {
+            ("Unknown", "NodeStatusUnknown")
         };
         let condition = json!({
             "type": "Ready", "status": status, "reason": reason,

@@ -250,11 +250,12 @@ pub(super) fn arranged(cluster: &Cluster, hook: LabHook, shape: &Shape) -> Value
     } else {
         everything()
     };
-    webhook["namespaceSelector"] = match shape.spares_itself {
-        true => json!({"matchExpressions": [
+    webhook["namespaceSelector"] = if shape.spares_itself {
+        json!({"matchExpressions": [
             {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": [shape.at.namespace()]},
-        ]}),
-        false => json!({}),
+        ]})
+    } else {
+        json!({})
     };
     webhook["failurePolicy"] = if shape.ignores { "Ignore" } else { "Fail" }.into();
     webhook["timeoutSeconds"] = shape.timeout_seconds.into();

@@ -170,9 +170,12 @@ impl Record {
                 state.first_success.get_or_insert(success);
             }
         }
-        state.count_flow(began, &request, |flow| match at_once {
-            true => flow.at_once += 1,
-            false => flow.late += 1,
+        state.count_flow(began, &request, |flow| {
+            if at_once {
+                flow.at_once += 1
+            } else {
+                flow.late += 1
+            }
         });
         state.totals.written += 1;
         state.remember(now, took, true);

@@ -31,9 +31,12 @@ async fn writes(rung: Rung) -> (usize, usize) {
 async fn killed_after(last: usize, still_failing: bool, rung: Rung) {
     let what = format!("{rung}, killed after write {last}");
     let lab = Lab::start().await;
-    let between = Between::start(&lab.kubeconfig, move |write| match write.number < last {
-        true => Fate::Pass,
-        false => Fate::Last,
+    let between = Between::start(&lab.kubeconfig, move |write| {
+        if write.number < last {
+            Fate::Pass
+        } else {
+            Fate::Last
+        }
     })
     .await;
     let engine = lab.daemon(&between, rung).await;

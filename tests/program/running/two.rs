@@ -119,9 +119,12 @@ fn deposed(arrives_first: bool) {
             })
             .await,
             // A replica that does not lead may shield, too, and would come first where the one that leads is slow.
-            Between::start(&lab.kubeconfig, move |_| match led.load(Ordering::SeqCst) {
-                true => Fate::Pass,
-                false => Fate::Lost,
+            Between::start(&lab.kubeconfig, move |_| {
+                if led.load(Ordering::SeqCst) {
+                    Fate::Pass
+                } else {
+                    Fate::Lost
+                }
             })
             .await,
         ];

@@ -230,9 +230,10 @@ fn probe(past: &mut Past, verdict: &Verdict, now: Time, bad: bool) {
             started: now,
             took,
             phases: Phases::default(),
-            outcome: match bad {
-                true => ProbeOutcome::TimedOut { phase: Phase::Tls },
-                false => ProbeOutcome::ClientCertificateWanted,
+            outcome: if bad {
+                ProbeOutcome::TimedOut { phase: Phase::Tls }
+            } else {
+                ProbeOutcome::ClientCertificateWanted
             },
             certificates: CertificateFacts::default(),
             shared: false,
@@ -245,9 +246,12 @@ fn probe(past: &mut Past, verdict: &Verdict, now: Time, bad: bool) {
 pub fn many(count: usize, bad: usize) -> Assessment {
     let since = recorded("quiet").at.before(Duration::from_secs(480));
     let names = (0..count).map(|number| format!("policy-{number:04}.validate.example.com"));
-    let hooks = names.enumerate().map(|(number, name)| match number < bad {
-        true => failing(&name, since),
-        false => healthy(&name),
+    let hooks = names.enumerate().map(|(number, name)| {
+        if number < bad {
+            failing(&name, since)
+        } else {
+            healthy(&name)
+        }
     });
     with(hooks.collect())
 }

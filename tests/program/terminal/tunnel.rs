@@ -49,12 +49,13 @@ async fn answer(mut stream: TcpStream, list: String, daemon: SocketAddr) {
         forward(stream, daemon).await;
         return;
     }
-    let (status, body) = match line.contains("/api/v1/namespaces/hookwatch/pods?") {
-        true => ("200 OK", list),
-        false => (
+    let (status, body) = if line.contains("/api/v1/namespaces/hookwatch/pods?") {
+        ("200 OK", list)
+    } else {
+        (
             "404 Not Found",
             json!({"kind": "Status", "message": "pod is sick", "code": 404}).to_string(),
-        ),
+        )
     };
     let _ = stream.read(&mut head).await;
     let answer = format!(

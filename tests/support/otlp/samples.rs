@@ -96,17 +96,19 @@ fn put(samples: &mut Samples, name: &str, attributes: &[KeyValue], edge: Option<
         .collect();
     // Where the text exposition has it: last.
     labels.extend(edge.map(|edge| format!("le=\"{edge}\"")));
-    let sample = match labels.is_empty() {
-        true => name.to_owned(),
-        false => format!("{name}{{{}}}", labels.join(",")),
+    let sample = if labels.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{name}{{{}}}", labels.join(","))
     };
     let before = samples.insert(sample.clone(), bits(value));
     assert_eq!(before, None, "{sample} is there twice");
 }
 
 fn bits(value: f64) -> u64 {
-    match value.is_nan() {
-        true => f64::NAN.to_bits(),
-        false => value.to_bits(),
+    if value.is_nan() {
+        f64::NAN.to_bits()
+    } else {
+        value.to_bits()
     }
 }

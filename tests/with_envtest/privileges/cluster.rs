@@ -144,9 +144,12 @@ impl Cluster {
             .envtest
             .kubeconfig()
             .lines()
-            .map(|line| match line.trim_start().starts_with("token:") {
-                true => format!("    tokenFile: {}\n", file.display()),
-                false => format!("{line}\n"),
+            .map(|line| {
+                if line.trim_start().starts_with("token:") {
+                    format!("    tokenFile: {}\n", file.display())
+                } else {
+                    format!("{line}\n")
+                }
             })
             .collect();
         (
@@ -168,9 +171,12 @@ impl Cluster {
     pub fn kubeconfig_with(&self, token: &str) -> String {
         self.kubeconfig_text()
             .lines()
-            .map(|line| match line.trim_start().starts_with("token:") {
-                true => format!("    token: {token}\n"),
-                false => format!("{line}\n"),
+            .map(|line| {
+                if line.trim_start().starts_with("token:") {
+                    format!("    token: {token}\n")
+                } else {
+                    format!("{line}\n")
+                }
             })
             .collect()
     }

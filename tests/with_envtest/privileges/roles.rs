@@ -415,9 +415,10 @@ pub fn each_that_is_missing_is_named_and_costs_its_feature_alone() -> Outcome {
 /// How the API server names what was missing.
 fn names(permission: &Permission) -> String {
     let Permission { verb, what, .. } = permission;
-    match what.starts_with('/') {
-        true => format!("cannot {verb} path \"{what}\""),
-        false => format!("cannot {verb} resource \"{}\"", what.split('.').next().unwrap()),
+    if what.starts_with('/') {
+        format!("cannot {verb} path \"{what}\"")
+    } else {
+        format!("cannot {verb} resource \"{}\"", what.split('.').next().unwrap())
     }
 }
 

@@ -54,9 +54,10 @@ impl Driver {
         let rule = self.policy.rule(hook, &subject, cause);
         // What stays at its limit until somebody comes has no end that `restore --expired` could go by.
         let ends = rule.at_limit(rung) == AtLimit::Restore;
-        let expires = match while_dead {
-            true => Some(now + rule.longest_dead()),
-            false => ends.then(|| now + rule.longest()),
+        let expires = if while_dead {
+            Some(now + rule.longest_dead())
+        } else {
+            ends.then(|| now + rule.longest())
         };
         Wish::Bypass {
             rung,

@@ -47,9 +47,10 @@ impl Said {
             _ => None,
         };
         let page = told.page.as_deref();
-        match is_warning(told.news) {
-            true => tracing::warn!(webhook, configuration, news, reason, page, "{words}"),
-            false => tracing::info!(webhook, configuration, news, reason, page, "{words}"),
+        if is_warning(told.news) {
+            tracing::warn!(webhook, configuration, news, reason, page, "{words}")
+        } else {
+            tracing::info!(webhook, configuration, news, reason, page, "{words}")
         }
         if let Some(announcements) = announcements
             && is_for_an_event(told.news)

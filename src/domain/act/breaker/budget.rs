@@ -29,9 +29,10 @@ impl Breaker {
         let begun = self
             .book()
             .map_or(0, |book| begun(book, now, policy.rate_window).count());
-        match begun >= policy.rate && guards.on(Guard::Rate) {
-            true => Err(HeldBack::Rate),
-            false => Ok(Counts::Begins),
+        if begun >= policy.rate && guards.on(Guard::Rate) {
+            Err(HeldBack::Rate)
+        } else {
+            Ok(Counts::Begins)
         }
     }
 

@@ -48,9 +48,10 @@ impl Choice {
             .iter()
             .map(|(rung, why)| format!("not {rung}: {why}"))
             .collect();
-        match others.is_empty() {
-            true => self.why.as_str().into(),
-            false => format!("{} ({})", self.why, others.join("; ")).into(),
+        if others.is_empty() {
+            self.why.as_str().into()
+        } else {
+            format!("{} ({})", self.why, others.join("; ")).into()
         }
     }
 }
@@ -180,9 +181,10 @@ pub(super) fn choose(facts: &Facts, bounds: &Bounds<'_>) -> Result<Choice, HeldB
     let for_everybody = facts.effect == Effect::Blocking && !facts.ignores;
     let smallest = Rung::ALL.iter().copied().find(usable);
     // Where failures are ignored, a skip is usable while dead.
-    let taken = match (for_everybody || facts.ignores) && usable(&Rung::Skip) {
-        true => Some(Rung::Skip),
-        false => smallest,
+    let taken = if (for_everybody || facts.ignores) && usable(&Rung::Skip) {
+        Some(Rung::Skip)
+    } else {
+        smallest
     };
     let Some(rung) = taken else {
         return Err(reason(&judged));

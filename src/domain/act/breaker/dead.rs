@@ -85,9 +85,10 @@ impl Breaker {
         let Some(why) = self.skip_is_over(id, hook, entry, rule, now) else {
             let everywhere = self.everywhere(hook);
             let step = Step::default();
-            return Some(match everywhere {
-                true => step.says(News::Effective(rung), "Every API server shows the bypass."),
-                false => step,
+            return Some(if everywhere {
+                step.says(News::Effective(rung), "Every API server shows the bypass.")
+            } else {
+                step
             });
         };
         let shields =

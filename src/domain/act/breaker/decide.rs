@@ -224,12 +224,13 @@ impl Breaker {
             why: choice.words(),
         };
         let step = Step::from(does);
-        match relapses >= super::FLAPPING {
-            true => step.says(
+        if relapses >= super::FLAPPING {
+            step.says(
                 News::Flapping,
                 format!("It failed again {relapses} times after a restore."),
-            ),
-            false => step.says(News::Bypassing(choice.rung), &*choice.words()),
+            )
+        } else {
+            step.says(News::Bypassing(choice.rung), &*choice.words())
         }
     }
 
@@ -394,9 +395,10 @@ impl Breaker {
             contested: over.is_some_and(|entry| entry.contested),
             spent: over.is_some_and(|entry| entry.spent),
             by_hand,
-            skips: match rung == Rung::Skip && hook.ignores() {
-                true => Some(Skips::begun(over.and_then(|entry| entry.skips), now)),
-                false => over.and_then(|entry| entry.skips).map(Skips::over),
+            skips: if rung == Rung::Skip && hook.ignores() {
+                Some(Skips::begun(over.and_then(|entry| entry.skips), now))
+            } else {
+                over.and_then(|entry| entry.skips).map(Skips::over)
             },
         };
         let does = Does::Write {

@@ -320,9 +320,10 @@ impl HookMemory {
                 self.bypassed_since.get_or_insert(now);
                 // It has served. If the object is as its owner has it after this, somebody took the bypass away.
                 self.licence = None;
-                match probation {
-                    true => _ = self.probation_since.get_or_insert(now),
-                    false => self.probation_since = None,
+                if probation {
+                    self.probation_since.get_or_insert(now);
+                } else {
+                    self.probation_since = None
                 }
                 match rung {
                     Rung::Skip => _ = self.skipped_since.get_or_insert(now),

@@ -323,9 +323,10 @@ impl Policy {
         let mut unusable = BTreeMap::<_, BTreeSet<_>>::new();
         for (id, facts) in hooks {
             let rule = self.rule(id, &facts.subject, facts.cause.unwrap_or(Cause::Hanging));
-            let skips = match facts.ignores {
-                true => rule.skip_while_dead && facts.permit != Permit::SkipWhileDead,
-                false => rule.rungs.contains(&Rung::Skip),
+            let skips = if facts.ignores {
+                rule.skip_while_dead && facts.permit != Permit::SkipWhileDead
+            } else {
+                rule.rungs.contains(&Rung::Skip)
             };
             if skips && rule.mode == AutoBreak::On && facts.ceiling == Ceiling::Open && !facts.may_skip {
                 let configurations = unusable.entry(Arc::clone(&rule.name)).or_default();

@@ -131,12 +131,11 @@ impl Breaker {
         if !entry.by_hand {
             return self.rewrite(entry, |line| line.by_hand = true, now).into();
         }
-        match self.everywhere(hook) {
-            true => {
-                let words = format!("Bypassed with `hookwatch break` until {until}.");
-                Step::default().says(News::Effective(rung), words)
-            }
-            false => Step::default(),
+        if self.everywhere(hook) {
+            let words = format!("Bypassed with `hookwatch break` until {until}.");
+            Step::default().says(News::Effective(rung), words)
+        } else {
+            Step::default()
         }
     }
 
@@ -232,17 +231,19 @@ impl Breaker {
             },
             now,
         );
-        match spent {
-            true => Step::from(does).says(News::Limit, why),
-            false => Step::from(does).says(News::Restoring, why),
+        if spent {
+            Step::from(does).says(News::Limit, why)
+        } else {
+            Step::from(does).says(News::Restoring, why)
         }
     }
 
     /// It was to be put back, and is.
     pub(super) fn left(&self, hook: &HookMemory, entry: &Entry, now: Time) -> Step {
-        match self.everywhere(hook) {
-            true => self.rewrite(entry, |line| line.place = Place::Out, now).into(),
-            false => Step::default(),
+        if self.everywhere(hook) {
+            self.rewrite(entry, |line| line.place = Place::Out, now).into()
+        } else {
+            Step::default()
         }
     }
 
@@ -281,9 +282,10 @@ impl Breaker {
         let well = self
             .well_for(hook, now)
             .is_some_and(|well| well >= self.settings.times.well_for);
-        match well && view.shown.is_ours() && wanted_by_hand(view, now).is_none() {
-            true => put_back("Healthy, but hookwatch cannot reach its ledger."),
-            false => Step::default(),
+        if well && view.shown.is_ours() && wanted_by_hand(view, now).is_none() {
+            put_back("Healthy, but hookwatch cannot reach its ledger.")
+        } else {
+            Step::default()
         }
     }
 }

@@ -353,21 +353,23 @@ fn probation(here: &Here<'_>, author: &Author, now: Time) -> Result<Plan, Refusa
 /// How far a bypass goes that nothing explains, by the name of its condition.
 fn rung_by_name(here: &Here<'_>) -> Rung {
     let skip = json!(crate::domain::cluster::condition::Condition::Skip.name());
-    match here
+    if here
         .conditions()
         .iter()
         .any(|condition| condition["name"] == skip)
     {
-        true => Rung::Skip,
-        false => Rung::Shield,
+        Rung::Skip
+    } else {
+        Rung::Shield
     }
 }
 
 /// The beginning of an edit that leaves a condition of hookwatch's in force.
 fn open<'a>(here: &'a Here<'a>, author: &Author) -> Result<Page<'a>, Refusal> {
-    match author.match_conditions {
-        true => opened(here),
-        false => Err(Refusal::NoMatchConditions),
+    if author.match_conditions {
+        opened(here)
+    } else {
+        Err(Refusal::NoMatchConditions)
     }
 }
 

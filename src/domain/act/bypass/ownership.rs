@@ -38,9 +38,10 @@ pub(super) fn owners(object: &Value, webhook: &str, field: &str) -> Owners {
     let mut owners = Owners::default();
     for entry in entries(object) {
         if entry["fieldsV1"]["f:webhooks"][&webhook].get(&field).is_some() {
-            match is_ours(entry) {
-                true => owners.ours = true,
-                false => owners.others = true,
+            if is_ours(entry) {
+                owners.ours = true
+            } else {
+                owners.others = true
             }
         }
     }

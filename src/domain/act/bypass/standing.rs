@@ -208,13 +208,14 @@ pub fn standing(object: &Value, webhook: &str) -> Standing {
             Err(unreadable) if unreadable.original(webhook).is_some() => !here.still_ignored().is_empty(),
             _ => !here.unexplained().is_empty(),
         };
-        return match names.is_empty() && !fields {
-            true => Standing::Original,
-            false => Standing::OursWithoutAnnotation {
+        return if names.is_empty() && !fields {
+            Standing::Original
+        } else {
+            Standing::OursWithoutAnnotation {
                 conditions: names,
                 fields,
                 why: state.err().map(|unreadable| unreadable.why),
-            },
+            }
         };
     };
     let has = |condition: Condition| names.iter().any(|name| name == condition.name());

@@ -263,9 +263,10 @@ impl Candidate {
                 let counts = self.claim(place).written(bid, version, at);
                 if lease {
                     // One that comes too late to lead by is as good as blocked.
-                    self.writes = match at.since(sent) <= self.terms.patience() {
-                        true => LeaseWrites::Fine,
-                        false => LeaseWrites::Blocked,
+                    self.writes = if at.since(sent) <= self.terms.patience() {
+                        LeaseWrites::Fine
+                    } else {
+                        LeaseWrites::Blocked
                     };
                     (self.again, self.in_vain) = (at, 0);
                 }

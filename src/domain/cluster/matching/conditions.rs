@@ -105,9 +105,10 @@ impl Conditions {
             _ => None,
         };
         let said: Vec<Option<bool>> = self.programs.iter().map(says).collect();
-        match said.contains(&Some(false)) {
-            true => Some(false),
-            false => said.into_iter().collect::<Option<Vec<bool>>>().map(|_| true),
+        if said.contains(&Some(false)) {
+            Some(false)
+        } else {
+            said.into_iter().collect::<Option<Vec<bool>>>().map(|_| true)
         }
     }
 }

@@ -111,14 +111,15 @@ impl FurtherCanary {
                 Value::Null
             }
         };
-        match wrong.is_empty() {
-            true => Ok(Self {
+        if wrong.is_empty() {
+            Ok(Self {
                 target,
                 namespace: namespace.to_owned(),
                 resource: resource.to_owned(),
                 object,
-            }),
-            false => Err(wrong),
+            })
+        } else {
+            Err(wrong)
         }
     }
 

@@ -59,9 +59,10 @@ fn covered_by(hook: &Hook, coverage: &Coverage, inventory: &Inventory) -> Vec<Ca
             CanaryTarget::NodeLease => ("coordination.k8s.io", "leases", "kube-node-lease"),
             CanaryTarget::Further(_) => return false,
         };
-        let operation = match coverage.created.contains(target) {
-            true => "CREATE",
-            false => "UPDATE",
+        let operation = if coverage.created.contains(target) {
+            "CREATE"
+        } else {
+            "UPDATE"
         };
         meets(operation, (group, "v1"), resource, namespace, None)
     });
@@ -82,9 +83,10 @@ impl Coverage {
 
     /// Takes in how a canary was written. True if that is news, and [`Coverage::take`] is due.
     pub fn written(&mut self, target: CanaryTarget, created: bool) -> bool {
-        match created {
-            true => self.created.insert(target),
-            false => self.created.remove(&target),
+        if created {
+            self.created.insert(target)
+        } else {
+            self.created.remove(&target)
         }
     }
 

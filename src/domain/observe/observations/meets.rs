@@ -195,9 +195,10 @@ impl<'a> Subject<'a> {
         };
         let others = |resource: &str| resource != CANARY;
         let spared = if selected || !self.is_asked(&others, &by_all) {
-            match self.is_asked(&|_| true, &by_rules) {
-                true => Spared::Perhaps,
-                false => Spared::Nothing,
+            if self.is_asked(&|_| true, &by_rules) {
+                Spared::Perhaps
+            } else {
+                Spared::Nothing
             }
         } else if self.is_asked_about_renewals() {
             Spared::Renewals

@@ -99,9 +99,10 @@ fn held_back<'a>(standings: impl Iterator<Item = &'a HookStanding>, found: &mut 
 fn words(standings: &[&HookStanding]) -> String {
     let said = standings.iter().map(|standing| {
         let name = standing.hook.object();
-        match standing.words.is_empty() {
-            true => format!("{name}."),
-            false => format!("{name}: {}", standing.words),
+        if standing.words.is_empty() {
+            format!("{name}.")
+        } else {
+            format!("{name}: {}", standing.words)
         }
     });
     said.collect::<Vec<_>>().join(" ")

@@ -215,9 +215,10 @@ impl Unchecked {
                 Some(namespace) => format!("{} in {namespace}", found.resource),
                 None => found.resource.clone(),
             };
-            let more = match found.created + found.updated > found.names.len() {
-                true => ", ...",
-                false => "",
+            let more = if found.created + found.updated > found.names.len() {
+                ", ..."
+            } else {
+                ""
             };
             lines.push(format!(
                 "  {place}: {} made, {} changed ({}{more})",

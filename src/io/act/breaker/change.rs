@@ -75,10 +75,10 @@ impl Hand {
     pub async fn heard_by(&self, server: &Server, kind: HookKind) -> Result<Vec<Value>, String> {
         let target = format!("{}?resourceVersion=0", kind.path());
         let limit = self.patience.attempt;
-        let reply = match server.is_one() {
-            true => send(&server.client, &target, None, limit).await,
-            // Behind a balancer each connection may lead to another.
-            false => read_on_new_connection(&server.client, &target, limit).await,
+        let reply = if server.is_one() {
+            send(&server.client, &target, None, limit).await
+        } else {
+            read_on_new_connection(&server.client, &target, limit).await
         };
         match reply {
             Reply::Done(list) if list["items"].is_array() => Ok(items(list)),
@@ -92,9 +92,10 @@ impl Hand {
     /// single one, whoever stands behind the configured address.
     pub fn shown_by(&self) -> Vec<Server> {
         let single: Vec<Server> = self.servers.iter().filter(|it| it.is_one()).cloned().collect();
-        match single.is_empty() {
-            true => self.servers.iter().take(1).cloned().collect(),
-            false => single,
+        if single.is_empty() {
+            self.servers.iter().take(1).cloned().collect()
+        } else {
+            single
         }
     }
 }

@@ -68,9 +68,12 @@ async fn skipped(handler: impl Fn(&Asked) -> Given + Send + Sync + 'static) -> (
 #[tokio::test]
 async fn a_write_that_the_answer_does_not_show_is_not_believed() {
     // As one does that does not know matchConditions.
-    let (report, asked) = skipped(|asked| match is_read(asked) {
-        true => listed(),
-        false => Given::json(200, object()),
+    let (report, asked) = skipped(|asked| {
+        if is_read(asked) {
+            listed()
+        } else {
+            Given::json(200, object())
+        }
     })
     .await;
     assert!(
@@ -94,9 +97,12 @@ async fn what_is_no_api_server_is_not_taken_for_an_empty_cluster() {
 #[tokio::test]
 async fn a_refusal_is_final_and_told_in_the_api_servers_words() {
     for status in [401, 403, 413, 422] {
-        let (report, asked) = skipped(move |asked| match is_read(asked) {
-            true => listed(),
-            false => Given::status(status, "User \"u\" cannot patch"),
+        let (report, asked) = skipped(move |asked| {
+            if is_read(asked) {
+                listed()
+            } else {
+                Given::status(status, "User \"u\" cannot patch")
+            }
         })
         .await;
         let Outcome::Refused(refused) = &report.outcome else {

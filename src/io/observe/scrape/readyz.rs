@@ -24,9 +24,10 @@ impl Scraper {
             Ok((status, body)) => Readiness::read(status, &body),
             Err(why) => Readiness::Unknown { why },
         };
-        let version = match with_version {
-            true => self.version(target).await,
-            false => None,
+        let version = if with_version {
+            self.version(target).await
+        } else {
+            None
         };
         ReadyReport {
             target: target.name.clone(),

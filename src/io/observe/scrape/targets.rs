@@ -62,9 +62,10 @@ impl Targets {
     pub(super) fn visits(&self, now: Time, wide: bool) -> usize {
         let met = self.met.values().filter(|at| now.since(**at) < FORGET).count();
         let out_of_reach = self.replicas.values().filter(|replica| !replica.is_tried(now));
-        let known = match self.replicas.is_empty() {
-            true => met.max(1) + usize::from(wide),
-            false => met.max(out_of_reach.count()),
+        let known = if self.replicas.is_empty() {
+            met.max(1) + usize::from(wide)
+        } else {
+            met.max(out_of_reach.count())
         };
         known.clamp(1, MAX_VISITS)
     }

@@ -302,9 +302,10 @@ fn spark(
     for (at, cell) in minutes.enumerate() {
         if let Cell::Took { millis, failed } = cell {
             let magnitude = (f32::from(millis.max(1)).log10() / 4.0).clamp(0.0, 1.0);
-            match failed {
-                true => bad.add(at, 16),
-                false => good.add(at, 2 + (magnitude * 14.0) as u32),
+            if failed {
+                bad.add(at, 16)
+            } else {
+                good.add(at, 2 + (magnitude * 14.0) as u32)
             }
         }
     }

@@ -74,9 +74,10 @@ impl Column {
 
     /// What a write would take without the culprits.
     fn rest(&self) -> f32 {
-        match self.culprits > 0.0 {
-            true => (self.write.unwrap_or_default() - self.culprits).max(0.0),
-            false => 0.0,
+        if self.culprits > 0.0 {
+            (self.write.unwrap_or_default() - self.culprits).max(0.0)
+        } else {
+            0.0
         }
     }
 }

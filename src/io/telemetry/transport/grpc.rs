@@ -48,18 +48,20 @@ impl Grpc {
 
     pub(super) fn traces(&self) -> TraceServiceClient<Channel> {
         let client = TraceServiceClient::new(self.channel.clone()).max_decoding_message_size(LONGEST_ANSWER);
-        match self.gzip {
-            true => client.send_compressed(CompressionEncoding::Gzip),
-            false => client,
+        if self.gzip {
+            client.send_compressed(CompressionEncoding::Gzip)
+        } else {
+            client
         }
     }
 
     pub(super) fn metrics(&self) -> MetricsServiceClient<Channel> {
         let client =
             MetricsServiceClient::new(self.channel.clone()).max_decoding_message_size(LONGEST_ANSWER);
-        match self.gzip {
-            true => client.send_compressed(CompressionEncoding::Gzip),
-            false => client,
+        if self.gzip {
+            client.send_compressed(CompressionEncoding::Gzip)
+        } else {
+            client
         }
     }
 

@@ -96,9 +96,10 @@ impl Http {
 }
 
 fn broken(error: &reqwest::Error) -> Failed {
-    let loss = match error.is_timeout() {
-        true => Loss::TimedOut,
-        false => Loss::Unreachable,
+    let loss = if error.is_timeout() {
+        Loss::TimedOut
+    } else {
+        Loss::Unreachable
     };
     // The URL may have a key in its query.
     let why = error.to_string();

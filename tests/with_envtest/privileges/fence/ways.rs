@@ -104,9 +104,10 @@ impl Account {
     pub(super) fn check(&mut self, what: &str, right: bool, answer: &Answer) {
         self.tried += 1;
         if !right {
-            let said = match answer.is_success() {
-                true => "let through",
-                false => answer.message(),
+            let said = if answer.is_success() {
+                "let through"
+            } else {
+                answer.message()
             };
             self.wrong.push(format!("{what}: {} {said}", answer.status));
         }

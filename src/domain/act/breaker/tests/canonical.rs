@@ -55,10 +55,7 @@ impl World {
             }
         }
         for actor in &mut self.actors {
-            let now = match actor.ahead {
-                true => NOW + step,
-                false => NOW,
-            };
+            let now = if actor.ahead { NOW + step } else { NOW };
             let at_most = |time: Time, units: u32| time.max(now.before(UNIT * units));
             let memory = &mut actor.memory;
             if let Some((_, book)) = &mut memory.ledger.known {

@@ -56,9 +56,10 @@ impl Incident {
     fn is_dead_again(&mut self) {
         self.facts.dead = true;
         self.fails(Cause::Hanging);
-        self.facts.effect = match self.shown == ours(Rung::Skip, false) {
-            true => Effect::FailingOpen,
-            false => Effect::Delaying,
+        self.facts.effect = if self.shown == ours(Rung::Skip, false) {
+            Effect::FailingOpen
+        } else {
+            Effect::Delaying
         };
     }
 

@@ -160,13 +160,12 @@ impl Incident {
                 version,
                 book,
             } => {
-                let outcome = match self.ledger_refuses {
-                    true => Outcome::Refused("no".into()),
-                    false => {
-                        assert_eq!(version, Some(Version::new(&self.ledger.0.to_string())));
-                        self.ledger = (self.ledger.0 + 1, book);
-                        Outcome::Written(Version::new(&self.ledger.0.to_string()))
-                    }
+                let outcome = if self.ledger_refuses {
+                    Outcome::Refused("no".into())
+                } else {
+                    assert_eq!(version, Some(Version::new(&self.ledger.0.to_string())));
+                    self.ledger = (self.ledger.0 + 1, book);
+                    Outcome::Written(Version::new(&self.ledger.0.to_string()))
                 };
                 Some(Observation::Outcome { ticket, outcome })
             }

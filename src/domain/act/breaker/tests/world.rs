@@ -199,9 +199,10 @@ impl World {
     }
 
     pub(super) fn now(&self, actor: usize) -> Time {
-        match self.actors[actor].ahead {
-            true => NOW + UNIT * STEP,
-            false => NOW,
+        if self.actors[actor].ahead {
+            NOW + UNIT * STEP
+        } else {
+            NOW
         }
     }
 

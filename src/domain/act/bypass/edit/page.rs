@@ -153,9 +153,10 @@ impl<'a> Page<'a> {
             return Err(Refusal::AnnotationsFull(all));
         }
         let size = self.here.object.to_string().len() + self.growth;
-        match size > MAX_OBJECT {
-            true => Err(Refusal::TooLarge(size)),
-            false => Ok(()),
+        if size > MAX_OBJECT {
+            Err(Refusal::TooLarge(size))
+        } else {
+            Ok(())
         }
     }
 
