@@ -60,7 +60,7 @@ impl Default for Watching {
         Self {
             scrapes: pace(15, 2),
             probes: pace(5, 1),
-            canaries: pace(3, 2),
+            canaries: pace(2, 2),
             inventory: true,
         }
     }

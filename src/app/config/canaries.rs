@@ -33,7 +33,7 @@ impl CanaryConfig {
             ("nodeLease", CanaryTarget::NodeLease),
         ];
         Self {
-            interval: section.duration("interval", Duration::from_secs(3), Duration::from_secs(1)),
+            interval: section.duration("interval", Duration::from_secs(2), Duration::from_secs(1)),
             alert_interval: section.duration("alertInterval", Duration::from_secs(2), half_a_second),
             targets: targets
                 .into_iter()
