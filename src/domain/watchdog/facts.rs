@@ -166,11 +166,12 @@ impl<'a> Court<'a> {
 
     /// Most calls are answered, and there is a reason why some are not that no bypass helps against: its endpoints were
     /// changing while they were counted, and what broke off was lost with the Pods that stopped, as was the part of its
-    /// backends that is bad; or every backend answers probes, and a few calls took longer than they are waited for.
+    /// backends that is bad; or every backend answers probes, and a few calls took longer than they are waited for, or were
+    /// sent while its endpoints changed.
     fn is_mostly_answered(&self, evidence: &Evidence<'_>, hook: &Hook, cause: Option<Cause>) -> bool {
         let Scene { seen, windows, .. } = *self.scene;
-        let moved = |window: &Window| {
-            let moved = seen.changes.moved_since(window.from.before(t::moved()));
+        let moved_since = |since: Time| {
+            let moved = seen.changes.moved_since(since.before(t::moved()));
             moved.contains(&(hook.id.kind, &*hook.id.webhook))
         };
         let all_serve = || {
@@ -179,12 +180,20 @@ impl<'a> Court<'a> {
         };
         let recent = windows.recent.as_ref();
         let (has_reason, window) = match cause {
-            Some(Cause::Erroring | Cause::Partial) => (recent.is_some_and(moved), recent),
+            Some(Cause::Erroring | Cause::Partial) => {
+                (recent.is_some_and(|recent| moved_since(recent.from)), recent)
+            }
             // Calls that hang are counted when they end: what was answered before must not speak for them. Where they are waited
             // for longer than ten seconds, whatever was answered in those began later.
             Some(Cause::Hanging) => {
                 let outlasts = |recent: &&Window| hook.timeout.as_secs_f64() > recent.seconds();
                 let window = recent.filter(outlasts).or(windows.newest.as_ref());
+                // What hung was sent so much earlier, while endpoints changed; what is sent now gets through.
+                let sent = window.map(|window| window.from.before(hook.timeout));
+                let is_over = || self.canary_word(evidence, hook, self.elsewhere) == CanaryWord::Through;
+                if all_serve() && sent.is_some_and(moved_since) && is_over() {
+                    return true;
+                }
                 (all_serve(), window)
             }
             _ => return false,

@@ -221,6 +221,34 @@ fn calls_that_were_lost_while_endpoints_changed_speak_against_nobody_however_lat
 }
 
 #[test]
+fn calls_that_hung_since_endpoints_changed_speak_against_nobody_once_a_canary_gets_through() {
+    let after = |changed: bool, through: bool| {
+        let (old, new) = (hook("opa", 2), hook("opa", 3));
+        let mut incident = Incident::calm(&[&old]);
+        let there = if changed { &new } else { &old };
+        incident.inventory(11 * SECOND, vec![there.clone()]);
+        for backend in 0..2 {
+            incident.probe(19 * SECOND, there, backend, alive());
+        }
+        if through {
+            incident.canary(19 * SECOND, 5, CanaryOutcome::Written);
+        } else {
+            incident.canary_late(19 * SECOND);
+        }
+        let series = incident.count_calls("opa", 1.0, 0.1);
+        series.rejections.calling += 3.0;
+        add(&mut series.rejected, 3.0, 10.0);
+        incident.scrape(22 * SECOND);
+        incident
+            .facts_if(22 * SECOND + 100, there, Some(Cause::Hanging), false)
+            .witnesses
+    };
+    assert_eq!(after(true, true), witnesses(&[]));
+    assert!(after(false, true).contains(&Witness::Counters));
+    assert!(after(true, false).contains(&Witness::Counters));
+}
+
+#[test]
 fn a_late_canary_that_two_suspects_share_is_nobodys_witness() {
     let (a, b) = (hook("a", 1), hook("b", 1));
     let mut incident = Incident::calm(&[&a, &b]);
