@@ -5,7 +5,7 @@ mod formats;
 mod several;
 mod text;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use self::baseline::Baseline;
@@ -100,6 +100,9 @@ pub async fn audit(arguments: AuditArguments) -> anyhow::Result<ExitCode> {
             Err(Unread::Blind(why)) => anyhow::bail!(why),
         }
     } else {
+        if let Some(why) = arguments.paths.iter().find_map(|path| missing(path)) {
+            return Ok(usage(&why));
+        }
         let read = manifests::read(&arguments.paths);
         anyhow::ensure!(
             !read.objects.is_empty() || !read.unreadable.is_empty(),
@@ -160,6 +163,15 @@ async fn of_cluster(
     let (estate, mut unreadable) = assemble(read.objects, true, Some(now()));
     unreadable.extend(read.unreadable);
     Ok((estate, unreadable))
+}
+
+/// What keeps a file that was named from being opened. What is found below a folder is another matter: it is in the report.
+fn missing(path: &Path) -> Option<String> {
+    if path == Path::new("-") {
+        return None;
+    }
+    let error = std::fs::metadata(path).err()?;
+    Some(format!("cannot open {}: {error}", path.display()))
 }
 
 fn usage(why: &str) -> ExitCode {

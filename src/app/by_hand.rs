@@ -360,11 +360,16 @@ impl Session {
     /// Says which API servers go by it.
     async fn see(&mut self, hook: &HookId, wish: &Wish) {
         let asking = self.hand.shown(hook, wish, &self.author);
-        for shown in during("asking each API server whether it goes by it", asking).await {
+        for shown in during(
+            "asking each API server whether it has the change in force",
+            asking,
+        )
+        .await
+        {
             match shown.heard {
-                Ok(()) => self.say(&format!("  API server {} goes by it.", shown.server)),
+                Ok(()) => self.say(&format!("  API server {} has it in force.", shown.server)),
                 Err(why) => self.say(&format!(
-                    "  API server {}: not known whether it goes by it: {why}",
+                    "  API server {}: not known whether it has it in force: {why}",
                     shown.server
                 )),
             }
@@ -378,7 +383,7 @@ impl Session {
         if let (outcome, Some(why)) = self.events.write(&said, now).await
             && outcome != EventOutcome::Written
         {
-            eprintln!("hookwatch: the Event could not be written: {why}");
+            eprintln!("hookwatch: the change is made; only the Event about it could not be written: {why}");
         }
     }
 

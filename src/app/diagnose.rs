@@ -103,14 +103,22 @@ impl From<Facts> for Conclusion {
     }
 }
 
+/// Whether a hook is a culprit. One that is bypassed and does not serve is, however little is seen of it: its bypass keeps
+/// the control plane's writes, and so the canaries, away from it.
+pub fn is_culprit(health: Health, bypassed: bool) -> bool {
+    health == Health::Failing || bypassed && health == Health::Suspect
+}
+
 impl Conclusion {
     /// Reads an assessment.
     pub fn of(assessment: &Assessment) -> Self {
         let (plane, sources) = (&assessment.control_plane, &assessment.sources);
         let admission = |verdict: &Verdict| verdict.kind.is_admission();
+        let is_culprit = |verdict: &&Verdict| is_culprit(verdict.health, verdict.bypass.is_some());
+        let culprits = || assessment.hooks.iter().filter(is_culprit);
         Self::from(Facts {
-            admission_culprit: assessment.culprits().any(admission),
-            other_culprit: assessment.culprits().any(|verdict| !admission(verdict)),
+            admission_culprit: culprits().any(admission),
+            other_culprit: culprits().any(|verdict| !admission(verdict)),
             blind: sources.inventory_age_seconds.is_none() || !sources.hooks_listed || sources.self_doubt,
             not_a_hook: plane.not_a_hook.is_some(),
             writes: plane.writes,
@@ -275,4 +283,19 @@ fn progress(looked: Duration, at_most: Duration, assessment: &Assessment) -> Str
         scraped.count(),
         assessment.control_plane.writes.as_str()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_bypassed_and_suspected_is_a_culprit_and_what_is_only_suspected_is_not() {
+        let of = |bypassed| {
+            let all = [Health::Healthy, Health::Suspect, Health::Failing, Health::Unknown];
+            all.map(|health| is_culprit(health, bypassed))
+        };
+        assert_eq!(of(true), [false, true, true, false]);
+        assert_eq!(of(false), [false, false, true, false]);
+    }
 }

@@ -8,12 +8,19 @@ pub fn push<T>(row: &mut VecDeque<T>, most: usize, new: T) -> Option<T> {
     if row.len() > most { row.pop_front() } else { None }
 }
 
-/// Adds to a row that is in the order of `key`, for what comes in out of order; beyond `most` the first in it goes.
+/// Adds to a row that is in the order of `key`, for what comes in out of order; beyond `most` the first in it goes. Takes no
+/// more memory than `most` need.
 pub fn insert<T, K: Ord>(row: &mut VecDeque<T>, most: usize, new: T, key: impl Fn(&T) -> K) {
-    row.insert(row.partition_point(|known| key(known) <= key(&new)), new);
-    if row.len() > most {
+    let mut at = row.partition_point(|known| key(known) <= key(&new));
+    if row.len() >= most {
+        if at == 0 {
+            return;
+        }
         row.pop_front();
+        at -= 1;
     }
+    row.reserve_exact(most - row.len());
+    row.insert(at, new);
 }
 
 /// The entry of a map that holds `most` at most: for a new one the entry with the smallest `age` makes room.

@@ -97,7 +97,7 @@ impl Cause {
                 "Check the webhook's CPU, memory and what it calls. A shorter timeoutSeconds limits the damage."
             }
             Self::Hanging => {
-                "Restart the webhook's Pods. If that takes time, bypass the webhook so that writes flow."
+                "Restart the webhook's server. If that takes time, bypass the webhook so that writes flow."
             }
             Self::Refused => {
                 "Start the webhook's server: its Pods have addresses, but nothing listens on the port."

@@ -56,20 +56,23 @@ impl From<TcpListener> for Listening {
 
 /// The server could not begin to listen.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot listen on {address}; choose another address with --listen")]
+#[error("cannot listen on {address}; choose another address with {setting}")]
 pub struct ListenError {
     address: SocketAddr,
+    setting: &'static str,
     source: std::io::Error,
 }
 
-/// Begins to listen.
+/// Begins to listen on the address of a setting.
 ///
 /// # Errors
 /// When the address is taken or not ours.
-pub async fn listen(address: SocketAddr) -> Result<TcpListener, ListenError> {
-    TcpListener::bind(address)
-        .await
-        .map_err(|source| ListenError { address, source })
+pub async fn listen(address: SocketAddr, setting: &'static str) -> Result<TcpListener, ListenError> {
+    TcpListener::bind(address).await.map_err(|source| ListenError {
+        address,
+        setting,
+        source,
+    })
 }
 
 /// Serves until `stop` turns true; requests under way are finished.
@@ -233,7 +236,7 @@ mod tests {
         watch::Sender<Option<Arc<Assessment>>>,
         watch::Sender<bool>,
     ) {
-        let listener = listen("127.0.0.1:0".parse().expect("an address")).await;
+        let listener = listen("127.0.0.1:0".parse().expect("an address"), "--listen").await;
         let listener = listener.expect("a free port");
         let address = listener.local_addr().expect("a bound listener");
         let (publish, assessment) = watch::channel(None);
@@ -293,7 +296,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_stop_ends_the_server_although_a_client_keeps_its_connection() {
-        let listener = listen("127.0.0.1:0".parse().expect("an address")).await;
+        let listener = listen("127.0.0.1:0".parse().expect("an address"), "--listen").await;
         let listener = listener.expect("a free port");
         let address = listener.local_addr().expect("a bound listener");
         let (_publish, assessment) = watch::channel(None);

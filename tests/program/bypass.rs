@@ -324,7 +324,7 @@ async fn a_person_bypasses_a_hook_and_brings_it_back_without_a_daemon() {
     );
     let (code, shown, said) = terminal.run(&asked("skip")).await;
     assert!(
-        code == Some(0) && shown.contains("bypassed (skip) until") && shown.contains("goes by it"),
+        code == Some(0) && shown.contains("bypassed (skip) until") && shown.contains("has it in force"),
         "{code:?} {shown} {said}"
     );
     let bypassed = read(&hand, &a()).await;

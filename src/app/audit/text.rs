@@ -74,8 +74,8 @@ fn patch(finding: &Finding) -> String {
         None => String::new(),
         Some(Command::Line(line)) => format!("  {}\n", clean(&line)),
         Some(Command::File { bytes, object }) => format!(
-            "  The patch has {:.1} KB. With --output json it is `patch` of this finding:\n  \
-             jq '.findings[] | select(.id == \"{}\" and .object == \"{}\") | .patch' > patch.json\n  \
+            "  The patch has {:.1} KB. The same audit with --output json has it:\n  \
+             hookwatch audit --output json | jq '.findings[] | select(.id == \"{}\" and .object == \"{}\") | .patch' > patch.json\n  \
              kubectl patch {object} --type json --patch-file patch.json\n",
             bytes as f64 / 1_000.0,
             finding.kind.id,

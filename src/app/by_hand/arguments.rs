@@ -241,10 +241,12 @@ fn audit_log(text: &str) -> Result<AuditLog, String> {
 
 /// Who sits at this machine.
 pub(super) fn person() -> String {
-    let user = std::env::var("USER").ok().filter(|user| !user.is_empty());
+    let named = |variable| std::env::var(variable).ok().filter(|user| !user.is_empty());
+    let user = named("USER").or_else(|| named("LOGNAME"));
+    let user = user.unwrap_or_else(|| format!("uid-{}", rustix::process::getuid().as_raw()));
     let host = rustix::system::uname();
     let host = host.nodename().to_string_lossy();
-    format!("{}@{host}", user.as_deref().unwrap_or("unknown"))
+    format!("{user}@{host}")
         .chars()
         .filter(|character| !character.is_control())
         .take(200)

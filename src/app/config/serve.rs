@@ -62,11 +62,11 @@ impl ServeConfig {
         let access = Access::new(self.token_file.as_deref(), client_certificates)?;
         let tls = self.tls.clone().map(Tls::open).transpose()?;
         let metrics = match self.metrics {
-            Some(address) => Some(http::listen(address).await?),
+            Some(address) => Some(http::listen(address, "serve.metricsListen").await?),
             None => None,
         };
         Ok(Listening {
-            main: http::listen(main).await?,
+            main: http::listen(main, "--listen").await?,
             metrics,
             tls,
             access,

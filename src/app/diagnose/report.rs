@@ -166,19 +166,20 @@ fn about<'a>(verdict: &Verdict, found: impl Iterator<Item = &'a Finding>) -> Str
         let _ = write!(text, "\n  - {sentence}");
     }
     for finding in found {
-        let _ = write!(
-            text,
-            "\n  {} {}: {}",
-            finding.severity.as_str(),
-            finding.kind.id,
-            finding.message
-        );
+        let (severity, id) = (finding.severity.as_str(), finding.kind.id);
+        let _ = write!(text, "\n  {severity} {id}: {}", finding.kind.title);
     }
     if let Some(advice) = verdict.advice {
         let _ = write!(text, "\n  next: {advice}");
     }
     if let Some(command) = verdict.bypass_command() {
         let _ = write!(text, "\n  to bypass it: {command}");
+        text.push_str(
+            "\n    That is a shield: the control plane's writes pass. For all writes add --rung skip.",
+        );
+    }
+    if let Some(command) = verdict.restore_command() {
+        let _ = write!(text, "\n  to restore it: {command}");
     }
     text
 }

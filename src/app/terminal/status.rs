@@ -9,7 +9,7 @@ use super::ServerArguments;
 use super::view::seen::{Breaker, Hook, Seen, clock, lasting};
 use super::view::state::in_trouble;
 use super::view::text::{Text, clean, fit, width};
-use crate::app::diagnose::{Conclusion, Facts};
+use crate::app::diagnose::{Conclusion, Facts, is_culprit};
 use crate::app::{BAD_USAGE, Output};
 use crate::domain::text::human_seconds;
 use crate::domain::vocabulary::Health;
@@ -36,7 +36,8 @@ fn facts(seen: &Seen) -> Facts {
         let kind = hook.kind.as_str();
         kind.eq_ignore_ascii_case("validating") || kind.eq_ignore_ascii_case("mutating")
     };
-    let culprits = || seen.hooks.iter().filter(|hook| hook.health == Health::Failing);
+    let is_culprit = |hook: &&Hook| is_culprit(hook.health, hook.bypass.is_some());
+    let culprits = || seen.hooks.iter().filter(is_culprit);
     let sources = &seen.sources;
     Facts {
         admission_culprit: culprits().any(admission),

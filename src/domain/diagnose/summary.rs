@@ -100,7 +100,7 @@ pub fn advice(verdict: &Verdict) -> Option<&'static str> {
     let cause = verdict.cause?;
     Some(match (verdict.kind, verdict.bypass) {
         (kind @ (HookKind::Conversion | HookKind::Aggregated), _) => advice_on_extension(kind, cause),
-        (_, Some(bypass)) if verdict.health == Health::Failing => match bypass {
+        (_, Some(bypass)) if verdict.health != Health::Healthy => match bypass {
             Bypass::Shield => {
                 "Fix the webhook. Until then tenants' writes that match it are refused or wait; control-plane writes pass."
             }

@@ -90,17 +90,25 @@ impl Verdict {
         if !harms || self.health != Health::Failing || self.bypass.is_some() || !self.kind.is_admission() {
             return None;
         }
+        self.as_argument()
+            .map(|hook| format!("hookwatch break {hook} --reason TEXT"))
+    }
+
+    /// The command that restores the hook, where it is bypassed.
+    pub fn restore_command(&self) -> Option<String> {
+        self.bypass?;
+        self.as_argument().map(|hook| format!("hookwatch restore {hook}"))
+    }
+
+    /// The hook as commands take it; `None` where its names cannot be pasted into a shell as they are.
+    fn as_argument(&self) -> Option<String> {
         let (configuration, webhook) = (self.configuration.as_deref()?, &*self.webhook);
         let is_word = |name: &str| {
             name.chars()
                 .all(|c| c.is_ascii_alphanumeric() || ".-_".contains(c))
         };
-        (is_word(configuration) && is_word(webhook)).then(|| {
-            format!(
-                "hookwatch break {configuration}/{webhook} --kind {} --reason TEXT",
-                self.kind
-            )
-        })
+        (is_word(configuration) && is_word(webhook))
+            .then(|| format!("{configuration}/{webhook} --kind {}", self.kind))
     }
 
     /// All backends that it has are dead by our probes.

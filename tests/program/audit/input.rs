@@ -131,8 +131,12 @@ fn manifests_need_no_kubeconfig_and_unreadable_ones_are_a_warning() {
         ran.out, ran.err
     );
     let ran = audit(&["/nonexistent/file.yaml"], "");
-    assert_eq!(ran.code, 1);
-    assert!(ran.out.contains("cannot be opened"), "{}", ran.out);
+    assert_eq!(ran.code, 64, "a mistyped path is bad usage");
+    assert!(
+        ran.err.contains("cannot open /nonexistent/file.yaml"),
+        "{}",
+        ran.err
+    );
     let ran = audit(&["-"], "");
     assert_eq!(ran.code, 3, "nothing to audit: {}", ran.err);
 }

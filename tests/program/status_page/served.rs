@@ -34,7 +34,9 @@ impl Served {
     }
 
     pub async fn start_with(assessment: Assessment, past: Past) -> Self {
-        let listener = http::listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let listener = http::listen("127.0.0.1:0".parse().unwrap(), "--listen")
+            .await
+            .unwrap();
         let address = listener.local_addr().unwrap();
         let (publish, assessment) = watch::channel(Some(Arc::new(assessment)));
         let shown = Reported {

@@ -46,7 +46,7 @@ fn a_quiet_cluster_and_then_an_incident() {
     });
     keep("incident", &screen);
     for said in [
-        "Next: Restart the webhook's Pods",
+        "Next: Restart the webhook's server",
         "Hanging",
         "1 failing",
         "> failing",

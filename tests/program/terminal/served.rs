@@ -31,7 +31,7 @@ impl Served {
             .enable_all()
             .build()
             .unwrap();
-        let listener = runtime.block_on(http::listen(address)).unwrap();
+        let listener = runtime.block_on(http::listen(address, "--listen")).unwrap();
         let address = listener.local_addr().unwrap();
         let mut listening = Listening::from(listener);
         change(&mut listening);

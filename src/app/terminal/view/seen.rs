@@ -127,6 +127,8 @@ pub struct Hook {
     /// The addresses behind it.
     #[serde(default)]
     pub backends: Vec<Backend>,
+    /// How far it is bypassed, where it is.
+    pub bypass: Option<Text>,
 }
 
 /// What the last audit found.

@@ -58,7 +58,7 @@ impl ReplicaView {
             }
             Standing::Leading { .. } => (Role::Unknown, None, None, Some("it could not renew in time")),
             Standing::Following { holder, by } => (Role::Follower, Some(Arc::clone(holder)), Some(*by), None),
-            Standing::Undecided(why) => (Role::Unknown, None, None, Some(why.sentence())),
+            Standing::Undecided(why) => (Role::Unknown, None, None, why.trouble()),
         };
         let mut view = Self {
             identity: Arc::clone(&report.identity),
@@ -81,12 +81,12 @@ impl ReplicaView {
 }
 
 impl Undecided {
-    const fn sentence(self) -> &'static str {
+    /// Why nobody leads, where that is more than the second that every start and every handover takes.
+    const fn trouble(self) -> Option<&'static str> {
         match self {
-            Self::NotRead => "neither the Lease nor the ledger has been read yet",
-            Self::Contending => "no replica has acquired the Lease yet",
-            Self::LeaseBlocked => "the Lease is blocked, and no replica has acquired the ledger yet",
-            Self::LeaseRefused => "the Lease cannot be written",
+            Self::NotRead | Self::Contending => None,
+            Self::LeaseBlocked => Some("the Lease is blocked, and no replica has acquired the ledger yet"),
+            Self::LeaseRefused => Some("the Lease cannot be written"),
         }
     }
 }

@@ -108,7 +108,7 @@ fn a_hook_that_blocks_is_told_with_the_labels_of_the_rule_and_the_words_of_the_v
         found[0].summary,
         "The validating webhook \"w.example.com\" is Hanging. It does not answer."
     );
-    for part in ["\"policy\"", "A canary named it.", "Restart the webhook's Pods"] {
+    for part in ["\"policy\"", "A canary named it.", "Restart the webhook's server"] {
         assert!(found[0].description.contains(part), "{}", found[0].description);
     }
 }
