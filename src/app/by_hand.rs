@@ -166,6 +166,22 @@ fn uid(object: &serde_json::Value) -> String {
     object["metadata"]["uid"].as_str().unwrap_or_default().to_owned()
 }
 
+/// The webhooks of a configuration, for a person who mistyped one.
+fn names(object: &serde_json::Value) -> String {
+    const SOME: usize = 10;
+    let hooks = object["webhooks"].as_array().map_or(&[][..], Vec::as_slice);
+    let names: Vec<String> = hooks
+        .iter()
+        .take(SOME)
+        .map(|hook| hook["name"].to_string())
+        .collect();
+    match hooks.len() {
+        0 => "none".to_owned(),
+        all if all > SOME => format!("{} and {} more", names.join(", "), all - SOME),
+        _ => names.join(", "),
+    }
+}
+
 fn told(outcome: &Outcome) -> String {
     outcome.detail().unwrap_or_else(|| outcome.as_str().to_owned())
 }
@@ -215,7 +231,7 @@ impl Session {
         (configuration, webhook): &(String, String),
         kind: Option<HookKind>,
     ) -> Result<(HookId, serde_json::Value), String> {
-        let mut found = Vec::new();
+        let (mut found, mut others) = (Vec::new(), None);
         for kind in KINDS.into_iter().filter(|it| kind.is_none_or(|kind| kind == *it)) {
             let reading = self.hand.read(kind, configuration);
             let read = during(
@@ -229,13 +245,18 @@ impl Session {
                 let noted = touched(&object).iter().any(|(name, _)| name == webhook);
                 if here || noted {
                     found.push((HookId::new(kind, configuration, webhook), object));
+                } else {
+                    others = Some(names(&object));
                 }
             }
         }
         match found.len() {
-            0 => Err(format!(
-                "there is no webhook {webhook:?} in a configuration {configuration:?}"
-            )),
+            0 => Err(match others {
+                None => format!("there is no configuration {configuration:?}"),
+                Some(names) => format!(
+                    "there is no webhook {webhook:?} in the configuration {configuration:?}; it has {names}"
+                ),
+            }),
             1 => found.pop().ok_or_else(String::new),
             _ => Err(format!(
                 "there is a validating and a mutating configuration {configuration:?} with a webhook {webhook:?}: \

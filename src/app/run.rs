@@ -53,7 +53,12 @@ impl Daemon {
         };
         let (stop, stopped) = watch::channel(false);
         let server = tokio::spawn(http::serve(listening, shown, stopped));
-        tracing::info!(%address, version = env!("CARGO_PKG_VERSION"), "hookwatch is watching");
+        tracing::info!(
+            %address,
+            auto_break = config.auto_break.as_str(),
+            version = env!("CARGO_PKG_VERSION"),
+            "hookwatch is watching"
+        );
         Ok(Self {
             address,
             engine,

@@ -281,6 +281,19 @@ impl Terminal {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_mistyped_name_is_answered_with_those_that_there_are() {
+    let lab = lab().await;
+    let terminal = Terminal::new(&lab);
+    for (mistyped, answer) in [
+        ("polcy/a.example.com", "there is no configuration \"polcy\""),
+        ("policy/a.exmple.com", "it has \"a.example.com\""),
+    ] {
+        let (code, _, said) = terminal.run(&["break", mistyped, "--reason", "x", "--yes"]).await;
+        assert!(code == Some(64) && said.contains(answer), "{code:?} {said}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_person_bypasses_a_hook_and_brings_it_back_without_a_daemon() {
     let lab = lab().await;
     let terminal = Terminal::new(&lab);

@@ -238,7 +238,7 @@ impl Driver {
         let mut judged = Judged::clone(&judged);
         judged.match_conditions = self.match_conditions == Some(true);
         // Without knowing that, the wrong rung would be chosen.
-        judged.inventory_is_old |= self.match_conditions.is_none();
+        judged.unread = self.match_conditions.is_none();
         for (hook, facts) in &mut judged.hooks {
             match self.sights.owner(hook) {
                 Some(owner) => {
@@ -248,7 +248,7 @@ impl Driver {
                 // Its owner may have said something that was not read yet.
                 None => {
                     facts.ceiling = Ceiling::Unreadable;
-                    judged.inventory_is_old |= facts.is_culprit();
+                    judged.unread |= facts.is_culprit();
                 }
             }
         }
@@ -265,7 +265,7 @@ impl Driver {
     /// Says once which rules permit to skip what the fence does not let be skipped.
     fn tell_what_is_unusable(&mut self, judged: &Judged) {
         // While anything is unread it may yet say otherwise.
-        if !judged.fence_holds || judged.inventory_is_old {
+        if !judged.fence_holds || judged.inventory_is_old || judged.unread {
             return;
         }
         let unusable = self.policy.unusable(&judged.hooks);

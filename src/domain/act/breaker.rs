@@ -180,6 +180,7 @@ struct Overall {
     at: Time,
     self_doubt: bool,
     inventory_is_old: bool,
+    unread: bool,
     fence_holds: bool,
     match_conditions: bool,
 }

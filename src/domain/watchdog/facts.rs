@@ -97,6 +97,7 @@ impl<'a> Court<'a> {
             self_doubt: self.scene.self_doubt,
             inventory_is_old: self.scene.inventory_is_old
                 || age.is_none_or(|age| age > t::silent_inventory()),
+            unread: false,
             fence_holds: fence.is_some_and(Proof::permits),
             match_conditions: false,
             hooks: listed.collect(),

@@ -165,7 +165,10 @@ impl Said {
 fn is_warning(news: News) -> bool {
     !matches!(
         news,
-        News::Probation | News::Restoring | News::Restored | News::HeldBack(HeldBack::Hold)
+        News::Probation
+            | News::Restoring
+            | News::Restored
+            | News::HeldBack(HeldBack::Hold | HeldBack::NotRead)
     )
 }
 
@@ -178,6 +181,7 @@ fn is_for_an_event(news: News) -> bool {
             HeldBack::Hold
                 | HeldBack::Evidence
                 | HeldBack::Stale
+                | HeldBack::NotRead
                 | HeldBack::SelfDoubt
                 | HeldBack::Ledger
                 | HeldBack::NotAdmission

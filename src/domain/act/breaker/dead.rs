@@ -121,7 +121,7 @@ impl Breaker {
         // Who has only just begun to look goes by what was known before.
         let judged = self.memory.judged?;
         let fresh = now.since(judged.at) <= self.settings.times.fresh;
-        let known = fresh && !judged.self_doubt && !judged.inventory_is_old;
+        let known = fresh && !judged.self_doubt && !judged.inventory_is_old && !judged.unread;
         let Some(facts) = hook.facts.as_ref().filter(|_| known) else {
             return Some("hookwatch can no longer tell whether it answers: shielded instead.");
         };

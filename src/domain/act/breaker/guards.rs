@@ -15,6 +15,8 @@ pub enum HeldBack {
     /// What is known of the hooks or of how they are is old.
     #[strum(serialize = "stale_inventory")]
     Stale,
+    /// The API servers' release, or the webhook's annotations, have not been read yet.
+    NotRead,
     /// Its owner opted out.
     OptedOut,
     /// Its owner's annotation cannot be read.
@@ -72,6 +74,9 @@ impl HeldBack {
             Self::Evidence => "It needs two independent witnesses and a confident verdict.",
             Self::SelfDoubt => "Every probe fails, so the fault may be hookwatch's own.",
             Self::Stale => "The inventory is too old to act on.",
+            Self::NotRead => {
+                "The webhook's annotations, or the API servers' version, have not been read yet."
+            }
             Self::OptedOut => "The configuration is annotated hookwatch.dev/breaker: off.",
             Self::AnnotationUnreadable => {
                 "The annotation hookwatch.dev/breaker is none of off, shield, skip."

@@ -51,6 +51,7 @@ impl Breaker {
             at: now,
             self_doubt: judged.self_doubt,
             inventory_is_old: judged.inventory_is_old,
+            unread: judged.unread,
             fence_holds: judged.fence_holds,
             match_conditions: judged.match_conditions,
         });

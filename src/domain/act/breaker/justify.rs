@@ -49,7 +49,7 @@ const fn always(holds: fn(&Case<'_>) -> Option<HeldBack>) -> GuardRail {
 /// All of them. The first that holds gives the reason that is published: what is known comes before what is permitted, and
 /// what a person can change at once comes last. Those of the rung itself are in [`choose`]; those of a place in the budget
 /// are asked when the ledger's line is written.
-const GUARD_RAILS: [GuardRail; 12] = [
+const GUARD_RAILS: [GuardRail; 13] = [
     always(|case| (!case.id.kind.is_admission()).then_some(HeldBack::NotAdmission)),
     rail(Guard::Evidence, |case| {
         let unambiguous = case.facts.witnesses.len() >= WITNESSES && case.facts.sure;
@@ -63,6 +63,7 @@ const GUARD_RAILS: [GuardRail; 12] = [
         let old = case.overall.inventory_is_old || age > case.breaker.settings.times.fresh;
         old.then_some(HeldBack::Stale)
     }),
+    always(|case| case.overall.unread.then_some(HeldBack::NotRead)),
     always(|case| (case.rule.mode == AutoBreak::Off).then_some(HeldBack::Policy)),
     always(|case| case.choice.err()),
     rail(Guard::Contested, |case| {

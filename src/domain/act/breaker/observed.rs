@@ -133,6 +133,8 @@ pub struct Judged {
     pub self_doubt: bool,
     /// The inventory has not been current for a while.
     pub inventory_is_old: bool,
+    /// What decides about the rung has not been read yet: the API servers' release, or what the owner of a culprit says.
+    pub unread: bool,
     /// The fence around the account is proven.
     pub fence_holds: bool,
     /// The API servers know `matchConditions`: all of them. On by default since 1.28.

@@ -375,6 +375,7 @@ impl World {
         let judged = Judged {
             self_doubt: self.self_doubt,
             inventory_is_old: self.old,
+            unread: false,
             fence_holds: !self.unfenced,
             match_conditions: true,
             hooks,
