@@ -231,7 +231,7 @@ impl Session {
         (configuration, webhook): &(String, String),
         kind: Option<HookKind>,
     ) -> Result<(HookId, serde_json::Value), String> {
-        let (mut found, mut others) = (Vec::new(), None);
+        let (mut found, mut others) = (Vec::new(), Vec::new());
         for kind in KINDS.into_iter().filter(|it| kind.is_none_or(|kind| kind == *it)) {
             let reading = self.hand.read(kind, configuration);
             let read = during(
@@ -246,17 +246,16 @@ impl Session {
                 if here || noted {
                     found.push((HookId::new(kind, configuration, webhook), object));
                 } else {
-                    others = Some(names(&object));
+                    others.push(names(&object));
                 }
             }
         }
         match found.len() {
-            0 => Err(match others {
-                None => format!("there is no configuration {configuration:?}"),
-                Some(names) => format!(
-                    "there is no webhook {webhook:?} in the configuration {configuration:?}; it has {names}"
-                ),
-            }),
+            0 if others.is_empty() => Err(format!("there is no configuration {configuration:?}")),
+            0 => Err(format!(
+                "there is no webhook {webhook:?} in the configuration {configuration:?}; it has {}",
+                others.join(" and ")
+            )),
             1 => found.pop().ok_or_else(String::new),
             _ => Err(format!(
                 "there is a validating and a mutating configuration {configuration:?} with a webhook {webhook:?}: \
@@ -294,11 +293,12 @@ impl Session {
             }
             Ok(Plan::AlreadySo) => {
                 let left = *wish == Wish::Restore && standing(object, &hook.webhook).is_ignored();
-                self.say(&if left { format!(
-                    "{}: its failures are ignored, and only an administrator can end that: the fence is around this \
-                     account.",
-                    hook.object()
-                ) } else { format!("{}: it is so already.", hook.object()) });
+                let what = if left {
+                    "its failures are ignored, and only an administrator can end that: the fence is around this account."
+                } else {
+                    "it is so already."
+                };
+                self.say(&format!("{}: {what}", hook.object()));
                 false
             }
             Ok(Plan::Gone) => {

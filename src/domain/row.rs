@@ -19,7 +19,7 @@ pub fn insert<T, K: Ord>(row: &mut VecDeque<T>, most: usize, new: T, key: impl F
         row.pop_front();
         at -= 1;
     }
-    row.reserve_exact(most - row.len());
+    row.reserve_exact(most.saturating_sub(row.len()));
     row.insert(at, new);
 }
 

@@ -151,7 +151,7 @@ impl Core {
     }
 
     fn remember(&self, what: impl FnOnce(&mut Past)) {
-        // Whoever reads it holds it for microseconds.
+        // A reader holds it for microseconds.
         what(&mut self.past.lock().unwrap_or_else(PoisonError::into_inner));
     }
 

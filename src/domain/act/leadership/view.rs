@@ -81,7 +81,7 @@ impl ReplicaView {
 }
 
 impl Undecided {
-    /// Why nobody leads, where that is more than the second that every start and every handover takes.
+    /// Why no replica leads, where that is more than the second that every start and every handover takes.
     const fn trouble(self) -> Option<&'static str> {
         match self {
             Self::NotRead | Self::Contending => None,

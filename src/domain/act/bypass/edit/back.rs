@@ -92,7 +92,7 @@ fn forgotten(mut page: Page<'_>, now: Time) -> Result<Plan, Refusal> {
     {
         return first;
     }
-    // Where somebody took another webhook's note away, what is owned of it is the one sign of it that is left.
+    // Where another client removed another webhook's note, what is owned of it is the one sign of it that is left.
     let alone = others(here).all(|other| !ownership::holds(here.object, other.webhook));
     page.release(text.is_none() && alone);
     page.annotate(text);

@@ -79,7 +79,8 @@ impl Track {
             .map(|ago| {
                 let slot = last.saturating_sub(ago);
                 let known = slot <= self.newest && self.newest - slot < SLOTS as u64;
-                match if known { self.get(slot) } else { 0 } {
+                let cell = if known { self.get(slot) } else { 0 };
+                match cell {
                     0 => Cell::Empty,
                     cell => Cell::Took {
                         millis: (cell & !FAILED) - 1,
