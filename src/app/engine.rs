@@ -348,10 +348,11 @@ fn log_watch(watch: &str, health: &InventoryHealth) {
 
 fn log_breaker(breaker: &Breaker) {
     let (wanted, effective) = (breaker.wanted.as_str(), breaker.effective.as_str());
-    if breaker.wanted == breaker.effective {
+    let frozen = breaker.frozen.as_deref();
+    if breaker.wanted == breaker.effective && frozen.is_none() {
         tracing::info!(wanted, effective, "{}", breaker.why);
     } else {
-        tracing::warn!(wanted, effective, "{}", breaker.why);
+        tracing::warn!(wanted, effective, frozen, "{}", breaker.why);
     }
 }
 

@@ -16,7 +16,7 @@ mod tampering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::act::breaker::{HookStanding, Judged};
+use super::act::breaker::{Freeze, HookStanding, Judged};
 use super::act::fence::{AutoBreak, Breaker, Proof};
 use super::act::leadership::{ReplicaReport, ReplicaView};
 use super::cluster::hook::{Backend, HookId, HookKind};
@@ -60,6 +60,7 @@ pub struct Watchdog {
     auto_break: AutoBreak,
     fence: Option<Proof>,
     standings: Vec<HookStanding>,
+    frozen: Option<Freeze>,
     replica: Option<ReplicaReport>,
     replica_view: Option<ReplicaView>,
     announcer: Announcer,
@@ -118,8 +119,9 @@ impl Watchdog {
             Event::ProbePace(pace) => return self.take_pace(pace),
             Event::CanaryWritten(report) => seen.take_canary(report),
             Event::CanaryOverdue(overdue) => seen.canaries.overdue(&overdue),
-            Event::Fence(proof) => return self.take_fence(proof),
+            Event::Fence(proof) => return self.tell_of_breaker(|it| it.fence = Some(proof)),
             Event::Standings(standings) => self.standings = standings,
+            Event::Frozen(order) => return self.tell_of_breaker(|it| it.frozen = order),
             Event::ApiServers(read) => return self.take_api_servers(read),
             Event::Replica(report) => {
                 self.replica = Some(report);
@@ -206,9 +208,10 @@ impl Watchdog {
         })
     }
 
-    fn take_fence(&mut self, proof: Proof) -> Vec<Effect> {
+    /// Takes in what changes what the breaker may do, and tells it when it does.
+    fn tell_of_breaker(&mut self, take: impl FnOnce(&mut Self)) -> Vec<Effect> {
         let before = self.breaker();
-        self.fence = Some(proof);
+        take(self);
         let breaker = self.breaker();
         tell(breaker != before, || Change::Breaker(breaker))
     }
@@ -240,6 +243,7 @@ impl Watchdog {
     fn breaker(&self) -> Breaker {
         Breaker {
             hooks: self.standings.clone(),
+            frozen: self.frozen.as_ref().map(Freeze::sentence),
             ..Breaker::new(self.auto_break, self.fence.as_ref())
         }
     }

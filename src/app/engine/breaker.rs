@@ -28,7 +28,7 @@ use super::announce::Announcements;
 use super::replicas::Leadership;
 use crate::app::config::Config;
 use crate::domain::act::breaker::{
-    Action, Breaker, Ceiling, Change, Judged, Observation, Outcome, Policy, Settings, Stage, View,
+    Action, Breaker, Ceiling, Change, Freeze, Judged, Observation, Outcome, Policy, Settings, Stage, View,
 };
 use crate::domain::act::bypass::edit::Wish;
 use crate::domain::act::fence::AutoBreak;
@@ -83,6 +83,8 @@ struct Driver {
     refreshed: Option<Time>,
     sights: Sights,
     said: Said,
+    /// The order to bypass nothing new that the core was told of.
+    frozen: Option<Freeze>,
     /// What is said of rules that permit more than the fence, with the configurations.
     unusable: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
     pauses: WriteBackoff,
@@ -114,6 +116,7 @@ impl Breaking {
             refreshed: None,
             sights: Sights::default(),
             said: Said::default(),
+            frozen: None,
             unusable: BTreeMap::new(),
             pauses: WriteBackoff::default(),
             gaps: unchecked::GapWatch::new(&self.connection, &config.namespace),
@@ -403,6 +406,10 @@ impl Driver {
             self.mode,
             now,
         );
+        let frozen = self.breaker.book().and_then(|book| book.frozen.clone());
+        if frozen != self.frozen && self.has.events.try_send(Event::Frozen(frozen.clone())).is_ok() {
+            self.frozen = frozen;
+        }
         if let Some(standings) = news
             && self.has.events.try_send(Event::Standings(standings)).is_err()
         {

@@ -112,6 +112,7 @@ impl Core {
             | Event::CanaryOverdue(_)
             | Event::Fence(_)
             | Event::Standings(_)
+            | Event::Frozen(_)
             | Event::ApiServers(_)
             | Event::Replica(_)
             | Event::Audited(_)

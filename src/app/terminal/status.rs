@@ -192,6 +192,9 @@ fn breaker(breaker: &Breaker, line: &mut impl FnMut(&str)) {
         format!(" instead of {}", breaker.wanted)
     };
     line(&format!("  {}{instead}: {}", breaker.effective, breaker.why));
+    if let Some(frozen) = &breaker.frozen {
+        line(&format!("  {frozen}"));
+    }
     for standing in breaker.hooks.iter().take(LINES) {
         line(format!("  {}: {}. {}", standing.webhook, standing.short(), standing.words).trim_end());
     }

@@ -323,19 +323,14 @@ impl Breaker {
         let Some(memory) = self.memory.hooks.get(hook) else {
             return Stage::Enforcing;
         };
-        let newest = memory.read.as_ref().map(|(_, view)| &view.shown);
-        let shown = newest.or_else(|| {
-            memory
-                .shows
-                .values()
-                .map(|view| &view.shown)
-                .find(|shown| shown.is_ours())
-        });
-        match (shown, entry) {
-            (Some(Shown::Ours { probation: true, .. }), _) => Stage::Probation { restored: false },
-            (Some(Shown::Ours { rung, .. }), _) => Stage::Bypassed {
+        let read = memory.read.as_ref().map(|(_, view)| view);
+        // Where the breaker does not act nothing is read.
+        let newest = read.or_else(|| memory.shows.values().find(|view| view.shown.is_ours()));
+        match (newest.map(|view| (view, &view.shown)), entry) {
+            (Some((_, Shown::Ours { probation: true, .. })), _) => Stage::Probation { restored: false },
+            (Some((view, Shown::Ours { rung, .. })), _) => Stage::Bypassed {
                 rung: *rung,
-                effective: self.everywhere(memory),
+                effective: self.all_show(memory, view),
             },
             (_, Some(entry)) if entry.contested => Stage::Contested,
             // One that fails again and is held back is on no probation.
@@ -371,10 +366,16 @@ impl Breaker {
 
     /// Whether every API server shows what was read last.
     fn everywhere(&self, hook: &HookMemory) -> bool {
+        hook.read
+            .as_ref()
+            .is_some_and(|(_, read)| self.all_show(hook, read))
+    }
+
+    /// Whether every API server shows this.
+    fn all_show(&self, hook: &HookMemory, wanted: &View) -> bool {
         let servers = &self.memory.servers;
-        let Some((_, read)) = &hook.read else { return false };
         let same = |view: &View| {
-            view.version == read.version || (view.shown == Shown::Gone && read.shown == Shown::Gone)
+            view.version == wanted.version || (view.shown == Shown::Gone && wanted.shown == Shown::Gone)
         };
         let shows = |server| hook.shows.get(server).is_some_and(same);
         !self.settings.guards.on(guards::Guard::EveryServer)

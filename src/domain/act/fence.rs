@@ -163,6 +163,8 @@ pub struct Breaker {
     pub effective: AutoBreak,
     /// Why, in one sentence.
     pub why: String,
+    /// A person's order to do nothing new, in words; `None` where there is none, or none was read.
+    pub frozen: Option<String>,
     /// Each hook that the breaker has to do with now.
     pub hooks: Vec<HookStanding>,
 }
@@ -192,6 +194,7 @@ impl Breaker {
             wanted,
             effective,
             why,
+            frozen: None,
             hooks: Vec::new(),
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::domain::act::breaker::{HookStanding, Judged};
+use crate::domain::act::breaker::{Freeze, HookStanding, Judged};
 use crate::domain::act::fence::{Breaker, Proof};
 use crate::domain::act::leadership::{ReplicaReport, ReplicaView, Role};
 use crate::domain::audit::Finding;
@@ -56,6 +56,8 @@ pub enum Event {
     Fence(Proof),
     /// Every hook that the breaker has to do with; replaces what was known.
     Standings(Vec<HookStanding>),
+    /// A person's order to bypass nothing new; `None` once it is taken back.
+    Frozen(Option<Freeze>),
     /// Whether the list of API-server replicas could be read; why not, when it could not.
     ApiServers(Result<(), String>),
     /// Where this daemon stands among its replicas.

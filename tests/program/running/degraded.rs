@@ -7,7 +7,7 @@ use hookwatch::lab::backend::Behaviour;
 use hookwatch::lab::cluster::LabHook;
 
 use super::between::{Between, Done, Fate, Target};
-use super::{Lab, all, assessed, block_on, bypassed, restored};
+use super::{Lab, all, assessed, block_on, bypassed, outage, restored};
 
 const OPA: LabHook = LabHook::Opa;
 
@@ -83,6 +83,47 @@ fn what_is_due_while_there_is_no_way_to_the_api_server_is_done_as_soon_as_there_
         restored(&lab, &engine, &between, "there is a way again").await;
         engine.stop().await;
         assert_eq!(between.changes().len(), 2, "{:?}", between.changes());
+    });
+}
+
+/// What a person runs beside the daemon.
+async fn run(lab: &Lab, command: &[&str]) {
+    let file = format!("kubeconfig-to-{}", command[0]);
+    let kubeconfig = lab.directory.write(&file, &lab.kubeconfig).unwrap();
+    let mut program = std::process::Command::new(env!("CARGO_BIN_EXE_hookwatch"));
+    program.args(command).arg("--kubeconfig").arg(kubeconfig);
+    let done = tokio::task::spawn_blocking(move || program.output())
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(done.status.success(), "{command:?}: {done:?}");
+}
+
+#[test]
+fn while_frozen_nothing_is_bypassed_and_the_daemon_says_who_froze_it() {
+    block_on(async {
+        let lab = Lab::start().await;
+        let between = Between::start(&lab.kubeconfig, |_| Fate::Pass).await;
+        let engine = lab.daemon(&between, Rung::Shield).await;
+        run(&lab, &["freeze", "--reason", "an upgrade"]).await;
+        assessed(&engine, "it knows of the order", |it| {
+            it.breaker
+                .frozen
+                .as_ref()
+                .is_some_and(|said| said.contains(": an upgrade. "))
+        })
+        .await;
+        lab.behave(OPA, Behaviour::Refused).await;
+        assessed(&engine, "it is held back", |it| {
+            let told = outage::told(it, OPA);
+            told.is_some_and(|told| told.held_back.as_deref() == Some("frozen"))
+        })
+        .await;
+        assert_eq!(between.changes().len(), 0);
+        run(&lab, &["unfreeze"]).await;
+        bypassed(&engine, OPA).await;
+        assessed(&engine, "the order is over", |it| it.breaker.frozen.is_none()).await;
+        engine.stop().await;
     });
 }
 

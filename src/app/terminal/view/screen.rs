@@ -188,6 +188,9 @@ fn breaker(seen: &Seen) -> String {
     if breaker.effective != breaker.wanted {
         said.push_str(&format!(" instead of {}: {}", breaker.wanted, breaker.why));
     }
+    if let Some(frozen) = &breaker.frozen {
+        said.push_str(&format!("; {frozen}"));
+    }
     if let Some(standing) = breaker.hooks.first() {
         said.push_str(&format!("; {} {}", standing.webhook, standing.short()));
     }

@@ -222,6 +222,9 @@ pub struct Breaker {
     pub effective: Text,
     /// Why.
     pub why: Text,
+    /// A person's order to do nothing new, in words.
+    #[serde(default)]
+    pub frozen: Option<Text>,
     /// The hooks it has to do with.
     pub hooks: Vec<Standing>,
 }

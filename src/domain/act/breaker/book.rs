@@ -60,6 +60,16 @@ pub struct Freeze {
     pub at: Time,
 }
 
+impl Freeze {
+    /// The order in words, with how to take it back.
+    pub fn sentence(&self) -> String {
+        let Self { by, reason, at } = self;
+        format!(
+            "Frozen since {at} by {by}: {reason}. Nothing new is bypassed until somebody runs hookwatch unfreeze."
+        )
+    }
+}
+
 /// Where a bypass stands in the book.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -127,7 +127,7 @@ impl Breaker {
                 {
                     self.adopt(hook, Some(entry), *rung, view, now)
                 }
-                Place::Leaving => put_back("The restore is pending."),
+                Place::Leaving => put_back("The ledger says that it is to be restored."),
                 Place::Out => self.adopt(hook, Some(entry), *rung, view, now),
             },
             (None, Shown::Foreign) if culprit => Step::held_back(HeldBack::Foreign),

@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use super::{Condition, rules};
 use crate::domain::act::breaker::{HeldBack, HookStanding};
 use crate::domain::act::fence::AutoBreak;
+use crate::domain::diagnose::verdict::Verdict;
 use crate::domain::report::assessment::Assessment;
+use crate::domain::vocabulary::Health;
 
 /// Reasons that are no surprise to whoever set hookwatch up, or that have an alert of their own: the rule leaves them out.
 pub const EXPECTED: [HeldBack; 6] = [
@@ -32,7 +34,7 @@ pub(super) fn conditions(assessment: &Assessment, found: &mut Vec<Condition>) {
             &rules::BYPASSED,
             &[("rung", rung.as_str())],
             &format!("Webhooks that are bypassed ({rung}): {}.", standings.len()),
-            &words(standings),
+            &bypasses(standings, &assessment.hooks),
         ));
     }
     let contested: Vec<&HookStanding> = hooks().filter(|it| it.state == "contested").collect();
@@ -95,6 +97,28 @@ fn held_back<'a>(standings: impl Iterator<Item = &'a HookStanding>, found: &mut 
     }
 }
 
+/// Each bypass with since when and why it is there, and how to take it back.
+fn bypasses(standings: &[&HookStanding], verdicts: &[Verdict]) -> String {
+    let said = standings.iter().map(|standing| {
+        let verdict = verdicts
+            .iter()
+            .find(|it| it.hook().as_ref() == Some(&standing.hook));
+        let mut said = format!("{}: since {}.", standing.hook.object(), standing.since);
+        let health = verdict.filter(|it| it.health != Health::Healthy);
+        for more in [Some(&*standing.words), health.map(|it| &*it.summary)] {
+            said.extend(
+                more.filter(|more| !more.is_empty())
+                    .map(|more| format!(" {more}")),
+            );
+        }
+        if let Some(command) = verdict.and_then(Verdict::restore_command) {
+            said.push_str(&format!(" To restore it now: {command}."));
+        }
+        said
+    });
+    said.collect::<Vec<_>>().join(" ")
+}
+
 /// Each hook with the last that was said of it.
 fn words(standings: &[&HookStanding]) -> String {
     let said = standings.iter().map(|standing| {
@@ -114,8 +138,9 @@ mod tests {
     use crate::domain::act::breaker::{Rung, Stage};
     use crate::domain::act::fence::{Breaker, Proof};
     use crate::domain::cluster::hook::{HookId, HookKind};
-    use crate::domain::report::alerts::tests::calm;
+    use crate::domain::report::alerts::tests::{calm, verdict};
     use crate::domain::time::Time;
+    use crate::domain::vocabulary::{Bypass, Cause, Effect};
 
     fn standing(webhook: &str, stage: Stage) -> HookStanding {
         let hook = HookId::new(HookKind::Validating, "policy", webhook);
@@ -170,6 +195,34 @@ mod tests {
                 ("HookwatchBypassOrphaned", "state=ignored".to_owned()),
             ]
         );
+    }
+
+    #[test]
+    fn a_bypass_is_told_with_since_when_why_and_how_to_end_it() {
+        let mut assessment = calm(Time::default());
+        assessment.breaker = Breaker::new(AutoBreak::On, Some(&Proof::Unneeded));
+        let mut verdict = verdict("w", Health::Failing, Cause::Hanging, Effect::Blocking);
+        verdict.summary = "It hangs.".to_owned();
+        verdict.bypass = Some(Bypass::Shield);
+        let hook = verdict.hook().unwrap();
+        let stage = Stage::Bypassed {
+            rung: Rung::Shield,
+            effective: true,
+        };
+        assessment.breaker.hooks = vec![HookStanding::new(hook.clone(), stage, Time::from_unix_millis(0))];
+        assessment.hooks = vec![verdict];
+        let mut found = Vec::new();
+        conditions(&assessment, &mut found);
+        let told = &found[0].description;
+        let restore = format!(
+            "To restore it now: hookwatch restore {}/{}",
+            hook.configuration, hook.webhook
+        );
+        assert!(
+            told.contains(": since 1970-01-01T00:00:00") && told.contains(" It hangs. "),
+            "{told}"
+        );
+        assert!(told.contains(&restore), "{told}");
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub(super) fn calm(now: Time) -> Assessment {
     assessment
 }
 
-fn verdict(webhook: &str, health: Health, cause: Cause, effect: Effect) -> Verdict {
+pub(super) fn verdict(webhook: &str, health: Health, cause: Cause, effect: Effect) -> Verdict {
     Verdict {
         kind: HookKind::Validating,
         configuration: Some("policy".into()),

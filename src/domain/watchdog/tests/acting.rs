@@ -294,6 +294,28 @@ fn nobody_speaks_against_a_hook_that_is_well_and_what_is_not_in_the_inventory_is
 }
 
 #[test]
+fn an_order_to_bypass_nothing_new_stands_in_the_assessment_until_it_is_taken_back_and_is_told_once() {
+    let opa = hook("opa", 1);
+    let mut incident = Incident::calm(&[&opa]);
+    let order = Freeze {
+        by: "alice".into(),
+        reason: "upgrade".into(),
+        at: Incident::at(11 * SECOND),
+    };
+    let before = incident.told.len();
+    for ms in [12 * SECOND, 13 * SECOND] {
+        incident.event(ms, Event::Frozen(Some(order.clone())));
+    }
+    assert_eq!(incident.told.len(), before + 1);
+    incident.event(14 * SECOND, Event::Tick);
+    let frozen = |incident: &Incident| incident.last.as_ref().unwrap().breaker.frozen.clone();
+    assert!(frozen(&incident).is_some_and(|said| said.contains("by alice: upgrade. ")));
+    incident.event(15 * SECOND, Event::Frozen(None));
+    incident.event(16 * SECOND, Event::Tick);
+    assert_eq!(frozen(&incident), None);
+}
+
+#[test]
 fn only_canaries_sent_since_a_hook_was_changed_say_anything_of_the_change() {
     let opa = hook("opa", 1);
     let mut incident = Incident::calm(&[&opa]);

@@ -284,7 +284,7 @@ impl Past {
                 kind: MarkKind::Breaker(None),
                 hook: None,
                 began: None,
-                text: breaker.why.clone(),
+                text: breaker.frozen.as_ref().unwrap_or(&breaker.why).clone(),
             }),
             _ => {}
         }

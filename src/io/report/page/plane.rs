@@ -182,6 +182,7 @@ fn breaker(breaker: &Breaker) -> Markup {
         b { (breaker.effective.as_str()) }
         @if breaker.wanted != breaker.effective { " instead of " (breaker.wanted.as_str()) }
         " " (Foreign(&breaker.why))
+        @if let Some(frozen) = &breaker.frozen { " " b { (Foreign(frozen)) } }
     }
 }
 

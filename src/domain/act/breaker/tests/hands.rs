@@ -44,6 +44,28 @@ fn what_is_left_over_does_not_keep_a_culprit_from_being_bypassed() {
 }
 
 #[test]
+fn a_bypass_by_hand_is_in_force_once_every_api_server_shows_it_also_where_nothing_may_be_done() {
+    for mode in [AutoBreak::Plan, AutoBreak::Off] {
+        let mut incident = Incident::new(mode, &[Rung::Shield]);
+        (incident.shown, incident.by_hand_until) = (ours(Rung::Shield, false), Some(at(600)));
+        let servers = ["s", "another"].map(Into::into);
+        incident.observe(Observation::Servers(BTreeSet::from(servers)));
+        let stage = |effective| Stage::Bypassed {
+            rung: Rung::Shield,
+            effective,
+        };
+        incident.wait(5);
+        assert_eq!(
+            incident.breaker.stage(&hook()),
+            stage(false),
+            "one of two shows it"
+        );
+        incident.observe(Observation::Servers(BTreeSet::from(["s".into()])));
+        assert_eq!(incident.breaker.stage(&hook()), stage(true));
+    }
+}
+
+#[test]
 fn a_bypass_by_hand_is_left_alone_until_its_time_is_up_and_then_put_back() {
     for fails in [false, true] {
         let mut incident = Incident::new(AutoBreak::On, &[Rung::Shield]);
