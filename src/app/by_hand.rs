@@ -288,7 +288,7 @@ impl Session {
     async fn show(&mut self, hook: &HookId, object: &serde_json::Value, wish: &Wish) -> bool {
         match plan(object, &hook.webhook, wish, &self.author, (self.clock)()) {
             Ok(Plan::Edit(edit)) => {
-                self.say(&show::changes(hook, &edit.changes));
+                self.say(&show::changes(hook, wish, &edit.changes));
                 true
             }
             Ok(Plan::AlreadySo) => {

@@ -217,6 +217,7 @@ fn act(
             writer: EventWriter::new(connection, &identity),
             leadership,
             metrics: Arc::clone(&shown.metrics),
+            clock: Arc::clone(clock),
         };
         let (announcements, writing) = announce.start();
         tasks.spawn(writing);

@@ -56,6 +56,8 @@ impl Daemon {
         tracing::info!(
             %address,
             auto_break = config.auto_break.as_str(),
+            namespace = config.namespace,
+            alertmanagers = config.alertmanager.targets.len(),
             version = env!("CARGO_PKG_VERSION"),
             "hookwatch is watching"
         );

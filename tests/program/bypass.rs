@@ -311,7 +311,9 @@ async fn a_person_bypasses_a_hook_and_brings_it_back_without_a_daemon() {
     let (code, shown, said) = terminal.run(&[&["break"], &hook[..], &why].concat()).await;
     assert!(code == Some(1) && said.contains("give --yes"), "{code:?} {said}");
     assert!(
-        shown.contains("+ {\"expression\":") && shown.contains("hookwatch.dev/shield"),
+        shown.contains("what tenants write still will.\n")
+            && shown.contains("+ {\"expression\":")
+            && shown.contains("hookwatch.dev/shield"),
         "{shown}"
     );
     assert_eq!(read(&hand, &a()).await, original, "nobody agreed");

@@ -19,3 +19,8 @@ async fn while_a_catch_all_hook_hangs_the_ledger_decides_and_one_acts() {
 async fn a_failing_hook_is_said_once_and_so_is_its_end() {
     played::a_failing_hook_is_said_once(Kind::Embedded).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_outage_in_which_no_event_can_be_written_is_said_once_it_is_over() {
+    played::an_outage_is_said_once_it_is_over(Kind::Embedded).await;
+}

@@ -276,12 +276,7 @@ pub async fn a_blocked_lease_leaves_the_decision_to_the_ledger(kind: Kind) {
             .find(|problem| problem.object.contains(ledger::OBJECT));
         assert_eq!(about_it, None, "the ledger is no problem");
     }
-    // Events are blocked, too. Nobody waits for them, and what became of them is counted.
-    let unsaid = ["no_answer", "blocked"].map(|how| format!("hookwatch_events_total{{outcome=\"{how}\"}} 1"));
-    until("the Event is given up", &[&a, &b], async || {
-        unsaid.iter().any(|line| metric(leader, line))
-    })
-    .await;
+    // Events are blocked, too, and nobody waits for them.
     assert_eq!(lab.events().await, []);
 
     // The one that acts dies, and the other has only the ledger to tell.
@@ -312,6 +307,29 @@ pub async fn a_blocked_lease_leaves_the_decision_to_the_ledger(kind: Kind) {
     .await;
     follower.stop().await;
     assert_eq!(lab.lease_holder().await, None);
+}
+
+/// What cannot be written while a catch-all hook hangs is there afterwards.
+pub async fn an_outage_is_said_once_it_is_over(kind: Kind) {
+    let lab = Lab::start(kind).await;
+    let daemon = lab.daemon(6).await;
+    let leads = |by| view(&daemon).is_some_and(|view| view.role == Role::Leader && view.by == Some(by));
+    until("it leads", &[&daemon], async || leads(Place::Lease)).await;
+    lab.behave(LabHook::Opa, Behaviour::HangAfterTls).await;
+    until("it knows the culprit, and leads by the ledger", &[&daemon], async || {
+        health(&daemon, LabHook::Opa) == Some(Health::Failing) && leads(Place::Ledger)
+    })
+    .await;
+    assert_eq!(lab.events().await, [], "Events meet the hook as well");
+    lab.behave(LabHook::Opa, Behaviour::Healthy).await;
+    until("the outage and its end are said", &[&daemon], async || {
+        let said = lab.events().await;
+        let mut reasons: Vec<&str> = said.iter().filter_map(|event| event.reason.as_deref()).collect();
+        reasons.sort_unstable();
+        reasons == ["Hanging", "Recovered"]
+    })
+    .await;
+    daemon.stop().await;
 }
 
 /// A failing hook is said once, by whoever leads, and so is its end.

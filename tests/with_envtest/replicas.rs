@@ -30,6 +30,9 @@ pub fn tests() -> Vec<Named> {
                 ))
             },
         ),
+        named("replicas_an_outage_is_said_once_it_is_over", || {
+            play(played::an_outage_is_said_once_it_is_over(Kind::Envtest))
+        }),
         named("replicas_a_failing_hook_is_said_once", || {
             play(played::a_failing_hook_is_said_once(Kind::Envtest))
         }),

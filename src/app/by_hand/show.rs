@@ -4,17 +4,17 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use crate::domain::act::bypass::STATE_ANNOTATION;
 use crate::domain::act::bypass::edit::{Author, Change, Why, Wish};
+use crate::domain::act::bypass::{Rung, STATE_ANNOTATION};
 use crate::domain::cluster::hook::HookId;
 use crate::io::act::breaker::Report;
 
 /// Longest value that is shown whole, in characters.
 const LONGEST: usize = 600;
 
-/// What would be changed, field by field.
-pub(super) fn changes(hook: &HookId, changes: &[Change]) -> String {
-    let mut text = hook.object();
+/// What that means for writes, and what would be changed, field by field.
+pub(super) fn changes(hook: &HookId, wish: &Wish, changes: &[Change]) -> String {
+    let mut text = format!("{}: {}", hook.object(), meaning(wish));
     for change in changes {
         // Writing to a String cannot fail.
         let _ = write!(text, "\n  {}", change.what);
@@ -44,6 +44,25 @@ fn short(value: &Value) -> String {
     match text.char_indices().nth(LONGEST) {
         Some((end, _)) => format!("{}...", &text[..end]),
         None => text,
+    }
+}
+
+/// What it means for writes.
+fn meaning(wish: &Wish) -> &'static str {
+    match wish {
+        Wish::Bypass { rung, .. } => match rung {
+            Rung::Shield => {
+                "what keeps the control plane alive will no longer go to this webhook; what tenants write still will."
+            }
+            Rung::Skip => {
+                "nothing will go to this webhook any more, and objects are admitted without its review."
+            }
+        },
+        Wish::Ignore { .. } => {
+            "everything will still go to this webhook, and is admitted without its review when the call fails."
+        }
+        Wish::Probation => "only dry runs of hookwatch will go to this webhook.",
+        Wish::Restore => "everything that it matches will go to this webhook again.",
     }
 }
 

@@ -33,8 +33,14 @@ pub async fn unchecked(arguments: UncheckedArguments) -> anyhow::Result<ExitCode
     if to < from {
         return session.usage("--until is before --since");
     }
-    let way = arguments.rung.map(Far::way);
-    let way = way.or(noted.map(|(way, _)| way)).unwrap_or(Way::Skipped);
+    let way = arguments.rung.map(Far::way).or(noted.map(|(way, _)| way));
+    let way = way.unwrap_or_else(|| {
+        eprintln!(
+            "hookwatch: nothing tells how it was bypassed then: everything that it matches is listed; after a shield \
+             give --rung shield"
+        );
+        Way::Skipped
+    });
     let Some(hook) = hook_of(id.kind, &object, &id.webhook) else {
         return session.usage(&format!("{}: there is no such webhook any more", id.object()));
     };

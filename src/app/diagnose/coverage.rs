@@ -15,7 +15,7 @@ pub(super) fn lines(hooks: &[Verdict], canaries: &[CanaryView]) -> Vec<String> {
             .filter(|verdict| verdict.canaries.contains(&view.canary))
             .collect();
         if !met.is_empty() {
-            lines.push(format!("  {} covers {}", view.canary.as_str(), names(&met)));
+            lines.push(format!("  {} goes through {}", view.canary, names(&met)));
         }
     }
     let uncovered: Vec<&Verdict> = admission()
@@ -23,7 +23,7 @@ pub(super) fn lines(hooks: &[Verdict], canaries: &[CanaryView]) -> Vec<String> {
         .collect();
     if !uncovered.is_empty() {
         lines.push(format!(
-            "  no canary covers {}; canaries.further can",
+            "  no canary goes through {}; one in canaries.further can",
             names(&uncovered)
         ));
     }

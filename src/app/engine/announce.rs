@@ -1,4 +1,4 @@
-//! Says what the core wants said: one Event after the other, with little patience, and never in anybody's way.
+//! Says what the core wants said: one Event after the other, and never in anybody's way.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,13 +8,18 @@ use tokio::sync::mpsc;
 use super::replicas::Leadership;
 use crate::domain::report::announcement::Announcement;
 use crate::domain::time::Time;
+use crate::io::Clock;
 use crate::io::report::events::{EventOutcome, EventWriter};
 use crate::io::report::metrics::Metrics;
 
 /// Announcements that may wait for their turn.
 const WAITING: usize = 64;
-/// Before the second attempt, and before the third and last.
+/// Before the second attempt, and before the third.
 const PAUSES: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(8)];
+/// And before every further one, as long as a hook or the way keeps it from being written.
+const OUTAGE: Duration = Duration::from_secs(10);
+/// What happened longer ago is not written any more.
+const OLD: Duration = Duration::from_secs(1_800);
 
 /// Where announcements are handed in.
 #[derive(Clone)]
@@ -34,6 +39,7 @@ pub(super) struct Announce {
     pub(super) writer: EventWriter,
     pub(super) leadership: Leadership,
     pub(super) metrics: Arc<Metrics>,
+    pub(super) clock: Clock,
 }
 
 impl Announce {
@@ -47,10 +53,28 @@ impl Announce {
     async fn run(self, mut incoming: mpsc::Receiver<(Announcement, Time)>) {
         let mut last = EventOutcome::Written;
         while let Some((said, at)) = incoming.recv().await {
-            let (outcome, why) = self.write(&said, at).await;
+            let outcome = self.write(&said, at, &mut last).await;
             self.metrics.event_written(outcome);
+            last = outcome;
+        }
+    }
+
+    /// Attempts to write one until there is no use in another attempt. The rest waits: in an outage there is no writing, and
+    /// after it all is to be there, in order. `last`: how the attempts before ended.
+    async fn write(&self, said: &Announcement, at: Time, last: &mut EventOutcome) -> EventOutcome {
+        let mut pauses = PAUSES.into_iter();
+        loop {
+            if !self.leadership.is_leader_now() {
+                return EventOutcome::NotLeading;
+            }
+            let (outcome, why) = self.writer.write(said, at).await;
+            let soon = outcome.may_pass().then(|| pauses.next()).flatten();
+            if let Some(pause) = soon {
+                tokio::time::sleep(pause).await;
+                continue;
+            }
             // Once per way to fail, not once per Event.
-            if outcome != last
+            if outcome != *last
                 && let Some(why) = why
             {
                 tracing::warn!(
@@ -61,21 +85,11 @@ impl Announce {
                     "an Event was not written"
                 );
             }
-            last = outcome;
-        }
-    }
-
-    async fn write(&self, said: &Announcement, at: Time) -> (EventOutcome, Option<String>) {
-        let mut pauses = PAUSES.iter();
-        loop {
-            if !self.leadership.is_leader_now() {
-                return (EventOutcome::NotLeading, None);
+            *last = outcome;
+            if !outcome.is_of_an_outage() || (self.clock)().since(at) >= OLD {
+                return outcome;
             }
-            let (outcome, why) = self.writer.write(said, at).await;
-            match pauses.next() {
-                Some(pause) if outcome.may_pass() => tokio::time::sleep(*pause).await,
-                _ => return (outcome, why),
-            }
+            tokio::time::sleep(OUTAGE).await;
         }
     }
 }

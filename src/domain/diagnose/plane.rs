@@ -160,11 +160,12 @@ impl<'a> Plane<'a> {
                 t::most_calls()
             };
             blocked |= results.failed >= t::few_calls() && results.failed >= share * results.total();
-            // Of one interval a few slow writes may make up the mean.
+            // Of one interval a few slow writes may make up the mean, and where next to nothing is written one write does.
             let mut spans = [Some(window), self.windows.recent.as_ref()].into_iter().flatten();
             let (usual, limits) = (&self.baseline.write, t::delayed_at_least()..t::slow_always());
             slow |= spans.all(|window| {
-                let mean = window.gained.all_writes().duration.mean();
+                let writes = window.gained.all_writes().duration;
+                let mean = writes.mean().filter(|_| writes.count >= t::few_calls());
                 mean.is_some_and(|mean| usual.is_slow(mean, t::slow_factor(), limits.clone()))
             });
             let unheard = self.canaries.iter();

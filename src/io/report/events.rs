@@ -51,7 +51,12 @@ impl EventOutcome {
 
     /// Whether another attempt could end otherwise.
     pub const fn may_pass(self) -> bool {
-        matches!(self, Self::Blocked | Self::Refused | Self::NoAnswer)
+        matches!(self, Self::Refused) || self.is_of_an_outage()
+    }
+
+    /// Whether an attempt ends otherwise once an outage is over.
+    pub const fn is_of_an_outage(self) -> bool {
+        matches!(self, Self::Blocked | Self::NoAnswer)
     }
 }
 

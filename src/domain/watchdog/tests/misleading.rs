@@ -416,3 +416,22 @@ fn a_canary_speaks_for_and_against_those_hooks_alone_that_are_asked_about_what_i
     assert_eq!(report(false, CanaryOutcome::TimedOut), (true, false));
     assert_eq!(report(false, CanaryOutcome::Written), (false, true));
 }
+
+#[test]
+fn where_next_to_nothing_is_written_two_writes_that_waited_make_nothing_delayed_and_three_do() {
+    for (waited, writes) in [(2.0, Writes::Flowing), (3.0, Writes::Delayed)] {
+        let opa = hook("opa", 1);
+        let mut incident = Incident::calm(&[&opa]);
+        // What was counted before is in no window any more.
+        for step in 6..30 {
+            incident.canary(step * 2 * SECOND, 5, CanaryOutcome::Written);
+            incident.scrape(step * 2 * SECOND);
+            incident.tick(step * 2 * SECOND + 10);
+        }
+        incident.count_writes(waited, 10.0, 0.004);
+        incident.canary(60 * SECOND, 5, CanaryOutcome::Written);
+        incident.scrape(60 * SECOND);
+        let plane = incident.tick(60 * SECOND + 10).control_plane.clone();
+        assert_eq!(plane.writes, writes, "{waited}: {}", plane.summary);
+    }
+}
