@@ -45,6 +45,7 @@ embedded! {
     the_ledger_is_an_empty_configuration_written_with_its_version
     the_shield_spares_what_keeps_the_control_plane_alive_and_nothing_else
     no_hook_is_asked_about_webhook_configurations_and_policies
+    no_hook_is_asked_about_mutating_policies
     no_condition_errs_on_any_shape_of_a_request
     a_watch_from_before_the_history_is_told_that_it_has_expired
     a_denial_names_its_hook_whatever_else_it_says

@@ -316,9 +316,11 @@ pub async fn an_outage_is_said_once_it_is_over(kind: Kind) {
     let leads = |by| view(&daemon).is_some_and(|view| view.role == Role::Leader && view.by == Some(by));
     until("it leads", &[&daemon], async || leads(Place::Lease)).await;
     lab.behave(LabHook::Opa, Behaviour::HangAfterTls).await;
-    until("it knows the culprit, and leads by the ledger", &[&daemon], async || {
-        health(&daemon, LabHook::Opa) == Some(Health::Failing) && leads(Place::Ledger)
-    })
+    until(
+        "it knows the culprit, and leads by the ledger",
+        &[&daemon],
+        async || health(&daemon, LabHook::Opa) == Some(Health::Failing) && leads(Place::Ledger),
+    )
     .await;
     assert_eq!(lab.events().await, [], "Events meet the hook as well");
     lab.behave(LabHook::Opa, Behaviour::Healthy).await;

@@ -43,8 +43,8 @@ pub struct Case {
     pub name: &'static str,
     /// Why the embedded one cannot know it, if so.
     pub real_only: Option<&'static str>,
-    /// Whether it is about match conditions, which releases before 1.28 do not have.
-    of_conditions: bool,
+    /// The first minor release that has what it is about.
+    since: u32,
     play: for<'a> fn(&'a mut Play) -> Playing<'a>,
 }
 
@@ -64,7 +64,7 @@ macro_rules! case {
         Case {
             name: [$(stringify!($path)),+].last().copied().unwrap_or_default(),
             real_only: $why,
-            of_conditions: false,
+            since: 0,
             play: |play| Box::pin($($path)::+(play)),
         }
     };
@@ -73,12 +73,18 @@ macro_rules! case {
 /// The first minor release that knows match conditions without a feature gate.
 pub const WITH_CONDITIONS: u32 = 28;
 
+/// The first with policies that validate, in their version 1, and with those that mutate.
+const WITH_POLICIES: u32 = 30;
+const WITH_MUTATING_POLICIES: u32 = 36;
+
+/// A case about what releases have since this one.
+fn since(since: u32, case: Case) -> Case {
+    Case { since, ..case }
+}
+
 /// A case about match conditions.
 fn of_conditions(case: Case) -> Case {
-    Case {
-        of_conditions: true,
-        ..case
-    }
+    since(WITH_CONDITIONS, case)
 }
 
 /// All of them.
@@ -96,9 +102,14 @@ pub fn cases() -> Vec<Case> {
         of_conditions(case!(
             shield::the_shield_spares_what_keeps_the_control_plane_alive_and_nothing_else
         )),
-        of_conditions(case!(
-            shield::no_hook_is_asked_about_webhook_configurations_and_policies
-        )),
+        since(
+            WITH_POLICIES,
+            case!(shield::no_hook_is_asked_about_webhook_configurations_and_policies),
+        ),
+        since(
+            WITH_MUTATING_POLICIES,
+            case!(shield::no_hook_is_asked_about_mutating_policies),
+        ),
         of_conditions(case!(shapes::no_condition_errs_on_any_shape_of_a_request)),
         case!(calls::a_denial_names_its_hook_whatever_else_it_says),
         of_conditions(case!(
@@ -122,8 +133,11 @@ pub fn cases() -> Vec<Case> {
 
 /// Plays one case and holds its transcript against the one that is kept; says why not where the release is too old.
 pub async fn play(lab: &Arc<Lab>, case: &Case, may_bless: bool) -> Result<(), String> {
-    if case.of_conditions && lab.minor() < WITH_CONDITIONS {
-        return Err(format!("{} has no match conditions", lab.version));
+    if lab.minor() < case.since {
+        return Err(format!(
+            "what it is about came with 1.{}; this is {}",
+            case.since, lab.version
+        ));
     }
     let mut play = Play::begin(Arc::clone(lab)).await;
     (case.play)(&mut play).await;

@@ -2,7 +2,7 @@
 
 use hookwatch::domain::cluster::condition::Condition;
 use hookwatch::domain::cluster::hook::Added;
-use hookwatch::lab::backend::{Behaviour, Role};
+use hookwatch::lab::backend::{Backend, Behaviour, Role};
 use serde_json::{Value, json};
 
 use super::ask::Ask;
@@ -356,7 +356,55 @@ fn not_spared() -> Vec<(&'static str, Ask)> {
     ]
 }
 
+/// A policy that says nothing about anything, and what binds it; `mutating` or validating.
+fn policies(mutating: bool) -> [Value; 2] {
+    let constraints = json!({"resourceRules": [{
+        "apiGroups": ["nobody.example"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["things"],
+    }]});
+    let (says, binds) = if mutating {
+        let mutation = json!({
+            "patchType": "ApplyConfiguration", "applyConfiguration": {"expression": "Object{}"},
+        });
+        let says = json!({
+            "matchConstraints": constraints, "reinvocationPolicy": "Never", "mutations": [mutation],
+        });
+        (says, json!({"policyName": "exempt"}))
+    } else {
+        (
+            json!({"matchConstraints": constraints, "validations": [{"expression": "true"}]}),
+            json!({"policyName": "exempt", "validationActions": ["Deny"]}),
+        )
+    };
+    [says, binds].map(|spec| json!({"metadata": {"name": "exempt"}, "spec": spec}))
+}
+
 pub async fn no_hook_is_asked_about_webhook_configurations_and_policies(play: &mut Play) {
+    let (_hung, hook) = hung_for_all(play).await;
+    let mut other = hook;
+    other["rules"][0]["resources"] = json!(["nothing"]);
+    let others = json!({"metadata": {"name": "other"}, "webhooks": [other]});
+    let [policy, binding] = policies(false);
+    let all = [
+        (VALIDATING, "other", others.clone()),
+        (MUTATING, "other", others),
+        ("validatingadmissionpolicies", "exempt", policy),
+        ("validatingadmissionpolicybindings", "exempt", binding),
+    ];
+    are_written_at_once(play, all).await;
+}
+
+pub async fn no_hook_is_asked_about_mutating_policies(play: &mut Play) {
+    let _hung = hung_for_all(play).await;
+    let [policy, binding] = policies(true);
+    let all = [
+        ("mutatingadmissionpolicies", "exempt", policy),
+        ("mutatingadmissionpolicybindings", "exempt", binding),
+    ];
+    are_written_at_once(play, all).await;
+}
+
+/// A hook of each kind that hangs for everything, as long as what is returned lives; with the mutating one.
+async fn hung_for_all(play: &mut Play) -> (Backend, Value) {
     play.lab.namespace("exempt").await;
     let hung = backend(&play.authority, Role::Validating, Behaviour::HangAfterTls).await;
     let catch_all = |name: &str| {
@@ -370,38 +418,13 @@ pub async fn no_hook_is_asked_about_webhook_configurations_and_policies(play: &m
     let [validating, hook] = ["validating.fidelity.example", "mutating.fidelity.example"].map(catch_all);
     play.register(false, "exempt", &[validating]).await;
     play.register(true, "exempt", std::slice::from_ref(&hook)).await;
-    let policy = json!({
-        "metadata": {"name": "exempt"},
-        "spec": {
-            "matchConstraints": {"resourceRules": [{
-                "apiGroups": ["nobody.example"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["things"],
-            }]},
-            "validations": [{"expression": "true"}],
-        },
-    });
-    let binding = json!({
-        "metadata": {"name": "exempt"},
-        "spec": {"policyName": "exempt", "validationActions": ["Deny"]},
-    });
-    let mut mutating = policy.clone();
-    mutating["spec"]["reinvocationPolicy"] = json!("Never");
-    mutating["spec"].as_object_mut().unwrap().remove("validations");
-    mutating["spec"]["mutations"] = json!([{
-        "patchType": "ApplyConfiguration", "applyConfiguration": {"expression": "Object{}"},
-    }]);
-    let of_mutating = json!({"metadata": {"name": "exempt"}, "spec": {"policyName": "exempt"}});
-    let mut other = hook;
-    other["rules"][0]["resources"] = json!(["nothing"]);
-    let of_others = json!({"metadata": {"name": "other"}, "webhooks": [other]});
+    (hung, hook)
+}
+
+/// Makes, changes and deletes each of these, beside something that is refused.
+async fn are_written_at_once<const N: usize>(play: &mut Play, all: [(&str, &str, Value); N]) {
     let patch = json!({"metadata": {"labels": {"a": "b"}}});
-    for (resource, name, body) in [
-        (VALIDATING, "other", of_others.clone()),
-        (MUTATING, "other", of_others),
-        ("validatingadmissionpolicies", "exempt", policy),
-        ("validatingadmissionpolicybindings", "exempt", binding),
-        ("mutatingadmissionpolicies", "exempt", mutating),
-        ("mutatingadmissionpolicybindings", "exempt", of_mutating),
-    ] {
+    for (resource, name, body) in all {
         let path = configurations(resource, name);
         for (what, ask) in [
             ("POST", Ask::post(&configurations(resource, ""), body)),
