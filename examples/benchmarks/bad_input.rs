@@ -5,9 +5,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use hookwatch::lab::backend::{Backend, Role};
+use hookwatch::lab::backend::{Backend, Behaviour, Role};
 use hookwatch::lab::certs::Authority;
 use kube::Client;
+use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tokio::task::AbortHandle;
 
@@ -19,6 +20,7 @@ use crate::watched::Watched;
 /// Faults beside each.
 const FAULTS: usize = 5;
 const BUNDLES: usize = 2_000;
+const CONVERSIONS: usize = 2_000;
 const ENDPOINTS: u32 = 1_000;
 const CHANGES_A_SECOND: u64 = 100;
 
@@ -49,6 +51,14 @@ pub fn measure(quick: bool) -> anyhow::Result<Section> {
             (
                 "2,000 webhooks, each with a `caBundle` of its own, at one backend",
                 beside(bundles).await?,
+            ),
+            (
+                "2,000 CustomResourceDefinitions that convert at one backend",
+                beside(conversions).await?,
+            ),
+            (
+                "a webhook whose backend closes every connection after one answer",
+                beside(closing).await?,
             ),
             ("a Service with 1,000 endpoints", beside(endpoints).await?),
             ("endpoints that change 100 times a second", beside(changes).await?),
@@ -97,16 +107,20 @@ async fn beside<T: 'static>(others: impl AsyncFnOnce(&Client) -> anyhow::Result<
     })
 }
 
-async fn backends(hosts: &[IpAddr]) -> anyhow::Result<(Vec<Backend>, Vec<SocketAddr>, Authority)> {
+async fn backends(
+    role: Role,
+    hosts: &[IpAddr],
+) -> anyhow::Result<(Vec<Backend>, Vec<SocketAddr>, Authority)> {
     let authority = Authority::new("bad input")?;
     let certificate = authority.issue(&estate::server_name(SERVICE))?;
-    let backends = Backend::start_group(hosts, Role::Validating, &certificate).await?;
+    let backends = Backend::start_group(hosts, role, &certificate).await?;
     let addresses = backends.iter().map(Backend::address).collect();
     Ok((backends, addresses, authority))
 }
 
 async fn bundles(client: &Client) -> anyhow::Result<Vec<Backend>> {
-    let (backends, addresses, authority) = backends(&[IpAddr::from([127, 0, 31, 1])]).await?;
+    let (backends, addresses, authority) =
+        backends(Role::Validating, &[IpAddr::from([127, 0, 31, 1])]).await?;
     estate::register_service(client, SERVICE, &addresses).await?;
     let mut webhooks = Vec::new();
     for nth in 0..BUNDLES {
@@ -128,11 +142,56 @@ async fn bundles(client: &Client) -> anyhow::Result<Vec<Backend>> {
     Ok(backends)
 }
 
+async fn conversions(client: &Client) -> anyhow::Result<Vec<Backend>> {
+    let (backends, addresses, authority) =
+        backends(Role::Conversion, &[IpAddr::from([127, 0, 37, 1])]).await?;
+    estate::register_service(client, SERVICE, &addresses).await?;
+    for nth in 0..CONVERSIONS {
+        let definition = definition(nth, &authority.pem());
+        let (kind, plural) = ("CustomResourceDefinition", "customresourcedefinitions");
+        estate::post(client, "apiextensions.k8s.io", kind, plural, definition).await?;
+    }
+    Ok(backends)
+}
+
+/// One of many that convert at the same backend.
+fn definition(nth: usize, bundle: &str) -> Value {
+    let version = |name: &str, stored: bool| {
+        let schema = json!({"openAPIV3Schema": {"type": "object"}});
+        json!({"name": name, "served": true, "storage": stored, "schema": schema})
+    };
+    json!({
+        "metadata": {"name": format!("kind{nth}s.example.com")},
+        "spec": {
+            "group": "example.com",
+            "scope": "Namespaced",
+            "names": {"kind": format!("Kind{nth}"), "plural": format!("kind{nth}s"), "singular": format!("kind{nth}")},
+            "versions": [version("v1", true), version("v2", false)],
+            "conversion": {"strategy": "Webhook", "webhook": {
+                "clientConfig": estate::webhook("", SERVICE, 0, bundle)["clientConfig"],
+                "conversionReviewVersions": ["v1"],
+            }},
+        },
+    })
+}
+
+async fn closing(client: &Client) -> anyhow::Result<Vec<Backend>> {
+    let (backends, addresses, authority) =
+        backends(Role::Validating, &[IpAddr::from([127, 0, 38, 1])]).await?;
+    for backend in &backends {
+        backend.behave(Behaviour::CloseAfterAnswer).await?;
+    }
+    estate::register_service(client, SERVICE, &addresses).await?;
+    let webhook = estate::webhook("w.example.com", SERVICE, 0, &authority.pem());
+    estate::register(client, "closing", &[webhook]).await?;
+    Ok(backends)
+}
+
 async fn endpoints(client: &Client) -> anyhow::Result<Vec<Backend>> {
     let hosts: Vec<IpAddr> = (0..ENDPOINTS)
         .map(|nth| IpAddr::from([127, 0, 32 + (nth / 250) as u8, 1 + (nth % 250) as u8]))
         .collect();
-    let (backends, addresses, authority) = backends(&hosts).await?;
+    let (backends, addresses, authority) = backends(Role::Validating, &hosts).await?;
     estate::register_service(client, SERVICE, &addresses).await?;
     let webhook = estate::webhook("w.example.com", SERVICE, 0, &authority.pem());
     estate::register(client, "endpoints", &[webhook]).await?;
@@ -150,7 +209,7 @@ impl Drop for Until {
 
 async fn changes(client: &Client) -> anyhow::Result<(Vec<Backend>, Until)> {
     let hosts = [IpAddr::from([127, 0, 36, 1]), IpAddr::from([127, 0, 36, 2])];
-    let (backends, addresses, authority) = backends(&hosts).await?;
+    let (backends, addresses, authority) = backends(Role::Validating, &hosts).await?;
     let [first, second] = addresses[..] else {
         anyhow::bail!("two backends");
     };

@@ -147,7 +147,17 @@ pub async fn assessment(address: SocketAddr) -> Option<Value> {
     serde_json::from_str(&text).ok()
 }
 
-async fn post(client: &Client, group: &str, kind: &str, plural: &str, object: Value) -> anyhow::Result<()> {
+/// Creates an object in version 1 of its group.
+///
+/// # Errors
+/// When the API server refuses it.
+pub async fn post(
+    client: &Client,
+    group: &str,
+    kind: &str,
+    plural: &str,
+    object: Value,
+) -> anyhow::Result<()> {
     let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, "v1", kind), plural);
     let api: Api<DynamicObject> = if object["metadata"]["namespace"].is_string() {
         Api::namespaced_with(client.clone(), NAMESPACE, &resource)

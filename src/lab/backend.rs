@@ -29,6 +29,8 @@ pub enum Behaviour {
     Healthy,
     /// As `Healthy`, but every answer comes this much later.
     Slow(Duration),
+    /// As `Healthy`, but each connection is closed after its first answer.
+    CloseAfterAnswer,
     /// TCP connections are accepted, but nothing is read from or written to any connection, old ones included.
     AcceptAndHang,
     /// As a process under SIGSTOP: the kernel still completes TCP connections into the listener's backlog, and
@@ -579,6 +581,17 @@ mod tests {
         assert_eq!(lab.backend.counters().reviews(), 1);
         lab.behave(Behaviour::Healthy).await;
         assert_eq!(within(answer).await.unwrap().unwrap().0, StatusCode::OK);
+    }
+
+    #[tokio::test]
+    async fn close_after_answer_takes_no_second_request_on_a_connection() {
+        let lab = Lab::start(Role::Validating).await;
+        lab.behave(Behaviour::CloseAfterAnswer).await;
+        let client = lab.connect().await.unwrap();
+        let (status, client) = within(client.review_later()).await.unwrap().unwrap();
+        assert_eq!(status, StatusCode::OK);
+        assert!(within(client.review_later()).await.unwrap().is_err());
+        assert_eq!(lab.ask().await.0, StatusCode::OK, "a new connection is served");
     }
 
     #[tokio::test]

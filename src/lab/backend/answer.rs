@@ -74,10 +74,15 @@ pub(super) async fn answer(
     let Some(review) = body.and_then(|body| serde_json::from_slice::<Value>(&body).ok()) else {
         return text(StatusCode::BAD_REQUEST, "the body is not JSON\n");
     };
-    match review_answer(&review, role, &current) {
+    let mut answer = match review_answer(&review, role, &current) {
         Some(answer) => json_answer(&answer),
         None => text(StatusCode::BAD_REQUEST, "the body is not an AdmissionReview\n"),
+    };
+    if current == Behaviour::CloseAfterAnswer {
+        let close = HeaderValue::from_static("close");
+        answer.headers_mut().insert(header::CONNECTION, close);
     }
+    answer
 }
 
 /// The body of the answer to `review`; `None` when that is no AdmissionReview with a uid.
