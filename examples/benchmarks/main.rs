@@ -19,6 +19,7 @@ mod hooks;
 #[path = "../../tests/support/metric_family.rs"]
 mod metric_family;
 mod noise;
+mod noticed;
 mod peers;
 mod probe;
 #[path = "../watching/process.rs"]
@@ -107,11 +108,12 @@ impl Part {
 /// Measures one thing, quickly or well.
 type Measure = fn(bool) -> anyhow::Result<Section>;
 
-const ALL: [(&str, Measure); 7] = [
+const ALL: [(&str, Measure); 8] = [
     ("exposition", exposition::measure),
     ("probe", probe::measure),
     ("scale", scale::measure),
     ("found", found::measure),
+    ("noticed", noticed::measure),
     ("bad-input", bad_input::measure),
     ("start", start::measure),
     ("stored", stored::measure),

@@ -276,6 +276,11 @@ impl Cluster {
         objects::create_configuration(self, hook).await
     }
 
+    /// The authority that the hooks' backends have their certificates from, in PEM.
+    pub fn authority(&self) -> String {
+        self.authority.pem()
+    }
+
     /// Puts a `caBundle` into the hook's configuration: the right one, or that of an authority which signed nothing
     /// here.
     ///

@@ -1,0 +1,314 @@
+//! How soon it is noticed that a webhook broke: by hookwatch, and by the alerts of a real Prometheus on hookwatch's metrics, on
+//! the API server's own, and on probes of each endpoint by the blackbox exporter. All of them watch the same fault.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use futures::{StreamExt, TryStreamExt};
+use hookwatch::app::config::{Config, ConfigArguments};
+use hookwatch::app::run::Daemon;
+use hookwatch::domain::act::fence::AutoBreak;
+use hookwatch::lab::api::{ApiServer, ApiServerOptions};
+use hookwatch::lab::backend::Behaviour;
+use hookwatch::lab::cluster::{Cluster, LabHook};
+use hookwatch::lab::control_plane::Reach;
+use hookwatch::lab::directory::PrivateDirectory;
+use hookwatch::lab::workload::{Workload, WorkloadOptions};
+use serde_json::Value;
+use tokio::runtime::Runtime;
+
+use crate::apiservers::free_address;
+use crate::document::{Section, Table};
+use crate::estate;
+use crate::noise::{Samples, digits, seconds};
+use crate::process::Process;
+use crate::tools;
+
+const HOOK: LabHook = LabHook::Opa;
+/// Faults of each kind.
+const RUNS: usize = 30;
+/// Labs that are played at the same time: each waits for a minute or two.
+const AT_ONCE: usize = 6;
+/// Each lab is watched for so long before its fault.
+const CALM: Duration = Duration::from_secs(60);
+/// What Prometheus and its rules are asked to do how often, and what spreads the faults over that.
+const INTERVAL: Duration = Duration::from_secs(15);
+/// Nobody waits for more than this.
+const PATIENCE: Duration = Duration::from_secs(180);
+/// What the daemon knows is looked at this often, and what Prometheus says this often.
+const LOOK: Duration = Duration::from_millis(100);
+const LOOK_AT_ALERTS: Duration = Duration::from_millis(500);
+
+/// Who notices, as the columns of the table.
+const NOTICES: [&str; 5] = [
+    "hookwatch names it, s",
+    "hookwatch's shield in force, s",
+    "Alert on hookwatch's metrics, s",
+    "Alert on the API server's metrics, s",
+    "Alert on a blackbox probe, s",
+];
+/// The alert of each of the last three.
+const ALERTS: [&str; 3] = [
+    "HookwatchHookFailing",
+    "ApiServerWebhookCallsFail",
+    "EndpointDown",
+];
+
+/// How many seconds after the fault each noticed it.
+type Noticed = [Option<f64>; NOTICES.len()];
+
+/// Measures.
+///
+/// # Errors
+/// When something does not start.
+pub fn measure(quick: bool) -> anyhow::Result<Section> {
+    let mut section = Section::new("Who notices first");
+    if quick {
+        section.skip("How soon a fault is noticed", "this was a quick run");
+        return Ok(section);
+    }
+    let programs = ["prometheus", "prometheus-blackbox-exporter"].map(tools::find);
+    let [Some(prometheus), Some(exporter)] = &programs else {
+        section.skip(
+            "How soon a fault is noticed",
+            "no prometheus or no prometheus-blackbox-exporter",
+        );
+        return Ok(section);
+    };
+    section.say(&format!(
+        "A webhook for everything with `failurePolicy: Fail` breaks on the embedded control plane, to which eight writes a second \
+         are sent. hookwatch runs with default settings and may shield. A real Prometheus scrapes hookwatch, the API server and a \
+         blackbox exporter that probes each endpoint, and evaluates rules, all every {} s; the alerts are \
+         [those that are shipped](../alerts/), and `probe_success == 0` for a minute. Seconds from the fault, {RUNS} faults of each \
+         kind, each in a new lab: median, quartiles and worst.",
+        INTERVAL.as_secs()
+    ));
+    let mut head = vec!["Fault"];
+    head.extend(NOTICES);
+    let mut table = Table::new(&head);
+    let runtime = Runtime::new()?;
+    for (name, behaviour) in [
+        ("hangs", Behaviour::AcceptAndHang),
+        ("refuses connections", Behaviour::Refused),
+    ] {
+        let runs = futures::stream::iter(0..RUNS).map(|run| {
+            let behaviour = behaviour.clone();
+            async move {
+                let noticed = play(run, &behaviour, (prometheus, exporter)).await?;
+                eprintln!("  {name}, {run}: {noticed:.1?}");
+                anyhow::Ok(noticed)
+            }
+        });
+        let all: Vec<Noticed> = runtime.block_on(runs.buffer_unordered(AT_ONCE).try_collect())?;
+        let mut row = vec![name.to_owned()];
+        row.extend((0..NOTICES.len()).map(|who| cell(&all, who)));
+        table.row(&row);
+    }
+    section.table(table);
+    Ok(section)
+}
+
+fn cell(all: &[Noticed], who: usize) -> String {
+    let found: Samples = all.iter().filter_map(|noticed| noticed[who]).collect();
+    let never = all.iter().filter(|noticed| noticed[who].is_none()).count();
+    match (found.is_empty(), never) {
+        (true, _) => "never".to_owned(),
+        (false, 0) => format!("{found}, at most {}", digits(found.quantile(1.0))),
+        (false, never) => format!("{found}, {never} times not within {} s", PATIENCE.as_secs()),
+    }
+}
+
+/// One lab, from its start to the end of its fault.
+async fn play(
+    run: usize,
+    behaviour: &Behaviour,
+    (prometheus, exporter): (&Path, &Path),
+) -> anyhow::Result<Noticed> {
+    let server = ApiServer::start(ApiServerOptions::default()).await?;
+    let cluster = Cluster::start(&server.kubeconfig(), Reach::Loopback).await?;
+    let load = WorkloadOptions {
+        clients: 2,
+        pace: Duration::from_millis(250),
+    };
+    let _workload = Workload::start(&server.kubeconfig(), &load).await?;
+    let directory = PrivateDirectory::create()?;
+    let daemon = start_daemon(&directory, &server.kubeconfig()).await?;
+    let probed = start_exporter(exporter, &directory, &cluster).await?;
+    let scrapes = scrapes(
+        &directory,
+        &server.kubeconfig(),
+        daemon.address,
+        &probed.1,
+        &cluster,
+    )?;
+    let (_prometheus, at) = start_prometheus(prometheus, &directory, &scrapes)?;
+    tokio::time::sleep(CALM + INTERVAL.mul_f64(run as f64 / RUNS as f64)).await;
+    cluster.behave(HOOK, usize::MAX, behaviour).await?;
+    let noticed = watch(daemon.address, at, Instant::now()).await;
+    daemon.stop().await;
+    Ok(noticed)
+}
+
+/// Looks until everybody has noticed, or nobody waits any longer.
+async fn watch(daemon: SocketAddr, prometheus: SocketAddr, begun: Instant) -> Noticed {
+    let mut noticed = Noticed::default();
+    let mut looked = begun;
+    while begun.elapsed() < PATIENCE && noticed.iter().any(Option::is_none) {
+        tokio::time::sleep(LOOK).await;
+        let assessment = estate::assessment(daemon).await.unwrap_or_default();
+        let of_hook = |list: &Value| {
+            let mut all = list.as_array().into_iter().flatten();
+            all.find(|it| it["webhook"] == HOOK.webhook())
+                .cloned()
+                .unwrap_or_default()
+        };
+        let failing = of_hook(&assessment["hooks"])["health"] == "Failing";
+        let shielded = of_hook(&assessment["breaker"]["hooks"])["effective"] == true;
+        let mut seen = vec![(0, failing), (1, shielded)];
+        if looked.elapsed() >= LOOK_AT_ALERTS {
+            looked = Instant::now();
+            let firing = firing(prometheus).await.unwrap_or_default();
+            let fires = |alert: &&str| firing.iter().any(|name| name == alert);
+            seen.extend(
+                ALERTS
+                    .iter()
+                    .enumerate()
+                    .map(|(nth, alert)| (2 + nth, fires(&alert))),
+            );
+        }
+        for (who, is_so) in seen {
+            if is_so {
+                noticed[who].get_or_insert(seconds(begun.elapsed()));
+            }
+        }
+    }
+    noticed
+}
+
+/// The names of the alerts that fire.
+async fn firing(prometheus: SocketAddr) -> Option<Vec<String>> {
+    let answer = reqwest::get(format!("http://{prometheus}/api/v1/alerts"))
+        .await
+        .ok()?;
+    let answer: Value = serde_json::from_str(&answer.text().await.ok()?).ok()?;
+    let alerts = answer["data"]["alerts"].as_array()?;
+    let firing = alerts.iter().filter(|alert| alert["state"] == "firing");
+    let names = firing.filter_map(|alert| alert["labels"]["alertname"].as_str());
+    Some(names.map(str::to_owned).collect())
+}
+
+async fn start_daemon(directory: &PrivateDirectory, kubeconfig: &str) -> anyhow::Result<Daemon> {
+    let arguments = ConfigArguments {
+        kubeconfig: Some(directory.write("kubeconfig", kubeconfig)?),
+        listen: Some("127.0.0.1:0".to_owned()),
+        ..ConfigArguments::default()
+    };
+    let config = Config::parse("", &arguments);
+    let mut config = config.map_err(|mistakes| anyhow::anyhow!("{mistakes:?}"))?;
+    config.auto_break = AutoBreak::On;
+    // The lab's account may do everything.
+    config.without_fence = true;
+    config.leadership.enabled = false;
+    Daemon::start(config).await
+}
+
+/// An exporter that probes a webhook's endpoints as the API server would dial them.
+async fn start_exporter(
+    binary: &Path,
+    directory: &PrivateDirectory,
+    cluster: &Cluster,
+) -> anyhow::Result<(Process, SocketAddr)> {
+    let ca = directory.write("webhook-ca.pem", &cluster.authority())?;
+    let modules = format!(
+        "modules:\n  webhook:\n    prober: http\n    timeout: 10s\n    http:\n      valid_status_codes: [405]\n      \
+         fail_if_not_ssl: true\n      enable_http2: false\n      preferred_ip_protocol: ip4\n      tls_config:\n        \
+         ca_file: {}\n        server_name: {}\n",
+        ca.display(),
+        HOOK.server_name(),
+    );
+    let config = directory.write("blackbox.yaml", &modules)?;
+    let address = free_address()?;
+    let mut command = Command::new(binary);
+    command
+        .arg(format!("--config.file={}", config.display()))
+        .arg(format!("--web.listen-address={address}"))
+        .stderr(Stdio::null());
+    Ok((Process::start(&mut command)?, address))
+}
+
+/// What Prometheus scrapes, and its rules.
+fn scrapes(
+    directory: &PrivateDirectory,
+    kubeconfig: &str,
+    daemon: SocketAddr,
+    exporter: &SocketAddr,
+    cluster: &Cluster,
+) -> anyhow::Result<String> {
+    let value = |key: &str| {
+        let mut lines = kubeconfig.lines().map(str::trim);
+        lines
+            .find_map(|line| line.strip_prefix(key))
+            .context("the lab's kubeconfig")
+    };
+    let ca = base64::Engine::decode(
+        &base64::prelude::BASE64_STANDARD,
+        value("certificate-authority-data: ")?,
+    )?;
+    let ca = directory.write("api-server-ca.pem", std::str::from_utf8(&ca)?)?;
+    directory.write(
+        "hookwatch.rules.yaml",
+        include_str!("../../alerts/hookwatch.rules.yaml"),
+    )?;
+    directory.write(
+        "apiserver-only.rules.yaml",
+        include_str!("../../alerts/apiserver-only.rules.yaml"),
+    )?;
+    let down =
+        "groups: [{name: blackbox, rules: [{alert: EndpointDown, expr: probe_success == 0, for: 1m}]}]\n";
+    directory.write("blackbox.rules.yaml", down)?;
+    let token = directory.write("token", value("token: ")?)?;
+    let endpoints = cluster.backends(HOOK).iter();
+    let endpoints: Vec<String> = endpoints
+        .map(|it| format!("\"https://{}/\"", it.address()))
+        .collect();
+    Ok(format!(
+        "global: {{scrape_interval: {interval}s, evaluation_interval: {interval}s}}\n\
+         rule_files: [\"*.rules.yaml\"]\n\
+         scrape_configs:\n\
+         - {{job_name: hookwatch, static_configs: [{{targets: [\"{daemon}\"]}}]}}\n\
+         - job_name: apiserver\n  scheme: https\n  tls_config: {{ca_file: {ca}}}\n  \
+         authorization: {{credentials_file: {token}}}\n  static_configs: [{{targets: [\"{api_server}\"]}}]\n\
+         - job_name: blackbox\n  metrics_path: /probe\n  params: {{module: [webhook]}}\n  \
+         static_configs: [{{targets: [{endpoints}]}}]\n  relabel_configs:\n  \
+         - {{source_labels: [__address__], target_label: __param_target}}\n  \
+         - {{source_labels: [__param_target], target_label: instance}}\n  \
+         - {{target_label: __address__, replacement: \"{exporter}\"}}\n",
+        interval = INTERVAL.as_secs(),
+        ca = ca.display(),
+        token = token.display(),
+        api_server = value("server: https://")?,
+        endpoints = endpoints.join(", "),
+    ))
+}
+
+fn start_prometheus(
+    binary: &Path,
+    directory: &PrivateDirectory,
+    config: &str,
+) -> anyhow::Result<(Process, SocketAddr)> {
+    let config = directory.write("prometheus.yaml", config)?;
+    let address = free_address()?;
+    let mut command = Command::new(binary);
+    command
+        .arg(format!("--config.file={}", config.display()))
+        .arg(format!(
+            "--storage.tsdb.path={}",
+            directory.path().join("data").display()
+        ))
+        .arg(format!("--web.listen-address={address}"))
+        .stderr(Stdio::null());
+    Ok((Process::start(&mut command)?, address))
+}
