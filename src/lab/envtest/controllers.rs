@@ -13,9 +13,8 @@ use super::server::Launch;
 use super::{Envtest, flag};
 
 /// All that are on by default but those that keep endpoints: the lab writes the EndpointSlices of its hooks itself, and a
-/// controller that finds no Pods behind their Services would empty them.
-const CONTROLLERS: &str =
-    "*,-endpoints-controller,-endpointslice-controller,-endpointslice-mirroring-controller";
+/// controller that finds no Pods behind their Services would empty them. Releases before 1.28 know these names alone.
+const CONTROLLERS: &str = "*,-endpoint,-endpointslice,-endpointslicemirroring";
 
 /// A process that leads by a Lease in kube-system of its own name. Dropping it kills it.
 #[derive(Debug)]
