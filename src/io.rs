@@ -9,7 +9,7 @@ pub mod client;
 pub mod cluster;
 pub mod daemon;
 pub mod endpoint;
-mod held;
+mod coordination;
 pub mod http;
 mod missing;
 pub mod observe;

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use clap::ValueEnum;
-use hookwatch::domain::act::breaker::action::News;
+use hookwatch::domain::act::breaker::action::NoticeKind;
 use hookwatch::domain::act::breaker::{
     Action, Breaker, HeldBack, Judged, Matches, Observation, Pattern, Policy, PolicyRule, Rung, Settings,
     Stage, To,
@@ -86,7 +86,7 @@ pub struct Act {
 pub struct Said {
     pub at: At,
     pub hook: usize,
-    pub news: News,
+    pub news: NoticeKind,
 }
 
 /// What came of it.
@@ -306,7 +306,7 @@ impl Broken {
     pub fn held_back(&self, hook: usize, (from, until): (At, At)) -> Option<HeldBack> {
         let mut said = self.said.iter().rev();
         said.find_map(|said| match said.news {
-            News::HeldBack(reason) if said.hook == hook && (from..=until).contains(&said.at) => Some(reason),
+            NoticeKind::HeldBack(reason) if said.hook == hook && (from..=until).contains(&said.at) => Some(reason),
             _ => None,
         })
     }

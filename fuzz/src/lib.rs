@@ -8,7 +8,7 @@ use std::time::Duration;
 use hookwatch::app::config::{Config, ConfigArguments};
 use hookwatch::app::replay;
 use hookwatch::domain::act::breaker::book::Book;
-use hookwatch::domain::act::bypass::edit::{Author, Plan, Wish, plan};
+use hookwatch::domain::act::bypass::edit::{Author, Plan, Desired, plan};
 use hookwatch::domain::act::bypass::{STATE_ANNOTATION, State, Writer, touched};
 use hookwatch::domain::act::leadership::Bid;
 use hookwatch::domain::act::ledger::Reading;
@@ -132,7 +132,7 @@ pub fn state_annotation(data: &[u8]) {
     let hooks = touched(&object);
     for (webhook, _) in hooks.iter().take(20) {
         let mut steps = 0;
-        while let Ok(Plan::Edit(edit)) = plan(&object, webhook, &Wish::Restore, &author(), NOW) {
+        while let Ok(Plan::Edit(edit)) = plan(&object, webhook, &Desired::Restore, &author(), NOW) {
             let patch: json_patch::Patch =
                 serde_json::from_value(edit.patch.clone()).expect("it plans a JSON patch");
             json_patch::patch(&mut object, &patch).unwrap_or_else(|error| panic!("{error}: {}", edit.patch));

@@ -27,7 +27,7 @@ use super::diagnose::scene::{Before, Scene, Subject};
 use super::diagnose::verdict::{ControlPlane, Elsewhere, Verdict};
 use super::diagnose::{diagnose, most_urgent_first, unlisted};
 use super::observe::canary::FurtherCanary;
-use super::observe::clocks;
+use super::observe::deadlines;
 use super::observe::observations::{Observations, Sick};
 use super::observe::probe::CertificateFacts;
 use super::observe::schedule::{ProbePace, Stretch};
@@ -339,12 +339,12 @@ impl Watchdog {
         let failing = verdicts.iter().find(|verdict| verdict.health == Health::Failing);
         let failing = failing.map(|verdict| &*verdict.webhook);
         let symptoms = seen.servers.symptoms(&seen.history, failing, sick, now);
-        let clocks = (writes == Writes::Blocked).then(|| clocks::running(&seen.canaries, since, now));
+        let deadlines = (writes == Writes::Blocked).then(|| deadlines::running(&seen.canaries, since, now));
         ControlPlane {
             writes,
             since,
             summary: summary(writes, verdicts, elsewhere.as_ref(), &symptoms),
-            clocks: clocks.unwrap_or_default(),
+            deadlines: deadlines.unwrap_or_default(),
             write_seconds: plane.write_seconds(),
             create_seconds: plane.write_seconds_of(Operation::Create),
             update_seconds: plane.write_seconds_of(Operation::Update),

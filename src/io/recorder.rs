@@ -63,12 +63,12 @@ pub struct Recorder {
 #[derive(Debug)]
 struct Entry {
     text: String,
-    kept: Option<Kept>,
+    kept: Option<CarriedEvent>,
 }
 
 /// What is observed only when it changes, so that every part has to begin with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kept {
+enum CarriedEvent {
     Inventory,
     Watches,
 }
@@ -107,8 +107,8 @@ impl Recorder {
             }
         }
         let kept = match event {
-            Event::Inventory(_) => Some(Kept::Inventory),
-            Event::Watches(_) => Some(Kept::Watches),
+            Event::Inventory(_) => Some(CarriedEvent::Inventory),
+            Event::Watches(_) => Some(CarriedEvent::Watches),
             _ => None,
         };
         if !self.send(kept, &Line::Observed(now, event)) {
@@ -116,7 +116,7 @@ impl Recorder {
         }
     }
 
-    fn send(&self, kept: Option<Kept>, line: &Line<&Event>) -> bool {
+    fn send(&self, kept: Option<CarriedEvent>, line: &Line<&Event>) -> bool {
         let Ok(text) = serde_json::to_string(line) else {
             return false;
         };
@@ -217,8 +217,8 @@ impl Parts {
         // The next part says it again, as known and no longer as news.
         let known = || entry.text.replacen("\"observed\"", "\"known\"", 1);
         match entry.kept {
-            Some(Kept::Inventory) => self.inventory = Some(known()),
-            Some(Kept::Watches) => self.watches = Some(known()),
+            Some(CarriedEvent::Inventory) => self.inventory = Some(known()),
+            Some(CarriedEvent::Watches) => self.watches = Some(known()),
             None => {}
         }
     }
@@ -414,7 +414,7 @@ mod tests {
         }]);
         parts.take(Entry {
             text: json(&Line::Observed(NOW, &watches)).unwrap(),
-            kept: Some(Kept::Watches),
+            kept: Some(CarriedEvent::Watches),
         });
         parts.flush().unwrap();
         parts.end().unwrap();

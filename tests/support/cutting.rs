@@ -10,7 +10,7 @@ use hookwatch::domain::act::bypass::Writer;
 use hookwatch::domain::act::bypass::edit::Author;
 use hookwatch::domain::time::Time;
 use hookwatch::io::Clock;
-use hookwatch::io::act::breaker::{Hand, Patience, Server};
+use hookwatch::io::act::breaker::{ConfigWriter, RetryPolicy, ApiServerClient};
 use hookwatch::io::client::Connection;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
@@ -94,15 +94,15 @@ impl Cutting {
         self.writes.lock().unwrap().clone()
     }
 
-    pub async fn server(&self) -> Server {
+    pub async fn server(&self) -> ApiServerClient {
         let mut config = Config::new(format!("http://{}", self.address).parse().unwrap());
         config.root_cert = Some(Vec::new());
         let connection = Connection::from_config(config).await.unwrap();
-        Server::new(&self.address.to_string(), connection.calls().clone(), true)
+        ApiServerClient::new(&self.address.to_string(), connection.calls().clone(), true)
     }
 
-    pub async fn hand(&self) -> Hand {
-        hand(vec![self.server().await])
+    pub async fn writer(&self) -> ConfigWriter {
+        writer(vec![self.server().await])
     }
 }
 
@@ -152,13 +152,13 @@ async fn answer(
 }
 
 /// A hand that loses no time.
-pub fn hand(servers: Vec<Server>) -> Hand {
-    let patience = Patience {
+pub fn writer(servers: Vec<ApiServerClient>) -> ConfigWriter {
+    let patience = RetryPolicy {
         first_wait: std::time::Duration::from_millis(20),
         longest_wait: std::time::Duration::from_millis(200),
-        ..Patience::default()
+        ..RetryPolicy::default()
     };
-    Hand::new(servers, clock(), patience)
+    ConfigWriter::new(servers, clock(), patience)
 }
 
 pub fn clock() -> Clock {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hookwatch::domain::act::breaker::{
-    Action, Book, Ceiling, Change, Observation, Outcome, Permit, Rung, Shown, To, Version, View,
+    Action, Book, Ceiling, Change, Observation, WriteOutcome, Permit, Rung, Shown, To, Version, View,
 };
 use hookwatch::domain::cluster::hook::{HookId, HookKind};
 
@@ -114,9 +114,9 @@ impl Store {
                     let version = self.version();
                     self.ledger = Some((version.clone(), book.clone()));
                     self.ledger_shown.push((now, version.clone()));
-                    Outcome::Written(version)
+                    WriteOutcome::Written(version)
                 } else {
-                    Outcome::Conflict
+                    WriteOutcome::Conflict
                 };
                 answer(Observation::Outcome {
                     ticket: *ticket,
@@ -161,7 +161,7 @@ impl Store {
         let version = self.version();
         let newest = self.objects.get(&configuration(id))?.last()?;
         if newest.version != change.expects.version || self.view(newest, id).shown != change.expects.shown {
-            let outcome = Outcome::Conflict;
+            let outcome = WriteOutcome::Conflict;
             return Some(Served {
                 answer: Observation::Outcome {
                     ticket: change.ticket,
@@ -193,7 +193,7 @@ impl Store {
                 }
             }
         };
-        let applied = Outcome::Applied(self.view(&object, id));
+        let applied = WriteOutcome::Applied(self.view(&object, id));
         self.objects.get_mut(&configuration(id))?.push(object);
         Some(Served {
             answer: Observation::Outcome {
@@ -208,7 +208,7 @@ impl Store {
 impl Served {
     /// Nobody takes it.
     pub(super) fn refused(action: &Action) -> Option<Self> {
-        let refused = || Outcome::Refused("no API server answers".into());
+        let refused = || WriteOutcome::Refused("no API server answers".into());
         let answer = match action {
             Action::ReadLedger => Observation::NoLedger,
             Action::Read { ticket, .. } => Observation::Read {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::super::Output;
-use crate::domain::act::bypass::edit::{Why, Wish};
+use crate::domain::act::bypass::edit::{Why, Desired};
 use crate::domain::act::bypass::{LONGEST_BY_HAND, Rung};
 use crate::domain::cluster::hook::HookKind;
 use crate::domain::report::unchecked::{Way, instant};
@@ -126,10 +126,10 @@ impl Far {
     }
 
     /// The wish for it.
-    pub(super) fn wish(self, why: Why) -> Wish {
+    pub(super) fn desired(self, why: Why) -> Desired {
         match self {
-            Self::Rung(rung) => Wish::Bypass { rung, why },
-            Self::Ignore => Wish::Ignore { why },
+            Self::Rung(rung) => Desired::Bypass { rung, why },
+            Self::Ignore => Desired::Ignore { why },
         }
     }
 

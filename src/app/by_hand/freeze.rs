@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use super::Session;
 use super::arguments::{FreezeArguments, UnfreezeArguments};
 use crate::app::progress::during;
-use crate::domain::act::breaker::{Freeze, Outcome as Written};
+use crate::domain::act::breaker::{Freeze, WriteOutcome};
 use crate::domain::act::bypass::LEDGER;
 use crate::domain::cluster::hook::{HookId, HookKind};
 use crate::io::act::audit::Record;
@@ -86,10 +86,10 @@ impl Session {
             }
             book.frozen.clone_from(&order);
             match self.ledger.write_book(version.as_ref(), &book).await {
-                Written::Written(_) => return Ok(true),
+                WriteOutcome::Written(_) => return Ok(true),
                 // Somebody was faster, or it is not clear whether it was written: reading tells.
-                Written::Conflict | Written::Gone | Written::Ambiguous | Written::Applied(_) => {}
-                Written::Refused(why) => return Err(why.to_string()),
+                WriteOutcome::Conflict | WriteOutcome::Gone | WriteOutcome::Ambiguous | WriteOutcome::Applied(_) => {}
+                WriteOutcome::Refused(why) => return Err(why.to_string()),
             }
         }
         Err("others keep writing the ledger, or no API server answers".to_owned())

@@ -25,7 +25,7 @@ pub mod choice;
 mod dead;
 mod decide;
 pub mod guards;
-mod hear;
+mod observe;
 mod justify;
 pub mod observed;
 pub mod policy;
@@ -44,12 +44,12 @@ use crate::domain::act::fence::AutoBreak;
 use crate::domain::cluster::hook::HookId;
 use crate::domain::time::Time;
 
-pub use action::{Action, Change, Expects, News, Stage, To, Told};
+pub use action::{Action, Change, Expects, NoticeKind, Stage, To, Notice};
 pub use book::{Book, Entry, Freeze, Place, Skips, Version};
 pub use choice::Choice;
 pub use guards::HeldBack;
 pub use observed::{
-    CanaryWord, Doubt, Facts, Judged, Observation, Outcome, Shown, Stake, Ticket, View, Witness,
+    CanaryWord, Doubt, Facts, Judged, Observation, WriteOutcome, Shown, Stake, Ticket, View, Witness,
 };
 pub use policy::{AtLimit, Ceiling, Matches, Pattern, Permit, Policy, PolicyRule, Rung, Subject};
 
@@ -255,7 +255,7 @@ struct HookMemory {
     rest_until: Option<Time>,
     /// The last change was refused.
     refusal: Option<Refusal>,
-    told: Option<News>,
+    told: Option<NoticeKind>,
 }
 
 /// A change that was refused, or several in a row.
@@ -294,7 +294,7 @@ impl Breaker {
     pub fn take(&mut self, observations: impl IntoIterator<Item = Observation>, now: Time) -> Vec<Action> {
         let mut actions = Vec::new();
         for observation in observations {
-            self.hear(observation, now, &mut actions);
+            self.observe(observation, now, &mut actions);
         }
         self.give_up(now);
         let culprits = |hook: &HookMemory| hook.failing_since.is_some();

@@ -16,7 +16,7 @@ use crate::domain::cluster::changes::What;
 use crate::domain::cluster::hook::{Backend, FailurePolicy, Hook, HookKind};
 use crate::domain::observe::canaries::Named;
 use crate::domain::observe::canary::{CallFailureReason, CanaryTarget};
-use crate::domain::observe::kept::Silent;
+use crate::domain::observe::keepalive::DeadConnection;
 use crate::domain::observe::probing::{BackendState, Dead};
 use crate::domain::observe::rollouts::Gap;
 use crate::domain::thresholds as t;
@@ -86,7 +86,7 @@ pub struct Evidence<'a> {
     /// Another hook has been named as hanging.
     pub another_hangs: bool,
     /// Removed backends whose pooled connections no longer answer.
-    pub silent: Vec<Silent>,
+    pub silent: Vec<DeadConnection>,
     /// What failed around changes of its endpoints.
     pub gap: Gap,
     /// What is wrong by the inventory alone.

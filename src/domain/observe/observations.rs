@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::canaries::Canaries;
 use super::canary::CanaryReport;
 use super::history::{History, Windows};
-use super::kept::KeptConnections;
+use super::keepalive::PooledConnections;
 use super::probing::{BackendMemory, BackendState};
 use super::rollouts::Rollouts;
 use super::schedule::{ProbePace, Stretch};
@@ -42,7 +42,7 @@ pub struct Observations {
     pub(in crate::domain) backends: BTreeMap<HookId, BTreeMap<Backend, BackendMemory>>,
     pub(in crate::domain) without_backends: BTreeMap<HookId, Time>,
     pub(in crate::domain) changes: Changes,
-    pub(in crate::domain) kept: KeptConnections,
+    pub(in crate::domain) kept: PooledConnections,
     pub(in crate::domain) rollouts: Rollouts,
     pub(in crate::domain) history: History,
     pub(in crate::domain) servers: Servers,

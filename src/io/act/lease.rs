@@ -13,7 +13,7 @@ use crate::domain::time::Time;
 use crate::io::client::Connection;
 use crate::io::client::answer::query_value;
 use crate::io::client::request::RequestError;
-use crate::io::held::{READ_DEADLINE, WRITE_DEADLINE, ask, unread, version, written};
+use crate::io::coordination::{READ_DEADLINE, WRITE_DEADLINE, ask, unread, version, written};
 
 /// Reads and writes one Lease.
 #[derive(Clone)]

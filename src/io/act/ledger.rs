@@ -14,7 +14,7 @@ use crate::domain::act::ledger::{ANNOTATION, OBJECT, Reading};
 use crate::domain::time::Time;
 use crate::io::client::Connection;
 use crate::io::client::request::RequestError;
-use crate::io::held::{Answer, READ_DEADLINE, ask, unread, version, written};
+use crate::io::coordination::{Answer, READ_DEADLINE, ask, unread, version, written};
 
 const COLLECTION: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
 

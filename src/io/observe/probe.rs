@@ -19,7 +19,7 @@ mod bundle;
 mod dial;
 mod exchange;
 mod fault;
-mod kept;
+mod keepalive;
 mod parity;
 mod plan;
 mod progress;
@@ -42,7 +42,7 @@ use crate::io::Clock;
 
 use dial::{Dial, Patience};
 use exchange::{Link, Reply};
-use kept::{Kept, Pool};
+use keepalive::{PooledConnection, Pool};
 use plan::{Plan, Uids};
 use progress::Progress;
 use trust::{Sighting, Trust, TrustStore};
@@ -59,7 +59,7 @@ pub struct Limits {
     /// When a probe under way is reported as overdue, in ascending order.
     pub overdue: [Duration; 2],
     /// How many connections are kept open at most, over all backends. Each is a file descriptor.
-    pub kept: usize,
+    pub keepalive: usize,
     /// Whether the API server's own host is this one. Where it is another, a hook whose `url` names a loopback address
     /// is not probed: who listens there on this host says nothing of it.
     pub beside_api_server: bool,
@@ -72,7 +72,7 @@ impl Default for Limits {
             connect: Duration::from_secs(30),
             tls: Duration::from_secs(10),
             overdue: [Duration::from_secs(1), Duration::from_secs(2)],
-            kept: 512,
+            keepalive: 512,
             beside_api_server: true,
         }
     }
@@ -337,11 +337,11 @@ impl Prober {
     ) -> ProbeOutcome {
         if request.connection == Connection::Kept
             && let Some(again) = plan.message.request()
-            && let Some(mut kept) = self.pool.take(&plan.target)
+            && let Some(mut keepalive) = self.pool.take(&plan.target)
         {
-            sighting.set_not_after(kept.not_after);
-            match kept.link.exchange(again, progress).await {
-                Ok(reply) => return self.settle(request, plan, kept, reply),
+            sighting.set_not_after(keepalive.not_after);
+            match keepalive.link.exchange(again, progress).await {
+                Ok(reply) => return self.settle(request, plan, keepalive, reply),
                 Err(broken) if request.gone => return broken.outcome(sighting),
                 // The server has closed in the meantime, as it may: the API server dials anew as well. A
                 // connection that merely stays silent does not come here; it runs into the deadline.
@@ -360,7 +360,7 @@ impl Prober {
             .await
         {
             Ok((_, None)) => ProbeOutcome::Answered(Answer::Handshake),
-            Ok((plan, Some((kept, reply)))) => self.settle(request, plan, kept, reply),
+            Ok((plan, Some((keepalive, reply)))) => self.settle(request, plan, keepalive, reply),
             Err(outcome) => outcome,
         }
     }
@@ -373,7 +373,7 @@ impl Prober {
         trust: Trust,
         progress: &Progress,
         sighting: &Arc<Sighting>,
-    ) -> Result<(Plan, Option<(Kept, Reply)>), ProbeOutcome> {
+    ) -> Result<(Plan, Option<(PooledConnection, Reply)>), ProbeOutcome> {
         if trust.is_junk() {
             return Err(ProbeOutcome::TlsRejected {
                 fault: TlsFault::JunkCaBundle,
@@ -399,17 +399,17 @@ impl Prober {
         let reply = link.exchange(request, progress).await;
         let reply = reply.map_err(|broken| broken.outcome(sighting))?;
         let not_after = sighting.not_after();
-        Ok((plan, Some((Kept { link, not_after }, reply))))
+        Ok((plan, Some((PooledConnection { link, not_after }, reply))))
     }
 
     /// Reads the answer and decides what becomes of its connection.
-    fn settle(&self, request: &ProbeRequest, plan: Plan, kept: Kept, reply: Reply) -> ProbeOutcome {
+    fn settle(&self, request: &ProbeRequest, plan: Plan, keepalive: PooledConnection, reply: Reply) -> ProbeOutcome {
         let whole = reply.body.is_some();
         let answer = plan.message.judge(reply);
         if request.connection == Connection::Kept && whole {
-            self.pool.put(plan.target, kept);
+            self.pool.put(plan.target, keepalive);
         } else {
-            kept.link.close();
+            keepalive.link.close();
         }
         ProbeOutcome::Answered(answer)
     }

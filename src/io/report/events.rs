@@ -14,7 +14,7 @@ use crate::domain::report::announcement::Announcement;
 use crate::domain::time::Time;
 use crate::io::client::Connection;
 use crate::io::client::request::RequestError;
-use crate::io::held::{Answer, READ_DEADLINE, ask, version};
+use crate::io::coordination::{Answer, READ_DEADLINE, ask, version};
 
 const COLLECTION: &str = "/api/v1/namespaces/default/events";
 

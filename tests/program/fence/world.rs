@@ -2,7 +2,7 @@
 //! get him further.
 
 use hookwatch::domain::act::breaker::policy::PERMIT_ANNOTATION;
-use hookwatch::domain::act::bypass::edit::{Author, Plan, Wish, plan};
+use hookwatch::domain::act::bypass::edit::{Author, Plan, Desired, plan};
 use hookwatch::domain::act::bypass::{
     OPT_OUT_ANNOTATION, Rung, STATE_ANNOTATION, Standing, original, standing, touched,
 };
@@ -278,7 +278,7 @@ pub fn others(object: &Value) -> Vec<Move> {
 pub fn restored(object: &Value) -> Value {
     let mut object = object.clone();
     for (webhook, _) in touched(&object.clone()) {
-        object = carried_out(&object, &webhook, &Wish::Restore).unwrap_or_else(|(left, _)| left);
+        object = carried_out(&object, &webhook, &Desired::Restore).unwrap_or_else(|(left, _)| left);
     }
     object
 }
@@ -302,13 +302,13 @@ pub fn daemon(object: &Value) -> Vec<(Move, Value)> {
         ..author()
     };
     let mut edits = Vec::new();
-    let farther = [bypass(Rung::Skip), Wish::Probation];
+    let farther = [bypass(Rung::Skip), Desired::Probation];
     let farther = farther.into_iter().filter(|_| may_skip(object));
-    for wish in [bypass(Rung::Shield), Wish::Restore].into_iter().chain(farther) {
+    for desired in [bypass(Rung::Shield), Desired::Restore].into_iter().chain(farther) {
         let mut before = object.clone();
-        while let Ok(Plan::Edit(edit)) = plan(&before, A, &wish, &fenced, NOW) {
+        while let Ok(Plan::Edit(edit)) = plan(&before, A, &desired, &fenced, NOW) {
             let after = patched(&before, &edit.patch).unwrap();
-            edits.push((moved(format!("the daemon: {wish:?}"), after.clone()), before));
+            edits.push((moved(format!("the daemon: {desired:?}"), after.clone()), before));
             before = after;
         }
     }

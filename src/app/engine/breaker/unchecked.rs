@@ -13,7 +13,7 @@ use crate::domain::report::assessment::Assessment;
 use crate::domain::report::unchecked::{Gap, Gaps, Question, Unchecked, Way};
 use crate::domain::time::Time;
 use crate::domain::vocabulary::Health;
-use crate::io::act::breaker::Hand;
+use crate::io::act::breaker::ConfigWriter;
 use crate::io::client::Connection;
 use crate::io::report::unchecked::{Lister, hook_of};
 
@@ -98,10 +98,10 @@ impl GapWatch {
 impl Job {
     /// `None` when the hook is gone or its configuration cannot be read: without its rules there is nothing to match
     /// objects against. That it could not be read is logged, as nothing else reports that gap.
-    pub(super) async fn run(self, hand: Arc<Hand>) -> Option<Unchecked> {
+    pub(super) async fn run(self, writer: Arc<ConfigWriter>) -> Option<Unchecked> {
         let _turn = self.one_at_a_time.acquire().await.ok()?;
         let id = &self.hook;
-        let read = hand.read(id.kind, &id.configuration).await;
+        let read = writer.read(id.kind, &id.configuration).await;
         if let Err(outcome) = &read {
             tracing::warn!(
                 webhook = &*id.webhook,

@@ -34,7 +34,7 @@ pub enum Action {
     /// Change an object.
     Change(Change),
     /// Say something about a hook: a metric, an Event, the log, the assessment.
-    Tell(Told),
+    Tell(Notice),
 }
 
 /// A change of an object, to be made in one request or not at all.
@@ -76,11 +76,11 @@ pub struct Expects {
 
 /// Something said about a hook. It is said once as long as it stays so.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Told {
+pub struct Notice {
     /// Which hook.
     pub hook: HookId,
     /// What.
-    pub news: News,
+    pub kind: NoticeKind,
     /// Who is to be woken, where somebody is.
     pub page: Option<Arc<str>>,
     /// The same in words.
@@ -89,7 +89,7 @@ pub struct Told {
 
 /// What there is to say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, IntoStaticStr)]
-pub enum News {
+pub enum NoticeKind {
     /// It would be bypassed if the mode were `on`.
     WouldBypass(Rung),
     /// It is not bypassed, and why.
@@ -123,7 +123,7 @@ pub enum News {
     Refused,
 }
 
-impl News {
+impl NoticeKind {
     /// The name as it stands in Events and JSON.
     pub fn as_str(self) -> &'static str {
         self.into()

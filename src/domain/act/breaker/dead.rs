@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::action::{News, To};
+use super::action::{NoticeKind, To};
 use super::book::{Entry, Skips};
 use super::choice::Choice;
 use super::guards::{Guard, HeldBack};
@@ -86,7 +86,7 @@ impl Breaker {
             let everywhere = self.everywhere(hook);
             let step = Step::default();
             return Some(if everywhere {
-                step.says(News::Effective(rung), "Every API server shows the bypass.")
+                step.says(NoticeKind::Effective(rung), "Every API server shows the bypass.")
             } else {
                 step
             });
@@ -101,7 +101,7 @@ impl Breaker {
             to: To::Bypass(Rung::Shield),
             why: why.into(),
         };
-        Some(Step::from(does).says(News::Bypassing(Rung::Shield), why))
+        Some(Step::from(does).says(NoticeKind::Bypassing(Rung::Shield), why))
     }
 
     /// Why a skip that is in force is to become a shield.
@@ -164,7 +164,7 @@ impl Breaker {
         if let Some(choice) = skip.filter(|_| unchanged && may) {
             let (to, why) = (To::Bypass(choice.rung), choice.words());
             let says = why.to_string();
-            return Some(Step::from(Does::Change { to, why }).says(News::Bypassing(choice.rung), says));
+            return Some(Step::from(Does::Change { to, why }).says(NoticeKind::Bypassing(choice.rung), says));
         }
         // A change under this line may still be under way; if it named a version that is gone, it fails.
         let over = !unchanged || now.since(hook.line_since) >= times.patience;

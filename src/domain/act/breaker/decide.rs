@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::action::{News, To};
+use super::action::{NoticeKind, To};
 use super::book::{Entry, Place, Skips};
 use super::choice::Choice;
 use super::guards::{Guard, HeldBack};
@@ -132,7 +132,7 @@ impl Breaker {
             },
             (None, Shown::Foreign) if culprit => Step::held_back(HeldBack::Foreign),
             (_, Shown::Foreign) => Step::default().says(
-                News::Foreign,
+                NoticeKind::Foreign,
                 "Several webhooks of the configuration have this name: hookwatch cannot tell which it changed, and leaves them alone.",
             ),
         }
@@ -149,13 +149,13 @@ impl Breaker {
     fn held_back(&self, id: &HookId, hook: &HookMemory, reason: HeldBack, now: Time) -> Step {
         if let (HeldBack::Refused, Some(refusal)) = (reason, &hook.refusal) {
             let words = format!("{} {}", reason.sentence(), refusal.why);
-            return Step::default().says(News::HeldBack(reason), words);
+            return Step::default().says(NoticeKind::HeldBack(reason), words);
         }
         if reason != HeldBack::Plan {
             return Step::held_back(reason);
         }
         match self.choice(id, hook, None, at_first(hook), now) {
-            Ok(choice) => Step::default().says(News::WouldBypass(choice.rung), &*choice.words()),
+            Ok(choice) => Step::default().says(NoticeKind::WouldBypass(choice.rung), &*choice.words()),
             Err(reason) => Step::held_back(reason),
         }
     }
@@ -226,11 +226,11 @@ impl Breaker {
         let step = Step::from(does);
         if relapses >= super::FLAPPING {
             step.says(
-                News::Flapping,
+                NoticeKind::Flapping,
                 format!("It failed again {relapses} times after a restore."),
             )
         } else {
-            step.says(News::Bypassing(choice.rung), &*choice.words())
+            step.says(NoticeKind::Bypassing(choice.rung), &*choice.words())
         }
     }
 
@@ -279,7 +279,7 @@ impl Breaker {
             return if untouched {
                 step
             } else {
-                step.says(News::Reverted, "Another client removed the bypass.")
+                step.says(NoticeKind::Reverted, "Another client removed the bypass.")
             };
         }
         // A change under this line may still be under way; if it named a version that is gone, it fails.
@@ -335,7 +335,7 @@ impl Breaker {
         ));
         if contested {
             step.says(
-                News::Contested,
+                NoticeKind::Contested,
                 "Contested: something keeps reverting the bypass, so hookwatch has stopped.",
             )
         } else {

@@ -58,14 +58,14 @@ pub enum Observation {
         /// Which write.
         ticket: Ticket,
         /// What.
-        outcome: Outcome,
+        outcome: WriteOutcome,
     },
 }
 
 /// What became of a write. Retries after answers that say that nothing was done are the sender's business; what is
 /// told here is the end of them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Outcome {
+pub enum WriteOutcome {
     /// It was done, and this is what the answer shows.
     Applied(View),
     /// The ledger was written, and has this version now.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::action::{News, To};
+use super::action::{NoticeKind, To};
 use super::book::{Entry, Place};
 use super::choice::Choice;
 use super::guards::Guard;
@@ -69,7 +69,7 @@ impl Breaker {
         }
         if limit {
             return Step::default().says(
-                News::Limit,
+                NoticeKind::Limit,
                 "The bypass reached its time limit. Its rule keeps it in place.",
             );
         }
@@ -118,9 +118,9 @@ impl Breaker {
     /// A bypass that is as it is to be.
     fn stays(&self, hook: &HookMemory, rung: Rung, probation: bool) -> Step {
         if probation {
-            Step::default().says(News::Probation, "Only dry-run canaries reach the webhook.")
+            Step::default().says(NoticeKind::Probation, "Only dry-run canaries reach the webhook.")
         } else if self.everywhere(hook) {
-            Step::default().says(News::Effective(rung), "Every API server shows the bypass.")
+            Step::default().says(NoticeKind::Effective(rung), "Every API server shows the bypass.")
         } else {
             Step::default()
         }
@@ -133,7 +133,7 @@ impl Breaker {
         }
         if self.everywhere(hook) {
             let words = format!("Bypassed with `hookwatch break` until {until}.");
-            Step::default().says(News::Effective(rung), words)
+            Step::default().says(NoticeKind::Effective(rung), words)
         } else {
             Step::default()
         }
@@ -145,7 +145,7 @@ impl Breaker {
         if entry.rung == choice.rung {
             let to = To::Bypass(choice.rung);
             let says = why.to_string();
-            return Step::from(Does::Change { to, why }).says(News::Bypassing(choice.rung), says);
+            return Step::from(Does::Change { to, why }).says(NoticeKind::Bypassing(choice.rung), says);
         }
         let cause = hook.facts.as_ref().and_then(|facts| facts.cause);
         let does = self.rewrite_counting(
@@ -190,7 +190,7 @@ impl Breaker {
                 to: To::Probation,
                 why: "Healthy for long enough to go on probation.".into(),
             };
-            return Some(Step::from(does).says(News::Probation, "Only dry-run canaries reach the webhook."));
+            return Some(Step::from(does).says(NoticeKind::Probation, "Only dry-run canaries reach the webhook."));
         }
         Some(self.leave(hook, entry, false, "Healthy for long enough.", now))
     }
@@ -205,7 +205,7 @@ impl Breaker {
                 to: To::Bypass(rung),
                 why: "It failed again on probation.".into(),
             };
-            return Some(Step::from(does).says(News::Relapsed, "It failed again on probation."));
+            return Some(Step::from(does).says(NoticeKind::Relapsed, "It failed again on probation."));
         }
         let tried = hook
             .probation_since
@@ -232,9 +232,9 @@ impl Breaker {
             now,
         );
         if spent {
-            Step::from(does).says(News::Limit, why)
+            Step::from(does).says(NoticeKind::Limit, why)
         } else {
-            Step::from(does).says(News::Restoring, why)
+            Step::from(does).says(NoticeKind::Restoring, why)
         }
     }
 
@@ -270,7 +270,7 @@ impl Breaker {
         match long && forgotten {
             true => strike_out(),
             false if entry.contested => Step::default(),
-            false => Step::default().says(News::Restored, "Restored; watching it for an hour."),
+            false => Step::default().says(NoticeKind::Restored, "Restored; watching it for an hour."),
         }
     }
 

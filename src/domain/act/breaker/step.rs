@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::action::{Action, Change, Expects, News, To, Told};
+use super::action::{Action, Change, Expects, NoticeKind, To, Notice};
 use super::book::{Entry, Place};
 use super::budget::begun;
 use super::guards::{Guard, HeldBack};
@@ -18,7 +18,7 @@ use crate::domain::vocabulary::Cause;
 #[derive(Debug, Default)]
 pub(super) struct Step {
     pub(super) does: Does,
-    pub(super) says: Option<(News, String)>,
+    pub(super) says: Option<(NoticeKind, String)>,
 }
 
 /// What a step does.
@@ -58,13 +58,13 @@ impl From<Does> for Step {
 }
 
 impl Step {
-    pub(super) fn says(mut self, news: News, words: impl Into<String>) -> Self {
-        self.says = Some((news, words.into()));
+    pub(super) fn says(mut self, kind: NoticeKind, words: impl Into<String>) -> Self {
+        self.says = Some((kind, words.into()));
         self
     }
 
     pub(super) fn held_back(reason: HeldBack) -> Self {
-        Self::default().says(News::HeldBack(reason), reason.sentence())
+        Self::default().says(NoticeKind::HeldBack(reason), reason.sentence())
     }
 }
 
@@ -236,30 +236,30 @@ impl Breaker {
         }
     }
 
-    fn tell(&mut self, id: &HookId, says: Option<(News, String)>, actions: &mut Vec<Action>) {
+    fn tell(&mut self, id: &HookId, says: Option<(NoticeKind, String)>, actions: &mut Vec<Action>) {
         let Some(hook) = self.memory.hooks.get_mut(id) else {
             return;
         };
-        let Some((news, words)) = says else {
+        let Some((kind, words)) = says else {
             if hook.failing_since.is_none() && hook.pending.is_none() && !hook.is_ours() {
                 hook.told = None;
             }
             return;
         };
-        if hook.told == Some(news) {
+        if hook.told == Some(kind) {
             return;
         }
-        hook.told = Some(news);
+        hook.told = Some(kind);
         let cause = hook.facts.as_ref().and_then(|facts| facts.cause);
         let pages = matches!(
-            news,
-            News::Limit | News::Contested | News::Flapping | News::Foreign
+            kind,
+            NoticeKind::Limit | NoticeKind::Contested | NoticeKind::Flapping | NoticeKind::Foreign
         );
         let hook = self.memory.hooks.get(id);
         let rule = hook.map(|hook| self.rule(id, hook, cause.unwrap_or(Cause::Slow)));
-        actions.push(Action::Tell(Told {
+        actions.push(Action::Tell(Notice {
             hook: id.clone(),
-            news,
+            kind,
             page: rule.filter(|_| pages).and_then(|rule| rule.page.clone()),
             words,
         }));
@@ -317,7 +317,7 @@ pub(super) fn put_back(why: &str) -> Step {
         to: To::Original,
         why: why.into(),
     };
-    Step::from(does).says(News::Restoring, why)
+    Step::from(does).says(NoticeKind::Restoring, why)
 }
 
 impl Expects {

@@ -29,7 +29,7 @@ const MAX_OBJECT: usize = 1 << 20;
 
 /// What a webhook is to become.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Wish {
+pub enum Desired {
     /// Bypassed, so far and no farther.
     Bypass {
         /// How far.
@@ -172,20 +172,20 @@ pub enum Refusal {
 ///
 /// # Errors
 /// When it must not or cannot be done, and then nothing is to be written.
-pub fn plan(object: &Value, webhook: &str, wish: &Wish, author: &Author, now: Time) -> Result<Plan, Refusal> {
+pub fn plan(object: &Value, webhook: &str, desired: &Desired, author: &Author, now: Time) -> Result<Plan, Refusal> {
     if object.pointer("/metadata/uid").and_then(Value::as_str).is_none() {
         return Err(Refusal::NoObject);
     }
     let opted_out = annotation(object, OPT_OUT_ANNOTATION).map(|text| text.trim().to_ascii_lowercase());
-    match (&opted_out, wish) {
+    match (&opted_out, desired) {
         // To take everything of hookwatch's away is what its owner wants.
-        (Some(text), wish) if text == "off" && *wish != Wish::Restore => return Err(Refusal::OptedOut),
+        (Some(text), desired) if text == "off" && *desired != Desired::Restore => return Err(Refusal::OptedOut),
         // What is not understood permits nothing.
-        (Some(text), Wish::Bypass { .. } | Wish::Ignore { .. } | Wish::Probation) => {
+        (Some(text), Desired::Bypass { .. } | Desired::Ignore { .. } | Desired::Probation) => {
             // To show a hook nothing but dry runs is to skip it.
-            let (wanted, rung) = match wish {
-                Wish::Bypass { rung, .. } => (rung.as_str(), *rung),
-                Wish::Probation => ("probation", Rung::Skip),
+            let (wanted, rung) = match desired {
+                Desired::Bypass { rung, .. } => (rung.as_str(), *rung),
+                Desired::Probation => ("probation", Rung::Skip),
                 _ => ("ignore", Rung::Skip),
             };
             if !permitted(text).is_ok_and(|permitted| permitted >= rung) {
@@ -198,14 +198,14 @@ pub fn plan(object: &Value, webhook: &str, wish: &Wish, author: &Author, now: Ti
     let here = match Here::find(object, webhook) {
         (Some(here), 1) => here,
         (Some(_), _) => return Err(Refusal::NameTwice(webhook.to_owned())),
-        (None, _) if *wish == Wish::Restore => return back::of_gone(object, webhook, now),
+        (None, _) if *desired == Desired::Restore => return back::of_gone(object, webhook, now),
         (None, _) => return Ok(Plan::Gone),
     };
-    match wish {
-        Wish::Bypass { rung, why } => bypass(&here, *rung, why, author, now),
-        Wish::Ignore { why } => ignore(&here, why, author, now),
-        Wish::Probation => probation(&here, author, now),
-        Wish::Restore => back::restore(&here, author.fenced, now),
+    match desired {
+        Desired::Bypass { rung, why } => bypass(&here, *rung, why, author, now),
+        Desired::Ignore { why } => ignore(&here, why, author, now),
+        Desired::Probation => probation(&here, author, now),
+        Desired::Restore => back::restore(&here, author.fenced, now),
     }
 }
 

@@ -3,4 +3,4 @@
 mod hands;
 mod objects;
 mod properties;
-mod wishes;
+mod desired_states;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::domain::act::breaker::{
-    Action, Book, Breaker, Ceiling, Observation, Outcome, Permit, Policy, PolicyRule, Rung, Settings, Shown,
+    Action, Book, Breaker, Ceiling, Observation, WriteOutcome, Permit, Policy, PolicyRule, Rung, Settings, Shown,
     To, Version, View, Witness,
 };
 use crate::domain::act::fence::MaySkip;
@@ -87,7 +87,7 @@ impl World {
             }),
             Action::WriteLedger { ticket, book, .. } => {
                 self.ledger = (self.ledger.0 + 1, book);
-                let outcome = Outcome::Written(ledger_version(&self.ledger));
+                let outcome = WriteOutcome::Written(ledger_version(&self.ledger));
                 Some(Observation::Outcome { ticket, outcome })
             }
             Action::Read { ticket, hook } => Some(Observation::Read {
@@ -109,7 +109,7 @@ impl World {
                 let object = self.at(&change.hook);
                 *object = (object.0 + 1, shown);
                 self.taken.push((change.hook.clone(), change.to));
-                let outcome = Outcome::Applied(self.view(&change.hook));
+                let outcome = WriteOutcome::Applied(self.view(&change.hook));
                 let ticket = change.ticket;
                 Some(Observation::Outcome { ticket, outcome })
             }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::json;
 
 use super::*;
-use crate::domain::act::breaker::{Expects, Outcome as Told, Shown as Shows, Version};
+use crate::domain::act::breaker::{Expects, WriteOutcome, Shown as Shows, Version};
 use crate::domain::act::bypass::edit::Why;
 use crate::domain::act::bypass::{Rung, Writer};
 use crate::io::testing::{Asked, Reply as Given, Server as Api, clock, soon};
@@ -23,13 +23,13 @@ fn author() -> Author {
     }
 }
 
-fn skip() -> Wish {
+fn skip() -> Desired {
     let why = Why {
         reason: "r".into(),
         evidence: Vec::new(),
         expires: None,
     };
-    Wish::Bypass {
+    Desired::Bypass {
         rung: Rung::Skip,
         why,
     }
@@ -50,18 +50,18 @@ fn listed() -> Given {
     Given::json(200, json!({"items": [object()]}))
 }
 
-async fn skipped(handler: impl Fn(&Asked) -> Given + Send + Sync + 'static) -> (Report, Vec<Asked>) {
+async fn skipped(handler: impl Fn(&Asked) -> Given + Send + Sync + 'static) -> (PatchReport, Vec<Asked>) {
     let api = Api::start(handler).await;
     let connection = api.connection().await;
-    let patience = Patience {
+    let patience = RetryPolicy {
         whole: Duration::from_millis(1_500),
         first_wait: Duration::from_millis(10),
-        ..Patience::default()
+        ..RetryPolicy::default()
     };
-    let servers = vec![Server::new("api", connection.calls().clone(), true)];
-    let hand = Hand::new(servers, clock(), patience);
+    let servers = vec![ApiServerClient::new("api", connection.calls().clone(), true)];
+    let writer = ConfigWriter::new(servers, clock(), patience);
     let hook = HookId::new(HookKind::Validating, "c", "w");
-    let report = soon(hand.carry_out(&hook, &skip(), &author())).await;
+    let report = soon(writer.carry_out(&hook, &skip(), &author())).await;
     (report, api.asked())
 }
 
@@ -77,7 +77,7 @@ async fn a_write_that_the_answer_does_not_show_is_not_believed() {
     })
     .await;
     assert!(
-        matches!(&report.outcome, Outcome::GaveUp(why) if why.contains("does not show it")),
+        matches!(&report.outcome, PatchOutcome::GaveUp(why) if why.contains("does not show it")),
         "{report:?}"
     );
     assert_eq!(asked.len(), 2, "it is not tried for ever");
@@ -87,11 +87,11 @@ async fn a_write_that_the_answer_does_not_show_is_not_believed() {
 async fn what_is_no_api_server_is_not_taken_for_an_empty_cluster() {
     let page = |_: &Asked| Given::Whole(200, "text/html", "<html>log in</html>".to_owned());
     let (report, _) = skipped(page).await;
-    assert!(matches!(&report.outcome, Outcome::GaveUp(_)), "{report:?}");
+    assert!(matches!(&report.outcome, PatchOutcome::GaveUp(_)), "{report:?}");
     let (report, _) = skipped(|_| Given::json(200, "{}")).await;
-    assert!(matches!(&report.outcome, Outcome::GaveUp(_)), "{report:?}");
+    assert!(matches!(&report.outcome, PatchOutcome::GaveUp(_)), "{report:?}");
     let (report, _) = skipped(|_| Given::json(200, json!({"items": []}))).await;
-    assert_eq!(report.outcome, Outcome::Gone);
+    assert_eq!(report.outcome, PatchOutcome::Gone);
 }
 
 #[tokio::test]
@@ -105,7 +105,7 @@ async fn a_refusal_is_final_and_told_in_the_api_servers_words() {
             }
         })
         .await;
-        let Outcome::Refused(refused) = &report.outcome else {
+        let PatchOutcome::Refused(refused) = &report.outcome else {
             panic!("{status}: {report:?}");
         };
         assert!(refused.to_string().contains("cannot patch"), "{refused}");
@@ -125,8 +125,8 @@ async fn what_only_needs_time_gets_it() {
         },
     )
     .await;
-    assert!(matches!(report.outcome, Outcome::Refused(_)), "{report:?}");
-    let waited = |step: &&Step| matches!(step, Step::NotNow { .. });
+    assert!(matches!(report.outcome, PatchOutcome::Refused(_)), "{report:?}");
+    let waited = |step: &&PatchStep| matches!(step, PatchStep::NotNow { .. });
     assert_eq!(
         report.steps.iter().filter(waited).count(),
         2,
@@ -187,7 +187,7 @@ fn three() -> Value {
 }
 
 /// An API server with one object, that refuses what this says of it, and counts the patches.
-async fn together(refuses: impl Fn(&Value) -> bool + Send + Sync + 'static) -> (Vec<Told>, Value, usize) {
+async fn together(refuses: impl Fn(&Value) -> bool + Send + Sync + 'static) -> (Vec<WriteOutcome>, Value, usize) {
     let stored = std::sync::Arc::new(std::sync::Mutex::new((1, three())));
     let object = std::sync::Arc::clone(&stored);
     let api = Api::start(move |asked| {
@@ -214,8 +214,8 @@ async fn together(refuses: impl Fn(&Value) -> bool + Send + Sync + 'static) -> (
     })
     .await;
     let connection = api.connection().await;
-    let servers = vec![Server::new("api", connection.calls().clone(), true)];
-    let hand = Hand::new(servers, clock(), Patience::default());
+    let servers = vec![ApiServerClient::new("api", connection.calls().clone(), true)];
+    let writer = ConfigWriter::new(servers, clock(), RetryPolicy::default());
     let changes = ["a", "b", "c"].map(|webhook| {
         let expects = Expects {
             uid: "u".into(),
@@ -224,7 +224,7 @@ async fn together(refuses: impl Fn(&Value) -> bool + Send + Sync + 'static) -> (
         };
         (HookId::new(HookKind::Validating, "c", webhook), skip(), expects)
     });
-    let told = soon(hand.together(&changes, &author())).await;
+    let told = soon(writer.together(&changes, &author())).await;
     let patches = api.asked().iter().filter(|asked| !is_read(asked)).count();
     let object = stored.lock().unwrap().1.clone();
     (told.into_iter().map(|(told, _)| told).collect(), object, patches)
@@ -242,7 +242,7 @@ fn conditions(object: &Value) -> usize {
 async fn webhooks_of_one_configuration_are_bypassed_in_one_write() {
     let (told, object, patches) = together(|_| false).await;
     assert!(
-        told.iter().all(|told| matches!(told, Told::Applied(_))),
+        told.iter().all(|told| matches!(told, WriteOutcome::Applied(_))),
         "{told:?}"
     );
     assert_eq!((conditions(&object), patches), (3, 1));
@@ -253,11 +253,11 @@ async fn a_change_that_is_refused_keeps_no_other_one_from_being_made() {
     // As a fence does that sees to one of them.
     let (told, object, _) = together(|object| object["webhooks"][0]["matchConditions"].is_array()).await;
     assert!(
-        matches!(&told[0], Told::Refused(why) if why.contains("denied")),
+        matches!(&told[0], WriteOutcome::Refused(why) if why.contains("denied")),
         "{told:?}"
     );
-    assert!(matches!(told[1], Told::Applied(_)), "{told:?}");
+    assert!(matches!(told[1], WriteOutcome::Applied(_)), "{told:?}");
     // The object has changed; the breaker reads it anew.
-    assert_eq!(told[2], Told::Conflict);
+    assert_eq!(told[2], WriteOutcome::Conflict);
     assert_eq!(conditions(&object), 1);
 }

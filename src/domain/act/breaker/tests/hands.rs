@@ -100,7 +100,7 @@ fn who_takes_their_own_bypass_away_reverts_nothing_of_ours() {
             .all(|entry| entry.reverts == 0 && !entry.contested),
         "{entries:?}"
     );
-    assert!(!incident.news.contains(&News::Contested));
+    assert!(!incident.news.contains(&NoticeKind::Contested));
 }
 
 #[test]
@@ -156,11 +156,11 @@ fn a_restore_that_is_refused_is_tried_ever_more_rarely_and_in_the_end_done() {
     incident.fails(Cause::Hanging);
     incident.wait(5);
     incident.is_well();
-    incident.refuses = Some(Outcome::Refused("it is not valid".into()));
+    incident.refuses = Some(WriteOutcome::Refused("it is not valid".into()));
     incident.wait(400);
     assert!(incident.shown.is_ours());
     // After 5, 10, 20, 40 and then every 80 seconds.
-    let refusals = incident.news.iter().filter(|news| **news == News::Refused);
+    let refusals = incident.news.iter().filter(|news| **news == NoticeKind::Refused);
     assert!((4..=9).contains(&refusals.count()), "{:?}", incident.news);
     incident.refuses = None;
     incident.wait(90);
@@ -175,7 +175,7 @@ fn a_name_that_occurs_twice_is_a_reason_of_its_own() {
     incident.wait(20);
     assert_eq!(incident.changes, []);
     assert!(
-        incident.news.contains(&News::HeldBack(HeldBack::Foreign)),
+        incident.news.contains(&NoticeKind::HeldBack(HeldBack::Foreign)),
         "{:?}",
         incident.news
     );

@@ -59,13 +59,13 @@ pub(super) struct Incident {
     pub(super) ledger: (u64, Book),
     pub(super) facts: Facts,
     /// All that was said.
-    pub(super) news: Vec<News>,
+    pub(super) news: Vec<NoticeKind>,
     pub(super) words: Vec<String>,
     pub(super) pages: usize,
     /// All changes that were made.
     pub(super) changes: Vec<To>,
     /// What becomes of writes; they are done where there is nothing.
-    pub(super) refuses: Option<Outcome>,
+    pub(super) refuses: Option<WriteOutcome>,
     /// A skip is refused whatever else is done.
     pub(super) refuses_skips: bool,
     pub(super) ledger_refuses: bool,
@@ -145,7 +145,7 @@ impl Incident {
     pub(super) fn does(&mut self, action: Action) -> Option<Observation> {
         match action {
             Action::Tell(told) => {
-                self.news.push(told.news);
+                self.news.push(told.kind);
                 self.words.push(told.words);
                 self.pages += usize::from(told.page.is_some());
                 None
@@ -161,11 +161,11 @@ impl Incident {
                 book,
             } => {
                 let outcome = if self.ledger_refuses {
-                    Outcome::Refused("no".into())
+                    WriteOutcome::Refused("no".into())
                 } else {
                     assert_eq!(version, Some(Version::new(&self.ledger.0.to_string())));
                     self.ledger = (self.ledger.0 + 1, book);
-                    Outcome::Written(Version::new(&self.ledger.0.to_string()))
+                    WriteOutcome::Written(Version::new(&self.ledger.0.to_string()))
                 };
                 Some(Observation::Outcome { ticket, outcome })
             }
@@ -175,7 +175,7 @@ impl Incident {
             }),
             Action::Change(change) => {
                 let fenced = self.refuses_skips && change.to == To::Bypass(Rung::Skip);
-                let fenced = fenced.then(|| Outcome::Refused("the fence".into()));
+                let fenced = fenced.then(|| WriteOutcome::Refused("the fence".into()));
                 let outcome = fenced.or(self.refuses.clone()).unwrap_or_else(|| {
                     assert_eq!(change.expects.version.0.parse(), Ok(self.version));
                     self.changes.push(change.to);
@@ -186,7 +186,7 @@ impl Incident {
                     };
                     (self.left_over, self.by_hand_until) = (false, None);
                     self.version += 1;
-                    Outcome::Applied(self.view())
+                    WriteOutcome::Applied(self.view())
                 });
                 Some(Observation::Outcome {
                     ticket: change.ticket,

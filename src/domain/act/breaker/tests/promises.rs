@@ -122,11 +122,11 @@ impl World {
     }
 
     /// A write gets there.
-    pub(super) fn arrives(&mut self, setup: &Setup, what: &What) -> Outcome {
+    pub(super) fn arrives(&mut self, setup: &Setup, what: &What) -> WriteOutcome {
         match what {
             What::Book { expects, book } => {
                 if *expects != self.ledger {
-                    return Outcome::Conflict;
+                    return WriteOutcome::Conflict;
                 }
                 for (at, object) in self.objects.iter().enumerate() {
                     let id = Setup::hook(at);
@@ -153,7 +153,7 @@ impl World {
                 }
                 self.book = book.clone();
                 self.ledger += 1;
-                Outcome::Written(version(self.ledger))
+                WriteOutcome::Written(version(self.ledger))
             }
             What::Change {
                 hook,
@@ -165,13 +165,13 @@ impl World {
                 let at = usize::from(*hook);
                 let object = &self.objects[at];
                 if object.shown == Shown::Gone {
-                    return Outcome::Gone;
+                    return WriteOutcome::Gone;
                 }
                 if expects.is_some_and(|expects| expects != object.version) || object.shown != *shown {
-                    return Outcome::Conflict;
+                    return WriteOutcome::Conflict;
                 }
                 self.changed(setup, at, *to, *original);
-                Outcome::Applied(self.objects[at].view())
+                WriteOutcome::Applied(self.objects[at].view())
             }
         }
     }

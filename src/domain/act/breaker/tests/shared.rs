@@ -111,7 +111,7 @@ impl Outage {
         let version = |ledger: &(u64, Book)| Version::new(&ledger.0.to_string());
         match action {
             Action::Tell(told) => {
-                if let News::HeldBack(reason) = told.news {
+                if let NoticeKind::HeldBack(reason) = told.kind {
                     self.held_back.insert((told.hook, reason));
                 }
                 None
@@ -122,7 +122,7 @@ impl Outage {
             }),
             Action::WriteLedger { ticket, book, .. } => {
                 self.ledger = (self.ledger.0 + 1, book);
-                let outcome = Outcome::Written(version(&self.ledger));
+                let outcome = WriteOutcome::Written(version(&self.ledger));
                 Some(Observation::Outcome { ticket, outcome })
             }
             Action::Read { ticket, hook } => Some(Observation::Read {
@@ -133,7 +133,7 @@ impl Outage {
                 let To::Bypass(rung) = to else { return None };
                 let object = self.objects.get_mut(&hook)?;
                 *object = (object.0 + 1, ours(rung, false));
-                let outcome = Outcome::Applied(self.view(&hook));
+                let outcome = WriteOutcome::Applied(self.view(&hook));
                 Some(Observation::Outcome { ticket, outcome })
             }
         }

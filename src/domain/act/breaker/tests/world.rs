@@ -284,18 +284,18 @@ impl World {
                 self.left.unheard -= 1;
                 let write = self.writes.remove(*at);
                 self.arrives(setup, &write.what);
-                self.answer(setup, write.waits, Outcome::Ambiguous);
+                self.answer(setup, write.waits, WriteOutcome::Ambiguous);
             }
             Happens::Unheard(at) => {
                 self.left.unheard -= 1;
                 let waits = self.writes[*at].waits.take();
-                self.answer(setup, waits, Outcome::Ambiguous);
+                self.answer(setup, waits, WriteOutcome::Ambiguous);
             }
             Happens::Lost(at) => _ = self.writes.remove(*at),
             Happens::Refused(at) => {
                 self.left.refusals -= 1;
                 let write = self.writes.remove(*at);
-                self.answer(setup, write.waits, Outcome::Refused("no".into()));
+                self.answer(setup, write.waits, WriteOutcome::Refused("no".into()));
             }
             Happens::Crash(actor, steps) => {
                 self.left.crashes -= 1;
@@ -402,7 +402,7 @@ impl World {
         self.map_times(&|time| time.before(UNIT), &|time| time.before(UNIT));
     }
 
-    fn answer(&mut self, setup: &Setup, waits: Option<(usize, Ticket)>, outcome: Outcome) {
+    fn answer(&mut self, setup: &Setup, waits: Option<(usize, Ticket)>, outcome: WriteOutcome) {
         if let Some((actor, ticket)) = waits {
             let again = Observation::Outcome {
                 ticket,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
-use crate::domain::act::bypass::edit::{Author, Plan, Refusal, Why, Wish, plan};
+use crate::domain::act::bypass::edit::{Author, Plan, Refusal, Why, Desired, plan};
 use crate::domain::act::bypass::{FIELD_MANAGER, Rung, Writer};
 use crate::domain::time::Time;
 
@@ -32,22 +32,22 @@ fn why() -> Why {
     }
 }
 
-pub(super) fn bypass(rung: Rung) -> Wish {
-    Wish::Bypass { rung, why: why() }
+pub(super) fn bypass(rung: Rung) -> Desired {
+    Desired::Bypass { rung, why: why() }
 }
 
-pub(super) fn ignore() -> Wish {
-    Wish::Ignore { why: why() }
+pub(super) fn ignore() -> Desired {
+    Desired::Ignore { why: why() }
 }
 
 /// What a person comes to with it; failures are ignored where the API server knows no match conditions.
-pub(super) fn planned(object: &Value, webhook: &str, wish: &Wish) -> Result<Plan, Refusal> {
-    let match_conditions = !matches!(wish, Wish::Ignore { .. });
+pub(super) fn planned(object: &Value, webhook: &str, desired: &Desired) -> Result<Plan, Refusal> {
+    let match_conditions = !matches!(desired, Desired::Ignore { .. });
     let author = Author {
         match_conditions,
         ..author()
     };
-    plan(object, webhook, wish, &author, NOW)
+    plan(object, webhook, desired, &author, NOW)
 }
 
 pub(super) fn hook(name: &str, policy: &str, seconds: u64, conditions: usize) -> Value {
@@ -236,11 +236,11 @@ pub(super) fn patched(object: &Value, patch: &Value) -> Option<Value> {
 }
 
 /// Carries a wish out, however many edits it takes.
-pub(super) fn carried_out(object: &Value, webhook: &str, wish: &Wish) -> Result<Value, (Value, Refusal)> {
+pub(super) fn carried_out(object: &Value, webhook: &str, desired: &Desired) -> Result<Value, (Value, Refusal)> {
     let mut object = object.clone();
     let mut last = false;
     for _ in 0..8 {
-        match planned(&object, webhook, wish) {
+        match planned(&object, webhook, desired) {
             Ok(Plan::AlreadySo | Plan::Gone) => return Ok(object),
             Ok(Plan::Edit(edit)) => {
                 assert!(!last, "more after the last edit: {edit:?}");

@@ -10,7 +10,7 @@ use crate::domain::act::breaker::{Ceiling, Observation, Permit, Subject, Version
 use crate::domain::act::bypass::{LEDGER, Standing, touched};
 use crate::domain::cluster::hook::{HookId, HookKind};
 use crate::domain::time::Time;
-use crate::io::act::breaker::{Hand, Server};
+use crate::io::act::breaker::{ConfigWriter, ApiServerClient};
 
 /// How often each API server is asked while nothing is the matter.
 const CALM: Duration = Duration::from_secs(10);
@@ -23,17 +23,17 @@ const LINGER: Duration = Duration::from_secs(60);
 const KINDS: [HookKind; 2] = [HookKind::Validating, HookKind::Mutating];
 
 /// What one API server has heard of.
-pub(super) struct Heard {
+pub(super) struct ObservedLists {
     server: Arc<str>,
     lists: Result<Vec<(HookKind, Vec<Value>)>, String>,
 }
 
-impl Heard {
+impl ObservedLists {
     /// Asks it.
-    pub(super) async fn from(hand: &Hand, server: &Server) -> Self {
+    pub(super) async fn from(writer: &ConfigWriter, server: &ApiServerClient) -> Self {
         let mut lists = Vec::new();
         for kind in KINDS {
-            match hand.heard_by(server, kind).await {
+            match writer.observed_by(server, kind).await {
                 Ok(objects) => lists.push((kind, objects)),
                 Err(why) => {
                     return Self {
@@ -61,7 +61,7 @@ pub(super) struct Owner {
 }
 
 #[derive(Default)]
-pub(super) struct Sights {
+pub(super) struct ObservedConfigs {
     /// Hooks that are named as culprits.
     pub(super) culprits: BTreeSet<HookId>,
     owners: BTreeMap<Configuration, Owner>,
@@ -79,7 +79,7 @@ pub(super) struct Sights {
     asked: BTreeMap<Arc<str>, (Time, bool)>,
 }
 
-impl Sights {
+impl ObservedConfigs {
     /// What rules go by of a hook's configuration, and what its owner permits.
     pub(super) fn owner(&self, hook: &HookId) -> Option<&Owner> {
         self.owners.get(&(hook.kind, Arc::clone(&hook.configuration)))
@@ -97,16 +97,16 @@ impl Sights {
     }
 
     /// The API servers that are to be asked now.
-    pub(super) fn due(&mut self, hand: &Hand, at_work: bool, now: Time) -> Vec<Server> {
+    pub(super) fn due(&mut self, writer: &ConfigWriter, at_work: bool, now: Time) -> Vec<ApiServerClient> {
         let pause = if at_work { AT_WORK } else { CALM };
-        let servers = hand.shown_by();
+        let servers = writer.shown_by();
         self.asked
             .retain(|name, _| servers.iter().any(|server| *server.name == **name));
-        let is_due = |server: &Server| {
+        let is_due = |server: &ApiServerClient| {
             let asked = self.asked.get(server.name.as_str());
             asked.is_none_or(|(at, waiting)| !waiting && now.since(*at) >= pause)
         };
-        let due: Vec<Server> = servers.into_iter().filter(is_due).collect();
+        let due: Vec<ApiServerClient> = servers.into_iter().filter(is_due).collect();
         for server in &due {
             self.asked.insert(server.name.as_str().into(), (now, true));
         }
@@ -121,13 +121,13 @@ impl Sights {
     }
 
     /// Takes in what one of them has heard of. `concerned`: the hooks that the breaker has to do with.
-    pub(super) fn take(&mut self, heard: Heard, concerned: BTreeSet<HookId>, now: Time) -> Vec<Observation> {
-        let server = heard.server;
+    pub(super) fn take(&mut self, observed: ObservedLists, concerned: BTreeSet<HookId>, now: Time) -> Vec<Observation> {
+        let server = observed.server;
         if let Some((_, waiting)) = self.asked.get_mut(&server) {
             *waiting = false;
         }
         let mut observations = Vec::new();
-        if let Ok(lists) = heard.lists {
+        if let Ok(lists) = observed.lists {
             self.answered.insert(Arc::clone(&server), now);
             observations.extend(self.servers(now));
             for hook in concerned {

@@ -17,7 +17,7 @@ const MAX_GONE: usize = 32;
 
 /// A removed backend whose connection is silent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Silent {
+pub struct DeadConnection {
     /// The backend.
     pub backend: Backend,
     /// When it was no longer among those that are called.
@@ -28,16 +28,16 @@ pub struct Silent {
 
 /// The memory of all kept connections.
 #[derive(Debug, Default)]
-pub struct KeptConnections(BTreeMap<HookId, BTreeMap<Backend, Memory>>);
+pub struct PooledConnections(BTreeMap<HookId, BTreeMap<Backend, PooledBackend>>);
 
 #[derive(Debug, Default)]
-struct Memory {
+struct PooledBackend {
     gone: Option<Time>,
     /// The newest attempt that says anything: when it began and, if nothing came back, for how long.
     newest: Option<(Time, Option<Duration>)>,
 }
 
-impl KeptConnections {
+impl PooledConnections {
     /// Takes in which backends there are now; those that are missing are remembered for a while.
     pub fn take<'a>(&mut self, now: Time, there: impl IntoIterator<Item = (&'a HookId, Vec<Backend>)>) {
         let mut before = std::mem::take(&mut self.0);
@@ -53,7 +53,7 @@ impl KeptConnections {
                 let memory = known.entry(backend).or_default();
                 if memory.gone.is_some_and(|gone| gone < now) {
                     // The address was given back, perhaps to another Pod.
-                    *memory = Memory::default();
+                    *memory = PooledBackend::default();
                 }
                 memory.gone = None;
             }
@@ -104,14 +104,14 @@ impl KeptConnections {
     }
 
     /// The removed backends of one hook whose connection is silent.
-    pub fn silent(&self, hook: &HookId, now: Time) -> Vec<Silent> {
+    pub fn silent(&self, hook: &HookId, now: Time) -> Vec<DeadConnection> {
         let known = self.0.get(hook).into_iter().flatten();
         let silent = known.filter_map(|(backend, memory)| {
             let gone = memory
                 .gone
                 .filter(|gone| now.since(*gone) < t::pooled_connections_last())?;
             let (backend, waited) = (backend.clone(), memory.newest?.1?);
-            Some(Silent {
+            Some(DeadConnection {
                 backend,
                 gone,
                 waited,
@@ -162,9 +162,9 @@ mod tests {
     };
 
     /// Two backends, of which the first is gone since 1 s.
-    fn one_is_gone() -> KeptConnections {
+    fn one_is_gone() -> PooledConnections {
         let id = hook();
-        let mut kept = KeptConnections::default();
+        let mut kept = PooledConnections::default();
         kept.take(at(0), [(&id, vec![backend(1), backend(2)])]);
         kept.take(at(1_000), [(&id, vec![backend(2)])]);
         kept
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn silence_counts_only_once_the_backend_is_gone_and_until_the_api_server_has_given_it_up() {
         let id = hook();
-        let mut kept = KeptConnections::default();
+        let mut kept = PooledConnections::default();
         kept.take(at(0), [(&id, vec![backend(1)])]);
         kept.finished(&report(10, 10_000, SILENCE));
         assert_eq!(kept.silent(&id, at(11_000)), [], "listed: fresh probes say more");
@@ -238,7 +238,7 @@ mod tests {
     #[test]
     fn the_memory_of_removed_backends_is_bounded() {
         let id = hook();
-        let mut kept = KeptConnections::default();
+        let mut kept = PooledConnections::default();
         for last in 0..=200 {
             kept.take(at(u64::from(last)), [(&id, vec![backend(last)])]);
         }

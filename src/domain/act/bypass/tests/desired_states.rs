@@ -6,7 +6,7 @@ use super::hands::{done, edit, is, refused, theirs, two};
 use super::objects::{
     NOW, author, bypass, carried_out, configuration, holds_ours, hook, ignore, patched, planned, spec,
 };
-use crate::domain::act::bypass::edit::{Plan, Refusal, Wish, plan};
+use crate::domain::act::bypass::edit::{Plan, Refusal, Desired, plan};
 use crate::domain::act::bypass::{
     OPT_OUT_ANNOTATION, Phase, Rung, STATE_ANNOTATION, Standing, standing, touched,
 };
@@ -23,7 +23,7 @@ fn every_rung_is_made_recognised_and_taken_back_without_a_trace() {
                 "{rung}"
             );
             assert_eq!(touched(&bypassed).len(), 1);
-            let tried = done(&bypassed, webhook, &Wish::Probation);
+            let tried = done(&bypassed, webhook, &Desired::Probation);
             assert_eq!(
                 is(&tried, webhook),
                 Some((Some(rung), Phase::Probation)),
@@ -34,7 +34,7 @@ fn every_rung_is_made_recognised_and_taken_back_without_a_trace() {
                 "a canary has to tell"
             );
             for object in [&bypassed, &tried] {
-                let restored = done(object, webhook, &Wish::Restore);
+                let restored = done(object, webhook, &Desired::Restore);
                 assert_eq!(spec(&restored), spec(&original), "{rung}");
                 assert!(!holds_ours(&restored), "{restored:#}");
                 assert_eq!(standing(&restored, webhook), Standing::Original);
@@ -59,7 +59,7 @@ fn every_rung_leads_to_every_other_and_back() {
                 Some((Some(to), Phase::Bypassed)),
                 "{from} to {to}"
             );
-            let back = done(&there, "a", &Wish::Restore);
+            let back = done(&there, "a", &Desired::Restore);
             assert_eq!(spec(&back), spec(&two()), "{from} to {to}");
         }
     }
@@ -68,7 +68,7 @@ fn every_rung_leads_to_every_other_and_back() {
 #[test]
 fn two_hooks_of_one_object_come_back_one_by_one() {
     let both = done(&done(&two(), "a", &ignore()), "b", &bypass(Rung::Skip));
-    let one = done(&both, "a", &Wish::Restore);
+    let one = done(&both, "a", &Desired::Restore);
     assert_eq!(is(&one, "b"), Some((Some(Rung::Skip), Phase::Bypassed)));
     assert_eq!(one["webhooks"][0], two()["webhooks"][0]);
     let owned = one["metadata"]["managedFields"].to_string();
@@ -76,7 +76,7 @@ fn two_hooks_of_one_object_come_back_one_by_one() {
         owned.contains("hookwatch") && !owned.contains(r#"k:{\"name\":\"a\"}":{"f:failurePolicy"#),
         "{owned}"
     );
-    let none = done(&one, "b", &Wish::Restore);
+    let none = done(&one, "b", &Desired::Restore);
     assert!(spec(&none) == spec(&two()) && !holds_ours(&none));
 }
 
@@ -147,10 +147,10 @@ fn who_opted_out_or_permits_less_is_left_alone() {
     let opted = theirs(&bypassed, |object| {
         object["metadata"]["annotations"][OPT_OUT_ANNOTATION] = "off".into()
     });
-    for wish in [bypass(Rung::Skip), bypass(Rung::Shield), Wish::Probation] {
-        assert_eq!(refused(&opted, "a", &wish), Refusal::OptedOut);
+    for desired in [bypass(Rung::Skip), bypass(Rung::Shield), Desired::Probation] {
+        assert_eq!(refused(&opted, "a", &desired), Refusal::OptedOut);
     }
-    let restored = done(&opted, "a", &Wish::Restore);
+    let restored = done(&opted, "a", &Desired::Restore);
     assert_eq!(standing(&restored, "a"), Standing::Original);
 }
 
@@ -186,7 +186,7 @@ fn what_cannot_be_done_is_refused_before_anything_is_written() {
         spec(&done(
             &done(&nearly, "a", &bypass(Rung::Skip)),
             "a",
-            &Wish::Restore
+            &Desired::Restore
         )),
         spec(&nearly)
     );
@@ -219,9 +219,9 @@ fn what_cannot_be_done_is_refused_before_anything_is_written() {
     );
     assert!(plan(&two(), "a", &ignore(), &old, NOW).is_ok());
 
-    assert_eq!(refused(&two(), "a", &Wish::Probation), Refusal::NotBypassed);
+    assert_eq!(refused(&two(), "a", &Desired::Probation), Refusal::NotBypassed);
     assert_eq!(
-        plan(&json!({}), "a", &Wish::Restore, &author(), NOW),
+        plan(&json!({}), "a", &Desired::Restore, &author(), NOW),
         Err(Refusal::NoObject)
     );
 }
@@ -250,13 +250,13 @@ fn the_annotation_never_grows_beyond_what_the_fence_takes() {
 
 #[test]
 fn a_bypass_that_is_as_wished_is_not_written_again() {
-    for mut wish in [bypass(Rung::Shield), bypass(Rung::Skip), ignore()] {
-        let bypassed = done(&two(), "a", &wish);
-        assert_eq!(planned(&bypassed, "a", &wish), Ok(Plan::AlreadySo));
-        if let Wish::Bypass { why, .. } | Wish::Ignore { why } = &mut wish {
+    for mut desired in [bypass(Rung::Shield), bypass(Rung::Skip), ignore()] {
+        let bypassed = done(&two(), "a", &desired);
+        assert_eq!(planned(&bypassed, "a", &desired), Ok(Plan::AlreadySo));
+        if let Desired::Bypass { why, .. } | Desired::Ignore { why } = &mut desired {
             why.expires = None;
         }
-        let longer = edit(&bypassed, "a", &wish);
+        let longer = edit(&bypassed, "a", &desired);
         assert_eq!(longer.changes.len(), 1, "the annotation alone");
     }
 }
@@ -283,7 +283,7 @@ fn the_annotation_goes_only_once_no_condition_is_left_whoever_is_brought_back_fi
         let mut renamed = theirs(bypassed, |object| object["webhooks"][0]["name"] = "z".into());
         for webhook in ["b", "a", "z"] {
             let mut edits = 0;
-            while let Ok(Plan::Edit(edit)) = plan(&renamed, webhook, &Wish::Restore, &author(), NOW) {
+            while let Ok(Plan::Edit(edit)) = plan(&renamed, webhook, &Desired::Restore, &author(), NOW) {
                 renamed = patched(&renamed, &edit.patch).expect("it holds");
                 assert!(explained(&renamed), "{at} {webhook}: {renamed:#}");
                 edits += 1;

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::action::{Action, News, To, Told};
+use super::action::{Action, NoticeKind, To, Notice};
 use super::book::{Book, Version};
-use super::observed::{Facts, Judged, Observation, Outcome, Shown, Ticket, View};
+use super::observed::{Facts, Judged, Observation, WriteOutcome, Shown, Ticket, View};
 use super::policy::Rung;
 use super::{Breaker, HookMemory, Licence, Overall, Refusal, Times};
 use crate::domain::cluster::hook::HookId;
@@ -16,7 +16,7 @@ use crate::domain::vocabulary::Health;
 const MOST_DOUBLINGS: u8 = 4;
 
 impl Breaker {
-    pub(super) fn hear(&mut self, observation: Observation, now: Time, actions: &mut Vec<Action>) {
+    pub(super) fn observe(&mut self, observation: Observation, now: Time, actions: &mut Vec<Action>) {
         match observation {
             Observation::Tick => {}
             Observation::Leads(leads) => self.memory.leads = leads,
@@ -138,7 +138,7 @@ impl Breaker {
         (ledger.unsure, ledger.lost, ledger.rest_until) = (false, None, None);
     }
 
-    fn outcome(&mut self, ticket: Ticket, outcome: Outcome, now: Time, actions: &mut Vec<Action>) {
+    fn outcome(&mut self, ticket: Ticket, outcome: WriteOutcome, now: Time, actions: &mut Vec<Action>) {
         if let Some(writing) = &self.memory.ledger.writing
             && writing.ticket == ticket
         {
@@ -157,7 +157,7 @@ impl Breaker {
         };
         hook.read = None;
         match outcome {
-            Outcome::Applied(view) => {
+            WriteOutcome::Applied(view) => {
                 hook.refusal = None;
                 if matches!(pending.to, To::Bypass(_)) && hook.probation_since.is_some() {
                     // It counts from anew how long it has been well.
@@ -168,23 +168,23 @@ impl Breaker {
                 hook.sees(view, now);
                 self.has_changed(&id, &version);
             }
-            Outcome::Conflict | Outcome::Gone => {}
-            Outcome::Refused(why) => {
+            WriteOutcome::Conflict | WriteOutcome::Gone => {}
+            WriteOutcome::Refused(why) => {
                 let skip = pending.to == To::Bypass(Rung::Skip);
                 hook.refused(&why, skip, now, &self.settings.times);
                 // That one is not bypassed is said with all else that holds the breaker back.
                 let begins = matches!(pending.to, To::Bypass(_)) && !hook.is_ours();
-                if !begins && hook.told != Some(News::Refused) {
-                    hook.told = Some(News::Refused);
-                    actions.push(Action::Tell(Told {
+                if !begins && hook.told != Some(NoticeKind::Refused) {
+                    hook.told = Some(NoticeKind::Refused);
+                    actions.push(Action::Tell(Notice {
                         hook: id.clone(),
-                        news: News::Refused,
+                        kind: NoticeKind::Refused,
                         page: None,
                         words: format!("The API server refused the change; hookwatch retries later: {why}"),
                     }));
                 }
             }
-            Outcome::Ambiguous | Outcome::Written(_) => hook.unclear(),
+            WriteOutcome::Ambiguous | WriteOutcome::Written(_) => hook.unclear(),
         }
     }
 
@@ -199,14 +199,14 @@ impl Breaker {
         }
     }
 
-    fn ledger_written(&mut self, outcome: Outcome, now: Time) {
+    fn ledger_written(&mut self, outcome: WriteOutcome, now: Time) {
         let retry = self.settings.times.retry;
         let ledger = &mut self.memory.ledger;
         let Some(writing) = ledger.writing.take() else {
             return;
         };
         match outcome {
-            Outcome::Written(version) => {
+            WriteOutcome::Written(version) => {
                 ledger.known = Some((Some(version), writing.book));
                 ledger.known_at = now;
                 (ledger.lost, ledger.rest_until) = (None, None);
@@ -222,13 +222,13 @@ impl Breaker {
                     }
                 }
             }
-            Outcome::Refused(_) => {
+            WriteOutcome::Refused(_) => {
                 ledger.unsure = true;
                 ledger.rest_until = Some(now + retry);
                 ledger.lost.get_or_insert(now);
             }
-            Outcome::Conflict | Outcome::Gone => ledger.unsure = true,
-            Outcome::Ambiguous | Outcome::Applied(_) => {
+            WriteOutcome::Conflict | WriteOutcome::Gone => ledger.unsure = true,
+            WriteOutcome::Ambiguous | WriteOutcome::Applied(_) => {
                 ledger.unsure = true;
                 ledger.lost.get_or_insert(now);
             }
