@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use hookwatch::lab::backend::{Backend, Role};
+use hookwatch::lab::backend::{BackendRole, LabBackend};
 use hookwatch::lab::certs::Authority;
 use kube::Client;
 use tokio::runtime::Runtime;
@@ -97,15 +97,15 @@ async fn beside<T: 'static>(others: impl AsyncFnOnce(&Client) -> anyhow::Result<
     })
 }
 
-async fn backends(hosts: &[IpAddr]) -> anyhow::Result<(Vec<Backend>, Vec<SocketAddr>, Authority)> {
+async fn backends(hosts: &[IpAddr]) -> anyhow::Result<(Vec<LabBackend>, Vec<SocketAddr>, Authority)> {
     let authority = Authority::new("bad input")?;
     let certificate = authority.issue(&estate::server_name(SERVICE))?;
-    let backends = Backend::start_group(hosts, Role::Validating, &certificate).await?;
-    let addresses = backends.iter().map(Backend::address).collect();
+    let backends = LabBackend::start_group(hosts, BackendRole::Validating, &certificate).await?;
+    let addresses = backends.iter().map(LabBackend::address).collect();
     Ok((backends, addresses, authority))
 }
 
-async fn bundles(client: &Client) -> anyhow::Result<Vec<Backend>> {
+async fn bundles(client: &Client) -> anyhow::Result<Vec<LabBackend>> {
     let (backends, addresses, authority) = backends(&[IpAddr::from([127, 0, 31, 1])]).await?;
     estate::register_service(client, SERVICE, &addresses).await?;
     let mut webhooks = Vec::new();
@@ -128,7 +128,7 @@ async fn bundles(client: &Client) -> anyhow::Result<Vec<Backend>> {
     Ok(backends)
 }
 
-async fn endpoints(client: &Client) -> anyhow::Result<Vec<Backend>> {
+async fn endpoints(client: &Client) -> anyhow::Result<Vec<LabBackend>> {
     let hosts: Vec<IpAddr> = (0..ENDPOINTS)
         .map(|nth| IpAddr::from([127, 0, 32 + (nth / 250) as u8, 1 + (nth % 250) as u8]))
         .collect();
@@ -148,7 +148,7 @@ impl Drop for Until {
     }
 }
 
-async fn changes(client: &Client) -> anyhow::Result<(Vec<Backend>, Until)> {
+async fn changes(client: &Client) -> anyhow::Result<(Vec<LabBackend>, Until)> {
     let hosts = [IpAddr::from([127, 0, 36, 1]), IpAddr::from([127, 0, 36, 2])];
     let (backends, addresses, authority) = backends(&hosts).await?;
     let [first, second] = addresses[..] else {

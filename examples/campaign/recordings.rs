@@ -11,7 +11,7 @@ use hookwatch::domain::cluster::hook::{HookId, HookKind};
 use hookwatch::domain::observe::snapshot::Snapshot;
 use hookwatch::domain::time::Time;
 use hookwatch::domain::vocabulary::{Cause, Effect as HookEffect, Health, NotAHook};
-use hookwatch::domain::watchdog::{Effect, Event, Watchdog};
+use hookwatch::domain::watchdog::{Event, Watchdog, WatchdogEffect};
 
 use crate::model::cluster::{
     Backend, Cluster, HookSpec, Reads, Release, ReplicaSpec, Routing, Rule, Service,
@@ -175,7 +175,7 @@ fn model(cluster: Cluster) -> (Said, Vec<Snapshot>) {
         let now = scrape.at;
         watchdog.handle(Event::Scraped(Box::new(scrape)), now);
         for effect in watchdog.handle(Event::Tick, now) {
-            let Effect::Publish(assessment, _) = effect else {
+            let WatchdogEffect::Publish(assessment, _) = effect else {
                 continue;
             };
             for verdict in &assessment.hooks {

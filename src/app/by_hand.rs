@@ -14,15 +14,16 @@ use std::sync::Arc;
 use super::engine::clock;
 use super::progress::during;
 use super::{BAD_USAGE, Output};
-use crate::domain::act::bypass::edit::{Author, Plan, Refusal, Why, Desired, plan};
-use crate::domain::act::bypass::{Phase, Standing, Writer, standing, touched};
+use crate::domain::act::bypass::edit::{Author, Desired, EditRefusal, Plan, Why, plan};
+use crate::domain::act::bypass::{BypassPhase, BypassStanding, ObjectWriter, standing, touched};
 use crate::domain::cluster::hook::{HookId, HookKind};
 use crate::domain::report::announcement::of_action;
 use crate::domain::time::Time;
 use crate::io::Clock;
-use crate::io::act::audit::Record;
+use crate::io::act::audit::AuditRecord;
 use crate::io::act::breaker::{
-    ConfigWriter, PatchOutcome, RetryPolicy, PatchRefusal, PatchReport, knows_match_conditions, own_user, servers,
+    ConfigWriter, PatchOutcome, PatchRefusal, PatchReport, RetryPolicy, knows_match_conditions, own_user,
+    servers,
 };
 use crate::io::act::ledger::LedgerObject;
 use crate::io::client::{ConnectOptions, Connection};
@@ -55,7 +56,7 @@ struct Session {
     arguments: ClusterArguments,
     /// Whether everything came to a good end so far.
     well: bool,
-    records: Vec<Record>,
+    records: Vec<AuditRecord>,
 }
 
 /// Bypasses one hook.
@@ -204,7 +205,7 @@ impl Session {
         let author = Author {
             namespace: arguments.namespace.clone(),
             account: format!("{}hookwatch", accounts(&arguments.namespace)),
-            writer: Writer {
+            writer: ObjectWriter {
                 identity: identity.clone(),
                 version: env!("CARGO_PKG_VERSION").to_owned(),
             },
@@ -306,7 +307,7 @@ impl Session {
                 false
             }
             Err(refusal) => {
-                let refused: PatchRefusal = Refusal::into(refusal);
+                let refused: PatchRefusal = EditRefusal::into(refusal);
                 self.failed(&format!("{}: {refused}.", hook.object()));
                 false
             }
@@ -356,7 +357,7 @@ impl Session {
         let work = self.writer.carry_out(&hook, &desired, &self.author);
         let report = during(&format!("changing {}", hook.object()), work).await;
         let now = (self.clock)();
-        let record = Record::new(&hook, &desired, &self.author, &report, now);
+        let record = AuditRecord::new(&hook, &desired, &self.author, &report, now);
         for step in &record.steps {
             eprintln!("  {step}");
         }
@@ -421,19 +422,21 @@ impl Session {
 }
 
 /// Whether a bypass has to be over. One that nothing explains is vouched for by nobody; one without an end goes on.
-fn is_over(standing: &Standing, now: Time) -> bool {
+fn is_over(standing: &BypassStanding, now: Time) -> bool {
     match standing {
-        Standing::Bypassed {
-            phase: Phase::Restored,
+        BypassStanding::Bypassed {
+            phase: BypassPhase::Restored,
             ..
         } => true,
-        Standing::Bypassed { entry, .. } | Standing::Reverted { entry } => {
+        BypassStanding::Bypassed { entry, .. } | BypassStanding::Reverted { entry } => {
             entry.expires().is_some_and(|expires| expires <= now)
         }
         // A shield that was put up and taken away meanwhile has cost it the time that was said.
-        Standing::Ignored { entry } => entry.expires().is_none_or(|expires| expires <= now),
-        Standing::Original | Standing::OursWithoutAnnotation { .. } | Standing::Gone { .. } => true,
+        BypassStanding::Ignored { entry } => entry.expires().is_none_or(|expires| expires <= now),
+        BypassStanding::Original
+        | BypassStanding::OursWithoutAnnotation { .. }
+        | BypassStanding::Gone { .. } => true,
         // It cannot be brought back, and that is said.
-        Standing::Twice => true,
+        BypassStanding::Twice => true,
     }
 }

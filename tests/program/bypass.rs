@@ -9,14 +9,14 @@ mod shielding;
 
 use assert_cmd::Command;
 use bypassing::{
-    applied, assert_restored, author_of, every_rung_comes_and_goes, ignore, killed_anywhere_is_brought_back,
-    one_that_is_lost_is_made_good, read, straight, validating, desired,
+    applied, assert_restored, author_of, desired, every_rung_comes_and_goes, ignore,
+    killed_anywhere_is_brought_back, one_that_is_lost_is_made_good, read, straight, validating,
 };
 use cutting::{Cutting, Fate, author, writer};
-use hookwatch::domain::act::bypass::edit::{Refusal, Desired};
+use hookwatch::domain::act::bypass::edit::{Desired, EditRefusal};
 use hookwatch::domain::act::bypass::{Rung, STATE_ANNOTATION};
 use hookwatch::domain::cluster::hook::{HookId, HookKind};
-use hookwatch::io::act::breaker::{PatchOutcome, PatchRefusal, ApiServerClient, PatchStep};
+use hookwatch::io::act::breaker::{ApiServerClient, PatchOutcome, PatchRefusal, PatchStep};
 use hookwatch::lab::api::{ApiServer, ApiServerOptions};
 use hookwatch::lab::cluster::client_for;
 use hookwatch::lab::directory::PrivateDirectory;
@@ -151,10 +151,15 @@ async fn nobody_to_ask_is_said_in_time() {
         first_wait: std::time::Duration::from_millis(20),
         ..Default::default()
     };
-    let writer = hookwatch::io::act::breaker::ConfigWriter::new(vec![away.server().await], cutting::clock(), patience);
+    let writer =
+        hookwatch::io::act::breaker::ConfigWriter::new(vec![away.server().await], cutting::clock(), patience);
     let report = writer.carry_out(&a(), &Desired::Restore, &author()).await;
     assert!(matches!(report.outcome, PatchOutcome::GaveUp(_)), "{report:?}");
-    let none = hookwatch::io::act::breaker::ConfigWriter::new(Vec::<ApiServerClient>::new(), cutting::clock(), patience);
+    let none = hookwatch::io::act::breaker::ConfigWriter::new(
+        Vec::<ApiServerClient>::new(),
+        cutting::clock(),
+        patience,
+    );
     let report = none.carry_out(&a(), &Desired::Restore, &author()).await;
     assert!(matches!(report.outcome, PatchOutcome::GaveUp(_)), "{report:?}");
 }
@@ -228,11 +233,17 @@ async fn what_must_not_be_touched_is_refused_and_stays_as_it_is() {
     .await;
     full(&lab).await;
     let writer = straight(&lab.client);
-    for (configuration, refusal) in [("off", Refusal::OptedOut), ("full", Refusal::ConditionsFull(64))] {
+    for (configuration, refusal) in [
+        ("off", EditRefusal::OptedOut),
+        ("full", EditRefusal::ConditionsFull(64)),
+    ] {
         let hook = validating(configuration, "a.example.com");
         let before = read(&writer, &hook).await;
         let report = writer.carry_out(&hook, &desired(Rung::Skip), &author()).await;
-        assert_eq!(report.outcome, PatchOutcome::Refused(PatchRefusal::ByPlan(refusal)));
+        assert_eq!(
+            report.outcome,
+            PatchOutcome::Refused(PatchRefusal::ByPlan(refusal))
+        );
         assert_eq!(read(&writer, &hook).await, before);
     }
     for hook in [validating("none", "a.example.com"), validating("policy", "none")] {

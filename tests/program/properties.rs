@@ -17,7 +17,7 @@ use hookwatch::domain::observe::snapshot::{Complaints, Scrape};
 use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::domain::time::Time;
 use hookwatch::domain::vocabulary::{Cause, Effect, Health};
-use hookwatch::domain::watchdog::{Effect as Wanted, Event, Watchdog};
+use hookwatch::domain::watchdog::{Event, Watchdog, WatchdogEffect as Wanted};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed};
 

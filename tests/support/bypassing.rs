@@ -1,9 +1,9 @@
 //! What a bypass and its end have to come to on any API server, whatever happens to the requests.
 
-use hookwatch::domain::act::bypass::edit::{Author, Why, Desired};
-use hookwatch::domain::act::bypass::{OPT_OUT_ANNOTATION, Rung, Standing, standing, touched};
+use hookwatch::domain::act::bypass::edit::{Author, Desired, Why};
+use hookwatch::domain::act::bypass::{BypassStanding, OPT_OUT_ANNOTATION, Rung, standing, touched};
 use hookwatch::domain::cluster::hook::{HookId, HookKind};
-use hookwatch::io::act::breaker::{ConfigWriter, PatchOutcome, ApiServerClient, PatchStep};
+use hookwatch::io::act::breaker::{ApiServerClient, ConfigWriter, PatchOutcome, PatchStep};
 use kube::Client;
 use serde_json::Value;
 
@@ -45,7 +45,11 @@ pub fn spec(object: &Value) -> Value {
 }
 
 pub async fn read(writer: &ConfigWriter, hook: &HookId) -> Value {
-    writer.read(hook.kind, &hook.configuration).await.unwrap().unwrap()
+    writer
+        .read(hook.kind, &hook.configuration)
+        .await
+        .unwrap()
+        .unwrap()
 }
 
 /// As it was before: byte by byte, and nothing of hookwatch's.
@@ -64,7 +68,12 @@ pub fn names_hookwatch(value: &Value) -> bool {
 
 pub async fn applied(writer: &ConfigWriter, hook: &HookId, desired: &Desired) {
     let report = writer.carry_out(hook, desired, &author_of(desired)).await;
-    assert_eq!(report.outcome, PatchOutcome::Applied, "{desired:?}: {:?}", report.steps);
+    assert_eq!(
+        report.outcome,
+        PatchOutcome::Applied,
+        "{desired:?}: {:?}",
+        report.steps
+    );
 }
 
 /// Every rung, its probation, relapse and end.
@@ -80,10 +89,13 @@ pub async fn every_rung_comes_and_goes(writer: &ConfigWriter, hooks: &[HookId]) 
                 "{shown:?}"
             );
             let again = writer.carry_out(hook, &bypass, &author()).await;
-            assert_eq!((again.outcome, again.steps), (PatchOutcome::AlreadySo, Vec::new()));
+            assert_eq!(
+                (again.outcome, again.steps),
+                (PatchOutcome::AlreadySo, Vec::new())
+            );
             let bypassed = read(writer, hook).await;
             match standing(&bypassed, &hook.webhook) {
-                Standing::Bypassed { rung: Some(is), .. } if is == rung => {}
+                BypassStanding::Bypassed { rung: Some(is), .. } if is == rung => {}
                 other => panic!("{rung}: {other:?}"),
             }
             applied(writer, hook, &Desired::Probation).await;
@@ -152,7 +164,10 @@ pub async fn killed_anywhere_is_brought_back(client: &Client, hook: &HookId, byp
                     for (webhook, standing) in touched(&left) {
                         assert_eq!(webhook, &*hook.webhook, "{what}");
                         assert!(
-                            matches!(standing, Standing::Bypassed { .. } | Standing::Ignored { .. }),
+                            matches!(
+                                standing,
+                                BypassStanding::Bypassed { .. } | BypassStanding::Ignored { .. }
+                            ),
                             "{what}: {standing:?}"
                         );
                     }
@@ -199,9 +214,19 @@ pub async fn one_that_is_lost_is_made_good(client: &Client, hook: &HookId) -> us
                 let writer = cutting.writer().await;
                 let what = format!("{rung}, {bad:?} at {place}");
                 let report = writer.carry_out(hook, &desired(rung), &author()).await;
-                assert_eq!(report.outcome, PatchOutcome::Applied, "{what}: {:?}", report.steps);
+                assert_eq!(
+                    report.outcome,
+                    PatchOutcome::Applied,
+                    "{what}: {:?}",
+                    report.steps
+                );
                 let restored = writer.carry_out(hook, &Desired::Restore, &author()).await;
-                assert_eq!(restored.outcome, PatchOutcome::Applied, "{what}: {:?}", restored.steps);
+                assert_eq!(
+                    restored.outcome,
+                    PatchOutcome::Applied,
+                    "{what}: {:?}",
+                    restored.steps
+                );
                 assert_restored(&read(&straight, hook).await, &original, &what);
                 if cutting.count() < place {
                     break;

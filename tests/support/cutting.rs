@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use hookwatch::domain::act::bypass::Writer;
+use hookwatch::domain::act::bypass::ObjectWriter;
 use hookwatch::domain::act::bypass::edit::Author;
 use hookwatch::domain::time::Time;
 use hookwatch::io::Clock;
-use hookwatch::io::act::breaker::{ConfigWriter, RetryPolicy, ApiServerClient};
+use hookwatch::io::act::breaker::{ApiServerClient, ConfigWriter, RetryPolicy};
 use hookwatch::io::client::Connection;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
@@ -169,7 +169,7 @@ pub fn author() -> Author {
     Author {
         namespace: "hookwatch".to_owned(),
         account: ACCOUNT.to_owned(),
-        writer: Writer {
+        writer: ObjectWriter {
             identity: "replica-1".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
         },

@@ -9,17 +9,17 @@ use assert_cmd::Command;
 use hookwatch::app::config::{Config, ConfigArguments};
 use hookwatch::app::engine::{Engine, clock};
 use hookwatch::domain::act::breaker::HookStanding;
-use hookwatch::domain::act::bypass::edit::{Author, Why, Desired};
-use hookwatch::domain::act::bypass::{Rung, STATE_ANNOTATION, Writer, touched};
+use hookwatch::domain::act::bypass::edit::{Author, Desired, Why};
+use hookwatch::domain::act::bypass::{ObjectWriter, Rung, STATE_ANNOTATION, touched};
 use hookwatch::domain::act::fence::AutoBreak;
 use hookwatch::domain::cluster::hook::{HookId, HookKind};
 use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::domain::vocabulary::Health;
-use hookwatch::io::act::breaker::{ConfigWriter, PatchOutcome, RetryPolicy, ApiServerClient};
+use hookwatch::io::act::breaker::{ApiServerClient, ConfigWriter, PatchOutcome, RetryPolicy};
 use hookwatch::lab::api::{ApiServer, ApiServerOptions};
 use hookwatch::lab::backend::Behaviour;
 use hookwatch::lab::cluster::{Cluster, LabHook, client_for};
-use hookwatch::lab::control_plane::Reach;
+use hookwatch::lab::control_plane::BackendReach;
 use hookwatch::lab::directory::PrivateDirectory;
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
@@ -51,13 +51,13 @@ impl Lab {
         // Fails when another test of this process came first, which is as good.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let server = ApiServer::start(ApiServerOptions::default()).await.unwrap();
-        let mut lab = Self::on(server.kubeconfig(), Reach::Loopback).await;
+        let mut lab = Self::on(server.kubeconfig(), BackendReach::Loopback).await;
         lab.server = Some(server);
         lab
     }
 
     /// On any.
-    pub async fn on(kubeconfig: String, reach: Reach) -> Self {
+    pub async fn on(kubeconfig: String, reach: BackendReach) -> Self {
         let cluster = Cluster::start(&kubeconfig, reach).await.unwrap();
         let client = client_for(&kubeconfig).await.unwrap();
         let servers = vec![ApiServerClient::new("lab", client.clone(), true)];
@@ -226,7 +226,7 @@ impl Lab {
         let person = Author {
             namespace: "hookwatch".to_owned(),
             account: String::new(),
-            writer: Writer {
+            writer: ObjectWriter {
                 identity: "anna@desk".to_owned(),
                 version: "0.1.0".to_owned(),
             },
@@ -299,12 +299,12 @@ pub fn metrics(engine: &Engine) -> String {
 }
 
 pub fn is_bypassed(object: &Value, hook: &HookId) -> bool {
-    use hookwatch::domain::act::bypass::{Phase, Standing, standing};
+    use hookwatch::domain::act::bypass::{BypassPhase, BypassStanding, standing};
     let standing = standing(object, &hook.webhook);
     matches!(
         standing,
-        Standing::Bypassed {
-            phase: Phase::Bypassed,
+        BypassStanding::Bypassed {
+            phase: BypassPhase::Bypassed,
             ..
         }
     )

@@ -6,14 +6,14 @@ use hookwatch::domain::act::bypass::Rung;
 use hookwatch::domain::act::bypass::edit::Desired;
 use hookwatch::domain::cluster::hook::HookId;
 use hookwatch::domain::observe::canary::CanaryOutcome;
-use hookwatch::lab::backend::{Backend, Behaviour, Role};
+use hookwatch::lab::backend::{BackendRole, Behaviour, LabBackend};
 use hookwatch::lab::certs::Authority;
 use http_body_util::BodyExt;
 use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
 
-use super::bypassing::{applied, read, straight, validating, desired};
+use super::bypassing::{applied, desired, read, straight, validating};
 use super::cutting::author;
 
 const NODE: &str = "system:node:n";
@@ -211,7 +211,7 @@ pub async fn a_shielded_security_hook_is_still_asked_about_tenants(
     have(admin, Write::make("a node", "/api/v1/nodes", named("n"))).await;
     let (authority, host) = (Authority::new("security").unwrap(), "127.0.0.1".parse().unwrap());
     let certificate = authority.issue("127.0.0.1").unwrap();
-    let backend = Backend::start_group(&[host], Role::Validating, &certificate)
+    let backend = LabBackend::start_group(&[host], BackendRole::Validating, &certificate)
         .await
         .unwrap()
         .remove(0);
@@ -275,7 +275,7 @@ async fn have(admin: &Client, write: Write) {
 }
 
 /// In force when this returns. There is a namespace `tenant` then.
-async fn register(admin: &Client, hook: &HookId, backend: &Backend, authority: &Authority) {
+async fn register(admin: &Client, hook: &HookId, backend: &LabBackend, authority: &Authority) {
     have(
         admin,
         Write::make("a namespace", "/api/v1/namespaces", named("tenant")),
@@ -323,7 +323,7 @@ async fn register(admin: &Client, hook: &HookId, backend: &Backend, authority: &
 pub async fn a_hook_that_frames_another_accuses_itself_alone(admin: &Client) {
     let (authority, host) = (Authority::new("liar").unwrap(), "127.0.0.1".parse().unwrap());
     let certificate = authority.issue("127.0.0.1").unwrap();
-    let backend = Backend::start_group(&[host], Role::Validating, &certificate)
+    let backend = LabBackend::start_group(&[host], BackendRole::Validating, &certificate)
         .await
         .unwrap()
         .remove(0);

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hookwatch::domain::act::bypass::edit::{Author, Desired};
-use hookwatch::domain::act::bypass::{Rung, Standing, standing, touched};
+use hookwatch::domain::act::bypass::{BypassStanding, Rung, standing, touched};
 use hookwatch::domain::cluster::hook::{HookId, HookKind};
-use hookwatch::io::act::breaker::{ConfigWriter, PatchOutcome, ApiServerClient, PatchStep};
+use hookwatch::io::act::breaker::{ApiServerClient, ConfigWriter, PatchOutcome, PatchStep};
 use hookwatch::lab::balancer::Balancer;
 use hookwatch::lab::cluster::client_for;
 use hookwatch::lab::directory::PrivateDirectory;
@@ -19,8 +19,8 @@ use kube::Client;
 use serde_json::{Value, json};
 
 use super::bypassing::{
-    applied, assert_restored, every_rung_comes_and_goes, ignore, killed_anywhere_is_brought_back,
-    names_hookwatch, one_that_is_lost_is_made_good, read, spec, straight, validating, desired,
+    applied, assert_restored, desired, every_rung_comes_and_goes, ignore, killed_anywhere_is_brought_back,
+    names_hookwatch, one_that_is_lost_is_made_good, read, spec, straight, validating,
 };
 use super::cutting::{author, clock, writer};
 use super::privileges::cluster::{Answer, CONFIGURATIONS, Cluster, ask, block_on, until};
@@ -168,7 +168,7 @@ fn owners_and_others() -> Played {
         applied(&writer, &a(), &Desired::Restore).await;
         let between = read(&writer, &a()).await;
         assert_eq!(between["webhooks"][0], original["webhooks"][0]);
-        assert!(matches!(standing(&between, B), Standing::Bypassed { .. }));
+        assert!(matches!(standing(&between, B), BypassStanding::Bypassed { .. }));
         applied(&writer, &b, &Desired::Restore).await;
         assert_restored(&read(&writer, &a()).await, &original, "two hooks");
 
@@ -292,11 +292,19 @@ async fn ignored_by_hand(cluster: &Cluster, writer: &ConfigWriter, original: &Va
     let ignored = read(writer, &a()).await;
     for desired in [desired(Rung::Shield), Desired::Restore] {
         let report = writer.carry_out(&a(), &desired, &fenced).await;
-        assert_eq!(report.outcome, PatchOutcome::Applied, "{desired:?}: {:?}", report.steps);
+        assert_eq!(
+            report.outcome,
+            PatchOutcome::Applied,
+            "{desired:?}: {:?}",
+            report.steps
+        );
     }
     let left = read(writer, &a()).await;
     assert_eq!(left["webhooks"], ignored["webhooks"]);
-    assert!(matches!(standing(&left, A), Standing::Ignored { .. }), "{left:#}");
+    assert!(
+        matches!(standing(&left, A), BypassStanding::Ignored { .. }),
+        "{left:#}"
+    );
     let report = writer.carry_out(&a(), &Desired::Restore, &author()).await;
     let PatchOutcome::Refused(why) = report.outcome else {
         panic!("{report:?}")
@@ -441,14 +449,14 @@ async fn expiry(cluster: &Cluster) {
     assert!(said.contains("only an administrator can end that"), "{said}");
     assert!(matches!(
         standing(&read(&writer, &ignored).await, A),
-        Standing::Ignored { .. }
+        BypassStanding::Ignored { .. }
     ));
     applied(&person, &ignored, &Desired::Restore).await;
     assert_restored(&read(&writer, &ignored).await, &unignored, "by an administrator");
     let left = read(&writer, &a()).await;
     assert_eq!(left["webhooks"][0], original["webhooks"][0]);
     assert!(
-        matches!(standing(&left, B), Standing::Bypassed { .. }),
+        matches!(standing(&left, B), BypassStanding::Bypassed { .. }),
         "its time is not over"
     );
     applied(&writer, &validating("policy", B), &Desired::Restore).await;

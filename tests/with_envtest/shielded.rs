@@ -9,13 +9,13 @@ use hookwatch::domain::act::bypass::{Rung, touched};
 use hookwatch::domain::cluster::hook::{HookId, HookKind};
 use hookwatch::domain::report::assessment::Assessment;
 use hookwatch::domain::vocabulary::Health;
-use hookwatch::lab::backend::{Behaviour, Role};
+use hookwatch::lab::backend::{BackendRole, Behaviour};
 use hookwatch::lab::certs::Authority;
 use http::Method;
 use kube::Client;
 use serde_json::{Value, json};
 
-use super::bypassing::{applied, assert_restored, read, straight, desired};
+use super::bypassing::{applied, assert_restored, desired, read, straight};
 use super::cases::hooks::{backend, configmap, configmaps, of_configmaps};
 use super::cutting::clock;
 use super::privileges::cluster::{Cluster, apply, ask, assessed, block_on, config, manifests, until};
@@ -195,7 +195,7 @@ fn unchecked() -> Played {
             cluster.apply(&namespace).await;
         }
         let authority = Authority::new("gap").unwrap();
-        let backend = backend(&authority, Role::Validating, Behaviour::Healthy).await;
+        let backend = backend(&authority, BackendRole::Validating, Behaviour::Healthy).await;
         let mut hook = of_configmaps("gap.example.com", backend.address(), &authority);
         hook["rules"][0]["resources"] = json!(["configmaps", "secrets"]);
         hook["rules"][0]["operations"] = json!(["CREATE", "UPDATE"]);

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hookwatch::domain::act::breaker::{
-    Action, Book, Ceiling, Change, Observation, WriteOutcome, Permit, Rung, Shown, To, Version, View,
+    Action, Book, BypassState, Ceiling, ObjectChange, Observation, ObservedHook, Permit, ResourceVersion,
+    Rung, To, WriteOutcome,
 };
 use hookwatch::domain::cluster::hook::{HookId, HookKind};
 
@@ -25,7 +26,7 @@ pub(super) struct Served {
 #[derive(Debug, Clone)]
 struct Object {
     since: At,
-    version: Version,
+    version: ResourceVersion,
     /// What differs from what the owner wants.
     ours: BTreeMap<Arc<str>, (Rung, bool)>,
 }
@@ -37,8 +38,8 @@ pub(super) struct Store {
     ignored: BTreeSet<HookId>,
     /// Every state of each object, the newest last.
     objects: BTreeMap<Configuration, Vec<Object>>,
-    ledger: Option<(Version, Book)>,
-    ledger_shown: Vec<(At, Version)>,
+    ledger: Option<(ResourceVersion, Book)>,
+    ledger_shown: Vec<(At, ResourceVersion)>,
     versions: u64,
 }
 
@@ -60,9 +61,9 @@ impl Store {
         store
     }
 
-    fn version(&mut self) -> Version {
+    fn version(&mut self) -> ResourceVersion {
         self.versions += 1;
-        Version::new(&self.versions.to_string())
+        ResourceVersion::new(&self.versions.to_string())
     }
 
     /// Hooks that are not as their owners have them.
@@ -78,7 +79,7 @@ impl Store {
         &self,
         hooks: impl Iterator<Item = &'a HookId>,
         at: At,
-    ) -> (Option<Version>, Vec<(HookId, View)>) {
+    ) -> (Option<ResourceVersion>, Vec<(HookId, ObservedHook)>) {
         let ledger = self.ledger_shown.iter().rev().find(|(since, _)| *since <= at);
         let views = hooks.filter_map(|id| {
             let states = self.objects.get(&configuration(id))?;
@@ -135,15 +136,15 @@ impl Store {
         }
     }
 
-    fn view(&self, object: &Object, id: &HookId) -> View {
+    fn view(&self, object: &Object, id: &HookId) -> ObservedHook {
         let shown = match object.ours.get(&id.webhook) {
-            Some((rung, probation)) => Shown::Ours {
+            Some((rung, probation)) => BypassState::Ours {
                 rung: *rung,
                 probation: *probation,
             },
-            None => Shown::Original,
+            None => BypassState::Original,
         };
-        View {
+        ObservedHook {
             version: object.version.clone(),
             uid: "uid".into(),
             shown,
@@ -155,7 +156,7 @@ impl Store {
         }
     }
 
-    fn change(&mut self, change: &Change, now: At) -> Option<Served> {
+    fn change(&mut self, change: &ObjectChange, now: At) -> Option<Served> {
         let id = &change.hook;
         let hook = *self.index.get(id)?;
         let version = self.version();

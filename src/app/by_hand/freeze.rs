@@ -11,7 +11,7 @@ use crate::app::progress::during;
 use crate::domain::act::breaker::{Freeze, WriteOutcome};
 use crate::domain::act::bypass::LEDGER;
 use crate::domain::cluster::hook::{HookId, HookKind};
-use crate::io::act::audit::Record;
+use crate::io::act::audit::AuditRecord;
 
 /// Attempts against others who write the ledger at the same time: replicas that elect a leader do so every few seconds.
 const ATTEMPTS: u32 = 10;
@@ -54,7 +54,7 @@ impl Session {
             Ok(false) => ("already_so", None),
             Err(why) => ("refused", Some(why.clone())),
         };
-        let record = Record::of_order(
+        let record = AuditRecord::of_order(
             &hook,
             action,
             reason,
@@ -88,7 +88,10 @@ impl Session {
             match self.ledger.write_book(version.as_ref(), &book).await {
                 WriteOutcome::Written(_) => return Ok(true),
                 // Somebody was faster, or it is not clear whether it was written: reading tells.
-                WriteOutcome::Conflict | WriteOutcome::Gone | WriteOutcome::Ambiguous | WriteOutcome::Applied(_) => {}
+                WriteOutcome::Conflict
+                | WriteOutcome::Gone
+                | WriteOutcome::Ambiguous
+                | WriteOutcome::Applied(_) => {}
                 WriteOutcome::Refused(why) => return Err(why.to_string()),
             }
         }

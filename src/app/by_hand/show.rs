@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use crate::domain::act::bypass::edit::{Author, Change, Why, Desired};
+use crate::domain::act::bypass::edit::{Author, Desired, FieldChange, Why};
 use crate::domain::act::bypass::{Rung, STATE_ANNOTATION};
 use crate::domain::cluster::hook::HookId;
 use crate::io::act::breaker::PatchReport;
@@ -13,7 +13,7 @@ use crate::io::act::breaker::PatchReport;
 const LONGEST: usize = 600;
 
 /// What that means for writes, and what would be changed, field by field.
-pub(super) fn changes(hook: &HookId, desired: &Desired, changes: &[Change]) -> String {
+pub(super) fn changes(hook: &HookId, desired: &Desired, changes: &[FieldChange]) -> String {
     let mut text = format!("{}: {}", hook.object(), meaning(desired));
     for change in changes {
         // Writing to a String cannot fail.

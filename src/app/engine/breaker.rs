@@ -4,11 +4,11 @@
 //! here waits for a Lease, an Event or a ConfigMap: what has to be agreed on stands in the ledger, which no webhook can
 //! block.
 
+mod breaker_log;
 mod change;
 mod done;
-mod pauses;
-mod breaker_log;
 mod observed_configs;
+mod pauses;
 mod unchecked;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,15 +20,16 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
-use self::done::Done;
-use self::pauses::WriteBackoff;
 use self::breaker_log::BreakerLog;
-use self::observed_configs::{ObservedLists, ObservedConfigs};
+use self::done::Done;
+use self::observed_configs::{ObservedConfigs, ObservedLists};
+use self::pauses::WriteBackoff;
 use super::announce::Announcements;
 use super::replicas::Leadership;
 use crate::app::config::Config;
 use crate::domain::act::breaker::{
-    Action, Breaker, Ceiling, Change, Freeze, Judged, Observation, WriteOutcome, Policy, Settings, Stage, View,
+    Action, Breaker, BreakerSettings, Ceiling, Freeze, HookState, Judged, ObjectChange, Observation,
+    ObservedHook, Policy, WriteOutcome,
 };
 use crate::domain::act::bypass::edit::Desired;
 use crate::domain::act::fence::AutoBreak;
@@ -38,7 +39,9 @@ use crate::domain::time::Time;
 use crate::domain::watchdog::Event;
 use crate::io::Clock;
 use crate::io::act::audit::AuditLog;
-use crate::io::act::breaker::{ConfigWriter, RetryPolicy, ApiServerClient, all_know_match_conditions, own_user, servers};
+use crate::io::act::breaker::{
+    ApiServerClient, ConfigWriter, RetryPolicy, all_know_match_conditions, own_user, servers,
+};
 use crate::io::act::ledger::LedgerObject;
 use crate::io::client::Connection;
 use crate::io::report::metrics::Metrics;
@@ -55,7 +58,7 @@ const WHOLE: Duration = Duration::from_secs(20);
 pub(super) type Judgement = Option<(Arc<Assessment>, Arc<Judged>)>;
 
 /// What the breaker needs.
-pub(super) struct Breaking {
+pub(super) struct BreakerTask {
     pub(super) connection: Connection,
     pub(super) clock: Clock,
     pub(super) metrics: Arc<Metrics>,
@@ -74,7 +77,7 @@ struct Driver {
     audit: Option<AuditLog>,
     namespace: String,
     account: String,
-    has: Breaking,
+    has: BreakerTask,
     writer: Arc<ConfigWriter>,
     ledger: LedgerObject,
     /// Whether all API servers know them; `None` before anybody has said so.
@@ -92,10 +95,10 @@ struct Driver {
     jobs: JoinSet<Done>,
 }
 
-impl Breaking {
+impl BreakerTask {
     /// The task of the breaker.
     pub(super) fn start(self, config: &Config) -> BoxFuture<'static, ()> {
-        let mut settings = Settings::new(&self.identity, config.auto_break, config.breaker.clone());
+        let mut settings = BreakerSettings::new(&self.identity, config.auto_break, config.breaker.clone());
         settings.times = config.breaker_times.clone();
         let server = self.connection.server();
         let name = server
@@ -193,7 +196,10 @@ impl Driver {
             let writer = Arc::clone(&self.writer);
             self.jobs.spawn(async move {
                 let read = writer.read(kind, &configuration).await.ok();
-                let view = |webhook: &str| read.as_ref().map(|object| View::of(object.as_ref(), webhook));
+                let view = |webhook: &str| {
+                    read.as_ref()
+                        .map(|object| ObservedHook::of(object.as_ref(), webhook))
+                };
                 let answers = hooks.into_iter().map(|(ticket, webhook)| Observation::Read {
                     ticket,
                     view: view(&webhook),
@@ -207,11 +213,11 @@ impl Driver {
     }
 
     /// Makes changes of one object.
-    fn change(&mut self, changes: Vec<Change>, now: Time) {
+    fn change(&mut self, changes: Vec<ObjectChange>, now: Time) {
         let desired_states = changes
             .into_iter()
             .map(|change| (self.desired(&change, now), change));
-        let desired_states: Vec<(Desired, Change)> = desired_states.collect();
+        let desired_states: Vec<(Desired, ObjectChange)> = desired_states.collect();
         let author = self.author();
         let writer = Arc::clone(&self.writer);
         self.jobs.spawn(async move {
@@ -220,7 +226,8 @@ impl Driver {
                 .map(|(desired, change)| (change.hook.clone(), desired.clone(), change.expects.clone()));
             let told = writer.together(&wanted.collect::<Vec<_>>(), &author).await;
             let changed = desired_states.into_iter().zip(told);
-            let changed = changed.map(|((desired, change), (outcome, report))| (change, desired, outcome, report));
+            let changed =
+                changed.map(|((desired, change), (outcome, report))| (change, desired, outcome, report));
             Done::Changed(changed.collect())
         });
     }
@@ -314,7 +321,7 @@ impl Driver {
     /// Hooks that are not, or may not be, as their owners have them.
     fn involved(&self) -> BTreeSet<HookId> {
         let stages = self.breaker.stages();
-        let changed = stages.filter(|(_, stage)| *stage != Stage::Enforcing);
+        let changed = stages.filter(|(_, stage)| *stage != HookState::Enforcing);
         let noted = self.breaker.book().into_iter().flat_map(|book| &book.entries);
         let noted = noted.filter(|(_, entry)| entry.counts()).map(|(hook, _)| hook);
         changed.map(|(hook, _)| hook).chain(noted).cloned().collect()
@@ -373,9 +380,9 @@ impl Driver {
         let stages = self.breaker.stages();
         let mut stages: BTreeMap<HookId, _> = stages.map(|(hook, stage)| (hook.clone(), stage)).collect();
         for hook in &self.observed_configs.ignored {
-            let stage = stages.entry(hook.clone()).or_insert(Stage::Enforcing);
-            if *stage == Stage::Enforcing {
-                *stage = Stage::Ignored;
+            let stage = stages.entry(hook.clone()).or_insert(HookState::Enforcing);
+            if *stage == HookState::Enforcing {
+                *stage = HookState::Ignored;
             }
         }
         let assessment = self.has.judged.borrow().as_ref().map(|(it, _)| Arc::clone(it));
@@ -391,10 +398,10 @@ impl Driver {
             self.jobs
                 .spawn(async move { Done::Listed(job.run(writer).await.map(Box::new)) });
         }
-        let open = |stage: &Stage| {
+        let open = |stage: &HookState| {
             matches!(
                 stage,
-                Stage::Bypassed { .. } | Stage::Probation { restored: false }
+                HookState::Bypassed { .. } | HookState::Probation { restored: false }
             )
         };
         if stages.values().any(open) {

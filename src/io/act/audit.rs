@@ -14,7 +14,7 @@ use crate::domain::time::Time;
 
 /// One line.
 #[derive(Debug, Serialize)]
-pub struct Record {
+pub struct AuditRecord {
     /// When.
     pub time: Time,
     /// `bypass`, `probation` or `restore`.
@@ -44,8 +44,8 @@ pub struct Record {
     pub version: String,
 }
 
-impl Record {
-    /// What there is to say of a wish and what came of it.
+impl AuditRecord {
+    /// What there is to say of a desired state and what came of it.
     pub fn new(hook: &HookId, desired: &Desired, author: &Author, report: &PatchReport, time: Time) -> Self {
         let (action, rung, reason) = match desired {
             Desired::Bypass { rung, why } => ("bypass", Some(rung.as_str()), Some(why.reason.clone())),
@@ -70,7 +70,7 @@ impl Record {
     }
 }
 
-impl Record {
+impl AuditRecord {
     /// What there is to say of an order to the breaker, `freeze` or `unfreeze`, which is written down on an object of
     /// hookwatch's own.
     pub fn of_order(
@@ -142,7 +142,7 @@ impl AuditLog {
     ///
     /// # Errors
     /// When the file cannot be opened or written.
-    pub fn write(&self, record: &Record) -> io::Result<()> {
+    pub fn write(&self, record: &AuditRecord) -> io::Result<()> {
         let mut line = serde_json::to_string(record)?;
         line.push('\n');
         let mut options = OpenOptions::new();

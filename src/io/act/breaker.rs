@@ -1,4 +1,4 @@
-//! The hand that changes webhook configurations, on API servers that may be in trouble.
+//! Writes webhook configurations, on API servers that may be in trouble.
 //!
 //! What is to be written is [`plan`]ned of the object as it was just read, so every step can be repeated, or taken up
 //! by somebody else after a crash: an answer that was lost is found out by reading again, and a conflict by planning
@@ -18,8 +18,8 @@ use strum::IntoStaticStr;
 use thiserror::Error;
 use tokio::time::{Instant, sleep};
 
-use self::request::{ApiReply, observed, list, read_on_new_connection, send};
-use crate::domain::act::bypass::edit::{Author, Change, Plan, Refusal, Desired, plan};
+use self::request::{ApiReply, list, observed, read_on_new_connection, send};
+use crate::domain::act::bypass::edit::{Author, Desired, EditRefusal, FieldChange, Plan, plan};
 use crate::domain::cluster::hook::{HookId, HookKind};
 use crate::io::Clock;
 
@@ -34,7 +34,7 @@ const VISITS: usize = 5;
 pub struct RetryPolicy {
     /// For one answer.
     pub attempt: Duration,
-    /// For a wish, all attempts and waits together.
+    /// For one desired state, all attempts and waits together.
     pub whole: Duration,
     /// Conflicts with other writers before it is given up.
     pub conflicts: u32,
@@ -93,7 +93,7 @@ pub enum PatchStep {
 pub enum PatchRefusal {
     /// By ourselves, before anything was sent.
     #[error(transparent)]
-    ByPlan(#[from] Refusal),
+    ByPlan(#[from] EditRefusal),
     /// By an API server.
     #[error("the API server refuses it (HTTP {status}): {message}")]
     ByServer {
@@ -122,7 +122,7 @@ pub enum PatchOutcome {
     GaveUp(String),
 }
 
-/// What came of a wish.
+/// What a patch session did, and how it ended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PatchReport {
     /// How it ended.
@@ -130,12 +130,12 @@ pub struct PatchReport {
     /// What happened on the way.
     pub steps: Vec<PatchStep>,
     /// What was changed.
-    pub changes: Vec<Change>,
+    pub changes: Vec<FieldChange>,
     /// The object as it was last seen.
     pub object: Option<Value>,
 }
 
-/// Whether one API server has heard of a change.
+/// Whether one API server has observed a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Propagation {
     /// Which.
@@ -147,14 +147,14 @@ pub struct Propagation {
 /// Reads and changes webhook configurations.
 pub struct ConfigWriter {
     servers: Vec<ApiServerClient>,
-    /// Whose turn it is. It outlives one wish: who did not answer the last one is not the first to be asked for the next.
+    /// Whose turn it is. It outlives one session: a server that did not answer is not the first to be asked in the next.
     turn: AtomicUsize,
     clock: Clock,
     patience: RetryPolicy,
 }
 
 impl ConfigWriter {
-    /// A hand that reaches these API servers: the first one as long as it answers, then the others in turn.
+    /// A writer that reaches these API servers: the first one as long as it answers, then the others in turn.
     pub fn new(servers: Vec<ApiServerClient>, clock: Clock, patience: RetryPolicy) -> Self {
         Self {
             servers,
@@ -197,7 +197,10 @@ impl ConfigWriter {
             let (name, client) = (server.name.clone(), server.client.clone());
             async move {
                 let propagated = self.has_propagated(&client, visits, hook, desired, author).await;
-                Propagation { server: name, propagated }
+                Propagation {
+                    server: name,
+                    propagated,
+                }
             }
         };
         let mut shown = join_all(single.into_iter().map(|server| asking(server, 1))).await;
@@ -264,7 +267,7 @@ fn one(items: Vec<Value>, name: &str) -> Option<Value> {
     items.into_iter().find(|item| item["metadata"]["name"] == name)
 }
 
-/// One wish on its way through whatever is wrong with the API servers.
+/// One attempt at a desired state: which server is asked next, how long it has, and what happened so far.
 struct PatchSession<'a> {
     writer: &'a ConfigWriter,
     until: Instant,
@@ -306,7 +309,12 @@ impl<'a> PatchSession<'a> {
         }
     }
 
-    async fn failed(&mut self, server: &ApiServerClient, why: String, wait: Option<Duration>) -> Result<(), PatchOutcome> {
+    async fn failed(
+        &mut self,
+        server: &ApiServerClient,
+        why: String,
+        wait: Option<Duration>,
+    ) -> Result<(), PatchOutcome> {
         let name = server.name.clone();
         self.steps.push(PatchStep::NotNow {
             server: name,
@@ -329,7 +337,7 @@ impl<'a> PatchSession<'a> {
 
     /// Waits before the next server is asked, or gives up because of `why`.
     async fn rest(&mut self, asked_for: Option<Duration>, why: String) -> Result<(), PatchOutcome> {
-        // Another server owes nothing to this one's wish for quiet.
+        // A server's `Retry-After` does not bind another server.
         self.writer.next();
         let wait = match asked_for {
             Some(asked_for) if self.writer.servers.len() < 2 => asked_for.max(self.wait),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::unchecked::REASON;
 use crate::app::engine::announce::Announcements;
-use crate::domain::act::breaker::{HeldBack, HookStanding, NoticeKind, Rung, Stage, Notice};
+use crate::domain::act::breaker::{HeldBack, HookStanding, HookState, Notice, NoticeKind, Rung};
 use crate::domain::act::fence::AutoBreak;
 use crate::domain::cluster::hook::HookId;
 use crate::domain::report::announcement::of_action;
@@ -103,27 +103,27 @@ impl BreakerLog {
     /// is still true.
     pub(super) fn standings(
         &mut self,
-        stages: &BTreeMap<HookId, Stage>,
+        stages: &BTreeMap<HookId, HookState>,
         concerns: impl Fn(&HookId) -> bool,
         mode: AutoBreak,
         now: Time,
     ) -> Option<Vec<HookStanding>> {
-        let stage_of = |hook: &HookId| stages.get(hook).copied().unwrap_or(Stage::Enforcing);
+        let stage_of = |hook: &HookId| stages.get(hook).copied().unwrap_or(HookState::Enforcing);
         self.last
-            .retain(|hook, _| concerns(hook) || stage_of(hook) != Stage::Enforcing);
+            .retain(|hook, _| concerns(hook) || stage_of(hook) != HookState::Enforcing);
         self.unchecked.retain(|_, (_, at)| now.since(*at) < SHOWN);
         let last = |hook: &HookId| self.last.contains_key(hook) || self.unchecked.contains_key(hook);
-        let known: Vec<(&HookId, Stage)> = stages
+        let known: Vec<(&HookId, HookState)> = stages
             .iter()
             .map(|(hook, stage)| (hook, *stage))
-            .filter(|(hook, stage)| *stage != Stage::Enforcing || last(hook))
+            .filter(|(hook, stage)| *stage != HookState::Enforcing || last(hook))
             .take(MAX_LISTED)
             .collect();
         let mut since = BTreeMap::new();
         let mut standings = Vec::new();
         for (hook, stage) in known {
             let rung = match stage {
-                Stage::Bypassed { rung, .. } => Some(rung),
+                HookState::Bypassed { rung, .. } => Some(rung),
                 _ => None,
             };
             let before = self.since.get(hook).copied();
@@ -133,7 +133,7 @@ impl BreakerLog {
             };
             since.insert(hook.clone(), (stage.as_str(), rung, begun));
             let mut standing = HookStanding::new(hook.clone(), stage, begun);
-            let last = self.last.get(hook).filter(|_| stage != Stage::Ignored);
+            let last = self.last.get(hook).filter(|_| stage != HookState::Ignored);
             if let Some((news, words)) = last {
                 standing.words.clone_from(words);
                 match news {

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::Driver;
-use crate::domain::act::breaker::{AtLimit, Change, WriteOutcome, Rung, To};
-use crate::domain::act::bypass::Writer;
-use crate::domain::act::bypass::edit::{Author, Why, Desired};
+use crate::domain::act::breaker::{AtLimit, ObjectChange, Rung, To, WriteOutcome};
+use crate::domain::act::bypass::ObjectWriter;
+use crate::domain::act::bypass::edit::{Author, Desired, Why};
 use crate::domain::time::Time;
 use crate::domain::vocabulary::Cause;
-use crate::io::act::audit::Record;
+use crate::io::act::audit::AuditRecord;
 use crate::io::act::breaker::PatchReport;
 
 impl Driver {
@@ -16,7 +16,7 @@ impl Driver {
         Author {
             namespace: self.namespace.clone(),
             account: self.account.clone(),
-            writer: Writer {
+            writer: ObjectWriter {
                 identity: self.has.identity.to_string(),
                 version: env!("CARGO_PKG_VERSION").to_owned(),
             },
@@ -25,7 +25,7 @@ impl Driver {
         }
     }
 
-    pub(super) fn desired(&self, change: &Change, now: Time) -> Desired {
+    pub(super) fn desired(&self, change: &ObjectChange, now: Time) -> Desired {
         let rung = match change.to {
             To::Bypass(rung) => rung,
             To::Probation => return Desired::Probation,
@@ -70,7 +70,13 @@ impl Driver {
     }
 
     /// Counts, logs and records a change.
-    pub(super) fn changed(&mut self, change: &Change, desired: &Desired, outcome: &WriteOutcome, report: &PatchReport) {
+    pub(super) fn changed(
+        &mut self,
+        change: &ObjectChange,
+        desired: &Desired,
+        outcome: &WriteOutcome,
+        report: &PatchReport,
+    ) {
         let action = match change.to {
             To::Bypass(_) => "bypass",
             To::Probation => "probation",
@@ -84,7 +90,7 @@ impl Driver {
             WriteOutcome::Ambiguous => "unclear",
         };
         self.has.metrics.acted(action, came_of_it);
-        let record = Record::new(&change.hook, desired, &self.author(), report, self.now());
+        let record = AuditRecord::new(&change.hook, desired, &self.author(), report, self.now());
         let steps = record.steps.join("; ");
         tracing::info!(
             action,

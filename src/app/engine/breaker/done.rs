@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use super::observed_configs::ObservedLists;
 use super::{Driver, writer};
-use crate::domain::act::breaker::{Change, Observation, WriteOutcome, Ticket};
+use crate::domain::act::breaker::{ObjectChange, Observation, Ticket, WriteOutcome};
 use crate::domain::act::bypass::edit::Desired;
 use crate::domain::cluster::hook::HookId;
 use crate::domain::report::unchecked::Unchecked;
-use crate::io::act::breaker::{PatchReport, ApiServerClient};
+use crate::io::act::breaker::{ApiServerClient, PatchReport};
 
 /// One task's end.
 pub(super) enum Done {
@@ -27,7 +27,7 @@ pub(super) enum Done {
     /// The ledger was written, or not.
     LedgerWritten(Ticket, WriteOutcome),
     /// Changes of one object that were made, or not.
-    Changed(Vec<(Change, Desired, WriteOutcome, PatchReport)>),
+    Changed(Vec<(ObjectChange, Desired, WriteOutcome, PatchReport)>),
     /// What went in unchecked, where that could be found out.
     Listed(Option<Box<Unchecked>>),
 }
@@ -60,10 +60,12 @@ impl Driver {
             }
             Done::Observed(observations) => observations,
             Done::Changed(changed) => {
-                let told = changed.into_iter().flat_map(|(change, desired, outcome, report)| {
-                    self.changed(&change, &desired, &outcome, &report);
-                    self.written(Some(&change.hook), change.ticket, outcome)
-                });
+                let told = changed
+                    .into_iter()
+                    .flat_map(|(change, desired, outcome, report)| {
+                        self.changed(&change, &desired, &outcome, &report);
+                        self.written(Some(&change.hook), change.ticket, outcome)
+                    });
                 let told = told.collect();
                 // Until every API server is known to go by it, nothing more is done about the hook.
                 self.observed_configs.outdated();
@@ -83,7 +85,12 @@ impl Driver {
     }
 
     /// Passes the outcome of a write on to the breaker, at once or after a backoff.
-    fn written(&mut self, target: Option<&HookId>, ticket: Ticket, outcome: WriteOutcome) -> Vec<Observation> {
+    fn written(
+        &mut self,
+        target: Option<&HookId>,
+        ticket: Ticket,
+        outcome: WriteOutcome,
+    ) -> Vec<Observation> {
         let pause = self.pauses.after(target, &outcome);
         let observation = Observation::Outcome { ticket, outcome };
         let Some(pause) = pause else {

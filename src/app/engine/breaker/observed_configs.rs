@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::domain::act::breaker::{Ceiling, Observation, Permit, Subject, Version, View, sight};
-use crate::domain::act::bypass::{LEDGER, Standing, touched};
+use crate::domain::act::breaker::{
+    Ceiling, Observation, ObservedHook, Permit, PolicySubject, ResourceVersion, sight,
+};
+use crate::domain::act::bypass::{BypassStanding, LEDGER, touched};
 use crate::domain::cluster::hook::{HookId, HookKind};
 use crate::domain::time::Time;
-use crate::io::act::breaker::{ConfigWriter, ApiServerClient};
+use crate::io::act::breaker::{ApiServerClient, ConfigWriter};
 
 /// How often each API server is asked while nothing is the matter.
 const CALM: Duration = Duration::from_secs(10);
@@ -55,7 +57,7 @@ type Configuration = (HookKind, Arc<str>);
 
 /// What only the objects say of a configuration.
 pub(super) struct Owner {
-    pub(super) subject: Arc<Subject>,
+    pub(super) subject: Arc<PolicySubject>,
     pub(super) ceiling: Ceiling,
     pub(super) permit: Permit,
 }
@@ -121,7 +123,12 @@ impl ObservedConfigs {
     }
 
     /// Takes in what one of them has heard of. `concerned`: the hooks that the breaker has to do with.
-    pub(super) fn take(&mut self, observed: ObservedLists, concerned: BTreeSet<HookId>, now: Time) -> Vec<Observation> {
+    pub(super) fn take(
+        &mut self,
+        observed: ObservedLists,
+        concerned: BTreeSet<HookId>,
+        now: Time,
+    ) -> Vec<Observation> {
         let server = observed.server;
         if let Some((_, waiting)) = self.asked.get_mut(&server) {
             *waiting = false;
@@ -163,7 +170,7 @@ impl ObservedConfigs {
             };
             if kind == HookKind::Validating && name == LEDGER {
                 let version = object["metadata"]["resourceVersion"].as_str();
-                observations.extend(version.map(|it| Observation::LedgerShows(Version::new(it))));
+                observations.extend(version.map(|it| Observation::LedgerShows(ResourceVersion::new(it))));
                 continue;
             }
             by_name.insert(name, object);
@@ -178,7 +185,7 @@ impl ObservedConfigs {
             self.owners.insert(key, owner);
             for (webhook, standing) in touched(object) {
                 let hook = HookId::new(kind, name, &webhook);
-                if let Standing::Bypassed { entry, .. } = &standing
+                if let BypassStanding::Bypassed { entry, .. } = &standing
                     && let Some(since) = entry.since()
                 {
                     self.since.insert(hook.clone(), since);
@@ -199,7 +206,7 @@ impl ObservedConfigs {
             .collect();
         for hook in followed {
             let object = by_name.get(&*hook.configuration).copied();
-            let view = View::of(object, &hook.webhook);
+            let view = ObservedHook::of(object, &hook.webhook);
             let server = Arc::clone(server);
             observations.push(Observation::Shows { hook, server, view });
         }

@@ -13,7 +13,7 @@ use crate::domain::cluster::hook::HookId;
 /// The first pause; each further one in a row is twice as long.
 const FIRST: Duration = Duration::from_millis(200);
 /// The longest pause. Added to the 25 s that a write may take, it stays well below the 75 s that the breaker waits
-/// for an outcome by default (`Times::request_life`).
+/// for an outcome by default (`BreakerTimes::request_life`).
 const LONGEST: Duration = Duration::from_secs(5);
 
 /// Counts conflicts and unknown outcomes in a row, for each hook and, under `None`, for the ledger.
@@ -33,8 +33,11 @@ impl WriteBackoff {
                 *in_a_row = in_a_row.saturating_add(1);
                 Some(pause)
             }
-            // A refusal needs no pause here: the breaker itself waits before it tries again (`Times::retry`).
-            WriteOutcome::Applied(_) | WriteOutcome::Written(_) | WriteOutcome::Gone | WriteOutcome::Refused(_) => {
+            // A refusal needs no pause here: the breaker itself waits before it tries again (`BreakerTimes::retry`).
+            WriteOutcome::Applied(_)
+            | WriteOutcome::Written(_)
+            | WriteOutcome::Gone
+            | WriteOutcome::Refused(_) => {
                 self.in_a_row.remove(&target);
                 None
             }
@@ -45,7 +48,7 @@ impl WriteBackoff {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::act::breaker::Version;
+    use crate::domain::act::breaker::ResourceVersion;
     use crate::domain::cluster::hook::HookKind;
 
     #[test]
@@ -63,7 +66,10 @@ mod tests {
             Some(FIRST),
             "the ledger has its own"
         );
-        assert_eq!(pauses.after(None, &WriteOutcome::Written(Version::new("1"))), None);
+        assert_eq!(
+            pauses.after(None, &WriteOutcome::Written(ResourceVersion::new("1"))),
+            None
+        );
         assert_eq!(pauses.after(Some(&hook), &WriteOutcome::Gone), None);
         assert_eq!(pauses.after(Some(&hook), &WriteOutcome::Ambiguous), Some(FIRST));
     }

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::action::{Action, NoticeKind, To, Notice};
-use super::book::{Book, Version};
-use super::observed::{Facts, Judged, Observation, WriteOutcome, Shown, Ticket, View};
+use super::action::{Action, Notice, NoticeKind, To};
+use super::book::{Book, ResourceVersion};
+use super::observed::{BypassState, HookFacts, Judged, Observation, ObservedHook, Ticket, WriteOutcome};
 use super::policy::Rung;
-use super::{Breaker, HookMemory, Licence, Overall, Refusal, Times};
+use super::{Breaker, BreakerTimes, HookMemory, Licence, Overall, RefusedChange};
 use crate::domain::cluster::hook::HookId;
 use crate::domain::time::Time;
 use crate::domain::vocabulary::Health;
@@ -64,7 +64,7 @@ impl Breaker {
             let hook = self.memory.hooks.entry(id).or_default();
             // How long it has been merely slow says nothing of how long it has been worse.
             let gets_worse =
-                hook.facts.as_ref().is_some_and(Facts::is_merely_slow) && !facts.is_merely_slow();
+                hook.facts.as_ref().is_some_and(HookFacts::is_merely_slow) && !facts.is_merely_slow();
             let since = hook.failing_since.filter(|_| !gets_worse);
             hook.failing_since = facts.is_culprit().then(|| since.unwrap_or(now));
             hook.well_since = (facts.health == Health::Healthy).then(|| hook.well_since.unwrap_or(now));
@@ -89,7 +89,7 @@ impl Breaker {
         self.memory.servers = servers;
     }
 
-    fn shows(&mut self, id: HookId, server: Arc<str>, view: View) {
+    fn shows(&mut self, id: HookId, server: Arc<str>, view: ObservedHook) {
         let hook = self.memory.hooks.entry(id).or_default();
         let before = hook.shows.insert(server, view.clone());
         let news = before.is_none_or(|before| before.version != view.version);
@@ -104,7 +104,7 @@ impl Breaker {
         }
     }
 
-    fn read(&mut self, ticket: Ticket, view: Option<View>, now: Time) {
+    fn read(&mut self, ticket: Ticket, view: Option<ObservedHook>, now: Time) {
         let rest_until = now + self.settings.times.retry;
         for hook in self.memory.hooks.values_mut() {
             if hook.asked.is_some_and(|(asked, _)| asked == ticket) {
@@ -119,7 +119,7 @@ impl Breaker {
     }
 
     /// Takes in what stands in the ledger now.
-    fn knows(&mut self, version: Option<Version>, book: Book, now: Time) {
+    fn knows(&mut self, version: Option<ResourceVersion>, book: Book, now: Time) {
         let before = self.memory.ledger.known.take().map(|(_, book)| book);
         let before = before.unwrap_or_default();
         let ids: BTreeSet<&HookId> = before.entries.keys().chain(book.entries.keys()).collect();
@@ -189,7 +189,7 @@ impl Breaker {
     }
 
     /// The object of a hook has this version now: what was read of the others in it is older.
-    fn has_changed(&mut self, id: &HookId, version: &Version) {
+    fn has_changed(&mut self, id: &HookId, version: &ResourceVersion) {
         let others = self.memory.hooks.iter_mut();
         let others = others.filter(|(other, _)| {
             (other.kind, &other.configuration) == (id.kind, &id.configuration) && *other != id
@@ -259,7 +259,7 @@ impl Breaker {
                 hook.unclear();
             }
             let reread = self.settings.times.reread;
-            let old = |read: &(Time, View)| now.since(read.0) >= reread;
+            let old = |read: &(Time, ObservedHook)| now.since(read.0) >= reread;
             if hook.read.as_ref().is_some_and(old) {
                 hook.read = None;
             }
@@ -278,7 +278,7 @@ impl HookMemory {
         let read = self.read.as_ref().map(|(_, view)| view);
         let shown = self.shows.values().chain(read);
         let rungs = shown.filter_map(|view| match view.shown {
-            Shown::Ours { rung, .. } => Some(rung),
+            BypassState::Ours { rung, .. } => Some(rung),
             _ => None,
         });
         rungs.max()
@@ -296,17 +296,17 @@ impl HookMemory {
     }
 
     /// Why the last change was refused, as long as it is not to be tried again.
-    pub(super) fn refusal(&self, now: Time) -> Option<&Refusal> {
+    pub(super) fn refusal(&self, now: Time) -> Option<&RefusedChange> {
         self.refusal.as_ref().filter(|it| now < it.until)
     }
 
     /// A change was refused; each one in a row makes the wait twice as long.
-    fn refused(&mut self, why: &Arc<str>, skip: bool, now: Time, times: &Times) {
+    fn refused(&mut self, why: &Arc<str>, skip: bool, now: Time, times: &BreakerTimes) {
         let before = self.refusal.take();
         let before = before.filter(|before| now.since(before.until) < times.remember);
         let count = before.map_or(0, |before| before.times);
         let wait = times.retry * 2_u32.pow(u32::from(count.min(MOST_DOUBLINGS)));
-        self.refusal = Some(Refusal {
+        self.refusal = Some(RefusedChange {
             why: Arc::clone(why),
             until: now + wait,
             times: count.saturating_add(1),
@@ -315,9 +315,9 @@ impl HookMemory {
     }
 
     /// Takes in the truth.
-    fn sees(&mut self, view: View, now: Time) {
+    fn sees(&mut self, view: ObservedHook, now: Time) {
         match view.shown {
-            Shown::Ours { rung, probation } => {
+            BypassState::Ours { rung, probation } => {
                 self.bypassed_since.get_or_insert(now);
                 // It has served. If the object is as its owner has it after this, somebody took the bypass away.
                 self.licence = None;
@@ -331,12 +331,12 @@ impl HookMemory {
                     Rung::Shield => self.skipped_since = None,
                 }
             }
-            Shown::Original | Shown::Gone => {
+            BypassState::Original | BypassState::Gone => {
                 (self.bypassed_since, self.probation_since) = (None, None);
                 (self.skipped_since, self.leaving_since) = (None, None);
                 self.relapses = 0;
             }
-            Shown::Foreign => {}
+            BypassState::Foreign => {}
         }
         self.read = Some((now, view));
     }

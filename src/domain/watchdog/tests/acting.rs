@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::domain::act::breaker::{CanaryWord, Facts, Judged, Witness};
+use crate::domain::act::breaker::{CanaryWord, HookFacts, Judged, Witness};
 use crate::domain::act::fence::MaySkip;
 use crate::domain::cluster::hook::MatchCondition;
 use crate::domain::observe::canary::FurtherCanary;
@@ -16,7 +16,13 @@ impl Incident {
     }
 
     /// What the breaker would be told if all verdicts had this cause, or something else held requests up.
-    pub(super) fn facts_if(&mut self, ms: u64, hook: &Hook, cause: Option<Cause>, elsewhere: bool) -> Facts {
+    pub(super) fn facts_if(
+        &mut self,
+        ms: u64,
+        hook: &Hook,
+        cause: Option<Cause>,
+        elsewhere: bool,
+    ) -> HookFacts {
         let now = Self::at(ms);
         let Watchdog {
             seen,
@@ -25,7 +31,7 @@ impl Incident {
             ..
         } = &mut self.watchdog;
         let windows = seen.history.windows(now);
-        let plane = Plane {
+        let plane = PlaneEvidence {
             now,
             windows: &windows,
             baseline: &seen.history.baseline,
@@ -42,7 +48,7 @@ impl Incident {
         court.judged(Some(&Proof::Unneeded)).hooks[&hook.id].clone()
     }
 
-    pub(super) fn facts(&mut self, ms: u64, hook: &Hook) -> Facts {
+    pub(super) fn facts(&mut self, ms: u64, hook: &Hook) -> HookFacts {
         let judged = self.judged(ms);
         judged.hooks.get(&hook.id).cloned().expect("it is judged")
     }

@@ -6,7 +6,7 @@ use crate::domain::cluster::inventory::NodeState;
 /// The hook without the endpoint of this number.
 fn without(hook: &Hook, number: u8) -> Hook {
     let mut hook = hook.clone();
-    if let Target::Service(target) = &mut hook.target
+    if let HookTarget::Service(target) = &mut hook.target
         && let ServiceState::Found { endpoints, .. } = &mut target.service
     {
         let gone = ([10, 0, 0, number], 8443).into();
@@ -22,10 +22,10 @@ impl Incident {
             hook: hook.id.clone(),
             backend: hook.backends()[0].clone(),
             level: ProbeLevel::Http,
-            connection: Connection::Kept,
+            connection: ConnectionKind::Kept,
             started: Self::at(ms),
             took: Duration::from_millis(took),
-            phases: Phases::default(),
+            phases: PhaseDurations::default(),
             outcome,
             certificates: CertificateFacts::default(),
             shared: false,
@@ -37,10 +37,10 @@ impl Incident {
         let overdue = ProbeOverdue {
             hook: hook.id.clone(),
             backend: hook.backends()[0].clone(),
-            connection: Connection::Kept,
+            connection: ConnectionKind::Kept,
             started: Self::at(ms),
             waiting: Duration::from_secs(2),
-            phase: Phase::FirstByte,
+            phase: ProbePhase::FirstByte,
         };
         self.event(ms + 2 * SECOND, Event::ProbeOverdue(Box::new(overdue)));
     }
@@ -60,7 +60,7 @@ impl Incident {
 }
 
 const SILENCE: ProbeOutcome = ProbeOutcome::TimedOut {
-    phase: Phase::FirstByte,
+    phase: ProbePhase::FirstByte,
 };
 
 #[test]
@@ -404,7 +404,7 @@ fn dials_that_time_out_after_an_endpoint_left_do_not_speak_of_a_firewall() {
 #[test]
 fn a_hook_whose_only_node_is_not_ready_is_well_and_looked_at_closely() {
     let mut opa = hook("opa", 2);
-    if let Target::Service(target) = &mut opa.target
+    if let HookTarget::Service(target) = &mut opa.target
         && let ServiceState::Found { endpoints, .. } = &mut target.service
     {
         for endpoint in endpoints {

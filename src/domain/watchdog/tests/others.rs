@@ -67,7 +67,7 @@ impl Incident {
 
     fn writes_of_widgets(&mut self) -> &mut WriteSeries {
         let key = WriteKey {
-            operation: Operation::Update,
+            operation: WriteOperation::Update,
             group: "example.com".into(),
             resource: "widgets".into(),
             subresource: String::new(),
@@ -279,7 +279,7 @@ fn pods_that_cannot_be_reached_from_here_at_all_do_not_outweigh_an_aggregator_th
     incident.inventory(11_000, vec![server.clone()]);
     for step in 0..30 {
         let outcome = ProbeOutcome::TimedOut {
-            phase: Phase::Connect,
+            phase: ProbePhase::Connect,
         };
         incident.probe_taking(11_000 + step * 5_000, 5_000, &server, 0, outcome);
         incident.scrape(11_000 + step * 5_000);
@@ -294,7 +294,7 @@ fn an_api_without_a_service_is_named_by_inventory_and_aggregator() {
         "ServiceNotFound",
         "service/metrics in \"ns\" is not present",
     );
-    let Target::Service(target) = &mut gone.target else {
+    let HookTarget::Service(target) = &mut gone.target else {
         panic!("a Service");
     };
     target.service = ServiceState::Missing;

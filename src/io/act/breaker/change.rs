@@ -7,15 +7,18 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::request::{ApiReply, is_conflict, patch, read_on_new_connection, send};
-use super::{ConfigWriter, PatchOutcome, RetryPolicy, PatchRefusal, PatchReport, ApiServerClient, PatchStep, PatchSession, items};
-use crate::domain::act::breaker::{Expects, WriteOutcome, Version, View};
-use crate::domain::act::bypass::edit::{Author, Change, Edit, Plan, Desired, plan};
+use super::{
+    ApiServerClient, ConfigWriter, PatchOutcome, PatchRefusal, PatchReport, PatchSession, PatchStep,
+    RetryPolicy, items,
+};
+use crate::domain::act::breaker::{Expects, ObservedHook, ResourceVersion, WriteOutcome};
+use crate::domain::act::bypass::edit::{Author, Desired, Edit, FieldChange, Plan, plan};
 use crate::domain::cluster::hook::{HookId, HookKind};
 use crate::io::client::Connection;
 use crate::io::coordination::ask;
 
 impl ConfigWriter {
-    /// Makes a wish come true. Dropping the future stops between two requests; what is then there is the original, or
+    /// Brings a webhook to its desired state. Dropping the future stops between two requests; what is then there is the original, or
     /// says how to get back to it.
     pub async fn carry_out(&self, hook: &HookId, desired: &Desired, author: &Author) -> PatchReport {
         let mut session = PatchSession::new(self);
@@ -38,8 +41,8 @@ impl ConfigWriter {
         member.report(outcome, session.steps)
     }
 
-    /// Makes wishes about webhooks of one configuration come true, in one write, of an object that is what the breaker
-    /// `expects`, and says what became of each in the breaker's words and in full. A wish that takes several writes rests
+    /// Brings webhooks of one configuration to their desired states, in one write, of an object that is what the breaker
+    /// `expects`, and says what became of each in the breaker's words and in full. One that takes several writes rests
     /// on each of them in turn, and one that comes after it finds another object than it expects.
     ///
     /// A write whose answer is lost is not asked about: the breaker reads the object anew.
@@ -100,17 +103,17 @@ impl ConfigWriter {
     }
 }
 
-/// One wish among those that are carried out together.
+/// One desired state among those that are carried out together.
 struct BatchMember<'a> {
     hook: &'a HookId,
     desired: &'a Desired,
     /// The uid and the version that its object has to have; `None` where any will do.
-    expects: Option<(&'a str, Version)>,
+    expects: Option<(&'a str, ResourceVersion)>,
     /// What became of it, once that is known.
     told: Option<(WriteOutcome, PatchOutcome)>,
-    changes: Vec<Change>,
+    changes: Vec<FieldChange>,
     /// What a write whose answer was lost may have changed.
-    unclear: Option<Vec<Change>>,
+    unclear: Option<Vec<FieldChange>>,
     /// Whether anything has been written for it, or may have been.
     wrote: bool,
     /// The object as last seen.
@@ -118,7 +121,7 @@ struct BatchMember<'a> {
 }
 
 impl<'a> BatchMember<'a> {
-    fn new(hook: &'a HookId, desired: &'a Desired, expects: Option<(&'a str, Version)>) -> Self {
+    fn new(hook: &'a HookId, desired: &'a Desired, expects: Option<(&'a str, ResourceVersion)>) -> Self {
         Self {
             hook,
             desired,
@@ -140,8 +143,8 @@ impl<'a> BatchMember<'a> {
         }
     }
 
-    fn view(&self, object: &Value) -> View {
-        View::of(Some(object), &self.hook.webhook)
+    fn view(&self, object: &Value) -> ObservedHook {
+        ObservedHook::of(Some(object), &self.hook.webhook)
     }
 }
 
@@ -150,8 +153,8 @@ impl<'a> BatchMember<'a> {
 struct PatchBatch {
     operations: Vec<Value>,
     /// For which members, by their places, and what it changes for each.
-    whose: Vec<(usize, Vec<Change>)>,
-    /// Whether their wishes have come true with it.
+    whose: Vec<(usize, Vec<FieldChange>)>,
+    /// Whether it brings them to their desired states.
     last: bool,
 }
 
@@ -203,14 +206,19 @@ impl PatchSession<'_> {
                     }
                     return settle(members, &(WriteOutcome::Ambiguous, PatchOutcome::GaveUp(why)));
                 }
-                ApiReply::Refused(404, _) => return settle(members, &(WriteOutcome::Gone, PatchOutcome::Gone)),
+                ApiReply::Refused(404, _) => {
+                    return settle(members, &(WriteOutcome::Gone, PatchOutcome::Gone));
+                }
                 ApiReply::Refused(status, message) if is_conflict(status, &message) => {
                     self.steps.push(PatchStep::Conflict { why: message });
                     return settle(members, &(WriteOutcome::Conflict, PatchOutcome::Contended));
                 }
                 ApiReply::Refused(..) if draft.whose.len() > 1 => at_once = 1,
                 ApiReply::Refused(status, message) => {
-                    settles(refused(&PatchOutcome::Refused(PatchRefusal::ByServer { status, message })));
+                    settles(refused(&PatchOutcome::Refused(PatchRefusal::ByServer {
+                        status,
+                        message,
+                    })));
                 }
                 ApiReply::NotNow(why, _) => settles(refused(&PatchOutcome::GaveUp(why))),
             }
@@ -271,7 +279,8 @@ impl PatchSession<'_> {
     ) -> Option<Edit> {
         let view = member.view(left);
         member.object = Some(object.clone());
-        let is_other = |(uid, version): &(&str, Version)| view.version != *version || *view.uid != **uid;
+        let is_other =
+            |(uid, version): &(&str, ResourceVersion)| view.version != *version || *view.uid != **uid;
         if member.expects.as_ref().is_some_and(is_other) {
             member.told = Some((WriteOutcome::Conflict, PatchOutcome::Contended));
             return None;
@@ -286,7 +295,9 @@ impl PatchSession<'_> {
         let told = match planned {
             Ok(Plan::Edit(edit)) => return Some(edit),
             Ok(Plan::AlreadySo) if !member.wrote => (WriteOutcome::Applied(view), PatchOutcome::AlreadySo),
-            Ok(Plan::Gone) if !member.wrote || *member.desired != Desired::Restore => (WriteOutcome::Gone, PatchOutcome::Gone),
+            Ok(Plan::Gone) if !member.wrote || *member.desired != Desired::Restore => {
+                (WriteOutcome::Gone, PatchOutcome::Gone)
+            }
             Ok(Plan::AlreadySo | Plan::Gone) => (WriteOutcome::Applied(view), PatchOutcome::Applied),
             Err(refusal) => refused(&PatchOutcome::Refused(refusal.into())),
         };
@@ -358,7 +369,7 @@ fn refused(outcome: &PatchOutcome) -> (WriteOutcome, PatchOutcome) {
 }
 
 /// A patch of this very version of the object: it fails after anybody's change, whatever was changed.
-fn only_at(version: &Version, mut operations: Vec<Value>) -> Value {
+fn only_at(version: &ResourceVersion, mut operations: Vec<Value>) -> Value {
     let test = json!({"op": "test", "path": "/metadata/resourceVersion", "value": version});
     operations.insert(0, test);
     Value::Array(operations)

@@ -5,16 +5,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::json;
 
 use super::*;
-use crate::domain::act::breaker::{Expects, WriteOutcome, Shown as Shows, Version};
+use crate::domain::act::breaker::{BypassState as Shows, Expects, ResourceVersion, WriteOutcome};
 use crate::domain::act::bypass::edit::Why;
-use crate::domain::act::bypass::{Rung, Writer};
-use crate::io::testing::{Asked, Reply as Given, Server as Api, clock, soon};
+use crate::domain::act::bypass::{ObjectWriter, Rung};
+use crate::io::testing::{ReceivedRequest, TestReply as Given, TestServer as Api, clock, soon};
 
 fn author() -> Author {
     Author {
         namespace: "hookwatch".into(),
         account: "system:serviceaccount:hookwatch:hookwatch".into(),
-        writer: Writer {
+        writer: ObjectWriter {
             identity: "me".into(),
             version: "1".into(),
         },
@@ -42,7 +42,7 @@ fn object() -> Value {
     })
 }
 
-fn is_read(asked: &Asked) -> bool {
+fn is_read(asked: &ReceivedRequest) -> bool {
     asked.method == "GET"
 }
 
@@ -50,7 +50,9 @@ fn listed() -> Given {
     Given::json(200, json!({"items": [object()]}))
 }
 
-async fn skipped(handler: impl Fn(&Asked) -> Given + Send + Sync + 'static) -> (PatchReport, Vec<Asked>) {
+async fn skipped(
+    handler: impl Fn(&ReceivedRequest) -> Given + Send + Sync + 'static,
+) -> (PatchReport, Vec<ReceivedRequest>) {
     let api = Api::start(handler).await;
     let connection = api.connection().await;
     let patience = RetryPolicy {
@@ -85,7 +87,7 @@ async fn a_write_that_the_answer_does_not_show_is_not_believed() {
 
 #[tokio::test]
 async fn what_is_no_api_server_is_not_taken_for_an_empty_cluster() {
-    let page = |_: &Asked| Given::Whole(200, "text/html", "<html>log in</html>".to_owned());
+    let page = |_: &ReceivedRequest| Given::Whole(200, "text/html", "<html>log in</html>".to_owned());
     let (report, _) = skipped(page).await;
     assert!(matches!(&report.outcome, PatchOutcome::GaveUp(_)), "{report:?}");
     let (report, _) = skipped(|_| Given::json(200, "{}")).await;
@@ -187,7 +189,9 @@ fn three() -> Value {
 }
 
 /// An API server with one object, that refuses what this says of it, and counts the patches.
-async fn together(refuses: impl Fn(&Value) -> bool + Send + Sync + 'static) -> (Vec<WriteOutcome>, Value, usize) {
+async fn together(
+    refuses: impl Fn(&Value) -> bool + Send + Sync + 'static,
+) -> (Vec<WriteOutcome>, Value, usize) {
     let stored = std::sync::Arc::new(std::sync::Mutex::new((1, three())));
     let object = std::sync::Arc::clone(&stored);
     let api = Api::start(move |asked| {
@@ -219,7 +223,7 @@ async fn together(refuses: impl Fn(&Value) -> bool + Send + Sync + 'static) -> (
     let changes = ["a", "b", "c"].map(|webhook| {
         let expects = Expects {
             uid: "u".into(),
-            version: Version::new("1"),
+            version: ResourceVersion::new("1"),
             shown: Shows::Original,
         };
         (HookId::new(HookKind::Validating, "c", webhook), skip(), expects)

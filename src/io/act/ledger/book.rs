@@ -4,8 +4,8 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::{COLLECTION, LedgerObject};
-use crate::domain::act::breaker::{Book, WriteOutcome, Version};
-use crate::domain::act::ledger::{ANNOTATION, OBJECT, Reading};
+use crate::domain::act::breaker::{Book, ResourceVersion, WriteOutcome};
+use crate::domain::act::ledger::{ANNOTATION, LedgerReading, OBJECT};
 use crate::io::client::request::RequestError;
 use crate::io::coordination::version;
 
@@ -14,7 +14,7 @@ impl LedgerObject {
     ///
     /// # Errors
     /// A sentence that says why it could not be read, or makes no sense.
-    pub async fn read_book(&self) -> Result<(Option<Version>, Book), String> {
+    pub async fn read_book(&self) -> Result<(Option<ResourceVersion>, Book), String> {
         let (record, _) = self.read().await?;
         let Some(record) = record else {
             return Ok((None, Book::default()));
@@ -27,7 +27,7 @@ impl LedgerObject {
                         Self::what()
                     )
                 })?;
-                Ok((Some(Version::new(&record.version)), book))
+                Ok((Some(ResourceVersion::new(&record.version)), book))
             }
             None => Err(format!(
                 "{} was changed by another client in the meantime",
@@ -38,9 +38,9 @@ impl LedgerObject {
 
     /// Writes the book over that of a version that was read, or makes a ledger for it where there was none. Whatever
     /// else stands in the ledger stays.
-    pub async fn write_book(&self, precondition: Option<&Version>, book: &Book) -> WriteOutcome {
+    pub async fn write_book(&self, precondition: Option<&ResourceVersion>, book: &Book) -> WriteOutcome {
         let reading = match precondition {
-            None => Reading::of(None),
+            None => LedgerReading::of(None),
             Some(version) => match self.reading_of(&version.0) {
                 Some(reading) => reading,
                 // Without what else stands in it, it cannot be written.
@@ -86,13 +86,13 @@ impl LedgerObject {
         match version(object) {
             Some(version) => {
                 self.remember(object, version);
-                WriteOutcome::Written(Version::new(version))
+                WriteOutcome::Written(ResourceVersion::new(version))
             }
             None => WriteOutcome::Ambiguous,
         }
     }
 
-    fn reading_of(&self, version: &str) -> Option<Reading> {
+    fn reading_of(&self, version: &str) -> Option<LedgerReading> {
         let last = self.last.lock().ok()?;
         let (known, reading) = last.as_ref()?;
         (known == version).then(|| reading.clone())

@@ -1,7 +1,7 @@
 //! The connections that are kept open between probes.
 //!
 //! The API server keeps its connections to a hook, so a backend that vanished behind them hurts it while
-//! every fresh probe is fine. One kept connection per target shows that, for every hook that
+//! every fresh probe is fine. One pooled connection per target shows that, for every hook that
 //! shares it.
 
 use std::collections::HashMap;
@@ -18,7 +18,7 @@ use crate::domain::time::Time;
 /// server's.
 const IDLE: Duration = Duration::from_secs(90);
 
-/// An idle connection.
+/// An idle connection in the pool.
 #[derive(Debug)]
 pub(super) struct PooledConnection {
     pub(super) link: Link,

@@ -43,7 +43,7 @@ fn skipped() -> Incident {
 
 impl Incident {
     fn set(&mut self, policy: Policy) {
-        self.breaker = Breaker::new(Settings::new("me", AutoBreak::On, policy));
+        self.breaker = Breaker::new(BreakerSettings::new("me", AutoBreak::On, policy));
         self.begin();
     }
 

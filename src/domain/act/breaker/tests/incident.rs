@@ -27,9 +27,9 @@ pub(super) fn policy(rungs: &[Rung]) -> Policy {
     }
 }
 
-pub(super) fn view(version: &str, shown: Shown) -> View {
-    View {
-        version: Version::new(version),
+pub(super) fn view(version: &str, shown: BypassState) -> ObservedHook {
+    ObservedHook {
+        version: ResourceVersion::new(version),
         uid: "uid".into(),
         shown,
         ceiling: Ceiling::Open,
@@ -40,8 +40,8 @@ pub(super) fn view(version: &str, shown: Shown) -> View {
     }
 }
 
-pub(super) fn ours(rung: Rung, probation: bool) -> Shown {
-    Shown::Ours { rung, probation }
+pub(super) fn ours(rung: Rung, probation: bool) -> BypassState {
+    BypassState::Ours { rung, probation }
 }
 
 /// A breaker with one hook and one API server that does what it is asked to.
@@ -50,14 +50,14 @@ pub(super) struct Incident {
     pub(super) id: HookId,
     pub(super) now: u64,
     pub(super) version: u64,
-    pub(super) shown: Shown,
+    pub(super) shown: BypassState,
     pub(super) left_over: bool,
     pub(super) by_hand_until: Option<Time>,
     pub(super) ceiling: Ceiling,
     pub(super) permit: Permit,
     pub(super) self_doubt: bool,
     pub(super) ledger: (u64, Book),
-    pub(super) facts: Facts,
+    pub(super) facts: HookFacts,
     /// All that was said.
     pub(super) news: Vec<NoticeKind>,
     pub(super) words: Vec<String>,
@@ -74,18 +74,18 @@ pub(super) struct Incident {
 impl Incident {
     pub(super) fn new(mode: AutoBreak, rungs: &[Rung]) -> Self {
         let mut incident = Self {
-            breaker: Breaker::new(Settings::new("me", mode, policy(rungs))),
+            breaker: Breaker::new(BreakerSettings::new("me", mode, policy(rungs))),
             id: hook(),
             now: 0,
             version: 1,
-            shown: Shown::Original,
+            shown: BypassState::Original,
             left_over: false,
             by_hand_until: None,
             ceiling: Ceiling::Open,
             permit: Permit::Nothing,
             self_doubt: false,
             ledger: (1, Book::default()),
-            facts: Facts {
+            facts: HookFacts {
                 health: Health::Healthy,
                 cause: None,
                 effect: Effect::None,
@@ -122,8 +122,8 @@ impl Incident {
         self.observe(Observation::Leads(true));
     }
 
-    pub(super) fn view(&self) -> View {
-        View {
+    pub(super) fn view(&self) -> ObservedHook {
+        ObservedHook {
             left_over: self.left_over,
             by_hand_until: self.by_hand_until,
             ceiling: self.ceiling,
@@ -152,7 +152,7 @@ impl Incident {
             }
             Action::ReadLedger if self.ledger_refuses => Some(Observation::NoLedger),
             Action::ReadLedger => Some(Observation::Ledger {
-                version: Some(Version::new(&self.ledger.0.to_string())),
+                version: Some(ResourceVersion::new(&self.ledger.0.to_string())),
                 book: self.ledger.1.clone(),
             }),
             Action::WriteLedger {
@@ -163,9 +163,9 @@ impl Incident {
                 let outcome = if self.ledger_refuses {
                     WriteOutcome::Refused("no".into())
                 } else {
-                    assert_eq!(version, Some(Version::new(&self.ledger.0.to_string())));
+                    assert_eq!(version, Some(ResourceVersion::new(&self.ledger.0.to_string())));
                     self.ledger = (self.ledger.0 + 1, book);
-                    WriteOutcome::Written(Version::new(&self.ledger.0.to_string()))
+                    WriteOutcome::Written(ResourceVersion::new(&self.ledger.0.to_string()))
                 };
                 Some(Observation::Outcome { ticket, outcome })
             }
@@ -182,7 +182,7 @@ impl Incident {
                     self.shown = match change.to {
                         To::Bypass(rung) => ours(rung, false),
                         To::Probation => ours(Rung::Skip, true),
-                        To::Original => Shown::Original,
+                        To::Original => BypassState::Original,
                     };
                     (self.left_over, self.by_hand_until) = (false, None);
                     self.version += 1;
@@ -230,7 +230,7 @@ impl Incident {
         }
     }
 
-    pub(super) fn somebody_writes(&mut self, shown: Shown) {
+    pub(super) fn somebody_writes(&mut self, shown: BypassState) {
         self.shown = shown;
         self.version += 1;
     }

@@ -6,8 +6,8 @@ use super::objects::{
     NOW, author, bypass, carried_out, claimed, configuration, holds_ours, hook, ignore, patched, planned,
     spec, written,
 };
-use crate::domain::act::bypass::edit::{Author, Edit, Plan, Refusal, Desired, is_left_over, plan};
-use crate::domain::act::bypass::{Phase, Rung, STATE_ANNOTATION, Standing, standing, touched};
+use crate::domain::act::bypass::edit::{Author, Desired, Edit, EditRefusal, Plan, is_left_over, plan};
+use crate::domain::act::bypass::{BypassPhase, BypassStanding, Rung, STATE_ANNOTATION, standing, touched};
 
 pub(super) fn two() -> Value {
     configuration(vec![hook("a", "Fail", 10, 1), hook("b", "Fail", 7, 0)], json!({}))
@@ -24,7 +24,7 @@ pub(super) fn done(object: &Value, webhook: &str, desired: &Desired) -> Value {
     carried_out(object, webhook, desired).unwrap_or_else(|(_, refusal)| panic!("{refusal}"))
 }
 
-pub(super) fn refused(object: &Value, webhook: &str, desired: &Desired) -> Refusal {
+pub(super) fn refused(object: &Value, webhook: &str, desired: &Desired) -> EditRefusal {
     planned(object, webhook, desired).expect_err("a refusal")
 }
 
@@ -35,9 +35,9 @@ pub(super) fn theirs(object: &Value, change: impl FnOnce(&mut Value)) -> Value {
     written(object, after, "somebody")
 }
 
-pub(super) fn is(object: &Value, webhook: &str) -> Option<(Option<Rung>, Phase)> {
+pub(super) fn is(object: &Value, webhook: &str) -> Option<(Option<Rung>, BypassPhase)> {
     match standing(object, webhook) {
-        Standing::Bypassed { rung, phase, .. } => Some((rung, phase)),
+        BypassStanding::Bypassed { rung, phase, .. } => Some((rung, phase)),
         _ => None,
     }
 }
@@ -48,16 +48,21 @@ fn somebodys_revert_is_seen_and_counted() {
         let bypassed = done(&two(), "a", &desired);
         let reverted = theirs(&bypassed, |object| object["webhooks"] = two()["webhooks"].clone());
         assert!(
-            matches!(standing(&reverted, "a"), Standing::Reverted { .. }),
+            matches!(standing(&reverted, "a"), BypassStanding::Reverted { .. }),
             "{desired:?}"
         );
         let again = done(&reverted, "a", &desired);
-        let (Standing::Bypassed { entry, .. } | Standing::Ignored { entry }) = standing(&again, "a") else {
+        let (BypassStanding::Bypassed { entry, .. } | BypassStanding::Ignored { entry }) =
+            standing(&again, "a")
+        else {
             panic!("{desired:?}");
         };
         assert_eq!(entry.reverts(), 1);
         assert_eq!(spec(&done(&again, "a", &Desired::Restore)), spec(&two()));
-        assert_eq!(refused(&reverted, "a", &Desired::Probation), Refusal::NotBypassed);
+        assert_eq!(
+            refused(&reverted, "a", &Desired::Probation),
+            EditRefusal::NotBypassed
+        );
     }
 }
 
@@ -99,7 +104,7 @@ fn a_wiped_annotation_costs_the_fields_and_nothing_more() {
         let wiped = wipe(&done(&two(), "a", &bypass(rung)));
         assert!(matches!(
             standing(&wiped, "a"),
-            Standing::OursWithoutAnnotation {
+            BypassStanding::OursWithoutAnnotation {
                 fields: false,
                 why: None,
                 ..
@@ -109,20 +114,23 @@ fn a_wiped_annotation_costs_the_fields_and_nothing_more() {
         // It can also be taken over.
         assert_eq!(
             is(&done(&wiped, "a", &bypass(rung)), "a"),
-            Some((Some(rung), Phase::Bypassed))
+            Some((Some(rung), BypassPhase::Bypassed))
         );
         assert_eq!(
             is(&done(&wiped, "a", &Desired::Probation), "a"),
-            Some((Some(rung), Phase::Probation))
+            Some((Some(rung), BypassPhase::Probation))
         );
     }
     let wiped = wipe(&done(&two(), "a", &ignore()));
     assert!(matches!(
         standing(&wiped, "a"),
-        Standing::OursWithoutAnnotation { fields: true, .. }
+        BypassStanding::OursWithoutAnnotation { fields: true, .. }
     ));
     for desired in [Desired::Restore, bypass(Rung::Skip), ignore()] {
-        assert!(matches!(refused(&wiped, "a", &desired), Refusal::OriginalUnknown(_)));
+        assert!(matches!(
+            refused(&wiped, "a", &desired),
+            EditRefusal::OriginalUnknown(_)
+        ));
     }
 }
 
@@ -174,10 +182,13 @@ fn the_daemon_shields_a_webhook_whose_failures_a_person_has_ignored_and_leaves_t
     };
     let ignored = done(&two(), "a", &ignore());
     let shielded = daemon(&ignored, &bypass(Rung::Shield));
-    assert_eq!(is(&shielded, "a"), Some((Some(Rung::Shield), Phase::Bypassed)));
+    assert_eq!(
+        is(&shielded, "a"),
+        Some((Some(Rung::Shield), BypassPhase::Bypassed))
+    );
     let restored = daemon(&shielded, &Desired::Restore);
     assert_eq!(restored["webhooks"], ignored["webhooks"]);
-    assert!(matches!(standing(&restored, "a"), Standing::Ignored { .. }));
+    assert!(matches!(standing(&restored, "a"), BypassStanding::Ignored { .. }));
     assert_eq!(daemon(&restored, &Desired::Restore), restored);
     // A person can, at each step.
     for object in [&ignored, &shielded, &restored] {
@@ -201,11 +212,14 @@ fn nonsense_in_the_annotation_is_told_and_does_not_keep_a_hook_from_coming_back(
         assert!(
             matches!(
                 standing(&nonsense, "a"),
-                Standing::OursWithoutAnnotation { why: Some(_), .. }
+                BypassStanding::OursWithoutAnnotation { why: Some(_), .. }
             ),
             "{desired:?}"
         );
-        assert!(matches!(refused(&nonsense, "a", &desired), Refusal::Unreadable(_)));
+        assert!(matches!(
+            refused(&nonsense, "a", &desired),
+            EditRefusal::Unreadable(_)
+        ));
         let restored = done(&nonsense, "a", &Desired::Restore);
         assert!(
             spec(&restored) == spec(&two()) && !holds_ours(&restored),
@@ -226,7 +240,7 @@ fn an_original_that_no_longer_validates_is_told_and_nothing_is_lost() {
             .into();
     });
     assert!(
-        matches!(refused(&broken, "a", &Desired::Restore), Refusal::InvalidOriginal(why) if why.contains("a=Fail/99"))
+        matches!(refused(&broken, "a", &Desired::Restore), EditRefusal::InvalidOriginal(why) if why.contains("a=Fail/99"))
     );
 }
 
@@ -234,7 +248,7 @@ fn an_original_that_no_longer_validates_is_told_and_nothing_is_lost() {
 fn what_was_removed_or_renamed_is_forgotten() {
     let bypassed = done(&two(), "a", &bypass(Rung::Skip));
     let renamed = theirs(&bypassed, |object| object["webhooks"][0]["name"] = "z".into());
-    assert_eq!(standing(&renamed, "a"), Standing::Gone { noted: true });
+    assert_eq!(standing(&renamed, "a"), BypassStanding::Gone { noted: true });
     let names: Vec<String> = touched(&renamed).into_iter().map(|(name, _)| name).collect();
     assert_eq!(names, ["a", "z"]);
     let restored = done(&done(&renamed, "z", &Desired::Restore), "a", &Desired::Restore);
@@ -293,7 +307,8 @@ fn an_original_that_is_spelt_as_the_fence_does_not_read_it_is_none() {
     });
     let standing = standing(&forged, "a");
     assert!(
-        !matches!(standing, Standing::Bypassed { .. }) && super::super::standing::state(&forged).is_err(),
+        !matches!(standing, BypassStanding::Bypassed { .. })
+            && super::super::standing::state(&forged).is_err(),
         "{standing:?}"
     );
 }
@@ -322,7 +337,7 @@ fn a_bypass_of_another_release_is_taken_back() {
         },
         "hookwatch",
     );
-    assert!(matches!(standing(&older, "a"), Standing::Ignored { .. }));
+    assert!(matches!(standing(&older, "a"), BypassStanding::Ignored { .. }));
     let restored = done(&older, "a", &Desired::Restore);
     assert!(
         spec(&restored) == spec(&two()) && !holds_ours(&restored),
@@ -336,7 +351,7 @@ fn a_bypass_of_another_release_is_taken_back() {
     let mut newer = theirs;
     newer["metadata"]["managedFields"] = serde_json::from_str(&owned).expect("JSON");
     assert!(
-        matches!(standing(&newer, "b"), Standing::Bypassed { .. }),
+        matches!(standing(&newer, "b"), BypassStanding::Bypassed { .. }),
         "{:?}",
         standing(&newer, "b")
     );

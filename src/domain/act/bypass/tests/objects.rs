@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
-use crate::domain::act::bypass::edit::{Author, Plan, Refusal, Why, Desired, plan};
-use crate::domain::act::bypass::{FIELD_MANAGER, Rung, Writer};
+use crate::domain::act::bypass::edit::{Author, Desired, EditRefusal, Plan, Why, plan};
+use crate::domain::act::bypass::{FIELD_MANAGER, ObjectWriter, Rung};
 use crate::domain::time::Time;
 
 pub(super) const NOW: Time = Time::from_unix_millis(1_795_219_862_156);
@@ -15,7 +15,7 @@ pub(super) fn author() -> Author {
     Author {
         namespace: "hookwatch".into(),
         account: "system:serviceaccount:hookwatch:hookwatch".into(),
-        writer: Writer {
+        writer: ObjectWriter {
             identity: "replica-1".into(),
             version: "0.1.0".into(),
         },
@@ -41,7 +41,7 @@ pub(super) fn ignore() -> Desired {
 }
 
 /// What a person comes to with it; failures are ignored where the API server knows no match conditions.
-pub(super) fn planned(object: &Value, webhook: &str, desired: &Desired) -> Result<Plan, Refusal> {
+pub(super) fn planned(object: &Value, webhook: &str, desired: &Desired) -> Result<Plan, EditRefusal> {
     let match_conditions = !matches!(desired, Desired::Ignore { .. });
     let author = Author {
         match_conditions,
@@ -235,8 +235,12 @@ pub(super) fn patched(object: &Value, patch: &Value) -> Option<Value> {
     Some(written(object, after, FIELD_MANAGER))
 }
 
-/// Carries a wish out, however many edits it takes.
-pub(super) fn carried_out(object: &Value, webhook: &str, desired: &Desired) -> Result<Value, (Value, Refusal)> {
+/// Brings about a desired state, however many edits it takes.
+pub(super) fn carried_out(
+    object: &Value,
+    webhook: &str,
+    desired: &Desired,
+) -> Result<Value, (Value, EditRefusal)> {
     let mut object = object.clone();
     let mut last = false;
     for _ in 0..8 {

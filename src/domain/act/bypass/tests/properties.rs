@@ -7,7 +7,7 @@ use super::objects::{
     NOW, author, bypass, carried_out, claimed, configuration, holds_ours, hook, ignore, patched, planned,
     spec, written,
 };
-use crate::domain::act::bypass::edit::{Author, Plan, Refusal, Desired, plan};
+use crate::domain::act::bypass::edit::{Author, Desired, EditRefusal, Plan, plan};
 use crate::domain::act::bypass::{Rung, STATE_ANNOTATION, touched};
 
 /// What somebody else may do to a configuration. Indices are taken modulo what there is.
@@ -169,7 +169,7 @@ fn desired_states() -> impl Strategy<Value = Vec<(usize, Desired)>> {
 }
 
 /// Restores everything that is to be; with what was refused.
-fn restored(object: &Value) -> (Value, Vec<Refusal>) {
+fn restored(object: &Value) -> (Value, Vec<EditRefusal>) {
     let (mut object, mut refusals) = (object.clone(), Vec::new());
     for (webhook, _) in touched(&object.clone()) {
         match carried_out(&object, &webhook, &Desired::Restore) {
