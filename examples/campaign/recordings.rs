@@ -10,7 +10,7 @@ use hookwatch::app::replay::replay_scrapes;
 use hookwatch::domain::cluster::hook::{HookId, HookKind};
 use hookwatch::domain::observe::snapshot::Snapshot;
 use hookwatch::domain::time::Time;
-use hookwatch::domain::vocabulary::{Cause, Effect as HookEffect, Health, NotAHook};
+use hookwatch::domain::vocabulary::{Cause, Effect, Health, NotAHook};
 use hookwatch::domain::watchdog::{Event, Watchdog, WatchdogEffect};
 
 use crate::model::cluster::{
@@ -34,7 +34,7 @@ const HEAD: At = 30 * SECOND;
 const PACE: At = 6 * SECOND;
 const SCRAPES: At = 13;
 
-type Named = Vec<(String, Cause, HookEffect)>;
+type Named = Vec<(String, Cause, Effect)>;
 
 fn service(name: &str, backends: u8, index: u8) -> Service {
     Service {

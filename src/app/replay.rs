@@ -18,7 +18,7 @@ use crate::domain::diagnose::verdict::Verdict;
 use crate::domain::recording::Player;
 use crate::domain::report::assessment::Assessment;
 use crate::domain::time::Time;
-use crate::domain::vocabulary::{Cause, Effect as HookEffect, Health, NotAHook};
+use crate::domain::vocabulary::{Cause, Effect, Health, NotAHook};
 use crate::domain::watchdog::{Event, Watchdog, WatchdogEffect};
 
 /// What `replay` was asked for.
@@ -101,7 +101,7 @@ pub struct Culprit {
     /// What was wrong with it.
     pub cause: Cause,
     /// What that did.
-    pub effect: HookEffect,
+    pub effect: Effect,
     /// The highest confidence reached.
     pub confidence: f64,
     /// When it was first named.

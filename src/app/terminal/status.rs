@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use serde_json::Value;
 
 use super::ServerArguments;
-use super::view::seen::{ShownAssessment, ShownBreaker, ShownHook, clock, lasting};
+use super::view::shown::{ShownAssessment, ShownBreaker, ShownHook, clock, lasting};
 use super::view::state::in_trouble;
 use super::view::text::{CleanText, clean, fit, width};
 use crate::app::diagnose::{Conclusion, ConclusionFacts, is_culprit};

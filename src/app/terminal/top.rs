@@ -14,7 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
-use super::view::seen::ShownAssessment;
+use super::view::shown::ShownAssessment;
 use super::view::state::{Next, ScreenRoom, ScreenState};
 use super::view::text::CleanText;
 use super::view::{ViewModel, screen};

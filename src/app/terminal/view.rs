@@ -7,7 +7,7 @@ mod curve;
 mod detail;
 pub mod history;
 pub mod screen;
-pub mod seen;
+pub mod shown;
 pub mod state;
 mod table;
 pub mod text;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::history::ShownHistory;
-use self::seen::ShownAssessment;
+use self::shown::ShownAssessment;
 use self::text::CleanText;
 
 /// All that is known at one instant.

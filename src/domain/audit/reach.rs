@@ -8,7 +8,7 @@ use super::writes::{ObjectScope, WriteSort};
 use crate::domain::cluster::hook::{Hook, Labels, Scope, Selector, SelectorOperator};
 use crate::domain::cluster::matching::conditions::ConditionRequest;
 use crate::domain::cluster::matching::outcome::{
-    ConditionForecast as Conditions, ConditionOutcome, ForecastCompiler, RequestObject,
+    ConditionForecast, ConditionOutcome, ForecastCompiler, RequestObject,
 };
 use crate::domain::cluster::matching::{RequestShape, Requester};
 
@@ -49,7 +49,7 @@ impl From<ConditionOutcome> for Reach {
 pub struct HookReader {
     /// Which one.
     pub hook: Arc<Hook>,
-    conditions: Conditions,
+    conditions: ConditionForecast,
 }
 
 /// Who a tenant is.

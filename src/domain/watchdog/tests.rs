@@ -38,11 +38,11 @@ use crate::domain::observe::snapshot::{
     Complaints, Cumulative, HookSeries, ScrapeFailureReason, Snapshot, WriteKey, WriteOperation,
 };
 use crate::domain::report::announcement::Announcement;
-use crate::domain::vocabulary::{Cause, Effect as HookEffect, Health, NotAHook};
+use crate::domain::vocabulary::{Cause, Effect, Health, NotAHook};
 
 const SECOND: u64 = 1_000;
 
-fn found(verdict: &Verdict) -> (Health, Option<Cause>, HookEffect) {
+fn found(verdict: &Verdict) -> (Health, Option<Cause>, Effect) {
     (verdict.health, verdict.cause, verdict.effect)
 }
 
@@ -60,7 +60,7 @@ fn a_hang_is_named_before_any_latency_was_measured() {
     let verdict = incident.verdict(13 * SECOND + 100, "opa");
     assert_eq!(
         found(&verdict),
-        (Health::Failing, Some(Cause::Hanging), HookEffect::Blocking)
+        (Health::Failing, Some(Cause::Hanging), Effect::Blocking)
     );
     assert_eq!(
         incident.tick(13 * SECOND + 200).control_plane.writes,
@@ -87,7 +87,7 @@ fn refused_backends_are_named_although_latency_falls() {
     let verdict = incident.verdict(12 * SECOND + 100, "opa");
     assert_eq!(
         found(&verdict),
-        (Health::Failing, Some(Cause::Refused), HookEffect::Blocking)
+        (Health::Failing, Some(Cause::Refused), Effect::Blocking)
     );
     assert!(verdict.confidence > 0.9, "two witnesses: {}", verdict.confidence);
 }
@@ -109,7 +109,7 @@ fn one_refusing_backend_of_three_is_seen_coming_and_nobody_is_blamed() {
     let verdict = incident.verdict(15 * SECOND, "opa");
     assert_eq!(
         found(&verdict),
-        (Health::Suspect, Some(Cause::Partial), HookEffect::None)
+        (Health::Suspect, Some(Cause::Partial), Effect::None)
     );
     assert!(
         verdict.evidence.iter().any(|said| said.contains("10.0.0.1:8443")),
@@ -139,7 +139,7 @@ fn one_backend_of_three_that_users_do_meet_is_a_culprit() {
 
 #[test]
 fn a_hook_whose_failures_are_ignored_delays_and_blocks_what_it_keeps_past_its_deadline() {
-    for (timeout, effect) in [(4, HookEffect::Delaying), (5, HookEffect::Blocking)] {
+    for (timeout, effect) in [(4, Effect::Delaying), (5, Effect::Blocking)] {
         let mut mutator = hook("mutator", 2);
         mutator.failure_policy = FailurePolicy::Ignore;
         mutator.timeout = Duration::from_secs(timeout);
@@ -155,7 +155,7 @@ fn a_hook_whose_failures_are_ignored_delays_and_blocks_what_it_keeps_past_its_de
             .evidence
             .iter()
             .any(|said| said.contains("leaders give an attempt up after 5 s"));
-        assert_eq!(told, effect == HookEffect::Blocking, "{:?}", verdict.evidence);
+        assert_eq!(told, effect == Effect::Blocking, "{:?}", verdict.evidence);
     }
 }
 
@@ -241,7 +241,7 @@ fn an_odd_answer_to_a_forged_review_is_no_verdict_until_the_api_server_agrees() 
     let verdict = incident.verdict(22 * SECOND + 10, "opa");
     assert_eq!(
         found(&verdict),
-        (Health::Failing, Some(Cause::Erroring), HookEffect::Blocking)
+        (Health::Failing, Some(Cause::Erroring), Effect::Blocking)
     );
 }
 
@@ -282,7 +282,7 @@ fn missing_endpoints_are_a_rollout_at_first_and_an_outage_after_a_while() {
     let verdict = incident.verdict(17 * SECOND, "opa");
     assert_eq!(
         found(&verdict),
-        (Health::Failing, Some(Cause::NoEndpoints), HookEffect::Blocking)
+        (Health::Failing, Some(Cause::NoEndpoints), Effect::Blocking)
     );
     assert_eq!(verdict.since, Some(Incident::at(11 * SECOND)));
     // What everybody asks first: what happened just then?
@@ -377,7 +377,7 @@ fn a_hook_that_denies_is_not_failing_whatever_text_it_denies_with() {
     let verdict = incident.verdict(13 * SECOND, "liar");
     assert_eq!(
         found(&verdict),
-        (Health::Suspect, Some(Cause::Denying), HookEffect::None)
+        (Health::Suspect, Some(Cause::Denying), Effect::None)
     );
     assert_eq!(incident.verdict(13 * SECOND, "innocent").cause, None);
 }
@@ -516,6 +516,6 @@ fn nobody_is_woken_for_a_dead_hook_that_matches_nothing() {
     let verdict = incident.verdict(22 * SECOND, "idle");
     assert_eq!(
         found(&verdict),
-        (Health::Suspect, Some(Cause::Refused), HookEffect::None)
+        (Health::Suspect, Some(Cause::Refused), Effect::None)
     );
 }

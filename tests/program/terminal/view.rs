@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hookwatch::app::terminal::view::seen::ShownAssessment;
+use hookwatch::app::terminal::view::shown::ShownAssessment;
 use hookwatch::app::terminal::view::state::ScreenState;
 use hookwatch::app::terminal::view::text::CleanText;
 use hookwatch::app::terminal::view::{ViewModel, screen};

@@ -3,7 +3,7 @@
 use super::ViewModel;
 use super::canvas::{Canvas, NARROW, Tone};
 use super::history::CurveColumn;
-use super::seen::{ShownAssessment, lasting};
+use super::shown::{ShownAssessment, lasting};
 use crate::domain::text::human_seconds;
 use crate::domain::vocabulary::Writes;
 

@@ -1,7 +1,7 @@
 //! What covers the table: all that is known of one hook, or what the keys do.
 
 use super::canvas::{Canvas, Tone};
-use super::seen::{ShownAssessment, ShownHook, clock};
+use super::shown::{ShownAssessment, ShownHook, clock};
 use super::state::{ScreenRoom, ScreenState};
 use super::text::wrap;
 

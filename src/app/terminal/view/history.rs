@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use super::seen::{ShownAssessment, ShownHook};
+use super::shown::{ShownAssessment, ShownHook};
 use super::text::CleanText;
 use crate::domain::time::Time;
 use crate::domain::vocabulary::{Health, Writes};

@@ -7,7 +7,7 @@ use ratatui::layout::Rect;
 
 use super::canvas::{Canvas, NARROW, Tone};
 use super::curve::curve;
-use super::seen::{ShownAssessment, clock, lasting};
+use super::shown::{ShownAssessment, clock, lasting};
 use super::state::{Pane, ScreenRoom, ScreenState};
 use super::table::table;
 use super::text::{cut, fit, width, wrap};

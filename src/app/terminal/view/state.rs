@@ -3,7 +3,7 @@
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use strum::IntoStaticStr;
 
-use super::seen::{ShownAssessment, ShownHook};
+use super::shown::{ShownAssessment, ShownHook};
 use super::text::{CleanText, clean};
 use crate::domain::vocabulary::Health;
 

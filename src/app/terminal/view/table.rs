@@ -1,7 +1,7 @@
 //! The hooks, a line each.
 
 use super::canvas::{Canvas, Tone};
-use super::seen::{ShownAssessment, ShownHook, lasting};
+use super::shown::{ShownAssessment, ShownHook, lasting};
 use super::state::{ScreenRoom, ScreenState, Sort, in_trouble};
 use super::text::fit;
 use crate::domain::vocabulary::Health;

@@ -7,7 +7,7 @@ use crate::domain::audit::standing::{Audited, Findings};
 use crate::domain::diagnose::verdict::NonHookCause;
 use crate::domain::observe::views::ScrapeView;
 use crate::domain::vocabulary::NotAHook;
-use crate::domain::watchdog::{Event, Watchdog, WatchdogEffect as Wish};
+use crate::domain::watchdog::{Event, Watchdog, WatchdogEffect};
 
 const PACE: DeliveryPace = DeliveryPace {
     resend: Duration::from_secs(30),
@@ -22,7 +22,7 @@ fn at(seconds: u64) -> Time {
 pub(super) fn calm(now: Time) -> Assessment {
     let effects = Watchdog::new("hookwatch").handle(Event::Tick, now);
     let published = effects.into_iter().find_map(|effect| match effect {
-        Wish::Publish(assessment, _) => Some(Assessment::clone(&assessment)),
+        WatchdogEffect::Publish(assessment, _) => Some(Assessment::clone(&assessment)),
         _ => None,
     });
     let mut assessment = published.expect("a tick makes an assessment");

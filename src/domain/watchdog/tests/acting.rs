@@ -403,10 +403,7 @@ fn a_hook_that_is_skipped_is_well_when_its_backends_are_whatever_was_counted_bef
     // What people read says the same, and that it is bypassed.
     let assessment = incident.tick(27 * SECOND + 20);
     let verdict = &assessment.hooks[0];
-    assert_eq!(
-        (verdict.health, verdict.effect),
-        (Health::Healthy, HookEffect::None)
-    );
+    assert_eq!((verdict.health, verdict.effect), (Health::Healthy, Effect::None));
     assert_eq!(verdict.bypass, Some(Bypass::Skip));
     assert!(
         verdict.summary.contains("it is bypassed (skip)"),
@@ -433,7 +430,7 @@ fn outage(opa: &Hook) -> Incident {
     let before = incident.tick(13 * SECOND + 100);
     assert_eq!(
         (before.hooks[0].health, before.hooks[0].effect),
-        (Health::Failing, HookEffect::Blocking)
+        (Health::Failing, Effect::Blocking)
     );
     incident
 }
@@ -459,7 +456,7 @@ fn a_hook_that_is_skipped_and_does_not_answer_goes_on_failing_and_harms_no_write
         );
         assert_eq!(
             (verdict.effect, verdict.bypass),
-            (HookEffect::None, Some(Bypass::Skip))
+            (Effect::None, Some(Bypass::Skip))
         );
         let summary = &verdict.summary;
         assert!(
@@ -488,7 +485,7 @@ fn a_hook_that_is_shielded_goes_on_being_named_though_every_canary_is_spared() {
         let verdict = &during.hooks[0];
         assert_eq!(
             (verdict.health, verdict.effect, verdict.bypass),
-            (Health::Failing, HookEffect::Blocking, Some(Bypass::Shield))
+            (Health::Failing, Effect::Blocking, Some(Bypass::Shield))
         );
         let summary = &verdict.summary;
         assert!(

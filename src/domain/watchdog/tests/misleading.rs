@@ -164,7 +164,7 @@ fn a_slow_hook_that_sees_few_of_the_writes_is_a_culprit_all_the_same() {
     let verdict = incident.verdict(17 * SECOND, "opa");
     assert_eq!(
         found(&verdict),
-        (Health::Failing, Some(Cause::Slow), HookEffect::Delaying)
+        (Health::Failing, Some(Cause::Slow), Effect::Delaying)
     );
 }
 
@@ -379,7 +379,7 @@ fn a_hook_that_refuses_at_once_and_fails_open_is_not_said_to_be_waited_for() {
     let verdict = incident.verdict(13 * SECOND + 10, "mutator");
     assert_eq!(
         found(&verdict),
-        (Health::Failing, Some(Cause::Refused), HookEffect::FailingOpen)
+        (Health::Failing, Some(Cause::Refused), Effect::FailingOpen)
     );
     assert!(!verdict.summary.contains("waiting"), "{}", verdict.summary);
 }

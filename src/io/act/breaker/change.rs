@@ -166,7 +166,7 @@ impl PatchSession<'_> {
         };
         let mut object = match self.object(hook.kind, &hook.configuration).await {
             Ok(Some(object)) => object,
-            Ok(None) => return settle(members, &(WriteOutcome::Gone, PatchOutcome::Gone)),
+            Ok(None) => return settle(members, &gone()),
             Err(outcome) => return settle(members, &refused(&outcome)),
         };
         // Where an API server refuses what it was asked for, it is asked for each change alone.
@@ -206,19 +206,15 @@ impl PatchSession<'_> {
                     }
                     return settle(members, &(WriteOutcome::Ambiguous, PatchOutcome::GaveUp(why)));
                 }
-                ApiReply::Refused(404, _) => {
-                    return settle(members, &(WriteOutcome::Gone, PatchOutcome::Gone));
-                }
+                ApiReply::Refused(404, _) => return settle(members, &gone()),
                 ApiReply::Refused(status, message) if is_conflict(status, &message) => {
                     self.steps.push(PatchStep::Conflict { why: message });
                     return settle(members, &(WriteOutcome::Conflict, PatchOutcome::Contended));
                 }
                 ApiReply::Refused(..) if draft.whose.len() > 1 => at_once = 1,
                 ApiReply::Refused(status, message) => {
-                    settles(refused(&PatchOutcome::Refused(PatchRefusal::ByServer {
-                        status,
-                        message,
-                    })));
+                    let refusal = PatchRefusal::ByServer { status, message };
+                    settles(refused(&PatchOutcome::Refused(refusal)));
                 }
                 ApiReply::NotNow(why, _) => settles(refused(&PatchOutcome::GaveUp(why))),
             }
@@ -295,9 +291,7 @@ impl PatchSession<'_> {
         let told = match planned {
             Ok(Plan::Edit(edit)) => return Some(edit),
             Ok(Plan::AlreadySo) if !member.wrote => (WriteOutcome::Applied(view), PatchOutcome::AlreadySo),
-            Ok(Plan::Gone) if !member.wrote || *member.desired != Desired::Restore => {
-                (WriteOutcome::Gone, PatchOutcome::Gone)
-            }
+            Ok(Plan::Gone) if !member.wrote || *member.desired != Desired::Restore => gone(),
             Ok(Plan::AlreadySo | Plan::Gone) => (WriteOutcome::Applied(view), PatchOutcome::Applied),
             Err(refusal) => refused(&PatchOutcome::Refused(refusal.into())),
         };
@@ -360,6 +354,11 @@ fn settle(members: &mut [BatchMember<'_>], told: &(WriteOutcome, PatchOutcome)) 
     for member in members.iter_mut().filter(|member| member.told.is_none()) {
         member.told = Some(told.clone());
     }
+}
+
+/// There is no such webhook, or no such configuration.
+fn gone() -> (WriteOutcome, PatchOutcome) {
+    (WriteOutcome::Gone, PatchOutcome::Gone)
 }
 
 /// It did not come to what was wanted, and why.

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::json;
 
 use super::*;
-use crate::domain::act::breaker::{BypassState as Shows, Expects, ResourceVersion, WriteOutcome};
+use crate::domain::act::breaker::{BypassState, Expects, ResourceVersion, WriteOutcome};
 use crate::domain::act::bypass::edit::Why;
 use crate::domain::act::bypass::{ObjectWriter, Rung};
-use crate::io::testing::{ReceivedRequest, TestReply as Given, TestServer as Api, clock, soon};
+use crate::io::testing::{ReceivedRequest, TestReply, TestServer, clock, soon};
 
 fn author() -> Author {
     Author {
@@ -46,14 +46,14 @@ fn is_read(asked: &ReceivedRequest) -> bool {
     asked.method == "GET"
 }
 
-fn listed() -> Given {
-    Given::json(200, json!({"items": [object()]}))
+fn listed() -> TestReply {
+    TestReply::json(200, json!({"items": [object()]}))
 }
 
 async fn skipped(
-    handler: impl Fn(&ReceivedRequest) -> Given + Send + Sync + 'static,
+    handler: impl Fn(&ReceivedRequest) -> TestReply + Send + Sync + 'static,
 ) -> (PatchReport, Vec<ReceivedRequest>) {
-    let api = Api::start(handler).await;
+    let api = TestServer::start(handler).await;
     let connection = api.connection().await;
     let patience = RetryPolicy {
         whole: Duration::from_millis(1_500),
@@ -74,7 +74,7 @@ async fn a_write_that_the_answer_does_not_show_is_not_believed() {
         if is_read(asked) {
             listed()
         } else {
-            Given::json(200, object())
+            TestReply::json(200, object())
         }
     })
     .await;
@@ -87,12 +87,12 @@ async fn a_write_that_the_answer_does_not_show_is_not_believed() {
 
 #[tokio::test]
 async fn what_is_no_api_server_is_not_taken_for_an_empty_cluster() {
-    let page = |_: &ReceivedRequest| Given::Whole(200, "text/html", "<html>log in</html>".to_owned());
+    let page = |_: &ReceivedRequest| TestReply::Whole(200, "text/html", "<html>log in</html>".to_owned());
     let (report, _) = skipped(page).await;
     assert!(matches!(&report.outcome, PatchOutcome::GaveUp(_)), "{report:?}");
-    let (report, _) = skipped(|_| Given::json(200, "{}")).await;
+    let (report, _) = skipped(|_| TestReply::json(200, "{}")).await;
     assert!(matches!(&report.outcome, PatchOutcome::GaveUp(_)), "{report:?}");
-    let (report, _) = skipped(|_| Given::json(200, json!({"items": []}))).await;
+    let (report, _) = skipped(|_| TestReply::json(200, json!({"items": []}))).await;
     assert_eq!(report.outcome, PatchOutcome::Gone);
 }
 
@@ -103,7 +103,7 @@ async fn a_refusal_is_final_and_told_in_the_api_servers_words() {
             if is_read(asked) {
                 listed()
             } else {
-                Given::status(status, "User \"u\" cannot patch")
+                TestReply::status(status, "User \"u\" cannot patch")
             }
         })
         .await;
@@ -120,10 +120,10 @@ async fn what_only_needs_time_gets_it() {
     let count = AtomicUsize::new(0);
     let (report, _) = skipped(
         move |asked| match (is_read(asked), count.fetch_add(1, Ordering::SeqCst)) {
-            (true, 0) => Given::status(429, "too many requests"),
+            (true, 0) => TestReply::status(429, "too many requests"),
             (true, _) => listed(),
-            (false, 0..3) => Given::status(403, "c is forbidden: not yet ready to handle request"),
-            (false, _) => Given::status(422, "is invalid"),
+            (false, 0..3) => TestReply::status(403, "c is forbidden: not yet ready to handle request"),
+            (false, _) => TestReply::status(422, "is invalid"),
         },
     )
     .await;
@@ -148,9 +148,9 @@ async fn old_releases_are_known_by_their_number() {
     ] {
         let version = json!({"major": "1", "minor": minor});
         // As a real one does: it refuses a read that says what it carries.
-        let api = Api::start(move |asked| match asked.headers.get("content-type") {
-            Some(_) => Given::status(406, "only JSON is served"),
-            None => Given::json(200, &version),
+        let api = TestServer::start(move |asked| match asked.headers.get("content-type") {
+            Some(_) => TestReply::status(406, "only JSON is served"),
+            None => TestReply::json(200, &version),
         })
         .await;
         assert_eq!(
@@ -159,7 +159,7 @@ async fn old_releases_are_known_by_their_number() {
             "{minor}"
         );
     }
-    let api = Api::start(|_| Given::status(403, "no")).await;
+    let api = TestServer::start(|_| TestReply::status(403, "no")).await;
     assert!(soon(knows_match_conditions(&api.connection().await)).await);
 }
 
@@ -170,12 +170,12 @@ async fn each_api_server_is_known_by_its_own_address() {
         "endpoints": [{"addresses": ["127.0.0.2"]}, {"addresses": ["127.0.0.3"]}],
         "ports": [{"name": "https", "port": 6443}],
     }]});
-    let api = Api::start(move |_| Given::json(200, &slices)).await;
+    let api = TestServer::start(move |_| TestReply::json(200, &slices)).await;
     let (found, trouble) = soon(servers(&api.connection().await)).await;
     let names: Vec<&str> = found.iter().map(|server| server.name.as_str()).collect();
     assert_eq!(names[1..], ["127.0.0.2:6443", "127.0.0.3:6443"]);
     assert!(trouble.is_none() && !found[0].is_one() && found[1].is_one());
-    let api = Api::start(|_| Given::status(403, "cannot list")).await;
+    let api = TestServer::start(|_| TestReply::status(403, "cannot list")).await;
     let (found, trouble) = soon(servers(&api.connection().await)).await;
     assert!(found.len() == 1 && trouble.is_some_and(|why| why.contains("cannot list")));
 }
@@ -194,10 +194,10 @@ async fn together(
 ) -> (Vec<WriteOutcome>, Value, usize) {
     let stored = std::sync::Arc::new(std::sync::Mutex::new((1, three())));
     let object = std::sync::Arc::clone(&stored);
-    let api = Api::start(move |asked| {
+    let api = TestServer::start(move |asked| {
         let mut stored = object.lock().unwrap();
         if is_read(asked) {
-            return Given::json(200, json!({"items": [stored.1]}));
+            return TestReply::json(200, json!({"items": [stored.1]}));
         }
         let mut patch: json_patch::Patch = serde_json::from_str(&asked.body).unwrap();
         // To the API server a test for null holds where nothing is.
@@ -206,15 +206,15 @@ async fn together(
         );
         let mut after = stored.1.clone();
         if json_patch::patch(&mut after, &patch).is_err() {
-            return Given::status(409, "changed meanwhile");
+            return TestReply::status(409, "changed meanwhile");
         }
         if refuses(&after) {
-            return Given::status(422, "denied");
+            return TestReply::status(422, "denied");
         }
         stored.0 += 1;
         after["metadata"]["resourceVersion"] = stored.0.to_string().into();
         stored.1 = after;
-        Given::json(200, stored.1.clone())
+        TestReply::json(200, stored.1.clone())
     })
     .await;
     let connection = api.connection().await;
@@ -224,7 +224,7 @@ async fn together(
         let expects = Expects {
             uid: "u".into(),
             version: ResourceVersion::new("1"),
-            shown: Shows::Original,
+            shown: BypassState::Original,
         };
         (HookId::new(HookKind::Validating, "c", webhook), skip(), expects)
     });
